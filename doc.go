@@ -1,0 +1,39 @@
+// Package dray holds the nouns, the two interfaces and the closed list of error codes of the dray tool-execution daemon.
+//
+// An agent framework calls a tool. dray decides whether it runs on the host or inside the project's devcontainer, maps paths both
+// ways, streams and bounds the output, ends what overstays, and writes every call into an audit trail.
+//
+// # The nouns
+//
+// An [Invocation] is one call of a tool as the caller sent it; it never changes. A [Call] is that invocation on its way down, with
+// its stdin stream and with what the layers have decided so far. A [Result] is how it ended. An [Environment] is a place where
+// processes run. A [Sink] hears what happens meanwhile.
+//
+// # One request, down once and up once
+//
+//	internal/server       decode and validate, live events
+//	audit                 begin is committed                        end is committed
+//	internal/router       which environment, and why
+//	executor              deadline
+//	internal/workspace    the container runs, its agent answers     container metadata
+//	internal/tool         input mapped                              output mapped back
+//	internal/tool         what to start
+//	executor              Start, stdin, capture                     reason of the end
+//	executor/host         executor/container ── internal/wire ── cmd/dray-agent
+//	executor/process      supervisor, process                       exit, nothing left behind
+//
+// Everything between the server and the environment is an [Executor] around an [Executor], as handlers are in net/http. File tools stand on
+// [Environment] too, so that there is no second way in.
+//
+// # Who may import whom
+//
+//	dray, config, migrations              nothing of ours
+//	pathmapper, executor/process,
+//	internal/wire                         dray
+//	audit                                 dray, migrations
+//	executor/...                          never internal/server, internal/router, internal/tool
+//	cmd/dray/command                      everything; the only place that wires
+//
+// A test keeps this table and names the reason of each ban. Third-party packages have one owner each: viper in config, cobra in
+// cmd/dray/command, the SQLite driver in audit, the engine client in executor/container.
+package dray

@@ -1,0 +1,114 @@
+package dray
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"syscall"
+	"time"
+)
+
+// Environment is a place where processes run: the host, a container; later a remote engine or Kubernetes. Every implementation
+// passes the suite of executor/executortest.
+type Environment interface {
+	// Start runs a process and returns once the kernel has accepted its program. It fails with executable_not_found,
+	// not_executable, bad_cwd, bad_user, denied, or, where the place itself is in trouble, container_unavailable, agent_lost or
+	// engine_unavailable; then nothing was started. The context bounds the start alone, not the process.
+	Start(ctx context.Context, spec Spec) (Process, error)
+	// Files opens the environment's files beneath one folder, as the user that processes run as.
+	Files(ctx context.Context, root string) (Files, error)
+	// Capabilities say what this place can do and where its folders are on the host. They do not change.
+	Capabilities() Capabilities
+}
+
+// Capabilities describe an environment.
+type Capabilities struct {
+	Kind Kind
+	// KillProven says that after Process.Stop the survivors are known, not guessed.
+	KillProven bool
+	// Signals says that Process.Signal reaches the process.
+	Signals bool
+	// WorkspaceFolder is where calls run that name no folder: an absolute path in the environment.
+	WorkspaceFolder string
+	// Mounts lead from host folders to the environment's; empty on the host, where the paths are the caller's own.
+	Mounts []Mount
+	// Container is filled for containers, without the figures of a single call.
+	Container *ContainerMetadata
+	// Warnings hold for every call in this environment.
+	Warnings []string
+}
+
+// Mount is a host folder that the environment sees under another name. Both are absolute and clean.
+type Mount struct {
+	Host      string `json:"host"`
+	Container string `json:"container"`
+}
+
+// Spec is a process to start.
+type Spec struct {
+	// Argv is passed to the kernel byte for byte; Argv[0] without a slash is looked up in the process's own PATH.
+	Argv []string
+	// Env is laid over the environment's own variables, below those that its configuration sets for every tool.
+	Env map[string]string
+	// Dir is an absolute path in the environment; empty means Capabilities.WorkspaceFolder.
+	Dir string
+	// Grace is the time between TERM and KILL for what the leader leaves running; zero means KILL at once.
+	Grace time.Duration
+}
+
+// Process is a started process and all that descends from it. All methods may be used from several goroutines.
+type Process interface {
+	// Stdin is the process's stdin; Close is end of file. A process that does not read makes Write wait; one that has ended makes
+	// it fail, which is no fault of the call.
+	Stdin() io.WriteCloser
+	// Output is one of the two streams. It must be read to its end: the process waits for its reader. The end comes with the
+	// process's, at the latest shortly after Wait can return, whoever still holds the stream open.
+	Output(stream Stream) io.Reader
+	// Signal sends one signal to the process itself.
+	Signal(sig syscall.Signal) error
+	// Stop ends the process and every descendant: TERM, the grace, KILL. It returns at once; Wait tells the outcome.
+	Stop(grace time.Duration)
+	// Wait waits until the process and its descendants are over, or are known not to go. An error means that the end is not
+	// known: the agent, the container or the engine was lost.
+	Wait() (Exit, error)
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	// Code is the exit code if Signal is zero.
+	Code   int
+	Signal syscall.Signal
+	// Leftover counts descendants that were alive when the leader ended and that were ended then.
+	Leftover  int
+	Survivors Survivors
+}
+
+// Files are the files of an environment beneath one root. Names are slash-separated and relative to the root; links and ".." that
+// lead out of it are refused with path_invalid, whoever swaps them meanwhile. Errors match fs.ErrNotExist and its kin.
+type Files interface {
+	// Stat describes what name is, without following a link at its end.
+	Stat(name string) (FileInfo, error)
+	// Open reads a regular file from an offset; a FIFO or device is refused.
+	Open(name string, offset int64) (io.ReadCloser, FileInfo, error)
+	// Create makes a new file, failing if the name exists.
+	Create(name string, mode fs.FileMode) (io.WriteCloser, error)
+	// Rename replaces newName by oldName in one step.
+	Rename(oldName, newName string) error
+	// Remove removes one file or empty folder.
+	Remove(name string) error
+	// List gives the entries of a folder by name, at most limit, and whether there were more.
+	List(name string, limit int) (entries []FileInfo, more bool, err error)
+	// Close ends the access.
+	Close() error
+}
+
+// FileInfo is one file as Files sees it.
+type FileInfo struct {
+	Name string `json:"name"`
+	// Type is "file", "directory", "symlink" or "other".
+	Type     string      `json:"type"`
+	Size     int64       `json:"size"`
+	Mode     fs.FileMode `json:"mode"`
+	Modified time.Time   `json:"modified"`
+	Target   string      `json:"target,omitempty"`
+}

@@ -1,0 +1,111 @@
+package dray
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+)
+
+// Choice is the environment that a call asks for.
+type Choice string
+
+// The choices of a call. ChooseAuto leaves it to the routing rules.
+const (
+	ChooseAuto      Choice = "auto"
+	ChooseHost      Choice = "host"
+	ChooseContainer Choice = "container"
+)
+
+// MappingMode says how the strings of an input or output that are paths are told from those that are not.
+type MappingMode string
+
+// Mapping modes. The empty mode leaves it to the tool: schema where its schema marks any path, else heuristic.
+const (
+	MapDefault   MappingMode = ""
+	MapSchema    MappingMode = "schema"
+	MapHeuristic MappingMode = "heuristic"
+	MapNone      MappingMode = "none"
+)
+
+// Invocation is one call of a tool, as the caller sent it and after validation. It is never changed: layers that need another form
+// of the input (mapped paths) work on a deep copy, and hashes are taken over this one.
+type Invocation struct {
+	// ID is a UUID of version 7, so ids sort by time.
+	ID   string `json:"id"`
+	Tool string `json:"tool"`
+	// Input is a JSON object, at most 64 MiB.
+	Input json.RawMessage `json:"input"`
+	// Workspace is a cleaned absolute host folder, Container a name or id. Empty counts as absent.
+	Workspace   string `json:"workspace,omitempty"`
+	Container   string `json:"container,omitempty"`
+	Environment Choice `json:"environment,omitempty"`
+	// Cwd is relative to the workspace, or an absolute host path; cleaned, without "..".
+	Cwd string            `json:"cwd,omitempty"`
+	Env map[string]string `json:"env,omitempty"`
+	// LocalEnv holds the caller's values of ${localEnv:X}. They may be secrets: they are neither stored nor logged.
+	LocalEnv map[string]string `json:"-"`
+	// Timeout is the caller's own; zero means the tool's, then the configured default.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// IdleTimeout is the longest silence on both streams; zero means the configured default, which may be none.
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
+	Mapping     MappingMode   `json:"mapping,omitempty"`
+	Context     Context       `json:"context"`
+	Plan        Plan          `json:"plan"`
+	Principal   string        `json:"principal"`
+}
+
+// Context says on whose behalf a call is made. It is passed through and recorded, never interpreted.
+type Context struct {
+	PlanID    string            `json:"plan_id,omitempty"`
+	SessionID string            `json:"session_id,omitempty"`
+	SandboxID string            `json:"sandbox_id,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// Plan is what the caller's plan says about routing: "host", or a container's or workspace's name.
+type Plan struct {
+	Override string `json:"override,omitempty"`
+	Fallback string `json:"fallback,omitempty"`
+}
+
+// Call is an invocation on its way down. Layers hand a changed copy on; what they add is below Stdin.
+type Call struct {
+	Invocation Invocation
+	// Stdin is what the process reads; nil is an empty stdin. Whoever made the call closes it.
+	Stdin io.Reader
+	// Route is set by the router.
+	Route Route
+	// Environment is set once the place to run is ready. It is the router's choice, never another.
+	Environment Environment
+	// Mapped is the input in the environment's own paths, and Dir the working folder there; set by the mapping layer.
+	Mapped json.RawMessage
+	Dir    string
+}
+
+// Kind is where a call runs.
+type Kind string
+
+// The kinds of environment.
+const (
+	Host      Kind = "host"
+	Container Kind = "container"
+)
+
+// Route is the decision where a call runs, and why.
+type Route struct {
+	Environment Kind `json:"environment"`
+	// Rule names the rule that decided, for instance "call.container" or "devcontainer.nearest".
+	Rule string `json:"rule"`
+	// Container is the configured name, or the name or id that the call gave; empty where the workspace leads to it.
+	Container string `json:"container,omitempty"`
+	// Workspace is the host folder whose devcontainer is meant, or that a host tool works in.
+	Workspace  string      `json:"workspace,omitempty"`
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Candidate is one rule that was looked at, in order of precedence.
+type Candidate struct {
+	Rule        string `json:"rule"`
+	Environment string `json:"environment,omitempty"`
+	Reason      string `json:"reason"`
+}
