@@ -1,0 +1,83 @@
+package dray
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Record is an invocation as callers, the trail and the CLI show it: the one JSON form, running or ended.
+type Record struct {
+	ID     string `json:"id"`
+	Tool   string `json:"tool"`
+	Status Status `json:"status"`
+	// Reason is empty while the call runs.
+	Reason     Reason          `json:"reason,omitempty"`
+	ExitCode   *int            `json:"exit_code"`
+	Signal     *Signal         `json:"signal"`
+	Output     json.RawMessage `json:"output"`
+	Stdout     Capture         `json:"stdout"`
+	Stderr     Capture         `json:"stderr"`
+	Error      *Error          `json:"error"`
+	Route      Route           `json:"route"`
+	Metadata   Metadata        `json:"metadata"`
+	Principal  string          `json:"principal"`
+	Workspace  string          `json:"workspace,omitempty"`
+	Cwd        string          `json:"cwd,omitempty"`
+	Context    Context         `json:"context"`
+	Input      json.RawMessage `json:"input"`
+	StartedAt  time.Time       `json:"started_at"`
+	EndedAt    *time.Time      `json:"ended_at"`
+	DurationMS *float64        `json:"duration_ms"`
+}
+
+// NewRecord is the record of a call that was accepted at the given time and is not over.
+func NewRecord(inv Invocation, at time.Time) Record {
+	return Record{
+		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
+		Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(),
+	}
+}
+
+// End gives the record of the same call with its result.
+func (r Record) End(res Result) Record {
+	r.Status, r.Reason, r.ExitCode, r.Signal = res.Status, res.Reason, res.ExitCode, res.Signal
+	r.Output, r.Stdout, r.Stderr, r.Error = res.Output, res.Stdout, res.Stderr, res.Error
+	r.Route, r.Metadata = res.Route, res.Metadata
+	ended := res.EndedAt.UTC()
+	ms := float64(res.Duration.Microseconds()) / 1000
+	r.EndedAt, r.DurationMS = &ended, &ms
+	return r
+}
+
+// Conclude settles what an executor returned: an error becomes a failed result whose reason follows from its code, and a result is
+// succeeded exactly if its reason is exited, its exit code 0 and it has no error. A failure has an error, whose text may be empty.
+func Conclude(res Result, err error) Result {
+	if err != nil {
+		res.Error = AsError(err)
+		if res.Reason == "" {
+			res.Reason = reasonOf(res.Error.Code)
+		}
+	}
+	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil && *res.ExitCode == 0
+	res.Status = StatusFailed
+	if ok {
+		res.Status = StatusSucceeded
+	} else if res.Error == nil {
+		res.Error = &Error{}
+	}
+	return res
+}
+
+// reasonOf gives the reason of a call that ended with a code before or instead of the tool's own end.
+func reasonOf(code Code) Reason {
+	switch code {
+	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser:
+		return ReasonStartFailed
+	case CodeDenied, CodeWorkspaceUntrusted:
+		return ReasonDenied
+	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool:
+		return ReasonInvalid
+	default:
+		return ReasonUnavailable
+	}
+}
