@@ -1,0 +1,172 @@
+package router
+
+import (
+	"path/filepath"
+
+	"github.com/dray-dev/dray"
+)
+
+// The rules, by the names that routes carry.
+const (
+	RuleCallContainer   = "call.container"
+	RuleCallEnvironment = "call.environment"
+	RulePlanOverride    = "plan.override"
+	RuleProjectOverride = "project.override"
+	RuleTool            = "tool.environment"
+	RuleNearest         = "devcontainer.nearest"
+	RulePlanFallback    = "plan.fallback"
+	RuleProjectFallback = "project.fallback"
+	RuleHost            = "host"
+)
+
+// Request is all of a call that a decision depends on. Blank strings count as absent.
+type Request struct {
+	Container   string
+	Environment dray.Choice
+	// Workspace is a clean absolute host folder; Cwd is relative to it or absolute, clean, without "..".
+	Workspace string
+	Cwd       string
+	PlanID    string
+	Plan      dray.Plan
+	Tool      Need
+}
+
+// Decide finds the first rule that says where the call runs and holds the tool's own need against it. It fails with
+// invalid_request where the call is malformed or says container and nothing names one, with route_conflict where two rules
+// disagree, and with container_not_found where a rule names a container that is not configured. Beside an error the route holds
+// the candidates alone.
+func (r *Router) Decide(req Request) (dray.Route, error) {
+	d := decision{Router: r, req: req, candidates: []dray.Candidate{}}
+	rule, place, err := d.first()
+	if err == nil {
+		err = d.hold(rule, place)
+	}
+	if err != nil {
+		return dray.Route{Candidates: d.candidates}, err
+	}
+	return dray.Route{
+		Environment: place.kind, Rule: rule, Container: place.container, Workspace: place.workspace, Candidates: d.candidates,
+	}, nil
+}
+
+// decision is one run through the rules.
+type decision struct {
+	*Router
+	req        Request
+	candidates []dray.Candidate
+}
+
+// finding is what one rule has to say: a place, or none, and why.
+type finding struct {
+	target
+	reason string
+}
+
+// silent is the finding of a rule that leaves the decision to the next.
+func silent(reason string) (finding, error) { return finding{reason: reason}, nil }
+
+// first looks at the rules in their order and stops at the one that decides.
+func (d *decision) first() (string, target, error) {
+	if err := d.wellFormed(); err != nil {
+		return "", target{}, err
+	}
+	for _, level := range d.levels() {
+		f, err := level.look()
+		if err != nil {
+			d.note(level.rule, finding{reason: dray.AsError(err).Message})
+			return "", target{}, err
+		}
+		d.note(level.rule, f)
+		if f.kind != "" {
+			return level.rule, f.target, nil
+		}
+	}
+	return "", target{}, dray.Errorf(dray.CodeInternal, "no rule decides where the call runs")
+}
+
+func (d *decision) note(rule string, f finding) {
+	d.candidates = append(d.candidates, dray.Candidate{Rule: rule, Environment: string(f.kind), Reason: f.reason})
+}
+
+type level struct {
+	rule string
+	look func() (finding, error)
+}
+
+func (d *decision) levels() []level {
+	return []level{
+		{RuleCallContainer, d.callContainer},
+		{RuleCallEnvironment, d.callEnvironment},
+		{RulePlanOverride, func() (finding, error) { return d.configured(d.planOverrides()) }},
+		{RuleProjectOverride, func() (finding, error) { return d.configured(d.projectOverrides()) }},
+		{RuleTool, d.toolEnvironment},
+		{RuleNearest, d.nearestDevcontainer},
+		{RulePlanFallback, func() (finding, error) { return d.configured(d.planFallbacks()) }},
+		{RuleProjectFallback, func() (finding, error) {
+			return d.configured([]source{{"routing.fallback", d.rules.Fallback}})
+		}},
+		{RuleHost, func() (finding, error) { return d.host("no other rule says anything"), nil }},
+	}
+}
+
+// wellFormed refuses what the call itself got wrong, whether or not the rules would come to look at it.
+func (d *decision) wellFormed() error {
+	if !blank(d.req.Container) && !ValidContainer(d.req.Container) {
+		return invalid("/container", "container %q is malformed", d.req.Container).
+			WithHint("a name or id is letters, digits, '_', '.' and '-', and begins with a letter or digit")
+	}
+	switch d.req.Environment {
+	case "", dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer:
+	default:
+		return invalid("/environment", "environment %q is unknown", d.req.Environment).WithHint("write auto, host or container")
+	}
+	for _, s := range []source{d.callOverride(), d.callFallback()} {
+		if err := d.formOf(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formOf is resolve without the question whether the name is known: that is asked only where the rule decides.
+func (d *decision) formOf(s source) error {
+	if blank(s.value) {
+		return nil
+	}
+	if _, err := d.rules.resolve(s); err != nil && dray.CodeOf(err) == dray.CodeInvalidRequest {
+		return err
+	}
+	return nil
+}
+
+func invalid(pointer, format string, args ...any) *dray.Error {
+	e := dray.Errorf(dray.CodeInvalidRequest, format, args...)
+	e.Details = []dray.Detail{{Pointer: pointer, Message: e.Message}}
+	return e
+}
+
+// dir is the absolute working folder where the search for a devcontainer begins, and the folder where it ends. A folder outside the
+// workspace may be one of the container's own, so it leads nowhere: the search stays in the workspace.
+func (d *decision) dir() (dir, root string, ok bool) {
+	root, cwd := d.req.Workspace, d.req.Cwd
+	switch {
+	case blank(root) && filepath.IsAbs(cwd):
+		return cwd, cwd, true
+	case blank(root):
+		return "", "", false
+	case blank(cwd):
+		return root, root, true
+	case !filepath.IsAbs(cwd):
+		return filepath.Join(root, cwd), root, true
+	case within(cwd, root):
+		return cwd, root, true
+	default:
+		return root, root, true
+	}
+}
+
+// within compares whole segments.
+func within(dir, root string) bool {
+	rel, err := filepath.Rel(root, dir)
+	return err == nil && filepath.IsLocal(rel)
+}
