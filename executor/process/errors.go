@@ -1,0 +1,71 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// Step is the part of a start that failed.
+type Step byte
+
+// The steps.
+const (
+	// StepExec is finding and executing the program.
+	StepExec Step = iota + 1
+	// StepDir is entering the working folder.
+	StepDir
+	// StepUser is becoming the user.
+	StepUser
+	// StepFork is making a process at all: limits and memory.
+	StepFork
+)
+
+// StartError says why nothing was started.
+type StartError struct {
+	Step Step
+	// Path is the program, the folder, or empty.
+	Path string
+	Err  error
+}
+
+// Error names the step, the path and the system's word for it.
+func (e *StartError) Error() string {
+	switch e.Step {
+	case StepDir:
+		return fmt.Sprintf("cannot enter the working folder %q: %v", e.Path, e.Err)
+	case StepUser:
+		return fmt.Sprintf("cannot become the user: %v", e.Err)
+	case StepFork:
+		return fmt.Sprintf("cannot start a process: %v", e.Err)
+	default:
+		return fmt.Sprintf("cannot execute %q: %v", e.Path, e.Err)
+	}
+}
+
+// Unwrap gives the system's error.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// NotFound says that there is no such program, in contrast to one that may not be executed.
+func (e *StartError) NotFound() bool {
+	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) || errors.Is(e.Err, syscall.ENOTDIR))
+}
+
+// ErrLost is the end of a process whose supervisor died: how the process ended is not known.
+var ErrLost = errors.New("the supervisor of the process is gone")
+
+// ErrClosed is a start on a closed pool.
+var ErrClosed = errors.New("the process pool is closed")
+
+func (e *StartError) encode() []byte {
+	errno := syscall.Errno(0)
+	errors.As(e.Err, &errno)
+	return append([]byte{byte(e.Step), byte(errno)}, e.Path...)
+}
+
+func decodeStartError(b []byte) error {
+	if len(b) < 2 {
+		return fmt.Errorf("decoding a start error: %w", errMalformed)
+	}
+	return &StartError{Step: Step(b[0]), Err: syscall.Errno(b[1]), Path: string(b[2:])}
+}

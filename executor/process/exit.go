@@ -1,0 +1,40 @@
+package process
+
+import (
+	"encoding/binary"
+	"syscall"
+)
+
+// Exit is how a process ended.
+type Exit struct {
+	// Code is the exit code if Signal is zero.
+	Code   int
+	Signal syscall.Signal
+	// Leftover counts descendants that were alive when the leader ended by itself; they were ended too.
+	Leftover int
+	// Survivors are pids that did not go within five seconds of KILL. None means that wait4 proved the end of all.
+	Survivors []int
+}
+
+func (e Exit) encode() []byte {
+	b := binary.AppendVarint(nil, int64(e.Code))
+	b = binary.AppendVarint(b, int64(e.Signal))
+	b = binary.AppendVarint(b, int64(e.Leftover))
+	b = binary.AppendUvarint(b, uint64(len(e.Survivors)))
+	for _, pid := range e.Survivors {
+		b = binary.AppendVarint(b, int64(pid))
+	}
+	return b
+}
+
+func decodeExit(b []byte) (Exit, error) {
+	d := decoder{b: b}
+	e := Exit{Code: int(d.varint()), Signal: syscall.Signal(d.varint()), Leftover: int(d.varint())}
+	for range d.count() {
+		e.Survivors = append(e.Survivors, int(d.varint()))
+	}
+	if d.failed {
+		return Exit{}, errMalformed
+	}
+	return e, nil
+}

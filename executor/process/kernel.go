@@ -1,0 +1,76 @@
+package process
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// What package syscall does not name. The numbers of calls after 424 are the same on every architecture.
+const (
+	prSetChildSubreaper = 36
+	sysPidfdSendSignal  = 424
+	sysPidfdOpen        = 434
+	sysCloseRange       = 436
+	closeRangeCloexec   = 4
+	pollIn              = 1
+)
+
+type pollFD struct {
+	fd      int32
+	events  int16
+	revents int16
+}
+
+// poll waits for one of the descriptors; a negative timeout waits for ever. Interruption reads as nothing ready.
+func poll(fds []pollFD, timeout time.Duration) {
+	var ts *syscall.Timespec
+	if timeout >= 0 {
+		t := syscall.NsecToTimespec(timeout.Nanoseconds())
+		ts = &t
+	}
+	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+}
+
+func becomeSubreaper() error {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); errno != 0 {
+		return fmt.Errorf("becoming a subreaper: %w", errno)
+	}
+	return nil
+}
+
+func pidfdOpen(pid int) (int, error) {
+	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(pid), 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
+}
+
+func pidfdSignal(fd int, sig syscall.Signal) error {
+	if _, _, errno := syscall.RawSyscall6(sysPidfdSendSignal, uintptr(fd), uintptr(sig), 0, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// rawSetgroups changes the supplementary groups of this thread alone.
+func rawSetgroups(n int, list *uint32) {
+	_, _, _ = syscall.RawSyscall(syscall.SYS_SETGROUPS, uintptr(n), uintptr(unsafe.Pointer(list)), 0)
+}
+
+// closeOnExecAbove keeps from the tools what whoever started the daemon left open.
+func closeOnExecAbove(fd int) {
+	first := uintptr(fd) //nolint:gosec // a descriptor
+	if _, _, errno := syscall.RawSyscall(sysCloseRange, first, uintptr(^uint32(0)), closeRangeCloexec); errno == 0 {
+		return
+	}
+	var limit syscall.Rlimit // before Linux 5.11
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	for i := fd; i < int(min(limit.Max, 1<<16)); i++ { //nolint:gosec // bounded
+		syscall.CloseOnExec(i)
+	}
+}

@@ -1,0 +1,245 @@
+package process
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// maxIdle is how many supervisors are kept warm. Starting one costs about a millisecond; keeping one about 2 MiB.
+const maxIdle = 16
+
+// Launch says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
+type Launch struct {
+	Path string
+	Args []string
+	Env  []string
+}
+
+// Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
+type Pool struct {
+	launch Launch
+
+	mu     sync.Mutex
+	closed bool
+	idle   []*supervisor
+	all    map[*supervisor]struct{}
+	wg     sync.WaitGroup
+}
+
+// NewPool makes an empty pool; Warm fills it ahead of the first call.
+func NewPool(launch Launch) *Pool {
+	return &Pool{launch: launch, all: map[*supervisor]struct{}{}}
+}
+
+// Warm starts supervisors until n are idle.
+func (p *Pool) Warm(n int) error {
+	for range n {
+		s, err := p.spawn()
+		if err != nil {
+			return err
+		}
+		p.put(s)
+	}
+	return nil
+}
+
+// Start runs a process and returns once its program was accepted. It fails with a *StartError, ErrClosed, or the context's error; then
+// nothing runs. The context bounds the start alone.
+func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
+	if !p.enter() {
+		return nil, ErrClosed
+	}
+	defer p.wg.Done()
+	body, err := spec.encode()
+	if err != nil {
+		return nil, err
+	}
+	streams, err := newStreams(spec.User)
+	if err != nil {
+		return nil, err
+	}
+	defer streams.closeTheirs()
+	s, err := p.send(body, streams.theirs[:])
+	if err != nil {
+		streams.closeOurs()
+		return nil, err
+	}
+	pid, err := s.accepted(ctx)
+	if err != nil {
+		streams.closeOurs()
+		p.settle(s, err)
+		return nil, err
+	}
+	return p.follow(s, pid, streams), nil
+}
+
+// enter counts a start, so that Close waits for it.
+func (p *Pool) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.wg.Add(1)
+	}
+	return !p.closed
+}
+
+// send hands the start to a supervisor. One that died while it was idle is passed over.
+func (p *Pool) send(body []byte, fds []int) (*supervisor, error) {
+	for {
+		s, fresh, err := p.take()
+		if err != nil {
+			return nil, err
+		}
+		if err = sendMessage(s.conn, msgStart, body, fds...); err == nil {
+			return s, nil
+		}
+		p.discard(s)
+		if fresh {
+			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("a new supervisor did not take the call: %w", err)}
+		}
+	}
+}
+
+// settle decides what becomes of a supervisor whose start failed: it is as good as before if it said so itself.
+func (p *Pool) settle(s *supervisor, err error) {
+	var start *StartError
+	if errors.As(err, &start) && s.alive {
+		p.put(s)
+		return
+	}
+	p.discard(s)
+}
+
+func (p *Pool) take() (s *supervisor, fresh bool, err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, false, ErrClosed
+	}
+	if n := len(p.idle); n > 0 {
+		s = p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return s, false, nil
+	}
+	p.mu.Unlock()
+	s, err = p.spawn()
+	return s, true, err
+}
+
+func (p *Pool) put(s *supervisor) {
+	p.mu.Lock()
+	if !p.closed && len(p.idle) < maxIdle {
+		p.idle = append(p.idle, s)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.discard(s)
+}
+
+// discard lets a supervisor go: it kills what it has and ends. The wait for it is the pool's, not the caller's.
+func (p *Pool) discard(s *supervisor) {
+	p.mu.Lock()
+	_, ours := p.all[s]
+	delete(p.all, s)
+	p.mu.Unlock()
+	if !ours {
+		return
+	}
+	_ = s.conn.Close()
+	p.wg.Go(func() { _, _ = s.proc.Wait() })
+}
+
+// Close ends every call at once, with all that descends from it, and waits until the supervisors are gone.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	open := make([]*supervisor, 0, len(p.all))
+	for s := range p.all {
+		open = append(open, s)
+	}
+	p.idle = nil
+	p.mu.Unlock()
+	for _, s := range open {
+		p.discard(s)
+	}
+	p.wg.Wait()
+}
+
+func (p *Pool) spawn() (*supervisor, error) {
+	s, err := launchSupervisor(p.launch)
+	if err != nil {
+		return nil, &StartError{Step: StepFork, Err: err}
+	}
+	p.mu.Lock()
+	p.all[s] = struct{}{}
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		p.discard(s)
+		return nil, ErrClosed
+	}
+	return s, nil
+}
+
+// supervisor is the pool's end of one.
+type supervisor struct {
+	proc  *os.Process
+	conn  *os.File
+	alive bool // it answered the last start
+}
+
+func launchSupervisor(l Launch) (*supervisor, error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "supervisor")
+	defer func() { _ = theirs.Close() }()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		closeFD(pair[0])
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	proc, err := os.StartProcess(l.Path, l.Args, &os.ProcAttr{
+		Dir: "/", Env: l.Env, Files: []*os.File{null, null, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		closeFD(pair[0])
+		return nil, fmt.Errorf("starting a supervisor: %w", err)
+	}
+	if err := syscall.SetNonblock(pair[0], true); err != nil {
+		closeFD(pair[0])
+		return nil, err
+	}
+	return &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}, nil
+}
+
+// accepted waits for the answer to a start.
+func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
+	s.alive = false
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	kind, body, err := receiveMessage(s.conn)
+	if !stop() {
+		return 0, fmt.Errorf("starting a process: %w", context.Cause(ctx))
+	}
+	switch {
+	case err != nil:
+		return 0, ErrLost
+	case kind == msgFailed:
+		s.alive = true
+		return 0, decodeStartError(body)
+	case kind != msgStarted:
+		return 0, errMalformed
+	}
+	n, _ := binary.Uvarint(body)
+	s.alive = true
+	return int(n), nil //nolint:gosec // a pid
+}

@@ -1,0 +1,155 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// maxMessage bounds one message between pool and supervisor. The kernel refuses argv and environment above 2 MiB or so anyway.
+const maxMessage = 8 << 20
+
+// Kinds of message. Down: start, signal, stop. Up: started, failed, exited.
+const (
+	msgStart byte = iota + 1
+	msgSignal
+	msgStop
+	msgStarted
+	msgFailed
+	msgExited
+)
+
+// headerSize is a kind and a length.
+const headerSize = 5
+
+func frame(kind byte, body []byte) []byte {
+	b := make([]byte, headerSize, headerSize+len(body))
+	b[0] = kind
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(body))) //nolint:gosec // bounded by maxMessage
+	return append(b, body...)
+}
+
+// sendMessage writes one message; the descriptors travel with its first byte. It works on blocking and on polled files.
+func sendMessage(f *os.File, kind byte, body []byte, fds ...int) error {
+	b := frame(kind, body)
+	if len(fds) > 0 {
+		n, err := sendRights(f, b, fds)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := f.Write(b)
+	return err
+}
+
+func sendRights(f *os.File, b []byte, fds []int) (int, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	rights := syscall.UnixRights(fds...)
+	var n int
+	var sendErr error
+	err = raw.Write(func(fd uintptr) bool {
+		n, sendErr = syscall.SendmsgN(int(fd), b, rights, nil, syscall.MSG_NOSIGNAL)
+		return sendErr != syscall.EAGAIN
+	})
+	if err == nil {
+		err = sendErr
+	}
+	if err != nil {
+		return 0, fmt.Errorf("sending descriptors: %w", err)
+	}
+	return n, nil
+}
+
+// receiveMessage reads one message from a polled file that carries no descriptors.
+func receiveMessage(f *os.File) (byte, []byte, error) {
+	var head [headerSize]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.LittleEndian.Uint32(head[1:])
+	if size > maxMessage {
+		return 0, nil, errMalformed
+	}
+	body := make([]byte, size)
+	_, err := io.ReadFull(f, body)
+	return head[0], body, err
+}
+
+// receiveRights reads one message and its descriptors from a blocking descriptor. The descriptors are close-on-exec.
+func receiveRights(fd int) (byte, []byte, []int, error) {
+	var head [headerSize]byte
+	oob := make([]byte, syscall.CmsgSpace(4*3))
+	n, oobn, _, _, err := recvmsg(fd, head[:], oob)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	if n == 0 {
+		return 0, nil, nil, io.EOF
+	}
+	fds, err := parseRights(oob[:oobn])
+	if err == nil {
+		err = readFull(fd, head[n:])
+	}
+	if err != nil {
+		return 0, nil, fds, err
+	}
+	size := binary.LittleEndian.Uint32(head[1:])
+	if size > maxMessage {
+		return 0, nil, fds, errMalformed
+	}
+	body := make([]byte, size)
+	return head[0], body, fds, readFull(fd, body)
+}
+
+func recvmsg(fd int, p, oob []byte) (n, oobn, flags int, from syscall.Sockaddr, err error) {
+	for {
+		n, oobn, flags, from, err = syscall.Recvmsg(fd, p, oob, syscall.MSG_CMSG_CLOEXEC)
+		if err != syscall.EINTR {
+			return n, oobn, flags, from, err
+		}
+	}
+}
+
+func parseRights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("parsing descriptors: %w", err)
+	}
+	var all []int
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			return all, fmt.Errorf("parsing descriptors: %w", err)
+		}
+		all = append(all, fds...)
+	}
+	return all, nil
+}
+
+func readFull(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := syscall.Read(fd, p)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+		p = p[n:]
+	}
+	return nil
+}
