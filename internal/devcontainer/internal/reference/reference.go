@@ -1,0 +1,52 @@
+// Package reference finds the devcontainer reference CLI for tests that compare dray with it.
+package reference
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// CLI gives the absolute path of the reference CLI: the project's own copy in .tools, else the one on PATH. Without either the test
+// is skipped; scripts/setup installs it.
+func CLI(tb testing.TB) string {
+	tb.Helper()
+	for dir := workingFolder(tb); ; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, ".tools", "node_modules", ".bin", "devcontainer")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	path, err := exec.LookPath("devcontainer")
+	if err != nil {
+		tb.Skip("the devcontainer CLI is not installed: run scripts/setup")
+	}
+	return path
+}
+
+// Bundle gives the CLI's program text, the one file that holds all of it.
+func Bundle(tb testing.TB) string {
+	tb.Helper()
+	script, err := filepath.EvalSymlinks(CLI(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	bundle := filepath.Join(filepath.Dir(script), "dist", "spec-node", "devContainersSpecCLI.js")
+	if _, err := os.Stat(bundle); err != nil {
+		tb.Skip("this devcontainer CLI is not laid out as the npm package is: " + bundle)
+	}
+	return bundle
+}
+
+func workingFolder(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}

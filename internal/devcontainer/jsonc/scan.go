@@ -1,0 +1,290 @@
+package jsonc
+
+import (
+	"bytes"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+type kind int
+
+const (
+	endOfFile kind = iota
+	openBrace
+	closeBrace
+	openBracket
+	closeBracket
+	comma
+	colon
+	wordNull
+	wordTrue
+	wordFalse
+	stringToken
+	numberToken
+	unknown
+	trivia
+)
+
+var punctuation = map[byte]kind{
+	'{': openBrace, '}': closeBrace, '[': openBracket, ']': closeBracket, ',': comma, ':': colon,
+}
+
+var words = map[string]kind{"null": wordNull, "true": wordTrue, "false": wordFalse}
+
+// scanner cuts the text into tokens. It works on bytes: everything that has a meaning is ASCII, and the rest is only ever copied or
+// stepped over.
+type scanner struct {
+	src   []byte
+	pos   int
+	start int
+	kind  kind
+	text  string // the value of a string, the digits of a number
+	fault string // what is wrong with the token itself
+}
+
+// next moves to the following token, trivia included.
+func (s *scanner) next() {
+	s.start, s.text, s.fault = s.pos, "", ""
+	if s.pos >= len(s.src) {
+		s.kind = endOfFile
+		return
+	}
+	c := s.src[s.pos]
+	if k, ok := punctuation[c]; ok {
+		s.pos++
+		s.kind = k
+		return
+	}
+	switch {
+	case isBlank(c) || isLineBreak(c):
+		s.pos++
+		s.kind = trivia
+	case c == '"':
+		s.pos++
+		s.scanString()
+	case c == '/':
+		s.scanSlash()
+	case isDigit(c) || c == '-' && s.pos+1 < len(s.src) && isDigit(s.src[s.pos+1]):
+		s.scanNumber()
+	case c == '-':
+		s.pos++
+		s.kind = unknown
+	default:
+		s.scanWord()
+	}
+}
+
+// scanSlash takes a comment. An unterminated one reaches to the end of the file.
+func (s *scanner) scanSlash() {
+	s.kind = trivia
+	rest := s.src[s.pos:]
+	switch {
+	case bytes.HasPrefix(rest, []byte("//")):
+		if i := bytes.IndexAny(rest, "\r\n"); i >= 0 {
+			s.pos += i
+			return
+		}
+		s.pos = len(s.src)
+	case bytes.HasPrefix(rest, []byte("/*")):
+		if i := bytes.Index(rest[2:], []byte("*/")); i >= 0 {
+			s.pos += i + 4
+			return
+		}
+		s.pos = len(s.src)
+		s.fault = "the comment is not closed"
+	default:
+		s.pos++
+		s.kind = unknown
+	}
+}
+
+// scanNumber takes the digits that make sense and steps over an exponent without digits. A leading zero is a number of its own.
+func (s *scanner) scanNumber() {
+	s.kind = numberToken
+	if s.src[s.pos] == '-' {
+		s.pos++
+	}
+	if s.src[s.pos] == '0' {
+		s.pos++
+	} else {
+		s.digits()
+	}
+	if s.peek() == '.' {
+		s.pos++
+		if !s.digits() {
+			s.fault = "the number has no digit after its point"
+			s.text = string(s.src[s.start : s.pos-1])
+			return
+		}
+	}
+	end := s.pos
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.pos++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.pos++
+		}
+		if s.digits() {
+			end = s.pos
+		} else {
+			s.fault = "the number's exponent has no digits"
+		}
+	}
+	s.text = string(s.src[s.start:end])
+}
+
+func (s *scanner) digits() bool {
+	from := s.pos
+	for isDigit(s.peek()) {
+		s.pos++
+	}
+	return s.pos > from
+}
+
+// peek gives the byte at hand; 0 past the end, which no caller looks for.
+func (s *scanner) peek() byte {
+	if s.pos < len(s.src) {
+		return s.src[s.pos]
+	}
+	return 0
+}
+
+// scanWord takes everything up to blank space, punctuation, a quote or a slash. Only three words mean something.
+func (s *scanner) scanWord() {
+	for s.pos < len(s.src) && !endsWord(s.src[s.pos]) {
+		s.pos++
+	}
+	s.kind = unknown
+	if k, ok := words[string(s.src[s.start:s.pos])]; ok {
+		s.kind = k
+	}
+}
+
+// scanString takes a string whose opening quote is behind. A line break ends it.
+func (s *scanner) scanString() {
+	s.kind = stringToken
+	var out units
+	for {
+		if s.pos >= len(s.src) || isLineBreak(s.src[s.pos]) {
+			s.fault = "the string is not closed"
+			break
+		}
+		c := s.src[s.pos]
+		if c == '"' {
+			s.pos++
+			break
+		}
+		if c == '\\' {
+			s.pos++
+			s.scanEscape(&out)
+			continue
+		}
+		if c < ' ' {
+			s.fault = "the string holds a raw control character"
+		}
+		r, size := utf8.DecodeRune(s.src[s.pos:])
+		s.pos += size
+		out.rune(r)
+	}
+	s.text = out.String()
+}
+
+var escapes = map[rune]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// scanEscape takes what follows a backslash. An unknown escape and what there is of a short \u escape vanish.
+func (s *scanner) scanEscape(out *units) {
+	if s.pos >= len(s.src) {
+		return // scanString sees the end and names it
+	}
+	r, size := utf8.DecodeRune(s.src[s.pos:])
+	s.pos += size
+	if r == 'u' {
+		s.scanUnicode(out)
+		return
+	}
+	if e, ok := escapes[r]; ok {
+		out.rune(e)
+		return
+	}
+	s.fault = "the string holds an unknown escape"
+	if _, low := utf16.EncodeRune(r); low != utf8.RuneError {
+		out.unit(low) // the reference counts in UTF-16 and loses only the first half of such a character
+	}
+}
+
+func (s *scanner) scanUnicode(out *units) {
+	var value rune
+	for n := range 4 {
+		digit := hexValue(s.peek())
+		if digit < 0 {
+			s.fault = "the string holds a \\u escape of fewer than four digits"
+			return
+		}
+		s.pos++
+		value = value<<4 | digit
+		if n == 3 {
+			out.unit(value)
+		}
+	}
+}
+
+func hexValue(c byte) rune {
+	switch {
+	case isDigit(c):
+		return rune(c - '0')
+	case 'a' <= c && c <= 'f':
+		return rune(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return rune(c-'A') + 10
+	}
+	return -1
+}
+
+// units builds a string of UTF-16 code units, as \u escapes give them: two halves that meet are one character, a half alone is
+// replaced.
+type units struct {
+	out  []byte
+	high rune
+}
+
+func (u *units) unit(r rune) {
+	if u.high != 0 && r >= 0xDC00 && r <= 0xDFFF {
+		u.out = utf8.AppendRune(u.out, utf16.DecodeRune(u.high, r))
+		u.high = 0
+		return
+	}
+	u.flush()
+	if r >= 0xD800 && r < 0xDC00 {
+		u.high = r
+		return
+	}
+	u.out = utf8.AppendRune(u.out, r) // a low half alone becomes U+FFFD here
+}
+
+func (u *units) rune(r rune) {
+	u.flush()
+	u.out = utf8.AppendRune(u.out, r)
+}
+
+func (u *units) flush() {
+	if u.high != 0 {
+		u.out = utf8.AppendRune(u.out, utf8.RuneError)
+		u.high = 0
+	}
+}
+
+// String ends the building.
+func (u *units) String() string {
+	u.flush()
+	return string(u.out)
+}
+
+func isBlank(c byte) bool     { return c == ' ' || c == '\t' }
+func isLineBreak(c byte) bool { return c == '\n' || c == '\r' }
+func isDigit(c byte) bool     { return '0' <= c && c <= '9' }
+
+func endsWord(c byte) bool {
+	if _, ok := punctuation[c]; ok {
+		return true
+	}
+	return isBlank(c) || isLineBreak(c) || c == '"' || c == '/'
+}
