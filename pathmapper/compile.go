@@ -1,0 +1,249 @@
+package pathmapper
+
+import (
+	"encoding/json"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// CompileMarks finds the marks of a JSON Schema (2020-12): "format": "path", "path-list" (colon-joined) or "file-uri", and "x-path":
+// true, which means the same as the format path. It follows properties, patternProperties, additionalProperties, prefixItems, items,
+// allOf, anyOf, oneOf, if, then, else and $ref within the document, in circles too; marks elsewhere (not, contains, propertyNames)
+// say nothing about a value that could be rewritten. No schema at all marks nothing.
+//
+// It fails with invalid_input, and a pointer into the schema, for what is no schema, a reference that leads elsewhere or nowhere, an
+// x-path that is no boolean and a pattern that Go's regexp does not know: a mark that was silently lost would be an unmapped path.
+func CompileMarks(raw json.RawMessage) (*Marks, error) {
+	if len(raw) == 0 {
+		return &Marks{}, nil
+	}
+	c := compiler{done: map[string]*schema{}, users: map[*schema][]*schema{}}
+	if err := json.Unmarshal(raw, &c.doc); err != nil {
+		return nil, dray.Errorf(dray.CodeInvalidInput, "read the schema: %w", err).WithHint("a schema is a JSON object")
+	}
+	top := c.compile("", c.doc)
+	if c.err != nil {
+		return nil, c.err
+	}
+	c.spread()
+	return &Marks{top: push(nil, 0, top)}, nil
+}
+
+// compiler turns each subschema once into a schema. Its first error sticks.
+type compiler struct {
+	doc any
+	// done has the schemas by the JSON pointers of their subschemas, so that references may go in circles.
+	done map[string]*schema
+	// users has for each schema those that reach it in one step.
+	users map[*schema][]*schema
+	err   error
+}
+
+func (c *compiler) fail(at, what, fix string) {
+	if c.err != nil {
+		return
+	}
+	err := dray.Errorf(dray.CodeInvalidInput, "schema at %s: %s", quote(at), what).WithHint("%s", fix)
+	err.Details = []dray.Detail{{Pointer: at, Message: what}}
+	c.err = err
+}
+
+func (c *compiler) compile(at string, doc any) *schema {
+	if s, ok := c.done[at]; ok || c.err != nil {
+		return s
+	}
+	s := &schema{}
+	c.done[at] = s
+	switch doc := doc.(type) {
+	case bool:
+	case map[string]any:
+		s.kinds = c.kindsAt(at, doc)
+		c.refs(s, at, doc)
+		c.members(s, at, doc)
+		c.elements(s, at, doc)
+		c.applicators(s, at, doc)
+	default:
+		c.fail(at, "it is no schema", "a schema is an object or a boolean")
+	}
+	return s
+}
+
+// sub compiles what stands under a keyword, nil if nothing does, and notes who uses it.
+func (c *compiler) sub(user *schema, at string, doc map[string]any, key string) *schema {
+	value, ok := doc[key]
+	if !ok {
+		return nil
+	}
+	return c.use(user, c.compile(at+"/"+escape(key), value))
+}
+
+func (c *compiler) use(user, used *schema) *schema {
+	if used != nil {
+		c.users[used] = append(c.users[used], user)
+	}
+	return used
+}
+
+func (c *compiler) kindsAt(at string, doc map[string]any) kinds {
+	var k kinds
+	switch doc["format"] {
+	case "path":
+		k = singlePath
+	case "path-list":
+		k = pathList
+	case "file-uri":
+		k = fileURI
+	}
+	mark, ok := doc["x-path"]
+	marked, isBool := mark.(bool)
+	if ok && !isBool {
+		c.fail(at+"/x-path", "x-path is no boolean", "write true, or use a format for lists and URIs")
+	}
+	if marked {
+		k |= singlePath
+	}
+	return k
+}
+
+func (c *compiler) refs(s *schema, at string, doc map[string]any) {
+	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+		ref, ok := doc[keyword]
+		if !ok {
+			continue
+		}
+		target, value, ok := c.resolve(ref)
+		if !ok {
+			c.fail(at+"/"+keyword, "the reference leads nowhere in this schema", "references are JSON pointers such as #/$defs/name")
+			return
+		}
+		s.also = append(s.also, c.use(s, c.compile(target, value)))
+	}
+}
+
+// resolve follows a reference of the form "#" or "#/a/b" and gives the canonical pointer of its target.
+func (c *compiler) resolve(ref any) (target string, value any, ok bool) {
+	text, _ := ref.(string)
+	fragment, ok := strings.CutPrefix(text, "#")
+	fragment, err := url.PathUnescape(fragment)
+	if !ok || err != nil || fragment != "" && fragment[0] != '/' {
+		return "", nil, false
+	}
+	value = c.doc
+	for _, step := range strings.Split(fragment, "/")[1:] {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		if value, ok = child(value, step); !ok {
+			return "", nil, false
+		}
+		target += "/" + escape(step)
+	}
+	return target, value, true
+}
+
+func child(value any, step string) (any, bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		v, ok := value[step]
+		return v, ok
+	case []any:
+		i, err := strconv.Atoi(step)
+		if err == nil && 0 <= i && i < len(value) {
+			return value[i], true
+		}
+	}
+	return nil, false
+}
+
+func (c *compiler) members(s *schema, at string, doc map[string]any) {
+	s.props = map[string]*schema{}
+	c.each(at, doc, "properties", func(at, key string, value any) {
+		s.props[key] = c.use(s, c.compile(at, value))
+	})
+	c.each(at, doc, "patternProperties", func(at, key string, value any) {
+		re, err := regexp.Compile(key)
+		if err != nil {
+			c.fail(at, "the pattern cannot be used: "+err.Error(), "write it in RE2 syntax, without lookaround")
+			return
+		}
+		s.patterns = append(s.patterns, patternSchema{re, c.use(s, c.compile(at, value))})
+	})
+	s.additional = c.sub(s, at, doc, "additionalProperties")
+}
+
+// each visits the subschemas of a keyword that holds an object of them, in the order of their keys.
+func (c *compiler) each(at string, doc map[string]any, keyword string, visit func(at, key string, value any)) {
+	value, ok := doc[keyword]
+	if !ok {
+		return
+	}
+	at += "/" + keyword
+	subs, ok := value.(map[string]any)
+	if !ok {
+		c.fail(at, keyword+" is no object", "it has a schema for each key")
+	}
+	for _, key := range slices.Sorted(maps.Keys(subs)) {
+		visit(at+"/"+escape(key), key, subs[key])
+	}
+}
+
+func (c *compiler) elements(s *schema, at string, doc map[string]any) {
+	s.prefix = c.array(s, at, doc, "prefixItems")
+	s.items = c.sub(s, at, doc, "items")
+}
+
+func (c *compiler) applicators(s *schema, at string, doc map[string]any) {
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		s.also = append(s.also, c.array(s, at, doc, keyword)...)
+	}
+	for _, keyword := range []string{"if", "then", "else"} {
+		s.also = append(s.also, c.sub(s, at, doc, keyword))
+	}
+}
+
+// array compiles the subschemas of a keyword that holds an array of them.
+func (c *compiler) array(user *schema, at string, doc map[string]any, keyword string) []*schema {
+	value, ok := doc[keyword]
+	if !ok {
+		return nil
+	}
+	at += "/" + keyword
+	subs, ok := value.([]any)
+	if !ok {
+		c.fail(at, keyword+" is no array", "it is a list of schemas")
+	}
+	schemas := make([]*schema, len(subs))
+	for i, sub := range subs {
+		schemas[i] = c.use(user, c.compile(at+"/"+strconv.Itoa(i), sub))
+	}
+	return schemas
+}
+
+// spread carries leads from the marks to all that reach them.
+func (c *compiler) spread() {
+	var queue []*schema
+	for _, s := range c.done {
+		if s.leads = s.kinds != 0; s.leads {
+			queue = append(queue, s)
+		}
+	}
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
+		for _, user := range c.users[s] {
+			if !user.leads {
+				user.leads = true
+				queue = append(queue, user)
+			}
+		}
+	}
+}
+
+// escape writes a key as a step of a JSON pointer.
+func escape(key string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}

@@ -1,0 +1,75 @@
+package pathmapper
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// guessed decides by the look of a whole string that begins with a slash. It must not take prose for a path: a path that is left
+// alone fails where it is used, and the report says why, but a wrongly changed text goes unnoticed.
+func (w *walk) guessed(s string, notUnicode error) string {
+	if reason := w.declined(s, notUnicode); reason != "" {
+		w.unmapped(s, reason)
+		return s
+	}
+	// Whatever is left is a path, so ".." and NUL are errors from here on.
+	t, err := w.mapper.translate(w.dir, s)
+	return w.settle(s, t.withTail(s), t, err)
+}
+
+// declined gives the reason why a string is not taken for a path.
+func (w *walk) declined(s string, notUnicode error) string {
+	switch {
+	case notUnicode != nil:
+		return "it is not Unicode"
+	case strings.HasPrefix(s, "//"):
+		return "it begins with //"
+	case strings.ContainsAny(s, "?#"):
+		return "it holds ? or #"
+	case strings.Contains(s, "://"):
+		return "it holds ://"
+	case !w.mapper.claims(w.dir, s):
+		return w.mapper.outside(w.dir, path.Clean(s))
+	case strings.IndexByte(s, 0) >= 0:
+		return ""
+	case strings.IndexFunc(s, unicode.IsControl) >= 0:
+		return "it holds control characters"
+	case strings.IndexFunc(s, unicode.IsSpace) >= 0 && !w.present(s):
+		return "it holds white space, and no such path exists"
+	}
+	return ""
+}
+
+// present asks for the host's name of s. With ".." in it s is prose, or as good as.
+func (w *walk) present(s string) bool {
+	t, err := w.mapper.translate(w.dir, s)
+	if err != nil || !t.Mapped || w.exists == nil {
+		return false
+	}
+	if w.dir == ToHost {
+		return w.exists(t.Path)
+	}
+	return w.exists(path.Clean(s))
+}
+
+// claims says whether p lies under a root of its side. With ".." in it, it is enough that it passes one or leads beneath one: such a
+// path is meant for the other side, and is refused there.
+func (m *Mapper) claims(dir Direction, p string) bool {
+	if i := dotDot(p); i >= 0 && m.under(dir, path.Clean(p[:i])) {
+		return true
+	}
+	return m.under(dir, path.Clean(p))
+}
+
+func (m *Mapper) under(dir Direction, p string) bool {
+	if dir == ToHost {
+		_, ok := m.owner(p)
+		return ok
+	}
+	return slices.ContainsFunc(m.byHost, func(mp Mapping) bool {
+		_, ok := below(p, mp.Host)
+		return ok
+	})
+}

@@ -1,0 +1,106 @@
+package pathmapper
+
+import (
+	"fmt"
+
+	"github.com/dray-dev/dray"
+)
+
+// A document may come from a container, which must not be able to make its report, kept in the trail, larger than the document. What
+// goes beyond these limits is counted, not listed, and mapped all the same.
+const (
+	// maxListed is the number of entries, maxListedBytes the size of their texts together.
+	maxListed      = 10_000
+	maxListedBytes = 1 << 20
+)
+
+// report collects what happened to the paths of one document.
+type report struct {
+	mapped   []dray.MappedPath
+	unmapped []dray.UnmappedPath
+	faults   faults
+	entries  int
+	bytes    int
+	unlisted int
+}
+
+// list makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
+// have a long pointer made again and again.
+func (r *report) list(w *walk, text int) (pointer string, ok bool) {
+	if r.unlisted == 0 {
+		pointer = w.pointer()
+		text += len(pointer)
+		ok = r.entries < maxListed && r.bytes+text <= maxListedBytes
+	}
+	if !ok {
+		r.unlisted++
+		return "", false
+	}
+	r.entries++
+	r.bytes += text
+	return pointer, true
+}
+
+func (w *walk) mapped(from, to string) {
+	if pointer, ok := w.report.list(w, len(from)+len(to)); ok {
+		w.report.mapped = append(w.report.mapped, dray.MappedPath{Pointer: pointer, From: from, To: to})
+	}
+}
+
+func (w *walk) unmapped(p, reason string) {
+	if pointer, ok := w.report.list(w, len(p)+len(reason)); ok {
+		w.report.unmapped = append(w.report.unmapped, dray.UnmappedPath{Pointer: pointer, Path: p, Reason: reason})
+	}
+}
+
+func (w *walk) fault(err error) {
+	pointer, _ := w.report.list(w, len(err.Error()))
+	w.report.faults.add(pointer, err)
+}
+
+// result gives the report as callers see it. Its lists are never nil, so they are arrays in JSON too.
+func (r *report) result(prefix string) dray.MappingReport {
+	rep := dray.MappingReport{
+		Mapped:   append([]dray.MappedPath{}, r.mapped...),
+		Unmapped: append([]dray.UnmappedPath{}, r.unmapped...),
+		Errors:   append([]dray.Detail{}, r.faults.details...),
+	}
+	if r.unlisted > 0 {
+		rep.Errors = append(rep.Errors, dray.Detail{
+			Pointer: prefix,
+			Message: fmt.Sprintf("%d more paths are not listed: a report holds %d entries or %d bytes", r.unlisted, maxListed, maxListedBytes),
+		})
+	}
+	return rep
+}
+
+// faults are the paths that cannot be accepted. All are counted, and as many listed as have a pointer.
+type faults struct {
+	details []dray.Detail
+	count   int
+	first   *dray.Error
+}
+
+func (f *faults) add(pointer string, err error) {
+	f.count++
+	if f.first == nil {
+		f.first = dray.AsError(err)
+	} else if pointer == "" {
+		return
+	}
+	f.details = append(f.details, dray.Detail{Pointer: pointer, Message: err.Error()})
+}
+
+// refusal is the error of a document or list that has faults; nil if there is none.
+func (f *faults) refusal(code dray.Code) error {
+	if f.first == nil {
+		return nil
+	}
+	message := f.details[0].Pointer + ": " + f.first.Message
+	if f.count > 1 {
+		message += fmt.Sprintf(" (and %d more)", f.count-1)
+	}
+	err := dray.Errorf(code, "%s", message).WithHint("%s", f.first.Hint)
+	err.Details = f.details
+	return err
+}
