@@ -1,0 +1,66 @@
+# dray. `make` lists the targets; each of them gets what it needs from scripts/ first.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+# scripts/setup leaves there what programs and tests have to find: the devcontainer CLI, the images, Robot Framework.
+ENV := . .tools/env
+
+##@ Use
+
+.PHONY: run
+run: ## Get this machine ready, build dray, and show a tool run on the host and in a devcontainer
+	@scripts/setup compiler engine cli images
+	@$(MAKE) build
+	@$(ENV) && scripts/demo
+
+.PHONY: build
+build: agents ## Build bin/dray with the agents inside
+	@echo "building bin/dray $(VERSION)"
+	@CGO_ENABLED=1 go build -trimpath -buildvcs=false -o bin/dray \
+		-ldflags "-X github.com/dray-dev/dray/cmd/dray/command.version=$(VERSION)" ./cmd/dray
+
+.PHONY: agents
+agents:
+	@scripts/setup --check go compiler >/dev/null
+	@scripts/build-agents
+
+##@ Prove
+
+.PHONY: test
+test: ready ## All tests: vet, Go with race detector and engine, features, Robot Framework
+	@$(ENV) && scripts/test
+
+.PHONY: check
+check: build ## Format, tidy, lint, dead code, known vulnerabilities, race tests without the engine, agent size
+	@scripts/check
+
+.PHONY: bench
+bench: ready ## Compare a call through dray with the ways around it
+	@$(ENV) && go run ./bench
+
+.PHONY: soak
+soak: ready ## The tests that need long: load, leaks, restarts
+	@$(ENV) && DRAY_SOAK=1 scripts/test soak
+
+##@ Keep
+
+.PHONY: setup
+setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Robot Framework
+	@scripts/setup
+
+.PHONY: clean
+clean: ## Remove what the build made; what the set-up made stays in .tools
+	rm -rf bin executor/agentbin/bin/dray-agent-*
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: ready
+ready: setup
+	@$(MAKE) build
