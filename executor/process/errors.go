@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/dray-dev/dray"
 )
 
 // Step is the part of a start that failed.
@@ -68,4 +70,20 @@ func decodeStartError(b []byte) error {
 		return fmt.Errorf("decoding a start error: %w", errMalformed)
 	}
 	return &StartError{Step: Step(b[0]), Err: syscall.Errno(b[1]), Path: string(b[2:])}
+}
+
+// Code is the error as callers of dray see it.
+func (e *StartError) Code() dray.Code {
+	switch {
+	case e.Step == StepDir:
+		return dray.CodeBadCwd
+	case e.Step == StepUser:
+		return dray.CodeBadUser
+	case e.NotFound():
+		return dray.CodeExecutableNotFound
+	case e.Step == StepExec:
+		return dray.CodeNotExecutable
+	default:
+		return dray.CodeLimitExceeded
+	}
 }

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+const (
+	// probeTimeout is the reference's own: after it the call goes on without the shell's variables.
+	probeTimeout = 10 * time.Second
+	maxProbe     = 4 << 20
+)
+
+var probeFlags = map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}
+
+// probeCache keeps what a shell answered, for as long as the files that shells read at their start look the same.
+type probeCache struct {
+	mu    sync.Mutex
+	known map[string]*probed
+}
+
+// probed is one answer; done is closed when it is there. Callers who come meanwhile wait for it instead of asking again.
+type probed struct {
+	files string
+	done  chan struct{}
+	env   []string
+	err   error
+}
+
+// probe asks the user's shell for its environment, as the reference does: as the user, with an open stdin, without a terminal.
+func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]string, error) {
+	shell := req.Shell
+	if shell == "" {
+		shell = u.shell
+	}
+	if shell == "" {
+		shell = "/bin/sh"
+	}
+	files := startupFiles(u.home)
+	key := fmt.Sprintf("%q %q %q %d %q", req.Kind, shell, req.Dir, u.uid, env)
+	p, mine := a.probes.claim(key, files)
+	if mine {
+		p.env, p.err = a.ask(req, shell, u, env)
+		close(p.done)
+		if p.err != nil {
+			a.probes.forget(key, p)
+		}
+	}
+	select {
+	case <-p.done:
+		return p.env, p.err
+	case <-s.Done():
+		return nil, errors.New("the call was given up")
+	}
+}
+
+func (c *probeCache) claim(key, files string) (p *probed, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.known[key]; p != nil && p.files == files {
+		return p, false
+	}
+	if c.known == nil || len(c.known) > 64 {
+		c.known = map[string]*probed{}
+	}
+	p = &probed{files: files, done: make(chan struct{})}
+	c.known[key] = p
+	return p, true
+}
+
+func (c *probeCache) forget(key string, p *probed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[key] == p {
+		delete(c.known, key)
+	}
+}
+
+// ask runs the shell once.
+func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]string, error) {
+	flags, ok := probeFlags[req.Kind]
+	if !ok {
+		return nil, fmt.Errorf("unknown kind of probe %q", req.Kind)
+	}
+	credential, err := a.credential(u)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) // told from a banner, not a secret
+	script := fmt.Sprintf("echo -n %s; cat /proc/self/environ || '%s' environ; echo -n %s", mark, self, mark)
+	dir := string(req.Dir)
+	if dir == "" {
+		dir = "/"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	proc, err := a.pool.Start(ctx, process.Spec{Argv: []string{shell, flags, script}, Env: env, Dir: dir, User: credential})
+	if err != nil {
+		return nil, err
+	}
+	out, err := answer(ctx, proc)
+	if err != nil {
+		return nil, err
+	}
+	return parseProbe(out, mark)
+}
+
+// answer collects what the shell prints; after the timeout the shell is ended. Its stdin stays open and empty.
+func answer(ctx context.Context, proc *process.Process) ([]byte, error) {
+	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
+	defer stop()
+	var quiet sync.WaitGroup
+	quiet.Go(func() { _, _ = io.Copy(io.Discard, proc.Stderr()) })
+	var out bytes.Buffer
+	n, _ := io.CopyN(&out, proc.Stdout(), maxProbe)
+	if n == maxProbe {
+		proc.Stop(0)
+		_, _ = io.Copy(io.Discard, proc.Stdout())
+	}
+	_, err := proc.Wait()
+	quiet.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("it took longer than %s", probeTimeout)
+	case n == maxProbe:
+		return nil, fmt.Errorf("it printed more than %d bytes", maxProbe)
+	}
+	return out.Bytes(), err
+}
+
+// parseProbe takes what stands between the two marks, exactly: a banner before or after is not part of it.
+func parseProbe(out []byte, mark string) ([]string, error) {
+	_, rest, ok := bytes.Cut(out, []byte(mark))
+	end := bytes.LastIndex(rest, []byte(mark))
+	if !ok || end < 0 {
+		return nil, errors.New("it did not print its environment")
+	}
+	var env []string
+	for _, kv := range bytes.Split(rest[:end], []byte{0}) {
+		if len(kv) > 0 {
+			env = append(env, string(kv))
+		}
+	}
+	return env, nil
+}
+
+// startup are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a
+// change there alone, the container's next start or a change of one of these makes it seen.
+var startup = struct{ system, user []string }{
+	system: []string{"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
+		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish"},
+	user: []string{".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile", ".zshrc", ".zlogin", ".config/fish/config.fish"},
+}
+
+// startupFiles is a text that changes when one of the files does.
+func startupFiles(home string) string {
+	var b bytes.Buffer
+	note := func(path string) {
+		if info, err := os.Stat(path); err == nil {
+			fmt.Fprintf(&b, "%s %d %d;", path, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	for _, path := range startup.system {
+		note(path)
+	}
+	scripts, _ := filepath.Glob("/etc/profile.d/*")
+	for _, path := range scripts {
+		note(path)
+	}
+	for _, name := range startup.user {
+		note(filepath.Join(home, name))
+	}
+	return b.String()
+}

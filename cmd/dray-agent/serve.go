@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+const (
+	// maxMessage holds the largest argv and environment that Linux takes, in base64.
+	maxMessage = 8 << 20
+	maxStreams = 4096
+	// defaultLease holds for a daemon that names none.
+	defaultLease = 30 * time.Second
+	// warm is how many supervisors wait for the first calls.
+	warm = 2
+)
+
+// agent is one connection's worth of state.
+type agent struct {
+	pool   *process.Pool
+	probes probeCache
+	self   identity
+}
+
+// serve speaks with the daemon until it goes away, and ends everything that it started.
+func serve(in io.Reader, out io.Writer) error {
+	debug.SetGCPercent(400) // a small heap that lives in bursts
+	a := &agent{self: whoami()}
+	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	defer a.pool.Close()
+	if err := wire.Greet(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
+		return fmt.Errorf("greeting the daemon: %w", err)
+	}
+	daemon, err := wire.Meet(in)
+	if err != nil {
+		return fmt.Errorf("meeting the daemon: %w", err)
+	}
+	lease := time.Duration(daemon.LeaseMS) * time.Millisecond
+	if lease <= 0 {
+		lease = defaultLease
+	}
+	mux := wire.NewMux(pipes{in, out}, wire.Config{Accept: a.accept, MaxMessage: maxMessage, MaxStreams: maxStreams, Silence: lease})
+	if err := a.pool.Warm(warm); err != nil {
+		return err
+	}
+	err = a.until(mux)
+	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
+		return nil
+	}
+	return err
+}
+
+// until runs the connection. When it breaks, the pool is closed first, because the calls end only with their processes.
+func (a *agent) until(mux *wire.Mux) error {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		<-mux.Done()
+		a.pool.Close()
+	}()
+	err := mux.Run()
+	<-closed
+	return err
+}
+
+// pipes are the agent's stdin and stdout as one connection. Closing it cannot wake a read of stdin, so it ends the program's wait by
+// closing the file.
+type pipes struct {
+	io.Reader
+	io.Writer
+}
+
+// Close closes both ends.
+func (p pipes) Close() error {
+	if f, ok := p.Reader.(*os.File); ok {
+		_ = f.Close()
+	}
+	if f, ok := p.Writer.(*os.File); ok {
+		return f.Close()
+	}
+	return nil
+}
+
+// accept serves one stream: a start, then requests, until the process is over and all of its output was taken.
+func (a *agent) accept(s *wire.Stream) {
+	first, err := s.Receive()
+	if err != nil {
+		return
+	}
+	var start wire.Start
+	if err := wire.Decode(first, &start); err != nil {
+		_ = s.Send(wire.Reply{Failed: &wire.Failed{Code: "internal", Message: err.Error()}})
+		return
+	}
+	proc, warnings, err := a.start(s, start)
+	if err != nil {
+		_ = s.Send(wire.Reply{Failed: failureOf(err)})
+		return
+	}
+	if s.Send(wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
+		proc.Stop(0)
+	}
+	a.attend(s, proc)
+}
+
+// attend moves the bytes and obeys the daemon until the process is over.
+func (a *agent) attend(s *wire.Stream, proc *process.Process) {
+	var outputs, rest sync.WaitGroup
+	outputs.Go(func() { pump(s.Writer(1), proc.Stdout()) })
+	outputs.Go(func() { pump(s.Writer(2), proc.Stderr()) })
+	rest.Go(func() { feed(proc, s) })
+	rest.Go(func() { obey(s, proc) })
+	exit, err := proc.Wait()
+	outputs.Wait()
+	_ = s.Send(wire.Reply{Exited: exitedOf(exit, err)})
+	s.Close() // wakes feed and obey
+	rest.Wait()
+}
+
+// pump sends one output to its end. Where the daemon reads no more, the process must not block on a full pipe: the rest is thrown away.
+func pump(w io.WriteCloser, r io.Reader) {
+	buf := make([]byte, wire.MaxData)
+	if _, err := io.CopyBuffer(onlyWriter{w}, onlyReader{r}, buf); err != nil {
+		_, _ = io.CopyBuffer(io.Discard, onlyReader{r}, buf)
+	}
+	_ = w.Close()
+}
+
+// onlyWriter and onlyReader keep io.CopyBuffer from finding a shortcut around the buffer.
+type onlyWriter struct{ io.Writer }
+type onlyReader struct{ io.Reader }
+
+func feed(proc *process.Process, s *wire.Stream) {
+	r := s.Reader(0)
+	_, err := io.Copy(proc.Stdin(), r)
+	if err != nil {
+		_ = r.Close() // the process takes no more: the daemon need not send it
+	}
+	_ = proc.Stdin().Close()
+}
+
+// obey carries out requests. The end of the stream before the end of the process is the daemon's wish that it end.
+func obey(s *wire.Stream, proc *process.Process) {
+	for {
+		b, err := s.Receive()
+		if err != nil {
+			proc.Stop(0)
+			return
+		}
+		var req wire.Request
+		if wire.Decode(b, &req) != nil {
+			proc.Stop(0)
+			return
+		}
+		perform(req, proc)
+	}
+}
+
+func exitedOf(exit process.Exit, err error) *wire.Exited {
+	if err != nil {
+		return &wire.Exited{Lost: true}
+	}
+	return &wire.Exited{
+		Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: true, Survivors: exit.Survivors,
+	}
+}
+
+// identity is what the agent itself may do.
+type identity struct {
+	uid        int
+	switchUser bool
+}
+
+// Capability numbers of capabilities(7): kill, setgid, setuid.
+const switchCaps = 1<<5 | 1<<6 | 1<<7
+
+func whoami() identity {
+	id := identity{uid: os.Getuid()}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return id
+	}
+	for line := range bytes.Lines(status) {
+		if hex, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
+			caps, err := strconv.ParseUint(string(bytes.TrimSpace(hex)), 16, 64)
+			id.switchUser = err == nil && caps&switchCaps == switchCaps
+		}
+	}
+	return id
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// startTimeout bounds what lies between a request and the kernel's answer, the probe aside: it has its own.
+const startTimeout = 20 * time.Second
+
+// start resolves a request in this container, as it is now, and runs it.
+func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []string, error) {
+	user, err := lookupUser(req.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	env, warnings := a.environment(s, req, user)
+	spec := process.Spec{Argv: toStrings(req.Argv), Env: env, Dir: string(req.Dir), Grace: req.Grace}
+	if req.Helper != nil {
+		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
+	}
+	if spec.Dir == "" {
+		spec.Dir = user.home
+	}
+	if spec.User, err = a.credential(user); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := streamContext(s, startTimeout)
+	defer cancel()
+	proc, err := a.pool.Start(ctx, spec)
+	return proc, warnings, err
+}
+
+// credential is nil where the agent is that user already and could not change it anyway.
+func (a *agent) credential(u user) (*process.Credential, error) {
+	if a.self.switchUser {
+		return &process.Credential{UID: u.uid, GID: u.gid, Groups: u.groups}, nil
+	}
+	if int(u.uid) == a.self.uid {
+		return nil, nil
+	}
+	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and may not become uid %d", a.self.uid, u.uid)
+}
+
+// streamContext ends with the stream, so that nobody waits for the start of a call that was given up.
+func streamContext(s *wire.Stream, bound time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	go func() {
+		select {
+		case <-s.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func perform(req wire.Request, proc *process.Process) {
+	if req.Signal != 0 {
+		_ = proc.Signal(syscall.Signal(req.Signal)) // a process that is over takes none
+	}
+	if req.Stop != nil {
+		proc.Stop(req.Stop.Grace)
+	}
+}
+
+// failureOf gives the error its code, here where it is still known which step failed.
+func failureOf(err error) *wire.Failed {
+	var start *process.StartError
+	if !errors.As(err, &start) {
+		e := dray.AsError(err)
+		return &wire.Failed{Code: string(e.Code), Message: e.Message}
+	}
+	return &wire.Failed{Code: string(start.Code()), Message: start.Error()}
+}
+
+func toStrings(list [][]byte) []string {
+	out := make([]string, len(list))
+	for i, b := range list {
+		out[i] = string(b)
+	}
+	return out
+}

@@ -1,0 +1,166 @@
+package files
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/dray-dev/dray"
+)
+
+// Client are the files that a helper process serves.
+type Client struct {
+	close func() error
+
+	mu sync.Mutex // one operation at a time
+	w  io.Writer
+	r  *bufio.Reader
+}
+
+// NewClient talks to Serve over its stdin and stdout. Close calls close, which must end the helper.
+func NewClient(stdin io.Writer, stdout io.Reader, closeHelper func() error) *Client {
+	return &Client{close: closeHelper, w: stdin, r: bufio.NewReaderSize(stdout, 64<<10)}
+}
+
+// Close ends the helper.
+func (c *Client) Close() error { return c.close() }
+
+func (c *Client) call(req request, data []byte) (response, []byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := writeMessage(c.w, req, data); err != nil {
+		return response{}, nil, lost(err)
+	}
+	var resp response
+	payload, err := readMessage(c.r, &resp)
+	if err != nil {
+		return response{}, nil, lost(err)
+	}
+	if resp.Error != nil {
+		return response{}, nil, resp.Error.err()
+	}
+	return resp, payload, nil
+}
+
+// lost is an end of the helper, or an answer that is none.
+func lost(err error) error {
+	var coded *dray.Error
+	if errors.As(err, &coded) {
+		return err
+	}
+	return dray.Errorf(dray.CodeAgentLost, "the file helper in the container went away: %w", err).
+		WithHint("repeat the call; if it happens again, look at the container's memory and disk")
+}
+
+// Stat describes what a name is.
+func (c *Client) Stat(name string) (dray.FileInfo, error) {
+	resp, _, err := c.call(request{Op: "stat", Name: []byte(name)}, nil)
+	return resp.info(), err
+}
+
+func (r response) info() dray.FileInfo {
+	if r.Info == nil {
+		return dray.FileInfo{}
+	}
+	return r.Info.info()
+}
+
+// Open reads a regular file from an offset.
+func (c *Client) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
+	resp, _, err := c.call(request{Op: "open", Name: []byte(name), Offset: offset}, nil)
+	if err != nil {
+		return nil, dray.FileInfo{}, err
+	}
+	return &reader{handle{c, resp.Handle}, nil, false}, resp.info(), nil
+}
+
+// Create makes a new file that must not exist.
+func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
+	resp, _, err := c.call(request{Op: "create", Name: []byte(name), Mode: mode}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &writer{handle{c, resp.Handle}}, nil
+}
+
+// Rename replaces newName by oldName.
+func (c *Client) Rename(oldName, newName string) error {
+	_, _, err := c.call(request{Op: "rename", Name: []byte(oldName), To: []byte(newName)}, nil)
+	return err
+}
+
+// Remove removes one file or empty folder.
+func (c *Client) Remove(name string) error {
+	_, _, err := c.call(request{Op: "remove", Name: []byte(name)}, nil)
+	return err
+}
+
+// List gives at most limit entries of a folder.
+func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
+	limit = min(limit, MaxList)
+	resp, _, err := c.call(request{Op: "list", Name: []byte(name), Limit: limit}, nil)
+	if err == nil && len(resp.Entries) > limit {
+		err = lost(fmt.Errorf("it listed %d entries of %d asked for", len(resp.Entries), limit))
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	entries := make([]dray.FileInfo, len(resp.Entries))
+	for i, e := range resp.Entries {
+		entries[i] = e.info()
+	}
+	return entries, resp.More, nil
+}
+
+// handle is a file that the helper holds open.
+type handle struct {
+	client *Client
+	id     int
+}
+
+func (h handle) Close() error {
+	_, _, err := h.client.call(request{Op: "close", Handle: h.id}, nil)
+	return err
+}
+
+type reader struct {
+	handle
+	rest []byte
+	eof  bool
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 && !r.eof {
+		resp, data, err := r.client.call(request{Op: "read", Handle: r.id, Limit: chunk}, nil)
+		if err != nil {
+			return 0, err
+		}
+		if len(data) == 0 && !resp.EOF {
+			return 0, lost(io.ErrNoProgress)
+		}
+		r.rest, r.eof = data, resp.EOF
+	}
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+type writer struct{ handle }
+
+func (w *writer) Write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		n := min(len(p), chunk)
+		if _, _, err := w.client.call(request{Op: "write", Handle: w.id}, p[:n]); err != nil {
+			return written, err
+		}
+		written += n
+		p = p[n:]
+	}
+	return written, nil
+}

@@ -1,0 +1,156 @@
+package files
+
+import (
+	"bufio"
+	"errors"
+	"io"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxOpen bounds the files that one client holds open.
+const maxOpen = 64
+
+// Serve answers operations on the files beneath root until its input ends.
+func Serve(root string, in io.Reader, out io.Writer) error {
+	local, err := Open(root)
+	if err != nil {
+		// The client learns it from its first operation; there is no other way to tell it.
+		return refuse(err, in, out)
+	}
+	s := &server{local: local, open: map[int]io.Closer{}}
+	defer s.close()
+	r := bufio.NewReader(in)
+	for {
+		var req request
+		data, err := readMessage(r, &req)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp, payload := s.handle(req, data)
+		if err := writeMessage(out, resp, payload); err != nil {
+			return err
+		}
+	}
+}
+
+func refuse(cause error, in io.Reader, out io.Writer) error {
+	var req request
+	if _, err := readMessage(in, &req); err != nil {
+		return cause
+	}
+	return writeMessage(out, response{Error: toFailure(classify(cause))}, nil)
+}
+
+type server struct {
+	local *Local
+	open  map[int]io.Closer
+	last  int
+}
+
+func (s *server) close() {
+	for _, f := range s.open {
+		_ = f.Close()
+	}
+	_ = s.local.Close()
+}
+
+func (s *server) handle(req request, data []byte) (response, []byte) {
+	resp, payload, err := s.operate(req, data)
+	if err != nil {
+		return response{Error: toFailure(err)}, nil
+	}
+	return resp, payload
+}
+
+func (s *server) operate(req request, data []byte) (resp response, payload []byte, err error) {
+	name := string(req.Name)
+	switch req.Op {
+	case "stat":
+		info, err := s.local.Stat(name)
+		e := toEntry(info)
+		return response{Info: &e}, nil, err
+	case "open":
+		f, info, err := s.local.Open(name, req.Offset)
+		if err != nil {
+			return resp, nil, err
+		}
+		e := toEntry(info)
+		return response{Handle: s.keep(f), Info: &e}, nil, nil
+	case "create":
+		f, err := s.local.Create(name, req.Mode)
+		if err != nil {
+			return resp, nil, err
+		}
+		return response{Handle: s.keep(f)}, nil, nil
+	case "read":
+		return s.read(req)
+	case "write":
+		return resp, nil, s.write(req.Handle, data)
+	case "close":
+		return resp, nil, s.drop(req.Handle)
+	case "rename":
+		return resp, nil, s.local.Rename(name, string(req.To))
+	case "remove":
+		return resp, nil, s.local.Remove(name)
+	case "list":
+		return s.list(name, req.Limit)
+	default:
+		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %q", req.Op)
+	}
+}
+
+func (s *server) keep(f io.Closer) int {
+	if len(s.open) >= maxOpen {
+		_ = f.Close()
+		return 0 // a handle that no operation finds
+	}
+	s.last++
+	s.open[s.last] = f
+	return s.last
+}
+
+func (s *server) read(req request) (response, []byte, error) {
+	f, ok := s.open[req.Handle].(io.Reader)
+	if !ok {
+		return response{}, nil, errNoHandle
+	}
+	buf := make([]byte, min(max(req.Limit, 1), chunk))
+	n, err := io.ReadFull(f, buf)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return response{EOF: true}, buf[:n], nil
+	}
+	return response{}, buf[:n], err
+}
+
+var errNoHandle = dray.Errorf(dray.CodeInternal, "the file is not open")
+
+func (s *server) write(handle int, data []byte) error {
+	f, ok := s.open[handle].(io.Writer)
+	if !ok {
+		return errNoHandle
+	}
+	_, err := f.Write(data)
+	return classify(err)
+}
+
+func (s *server) drop(handle int) error {
+	f, ok := s.open[handle]
+	if !ok {
+		return errNoHandle
+	}
+	delete(s.open, handle)
+	return classify(f.Close())
+}
+
+func (s *server) list(name string, limit int) (response, []byte, error) {
+	entries, more, err := s.local.List(name, min(limit, MaxList))
+	resp := response{More: more}
+	for _, e := range entries {
+		resp.Entries = append(resp.Entries, toEntry(e))
+	}
+	return resp, nil, err
+}

@@ -1,0 +1,89 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+type frameType uint8
+
+const (
+	frameHello frameType = iota + 1
+	framePing
+	framePong
+	frameOpen    // the first message of a new stream
+	frameMessage // a further one
+	frameData
+	frameEOF    // no more data on this channel
+	frameCredit // the reader consumed so many bytes
+	frameRefuse // the reader wants no more of this channel
+	frameEnd    // the stream is over for the sender
+)
+
+// Sizes, in bytes.
+const (
+	headerSize = 10
+	// MaxData is the largest payload of one data frame.
+	MaxData = 64 << 10
+	// Window is how much of one channel may be on the way unread.
+	Window = 256 << 10
+	// channels is how many channels of bytes a stream has.
+	channels = 3
+)
+
+// ErrProtocol is a peer that breaks the rules of this package. The connection is of no further use.
+var ErrProtocol = errors.New("the peer broke the wire protocol")
+
+func violation(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+type header struct {
+	length  uint32
+	stream  uint32
+	typ     frameType
+	channel uint8
+}
+
+func (h header) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, h.length)
+	b = binary.LittleEndian.AppendUint32(b, h.stream)
+	return append(b, byte(h.typ), h.channel)
+}
+
+// readHeader reads a header and checks all that can be checked without knowing the streams.
+func readHeader(r io.Reader, maxMessage int) (header, error) {
+	var b [headerSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return header{}, err
+	}
+	h := header{
+		length: binary.LittleEndian.Uint32(b[0:]), stream: binary.LittleEndian.Uint32(b[4:]),
+		typ: frameType(b[8]), channel: b[9],
+	}
+	return h, h.check(maxMessage)
+}
+
+func (h header) check(maxMessage int) error {
+	limit := uint32(0)
+	switch h.typ {
+	case frameHello, frameOpen, frameMessage:
+		limit = uint32(maxMessage) //nolint:gosec // a constant of ours
+	case frameData:
+		limit = MaxData
+	case frameCredit:
+		limit = 4
+	case framePing, framePong, frameEOF, frameRefuse, frameEnd:
+	default:
+		return violation("frame type %d", h.typ)
+	}
+	if h.length > limit {
+		return violation("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length, limit)
+	}
+	if h.channel >= channels {
+		return violation("channel %d", h.channel)
+	}
+	return nil
+}

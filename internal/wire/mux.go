@@ -1,0 +1,247 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrSilent is a peer from which nothing came for the whole lease.
+var ErrSilent = errors.New("the peer fell silent")
+
+// ErrClosed is a connection that this side closed.
+var ErrClosed = errors.New("the connection is closed")
+
+// Config says how one side uses a connection.
+type Config struct {
+	// Accept is called with each stream that the peer opens, in a goroutine of its own that Run waits for. Nil refuses all.
+	Accept func(*Stream)
+	// MaxMessage bounds one message from the peer, in bytes.
+	MaxMessage int
+	// MaxStreams bounds how many streams the peer may have open.
+	MaxStreams int
+	// Silence is the lease: how long nothing may come. A ping goes out six times as often.
+	Silence time.Duration
+}
+
+// Mux carries streams over one connection. Run must be called, once.
+type Mux struct {
+	conn io.ReadWriteCloser
+	cfg  Config
+
+	heard  atomic.Int64 // when the last frame came, in nanoseconds since start
+	start  time.Time
+	pong   chan struct{} // a pong is owed
+	failed chan struct{} // closed with err set
+
+	write   sync.Mutex // one frame at a time
+	scratch []byte     // owned by write
+
+	mu      sync.Mutex
+	streams map[uint32]*Stream
+	lastID  uint32 // the highest stream that was opened
+	err     error
+	serving sync.WaitGroup
+}
+
+// NewMux takes over a connection on which both hellos are done.
+func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
+	return &Mux{
+		conn: conn, cfg: cfg, start: time.Now(), pong: make(chan struct{}, 1), failed: make(chan struct{}),
+		streams: map[uint32]*Stream{},
+	}
+}
+
+// Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
+func (m *Mux) Run() error {
+	alive := make(chan struct{})
+	go func() {
+		defer close(alive)
+		m.keepAlive()
+	}()
+	m.fail(m.read())
+	<-alive
+	m.serving.Wait()
+	return m.Err()
+}
+
+// Close ends the connection and every stream on it.
+func (m *Mux) Close() { m.fail(ErrClosed) }
+
+// Done is closed when the connection is of no further use; Err says why.
+func (m *Mux) Done() <-chan struct{} { return m.failed }
+
+// Err is nil while the connection works.
+func (m *Mux) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+func (m *Mux) fail(err error) {
+	m.mu.Lock()
+	if m.err != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.err = err
+	open := m.streams
+	m.streams = map[uint32]*Stream{}
+	close(m.failed)
+	m.mu.Unlock()
+	_ = m.conn.Close()
+	for _, s := range open {
+		s.abort(err)
+	}
+}
+
+// Open starts a stream with its first message.
+func (m *Mux) Open(message []byte) (*Stream, error) {
+	m.mu.Lock()
+	if m.err != nil {
+		defer m.mu.Unlock()
+		return nil, m.err
+	}
+	m.lastID++
+	s := newStream(m, m.lastID)
+	m.streams[s.id] = s
+	m.mu.Unlock()
+	if err := m.send(header{stream: s.id, typ: frameOpen}, message); err != nil {
+		s.drop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (m *Mux) send(h header, payload []byte) error {
+	m.write.Lock()
+	defer m.write.Unlock()
+	h.length = uint32(len(payload)) //nolint:gosec // bounded by MaxData and the message limits
+	m.scratch = append(h.append(m.scratch[:0]), payload...)
+	if _, err := m.conn.Write(m.scratch); err != nil {
+		m.fail(err)
+		return err
+	}
+	if cap(m.scratch) > 2*MaxData {
+		m.scratch = nil // a large message passed; its buffer need not stay
+	}
+	return nil
+}
+
+// keepAlive pings, answers pings and watches for silence. The reading side must never write itself: two sides that both wait to write
+// would wait for ever.
+func (m *Mux) keepAlive() {
+	tick := time.NewTicker(max(m.cfg.Silence/6, time.Millisecond))
+	defer tick.Stop()
+	for {
+		typ := framePing
+		select {
+		case <-m.failed:
+			return
+		case <-m.pong:
+			typ = framePong
+		case <-tick.C:
+			if time.Since(m.start)-time.Duration(m.heard.Load()) > m.cfg.Silence {
+				m.fail(ErrSilent)
+				return
+			}
+		}
+		if m.send(header{typ: typ}, nil) != nil {
+			return
+		}
+	}
+}
+
+func (m *Mux) read() error {
+	r := bufio.NewReaderSize(m.conn, MaxData+headerSize)
+	buf := make([]byte, MaxData)
+	for {
+		h, err := readHeader(r, m.cfg.MaxMessage)
+		if err != nil {
+			return err
+		}
+		m.heard.Store(int64(time.Since(m.start)))
+		payload := buf
+		if h.typ != frameData {
+			payload = make([]byte, h.length) // messages are kept by their receiver
+		}
+		payload = payload[:h.length]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			return err
+		}
+		if err := m.handle(h, payload); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *Mux) handle(h header, payload []byte) error {
+	switch h.typ {
+	case framePing:
+		select {
+		case m.pong <- struct{}{}:
+		default: // one is owed already
+		}
+		return nil
+	case framePong:
+		return nil
+	case frameHello:
+		return violation("a second hello")
+	case frameOpen:
+		return m.accept(h.stream, payload)
+	default:
+		s, err := m.stream(h.stream)
+		if s == nil {
+			return err // nil for a stream that has ended: the frames crossed
+		}
+		return s.handle(h, payload)
+	}
+}
+
+func (m *Mux) stream(id uint32) (*Stream, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id == 0 || id > m.lastID {
+		return nil, violation("a frame for stream %d, which was never opened", id)
+	}
+	return m.streams[id], nil
+}
+
+func (m *Mux) accept(id uint32, payload []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.cfg.Accept == nil:
+		return violation("the peer opened a stream")
+	case id <= m.lastID:
+		return violation("stream %d was opened twice", id)
+	case len(m.streams) >= m.cfg.MaxStreams:
+		return violation("more than %d streams at once", m.cfg.MaxStreams)
+	}
+	m.lastID = id
+	s := newStream(m, id)
+	s.messages <- payload
+	m.streams[id] = s
+	m.serving.Go(func() {
+		defer s.Close()
+		m.cfg.Accept(s)
+	})
+	return nil
+}
+
+func creditOf(payload []byte) (int, error) {
+	if len(payload) != 4 {
+		return 0, violation("a credit of %d bytes", len(payload))
+	}
+	n := binary.LittleEndian.Uint32(payload)
+	if n > Window {
+		return 0, violation("a credit of %d", n)
+	}
+	return int(n), nil
+}

@@ -1,0 +1,317 @@
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxQueued is how many messages of one stream may wait to be received.
+const maxQueued = 64
+
+// ErrRefused is a write that the other side does not want: it closed its end of the channel.
+var ErrRefused = errors.New("the other side reads no more")
+
+// Stream is one conversation on a connection: messages, and three channels of bytes.
+type Stream struct {
+	id       uint32
+	mux      *Mux
+	messages chan []byte
+	over     chan struct{} // closed with err set
+	in       [channels]inbox
+	out      [channels]outbox
+
+	mu     sync.Mutex
+	err    error
+	closed bool // Close was called
+}
+
+func newStream(m *Mux, id uint32) *Stream {
+	s := &Stream{id: id, mux: m, messages: make(chan []byte, maxQueued), over: make(chan struct{})}
+	for i := range channels {
+		s.in[i].init(s, uint8(i))  //nolint:gosec // three
+		s.out[i].init(s, uint8(i)) //nolint:gosec // three
+	}
+	return s
+}
+
+// Send sends a message.
+func (s *Stream) Send(message any) error {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encoding a message: %w", err)
+	}
+	return s.mux.send(header{stream: s.id, typ: frameMessage}, b)
+}
+
+// Receive waits for the next message. io.EOF means that the other side ended the stream; what came before it is received first.
+func (s *Stream) Receive() ([]byte, error) {
+	select {
+	case b := <-s.messages:
+		return b, nil
+	default:
+	}
+	select {
+	case b := <-s.messages:
+		return b, nil
+	case <-s.over:
+	}
+	select {
+	case b := <-s.messages:
+		return b, nil
+	default:
+		return nil, s.reason()
+	}
+}
+
+// Done is closed when the other side ended the stream, or the connection broke.
+func (s *Stream) Done() <-chan struct{} { return s.over }
+
+// Reader reads a channel. One goroutine may use it.
+func (s *Stream) Reader(channel int) io.ReadCloser { return &s.in[channel] }
+
+// Writer writes a channel; Close sends end of file. One goroutine may use it.
+func (s *Stream) Writer(channel int) io.WriteCloser { return &s.out[channel] }
+
+// Close ends the stream for both sides. What was sent before still arrives.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	s.drop()
+	_ = s.mux.send(header{stream: s.id, typ: frameEnd}, nil) // a broken connection has ended it already
+	s.abort(ErrClosed)
+}
+
+// drop forgets the stream; frames that are on the way to it are passed over.
+func (s *Stream) drop() {
+	s.mux.mu.Lock()
+	delete(s.mux.streams, s.id)
+	s.mux.mu.Unlock()
+}
+
+// abort ends both directions; readers still get what has arrived.
+func (s *Stream) abort(err error) {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.err = err
+	close(s.over)
+	s.mu.Unlock()
+	for i := range channels {
+		s.in[i].end(err)
+		s.out[i].end(err)
+	}
+}
+
+func (s *Stream) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *Stream) handle(h header, payload []byte) error {
+	switch h.typ {
+	case frameMessage:
+		select {
+		case s.messages <- payload:
+			return nil
+		default:
+			return violation("more than %d messages are waiting", maxQueued)
+		}
+	case frameData:
+		return s.in[h.channel].add(payload)
+	case frameEOF:
+		s.in[h.channel].end(io.EOF)
+	case frameCredit:
+		n, err := creditOf(payload)
+		if err != nil {
+			return err
+		}
+		return s.out[h.channel].grant(n)
+	case frameRefuse:
+		s.out[h.channel].end(ErrRefused)
+	case frameEnd:
+		s.drop()
+		s.abort(io.EOF)
+	}
+	return nil
+}
+
+// inbox holds what came on a channel and was not read.
+type inbox struct {
+	stream  *Stream
+	channel uint8
+	mu      sync.Mutex
+	some    sync.Cond
+	data    []byte
+	off     int
+	owed    int   // consumed and not yet granted again
+	err     error // what Read gives when data is used up
+	closed  bool
+}
+
+func (b *inbox) init(s *Stream, channel uint8) {
+	b.stream, b.channel = s, channel
+	b.some.L = &b.mu
+}
+
+func (b *inbox) add(p []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.err != nil {
+		return nil // it crossed with our refusal, or comes after its own end
+	}
+	if len(b.data)-b.off+b.owed+len(p) > Window {
+		return violation("channel %d exceeds its window", b.channel)
+	}
+	if b.off > 0 && len(b.data)+len(p) > cap(b.data) {
+		b.data = b.data[:copy(b.data, b.data[b.off:])]
+		b.off = 0
+	}
+	b.data = append(b.data, p...)
+	b.some.Signal()
+	return nil
+}
+
+func (b *inbox) end(err error) {
+	b.mu.Lock()
+	if b.err == nil {
+		b.err = err
+	}
+	b.mu.Unlock()
+	b.some.Broadcast()
+}
+
+// Read waits for bytes. It gives io.EOF at the sender's end of file, and the connection's error where that came first.
+func (b *inbox) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	for b.off == len(b.data) && b.err == nil && !b.closed {
+		b.some.Wait()
+	}
+	if b.off == len(b.data) {
+		defer b.mu.Unlock()
+		if b.closed {
+			return 0, io.ErrClosedPipe
+		}
+		return 0, b.err
+	}
+	n := copy(p, b.data[b.off:])
+	b.off += n
+	if b.off == len(b.data) {
+		b.data, b.off = b.data[:0], 0
+	}
+	b.owed += n
+	grant := 0
+	if b.owed >= Window/2 && b.err == nil {
+		grant, b.owed = b.owed, 0
+	}
+	b.mu.Unlock()
+	if grant > 0 {
+		_ = b.stream.mux.send(header{stream: b.stream.id, typ: frameCredit, channel: b.channel},
+			binary.LittleEndian.AppendUint32(nil, uint32(grant))) //nolint:gosec // at most Window
+	}
+	return n, nil
+}
+
+// Close tells the sender that nothing more will be read.
+func (b *inbox) Close() error {
+	b.mu.Lock()
+	tell := !b.closed && b.err == nil
+	b.closed, b.data, b.off = true, nil, 0
+	b.mu.Unlock()
+	b.some.Broadcast()
+	if tell {
+		return b.stream.mux.send(header{stream: b.stream.id, typ: frameRefuse, channel: b.channel}, nil)
+	}
+	return nil
+}
+
+// outbox holds how much may be sent on a channel.
+type outbox struct {
+	stream  *Stream
+	channel uint8
+	mu      sync.Mutex
+	more    sync.Cond
+	credit  int
+	err     error
+}
+
+func (b *outbox) init(s *Stream, channel uint8) {
+	b.stream, b.channel, b.credit = s, channel, Window
+	b.more.L = &b.mu
+}
+
+func (b *outbox) grant(n int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.credit+n > Window {
+		return violation("channel %d is granted more than was sent", b.channel)
+	}
+	b.credit += n
+	b.more.Signal()
+	return nil
+}
+
+func (b *outbox) end(err error) {
+	b.mu.Lock()
+	if b.err == nil {
+		b.err = err
+	}
+	b.mu.Unlock()
+	b.more.Broadcast()
+}
+
+// take waits until some bytes may be sent.
+func (b *outbox) take(want int) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.credit == 0 && b.err == nil {
+		b.more.Wait()
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	n := min(want, b.credit, MaxData)
+	b.credit -= n
+	return n, nil
+}
+
+// Write waits while the reader is a whole window behind.
+func (b *outbox) Write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		n, err := b.take(len(p))
+		if err != nil {
+			return written, err
+		}
+		if err := b.stream.mux.send(header{stream: b.stream.id, typ: frameData, channel: b.channel}, p[:n]); err != nil {
+			return written, err
+		}
+		written += n
+		p = p[n:]
+	}
+	return written, nil
+}
+
+// Close sends end of file, once.
+func (b *outbox) Close() error {
+	b.mu.Lock()
+	first := b.err == nil
+	if first {
+		b.err = io.ErrClosedPipe
+	}
+	b.mu.Unlock()
+	if !first {
+		return nil
+	}
+	return b.stream.mux.send(header{stream: b.stream.id, typ: frameEOF, channel: b.channel}, nil)
+}
