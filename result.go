@@ -52,6 +52,8 @@ type Result struct {
 	StartedAt time.Time
 	EndedAt   time.Time
 	Duration  time.Duration
+	// Exec is the part of it in which the process existed.
+	Exec time.Duration
 }
 
 // Signal is a signal by name ("SIGKILL") and by its Linux number.

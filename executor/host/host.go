@@ -1,0 +1,207 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// Config is what the host is allowed.
+type Config struct {
+	// Roots are the folders where tools may work; clean, absolute. None: no process is started on the host.
+	Roots []string
+	// Env names variables of the daemon that tools get too.
+	Env []string
+	// Homes is the folder for the private HOME of each workspace.
+	Homes string
+}
+
+// Host makes environments for folders on this machine.
+type Host struct {
+	cfg  Config
+	pool *process.Pool
+}
+
+// New makes a host on a pool of processes, which stays the caller's.
+func New(cfg Config, pool *process.Pool) *Host { return &Host{cfg: cfg, pool: pool} }
+
+// In is the host as seen by calls in a folder, the workspace or the working folder of a call. Empty means the first root.
+func (h *Host) In(folder string) dray.Environment {
+	if folder == "" && len(h.cfg.Roots) > 0 {
+		folder = h.cfg.Roots[0]
+	}
+	return &environment{host: h, folder: folder}
+}
+
+type environment struct {
+	host   *Host
+	folder string
+}
+
+// Capabilities of the host: paths are the caller's own.
+func (e *environment) Capabilities() dray.Capabilities {
+	return dray.Capabilities{Kind: dray.Host, KillProven: true, Signals: true, WorkspaceFolder: e.folder}
+}
+
+// Start runs a process in an allowed folder.
+func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+	dir := spec.Dir
+	if dir == "" {
+		dir = e.folder
+	}
+	folder, err := e.host.enter(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	env, err := e.variables(dir, spec.Env)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := e.host.pool.Start(ctx, process.Spec{
+		Argv: spec.Argv, Env: env, Dir: throughDescriptor(folder), Grace: spec.Grace,
+	})
+	if err != nil {
+		return nil, process.Explain(err, dir)
+	}
+	return process.AsDray(proc), nil
+}
+
+// throughDescriptor names an open folder so that the supervisor, another process, enters this very folder, whatever stands at its path by then.
+func throughDescriptor(f *os.File) string {
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+}
+
+// enter opens a working folder that lies, links followed, beneath a root.
+func (h *Host) enter(dir string) (*os.File, error) {
+	if dir == "" {
+		return nil, denied("the call names no folder on the host")
+	}
+	var failure error
+	for _, root := range h.cfg.Roots {
+		rel, ok := beneath(dir, root)
+		if !ok {
+			continue
+		}
+		f, err := openBeneath(root, rel)
+		if err == nil {
+			return f, nil
+		}
+		failure = err
+	}
+	switch {
+	case failure == nil:
+		return nil, denied("no tool may run on the host in %s: it lies outside host.roots", dir)
+	case os.IsNotExist(failure):
+		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s does not exist", dir).WithHint("give a cwd that exists")
+	default:
+		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s cannot be entered: %w", dir, failure).
+			WithHint("give a folder whose links stay beneath host.roots")
+	}
+}
+
+func denied(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodeDenied, format, args...).
+		WithHint("add the folder to host.roots in the configuration, or run the tool in a container")
+}
+
+func openBeneath(root, rel string) (*os.File, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	f, err := r.Open(rel)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.IsDir() {
+		_ = f.Close()
+		return nil, fmt.Errorf("it is not a folder")
+	}
+	return f, nil
+}
+
+// beneath gives the path from root to dir, "." for the root itself.
+func beneath(dir, root string) (string, bool) {
+	rel, err := filepath.Rel(root, dir)
+	return rel, err == nil && filepath.IsLocal(rel)
+}
+
+// Files opens a folder: to be changed if it lies beneath a root, else for reading alone.
+func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
+	local, err := files.Open(root)
+	if err != nil {
+		if os.IsNotExist(err) {
+			return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s does not exist", root).WithHint("give a workspace or cwd that exists")
+		}
+		return nil, dray.Errorf(dray.CodeBadCwd, "%w", err)
+	}
+	f, err := e.host.enter(root)
+	if err != nil {
+		return readOnly{local, root}, nil
+	}
+	_ = f.Close()
+	return local, nil
+}
+
+// variables builds the environment of a host tool: nothing of the daemon's but what configuration names.
+func (e *environment) variables(dir string, call map[string]string) ([]string, error) {
+	home, err := e.host.home(e.folder)
+	if err != nil {
+		return nil, err
+	}
+	vars := map[string]string{"PATH": fixedPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8", "TERM": "dumb"}
+	for _, name := range append([]string{"LANG", "TERM", "TZ"}, e.host.cfg.Env...) {
+		if v, ok := os.LookupEnv(name); ok {
+			vars[name] = v
+		}
+	}
+	for name, value := range call {
+		if forbidden(name) {
+			return nil, dray.Errorf(dray.CodeDenied, "the variable %s may not be set for a tool on the host", name).
+				WithHint("it could run code or redirect tools there; leave it out, or run the tool in a container")
+		}
+		vars[name] = value
+	}
+	env := make([]string, 0, len(vars))
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	return env, nil
+}
+
+// fixedPath is where host tools are looked up, whatever the daemon's own PATH; host.env may name PATH to pass that one on.
+const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// forbidden are variables through which a caller could run code on the host or redirect its tools (EX-06).
+func forbidden(name string) bool {
+	switch name {
+	case "", "BASH_ENV", "ENV", "PAGER":
+		return true
+	}
+	for _, prefix := range []string{"LD_", "GIT_", "DOCKER_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return strings.ContainsAny(name, "=\x00")
+}
+
+// home is the private HOME of a workspace: 0700, under the state folder, never the daemon's own.
+func (h *Host) home(folder string) (string, error) {
+	sum := sha256.Sum256([]byte(folder))
+	dir := filepath.Join(h.cfg.Homes, hex.EncodeToString(sum[:])[:16])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making the private home: %w", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,67 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"syscall"
+
+	"github.com/dray-dev/dray"
+)
+
+// AsDray gives a process the form that environments speak.
+func AsDray(p *Process) dray.Process { return asDray{p} }
+
+type asDray struct{ *Process }
+
+// Output is one of the two streams.
+func (p asDray) Output(stream dray.Stream) io.Reader {
+	if stream == dray.Stderr {
+		return p.Stderr()
+	}
+	return p.Stdout()
+}
+
+// Signal sends one signal to the process.
+func (p asDray) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
+
+// Wait tells the end. Without a supervisor it is not known, nor who survived.
+func (p asDray) Wait() (dray.Exit, error) {
+	exit, err := p.Process.Wait()
+	if err != nil {
+		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
+			WithHint("something on the host killed the supervisor of this call; look for processes that it may have left")
+	}
+	return dray.Exit{
+		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover,
+		Survivors: dray.Survivors{Proven: true, PIDs: exit.Survivors},
+	}, nil
+}
+
+// Explain gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
+func Explain(err error, dir string) error {
+	var start *StartError
+	if !errors.As(err, &start) {
+		return err
+	}
+	told := *start
+	if told.Step == StepDir {
+		told.Path = dir
+	}
+	return dray.Errorf(told.Code(), "%w", &told).WithHint("%s", Hint(told.Code()))
+}
+
+// Hint says what to do about a failed start.
+func Hint(code dray.Code) string {
+	switch code {
+	case dray.CodeExecutableNotFound:
+		return "check the spelling, that the program is installed where the call runs, and that it is in PATH there"
+	case dray.CodeNotExecutable:
+		return "check the file's mode and type: it must be an executable that its user may run"
+	case dray.CodeBadCwd:
+		return "give a cwd that exists where the call runs and that its user may enter"
+	case dray.CodeBadUser:
+		return "check remoteUser in devcontainer.json against /etc/passwd and /etc/group of the image"
+	default:
+		return "a limit on processes or memory was reached: end something, or raise the limit"
+	}
+}
