@@ -2,7 +2,7 @@
 # How the scripts speak: one line per step with its time, a sign of life in long ones, and a failure that
 # ends with what to do next. Nothing here knows what the steps do.
 
-step=setup                  # the step that speaks
+step=checkout               # the step that speaks
 step_result=                # what the step found or made; said when it ends
 log_dir=$tools/log
 log=$log_dir/setup.log

@@ -18,9 +18,9 @@ setup_go() {
 setup_compiler() {
 	local compiler
 	compiler=$(cd "$root" && go env CC 2>/dev/null || echo "${CC:-gcc}")
-	can_compile "$compiler" || need_packages "a C compiler" gcc libc6-dev
+	can_compile "$compiler" || [ -n "${CC:-}" ] || need_packages "a C compiler" gcc libc6-dev
 	can_compile "$compiler" ||
-		fail "$compiler cannot build a C program" "choose a compiler that can: export CC=..., then run this again"
+		fail "$compiler cannot build a C program" "unset CC, or set it to a compiler that can, then run this again"
 	has_command git || need_packages "git" git
 	step_result="$compiler $("${compiler%% *}" -dumpversion 2>/dev/null), $(git --version)"
 }

@@ -7,6 +7,7 @@ engine_patience=60 # seconds
 
 setup_engine() {
 	has_command docker || need_packages "an engine" "${engine_packages[@]}"
+	has_command docker || need_packages "the docker command" docker-cli # a package of its own since Debian 13
 	if ! engine_answers; then
 		engine_may_be_ours
 		has_command dockerd || need_packages "an engine" "${engine_packages[@]}"

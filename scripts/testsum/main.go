@@ -21,10 +21,14 @@ import (
 var errUsage = errors.New("usage: testsum go|robot|failed|total ..., see its package documentation")
 
 func main() {
-	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "testsum:", err)
-		os.Exit(1)
+	err := run(os.Args[1:], os.Stdin, os.Stdout)
+	if err == nil {
+		return
 	}
+	if !errors.Is(err, errNotGreen) { // that one has been printed, and nothing may follow the closing line
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+	}
+	os.Exit(1)
 }
 
 func run(args []string, in io.Reader, out io.Writer) error {

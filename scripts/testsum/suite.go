@@ -75,10 +75,8 @@ func readSuites(path string) ([]suite, error) {
 	return suites, nil
 }
 
-var (
-	errFailed     = errors.New("tests failed")
-	errNothingRan = errors.New("no test ran")
-)
+// errNotGreen says that a test failed or that none ran.
+var errNotGreen = errors.New("not every test passed")
 
 // printTotal prints what failed, what was skipped and why, and as the last line the sum. Nothing run is a failure too.
 func printTotal(suites []suite, out io.Writer) error {
@@ -92,11 +90,8 @@ func printTotal(suites []suite, out io.Writer) error {
 	printList(out, "skipped:", sum.Skips)
 	printList(out, "failed:", sum.Failures)
 	fmt.Fprintf(out, "\n%d passed, %d failed, %d skipped\n", sum.Passed, sum.Failed, sum.Skipped)
-	switch {
-	case sum.Failed > 0:
-		return errFailed
-	case sum.Passed == 0:
-		return errNothingRan
+	if sum.Failed > 0 || sum.Passed == 0 {
+		return errNotGreen
 	}
 	return nil
 }

@@ -148,8 +148,8 @@ func TestTotal(t *testing.T) {
 		err    error
 	}{
 		"all well":    {[]suite{{Passed: 2, Skipped: 1, Skips: []string{"x"}}, {Passed: 3}}, "5 passed, 0 failed, 1 skipped", nil},
-		"a failure":   {[]suite{{Passed: 2}, {Failed: 1, Failures: []string{"y"}}}, "2 passed, 1 failed, 0 skipped", errFailed},
-		"nothing ran": {[]suite{{}}, "0 passed, 0 failed, 0 skipped", errNothingRan},
+		"a failure":   {[]suite{{Passed: 2}, {Failed: 1, Failures: []string{"y"}}}, "2 passed, 1 failed, 0 skipped", errNotGreen},
+		"nothing ran": {[]suite{{}}, "0 passed, 0 failed, 0 skipped", errNotGreen},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
