@@ -1,0 +1,219 @@
+package config
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// containerName is what engines take for a reference.
+var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+const fixContainerName = "begin with a letter or digit, go on with letters, digits, _ . and -"
+
+// member reads one key of an element.
+type member func(v value)
+
+// object reads the members of an element and reports those that it does not have.
+func (d *decoder) object(v value, keys members, read map[string]member) {
+	d.seen(v)
+	if v.shape != object {
+		d.wrong(v, v.isNot("a block of keys"), "write any of "+strings.Join(keys.known, ", ")+", each followed by a colon and its value")
+		return
+	}
+	for _, f := range v.fields {
+		switch {
+		case slices.Contains(keys.later, f.name):
+			d.add(unsupported(f.origin, f.value.key))
+		case read[f.name] == nil:
+			fix := fixUnknown(f.name, keys.known, keys.known)
+			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Fix: fix})
+		default:
+			read[f.name](f.value)
+		}
+	}
+}
+
+// named reads a block whose keys are names that the operator chose.
+func (d *decoder) named(v value, read func(f field)) {
+	d.seen(v)
+	if v.shape != object {
+		d.wrong(v, v.isNot("a block of names"), "write each name followed by a colon, and what belongs to it below it, indented")
+		return
+	}
+	for _, f := range v.fields {
+		read(f)
+	}
+}
+
+func (d *decoder) containers(v value) map[string]Container {
+	all := map[string]Container{}
+	d.named(v, func(f field) {
+		switch {
+		case !containerName.MatchString(f.name):
+			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container", Fix: fixContainerName})
+		case f.name == "host":
+			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is taken: in routing, host means no container", Fix: "name it otherwise"})
+		default:
+			all[f.name] = d.container(f.value)
+		}
+	})
+	return all
+}
+
+func (d *decoder) container(v value) Container {
+	var c Container
+	before := len(d.mistakes)
+	d.object(v, containerKeys, map[string]member{
+		"workspace": func(v value) { c.Workspace = d.path(v) },
+		"config":    func(v value) { c.Config = d.relativePath(v) },
+		"service":   func(v value) { c.Service = d.word(v) },
+		"id":        func(v value) { c.ID = d.containerRef(v) },
+		"label":     func(v value) { c.Label = d.label(v) },
+		"mappings":  func(v value) { c.Mappings = d.mappings(v) },
+	})
+	if len(d.mistakes) == before {
+		d.checkTarget(v, c)
+	}
+	return c
+}
+
+// checkTarget sees to it that a container can be found, and in one way only.
+func (d *decoder) checkTarget(v value, c Container) {
+	at := func(key string) value {
+		m, _ := v.field(key)
+		return m
+	}
+	switch {
+	case c.Workspace == "" && c.ID == "" && c.Label == "":
+		d.wrong(v.unshown(), "does not say which container it is", "add workspace (a folder), id (an id or a name) or label (key=value)")
+	case c.ID != "" && c.Label != "":
+		d.wrong(at("label"), "stands beside id", "keep one of the two")
+	case c.Workspace == "" && c.Config != "":
+		d.wrong(at("config"), "needs a workspace: it chooses among the configurations of one", "add workspace, or remove config")
+	case c.Workspace == "" && c.Service != "":
+		d.wrong(at("service"), "needs a workspace: it chooses among the services of one", "add workspace, or remove service")
+	}
+}
+
+// containerRef gives a full id or a name.
+func (d *decoder) containerRef(v value) string {
+	s, ok := d.text(v)
+	if ok && !containerName.MatchString(s) {
+		d.wrong(v, "is neither an id nor the name of a container", fixContainerName)
+		return ""
+	}
+	return s
+}
+
+func (d *decoder) label(v value) string {
+	s, ok := d.line(v)
+	if !ok {
+		return ""
+	}
+	if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
+		d.wrong(v, "is not a label", "write key=value, for instance com.example.role=tools")
+		return ""
+	}
+	return s
+}
+
+// relativePath gives a path that is absolute or lies beneath a folder that is not known yet.
+func (d *decoder) relativePath(v value) string {
+	s, ok := d.text(v)
+	if !ok {
+		return ""
+	}
+	if problem, fix := badPath(s); problem != "" {
+		d.wrong(v, problem, fix)
+		return ""
+	}
+	return filepath.Clean(s)
+}
+
+func (d *decoder) mappings(v value) []Mapping {
+	d.seen(v)
+	if v.shape == empty {
+		return nil // all of them are commented out
+	}
+	if v.shape != list {
+		d.wrong(v, v.isNot("a list"), "write - {host: /srv/app, container: /workspaces/app}, one per line")
+		return nil
+	}
+	all := make([]Mapping, 0, len(v.items))
+	for _, item := range v.items {
+		m := d.mapping(item)
+		for _, other := range all {
+			if m.Container != "" && m.Container == other.Container {
+				d.wrong(item.unshown(), "maps a second host folder to "+quote(m.Container)+", so that the way back is not clear", "keep one of the two")
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func (d *decoder) mapping(v value) Mapping {
+	var m Mapping
+	before := len(d.mistakes)
+	d.object(v, mappingKeys, map[string]member{
+		"host":      func(v value) { m.Host = d.root(v) },
+		"container": func(v value) { m.Container = d.root(v) },
+	})
+	switch {
+	case len(d.mistakes) > before: // half a mapping has been reported
+	case m.Host == "" || m.Container == "":
+		d.wrong(v.unshown(), "leads from nowhere or to nowhere", "give both host and container")
+	case beneath(m.Host, m.Container) || beneath(m.Container, m.Host):
+		d.wrong(v.unshown(), "maps "+quote(m.Host)+" to "+quote(m.Container)+", and one lies in the other",
+			"make the two equal, or map folders that do not contain each other")
+	}
+	return m
+}
+
+// root gives a path that may be the root of a mapping.
+func (d *decoder) root(v value) string {
+	s := d.path(v)
+	if s == "/" {
+		d.wrong(v, "cannot be mapped: everything lies in it", "name the folder that is shared")
+		return ""
+	}
+	return s
+}
+
+// beneath says that a path lies in a folder that is another one, by whole segments.
+func beneath(path, folder string) bool {
+	return strings.HasPrefix(path, folder+"/")
+}
+
+func (d *decoder) plans(v value) map[string]Plan {
+	all := map[string]Plan{}
+	d.named(v, func(f field) {
+		var p Plan
+		if f.name == "" {
+			d.add(Mistake{Origin: f.origin, Key: v.key, Problem: "has a plan without an id", Fix: "write the plan's id before the colon"})
+		}
+		d.object(f.value, planKeys, map[string]member{
+			"override": func(v value) { p.Override = d.target(v) },
+			"fallback": func(v value) { p.Fallback = d.target(v) },
+		})
+		all[f.name] = p
+	})
+	return all
+}
+
+// target gives where routing leads: "host", the name of a container or workspace, or a workspace's folder.
+func (d *decoder) target(v value) string {
+	s, ok := d.text(v)
+	switch {
+	case !ok || s == "":
+		return ""
+	case strings.HasPrefix(s, "/"):
+		return d.path(v)
+	case !containerName.MatchString(s):
+		d.wrong(v, "names no place", "write host, the name of a container, or the absolute folder of a workspace")
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,173 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray/config"
+)
+
+// contractKeys is every key of the contract's section "Configuration", those of maps and lists under an example's name.
+const contractKeys = `
+server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
+engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
+limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue limits.drain
+limits.capture limits.view limits.captures_disk limits.captures_keep
+sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth sandbox.timeout sandbox.deny sandbox.executable
+host.env host.roots routing.override routing.fallback
+routing.plans.p.override routing.plans.p.fallback routing.plans.p.budget
+containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
+tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.capabilities tools.timeout tools.output
+tools.mapping tools.idempotent tools.results tools.rewrite_text tool_dirs
+audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget breaker.failures breaker.open
+policy.approval_lifetime trust.workspaces`
+
+// supported are the keys that do something. The others are refused by name.
+const supported = `
+server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
+limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.drain limits.capture limits.view host.env host.roots
+routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
+containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
+tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
+trust.workspaces`
+
+// nested writes a key with a value as a file would: a.b becomes {a: {b: value}}, elements of tools stand in a list.
+func nested(key, val string) string {
+	names := strings.Split(key, ".")
+	for _, name := range slices.Backward(names) {
+		if name == "tools" {
+			val = "[" + val + "]"
+		}
+		val = "{" + name + ": " + val + "}"
+	}
+	return val
+}
+
+// CF-01: no key of the contract reads as a misspelling, and none is accepted that does nothing.
+func TestEveryKeyOfTheContract(t *testing.T) {
+	for key := range strings.FieldsSeq(contractKeys) {
+		t.Run(key, func(t *testing.T) {
+			isSupported := slices.Contains(strings.Fields(supported), key)
+			_, err := source{file: nested(key, "{x: y}")}.load()
+			text := fmt.Sprint(err)
+			if last := key[strings.LastIndex(key, ".")+1:]; strings.Contains(text, last+": is not a key") {
+				t.Errorf("unknown: %v", err)
+			}
+			if strings.Contains(text, "not supported yet") == isSupported {
+				t.Errorf("supported is %v, and Load says %v", isSupported, err)
+			}
+			checkVariable(t, key, isSupported)
+		})
+	}
+}
+
+// checkVariable sees to it that the key's variable is known, in the form that the contract gives it.
+func checkVariable(t *testing.T, key string, isSupported bool) {
+	t.Helper()
+	if strings.HasPrefix(key, "tools.") {
+		return // the names of a list's elements have no variables
+	}
+	name := "DRAY_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+	_, err := source{env: []string{name + "={x: y}"}}.load()
+	text := fmt.Sprint(err)
+	if strings.Contains(text, "is not a variable") {
+		t.Errorf("unknown: %v", err)
+	}
+	if strings.Contains(text, "not supported yet") == isSupported {
+		t.Errorf("supported is %v, and for %s Load says %v", isSupported, name, err)
+	}
+}
+
+// EX-02: the names of tools.
+func TestToolNames(t *testing.T) {
+	tests := map[string]bool{
+		"a": true, "A.b-c_9": true, "9": true, strings.Repeat("x", 128): true,
+		"": false, strings.Repeat("x", 129): false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false,
+		" a": false, "a ": false, "exec": false, "shell": false, "read_file": false, "write_file": false, "edit_file": false, "list_dir": false,
+		"glob": false, "grep": false, "stat": false, "python": false, "Exec": true,
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, err := source{file: fmt.Sprintf("tools: [{name: %q, argv: [x]}]", name)}.load()
+			if ok := err == nil; ok != want {
+				t.Fatalf("accepted is %v, want %v: %v", ok, want, err)
+			}
+			if want && c.Tools[0].Name != name {
+				t.Errorf("name became %q", c.Tools[0].Name)
+			}
+		})
+	}
+}
+
+// EX-02: the names of containers, wherever one may stand.
+func TestContainerNames(t *testing.T) {
+	tests := map[string]bool{
+		"a": true, "A.b-c_9": true, strings.Repeat("0123456789abcdef", 4): true,
+		"": false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false, "a\x00": false,
+	}
+	places := map[string]string{
+		"name": "containers: {%q: {id: x}}", "id": "containers: {x: {id: %q}}", "specific": "tools: [{name: t, argv: [x], environment: {specific: %q}}]",
+	}
+	for name, want := range tests {
+		for place, format := range places {
+			t.Run(place+"/"+name, func(t *testing.T) {
+				_, err := source{file: fmt.Sprintf(format, name)}.load()
+				if ok := err == nil; ok != want {
+					t.Errorf("accepted is %v, want %v: %v", ok, want, err)
+				}
+			})
+		}
+	}
+}
+
+// The words of `environment` are those of the contract, and container says the same as required.
+func TestToolEnvironments(t *testing.T) {
+	tests := map[string]config.Environment{
+		"auto": config.EnvironmentAuto, "host": config.EnvironmentHost, "required": config.EnvironmentRequired,
+		"container": config.EnvironmentRequired, "preferred": config.EnvironmentPreferred, "{specific: db}": config.EnvironmentSpecific,
+	}
+	for word, want := range tests {
+		c := source{file: "tools: [{name: t, argv: [x], environment: " + word + "}]"}.mustLoad(t)
+		if got := c.Tools[0].Environment; got != want {
+			t.Errorf("%s reads as %q, want %q", word, got, want)
+		}
+	}
+	if c := (source{file: "tools: [{name: t, argv: [x]}]"}).mustLoad(t); c.Tools[0].Environment != config.EnvironmentAuto {
+		t.Errorf("the default is %q", c.Tools[0].Environment)
+	}
+}
+
+// CF-01: a mistake of each source says where it stands, so that programs can rely on the parts and not only people on the text.
+func TestMistakeParts(t *testing.T) {
+	bad := source{
+		file: "limits:\n  grace: never\n", env: []string{"DRAY_LIMITS_DRAIN=never"},
+		flags: []config.Flag{{Name: "--view", Key: "limits.view", Value: "never"}},
+	}
+	want := []struct {
+		key, value string
+		origin     config.Origin
+	}{
+		{"limits.grace", `"never"`, config.Origin{File: fileName, Line: 2, Column: 10}},
+		{"limits.drain", `"never"`, config.Origin{Variable: "DRAY_LIMITS_DRAIN"}},
+		{"limits.view", `"never"`, config.Origin{Flag: "--view"}},
+	}
+	got := bad.mistakes(t)
+	if len(got) != len(want) {
+		t.Fatalf("got %d mistakes: %v", len(got), got)
+	}
+	for i, w := range want {
+		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" || m.Fix == "" {
+			t.Errorf("mistake %d is %+v, want %+v", i, m, w)
+		}
+	}
+}
+
+// A value that is too long for a line is cut, wherever it comes from.
+func TestLongValuesAreCut(t *testing.T) {
+	m := source{file: "limits: {grace: " + strings.Repeat("x", 5000) + "}"}.mistakes(t)[0]
+	if len(m.String()) > 300 {
+		t.Errorf("the error has %d bytes", len(m.String()))
+	}
+}

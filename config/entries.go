@@ -1,0 +1,135 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// entryVariable is a variable of one key of one named entry, such as DRAY_CONTAINERS_DB_ID.
+type entryVariable struct {
+	name    string
+	setting setting
+	// entry is the entry's name as the variable spells it.
+	entry string
+	// key is the entry's key; empty where entries are plain texts.
+	key string
+}
+
+// findEntry takes the name of a variable apart.
+func findEntry(name string) (entryVariable, bool) {
+	for _, s := range settings {
+		rest, ok := strings.CutPrefix(name, variable(s.key)+"_")
+		if s.entries == nil || !ok || rest == "" {
+			continue
+		}
+		if len(s.entries.known) == 0 {
+			return entryVariable{name, s, rest, ""}, true
+		}
+		for _, key := range slices.Concat(s.entries.known, s.entries.later) {
+			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(key))
+			if ok && entry != "" && entry == strings.ToUpper(entry) {
+				return entryVariable{name, s, entry, key}, true
+			}
+		}
+	}
+	return entryVariable{}, false
+}
+
+// entry keeps a variable until it is known which entries there are.
+func (l *loader) entry(e entryVariable, entries map[string][]entryVariable) {
+	switch {
+	case l.env[e.name] == "": // counts as unset
+	case e.setting.read == nil:
+		l.add(unsupported(Origin{Variable: e.name}, join(e.setting.key, e.entry)))
+	default:
+		entries[e.setting.key] = append(entries[e.setting.key], e)
+	}
+}
+
+// withEntries gives the value that holds for a setting, with what single variables say about its entries.
+func (l *loader) withEntries(stack layers, s setting, entries []entryVariable) (value, bool) {
+	v, ok := stack.effective(s.key)
+	if len(entries) == 0 {
+		return v, ok
+	}
+	if !ok {
+		v = value{key: s.key, shape: object, origin: Origin{Variable: entries[0].name}}
+	}
+	if v.shape != object {
+		return v, ok // refused by who reads it
+	}
+	for _, e := range entries {
+		v = l.withEntry(v, e)
+	}
+	return v, true
+}
+
+func (l *loader) withEntry(v value, e entryVariable) value {
+	at := Origin{Variable: e.name}
+	name, ok := e.entry, true
+	if e.key != "" {
+		name, ok = l.spelled(v, e, at)
+	}
+	if !ok {
+		return v
+	}
+	key := join(v.key, name)
+	if e.key == "" {
+		return v.with(name, plain(key, l.env[e.name], at))
+	}
+	one, ok := v.field(name)
+	if !ok {
+		one = value{key: key, origin: at, shape: object}
+	}
+	member := setting{key: join(key, e.key), form: entryForm(e.key)}
+	if said, ok := l.parse(member, l.env[e.name], at); ok {
+		one = one.with(e.key, said)
+	}
+	return v.with(name, one)
+}
+
+// entryForm is how the variable of an entry's key is written: the one key that is more than a text is the list of mappings.
+func entryForm(key string) form {
+	if key == "mappings" || key == "budget" {
+		return yamlForm
+	}
+	return plainForm
+}
+
+var notInVariables = regexp.MustCompile(`[^A-Z0-9]`)
+
+// spelled gives the entry that a variable means: the one whose name reads the same in a variable, else a new one in lower case. It is
+// false, and reported, where it may be one or the other.
+func (l *loader) spelled(v value, e entryVariable, at Origin) (string, bool) {
+	var matches []string
+	for _, f := range v.fields {
+		if notInVariables.ReplaceAllString(strings.ToUpper(f.name), "_") == e.entry {
+			matches = append(matches, f.name)
+		}
+	}
+	switch len(matches) {
+	case 0:
+		return strings.ToLower(e.entry), true
+	case 1:
+		return matches[0], true
+	default:
+		problem := "may mean " + word(matches[0]) + " or " + word(matches[1])
+		l.add(Mistake{Origin: at, Key: v.key, Problem: problem, Fix: "set " + variable(v.key) + " as a whole, or rename one of them"})
+		return "", false
+	}
+}
+
+// with gives the object with a key set. The fields of v itself stay as they are.
+func (v value) with(name string, member value) value {
+	member.secret = member.secret || v.secret
+	v.fields = slices.Clone(v.fields)
+	for i := range v.fields {
+		if v.fields[i].name == name {
+			v.fields[i].value = member
+			return v
+		}
+	}
+	v.fields = append(v.fields, field{name, member.origin, member})
+	return v
+}

@@ -1,0 +1,280 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/dray-dev/dray/config"
+)
+
+var update = flag.Bool("update", false, "write the golden parts of testdata anew")
+
+const fileName = "/etc/dray/config.yaml"
+
+// source is what a test gives to Load. The environment has a HOME, so that a state folder is known.
+type source struct {
+	file  string
+	env   []string
+	flags []config.Flag
+}
+
+func (s source) load() (*config.Config, error) {
+	return config.Load(config.Options{
+		Environ:  append([]string{"HOME=/home/me"}, s.env...),
+		Flags:    s.flags,
+		ReadFile: files{fileName: s.file}.read,
+	})
+}
+
+func (s source) mustLoad(t *testing.T) *config.Config {
+	t.Helper()
+	c, err := s.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// mistakes gives what Load found wrong, or fails the test if it found nothing.
+func (s source) mistakes(t *testing.T) []config.Mistake {
+	t.Helper()
+	_, err := s.load()
+	var invalid *config.Error
+	if !errors.As(err, &invalid) {
+		t.Fatalf("Load gives %v, want a *config.Error", err)
+	}
+	return invalid.Mistakes
+}
+
+// files stands for the file system. A file without content is not there.
+type files map[string]string
+
+func (f files) read(name string) ([]byte, error) {
+	if f[name] == "" {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return []byte(f[name]), nil
+}
+
+// TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), flags (NAME KEY VALUE per line), and want, which
+// is the configuration as JSON or the text of the error.
+//
+// CF-01: every error names the key, the value, the origin and the fix; the texts are golden, since operators read them.
+func TestTestdata(t *testing.T) {
+	names, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no testdata: %v", err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimPrefix(name, "testdata/"), func(t *testing.T) { testArchive(t, name) })
+	}
+}
+
+func testArchive(t *testing.T, name string) {
+	archive, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s source
+	want := -1
+	for i, f := range archive.Files {
+		switch f.Name {
+		case "config.yaml":
+			s.file = string(f.Data)
+		case "environ":
+			s.env = strings.Split(strings.TrimSpace(string(f.Data)), "\n")
+		case "flags":
+			s.flags = parseFlags(string(f.Data))
+		case "want":
+			want = i
+		}
+	}
+	got := outcome(t, s, filepath.Base(filepath.Dir(name)) == "bad")
+	if *update {
+		archive.Files[want].Data = []byte(got)
+		if err := os.WriteFile(name, txtar.Format(archive), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if w := string(archive.Files[want].Data); got != w {
+		t.Errorf("got:\n%s\nwant:\n%s", got, w)
+	}
+}
+
+func parseFlags(text string) []config.Flag {
+	var flags []config.Flag
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		flags = append(flags, config.Flag{Name: parts[0], Key: parts[1], Value: parts[2]})
+	}
+	return flags
+}
+
+func outcome(t *testing.T, s source, bad bool) string {
+	t.Helper()
+	c, err := s.load()
+	if bad != (err != nil) {
+		t.Fatalf("Load gives error %v", err)
+	}
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\n"
+}
+
+// TestDefaults holds the numbers of the contract.
+func TestDefaults(t *testing.T) {
+	c := source{}.mustLoad(t)
+	want := config.Limits{
+		Timeout: 120 * time.Second, MaxTimeout: time.Hour, Grace: 2 * time.Second, Drain: 10 * time.Second, Capture: 50 << 20, View: 16 << 10,
+	}
+	if c.Limits != want {
+		t.Errorf("limits are %+v, want %+v", c.Limits, want)
+	}
+	if c.Server != (config.Server{Socket: "/home/me/.local/state/dray/dray.sock", MaxBody: 64 << 20}) {
+		t.Errorf("server is %+v", c.Server)
+	}
+	if c.Agent != (config.Agent{Lease: 30 * time.Second, Transport: config.TransportAuto}) {
+		t.Errorf("agent is %+v", c.Agent)
+	}
+	if c.File != "" {
+		t.Errorf("read %q where there is no file", c.File)
+	}
+}
+
+// TestOrder steps down from all four sources to the default alone.
+//
+// CF-02: flags, environment DRAY_*, file, defaults.
+func TestOrder(t *testing.T) {
+	all := source{
+		file:  "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n",
+		env:   []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env"},
+		flags: []config.Flag{{Name: "--grace", Key: "limits.grace", Value: "9s"}, {Name: "--root", Key: "host.roots", Value: "/from/flag"}},
+	}
+	withoutFlags, withoutEnv, nothing := all, all, source{}
+	withoutFlags.flags = nil
+	withoutEnv.flags, withoutEnv.env = nil, nil
+	tests := []struct {
+		name   string
+		from   source
+		grace  time.Duration
+		roots  string
+		origin string
+	}{
+		{"flags", all, 9 * time.Second, "/from/flag", "--grace"},
+		{"environment", withoutFlags, 8 * time.Second, "/from/env", "DRAY_LIMITS_GRACE"},
+		{"file", withoutEnv, 7 * time.Second, "/from/file", "/etc/dray/config.yaml:1:17"},
+		{"defaults", nothing, 2 * time.Second, "", "default"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.from.mustLoad(t)
+			if c.Limits.Grace != tt.grace || strings.Join(c.Host.Roots, " ") != tt.roots {
+				t.Errorf("grace %v and roots %v, want %v and %v", c.Limits.Grace, c.Host.Roots, tt.grace, tt.roots)
+			}
+			if got := c.Origin("limits.grace").String(); got != tt.origin {
+				t.Errorf("origin of limits.grace is %q, want %q", got, tt.origin)
+			}
+		})
+	}
+}
+
+// A list of a higher source replaces the whole list of the lower one, and an empty variable counts as unset.
+func TestVariables(t *testing.T) {
+	tests := []struct {
+		name string
+		s    source
+		got  func(c *config.Config) any
+		want any
+	}{
+		{"empty is unset", source{env: []string{"DRAY_LIMITS_GRACE="}}, func(c *config.Config) any { return c.Limits.Grace }, 2 * time.Second},
+		{
+			"list with commas",
+			source{file: "host: {roots: [/a, /b]}", env: []string{"DRAY_HOST_ROOTS=/c, /d"}},
+			func(c *config.Config) any { return strings.Join(c.Host.Roots, "|") }, "/c|/d",
+		},
+		{
+			"list as YAML",
+			source{env: []string{`DRAY_DEVCONTAINER_UP_ARGS=["--mount", "type=bind,source=/a"]`}},
+			func(c *config.Config) any { return strings.Join(c.Devcontainer.UpArgs, "|") }, "--mount|type=bind,source=/a",
+		},
+		{
+			"one named entry over the file's",
+			source{
+				file: "containers: {My-DB: {id: old, mappings: [{host: /a, container: /b}]}}", env: []string{"DRAY_CONTAINERS_MY_DB_ID=new"},
+			},
+			func(c *config.Config) any { return c.Containers["My-DB"].ID + c.Containers["My-DB"].Mappings[0].Host }, "new/a",
+		},
+		{
+			"a new named entry",
+			source{env: []string{"DRAY_CONTAINERS_WEB_WORKSPACE=/srv/web", "DRAY_CONTAINERS_WEB_SERVICE=app"}},
+			func(c *config.Config) any { return c.Containers["web"].Workspace + c.Containers["web"].Service }, "/srv/webapp",
+		},
+		{
+			"mappings of a named entry",
+			source{env: []string{"DRAY_CONTAINERS_WEB_ID=web", "DRAY_CONTAINERS_WEB_MAPPINGS=[{host: /a, container: /b}]"}},
+			func(c *config.Config) any { return c.Containers["web"].Mappings[0] },
+			config.Mapping{Host: "/a", Container: "/b"},
+		},
+		{
+			"a plan",
+			source{env: []string{"DRAY_ROUTING_PLANS_P1_OVERRIDE=host"}},
+			func(c *config.Config) any { return c.Routing.Plans["p1"].Override }, "host",
+		},
+		{
+			"a variable of local_env keeps its case",
+			source{env: []string{"DRAY_DEVCONTAINER_LOCAL_ENV_GitHub_TOKEN=t"}},
+			func(c *config.Config) any { return c.Devcontainer.LocalEnv["GitHub_TOKEN"] }, "t",
+		},
+		{
+			"text is not read as YAML",
+			source{env: []string{"DRAY_ENGINE_CONTEXT=123"}},
+			func(c *config.Config) any { return c.Engine.Context }, "123",
+		},
+		{
+			"names that tests use",
+			source{env: []string{"DRAY_TEST_ENGINE=1", "DRAY_STATE=/s", "DRAYX=1"}},
+			func(c *config.Config) any { return c.State }, config.State("/s"),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.got(tt.s.mustLoad(t)); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// The default timeout is nobody's wish, so a lower maximum alone is no contradiction.
+func TestDefaultTimeoutGivesWay(t *testing.T) {
+	c := source{env: []string{"DRAY_LIMITS_MAX_TIMEOUT=5s"}}.mustLoad(t)
+	if c.Limits.Timeout != 5*time.Second {
+		t.Errorf("timeout is %v, want 5s", c.Limits.Timeout)
+	}
+}
+
+// Names that an operator chose are compared exactly: two that differ in case are two.
+func TestNamesKeepTheirCase(t *testing.T) {
+	c := source{file: "containers:\n  DB: {id: one}\n  db: {id: two}\ndevcontainer: {local_env: {Path: a, PATH: b}}\n"}.mustLoad(t)
+	if c.Containers["DB"].ID != "one" || c.Containers["db"].ID != "two" {
+		t.Errorf("containers are %v", c.Containers)
+	}
+	if env := c.Devcontainer.LocalEnv; env["Path"] != "a" || env["PATH"] != "b" {
+		t.Errorf("local_env is %v", env)
+	}
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// systemFile is the configuration of the machine, for who has none of their own.
+const systemFile = "/etc/dray/config.yaml"
+
+// maxFile is the longest configuration file in bytes.
+const maxFile = 1 << 20
+
+// configFile finds and reads the file that holds: --config, DRAY_CONFIG, the user's, the machine's, or none. A file that was named must be
+// there; one that is there must be readable, or settings that restrict would silently not hold.
+func (l *loader) configFile() (string, []byte) {
+	if name := l.opts.ConfigFile; name != "" {
+		return l.mustRead(name, Origin{Flag: "--config"})
+	}
+	if name := l.env["DRAY_CONFIG"]; name != "" {
+		return l.mustRead(name, Origin{Variable: "DRAY_CONFIG"})
+	}
+	for _, name := range l.usualFiles() {
+		data, err := l.opts.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			l.unreadable(name, Origin{File: name}, err)
+			return "", nil
+		}
+		return name, data
+	}
+	return "", nil
+}
+
+func (l *loader) usualFiles() []string {
+	if dir := l.env.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
+		return []string{filepath.Join(dir, "dray", "config.yaml"), systemFile}
+	}
+	return []string{systemFile}
+}
+
+func (l *loader) mustRead(name string, at Origin) (string, []byte) {
+	abs, err := filepath.Abs(name)
+	if err == nil {
+		var data []byte
+		if data, err = l.opts.ReadFile(abs); err == nil {
+			return abs, data
+		}
+	}
+	l.unreadable(name, at, err)
+	return "", nil
+}
+
+func (l *loader) unreadable(name string, at Origin, err error) {
+	fix := "make it readable for uid " + strconv.Itoa(os.Geteuid())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fix = "create it, or name another: without " + at.String() + " dray looks in its usual places and does without a file"
+	case errors.Is(err, errTooLong):
+		fix = "name the configuration file: this is hardly one"
+	case errors.Is(err, syscall.EISDIR):
+		fix = "name the file in it, for instance " + filepath.Join(name, "config.yaml")
+	}
+	l.add(Mistake{Origin: at, Key: "configuration file", Value: quote(name), Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Fix: fix})
+}
+
+var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
+
+// readFile reads a file from the file system up to the longest length.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = errTooLong
+	}
+	return data, err
+}
+
+// xdg gives a base folder of the XDG specification, which says that relative values are to be ignored. It is empty where there is no home.
+func (e environment) xdg(name, underHome string) string {
+	if dir := e[name]; filepath.IsAbs(dir) {
+		return dir
+	}
+	if home := e["HOME"]; filepath.IsAbs(home) {
+		return filepath.Join(home, underHome)
+	}
+	return ""
+}
+
+// stateFolder finds the state folder: --state, DRAY_STATE, or the user's.
+func (l *loader) stateFolder() value {
+	if l.opts.State != "" {
+		return plain("state", l.opts.State, Origin{Flag: "--state"})
+	}
+	if dir := l.env["DRAY_STATE"]; dir != "" {
+		return plain("state", dir, Origin{Variable: "DRAY_STATE"})
+	}
+	at := Origin{}
+	if filepath.IsAbs(l.env["XDG_STATE_HOME"]) {
+		at = Origin{Variable: "XDG_STATE_HOME"}
+	}
+	dir := l.env.xdg("XDG_STATE_HOME", filepath.Join(".local", "state"))
+	if dir == "" {
+		return value{key: "state"}
+	}
+	return plain("state", filepath.Join(dir, "dray"), at)
+}
+
+// state takes the state folder. A relative one is relative to the working folder, as paths on a command line are.
+func (d *decoder) state(v value) {
+	d.seen(v)
+	if v.shape == empty {
+		d.wrong(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set", "name one with --state DIR or DRAY_STATE")
+		return
+	}
+	dir, err := filepath.Abs(v.text)
+	if err != nil || strings.ContainsRune(v.text, 0) {
+		d.wrong(v, "is no path", "name a folder with --state DIR or DRAY_STATE")
+		return
+	}
+	d.c.State = State(dir)
+}
+
+// maxSocket is the longest path of a unix socket in bytes: the kernel's field less the NUL at its end.
+const maxSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// checkSocket refuses a socket that could never be listened on.
+func (d *decoder) checkSocket(env environment) {
+	path := d.c.Server.Socket
+	if len(path) <= maxSocket {
+		return
+	}
+	d.add(Mistake{
+		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quote(path),
+		Problem: fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path), maxSocket),
+		Fix:     "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " + shortSocket(env),
+	})
+}
+
+// shortSocket gives a path that fits, in a folder of this user alone.
+func shortSocket(env environment) string {
+	uid := os.Geteuid()
+	path := filepath.Join(env["XDG_RUNTIME_DIR"], "dray.sock")
+	switch {
+	case filepath.IsAbs(path) && len(path) <= maxSocket:
+		return path
+	case uid == 0:
+		return "/run/dray.sock"
+	default:
+		return fmt.Sprintf("/run/user/%d/dray.sock", uid)
+	}
+}

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// maxToolName is the longest name of a tool in bytes.
+const maxToolName = 128
+
+// builtIn are the names of the tools that dray brings along, now or by its contract: a configuration must not change what they mean.
+var builtIn = []string{"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat", "python"}
+
+func (d *decoder) tools(v value) []Tool {
+	d.seen(v)
+	if v.shape != list {
+		d.wrong(v, v.isNot("a list"), "write - name: NAME and below it, indented, argv and the rest")
+		return nil
+	}
+	names := map[string]Origin{}
+	all := make([]Tool, 0, len(v.items))
+	for _, item := range v.items {
+		t := d.tool(item)
+		d.uniqueTool(item, t.Name, names)
+		all = append(all, t)
+	}
+	return all
+}
+
+func (d *decoder) tool(v value) Tool {
+	t := Tool{Environment: EnvironmentAuto, Output: "text"}
+	d.object(v, toolKeys, map[string]member{
+		"name":          func(v value) { t.Name = d.toolName(v) },
+		"description":   func(v value) { t.Description = d.argument(v) },
+		"argv":          func(v value) { t.Argv = d.argv(v) },
+		"input_schema":  func(v value) { d.seen(v); t.InputSchema = d.jsonObject(v) },
+		"output_schema": func(v value) { d.seen(v); t.OutputSchema = d.jsonObject(v) },
+		"environment":   func(v value) { t.Environment, t.Container = d.environment(v) },
+		"timeout":       func(v value) { t.Timeout = d.toolTimeout(v) },
+		"output":        func(v value) { t.Output = d.choice(v, "text", "json") },
+		"mapping":       func(v value) { t.Mapping = d.choice(v, "schema", "heuristic", "none") },
+	})
+	for _, key := range []string{"name", "argv"} {
+		if _, ok := v.field(key); !ok && v.shape == object {
+			d.wrong(v.unshown(), "has no "+key, "add "+key+": every tool has a name and the argv of its program")
+		}
+	}
+	return t
+}
+
+// uniqueTool refuses a second tool of one name.
+func (d *decoder) uniqueTool(v value, name string, names map[string]Origin) {
+	if name == "" {
+		return // reported
+	}
+	at, _ := v.field("name")
+	if first, ok := names[name]; ok {
+		d.wrong(at, "is the name of two tools, the first is at "+first.String(), "name one of them otherwise")
+		return
+	}
+	names[name] = at.origin
+}
+
+func (d *decoder) toolName(v value) string {
+	s, ok := d.text(v)
+	switch {
+	case !ok:
+	case slices.Contains(builtIn, s):
+		d.wrong(v, "is the name of a built-in tool", "name it otherwise")
+	case len(s) > maxToolName:
+		d.wrong(v, "is longer than 128 bytes", "shorten it")
+	case !toolName.MatchString(s):
+		d.wrong(v, "is not the name of a tool", "begin with a letter or digit, go on with letters, digits, . _ and -")
+	default:
+		return s
+	}
+	return ""
+}
+
+func (d *decoder) argv(v value) []string {
+	if v.shape == scalar {
+		d.wrong(v, "is one text: there is no shell to take it apart", "write a list, for instance ["+strings.Join(strings.Fields(v.text), ", ")+"]")
+		return nil
+	}
+	argv := d.each(v, d.argument)
+	if v.shape == list && len(argv) == 0 {
+		d.wrong(v, "is empty", "write the program and its arguments as a list")
+	}
+	if len(argv) > 0 && v.items[0].shape == scalar && v.items[0].text == "" {
+		d.wrong(v.items[0], "is no program", "write the program's name or path first")
+	}
+	return argv
+}
+
+// environment gives where a tool may run, and the container's name where that is said.
+func (d *decoder) environment(v value) (Environment, string) {
+	if v.shape == object {
+		name := ""
+		d.object(v, specificKeys, map[string]member{"specific": func(v value) { name = d.containerRef(v) }})
+		if len(v.fields) == 0 {
+			d.wrong(v.unshown(), "names no container", "write {specific: NAME}")
+		}
+		return EnvironmentSpecific, name
+	}
+	where := d.choice(v, "auto", "host", "required", "container", "preferred")
+	if where == "container" {
+		where = "required"
+	}
+	return Environment(where), ""
+}
+
+func (d *decoder) toolTimeout(v value) time.Duration {
+	d.toolTimeouts = append(d.toolTimeouts, v)
+	return d.positive(v)
+}
+
+func (d *decoder) transport(v value) Transport {
+	if v.shape == scalar && v.text == "socket" {
+		d.seen(v)
+		d.wrong(v, "is not supported yet", "write auto, stdio or engine")
+		return ""
+	}
+	return Transport(d.choice(v, string(TransportAuto), string(TransportStdio), string(TransportEngine)))
+}
+
+// engineHost gives the address of an engine; what schemes there are is for the engine's client to say.
+func (d *decoder) engineHost(v value) string {
+	s, _ := d.line(v)
+	if s != "" && !strings.Contains(s, "://") {
+		d.wrong(v, "has no scheme", "write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
+		return ""
+	}
+	return s
+}
+
+// program gives a bare name or an absolute path. A relative path would depend on where the daemon was started.
+func (d *decoder) program(v value) string {
+	s, ok := d.text(v)
+	if !ok || s != "" && !strings.ContainsAny(s, "/~\\") {
+		return s
+	}
+	return d.path(v)
+}
+
+// variables gives variables by their names. Their values are secret: errors do not show them.
+func (d *decoder) variables(v value) map[string]string {
+	all := map[string]string{}
+	d.named(v, func(f field) {
+		if f.name == "" || strings.ContainsAny(f.name, "=\x00") {
+			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a variable", Fix: "write a name without = and NUL"})
+			return
+		}
+		all[f.name] = d.argument(f.value)
+	})
+	return all
+}
+
+// variableName gives the name of a variable whose value the daemon's own environment has.
+func (d *decoder) variableName(v value) string {
+	s, ok := d.line(v)
+	if ok && (s == "" || strings.Contains(s, "=")) {
+		d.wrong(v, "is not the name of a variable", "write the name alone, without = and value: the value is the daemon's own")
+		return ""
+	}
+	return s
+}

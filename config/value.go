@@ -1,0 +1,144 @@
+package config
+
+import (
+	"regexp"
+	"strconv"
+)
+
+// shape is what a value looks like, whatever it means.
+type shape int
+
+const (
+	empty shape = iota
+	scalar
+	list
+	object
+	// broken is what the reader has reported already; nothing more is said about it.
+	broken
+)
+
+// value is a piece of configuration before anyone has asked what it means: the same for file, variable, flag and default, so that
+// each setting is read by one piece of code.
+type value struct {
+	key    string
+	origin Origin
+	shape  shape
+	// text is a scalar as it is written, kind what YAML takes it for without quotes.
+	text   string
+	kind   kind
+	items  []value
+	fields []field
+	secret bool
+}
+
+// field is one key of an object, in the order of the file.
+type field struct {
+	name   string
+	origin Origin
+	value  value
+}
+
+// kind is the type of a scalar.
+type kind int
+
+const (
+	text kind = iota
+	integer
+	float
+	boolean
+)
+
+// String gives the kind as an error names it.
+func (k kind) String() string {
+	return [...]string{"text", "number", "number", "truth value"}[k]
+}
+
+// plain makes a value of a text that came without YAML around it.
+func plain(key, s string, at Origin) value {
+	return value{key: key, origin: at, shape: scalar, text: s}
+}
+
+// shown is a scalar as an error repeats it.
+func (v value) shown() string {
+	switch {
+	case v.secret || v.shape != scalar:
+		return ""
+	case v.kind != text:
+		return v.text
+	default:
+		return quote(maskPassword(v.text))
+	}
+}
+
+// field finds a key of an object.
+func (v value) field(name string) (value, bool) {
+	for _, f := range v.fields {
+		if f.name == name {
+			return f.value, true
+		}
+	}
+	return value{}, false
+}
+
+// isNot says that a value has not the shape that its key wants.
+func (v value) isNot(what string) string {
+	switch v.shape {
+	case list:
+		return "is a list, not " + what
+	case object:
+		return "is a block of keys, not " + what
+	case empty:
+		return "is empty, not " + what
+	default:
+		return "is not " + what
+	}
+}
+
+// unshown is the value for errors that are about the key, or about what is missing beneath it.
+func (v value) unshown() value {
+	if v.shape != broken {
+		v.shape = empty
+	}
+	return v
+}
+
+// hidden marks a value and all beneath it as secret.
+func (v value) hidden() value {
+	v.secret = true
+	items := make([]value, len(v.items))
+	for i := range v.items {
+		items[i] = v.items[i].hidden()
+	}
+	fields := make([]field, len(v.fields))
+	for i, f := range v.fields {
+		f.value = f.value.hidden()
+		fields[i] = f
+	}
+	v.items, v.fields = items, fields
+	return v
+}
+
+// join gives the key of a member of key.
+func join(key, name string) string {
+	if key == "" {
+		return word(name)
+	}
+	return key + "." + word(name)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,80}$`)
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
+
+// word gives a name that an operator chose as an error shows it: bare, or quoted where it would not read as one word.
+func word(name string) string {
+	if plainWord.MatchString(name) {
+		return name
+	}
+	return quote(name)
+}
+
+// index gives the key of an element of key.
+func index(key string, i int) string {
+	return key + "[" + strconv.Itoa(i) + "]"
+}
