@@ -45,7 +45,7 @@ bench: ready ## Compare a call through dray with the ways around it
 
 .PHONY: soak
 soak: ready ## The tests that need long: load, leaks, restarts
-	@$(ENV) && DRAY_SOAK=1 scripts/test soak
+	@$(ENV) && DRAY_TEST_SOAK=1 scripts/test soak
 
 ##@ Keep
 
