@@ -1,0 +1,142 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agentbin"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+const (
+	// handshakeTimeout bounds the wait for an agent's hello.
+	handshakeTimeout = 10 * time.Second
+	// maxReply bounds a message of an agent.
+	maxReply = 256 << 10
+)
+
+func eventField(name string) zap.Field { return zap.String("event", name) }
+func errField(err error) zap.Field     { return zap.Error(err) }
+
+// agent is one living agent.
+type agent struct {
+	mux   *wire.Mux
+	hello wire.Hello
+}
+
+// placementError says that no agent can be had in a container that is otherwise well: the engine's own exec is used instead.
+type placementError struct{ cause error }
+
+func (e *placementError) Error() string { return e.cause.Error() }
+func (e *placementError) Unwrap() error { return e.cause }
+
+// connect places an agent in a running container and shakes hands with it. User is empty for the agent of all users.
+func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent, error) {
+	arch := c.Arch
+	if arch == "" {
+		var err error
+		if arch, err = e.engineArch(ctx); err != nil {
+			return nil, err
+		}
+	}
+	bin, err := agentbin.For(arch)
+	if err != nil {
+		return nil, &placementError{err}
+	}
+	if path, ok := e.mounted(c, bin); ok {
+		a, err := e.shake(ctx, c, path, user)
+		if err == nil || ctx.Err() != nil {
+			return a, err
+		}
+		e.log.Info("the agent in its mounted folder did not answer; it is copied instead", eventField("agent_place"), zap.String("container", c.Name), errField(err))
+	}
+	path, err := e.copied(ctx, c, bin)
+	if err != nil {
+		return nil, e.judge(ctx, c, err)
+	}
+	a, err := e.shake(ctx, c, path, user)
+	if err != nil {
+		return nil, e.judge(ctx, c, err)
+	}
+	return a, nil
+}
+
+// judge tells a container that takes no agent from one that is gone and from an engine that does not answer.
+func (e *Engine) judge(ctx context.Context, c Container, cause error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("connecting to the agent: %w", context.Cause(ctx))
+	}
+	now, err := e.Inspect(ctx, c.ID)
+	switch {
+	case err != nil:
+		return err
+	case !now.Running():
+		return now.notRunning()
+	case now.StartedAt != c.StartedAt:
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted meanwhile", c.Name).WithHint("repeat the call")
+	default:
+		return &placementError{cause}
+	}
+}
+
+// shake starts the agent's program and exchanges hellos.
+func (e *Engine) shake(ctx context.Context, c Container, path, user string) (*agent, error) {
+	execUser := user
+	if execUser == "" {
+		execUser = "0"
+	}
+	conn, err := e.attach(ctx, c.ID, client.ExecCreateOptions{User: execUser, WorkingDir: "/", Cmd: []string{path, "serve"}})
+	if err != nil {
+		return nil, fmt.Errorf("starting the agent: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	hello, err := e.greet(conn)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.Close()
+		if noise := conn.noise(); noise != "" {
+			err = fmt.Errorf("%w (it said: %s)", err, noise)
+		}
+		return nil, err
+	}
+	mux := wire.NewMux(conn, wire.Config{MaxMessage: maxReply, Silence: e.opts.Lease / 3})
+	return &agent{mux: mux, hello: hello}, nil
+}
+
+func (e *Engine) greet(conn *attached) (wire.Hello, error) {
+	hello, err := wire.Meet(conn)
+	if err != nil {
+		return hello, err
+	}
+	return hello, wire.Greet(conn, wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()})
+}
+
+// lost gives the end of an agent's connection its code: the container's fault where that has stopped.
+func (e *Engine) lost(id, name string, cause error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	c, err := e.Inspect(ctx, id)
+	switch {
+	case dray.CodeOf(err) == dray.CodeContainerNotFound:
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran", name).
+			WithHint("bring it up again; the next call uses it")
+	case err == nil && !c.Running():
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", name, c.Status).
+			WithHint("start it again (`dray workspace up`); the next call uses it")
+	case errors.Is(cause, wire.ErrClosed):
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+	default:
+		return dray.Errorf(dray.CodeAgentLost, "the agent in container %s is lost: %w", name, cause).
+			WithHint("the next call starts it again; something in the container may have killed it")
+	}
+}

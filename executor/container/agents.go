@@ -1,0 +1,112 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// agentKey names an agent: one for each start of a container, and, where root in there may not switch users, one for each user.
+type agentKey struct{ id, startedAt, user string }
+
+// agents keeps one living agent for each key. Callers who come while it is being started wait for it.
+type agents struct {
+	engine *Engine
+
+	mu      sync.Mutex
+	closed  bool
+	entries map[agentKey]*agentEntry
+	wg      sync.WaitGroup
+}
+
+type agentEntry struct {
+	ready chan struct{} // closed when agent or err is set
+	agent *agent
+	err   error
+}
+
+func newAgents(e *Engine) *agents {
+	return &agents{engine: e, entries: map[agentKey]*agentEntry{}}
+}
+
+var errClosing = errors.New("the engine client is closed")
+
+// get gives the living agent for a user of a container.
+func (s *agents) get(ctx context.Context, c Container, user string) (*agent, error) {
+	a, err := s.one(ctx, c, "")
+	if err != nil || a.hello.SwitchUser || user == "" || user == "0" || user == "root" {
+		return a, err
+	}
+	return s.one(ctx, c, user)
+}
+
+// connectTimeout bounds the start of an agent, whoever waits for it.
+const connectTimeout = 30 * time.Second
+
+func (s *agents) one(ctx context.Context, c Container, user string) (*agent, error) {
+	key := agentKey{c.ID, c.StartedAt, user}
+	s.mu.Lock()
+	entry := s.entries[key]
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errClosing
+	}
+	if entry == nil {
+		entry = &agentEntry{ready: make(chan struct{})}
+		s.entries[key] = entry
+		s.wg.Go(func() { s.live(context.WithoutCancel(ctx), key, entry, c) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-entry.ready:
+		return entry.agent, entry.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// live is an agent's whole life here: connect, serve, forget.
+func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Container) {
+	log := s.engine.log.With(zap.String("container", c.Name), zap.String("container_id", c.ID))
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	begun := time.Now()
+	a, err := s.engine.connect(ctx, c, key.user)
+	s.mu.Lock()
+	entry.agent, entry.err = a, err
+	if err != nil || s.closed {
+		delete(s.entries, key)
+	}
+	closed := s.closed
+	close(entry.ready)
+	s.mu.Unlock()
+	if err != nil {
+		log.Warn("no agent", eventField("agent_failed"), errField(err))
+		return
+	}
+	log.Info("agent connected", eventField("agent_connected"), zap.String("version", a.hello.Version), zap.Duration("took", time.Since(begun)))
+	if closed {
+		a.mux.Close()
+	}
+	err = a.mux.Run()
+	s.mu.Lock()
+	delete(s.entries, key)
+	s.mu.Unlock()
+	log.Info("agent gone", eventField("agent_gone"), errField(err))
+}
+
+// close ends every agent and waits for the connections to be over.
+func (s *agents) close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, entry := range s.entries {
+		if entry.agent != nil {
+			go entry.agent.mux.Close() // Run returns with it, and is waited for below
+		}
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}

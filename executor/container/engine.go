@@ -1,0 +1,119 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+)
+
+// Transport is how processes are started in containers.
+type Transport string
+
+// The transports. Auto uses the agent, and the engine's exec where no agent can be placed.
+const (
+	TransportAuto   Transport = "auto"
+	TransportStdio  Transport = "stdio"
+	TransportEngine Transport = "engine"
+)
+
+// Options of an engine.
+type Options struct {
+	// Lease is how long an agent goes on without a frame from us.
+	Lease     time.Duration
+	Transport Transport
+	// RunDir holds the folders that `up` mounts into containers, one for each.
+	RunDir string
+	// Version is ours, for the agents' handshake.
+	Version string
+	Log     *zap.Logger
+}
+
+// Engine is the container engine and everything that we keep at it.
+type Engine struct {
+	api    *client.Client
+	source string
+	opts   Options
+	log    *zap.Logger
+	agents *agents
+
+	mu      sync.Mutex
+	name    string // "docker 20.10.24", once it was asked
+	images  map[string]image
+	refusal map[agentKey]refusal
+}
+
+func newEngine(api *client.Client, source string, opts Options) *Engine {
+	e := &Engine{
+		api: api, source: source, opts: opts, log: opts.Log,
+		images: map[string]image{}, refusal: map[agentKey]refusal{},
+	}
+	e.agents = newAgents(e)
+	return e
+}
+
+// Source says what decided which engine this is, and Host where it answers.
+func (e *Engine) Source() string { return e.source }
+
+// Host is the engine's address.
+func (e *Engine) Host() string { return e.api.DaemonHost() }
+
+// Close ends every agent, and with it everything that they started, and lets go of the engine.
+func (e *Engine) Close() error {
+	e.agents.close()
+	return e.api.Close()
+}
+
+// Name is the engine's product and version.
+func (e *Engine) Name(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	name := e.name
+	e.mu.Unlock()
+	if name != "" {
+		return name, nil
+	}
+	v, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return "", e.unavailable("asking its version", err)
+	}
+	name = "docker " + v.Version
+	for _, c := range v.Components {
+		if c.Name == "Podman Engine" {
+			name = "podman " + c.Version
+		}
+	}
+	e.mu.Lock()
+	e.name = name
+	e.mu.Unlock()
+	return name, nil
+}
+
+// unavailable is trouble with the engine itself.
+func (e *Engine) unavailable(doing string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s at the engine: %w", doing, err)
+	}
+	return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
+		WithHint("start the engine, or point dray at it with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
+}
+
+// containerError gives an answer of the engine about one container its code.
+func (e *Engine) containerError(ref, doing string, err error) error {
+	switch {
+	case errdefs.IsNotFound(err):
+		return dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref).
+			WithHint("`docker ps -a` lists the engine's containers; `dray workspace up` makes a workspace's own")
+	case errdefs.IsConflict(err):
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %q cannot be used now (%s): %w", ref, doing, err).
+			WithHint("look at its state with `docker ps -a`; start or unpause it")
+	default:
+		return e.unavailable(doing, err)
+	}
+}

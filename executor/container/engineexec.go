@@ -1,0 +1,274 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// engineExec runs processes through the engine's own exec. It knows exit codes, and no more: a signal is 128+n, nothing can be signalled
+// or ended, and what is left behind is not known. Capabilities and results say so.
+type engineExec struct {
+	*environment
+	why string
+
+	probing sync.Once
+	probed  []string
+	warning string
+}
+
+func newEngineExec(e *environment, why string) *engineExec {
+	return &engineExec{environment: e, why: why}
+}
+
+// Capabilities of the engine's exec.
+func (e *engineExec) Capabilities() dray.Capabilities {
+	warnings := append([]string(nil), e.target.Warnings...)
+	if e.why != "" {
+		warnings = append(warnings, "no agent could be placed in the container, so the engine's exec is used; a call that is ended early may leave processes behind: "+e.why)
+	}
+	return dray.Capabilities{
+		Kind: dray.Container, WorkspaceFolder: e.target.WorkspaceFolder, Mounts: e.target.Mounts,
+		Container: e.metadata("engine", ""), Warnings: warnings,
+	}
+}
+
+// Start creates an exec and waits until the engine says that it runs, or that it never will.
+func (e *engineExec) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+	e.probing.Do(func() { e.probe(ctx) })
+	vars := append([]string(nil), e.probed...)
+	for name, value := range spec.Env {
+		vars = append(vars, name+"="+value)
+	}
+	for name, value := range e.target.RemoteEnv {
+		vars = append(vars, name+"="+value)
+	}
+	return e.exec(ctx, spec.Argv, e.dir(spec.Dir), vars)
+}
+
+func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string) (*execProcess, error) {
+	c := e.target.Container
+	a, err := e.engine.attach(ctx, c.ID, client.ExecCreateOptions{User: e.target.User, Cmd: argv, WorkingDir: dir, Env: env})
+	if err != nil {
+		return nil, e.engine.containerError(c.Name, "starting a process", err)
+	}
+	p := newExecProcess(e.engine, c, a)
+	if err := p.started(ctx); err != nil {
+		p.Stop(0)
+		return nil, err
+	}
+	return p, nil
+}
+
+// Files need a helper in the container, which only the agent can start.
+func (e *engineExec) Files(context.Context, string) (dray.Files, error) {
+	return nil, dray.Errorf(dray.CodeContainerUnavailable, "files in container %s need the agent, which could not be placed", e.target.Container.Name).
+		WithHint("use exec with the image's own programs, or see the warning in any result for why the agent is missing")
+}
+
+// probe asks the user's shell for its environment, once for each environment.
+func (e *engineExec) probe(ctx context.Context) {
+	flag := map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}[e.target.Probe]
+	if flag == "" {
+		return
+	}
+	shell := shellOf(e.target.Container.Env)
+	if shell == "" {
+		shell = "/bin/sh"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	const mark = "dray-environment-of-the-user"
+	p, err := e.exec(ctx, []string{shell, flag, "echo -n " + mark + "; cat /proc/self/environ; echo -n " + mark}, "", nil)
+	if err != nil {
+		e.warning = err.Error()
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { p.Stop(0) })
+	defer stop()
+	go func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) }() // ends with the process
+	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), 4<<20))
+	p.Stop(0)
+	_, rest, _ := bytes.Cut(out, []byte(mark))
+	if end := bytes.LastIndex(rest, []byte(mark)); end >= 0 {
+		for kv := range strings.SplitSeq(string(rest[:end]), "\x00") {
+			if kv != "" && !strings.HasPrefix(kv, "PWD=") {
+				e.probed = append(e.probed, kv)
+			}
+		}
+	}
+}
+
+// execProcess is one exec of the engine.
+type execProcess struct {
+	engine    *Engine
+	container Container
+	conn      *attached
+	out, err  *io.PipeReader
+	done      chan struct{}
+	stop      sync.Once
+	stopped   chan struct{}
+	exit      dray.Exit
+	failure   error
+}
+
+func newExecProcess(e *Engine, c Container, a *attached) *execProcess {
+	p := &execProcess{engine: e, container: c, conn: a, done: make(chan struct{}), stopped: make(chan struct{})}
+	var out, errOut *io.PipeWriter
+	p.out, out = io.Pipe()
+	p.err, errOut = io.Pipe()
+	go func() { // ends with the stream, which Stop ends at the latest
+		defer close(p.done)
+		err := demultiplex(a, out, errOut)
+		_, _ = out.Close(), errOut.Close()
+		p.exit, p.failure = p.outcome(err)
+		_ = a.Close()
+	}()
+	return p
+}
+
+func demultiplex(a *attached, out, errOut io.Writer) error {
+	buf := make([]byte, 64<<10)
+	for {
+		stream, n, err := a.read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		to := out
+		if stream == engineStderr {
+			to = errOut
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// poll is how often the engine is asked about an exec.
+const poll = 10 * time.Millisecond
+
+// started waits for the word that the process runs or has run. The engine reports a program that cannot be executed as an exit code of a
+// process that never had a pid.
+func (p *execProcess) started(ctx context.Context) error {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
+		switch {
+		case err != nil:
+			return p.engine.containerError(p.container.Name, "starting a process", err)
+		case state.Running || state.PID != 0:
+			return nil
+		case state.ExitCode == 126, state.ExitCode == 127, state.ExitCode == 255:
+			return p.startFailure()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.done:
+			if p.failure != nil {
+				return p.failure
+			}
+			return nil
+		}
+	}
+}
+
+// startFailure reads the runtime's words, which the engine prints where the tool's output would be.
+func (p *execProcess) startFailure() error {
+	go func() { _, _ = io.Copy(io.Discard, p.err) }() // ends with the stream, as the next line does
+	b, _ := io.ReadAll(io.LimitReader(p.out, 4<<10))
+	text := strings.TrimSpace(string(b))
+	code := dray.CodeNotExecutable
+	switch {
+	case strings.Contains(text, "chdir") || strings.Contains(text, "cwd"):
+		code = dray.CodeBadCwd
+	case strings.Contains(text, "unable to find user"), strings.Contains(text, "unable to find group"):
+		code = dray.CodeBadUser
+	case strings.Contains(text, "no such file"), strings.Contains(text, "not found in $PATH"):
+		code = dray.CodeExecutableNotFound
+	}
+	return dray.Errorf(code, "the engine could not start the process: %s", text).WithHint("%s", process.Hint(code))
+}
+
+// outcome asks how the process ended, once its stream has.
+func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
+	select {
+	case <-p.stopped:
+		return dray.Exit{}, nil // we let go of it: nothing is known of its end
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
+		if err != nil {
+			return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, errors.Join(streamErr, err))
+		}
+		if !state.Running {
+			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
+				return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, fmt.Errorf("the container went down"))
+			}
+			return dray.Exit{Code: state.ExitCode}, nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.stopped:
+			return dray.Exit{}, nil
+		case <-ctx.Done():
+			return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, errors.New("its stream ended and it runs on"))
+		}
+	}
+}
+
+// Stdin is the exec's stdin; Close half-closes the connection.
+func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.conn} }
+
+type execStdin struct{ *attached }
+
+func (s execStdin) Close() error { return s.hijack.CloseWrite() }
+
+// Output is one of the two streams.
+func (p *execProcess) Output(stream dray.Stream) io.Reader {
+	if stream == dray.Stderr {
+		return p.err
+	}
+	return p.out
+}
+
+// Signal cannot be done: the engine has no call for it.
+func (p *execProcess) Signal(syscall.Signal) error {
+	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec takes no signals")
+}
+
+// Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is not known.
+func (p *execProcess) Stop(time.Duration) {
+	p.stop.Do(func() {
+		close(p.stopped)
+		_ = p.conn.Close()
+		_, _ = p.out.Close(), p.err.Close()
+	})
+}
+
+// Wait tells the exit code, or nothing after Stop.
+func (p *execProcess) Wait() (dray.Exit, error) {
+	<-p.done
+	return p.exit, p.failure
+}

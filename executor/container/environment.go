@@ -1,0 +1,218 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// Target is a container together with how calls run in it: what devcontainer exec would do.
+type Target struct {
+	Container Container
+	// User is verbatim as the engine takes it; empty is the image's, which is root's where it names none.
+	User string
+	// WorkspaceFolder is where calls run that name no folder; empty is the user's home folder.
+	WorkspaceFolder string
+	RemoteEnv       map[string]string
+	// Probe is a userEnvProbe.
+	Probe      string
+	ConfigHash string
+	Mounts     []dray.Mount
+	Warnings   []string
+}
+
+// refusal remembers for a while that a container takes no agent.
+type refusal struct {
+	reason string
+	until  time.Time
+}
+
+// refusalTime is how long a container that takes no agent is not tried again.
+const refusalTime = time.Minute
+
+// Environment makes a running container ready for calls: its agent answers, or the engine's exec stands in for it. Errors:
+// container_unavailable, engine_unavailable.
+func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, error) {
+	if !t.Container.Running() {
+		return nil, t.Container.notRunning()
+	}
+	if t.User == "" {
+		t.User = t.Container.User
+	}
+	name, err := e.Name(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := &environment{engine: e, target: t, engineName: name}
+	if e.opts.Transport == TransportEngine {
+		return newEngineExec(env, ""), nil
+	}
+	if reason, refused := e.refused(env.key()); refused {
+		return newEngineExec(env, reason), nil
+	}
+	_, err = e.agents.get(ctx, t.Container, t.User)
+	var placement *placementError
+	if errors.As(err, &placement) {
+		if e.opts.Transport == TransportStdio {
+			return nil, dray.Errorf(dray.CodeContainerUnavailable, "no agent can be placed in container %s: %w", t.Container.Name, err).
+				WithHint("set agent.transport to auto to run through the engine's own exec there")
+		}
+		e.refuse(env.key(), placement.Error())
+		return newEngineExec(env, placement.Error()), nil
+	}
+	return env, err
+}
+
+func (e *Engine) refused(key agentKey) (string, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r, ok := e.refusal[key]
+	if ok && time.Now().After(r.until) {
+		delete(e.refusal, key)
+		ok = false
+	}
+	return r.reason, ok
+}
+
+func (e *Engine) refuse(key agentKey, reason string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refusal[key] = refusal{reason, time.Now().Add(refusalTime)}
+}
+
+// environment runs processes through the agent.
+type environment struct {
+	engine     *Engine
+	target     Target
+	engineName string
+}
+
+func (e *environment) key() agentKey {
+	return agentKey{e.target.Container.ID, e.target.Container.StartedAt, e.target.User}
+}
+
+// Capabilities of a container with an agent.
+func (e *environment) Capabilities() dray.Capabilities {
+	return dray.Capabilities{
+		Kind: dray.Container, KillProven: true, Signals: true, WorkspaceFolder: e.target.WorkspaceFolder,
+		Mounts: e.target.Mounts, Container: e.metadata("agent", "stdio"), Warnings: e.target.Warnings,
+	}
+}
+
+func (e *environment) metadata(transport, channel string) *dray.ContainerMetadata {
+	c := e.target.Container
+	return &dray.ContainerMetadata{
+		ID: c.ID, Name: c.Name, Image: c.Image, ImageDigest: c.ImageDigest, Engine: e.engineName, WorkspaceFolder: e.target.WorkspaceFolder,
+		User: e.target.User, ConfigHash: e.target.ConfigHash, Transport: transport, Channel: channel,
+	}
+}
+
+// Start runs a process as devcontainer exec would.
+func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+	return e.start(ctx, wire.Start{
+		Argv: toBytes(spec.Argv), User: e.target.User, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
+		Env: toBytes(e.engineEnv()), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
+		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: []byte(e.target.Container.Workdir)},
+	})
+}
+
+func (e *environment) dir(dir string) string {
+	if dir == "" {
+		return e.target.WorkspaceFolder
+	}
+	return dir
+}
+
+// start asks the agent; one that died before it took the request is started again, once.
+func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess, error) {
+	for again := false; ; again = true {
+		a, err := e.engine.agents.get(ctx, e.target.Container, e.target.User)
+		if err != nil {
+			return nil, e.agentError(err)
+		}
+		stream, err := a.mux.Open(mustEncode(req))
+		if err != nil {
+			if again {
+				return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+			}
+			continue // nothing was sent
+		}
+		return e.accepted(ctx, stream)
+	}
+}
+
+func (e *environment) agentError(err error) error {
+	var placement *placementError
+	if errors.As(err, &placement) || errors.Is(err, errClosing) {
+		return e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+	}
+	return err
+}
+
+// accepted waits for the agent's first answer. A caller that gives up takes the process with it.
+func (e *environment) accepted(ctx context.Context, stream *wire.Stream) (*agentProcess, error) {
+	stop := context.AfterFunc(ctx, stream.Close)
+	b, err := stream.Receive()
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	var reply wire.Reply
+	if err == nil {
+		err = wire.Decode(b, &reply)
+	}
+	switch {
+	case err != nil:
+		stream.Close()
+		return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+	case reply.Failed != nil:
+		code := dray.Code(reply.Failed.Code)
+		return nil, dray.Errorf(code, "%s", reply.Failed.Message).WithHint("%s", process.Hint(code))
+	case reply.Started == nil:
+		stream.Close()
+		return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, wire.ErrProtocol)
+	}
+	return follow(e, stream), nil
+}
+
+// Files opens a folder of the container through a helper process that runs as the call's user.
+func (e *environment) Files(ctx context.Context, root string) (dray.Files, error) {
+	proc, err := e.start(ctx, wire.Start{
+		Helper: []string{"files", root}, User: e.target.User, Dir: []byte("/"), Env: toBytes(e.engineEnv()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() { _, _ = io.Copy(io.Discard, proc.Output(dray.Stderr)) }() // ends with the process, which closeHelper ends
+	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
+	return files.NewClient(proc.Stdin(), proc.Output(dray.Stdout), func() error {
+		stop()
+		proc.Stop(0)
+		_, _ = proc.Wait()
+		return nil
+	}), nil
+}
+
+// defaultPath is what the engine gives an exec in an image that sets no PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// engineEnv is the environment that the engine gives every exec without a terminal, HOME aside, which depends on the user.
+func (e *environment) engineEnv() []string {
+	c := e.target.Container
+	return append([]string{"PATH=" + defaultPath, "HOSTNAME=" + c.Hostname}, c.Env...)
+}
+
+func shellOf(env []string) string {
+	for _, kv := range env {
+		if shell, ok := strings.CutPrefix(kv, "SHELL="); ok {
+			return shell
+		}
+	}
+	return ""
+}

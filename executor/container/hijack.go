@@ -1,0 +1,99 @@
+package container
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/moby/moby/client"
+)
+
+// The engine's framing of an exec without a terminal: stream, three zero bytes, length, payload.
+const (
+	engineHeader = 8
+	engineStdout = 1
+	engineStderr = 2
+)
+
+// attached is the hijacked stdio of one exec.
+type attached struct {
+	id     string
+	hijack client.HijackedResponse
+	r      *bufio.Reader
+
+	left   uint32 // of the current frame
+	stream byte
+
+	mu     sync.Mutex
+	stderr []byte // the first of what came on stderr, for an error's text
+}
+
+// attach creates and starts an exec.
+func (e *Engine) attach(ctx context.Context, id string, opts client.ExecCreateOptions) (*attached, error) {
+	opts.AttachStdin, opts.AttachStdout, opts.AttachStderr = true, true, true
+	created, err := e.api.ExecCreate(ctx, id, opts)
+	if err != nil {
+		return nil, err
+	}
+	res, err := e.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &attached{id: created.ID, hijack: res.HijackedResponse, r: res.Reader}, nil
+}
+
+// next reads the header of the next frame, unless one is being read.
+func (a *attached) next() error {
+	for a.left == 0 {
+		var h [engineHeader]byte
+		if _, err := io.ReadFull(a.r, h[:]); err != nil {
+			return err
+		}
+		a.stream, a.left = h[0], binary.BigEndian.Uint32(h[4:])
+		if a.stream > engineStderr {
+			return errors.New("the engine's stream is not framed as it should be")
+		}
+	}
+	return nil
+}
+
+// read reads the rest of a frame and says which stream it belongs to.
+func (a *attached) read(p []byte) (stream byte, n int, err error) {
+	if err := a.next(); err != nil {
+		return 0, 0, err
+	}
+	n, err = a.r.Read(p[:min(len(p), int(a.left))])
+	a.left -= uint32(n) //nolint:gosec // at most left
+	return a.stream, n, err
+}
+
+// maxNoise bounds what is kept of an agent's stderr.
+const maxNoise = 4 << 10
+
+// Read gives stdout alone; what comes on stderr is kept for error texts.
+func (a *attached) Read(p []byte) (int, error) {
+	for {
+		stream, n, err := a.read(p)
+		if stream != engineStderr || err != nil {
+			return n, err
+		}
+		a.mu.Lock()
+		a.stderr = append(a.stderr, p[:min(n, maxNoise-len(a.stderr))]...)
+		a.mu.Unlock()
+	}
+}
+
+func (a *attached) noise() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return string(a.stderr)
+}
+
+// Write writes to stdin.
+func (a *attached) Write(p []byte) (int, error) { return a.hijack.Conn.Write(p) }
+
+// Close lets go of the exec. Its process is not ended by that; an agent ends itself.
+func (a *attached) Close() error { return a.hijack.Conn.Close() }
