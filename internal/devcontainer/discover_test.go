@@ -1,0 +1,135 @@
+package devcontainer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+func TestLocate(t *testing.T) {
+	dir := tempDir(t)
+	for _, folder := range []string{"both", "file", "named", "none", "folder"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, "both/.devcontainer/devcontainer.json", "{}")
+	write(t, dir, "both/.devcontainer.json", "{}")
+	write(t, dir, "file/.devcontainer.json", "{}")
+	write(t, dir, "named/.devcontainer/go/devcontainer.json", "{}")
+	write(t, dir, "named/other/config.json", "{}")
+	write(t, dir, "folder/.devcontainer/devcontainer.json/x", "{}")
+	write(t, dir, "folder/.devcontainer.json", "{}")
+	for _, test := range []struct {
+		folder, config, want string
+		code                 dray.Code
+		hint                 string
+	}{
+		{folder: "both", want: "both/.devcontainer/devcontainer.json"},
+		{folder: "both/../both/", want: "both/.devcontainer/devcontainer.json"},
+		{folder: "file", want: "file/.devcontainer.json"},
+		{folder: "folder", want: "folder/.devcontainer.json"},
+		{folder: "both", config: ".devcontainer.json", want: "both/.devcontainer.json"},
+		{folder: "none", config: filepath.Join(dir, "file/.devcontainer.json"), want: "file/.devcontainer.json"},
+		{folder: "named", config: ".devcontainer/go/devcontainer.json", want: "named/.devcontainer/go/devcontainer.json"},
+		{folder: "named", code: dray.CodeNoDevcontainer, hint: ".devcontainer/go/devcontainer.json"},
+		{folder: "named", config: "other/config.json", code: dray.CodeInvalidRequest, hint: "rename"},
+		{folder: "named", config: ".devcontainer/rust/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
+		{folder: "folder", config: ".devcontainer/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
+		{folder: "none", code: dray.CodeNoDevcontainer, hint: "none/.devcontainer/devcontainer.json"},
+		{folder: "gone", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
+		{folder: "file/.devcontainer.json", code: dray.CodeWorkspaceNotFound, hint: "name the folder"},
+		{folder: "file/.devcontainer.json/x", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
+	} {
+		t.Run(test.folder+" "+test.config, func(t *testing.T) {
+			loc, err := Locate(dir+"/"+test.folder, test.config)
+			if test.code == "" {
+				want := Location{filepath.Join(dir, test.folder), filepath.Join(dir, test.want)}
+				if err != nil || loc != want {
+					t.Fatalf("got %v, %v, want %v", loc, err, want)
+				}
+				return
+			}
+			if dray.CodeOf(err) != test.code || !strings.Contains(dray.AsError(err).Hint, test.hint) {
+				t.Errorf("got %v (%s, %q), want %s with a hint of %q", err, dray.CodeOf(err), dray.AsError(err).Hint, test.code, test.hint)
+			}
+		})
+	}
+	if _, err := Locate("relative", ""); dray.CodeOf(err) != dray.CodeInvalidRequest {
+		t.Errorf("a relative workspace: %v", err)
+	}
+}
+
+func TestFindWorkspace(t *testing.T) {
+	dir := tempDir(t)
+	write(t, dir, "a/.devcontainer.json", "{}")
+	write(t, dir, "a/b/.devcontainer/devcontainer.json", "{}")
+	write(t, dir, "a/b/c/d/file", "")
+	write(t, dir, "x/y/file", "")
+	for from, want := range map[string]string{"a": "a", "a/b": "a/b", "a/b/c/d": "a/b", "a/b/../b/c": "a/b"} {
+		if loc, err := FindWorkspace(filepath.Join(dir, from)); err != nil || loc.Workspace != filepath.Join(dir, want) {
+			t.Errorf("from %s: %v, %v, want %s", from, loc, err, want)
+		}
+	}
+	if _, err := FindWorkspace(filepath.Join(dir, "x/y")); dray.CodeOf(err) != dray.CodeNoDevcontainer || dray.AsError(err).Hint == "" {
+		t.Errorf("without any configuration: %v", err)
+	}
+	if _, err := FindWorkspace(filepath.Join(dir, "gone")); dray.CodeOf(err) != dray.CodeWorkspaceNotFound {
+		t.Errorf("from a folder that does not exist: %v", err)
+	}
+}
+
+func TestNearestStaysBelowItsRoot(t *testing.T) {
+	dir := tempDir(t)
+	write(t, dir, ".devcontainer.json", "{}")
+	write(t, dir, "a/b/c/file", "")
+	if folder, ok := Nearest(filepath.Join(dir, "a/b/c"), filepath.Join(dir, "a")); ok {
+		t.Errorf("found %s above the root", folder)
+	}
+	if folder, ok := Nearest(filepath.Join(dir, "a/b/c"), dir); !ok || folder != dir {
+		t.Errorf("got %s, %v, want the root itself", folder, ok)
+	}
+}
+
+// A configuration that cannot be looked at must not read as none: the call would run on the host (RT-02).
+func TestWhatCannotBeLookedAtIsNotAbsent(t *testing.T) {
+	dir := tempDir(t)
+	write(t, dir, "file", "")
+	if err := os.Symlink(".devcontainer", filepath.Join(dir, ".devcontainer")); err != nil { // a loop: ELOOP for root as well
+		t.Fatal(err)
+	}
+	if folder, ok := Nearest(dir, dir); !ok || folder != dir {
+		t.Errorf("got %s, %v: the folder was passed over", folder, ok)
+	}
+	if _, err := Locate(dir, ""); dray.CodeOf(err) != dray.CodeContainerFailed {
+		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
+	}
+}
+
+func TestReadConfigRefusesWhatItCannotUse(t *testing.T) {
+	for content, want := range map[string]string{
+		"[]":                     "line 1, column 1: the file must hold an object, not an array",
+		"":                       "line 1, column 1: the file holds no value",
+		"\n// only a comment":    "line 2, column 18: the file holds no value",
+		strings.Repeat(" ", 2e6): "larger than",
+	} {
+		_, err := readConfig(workspace(t, content))
+		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) || dray.AsError(err).Hint == "" {
+			t.Errorf("%.20q: %v (%s), want %q", content, err, dray.CodeOf(err), want)
+		}
+	}
+	loc := workspace(t, "{}")
+	if err := os.Remove(loc.Config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeNoDevcontainer {
+		t.Errorf("a file that is gone: %v", err)
+	}
+	mkfifo(t, loc.Config)
+	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeContainerFailed { // and it did not wait for a writer
+		t.Errorf("a FIFO: %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package devcontainer
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// write puts a file into a folder, with the folders above it.
+func write(t testing.TB, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// tempDir gives a folder whose path holds no link.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// workspace makes a workspace with a configuration and locates it.
+func workspace(t testing.TB, config string) Location {
+	t.Helper()
+	dir := filepath.Join(tempDir(t), "app")
+	write(t, dir, ".devcontainer/devcontainer.json", config)
+	return locate(t, dir, "")
+}
+
+func locate(t testing.TB, dir, config string) Location {
+	t.Helper()
+	loc, err := Locate(dir, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+// runGit is git itself.
+func runGit(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+func git(t testing.TB, dir string, args ...string) {
+	t.Helper()
+	if _, err := runGit(t.Context(), dir, args...); err != nil {
+		t.Fatalf("git %v: %v", args, err)
+	}
+}
+
+// locals is a LocalEnv over a map.
+func locals(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+func mkfifo(t testing.TB, path string) {
+	t.Helper()
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,249 @@
+package devcontainer
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rule merges one property over all entries, lowest first; nil means that nobody has it.
+type rule func(entries []entry, property string) any
+
+// rules give each property of the merged configuration, with the property of the entries that it is made from.
+var rules = map[string]struct {
+	from string
+	rule rule
+}{
+	"init":                  {"init", anyTrue},
+	"privileged":            {"privileged", anyTrue},
+	"capAdd":                {"capAdd", union},
+	"securityOpt":           {"securityOpt", union},
+	"entrypoints":           {"entrypoint", inOrder},
+	"mounts":                {"mounts", lastPerTarget},
+	"customizations":        {"customizations", collectPerKey},
+	"onCreateCommands":      {"onCreateCommand", commands},
+	"updateContentCommands": {"updateContentCommand", commands},
+	"postCreateCommands":    {"postCreateCommand", commands},
+	"postStartCommands":     {"postStartCommand", commands},
+	"postAttachCommands":    {"postAttachCommand", commands},
+	"waitFor":               {"waitFor", lastTruthy},
+	"remoteUser":            {"remoteUser", lastTruthy},
+	"containerUser":         {"containerUser", lastTruthy},
+	"userEnvProbe":          {"userEnvProbe", lastTruthy},
+	"remoteEnv":             {"remoteEnv", lastPerKey},
+	"containerEnv":          {"containerEnv", lastPerKey},
+	"overrideCommand":       {"overrideCommand", lastBoolean},
+	"portsAttributes":       {"portsAttributes", lastPerKey},
+	"otherPortsAttributes":  {"otherPortsAttributes", lastTruthy},
+	"forwardPorts":          {"forwardPorts", ports},
+	"shutdownAction":        {"shutdownAction", lastTruthy},
+	"updateRemoteUserUID":   {"updateRemoteUserUID", lastBoolean},
+	"hostRequirements":      {"hostRequirements", requirements},
+}
+
+// replaced properties of the configuration file stand in the merged configuration under another name only.
+var replaced = []string{
+	"customizations", "entrypoint", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand",
+	"shutdownAction",
+}
+
+// merge makes the merged configuration, in the form that `devcontainer read-configuration --include-merged-configuration` prints.
+func merge(config entry, entries []entry) entry {
+	merged := maps.Clone(config)
+	if merged == nil {
+		merged = entry{}
+	}
+	for _, property := range replaced {
+		delete(merged, property)
+	}
+	for property, r := range rules {
+		if value := r.rule(entries, r.from); value != nil {
+			merged[property] = value
+		} else {
+			delete(merged, property)
+		}
+	}
+	return merged
+}
+
+// truthy is JavaScript's.
+func truthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case float64:
+		return v != 0
+	}
+	return true
+}
+
+func anyTrue(entries []entry, property string) any {
+	return slices.ContainsFunc(entries, func(e entry) bool { return truthy(e[property]) })
+}
+
+func lastTruthy(entries []entry, property string) any {
+	for _, e := range slices.Backward(entries) {
+		if truthy(e[property]) {
+			return e[property]
+		}
+	}
+	return nil
+}
+
+func lastBoolean(entries []entry, property string) any {
+	for _, e := range slices.Backward(entries) {
+		if b, ok := e[property].(bool); ok {
+			return b
+		}
+	}
+	return nil
+}
+
+func lastPerKey(entries []entry, property string) any {
+	out := entry{}
+	for _, e := range entries {
+		if values, ok := e[property].(entry); ok {
+			maps.Copy(out, values)
+		}
+	}
+	return out
+}
+
+// commands are there even if there are none.
+func commands(entries []entry, property string) any {
+	out := []any{}
+	for _, e := range entries {
+		if truthy(e[property]) {
+			out = append(out, e[property])
+		}
+	}
+	return out
+}
+
+func inOrder(entries []entry, property string) any {
+	return orNil(commands(entries, property).([]any))
+}
+
+func collectPerKey(entries []entry, property string) any {
+	out := entry{}
+	for _, e := range entries {
+		values, _ := e[property].(entry)
+		for key, value := range values {
+			list, _ := out[key].([]any)
+			out[key] = append(list, value)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// flatten puts lists and single values behind each other.
+func flatten(entries []entry, property string) []any {
+	var all []any
+	for _, e := range entries {
+		if list, ok := e[property].([]any); ok {
+			all = append(all, list...)
+		} else if truthy(e[property]) {
+			all = append(all, e[property])
+		}
+	}
+	return all
+}
+
+func union(entries []entry, property string) any {
+	return orNil(unique(flatten(entries, property)))
+}
+
+// unique keeps the first of equal strings, numbers and booleans. Objects and lists are equal to nothing.
+func unique(values []any) []any {
+	seen := map[any]bool{}
+	var out []any
+	for _, v := range values {
+		switch v.(type) {
+		case entry, []any:
+		default:
+			if seen[v] {
+				continue
+			}
+			seen[v] = true
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// ports treats 8080 and "localhost:8080" as one.
+func ports(entries []entry, property string) any {
+	all := flatten(entries, property)
+	for i, port := range all {
+		if number, ok := port.(float64); ok {
+			all[i] = "localhost:" + strconv.FormatFloat(number, 'f', -1, 64)
+		}
+	}
+	all = unique(all)
+	for i, port := range all {
+		text, _ := port.(string)
+		if digits, ok := strings.CutPrefix(text, "localhost:"); ok {
+			if number, err := strconv.ParseUint(digits, 10, 16); err == nil {
+				all[i] = float64(number)
+			}
+		}
+	}
+	return orNil(all)
+}
+
+// lastPerTarget keeps the last mount of each target, in order.
+func lastPerTarget(entries []entry, property string) any {
+	seen := map[any]bool{}
+	var out []any
+	for _, mount := range slices.Backward(flatten(entries, property)) {
+		if target := mountTargetOf(mount); !seen[target] {
+			seen[target] = true
+			out = append(out, mount)
+		}
+	}
+	slices.Reverse(out)
+	return orNil(out)
+}
+
+func mountTargetOf(mount any) string {
+	switch mount := mount.(type) {
+	case entry:
+		target, _ := mount["target"].(string)
+		return target
+	case string:
+		return mountFields(mount)["target"]
+	}
+	return ""
+}
+
+// mountFields reads a mount string; as in the reference a comma always divides, and of equal keys the last counts.
+func mountFields(text string) map[string]string {
+	fields := map[string]string{}
+	for field := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(field, "=")
+		switch key {
+		case "src":
+			key = "source"
+		case "dst", "destination":
+			key = "target"
+		}
+		value, _, _ = strings.Cut(value, "=")
+		fields[key] = value
+	}
+	return fields
+}
+
+func orNil(list []any) any {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
