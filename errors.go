@@ -88,8 +88,11 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap gives the cause, if the error was made from one.
 func (e *Error) Unwrap() error { return e.cause }
 
-// CodeOf finds the code in a chain of errors. An error without one is a defect of ours and reads as internal.
+// CodeOf finds the code in a chain of errors. An error without one is a defect of ours and reads as internal; nil has none.
 func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
 	return AsError(err).Code
 }
 

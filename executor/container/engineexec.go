@@ -171,7 +171,7 @@ func (p *execProcess) started(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return p.engine.containerError(p.container.Name, "starting a process", err)
-		case state.Running || state.PID != 0:
+		case state.PID != 0:
 			return nil
 		case state.ExitCode == 126, state.ExitCode == 127, state.ExitCode == 255:
 			return p.startFailure()

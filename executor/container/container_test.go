@@ -1,0 +1,116 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/dray-dev/dray"
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+// newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it these tests fail.
+func newEngine(t *testing.T, transport dc.Transport) *dc.Engine {
+	t.Helper()
+	e, err := dc.FindEngine(dc.Choice{}, dc.Options{
+		Lease: 30 * time.Second, Transport: transport, RunDir: t.TempDir(), Version: "test", Log: zaptest.NewLogger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// runContainer starts a container that waits, and removes it at the end.
+func runContainer(t *testing.T, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
+	t.Helper()
+	api, err := client.New(client.FromEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &container.Config{Image: image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
+	host := &container.HostConfig{Init: new(true), NetworkMode: "none"}
+	if change != nil {
+		change(cfg, host)
+	}
+	created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: cfg, HostConfig: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, err := api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+		if err != nil {
+			t.Error(err)
+		}
+		_ = api.Close()
+	})
+	if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Inspect(t.Context(), created.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+type ended struct {
+	stdout, stderr string
+	exit           dray.Exit
+}
+
+func run(t *testing.T, env dray.Environment, spec dray.Spec, stdin string) ended {
+	t.Helper()
+	p, err := env.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ended
+	var out, errOut bytes.Buffer
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(&out, p.Output(dray.Stdout)) })
+	wg.Go(func() { _, _ = io.Copy(&errOut, p.Output(dray.Stderr)) })
+	_, _ = io.WriteString(p.Stdin(), stdin)
+	_ = p.Stdin().Close()
+	if got.exit, err = p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	got.stdout, got.stderr = out.String(), errOut.String()
+	return got
+}
+
+// EX-15: with the agent, and with the engine's exec in its stead, a process runs as the user, with exact bytes and its exit code.
+func TestRun(t *testing.T) {
+	for _, transport := range []dc.Transport{dc.TransportStdio, dc.TransportEngine} {
+		t.Run(string(transport), func(t *testing.T) {
+			e := newEngine(t, transport)
+			c := runContainer(t, e, "dray-test/debian:latest", nil)
+			env, err := e.Environment(t.Context(), dc.Target{Container: c, User: "vscode", Probe: "loginInteractiveShell", RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "id; pwd; cat; echo $FROM_REMOTE $HOME; umask; echo err >&2; exit 7"}, Dir: "/tmp"}, "in\x00\xff\n")
+			if !strings.Contains(got.stdout, "uid=1000(vscode)") || !strings.Contains(got.stdout, "/tmp\nin\x00\xff\nyes /home/vscode\n0022\n") || got.stderr != "err\n" || got.exit.Code != 7 {
+				t.Errorf("got %+v", got)
+			}
+			_, err = env.Start(t.Context(), dray.Spec{Argv: []string{"no-such-program"}, Dir: "/"})
+			if dray.CodeOf(err) != dray.CodeExecutableNotFound {
+				t.Errorf("absent program: %v (%s)", err, dray.CodeOf(err))
+			}
+			_, err = env.Start(t.Context(), dray.Spec{Argv: []string{"true"}, Dir: "/no/such"})
+			if dray.CodeOf(err) != dray.CodeBadCwd {
+				t.Errorf("absent folder: %v (%s)", err, dray.CodeOf(err))
+			}
+		})
+	}
+}
