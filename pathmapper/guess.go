@@ -1,7 +1,6 @@
 package pathmapper
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -19,27 +18,61 @@ func (w *walk) guessed(s string, notUnicode error) string {
 	return w.settle(s, t.withTail(s), t, err)
 }
 
-// declined gives the reason why a string is not taken for a path.
+// declined gives the reason why a string is not taken for a path; none for one that is, or that must be refused as one.
 func (w *walk) declined(s string, notUnicode error) string {
+	has := featuresOf(s)
 	switch {
 	case notUnicode != nil:
 		return "it is not Unicode"
 	case strings.HasPrefix(s, "//"):
 		return "it begins with //"
-	case strings.ContainsAny(s, "?#"):
+	case has&query != 0:
 		return "it holds ? or #"
-	case strings.Contains(s, "://"):
+	case has&colon != 0 && strings.Contains(s, "://"):
 		return "it holds ://"
 	case !w.mapper.claims(w.dir, s):
-		return w.mapper.outside(w.dir, path.Clean(s))
-	case strings.IndexByte(s, 0) >= 0:
+		return w.mapper.outside(w.dir, clean(s))
+	case has&nul != 0:
 		return ""
-	case strings.IndexFunc(s, unicode.IsControl) >= 0:
+	case has&control != 0:
 		return "it holds control characters"
-	case strings.IndexFunc(s, unicode.IsSpace) >= 0 && !w.present(s):
+	case has&space != 0 && !w.present(s):
 		return "it holds white space, and no such path exists"
 	}
 	return ""
+}
+
+// features are what the heuristic asks of a string's characters.
+type features uint8
+
+const (
+	query features = 1 << iota
+	colon
+	nul
+	control
+	space
+)
+
+func featuresOf(s string) features {
+	var has features
+	for _, r := range s {
+		switch {
+		case r > ' ' && r < 0x7f:
+			switch r {
+			case '?', '#':
+				has |= query
+			case ':':
+				has |= colon
+			}
+		case r == 0:
+			has |= nul
+		case unicode.IsControl(r):
+			has |= control
+		case unicode.IsSpace(r):
+			has |= space
+		}
+	}
+	return has
 }
 
 // present asks for the host's name of s. With ".." in it s is prose, or as good as.
@@ -51,16 +84,16 @@ func (w *walk) present(s string) bool {
 	if w.dir == ToHost {
 		return w.exists(t.Path)
 	}
-	return w.exists(path.Clean(s))
+	return w.exists(clean(s))
 }
 
 // claims says whether p lies under a root of its side. With ".." in it, it is enough that it passes one or leads beneath one: such a
 // path is meant for the other side, and is refused there.
 func (m *Mapper) claims(dir Direction, p string) bool {
-	if i := dotDot(p); i >= 0 && m.under(dir, path.Clean(p[:i])) {
+	if i := dotDot(p); i >= 0 && m.under(dir, clean(p[:i])) {
 		return true
 	}
-	return m.under(dir, path.Clean(p))
+	return m.under(dir, clean(p))
 }
 
 func (m *Mapper) under(dir Direction, p string) bool {

@@ -2,7 +2,6 @@ package pathmapper
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -88,7 +87,7 @@ func (m *Mapper) translate(dir Direction, p string) (Translation, error) {
 	if dir == ToHost {
 		find = m.hostOf
 	}
-	cleaned := path.Clean(p)
+	cleaned := clean(p)
 	t := find(cleaned)
 	if !t.Mapped {
 		t.Path = p

@@ -1,0 +1,182 @@
+package pathmapper_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/pathmapper"
+)
+
+// PM-01: both directions, whole segments. PM-02: a root maps to the root, without a trailing slash. PM-06: the rest stays.
+func TestOneMapping(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/sandbox", "/workspace")
+	checkPaths(t, m, pathmapper.ToContainer, map[string]string{
+		"/srv/sandbox":             "/workspace",
+		"/srv/sandbox/":            "/workspace",
+		"//srv/sandbox/.":          "/workspace",
+		"/srv/sandbox/a/b.go":      "/workspace/a/b.go",
+		"/srv//sandbox/./a//b.go/": "/workspace/a/b.go",
+		"/srv/sandbox/ä ö/\n":      "/workspace/ä ö/\n",
+		"/srv/sandbox/\xff":        "/workspace/\xff",
+		"/srv/sandbox/..a":         "/workspace/..a",
+		`/srv/sandbox/a\b`:         `/workspace/a\b`,
+		"/srv/sandboxevil":         "",
+		"/srv/sandboxevil/a":       "",
+		"/srv/sandbox.bak":         "",
+		"/SRV/sandbox/a":           "",
+		"/srv":                     "",
+		"/srv/":                    "",
+		"/":                        "",
+		"//":                       "",
+		"/workspace/a":             "",
+		"//other//./x/":            "",
+		"a/b":                      "",
+		"":                         "",
+		" /srv/sandbox":            "",
+	})
+	checkPaths(t, m, pathmapper.ToHost, map[string]string{
+		"/workspace":      "/srv/sandbox",
+		"/workspace/":     "/srv/sandbox",
+		"/workspace/a/b":  "/srv/sandbox/a/b",
+		"/workspaces/a":   "",
+		"/srv/sandbox/a":  "",
+		"/usr/bin/python": "",
+	})
+}
+
+// PM-04: equal roots change nothing, and are mapped all the same.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/srv/app")
+	same := map[string]string{"/srv/app": "/srv/app", "/srv/app/x": "/srv/app/x", "/srv/apple": ""}
+	checkPaths(t, m, pathmapper.ToContainer, same)
+	checkPaths(t, m, pathmapper.ToHost, same)
+}
+
+// PM-04: the longest prefix wins in each direction, whatever the order.
+func TestLongestPrefix(t *testing.T) {
+	t.Parallel()
+	pairs := mappings("/srv", "/mnt/srv", "/srv/app", "/workspace", "/srv/app/deep/er", "/deep", "/cache", "/workspace/cache")
+	for _, order := range []func([]pathmapper.Mapping){func([]pathmapper.Mapping) {}, slices.Reverse[[]pathmapper.Mapping]} {
+		order(pairs)
+		m, err := pathmapper.New(pairs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPaths(t, m, pathmapper.ToContainer, map[string]string{
+			"/srv/x":             "/mnt/srv/x",
+			"/srv/application":   "/mnt/srv/application",
+			"/srv/app/x":         "/workspace/x",
+			"/srv/app/deep/x":    "/workspace/deep/x",
+			"/srv/app/deep/er":   "/deep",
+			"/srv/app/deep/er/x": "/deep/x",
+			"/cache/x":           "/workspace/cache/x",
+			"/srv/app/cache/x":   "/mnt/srv/app/cache/x", // /workspace/cache shows another folder
+		})
+		checkPaths(t, m, pathmapper.ToHost, map[string]string{
+			"/workspace/x":       "/srv/app/x",
+			"/workspace/cache/x": "/cache/x",
+			"/workspace/cached":  "/srv/app/cached",
+			"/deep/x":            "/srv/app/deep/er/x",
+			"/mnt/srv/app/x":     "/srv/app/x",
+		})
+	}
+}
+
+// Of equal roots the first mapping decides.
+func TestTies(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/home/me", "/work", "/var/home/me", "/work", "/home/me", "/copy")
+	checkPaths(t, m, pathmapper.ToContainer, map[string]string{"/home/me/x": "/work/x", "/var/home/me/x": "/work/x"})
+	checkPaths(t, m, pathmapper.ToHost, map[string]string{"/work/x": "/home/me/x", "/copy/x": "/home/me/x"})
+}
+
+func TestHiddenByAMount(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/workspace", "/cache", "/workspace/cache")
+	got, err := m.ToContainer("/srv/app/cache/x")
+	if err != nil || got.Mapped || !strings.Contains(got.Reason, `"/workspace/cache"`) {
+		t.Errorf("ToContainer = %+v, %v; want it unmapped because of /workspace/cache", got, err)
+	}
+}
+
+// PM-05, PM-15: bad paths are errors whether or not they lie under a root, relative ones too.
+func TestBadPaths(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/workspace")
+	for _, p := range []string{
+		"/srv/app/..", "/srv/app/../x", "/etc/../srv/app", "../x", "..", "/workspace/..", "/srv/app/\x00", "\x00", `C:\x`, `\\host\share`,
+	} {
+		for _, translate := range []func(string) (pathmapper.Translation, error){m.ToContainer, m.ToHost} {
+			if got, err := translate(p); dray.CodeOf(err) != dray.CodePathInvalid {
+				t.Errorf("%q: %+v, %v; want path_invalid", p, got, err)
+			}
+		}
+	}
+}
+
+// PM-13: bytes are compared as they are; what would match after normalisation is unmapped, and the reason says why.
+func TestNormalisation(t *testing.T) {
+	t.Parallel()
+	const composed, decomposed = "/srv/caf\u00e9", "/srv/cafe\u0301"
+	for _, c := range []struct{ root, path string }{{composed, decomposed}, {decomposed, composed}, {"/srv/K", "/srv/\u212a"}} {
+		m := newMapper(t, c.root, "/workspace")
+		checkPaths(t, m, pathmapper.ToContainer, map[string]string{c.root + "/x": "/workspace/x", c.path + "/x": ""})
+		got, _ := m.ToContainer(c.path + "/x")
+		if !strings.Contains(got.Reason, "NFC") {
+			t.Errorf("root %q: reason for %q is %q, want a word on NFC", c.root, c.path, got.Reason)
+		}
+	}
+	m := newMapper(t, "/workspace", composed)
+	if got, _ := m.ToHost(decomposed); got.Mapped || !strings.Contains(got.Reason, "NFC") {
+		t.Errorf("ToHost(%q) = %+v, want it unmapped with a word on NFC", decomposed, got)
+	}
+	if got, _ := m.ToHost("/srv/cafe\u0300"); got.Mapped || strings.Contains(got.Reason, "NFC") {
+		t.Errorf("an outside path got %+v", got)
+	}
+}
+
+// PM-06: /v1/paths keeps the order; what is not mapped stands unchanged, and again in unmapped.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/workspace")
+	out, unmapped, err := m.Paths(pathmapper.ToContainer, []string{"/etc//x", "/srv/app/a", "rel", "/srv/app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/etc//x", "/workspace/a", "rel", "/workspace"}; !slices.Equal(out, want) {
+		t.Errorf("paths = %q, want %q", out, want)
+	}
+	if want := []string{"/etc//x", "rel"}; !slices.Equal(unmapped, want) {
+		t.Errorf("unmapped = %q, want %q", unmapped, want)
+	}
+	out, unmapped, err = m.Paths(pathmapper.ToHost, nil)
+	if err != nil || out == nil || unmapped == nil {
+		t.Errorf("no paths = %#v, %#v, %v; want empty lists", out, unmapped, err)
+	}
+}
+
+func TestPathsRefuses(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/workspace")
+	_, _, err := m.Paths(pathmapper.ToHost, []string{"/workspace/..", "/workspace", "\x00"})
+	e := dray.AsError(err)
+	if e == nil || e.Code != dray.CodeInvalidInput || e.Hint == "" || len(e.Details) != 2 {
+		t.Fatalf("error = %+v, want invalid_input with two details", e)
+	}
+	if e.Details[0].Pointer != "/paths/0" || e.Details[1].Pointer != "/paths/2" {
+		t.Errorf("details = %+v", e.Details)
+	}
+	if _, _, err := m.Paths("sideways", nil); dray.CodeOf(err) != dray.CodeInvalidRequest {
+		t.Errorf("unknown direction: %v, want invalid_request", err)
+	}
+}
+
+func TestZeroMapper(t *testing.T) {
+	t.Parallel()
+	checkPaths(t, &pathmapper.Mapper{}, pathmapper.ToContainer, map[string]string{"/srv": "", "": ""})
+	checkPaths(t, newMapper(t), pathmapper.ToHost, map[string]string{"/srv": ""})
+}
