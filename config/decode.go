@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,10 +81,8 @@ func (d *decoder) choice(v value, words ...string) string {
 	if !ok {
 		return ""
 	}
-	for _, w := range words {
-		if s == w {
-			return s
-		}
+	if slices.Contains(words, s) {
+		return s
 	}
 	fix := "write one of " + strings.Join(words, ", ")
 	if near := nearest(s, words); near != "" {
@@ -129,20 +128,11 @@ func badPath(s string) (problem, fix string) {
 	switch {
 	case s == "":
 		return "is empty", "write a path, or remove the key"
-	case hasDotDot(s):
+	case slices.Contains(strings.Split(s, "/"), ".."):
 		return "goes up with ..", "write the path that it leads to"
 	default:
 		return "", ""
 	}
-}
-
-func hasDotDot(s string) bool {
-	for _, segment := range strings.Split(s, "/") {
-		if segment == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 var windowsPath = regexp.MustCompile(`^[A-Za-z]:[\\/]|^\\\\`)
@@ -189,8 +179,7 @@ func (d *decoder) duration(v value) time.Duration {
 type badText struct{ problem, fix string }
 
 var (
-	wholeNumber  = regexp.MustCompile(`^[0-9]+$`)
-	number       = regexp.MustCompile(`^[+-]?[0-9_]*\.?[0-9]+$`)
+	number       = regexp.MustCompile(`^[+-]?[0-9]{0,12}\.?[0-9]{1,12}$`)
 	days         = regexp.MustCompile(`^[0-9]{1,5}d$`)
 	durationForm = regexp.MustCompile(`^[+-]?([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`)
 )
@@ -230,7 +219,7 @@ func (d *decoder) size(v value) int64 {
 
 var (
 	sizeForm  = regexp.MustCompile(`^([0-9]+)(B|KiB|MiB|GiB|TiB)?$`)
-	looseSize = regexp.MustCompile(`(?i)^([0-9]+) ?([KMGT])(i?B)?$`)
+	looseSize = regexp.MustCompile(`(?i)^([0-9]{1,12}) ?([KMGT])(i?B)?$`)
 	sizeShift = map[string]uint{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 )
 

@@ -25,6 +25,6 @@
 //
 // # Values
 //
-// Durations are Go's (90s, 1h30m), sizes whole bytes or KiB, MiB, GiB, TiB. Paths are absolute; they are cleaned once, here, and may
+// Durations are Go's (90s, 1h30m, 1.5s), sizes whole bytes or KiB, MiB, GiB, TiB. Paths are absolute; they are cleaned once, here, and may
 // hold neither ".." nor NUL. YAML anchors, tags and second documents are refused: the file says each thing once, where it stands.
 package config

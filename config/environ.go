@@ -42,7 +42,7 @@ func (l *loader) variables() (layer map[string]value, entries map[string][]entry
 		} else if e, ok := findEntry(name); ok {
 			l.entry(e, entries)
 		} else {
-			l.add(Mistake{Origin: Origin{Variable: word(name)}, Problem: "is not a variable that dray knows", Fix: fixVariable(name)})
+			l.add(Mistake{Origin: Origin{Variable: name}, Problem: "is not a variable that dray knows", Fix: fixVariable(name)})
 		}
 	}
 	return layer, entries

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
@@ -51,7 +52,7 @@ func checkError(t *testing.T, err error) {
 			t.Errorf("half a mistake: %+v", m)
 		}
 	}
-	if i := strings.IndexFunc(err.Error(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x7f }); i >= 0 {
+	if i := strings.IndexFunc(err.Error(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
 		t.Errorf("a control character at %d of %q", i, err.Error())
 	}
 }

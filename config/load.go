@@ -1,7 +1,7 @@
 package config
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -117,7 +117,7 @@ func (d *decoder) checkTimeouts(stack layers) {
 		return // reported already
 	}
 	idle, _ := stack.effective("limits.idle_timeout")
-	stated := append(d.toolTimeouts, idle)
+	stated := append(slices.Clone(d.toolTimeouts), idle)
 	if timeout, _ := stack.effective("limits.timeout"); timeout.origin != (Origin{}) {
 		stated = append(stated, timeout)
 	} else {
@@ -134,10 +134,5 @@ func (d *decoder) checkTimeouts(stack layers) {
 
 // sortedKeys gives the keys of a map in order, so that mistakes do not change places from run to run.
 func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, cmp.Compare[string])
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

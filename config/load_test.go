@@ -106,8 +106,11 @@ func testArchive(t *testing.T, name string) {
 		}
 		return
 	}
-	if w := string(archive.Files[want].Data); got != w {
-		t.Errorf("got:\n%s\nwant:\n%s", got, w)
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(archive.Files[want].Data), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
+			t.Fatalf("want differs from line %d on; got:\n%s", i+1, strings.Join(gotLines[min(i, len(gotLines)):], "\n"))
+		}
 	}
 }
 

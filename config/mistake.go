@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Origin is where something was written: a place in the file, a variable, a flag. The zero Origin is the default.
@@ -26,7 +27,7 @@ func (o Origin) String() string {
 	case o.Flag != "":
 		return o.Flag
 	case o.Variable != "":
-		return o.Variable
+		return word(o.Variable)
 	case o.File == "":
 		return "default"
 	case o.Line == 0:
@@ -137,6 +138,14 @@ func quote(s string) string {
 		return strconv.Quote(s[:shownLength]) + "..."
 	}
 	return strconv.Quote(s)
+}
+
+// printable gives a text of somebody else's as it is if a terminal can show it, else quoted.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quote(s)
+	}
+	return s
 }
 
 // maskPassword hides the password of an address such as tcp://user:password@host, and all of what only looks like one.

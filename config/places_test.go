@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dray-dev/dray/config"
 )
@@ -80,6 +81,18 @@ func TestConfigFileUnreadable(t *testing.T) {
 				t.Errorf("error is %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// Without a ReadFile the file system is read.
+func TestConfigFileOnDisk(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "dray.yaml")
+	if err := os.WriteFile(name, []byte("limits: {grace: 3s}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Options{State: "/state", ConfigFile: name})
+	if err != nil || c.Limits.Grace != 3*time.Second || c.File != name {
+		t.Errorf("Load gives %+v, %v", c, err)
 	}
 }
 

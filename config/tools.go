@@ -83,7 +83,7 @@ func (d *decoder) toolName(v value) string {
 
 func (d *decoder) argv(v value) []string {
 	if v.shape == scalar {
-		d.wrong(v, "is one text: there is no shell to take it apart", "write a list, for instance ["+strings.Join(strings.Fields(v.text), ", ")+"]")
+		d.wrong(v, "is one text: there is no shell to take it apart", "write "+asArgv(v.text))
 		return nil
 	}
 	argv := d.each(v, d.argument)
@@ -94,6 +94,16 @@ func (d *decoder) argv(v value) []string {
 		d.wrong(v.items[0], "is no program", "write the program's name or path first")
 	}
 	return argv
+}
+
+var plainCommand = regexp.MustCompile(`^[A-Za-z0-9_./= -]{1,80}$`)
+
+// asArgv shows a command line as a list, where it is clear what a shell would make of it.
+func asArgv(command string) string {
+	if plainCommand.MatchString(command) {
+		return "[" + strings.Join(strings.Fields(command), ", ") + "]"
+	}
+	return "a list, for instance [go, test, ./...]"
 }
 
 // environment gives where a tool may run, and the container's name where that is said.

@@ -63,7 +63,7 @@ func (r yamlReader) syntax(err error, data []byte, key string) {
 	if indentedWithTab(data) {
 		fix = "indent with spaces: YAML does not allow tabs"
 	}
-	r.add(Mistake{Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + what, Fix: fix})
+	r.add(Mistake{Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what), Fix: fix})
 }
 
 func indentedWithTab(data []byte) bool {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -39,9 +40,10 @@ func TestReadyLine(t *testing.T) {
 	if got["event"] != "ready" || got["socket"] != "/run/dray.sock" || got["level"] != "info" || len(got) != 4 {
 		t.Errorf("the line is %v", got)
 	}
-	at, err := time.Parse(time.RFC3339Nano, got["time"].(string))
-	if err != nil || !strings.HasSuffix(got["time"].(string), "Z") {
-		t.Fatalf("time is %v, %v", got["time"], err)
+	text := fmt.Sprint(got["time"])
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || !strings.HasSuffix(text, "Z") {
+		t.Fatalf("time is %s, %v", text, err)
 	}
 	if at.Before(before.Add(-time.Second)) || at.After(time.Now()) {
 		t.Errorf("time is %v", at)
@@ -54,7 +56,7 @@ func TestHostileText(t *testing.T) {
 	hostile := "a\n{\"event\":\"ready\"}\x00\xff\x1b[31m"
 	logging.New(&log, zapcore.InfoLevel).Error("call failed", zap.String("tool", hostile), zap.Error(errors.New(hostile)))
 	got := event(t, &log)
-	if got["event"] != "call failed" || !strings.HasPrefix(got["error"].(string), "a\n{") {
+	if got["event"] != "call failed" || !strings.HasPrefix(fmt.Sprint(got["error"]), "a\n{") {
 		t.Errorf("the line is %v", got)
 	}
 }
