@@ -1,0 +1,134 @@
+package calls
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/event"
+	"github.com/dray-dev/dray/internal/server/stdin"
+	"github.com/dray-dev/dray/internal/server/strictjson"
+)
+
+// Call is one call, running or ended. Its methods may be called from several goroutines.
+type Call struct {
+	id        string
+	principal string
+	started   time.Time
+	events    *event.Log
+	stdin     *stdin.Pipe
+	cancel    context.CancelCauseFunc
+	accept    sync.Once
+	onAccept  func()
+	accepted  chan struct{}
+	done      chan struct{}
+
+	mu      sync.Mutex
+	record  dray.Record // as it was accepted, while it runs
+	ended   []byte      // the record's JSON form, once it is over
+	refused error       // why it never was a call
+
+	// The registry's, under its lock: how long an ended call is kept, and about how many bytes it holds.
+	until time.Time
+	held  int
+}
+
+// ID is the invocation's.
+func (c *Call) ID() string { return c.id }
+
+// Events are what happens in the call. They begin when it is accepted.
+func (c *Call) Events() *event.Log { return c.events }
+
+// Stdin is where the call's stdin is written to; nil unless the call opened it.
+func (c *Call) Stdin() *stdin.Pipe { return c.stdin }
+
+// Accepted is closed once the call has a row in the trail. A refused call never has.
+func (c *Call) Accepted() <-chan struct{} { return c.accepted }
+
+// Done is closed when everything that the call started is over, and its end recorded.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Cancel ends the call with a cause. It does not wait, and does nothing to a call that is over.
+func (c *Call) Cancel(cause error) { c.cancel(cause) }
+
+// Refused says why the request did not become a call, once it is done.
+func (c *Call) Refused() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+// Record gives the record in its JSON form, and whether it is that of the end.
+func (c *Call) Record() (record []byte, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return c.ended, true
+	}
+	return encode(c.record), false
+}
+
+// wasAccepted says whether the call has a row in the trail.
+func (c *Call) wasAccepted() bool {
+	select {
+	case <-c.accepted:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin makes the call known as accepted. The first of several tells.
+func (c *Call) begin() {
+	c.accept.Do(func() {
+		c.events.Accepted(c.id)
+		c.onAccept()
+		close(c.accepted)
+	})
+}
+
+// end makes the final record known.
+func (c *Call) end(rec dray.Record) {
+	b := encode(rec)
+	c.mu.Lock()
+	c.ended, c.record = b, dray.Record{}
+	c.mu.Unlock()
+	c.events.Finish(event.EndBody(b))
+	close(c.done)
+}
+
+// refuse makes known that there is no call.
+func (c *Call) refuse(err error) {
+	c.mu.Lock()
+	c.refused = err
+	c.mu.Unlock()
+	close(c.done)
+}
+
+// encode writes a record. One that cannot be written fails, and says so in its place (AU-05).
+func encode(rec dray.Record) []byte {
+	b, err := strictjson.Encode(rec)
+	if err == nil {
+		return b
+	}
+	rec.Status, rec.Output, rec.Input = dray.StatusFailed, nil, nil
+	rec.Error = dray.Errorf(dray.CodeInternal, "writing the call's record: %w", err).WithHint("its input or output is not JSON; what the tool printed can be read by id")
+	b, _ = strictjson.Encode(rec) // nothing is left in it that is not typed
+	return b
+}
+
+// sink hears the call. That the tool runs, or that something is being prepared, also shows that it was accepted.
+type sink struct{ call *Call }
+
+func (s sink) Running() {
+	s.call.begin()
+	s.call.events.Running()
+}
+
+func (s sink) Progress(phase, message string) {
+	s.call.begin()
+	s.call.events.Progress(phase, message)
+}
+
+func (s sink) Output(stream dray.Stream, p []byte) { s.call.events.Output(stream, p) }

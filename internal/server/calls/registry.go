@@ -1,0 +1,227 @@
+package calls
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/event"
+	"github.com/dray-dev/dray/internal/server/stdin"
+)
+
+const (
+	// keepFor is how long an ended call stays in memory; keepCalls and keepBytes bound how many do, and what they hold.
+	keepFor   = 5 * time.Minute
+	keepCalls = 256
+	keepBytes = 64 << 20
+	// settle is how long Drain waits for what it has cancelled: a grace, a kill, and the end in the trail.
+	settle = 30 * time.Second
+)
+
+// Options are what a registry needs.
+type Options struct {
+	Executor dray.Executor
+	// Open opens the kept output of a call.
+	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	Log  *zap.Logger
+	// Shutdown is the cause that calls are cancelled with when the drain is over.
+	Shutdown error
+}
+
+// Registry starts calls and finds them again. It is safe for concurrent use.
+type Registry struct {
+	opts Options
+
+	mu       sync.Mutex
+	live     map[string]*Call
+	ended    map[string]*Call
+	order    []*Call // the ended ones, oldest first
+	bytes    int     // what they hold
+	draining bool
+	empty    chan struct{} // closed when draining and nothing lives
+	running  sync.WaitGroup
+}
+
+// New makes an empty registry.
+func New(opts Options) *Registry {
+	return &Registry{opts: opts, live: map[string]*Call{}, ended: map[string]*Call{}, empty: make(chan struct{})}
+}
+
+// Spec is a call to start. Its invocation has no id yet.
+type Spec struct {
+	Invocation dray.Invocation
+	// Stdin is what the tool reads; nil is an empty stdin.
+	Stdin io.Reader
+	// StdinOpen gives the call a stdin that is written to while it runs, instead of Stdin.
+	StdinOpen bool
+}
+
+// Start starts a call in a goroutine of its own and gives it an id. It fails with shutting_down once the registry drains.
+func (r *Registry) Start(spec Spec) (*Call, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).WithHint("the system's source of random numbers does not answer")
+	}
+	inv := spec.Invocation
+	inv.ID = id.String()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	now := time.Now()
+	c := &Call{
+		id: inv.ID, principal: inv.Principal, started: now, cancel: cancel, accepted: make(chan struct{}), done: make(chan struct{}),
+		record:   dray.NewRecord(inv, now),
+		events:   event.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) { return r.opts.Open(inv.ID, s) }),
+		onAccept: func() { r.logBegin(inv) },
+	}
+	call := dray.Call{Invocation: inv, Stdin: spec.Stdin}
+	if spec.StdinOpen {
+		c.stdin = stdin.New()
+		call.Stdin = c.stdin
+	}
+	if err := r.admit(c); err != nil {
+		cancel(err)
+		return nil, err
+	}
+	go r.run(context.WithValue(ctx, begunKey{}, c.begin), c, call)
+	return c, nil
+}
+
+// admit makes the call one of the living.
+func (r *Registry) admit(c *Call) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining {
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").WithHint("repeat the call when it runs again")
+	}
+	r.live[c.id] = c
+	r.running.Add(1)
+	return nil
+}
+
+// Find finds a call by its id. Another principal's is not found.
+func (r *Registry) Find(id, principal string) (*Call, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expire(time.Now())
+	c, ok := r.live[id]
+	if !ok {
+		c, ok = r.ended[id]
+	}
+	if !ok || c.principal != principal {
+		return nil, false
+	}
+	return c, true
+}
+
+// Running counts the calls that are not over.
+func (r *Registry) Running() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.live)
+}
+
+// retire moves a call from the living to the ended, where it stays for a while.
+func (r *Registry) retire(c *Call) {
+	record, _ := c.Record()
+	held := len(record) + c.events.Size()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, c.id)
+	c.held, c.until = held, time.Now().Add(keepFor)
+	r.ended[c.id] = c
+	r.order = append(r.order, c)
+	r.bytes += held
+	r.expire(time.Now())
+	r.drained()
+}
+
+// forget drops a call that was refused.
+func (r *Registry) forget(c *Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, c.id)
+	r.drained()
+}
+
+// expire forgets ended calls: those whose time is over, and the oldest while there are too many.
+func (r *Registry) expire(now time.Time) {
+	for len(r.order) > 0 {
+		oldest := r.order[0]
+		if len(r.order) <= keepCalls && r.bytes <= keepBytes && now.Before(oldest.until) {
+			return
+		}
+		r.bytes -= oldest.held
+		delete(r.ended, oldest.id)
+		r.order[0] = nil
+		r.order = r.order[1:]
+	}
+}
+
+// drained tells Drain that nothing lives any more.
+func (r *Registry) drained() {
+	if r.draining && len(r.live) == 0 {
+		select {
+		case <-r.empty:
+		default:
+			close(r.empty)
+		}
+	}
+}
+
+// Draining says whether new calls are refused.
+func (r *Registry) Draining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
+// Drain refuses new calls and waits for those that run. When the context is over they are cancelled with the cause of a shutdown; what has not
+// ended half a minute later is named in the error.
+func (r *Registry) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	r.draining = true
+	r.drained()
+	r.mu.Unlock()
+	select {
+	case <-r.empty:
+		r.running.Wait()
+		return nil
+	case <-ctx.Done():
+	}
+	r.cancelAll()
+	timer := time.NewTimer(settle)
+	defer timer.Stop()
+	select {
+	case <-r.empty:
+		r.running.Wait()
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("ending the calls: still running after %v: %s", settle, strings.Join(r.ids(), ", "))
+	}
+}
+
+func (r *Registry) cancelAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.live {
+		c.Cancel(r.opts.Shutdown)
+	}
+}
+
+func (r *Registry) ids() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, 0, len(r.live))
+	for id := range r.live {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,78 @@
+package calls
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+)
+
+// run is the goroutine of a call, from its first moment to its last.
+func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
+	defer r.running.Done()
+	defer c.cancel(nil)
+	res, err := r.execute(ctx, c, call)
+	if c.stdin != nil {
+		_ = c.stdin.Close() // it never fails
+	}
+	if err != nil && !c.wasAccepted() && refuses(dray.CodeOf(err)) {
+		c.refuse(err)
+		r.forget(c)
+		return
+	}
+	c.begin()
+	rec := c.conclude(res, err)
+	r.logEnd(rec)
+	c.end(rec)
+	r.retire(c)
+}
+
+// execute runs the call below the server. A panic in there ends this call and nothing else (EX-18).
+func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.opts.Log.Error("panic in a call", zap.String("event", "call.panic"), zap.String("id", c.id), zap.Any("panic", p),
+				zap.ByteString("stack", debug.Stack()))
+			res, err = dray.Result{}, dray.Errorf(dray.CodeInternal, "the call failed inside dray").
+				WithHint("this is a defect of dray: the daemon's log has more under the id %s", c.id)
+		}
+	}()
+	return r.opts.Executor.Execute(ctx, call, sink{c})
+}
+
+// refuses says whether an error with this code, before the call was accepted, means that it never began: there is no row that could tell more.
+func refuses(code dray.Code) bool {
+	switch code {
+	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal:
+		return true
+	default:
+		return false
+	}
+}
+
+// conclude makes the final record. Executors say when a call began and ended; where one does not, it is now.
+func (c *Call) conclude(res dray.Result, err error) dray.Record {
+	rec, res := c.record, dray.Conclude(res, err)
+	if !res.StartedAt.IsZero() {
+		rec.StartedAt = res.StartedAt.UTC()
+	}
+	if res.EndedAt.IsZero() {
+		res.EndedAt = time.Now()
+		res.Duration = res.EndedAt.Sub(c.started)
+	}
+	return rec.End(res)
+}
+
+func (r *Registry) logBegin(inv dray.Invocation) {
+	r.opts.Log.Info("call begun", zap.String("event", "call.begin"), zap.String("id", inv.ID), zap.String("tool", inv.Tool),
+		zap.String("principal", inv.Principal))
+}
+
+func (r *Registry) logEnd(rec dray.Record) {
+	r.opts.Log.Info("call ended", zap.String("event", "call.end"), zap.String("id", rec.ID), zap.String("tool", rec.Tool),
+		zap.String("principal", rec.Principal), zap.String("status", string(rec.Status)), zap.String("reason", string(rec.Reason)),
+		zap.Float64("ms", *rec.DurationMS))
+}

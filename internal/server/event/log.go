@@ -1,0 +1,189 @@
+package event
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	// maxPiece bounds the output of one event, and maxMessage the text of one progress event.
+	maxPiece   = 32 << 10
+	maxMessage = 1 << 10
+	// maxHeld bounds what a running call holds in memory, keptHeld what an ended one does.
+	maxHeld  = 4 << 20
+	keptHeld = 64 << 10
+	// maxEvents bounds how many events can be read again.
+	maxEvents = 8192
+)
+
+// Opener opens the kept output of the call from its beginning.
+type Opener func(stream dray.Stream) (io.ReadSeekCloser, error)
+
+// Log is the events of one call. It is a [dray.Sink]: its methods may be called from several goroutines and wait for nobody.
+type Log struct {
+	open Opener
+
+	mu      sync.Mutex
+	ring    ring
+	entries []entry
+	first   int64 // the sequence number of entries[0]
+	sizes   [dray.Stderr + 1]int64
+	// growing says that the last entry is output that no reader has seen yet, so that more may join it; born is when it began.
+	growing bool
+	born    time.Time
+	pace    pace
+	end     []byte
+	over    bool
+	wake    chan struct{} // closed when something happens; nil while nobody waits
+}
+
+// entry is one event. Its bytes stand in the ring from at on: output as it was printed, or the body of another event.
+type entry struct {
+	name   string
+	stream dray.Stream // zero for what is not output
+	size   int32
+	offset int64
+	at     int64
+}
+
+// NewLog makes an empty log. Output that has left the memory is read through open.
+func NewLog(open Opener) *Log {
+	return &Log{open: open, first: 1, ring: ring{max: maxHeld}}
+}
+
+// Accepted says that the call has an id and a row in the trail. It comes before everything else.
+func (l *Log) Accepted(id string) {
+	body := append([]byte(`{"id":`), quote(id)...)
+	l.add(State, append(body, `,"status":"running","phase":"accepted"}`...))
+}
+
+// Running says that the process was started.
+func (l *Log) Running() {
+	l.add(State, []byte(`{"status":"running","phase":"started"}`))
+}
+
+// Progress tells of a long wait before that. A message beyond 1 KiB is cut.
+func (l *Log) Progress(phase, message string) {
+	body := append([]byte(`{"phase":`), quote(phase[:min(len(phase), maxMessage)])...)
+	body = append(body, `,"message":`...)
+	body = append(body, quote(message[:min(len(message), maxMessage)])...)
+	l.add(Progress, append(body, '}'))
+}
+
+func quote(s string) []byte {
+	b, _ := jsontext.AppendQuote(nil, s) // invalid UTF-8 is replaced, and that alone is an error
+	return b
+}
+
+// Output adds bytes as the tool printed them.
+func (l *Log) Output(stream dray.Stream, p []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(p) > 0 && !l.over {
+		p = p[l.extend(stream, p):]
+	}
+	l.signal()
+}
+
+// Finish adds the end event with its body, a JSON object, and frees most of the memory. Nothing is added after it.
+func (l *Log) Finish(body []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
+	l.end, l.over, l.growing = body, true, false
+	l.push(entry{name: End})
+	l.ring.shrink(keptHeld)
+	l.signal()
+}
+
+// Size is about how many bytes of memory an ended log holds.
+func (l *Log) Size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.end) + len(l.ring.buf) + 48*cap(l.entries)
+}
+
+// add appends an event that is not output.
+func (l *Log) add(name string, body []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
+	l.growing = false
+	l.push(entry{name: name, size: int32(len(body)), at: l.ring.end})
+	l.ring.write(body)
+	l.signal()
+}
+
+// extend adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.
+func (l *Log) extend(stream dray.Stream, p []byte) int {
+	if !l.growing || l.last().stream != stream {
+		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
+		l.growing, l.born = true, time.Now()
+	}
+	last := l.last()
+	n := min(len(p), maxPiece-int(last.size))
+	l.ring.write(p[:n])
+	last.size += int32(n)
+	l.sizes[stream] += int64(n)
+	if last.size == maxPiece {
+		l.seal(maxPiece - l.incomplete())
+	}
+	return n
+}
+
+// incomplete counts the bytes of a begun character at the end of the last entry, which is output.
+func (l *Log) incomplete() int {
+	n := min(int(l.last().size), 3)
+	return incomplete(l.ring.read(make([]byte, 0, 3), l.ring.end-int64(n), n))
+}
+
+// seal ends the growing entry after n bytes. What it has beyond becomes a growing entry of its own.
+func (l *Log) seal(n int) {
+	last := l.last()
+	rest := entry{
+		name: last.name, stream: last.stream, size: last.size - int32(n),
+		offset: last.offset + int64(n), at: last.at + int64(n),
+	}
+	last.size = int32(n)
+	l.growing = rest.size > 0
+	if l.growing {
+		l.push(rest)
+		l.born = time.Now()
+	}
+}
+
+func (l *Log) last() *entry { return &l.entries[len(l.entries)-1] }
+
+// push appends an entry and forgets the oldest beyond maxEvents.
+func (l *Log) push(e entry) {
+	l.entries = append(l.entries, e)
+	if over := len(l.entries) - maxEvents; over > 0 {
+		l.entries = l.entries[over:]
+		l.first += int64(over)
+	}
+}
+
+// signal wakes whoever waits.
+func (l *Log) signal() {
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+}
+
+// waiting gives the channel that the next signal closes.
+func (l *Log) waiting() <-chan struct{} {
+	if l.wake == nil {
+		l.wake = make(chan struct{})
+	}
+	return l.wake
+}

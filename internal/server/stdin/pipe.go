@@ -1,0 +1,130 @@
+package stdin
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// Capacity is how many bytes may wait for the tool.
+const Capacity = 256 << 10
+
+// patience is how long a write waits for the tool to make room before it is refused.
+const patience = time.Second
+
+// AtEnd is the offset of a write that goes where the one before ended.
+const AtEnd int64 = -1
+
+// Pipe carries bytes from requests to the tool. Its methods may be called from several goroutines.
+type Pipe struct {
+	mu       sync.Mutex
+	buf      []byte
+	accepted int64
+	ended    bool // end of file was announced
+	closed   bool // nobody reads any more
+	changed  chan struct{}
+}
+
+// New makes an empty pipe.
+func New() *Pipe {
+	return &Pipe{changed: make(chan struct{})}
+}
+
+// Read waits for bytes. After the announced end it gives io.EOF, and after Close io.ErrClosedPipe.
+func (p *Pipe) Read(b []byte) (int, error) {
+	for {
+		n, changed, err := p.tryRead(b)
+		if changed == nil {
+			return n, err
+		}
+		<-changed
+	}
+}
+
+func (p *Pipe) tryRead(b []byte) (int, <-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return 0, nil, io.ErrClosedPipe
+	case len(p.buf) > 0:
+		n := copy(b, p.buf)
+		p.buf = p.buf[:copy(p.buf, p.buf[n:])]
+		p.signal()
+		return n, nil, nil
+	case p.ended:
+		return 0, nil, io.EOF
+	default:
+		return 0, p.changed, nil
+	}
+}
+
+// Close says that nobody reads any more: the call is over, or the tool closed its stdin. Whoever waits is woken.
+func (p *Pipe) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.buf = true, nil
+	p.signal()
+	return nil
+}
+
+// Append takes b, at most Capacity bytes, as the input from an offset on, and with eof as its last. It takes the whole or nothing, and tells how
+// many bytes of input were taken in all. What an earlier Append took is passed over, so a repeat is harmless, also after the end.
+//
+// An offset beyond what was taken, and bytes behind the end or for nobody, are a conflict. Where there is no room it waits up to a second for
+// the tool to read, then the error is busy.
+func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (int64, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		accepted, changed, err := p.tryAppend(offset, b, eof)
+		if changed == nil {
+			return accepted, err
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return accepted, dray.Errorf(dray.CodeBusy, "the tool does not read its stdin: there is no room for %d bytes", len(b)).
+				WithHint("send the same bytes with the same offset later")
+		case <-ctx.Done():
+			return accepted, context.Cause(ctx)
+		}
+	}
+}
+
+// tryAppend appends, fails, or gives the channel that the next change closes.
+func (p *Pipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if offset > p.accepted {
+		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "the bytes from %d to %d of stdin are missing", p.accepted, offset).
+			WithHint("send them first: offset=%d", p.accepted)
+	}
+	if offset != AtEnd {
+		b = b[min(p.accepted-offset, int64(len(b))):]
+	}
+	switch {
+	case len(b) > 0 && p.ended:
+		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "stdin ended after %d bytes", p.accepted).
+			WithHint("send eof=1 with the last bytes only")
+	case len(b) > 0 && p.closed:
+		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "nobody reads stdin any more").
+			WithHint("the tool closed its stdin or the call is over: there is no need to send more")
+	case len(p.buf)+len(b) > Capacity:
+		return p.accepted, p.changed, nil
+	}
+	p.buf = append(p.buf, b...)
+	p.accepted += int64(len(b))
+	p.ended = p.ended || eof
+	p.signal()
+	return p.accepted, nil, nil
+}
+
+// signal wakes whoever waits for a change.
+func (p *Pipe) signal() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
