@@ -1,0 +1,168 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/strictjson"
+)
+
+const (
+	mediaJSON   = "application/json"
+	mediaSSE    = "text/event-stream"
+	mediaNDJSON = "application/x-ndjson"
+	mediaBytes  = "application/octet-stream"
+)
+
+const (
+	// bodyTimeout is how long a body may take to arrive, and drainTimeout how long the rest of one is thrown away that is too large.
+	bodyTimeout  = 60 * time.Second
+	drainTimeout = 5 * time.Second
+	// firstBuffer bounds what is set aside for a body before any of it is there.
+	firstBuffer = 1 << 20
+	maxWait     = 24 * time.Hour
+)
+
+// decode reads a JSON body into v.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := wantJSON(r); err != nil {
+		return err
+	}
+	body, err := s.readBody(w, r, s.cfg.MaxBody)
+	if err != nil {
+		return err
+	}
+	return strictjson.Decode(body, v)
+}
+
+// decodeOptional reads a JSON body where the request has one.
+func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return s.decode(w, r, v)
+}
+
+// wantJSON demands the content type, so that no form of a web page can make a request that does something (SE-02).
+func wantJSON(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(given)
+	if err == nil && kind == mediaJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8")) {
+		return nil
+	}
+	return dray.Errorf(dray.CodeUnsupportedMediaType, "the body's content type is %q, and only %s is read", given, mediaJSON).
+		WithHint("send the header Content-Type: %s", mediaJSON)
+}
+
+// readBody reads the whole body, which is at most limit bytes.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, s.tooLarge(w, r, limit)
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // without deadlines, as in a test's recorder, there is none
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
+	_, err := buf.ReadFrom(http.MaxBytesReader(unwrap(w), r.Body, limit))
+	_ = control.SetReadDeadline(time.Time{}) // it would end the watch for a client that goes away
+	switch {
+	case err == nil:
+		return buf.Bytes(), nil
+	case isTooLarge(err):
+		return nil, s.tooLarge(w, r, limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, invalid("", "the body did not arrive within %v", bodyTimeout).WithHint("send it at once, or in smaller requests")
+	default:
+		return nil, invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
+	}
+}
+
+func isTooLarge(err error) bool {
+	_, ok := errors.AsType[*http.MaxBytesError](err)
+	return ok
+}
+
+// tooLarge refuses a body. Its rest is thrown away for a while: most clients do not read an answer before they have sent everything.
+func (s *Server) tooLarge(w http.ResponseWriter, r *http.Request, limit int64) error {
+	if r.Header.Get("Expect") == "" {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout))
+		_, _ = io.CopyN(io.Discard, r.Body, limit)
+	}
+	w.Header().Set("Connection", "close")
+	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).WithHint("send less, or raise server.max_body")
+}
+
+// query gives the parameters of a request. An unknown one is refused, and so is one that is given twice; an empty one counts as absent.
+func query(r *http.Request, known ...string) (url.Values, error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("", "reading the query: %v", err).WithHint("percent-encode names and values")
+	}
+	for name, values := range q {
+		switch {
+		case !slices.Contains(known, name):
+			return nil, invalid("", "the query has an unknown parameter %q", clip(name)).WithHint("%s", knownHint(known))
+		case len(values) > 1:
+			return nil, invalid("", "the query has %s more than once", name).WithHint("give it once")
+		}
+	}
+	return q, nil
+}
+
+func knownHint(known []string) string {
+	if len(known) == 0 {
+		return "this request takes none"
+	}
+	return "known are " + strings.Join(known, ", ")
+}
+
+// wait is the parameter wait_ms: how long an answer may wait for the end of a call.
+type wait struct {
+	given bool
+	d     time.Duration
+}
+
+func waitOf(q url.Values) (wait, error) {
+	text := q.Get("wait_ms")
+	if text == "" {
+		return wait{}, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {
+		return wait{}, invalid("", "wait_ms is %q", clip(text)).
+			WithHint("give whole milliseconds from 0 to %d", maxWait.Milliseconds())
+	}
+	return wait{given: true, d: time.Duration(ms) * time.Millisecond}, nil
+}
+
+// context gives a context that is over when the waiting is: without wait_ms that is when the client's is.
+func (w wait) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !w.given {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, w.d)
+}
+
+// clip bounds what an error repeats of a request.
+func clip(text string) string {
+	const most = 100
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,417 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/server/unixsock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	errCancelled = errors.New("the caller cancelled")
+	errShutdown  = errors.New("the daemon ends")
+)
+
+// me is the principal of everything that this process asks.
+var me = fmt.Sprintf("uid:%d", os.Geteuid())
+
+// parts are what a server of the tests works with. Each test changes what it is about.
+type parts struct {
+	trail      *trail
+	run        dray.ExecutorFunc
+	tools      map[string]server.Tool
+	validate   func(name string, input json.RawMessage) error
+	route      func(dray.Invocation) (dray.Route, error)
+	workspaces func(context.Context, server.WorkspaceVerb, server.WorkspaceRequest, func(string, string)) (server.Workspace, error)
+	paths      func(server.PathsRequest) (server.PathsReply, error)
+	captures   captures
+	ready      func(context.Context) error
+	maxBody    int64
+}
+
+// succeed is a tool that prints a greeting and exits with 0.
+func succeed(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	sink.Running()
+	sink.Output(dray.Stdout, []byte("hello\n"))
+	return exited(0), nil
+}
+
+func exited(code int) dray.Result {
+	now := time.Now()
+	return dray.Result{Reason: dray.ReasonExited, ExitCode: &code, StartedAt: now, EndedAt: now}
+}
+
+// untilCancelled is a tool that runs until it is cancelled.
+func untilCancelled(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	sink.Running()
+	<-ctx.Done()
+	res := dray.Result{Reason: dray.ReasonCancelled, Error: &dray.Error{Message: context.Cause(ctx).Error()}}
+	return res, nil
+}
+
+// trail is a record of calls in memory: what the audit store does for the server, without its disk.
+type trail struct {
+	mu      sync.Mutex
+	records map[string]dray.Record
+	begin   error
+	began   chan struct{} // if set, begin waits for it
+	listed  server.Query
+}
+
+func (t *trail) Executor(next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		if t.began != nil {
+			<-t.began
+		}
+		if t.begin != nil {
+			return dray.Result{}, t.begin
+		}
+		rec := dray.NewRecord(call.Invocation, time.Now())
+		t.put(rec)
+		res, err := next.Execute(ctx, call, sink)
+		res = dray.Conclude(res, err)
+		t.put(rec.End(res))
+		return res, nil
+	})
+}
+
+func (t *trail) put(rec dray.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.records[rec.ID] = rec
+}
+
+func (t *trail) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.records)
+}
+
+func (t *trail) Get(_ context.Context, id string) (dray.Record, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rec, ok := t.records[id]
+	if !ok {
+		return rec, dray.Errorf(dray.CodeNotFound, "no such call")
+	}
+	return rec, nil
+}
+
+func (t *trail) List(_ context.Context, q server.Query) ([]dray.Record, string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listed = q
+	var all []dray.Record
+	for _, rec := range t.records {
+		if rec.Principal == q.Principal {
+			all = append(all, rec)
+		}
+	}
+	slices.SortFunc(all, func(a, b dray.Record) int { return strings.Compare(b.ID, a.ID) })
+	return all[:min(len(all), q.Limit)], "next", nil
+}
+
+// captures are kept streams by id and name.
+type captures map[string][]byte
+
+func (c captures) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+	b, ok := c[id+"."+stream.String()]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return kept{bytes.NewReader(b)}, nil
+}
+
+type kept struct{ *bytes.Reader }
+
+func (kept) Close() error { return nil }
+
+func (p *parts) List() []server.Tool {
+	var all []server.Tool
+	for _, t := range p.tools {
+		all = append(all, t)
+	}
+	return all
+}
+
+func (p *parts) Find(name string) (server.Tool, error) {
+	t, ok := p.tools[name]
+	if !ok {
+		return t, dray.Errorf(dray.CodeUnknownTool, "there is no tool %s", name).WithHint("GET /v1/tools")
+	}
+	return t, nil
+}
+
+func (p *parts) Validate(name string, input json.RawMessage) error { return p.validate(name, input) }
+
+func (p *parts) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
+
+func (p *parts) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
+	return p.paths(req)
+}
+
+type someWorkspaces struct{ *parts }
+
+func (w someWorkspaces) List(context.Context) ([]server.Workspace, error) {
+	return []server.Workspace{{ID: "app", Folder: "/home/me/app", State: "stopped"}}, nil
+}
+
+func (w someWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(string, string)) (server.Workspace, error) {
+	return w.workspaces(ctx, verb, req, progress)
+}
+
+// daemon is a server that listens on a real socket.
+type daemon struct {
+	*parts
+	t      testing.TB
+	server *server.Server
+	socket string
+	client *http.Client
+	logs   *observer.ObservedLogs
+}
+
+// start serves with the given parts until the test is over.
+func start(t testing.TB, change func(*parts)) *daemon {
+	t.Helper()
+	p := &parts{
+		trail: &trail{records: map[string]dray.Record{}},
+		run:   succeed,
+		tools: map[string]server.Tool{
+			"exec":  {Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`), Stdin: true},
+			"greet": {Name: "greet", Description: "greets", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		},
+		validate: func(string, json.RawMessage) error { return nil },
+		route: func(dray.Invocation) (dray.Route, error) {
+			return dray.Route{Environment: dray.Host, Rule: "host"}, nil
+		},
+		captures: captures{},
+		maxBody:  1 << 20,
+	}
+	if change != nil {
+		change(p)
+	}
+	core, logs := observer.New(zapcore.InfoLevel)
+	cfg := server.Config{
+		Executor: p.trail.Executor(calls.Begun(p.run)), Records: p.trail, Tools: p, Router: p, Workspaces: someWorkspaces{p}, Paths: p,
+		Captures: p.captures, Log: zap.New(core), Cancelled: errCancelled, Shutdown: errShutdown,
+		MaxBody: p.maxBody, MaxTimeout: time.Hour, Ready: p.ready, Version: "test",
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{parts: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
+	d.serve()
+	return d
+}
+
+func (d *daemon) serve() {
+	d.t.Helper()
+	l, err := unixsock.Listen(context.Background(), d.socket, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(l) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
+	}}
+	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d.t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // whatever still runs is cancelled at once
+		if err := d.server.Shutdown(ctx); err != nil {
+			d.t.Error(err)
+		}
+		if err := <-served; err != nil {
+			d.t.Error(err)
+		}
+	})
+}
+
+// answer is a whole answer.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// problem is what an error says.
+type problem struct {
+	Type     string        `json:"type"`
+	Title    string        `json:"title"`
+	Status   int           `json:"status"`
+	Detail   string        `json:"detail"`
+	Code     dray.Code     `json:"code"`
+	Hint     string        `json:"hint"`
+	Errors   []dray.Detail `json:"errors"`
+	Accepted *int64        `json:"accepted"`
+}
+
+// request makes a request. Headers are "Name: value"; a JSON body gets its content type unless they say otherwise.
+func (d *daemon) request(method, path, body string, headers ...string) *http.Request {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	return req
+}
+
+// do sends a request and reads the whole answer.
+func (d *daemon) do(method, path, body string, headers ...string) answer {
+	d.t.Helper()
+	return d.send(d.request(method, path, body, headers...))
+}
+
+func (d *daemon) send(req *http.Request) answer {
+	d.t.Helper()
+	resp, err := d.client.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, b}
+}
+
+// record reads the invocation of an answer.
+func (a answer) record(t testing.TB) dray.Record {
+	t.Helper()
+	var rec dray.Record
+	if err := json.Unmarshal(a.body, &rec); err != nil {
+		t.Fatalf("%v in %d %s", err, a.status, a.body)
+	}
+	return rec
+}
+
+// problem reads the error of an answer.
+func (a answer) problem(t testing.TB) problem {
+	t.Helper()
+	var p problem
+	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
+		t.Fatalf("an error of type %q: %d %s", got, a.status, a.body)
+	}
+	if err := json.Unmarshal(a.body, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// line is one event as NDJSON.
+type line struct {
+	Seq        int64           `json:"seq"`
+	Event      string          `json:"event"`
+	Status     string          `json:"status"`
+	ID         string          `json:"id"`
+	Phase      string          `json:"phase"`
+	Message    string          `json:"message"`
+	Offset     int64           `json:"offset"`
+	Text       string          `json:"text"`
+	Base64     []byte          `json:"base64"`
+	Invocation json.RawMessage `json:"invocation"`
+	Workspace  json.RawMessage `json:"workspace"`
+	Error      *dray.Error     `json:"error"`
+}
+
+// follower reads a stream of events while it grows.
+type follower struct {
+	t    testing.TB
+	resp *http.Response
+	in   *bufio.Reader
+}
+
+// follow opens a stream as NDJSON.
+func (d *daemon) follow(method, path, body string, headers ...string) *follower {
+	d.t.Helper()
+	resp, err := d.client.Do(d.request(method, path, body, append([]string{"Accept: application/x-ndjson"}, headers...)...))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		d.t.Fatalf("%s %s: %s %s", method, path, resp.Status, b)
+	}
+	d.t.Cleanup(func() { resp.Body.Close() })
+	return &follower{d.t, resp, bufio.NewReader(resp.Body)}
+}
+
+// id is the call's, as the head of the answer tells it.
+func (f *follower) id() string { return filepath.Base(f.resp.Header.Get("Location")) }
+
+// next gives the next event, and false at the end of the stream.
+func (f *follower) next() (line, bool) {
+	f.t.Helper()
+	b, err := f.in.ReadBytes('\n')
+	if err == io.EOF && len(b) == 0 {
+		return line{}, false
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var l line
+	if err := json.Unmarshal(b, &l); err != nil {
+		f.t.Fatalf("%v: %s", err, b)
+	}
+	return l, true
+}
+
+// until gives the next event of a name, passing over others.
+func (f *follower) until(name string) line {
+	f.t.Helper()
+	for {
+		l, ok := f.next()
+		if !ok {
+			f.t.Fatalf("the stream ended without %s", name)
+		}
+		if l.Event == name {
+			return l
+		}
+	}
+}
+
+// all reads the stream to its end.
+func (f *follower) all() []line {
+	f.t.Helper()
+	var all []line
+	for l, ok := f.next(); ok; l, ok = f.next() {
+		all = append(all, l)
+	}
+	return all
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/stdin"
+)
+
+// stdinPiece is how much of a long body is handed on at once.
+const stdinPiece = 64 << 10
+
+// stdinReply says how many bytes of stdin were taken in all.
+type stdinReply struct {
+	Accepted int64 `json:"accepted"`
+}
+
+// input passes bytes to the stdin of a running call. A body of at most stdin.Capacity is taken whole or not at all. A longer one is taken piece by
+// piece while the tool reads, and needs an offset, because a part of it may be taken when the rest is refused.
+func (s *Server) input(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "offset", "eof")
+	if err != nil {
+		return err
+	}
+	offset, eof, err := stdinPlace(q)
+	if err != nil {
+		return err
+	}
+	f, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	if f.call == nil || f.call.Stdin() == nil {
+		return dray.Errorf(dray.CodeConflict, "the call has no open stdin").WithHint("start it with stdin_open, and write before it ends")
+	}
+	accepted, err := s.feed(w, r, f.call.Stdin(), offset, eof)
+	if err != nil {
+		return &httpError{err: err, accepted: &accepted}
+	}
+	return reply(w, http.StatusOK, stdinReply{Accepted: accepted})
+}
+
+func stdinPlace(q url.Values) (offset int64, eof bool, err error) {
+	offset = stdin.AtEnd
+	if text := q.Get("offset"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 62)
+		if err != nil {
+			return 0, false, invalid("", "offset is %q", clip(text)).WithHint("give the number of bytes of stdin before these")
+		}
+		offset = int64(n)
+	}
+	switch text := q.Get("eof"); text {
+	case "", "0":
+		return offset, false, nil
+	case "1":
+		return offset, true, nil
+	default:
+		return 0, false, invalid("", "eof is %q", clip(text)).WithHint("give eof=1 with the last bytes, or leave it out")
+	}
+}
+
+// feed writes the body to the pipe and says how much that has taken in all.
+func (s *Server) feed(w http.ResponseWriter, r *http.Request, pipe *stdin.Pipe, offset int64, eof bool) (int64, error) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	body := bufio.NewReaderSize(http.MaxBytesReader(unwrap(w), r.Body, s.cfg.MaxBody), stdin.Capacity+1)
+	whole, err := body.Peek(stdin.Capacity + 1)
+	if errors.Is(err, io.EOF) {
+		return pipe.Append(r.Context(), offset, whole, eof)
+	}
+	if err != nil {
+		return 0, s.bodyError(err)
+	}
+	if offset == stdin.AtEnd {
+		return 0, dray.Errorf(dray.CodeTooLarge, "without an offset at most %d bytes are taken at once", stdin.Capacity).
+			WithHint("give offset, or send less")
+	}
+	return s.feedPieces(r, pipe, body, offset, eof)
+}
+
+func (s *Server) feedPieces(r *http.Request, pipe *stdin.Pipe, body *bufio.Reader, offset int64, eof bool) (accepted int64, err error) {
+	piece := make([]byte, stdinPiece)
+	for {
+		n, err := io.ReadFull(body, piece)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return accepted, s.bodyError(err)
+		}
+		if accepted, err = pipe.Append(r.Context(), offset, piece[:n], eof && last); err != nil || last {
+			return accepted, err
+		}
+		offset += int64(n)
+	}
+}
+
+// bodyError says why a body could not be read.
+func (s *Server) bodyError(err error) error {
+	switch {
+	case isTooLarge(err):
+		return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody).WithHint("send it in pieces, each with its offset")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return invalid("", "the body did not arrive within %v", bodyTimeout).WithHint("send it at once, or in smaller requests")
+	default:
+		return invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
+	}
+}

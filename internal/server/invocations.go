@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/server/strictjson"
+)
+
+// start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over before, or its events while it runs.
+func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "wait_ms")
+	if err != nil {
+		return err
+	}
+	wait, err := waitOf(q)
+	if err != nil {
+		return err
+	}
+	form := formOf(r, mediaJSON)
+	if wait.given && form != mediaJSON {
+		return invalid("", "wait_ms is for answers in JSON: a stream lasts until the call ends").
+			WithHint("use on_disconnect: continue, and leave the stream when you like")
+	}
+	body, inv, err := s.callOf(w, r)
+	if err != nil {
+		return err
+	}
+	spec, err := s.accept(body, inv)
+	if err != nil {
+		return err
+	}
+	c, err := s.calls.Start(spec)
+	if err != nil {
+		return err
+	}
+	if !wait.given && body.OnDisconnect != onDisconnectContinue {
+		stop := s.cancelWith(r.Context(), c)
+		defer stop()
+	}
+	if form == mediaJSON {
+		return s.await(w, r, c, wait)
+	}
+	return s.streamCall(w, r, c, form)
+}
+
+// cancelWith cancels the call when its client goes away, until the function that it returns is called.
+func (s *Server) cancelWith(ctx context.Context, c *calls.Call) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { c.Cancel(s.cfg.Cancelled) })
+}
+
+// await answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.
+func (s *Server) await(w http.ResponseWriter, r *http.Request, c *calls.Call, wait wait) error {
+	ctx, cancel := wait.context(r.Context())
+	defer cancel()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+	}
+	if err := accepted(r.Context(), c); err != nil {
+		return err
+	}
+	record, ended := c.Record()
+	if ended {
+		answer(w, http.StatusOK, mediaJSON, record)
+		return nil
+	}
+	w.Header().Set("Location", location(c.ID()))
+	answer(w, http.StatusAccepted, mediaJSON, record)
+	return nil
+}
+
+// accepted waits until the call has a row in the trail, and fails if it gets none.
+func accepted(ctx context.Context, c *calls.Call) error {
+	select {
+	case <-c.Accepted():
+		return nil
+	case <-c.Done(): // so it has one, or was refused
+		return c.Refused()
+	case <-ctx.Done():
+		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", context.Cause(ctx)).WithHint("repeat the call")
+	}
+}
+
+func location(id string) string { return "/v1/invocations/" + id }
+
+// found is a call that a request names: in memory, or in the trail alone.
+type found struct {
+	call   *calls.Call // nil if it is in the trail alone
+	record dray.Record // of the trail
+}
+
+// find finds the call of a request. Another principal's is not found, and an id that cannot be one neither.
+func (s *Server) find(r *http.Request) (found, error) {
+	id, who := r.PathValue("id"), principal(r)
+	if c, ok := s.calls.Find(id, who); ok {
+		return found{call: c}, nil
+	}
+	missing := notFound("there is no invocation %s", clip(id)).WithHint("GET /v1/invocations lists yours")
+	if !isID(id) {
+		return found{}, missing
+	}
+	rec, err := s.cfg.Records.Get(r.Context(), id)
+	switch {
+	case err != nil && dray.CodeOf(err) == dray.CodeNotFound:
+		return found{}, missing
+	case err != nil:
+		return found{}, err
+	case rec.Principal != who:
+		return found{}, missing
+	}
+	return found{record: rec}, nil
+}
+
+// json gives the invocation in its JSON form.
+func (f found) json() ([]byte, error) {
+	if f.call != nil {
+		record, _ := f.call.Record()
+		return record, nil
+	}
+	b, err := strictjson.Encode(f.record)
+	if err != nil {
+		return nil, dray.Errorf(dray.CodeInternal, "writing the invocation: %w", err).WithHint("the daemon's log has more")
+	}
+	return b, nil
+}
+
+// get answers with an invocation, at once or when it has ended, at the latest after wait_ms.
+func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "wait_ms")
+	if err != nil {
+		return err
+	}
+	wait, err := waitOf(q)
+	if err != nil {
+		return err
+	}
+	f, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	if f.call != nil && wait.given {
+		ctx, cancel := wait.context(r.Context())
+		defer cancel()
+		select {
+		case <-f.call.Done():
+		case <-ctx.Done():
+		}
+	}
+	b, err := f.json()
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, mediaJSON, b)
+	return nil
+}
+
+// cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202 where wait_ms was shorter. A call that has ended
+// stays as it is.
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "wait_ms")
+	if err != nil {
+		return err
+	}
+	wait, err := waitOf(q)
+	if err != nil {
+		return err
+	}
+	if err := s.decodeOptional(w, r, &struct{}{}); err != nil {
+		return err
+	}
+	f, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	if f.call != nil {
+		f.call.Cancel(s.cfg.Cancelled)
+		return s.await(w, r, f.call, wait)
+	}
+	b, err := f.json()
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, mediaJSON, b)
+	return nil
+}

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	defaultLimit = 50
+	maxLimit     = 1000
+)
+
+// page is one page of a list. NextCursor is empty on the last.
+type page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor" doc:"What to give as cursor for the next page; empty on the last."`
+}
+
+// items is a list that has no pages.
+type items[T any] struct {
+	Items []T `json:"items"`
+}
+
+// filters are the parameters of the list of invocations.
+var filters = []string{
+	"tool", "status", "reason", "environment", "container", "plan_id", "principal", "since", "until", "q", "limit", "cursor",
+}
+
+// list answers with a page of the caller's own invocations, newest first.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	values, err := query(r, filters...)
+	if err != nil {
+		return err
+	}
+	q, err := queryOf(values)
+	if err != nil {
+		return err
+	}
+	who := principal(r)
+	if q.Principal != "" && q.Principal != who {
+		return reply(w, http.StatusOK, page[dray.Record]{}) // another's are not shown
+	}
+	q.Principal = who
+	records, next, err := s.cfg.Records.List(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, page[dray.Record]{Items: records, NextCursor: next})
+}
+
+// queryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.
+func queryOf(v url.Values) (Query, error) {
+	var m mistakes
+	q := Query{
+		Status: oneOf(&m, "status", dray.Status(v.Get("status")),
+			dray.StatusQueued, dray.StatusRunning, dray.StatusSucceeded, dray.StatusFailed),
+		Reason: oneOf(&m, "reason", dray.Reason(v.Get("reason")),
+			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout, dray.ReasonCancelled, dray.ReasonStartFailed,
+			dray.ReasonDenied, dray.ReasonInvalid, dray.ReasonUnavailable, dray.ReasonInterrupted, "output_limit", "oom"),
+		Environment: oneOf(&m, "environment", dray.Kind(v.Get("environment")), dray.Host, dray.Container),
+		Container:   containerName(&m, "container", v.Get("container")),
+		PlanID:      v.Get("plan_id"),
+		Principal:   v.Get("principal"),
+		Since:       moment(&m, "since", v.Get("since")),
+		Until:       moment(&m, "until", v.Get("until")),
+		Text:        v.Get("q"),
+		Limit:       limit(&m, v.Get("limit")),
+		Cursor:      v.Get("cursor"),
+	}
+	if t := v.Get("tool"); t != "" {
+		q.Tool = toolName(&m, "tool", t)
+	}
+	bounded(&m, "plan_id", q.PlanID, maxID)
+	bounded(&m, "q", q.Text, maxLabel)
+	bounded(&m, "cursor", q.Cursor, maxLabel)
+	return q, m.queryErr()
+}
+
+func moment(m *mistakes, pointer, text string) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		m.add(pointer, "%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", clip(text))
+	}
+	return t
+}
+
+func limit(m *mistakes, text string) int {
+	if text == "" {
+		return defaultLimit
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLimit {
+		m.add("limit", "%q is no number from 1 to %d", clip(text), maxLimit)
+	}
+	return n
+}
+
+// isID says whether a text has the form of an invocation's id, so that nothing else reaches the trail's files or queries.
+func isID(id string) bool {
+	u, err := uuid.Parse(id)
+	return err == nil && u.String() == id
+}

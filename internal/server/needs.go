@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// Records reads the trail.
+type Records interface {
+	// Get gives one call, or not_found.
+	Get(ctx context.Context, id string) (dray.Record, error)
+	// List gives a page, newest first, and the cursor of the next; an empty one says that there is none. A cursor that it did not
+	// make is invalid_request.
+	List(ctx context.Context, q Query) (items []dray.Record, next string, err error)
+}
+
+// Query is what a list of calls is filtered by. The zero value of a field does not filter.
+type Query struct {
+	Tool        string
+	Status      dray.Status
+	Reason      dray.Reason
+	Environment dray.Kind
+	Container   string // a name or an id
+	PlanID      string
+	Principal   string
+	Since       time.Time // inclusive
+	Until       time.Time // exclusive
+	Text        string
+	Limit       int // 1 to 1000
+	Cursor      string
+}
+
+// Tools knows the tools.
+type Tools interface {
+	// List gives every tool, by name.
+	List() []Tool
+	// Find gives one tool, or unknown_tool.
+	Find(name string) (Tool, error)
+	// Validate holds an input, which is a JSON object, against the tool's schema. The error is invalid_input, its pointers begin with /input.
+	Validate(name string, input json.RawMessage) error
+}
+
+// Tool is a tool as its callers see it.
+type Tool struct {
+	Name         string           `json:"name"`
+	Description  string           `json:"description"`
+	InputSchema  json.RawMessage  `json:"input_schema"`
+	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
+	Environment  json.RawMessage  `json:"environment,omitempty" doc:"auto, host, required, preferred, or {specific: NAME}."`
+	Mapping      dray.MappingMode `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	// Timeout is the tool's own in seconds; zero leaves it to the configured default.
+	Timeout float64 `json:"timeout_seconds,omitzero"`
+	// Stdin says that a call may bring a stdin of its own.
+	Stdin bool `json:"stdin" doc:"Whether a call may bring a stdin of its own."`
+}
+
+// Router decides where a call runs, without running it.
+type Router interface {
+	// Route is pure. Beside an error it gives the rules that were looked at.
+	Route(inv dray.Invocation) (dray.Route, error)
+}
+
+// Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute host folder.
+type Workspaces interface {
+	List(ctx context.Context) ([]Workspace, error)
+	// Do does one of the verbs and gives what the workspace is then. A long one tells its progress meanwhile.
+	Do(ctx context.Context, verb WorkspaceVerb, req WorkspaceRequest, progress func(phase, message string)) (Workspace, error)
+}
+
+// WorkspaceVerb is what can be done to a workspace.
+type WorkspaceVerb string
+
+// The verbs.
+const (
+	WorkspaceUp    WorkspaceVerb = "up"
+	WorkspaceStop  WorkspaceVerb = "stop"
+	WorkspaceTrust WorkspaceVerb = "trust"
+)
+
+// WorkspaceRequest says which workspace, and on whose behalf.
+type WorkspaceRequest struct {
+	ID        string
+	Principal string
+	// LocalEnv holds the caller's values of ${localEnv:X}. They are neither stored nor logged.
+	LocalEnv map[string]string
+}
+
+// Workspace is a workspace as its callers see it.
+type Workspace struct {
+	ID      string `json:"id"`
+	Folder  string `json:"folder"`
+	State   string `json:"state"`
+	Trusted bool   `json:"trusted"`
+	// Container is the full id of its container, if there is one.
+	Container string `json:"container,omitempty"`
+	// Trust is what trusting it covers: the files of its configuration, what runs on the host, the names of local variables.
+	Trust json.RawMessage `json:"trust,omitempty"`
+}
+
+// Paths maps paths between host and container.
+type Paths interface {
+	Map(ctx context.Context, req PathsRequest) (PathsReply, error)
+}
+
+// PathsRequest names the container, itself or by its workspace, and the paths.
+type PathsRequest struct {
+	Workspace string    `json:"workspace,omitempty" doc:"An absolute host folder."`
+	Container string    `json:"container,omitempty" doc:"A name or id."`
+	Direction Direction `json:"direction" enum:"to_host,to_container"`
+	Paths     []string  `json:"paths"`
+}
+
+// Direction is where paths are mapped to.
+type Direction string
+
+// The directions.
+const (
+	ToHost      Direction = "to_host"
+	ToContainer Direction = "to_container"
+)
+
+// PathsReply keeps the order. What lies under no mapping stands unchanged in Paths, and again in Unmapped.
+type PathsReply struct {
+	Paths    []string `json:"paths"`
+	Unmapped []string `json:"unmapped"`
+}
+
+// Captures opens what was kept of a call's output.
+type Captures interface {
+	// Open opens a stream from its beginning, also while the call runs. One that was never written, or is kept no more, is fs.ErrNotExist.
+	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxPaths bounds the paths of one request.
+const maxPaths = 10000
+
+// paths answers with mapped paths, in order.
+func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	var req PathsRequest
+	if err := s.decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	mapped, err := s.cfg.Paths.Map(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, mapped)
+}
+
+// check cleans the request.
+func (p *PathsRequest) check() error {
+	var m mistakes
+	p.Workspace = absolutePath(&m, "/workspace", p.Workspace)
+	p.Container = containerName(&m, "/container", p.Container)
+	if p.Workspace == "" && p.Container == "" {
+		m.add("/workspace", "a workspace or a container has to be named")
+	}
+	if p.Direction == "" {
+		m.add("/direction", "a direction has to be given: to_host or to_container")
+	}
+	oneOf(&m, "/direction", p.Direction, ToHost, ToContainer)
+	if len(p.Paths) == 0 || len(p.Paths) > maxPaths {
+		m.add("/paths", "there are %d paths, and 1 to %d can be mapped at once", len(p.Paths), maxPaths)
+	}
+	if err := m.err(); err != nil {
+		return err
+	}
+	return checkPaths(p.Paths)
+}
+
+// checkPaths refuses what no mapping may guess at. The code is invalid_input: the paths are what is worked on.
+func checkPaths(paths []string) error {
+	var m mistakes
+	for i, p := range paths {
+		pointer := fmt.Sprintf("/paths/%d", i)
+		switch {
+		case p == "":
+			m.add(pointer, "a path is not empty")
+		case strings.ContainsRune(p, 0):
+			m.add(pointer, "a path holds no NUL")
+		case slices.Contains(strings.Split(p, "/"), ".."):
+			m.add(pointer, "%q leads upwards with '..'", clip(p))
+		}
+	}
+	e, ok := m.err().(*dray.Error)
+	if !ok {
+		return nil
+	}
+	e.Code = dray.CodeInvalidInput
+	return e
+}

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/calls"
+)
+
+// callBody is the body of a call.
+type callBody struct {
+	Tool        string            `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
+	Input       json.RawMessage   `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`
+	Workspace   string            `json:"workspace,omitempty" doc:"An absolute host folder."`
+	Container   string            `json:"container,omitempty" doc:"A container's name or id."`
+	Environment dray.Choice       `json:"environment,omitempty" enum:"auto,host,container"`
+	Cwd         string            `json:"cwd,omitempty" doc:"A folder relative to the workspace, or an absolute host folder."`
+	Env         map[string]string `json:"env,omitempty" doc:"Variables laid over those of the environment."`
+	LocalEnv    map[string]string `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
+	Stdin       *string           `json:"stdin,omitempty" doc:"What the tool reads, as text."`
+	StdinBase64 *[]byte           `json:"stdin_base64,omitempty" doc:"What the tool reads, as bytes."`
+	StdinOpen   bool              `json:"stdin_open,omitempty" doc:"The tool's stdin is written to while it runs."`
+	Timeout     *float64          `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"At most limits.max_timeout."`
+	IdleTimeout *float64          `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest silence; at most limits.max_timeout."`
+	Context     dray.Context      `json:"context,omitempty"`
+	Plan        dray.Plan         `json:"plan,omitempty"`
+	Mapping     dray.MappingMode  `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	// OnDisconnect says what becomes of the call when its client goes away.
+	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
+
+	// The contract's members that are not supported yet. To ignore one would break its promise.
+	TTY         json.RawMessage `json:"tty,omitempty" hidden:"true"`
+	RewriteText json.RawMessage `json:"rewrite_text,omitempty" hidden:"true"`
+	Sync        json.RawMessage `json:"sync,omitempty" hidden:"true"`
+	Leftovers   json.RawMessage `json:"leftovers,omitempty" hidden:"true"`
+}
+
+const onDisconnectContinue = "continue"
+
+// callOf reads and validates the body of a call, as far as that is possible without knowing the tool.
+func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
+	if r.Header.Get("Idempotency-Key") != "" {
+		return nil, dray.Invocation{}, invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
+	}
+	var b callBody
+	if err := s.decode(w, r, &b); err != nil {
+		return nil, dray.Invocation{}, err
+	}
+	var m mistakes
+	inv := b.invocation(&m, s.cfg.MaxTimeout)
+	inv.Principal = principal(r)
+	return &b, inv, m.err()
+}
+
+// invocation makes the invocation, with every mistake told.
+func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invocation {
+	b.unsupported(m)
+	b.checkStdin(m)
+	oneOf(m, "/on_disconnect", b.OnDisconnect, "cancel", onDisconnectContinue)
+	return dray.Invocation{
+		Tool:        toolName(m, "/tool", b.Tool),
+		Input:       b.input(m),
+		Workspace:   absolutePath(m, "/workspace", b.Workspace),
+		Container:   containerName(m, "/container", b.Container),
+		Environment: oneOf(m, "/environment", b.Environment, dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer),
+		Cwd:         workingFolder(m, "/cwd", b.Cwd),
+		Env:         variables(m, "/env", b.Env),
+		LocalEnv:    variables(m, "/local_env", b.LocalEnv),
+		Timeout:     seconds(m, "/timeout_seconds", b.Timeout, maxTimeout),
+		IdleTimeout: seconds(m, "/idle_timeout_seconds", b.IdleTimeout, maxTimeout),
+		Mapping:     oneOf(m, "/mapping", b.Mapping, dray.MapSchema, dray.MapHeuristic, dray.MapNone),
+		Context:     callContext(m, b.Context),
+		Plan: dray.Plan{
+			Override: place(m, "/plan/override", b.Plan.Override),
+			Fallback: place(m, "/plan/fallback", b.Plan.Fallback),
+		},
+	}
+}
+
+func (b *callBody) unsupported(m *mistakes) {
+	for _, f := range []struct {
+		name  string
+		value json.RawMessage
+	}{{"tty", b.TTY}, {"rewrite_text", b.RewriteText}, {"sync", b.Sync}, {"leftovers", b.Leftovers}} {
+		if f.value != nil {
+			m.add("/"+f.name, "%s is not supported yet", f.name)
+		}
+	}
+}
+
+// checkStdin allows one source of stdin. A text and more to follow would have to be one stream, which nothing says.
+func (b *callBody) checkStdin(m *mistakes) {
+	switch {
+	case b.Stdin != nil && b.StdinBase64 != nil:
+		m.add("/stdin_base64", "stdin and stdin_base64 exclude each other")
+	case b.StdinOpen && (b.Stdin != nil || b.StdinBase64 != nil):
+		m.add("/stdin_open", "stdin_open excludes stdin and stdin_base64: write all of it while the call runs")
+	}
+}
+
+func (b *callBody) hasStdin() bool { return b.Stdin != nil || b.StdinBase64 != nil || b.StdinOpen }
+
+// maxInput is what a tool gets at most, in bytes (EX-03).
+const maxInput = 64 << 20
+
+func (b *callBody) input(m *mistakes) json.RawMessage {
+	switch {
+	case b.Input == nil:
+		return json.RawMessage("{}")
+	case b.Input[0] != '{':
+		m.add("/input", "the input is not a JSON object")
+	case len(b.Input) > maxInput:
+		m.add("/input", "the input has %d bytes, and %d are the most", len(b.Input), maxInput)
+	}
+	return b.Input
+}
+
+func (b *callBody) stdin() io.Reader {
+	switch {
+	case b.Stdin != nil:
+		return strings.NewReader(*b.Stdin)
+	case b.StdinBase64 != nil:
+		return bytes.NewReader(*b.StdinBase64)
+	default:
+		return nil
+	}
+}
+
+// accept holds the call against its tool and the routes. What is wrong here is wrong with the request, and nothing is accepted.
+func (s *Server) accept(b *callBody, inv dray.Invocation) (calls.Spec, error) {
+	tool, err := s.cfg.Tools.Find(inv.Tool)
+	if err != nil {
+		return calls.Spec{}, err
+	}
+	if b.hasStdin() && !tool.Stdin {
+		return calls.Spec{}, invalid("/tool", "the tool %s takes no stdin of the caller's", inv.Tool).WithHint("give it everything in its input")
+	}
+	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
+		return calls.Spec{}, err
+	}
+	if err := s.routable(inv); err != nil {
+		return calls.Spec{}, err
+	}
+	return calls.Spec{Invocation: inv, Stdin: b.stdin(), StdinOpen: b.StdinOpen}, nil
+}
+
+// routable refuses a call whose own demands contradict each other. A place that is not there is another matter: it ends the call.
+func (s *Server) routable(inv dray.Invocation) error {
+	_, err := s.cfg.Router.Route(inv)
+	switch dray.CodeOf(err) {
+	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
+		return err
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/calls"
+)
+
+const (
+	// A request's headers end after this time or size. net/http allows 4 KiB more than it is told.
+	headerTimeout = 10 * time.Second
+	headerBytes   = 64<<10 - 4<<10
+	idleTimeout   = 2 * time.Minute
+	// flushTime is how long answers may take to reach their clients once the calls are over.
+	flushTime = 2 * time.Second
+)
+
+// Config is what a server needs. Everything is required but Ready and Version.
+type Config struct {
+	// Executor runs whole calls: the trail's, with [calls.Begun] directly inside.
+	Executor   dray.Executor
+	Records    Records
+	Tools      Tools
+	Router     Router
+	Workspaces Workspaces
+	Paths      Paths
+	Captures   Captures
+	Log        *zap.Logger
+	// Cancelled and Shutdown are the causes that the executor knows a cancelled context by.
+	Cancelled, Shutdown error
+	// MaxBody bounds a request's body, in bytes; MaxTimeout a call's timeouts.
+	MaxBody    int64
+	MaxTimeout time.Duration
+	// Ready says why the daemon cannot do its work, for /readyz.
+	Ready func(context.Context) error
+	// Version is the daemon's, for /openapi.json.
+	Version string
+}
+
+// Server answers HTTP requests. It starts no listener of its own; [unixsock.Listen] makes one.
+type Server struct {
+	cfg     Config
+	calls   *calls.Registry
+	mux     *http.ServeMux
+	openapi []byte
+	http    *http.Server
+	stop    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	active int       // requests that are being answered
+	last   time.Time // when one was last
+}
+
+// New makes a server. It fails where something that it needs is missing.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now()}
+	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.Open, Log: cfg.Log, Shutdown: cfg.Shutdown})
+	if err := s.register(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	s.stop = stop
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    headerBytes,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          zap.NewStdLog(cfg.Log.Named("http")),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPrincipal,
+	}
+	return s, nil
+}
+
+func (c *Config) check() error {
+	for what, missing := range map[string]bool{
+		"Executor": c.Executor == nil, "Records": c.Records == nil, "Tools": c.Tools == nil, "Router": c.Router == nil,
+		"Workspaces": c.Workspaces == nil, "Paths": c.Paths == nil, "Captures": c.Captures == nil, "Log": c.Log == nil,
+		"Cancelled": c.Cancelled == nil, "Shutdown": c.Shutdown == nil, "MaxBody": c.MaxBody <= 0, "MaxTimeout": c.MaxTimeout <= 0,
+	} {
+		if missing {
+			return fmt.Errorf("making the server: %s is missing", what)
+		}
+	}
+	return nil
+}
+
+// Serve answers requests that arrive at a listener, until Shutdown. It closes the listener.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Shutdown ends the server. New calls are refused at once; those that run may end by themselves until the context is over, and are cancelled then.
+// Their events and answers are delivered, the listeners closed. Nothing that the server started runs when it returns without an error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.calls.Drain(ctx)
+	if s.closeGently(flushTime) != nil {
+		s.stop(s.cfg.Shutdown) // whoever still waits for something gives up
+		if failed := s.closeGently(flushTime); failed != nil {
+			err = errors.Join(err, s.http.Close())
+		}
+	}
+	s.stop(s.cfg.Shutdown)
+	return err
+}
+
+// closeGently closes the listeners and waits for the answers that are being written.
+func (s *Server) closeGently(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return s.http.Shutdown(ctx)
+}
+
+// Idle says since when nothing was asked and no call has run; ok is false while something is.
+func (s *Server) Idle() (since time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.active == 0 && s.calls.Running() == 0
+}
+
+func (s *Server) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active++
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active--
+	s.last = time.Now()
+}
+
+type principalKey struct{}
+
+// withPrincipal remembers who is on the other side of a connection. A listener that does not know makes connections that may do nothing.
+func withPrincipal(ctx context.Context, c net.Conn) context.Context {
+	if p, ok := c.(interface{ Principal() string }); ok {
+		return context.WithValue(ctx, principalKey{}, p.Principal())
+	}
+	return ctx
+}
+
+// principal names who makes a request.
+func principal(r *http.Request) string {
+	p, _ := r.Context().Value(principalKey{}).(string)
+	return p
+}

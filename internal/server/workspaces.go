@@ -1,0 +1,132 @@
+package server
+
+import (
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/event"
+	"github.com/dray-dev/dray/internal/server/strictjson"
+)
+
+// workspaces answers with the known workspaces.
+func (s *Server) workspaces(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	all, err := s.cfg.Workspaces.List(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, items[Workspace]{all})
+}
+
+// workspaceBody is the optional body of what is done to a workspace.
+type workspaceBody struct {
+	LocalEnv map[string]string `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
+}
+
+// workspace gives the handler of one verb.
+func (s *Server) workspace(verb WorkspaceVerb) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		req, err := s.workspaceRequest(w, r)
+		if err != nil {
+			return err
+		}
+		if s.calls.Draining() {
+			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").WithHint("repeat it when the daemon runs again")
+		}
+		if form := formOf(r, mediaJSON); form != mediaJSON {
+			return s.streamWorkspace(w, r, verb, req, form)
+		}
+		ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, func(string, string) {})
+		if err != nil {
+			return err
+		}
+		return reply(w, http.StatusOK, ws)
+	}
+}
+
+func (s *Server) workspaceRequest(w http.ResponseWriter, r *http.Request) (WorkspaceRequest, error) {
+	if _, err := query(r); err != nil {
+		return WorkspaceRequest{}, err
+	}
+	var body workspaceBody
+	if err := s.decodeOptional(w, r, &body); err != nil {
+		return WorkspaceRequest{}, err
+	}
+	var m mistakes
+	req := WorkspaceRequest{
+		ID: workspaceID(&m, r.PathValue("id")), Principal: principal(r), LocalEnv: variables(&m, "/local_env", body.LocalEnv),
+	}
+	return req, m.err()
+}
+
+// workspaceID is an id of the list, or an absolute folder whose slashes are percent-encoded.
+func workspaceID(m *mistakes, id string) string {
+	if strings.HasPrefix(id, "/") {
+		return absolutePath(m, "", id)
+	}
+	return containerName(m, "", id)
+}
+
+// workspaceEnd is the body of the end event of what was done to a workspace.
+type workspaceEnd struct {
+	Workspace *Workspace  `json:"workspace,omitempty"`
+	Error     *dray.Error `json:"error,omitempty"`
+}
+
+// streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
+func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, req WorkspaceRequest, form string) error {
+	p := &progressStream{log: event.NewLog(nothingKept), stream: func(l *event.Log) { _ = stream(w, r, l, 0, form) }}
+	defer p.end([]byte("{}")) // after a panic
+	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, p.progress)
+	if err != nil && p.done == nil {
+		return err
+	}
+	end := workspaceEnd{Error: dray.AsError(err)}
+	if err == nil {
+		end.Workspace = &ws
+	}
+	body, err := strictjson.Encode(end)
+	if err != nil {
+		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).WithHint("the daemon's log has more")
+	}
+	p.once.Do(p.begin)
+	p.end(body)
+	return nil
+}
+
+func nothingKept(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
+
+// progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what it watches. It begins with the first.
+type progressStream struct {
+	log    *event.Log
+	stream func(*event.Log)
+	once   sync.Once
+	done   chan struct{}
+}
+
+func (p *progressStream) progress(phase, message string) {
+	p.log.Progress(phase, message)
+	p.once.Do(p.begin)
+}
+
+func (p *progressStream) begin() {
+	p.done = make(chan struct{})
+	go func() {
+		defer close(p.done)
+		p.stream(p.log)
+	}()
+}
+
+// end adds the last event and waits until everything is sent, or the client is gone.
+func (p *progressStream) end(body []byte) {
+	p.log.Finish(body)
+	if p.done != nil {
+		<-p.done
+	}
+}
