@@ -38,6 +38,7 @@ type Mux struct {
 	pong   chan struct{} // a pong is owed
 	failed chan struct{} // closed with err set
 
+	opening sync.Mutex // streams are opened in the order of their ids
 	write   sync.Mutex // one frame at a time
 	scratch []byte     // owned by write
 
@@ -101,6 +102,8 @@ func (m *Mux) fail(err error) {
 
 // Open starts a stream with its first message.
 func (m *Mux) Open(message []byte) (*Stream, error) {
+	m.opening.Lock()
+	defer m.opening.Unlock()
 	m.mu.Lock()
 	if m.err != nil {
 		defer m.mu.Unlock()

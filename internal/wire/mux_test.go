@@ -1,0 +1,293 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// socketPair gives two ends of a real socket, with the kernel's own buffers.
+func socketPair(t testing.TB) (a, b net.Conn) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := [2]net.Conn{}
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		if ends[i], err = net.FileConn(f); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	return ends[0], ends[1]
+}
+
+// pair runs a daemon's and an agent's side. The agent serves each stream with accept.
+func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
+	t.Helper()
+	a, b := socketPair(t)
+	daemon = wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, MaxStreams: 300, Silence: 10 * time.Second})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = daemon.Run() })
+	wg.Go(func() { _ = agent.Run() })
+	t.Cleanup(func() {
+		daemon.Close()
+		wg.Wait()
+	})
+	return daemon
+}
+
+// echo sends back what it receives, message for message and byte for byte.
+func echo(s *wire.Stream) {
+	first, err := s.Receive()
+	if err != nil {
+		return
+	}
+	_ = s.Send(string(first))
+	_, _ = io.Copy(s.Writer(1), s.Reader(0))
+	_ = s.Writer(1).Close()
+	_, _ = s.Receive()
+}
+
+func TestEcho(t *testing.T) {
+	m := pair(t, echo)
+	blob := make([]byte, 5*wire.Window+123)
+	for i := range blob {
+		blob[i] = byte(rand.Uint32())
+	}
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			hello := fmt.Sprint("stream ", i)
+			s, err := m.Open([]byte(hello))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			if b, err := s.Receive(); err != nil || string(b) != `"`+hello+`"` {
+				t.Errorf("got %q, %v", b, err)
+			}
+			go func() {
+				_, _ = s.Writer(0).Write(blob)
+				_ = s.Writer(0).Close()
+			}()
+			if got, err := io.ReadAll(s.Reader(1)); err != nil || !bytes.Equal(got, blob) {
+				t.Errorf("stream %d: %d bytes, %v", i, len(got), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A reader that does not read holds up its own channel and no other.
+func TestSlowReaderStallsNobody(t *testing.T) {
+	m := pair(t, func(s *wire.Stream) {
+		if b, _ := s.Receive(); string(b) == "flood" {
+			_, _ = s.Writer(1).Write(make([]byte, 100*wire.Window))
+			return
+		}
+		_ = s.Send("pong")
+	})
+	flood, err := m.Open([]byte("flood"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flood.Close()
+	for range 100 {
+		s, err := m.Open([]byte("ping"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := s.Receive(); err != nil || string(b) != `"pong"` {
+			t.Fatalf("got %q, %v", b, err)
+		}
+		s.Close()
+	}
+}
+
+func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
+	m := pair(t, func(s *wire.Stream) {
+		_ = s.Reader(0).Close()
+		_, _ = s.Receive()
+		_, _ = s.Receive()
+	})
+	s, err := m.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Writer(0).Write(make([]byte, 10*wire.Window)); !errors.Is(err, wire.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What was sent before the end arrives, and then the end.
+func TestEndComesLast(t *testing.T) {
+	m := pair(t, func(s *wire.Stream) {
+		_, _ = s.Writer(1).Write([]byte("last words"))
+		_ = s.Send("bye")
+	})
+	for range 200 {
+		s, err := m.Open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := s.Receive(); err != nil || string(b) != `"bye"` {
+			t.Fatalf("got %q, %v", b, err)
+		}
+		if _, err := s.Receive(); !errors.Is(err, io.EOF) {
+			t.Fatalf("got %v", err)
+		}
+		if b, err := io.ReadAll(s.Reader(1)); err != nil || string(b) != "last words" {
+			t.Fatalf("got %q, %v", b, err)
+		}
+	}
+}
+
+func frame(length, stream uint32, typ, channel byte, payload []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, length)
+	b = binary.LittleEndian.AppendUint32(b, stream)
+	return append(append(b, typ, channel), payload...)
+}
+
+// EX-21, and the hostile peer: every breach ends the connection, with nothing allocated for it and nobody left waiting.
+func TestBreaches(t *testing.T) {
+	data := func(n int) []byte { return frame(uint32(n), 1, 6, 1, make([]byte, n)) }
+	window := bytes.Repeat(data(wire.MaxData), wire.Window/wire.MaxData)
+	for name, c := range map[string][]byte{
+		"unknown type":         frame(0, 1, 99, 0, nil),
+		"second hello":         frame(0, 0, 1, 0, nil),
+		"unknown channel":      frame(0, 1, 7, 9, nil),
+		"data too long":        frame(1<<31, 1, 6, 1, nil),
+		"message too long":     frame(1<<20, 1, 5, 0, nil),
+		"stream never opened":  frame(0, 77, 10, 0, nil),
+		"stream 0":             frame(0, 0, 10, 0, nil),
+		"the peer opens":       frame(0, 5, 4, 0, nil),
+		"window exceeded":      append(window, data(1)...),
+		"credit too much":      frame(4, 1, 8, 0, []byte{1, 0, 0, 0}),
+		"credit of no size":    frame(0, 1, 8, 0, nil),
+		"messages not awaited": bytes.Repeat(frame(2, 1, 5, 0, []byte("{}")), 200),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := socketPair(t)
+			m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run() }()
+			s, err := m.Open([]byte("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Write(c); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; !errors.Is(err, wire.ErrProtocol) {
+				t.Errorf("got %v", err)
+			}
+			for {
+				if _, err := s.Receive(); err != nil {
+					break
+				}
+			}
+			_ = b.Close()
+		})
+	}
+}
+
+// EX-21: both sides ping, and a peer that says nothing for the lease is gone.
+func TestSilenceEndsTheConnection(t *testing.T) {
+	a, b := socketPair(t)
+	defer func() { _ = b.Close() }()
+	m := wire.NewMux(a, wire.Config{MaxMessage: 1, Silence: 60 * time.Millisecond})
+	if err := m.Run(); !errors.Is(err, wire.ErrSilent) {
+		t.Errorf("got %v", err)
+	}
+	ping := make([]byte, 10)
+	if _, err := io.ReadFull(b, ping); err != nil || ping[8] != 2 {
+		t.Errorf("no ping: %v, %v", ping, err)
+	}
+}
+
+func TestPingsKeepItAlive(t *testing.T) {
+	a, b := socketPair(t)
+	x := wire.NewMux(a, wire.Config{MaxMessage: 1, Silence: 300 * time.Millisecond})
+	y := wire.NewMux(b, wire.Config{MaxMessage: 1, Silence: 300 * time.Millisecond})
+	ended := make(chan error, 2)
+	go func() { ended <- x.Run() }()
+	go func() { ended <- y.Run() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended: %v", err)
+	case <-time.After(900 * time.Millisecond): // three leases
+	}
+	x.Close()
+	<-ended
+	<-ended
+}
+
+func TestHello(t *testing.T) {
+	var b bytes.Buffer
+	if err := wire.Greet(&b, wire.Hello{Version: "v1", LeaseMS: 30000}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.Meet(&b)
+	if err != nil || h.Version != "v1" || h.LeaseMS != 30000 || h.MaxProtocol != wire.MaxProtocol {
+		t.Errorf("got %+v, %v", h, err)
+	}
+	if _, err := wire.Meet(bytes.NewReader([]byte("OCI runtime exec failed: exec failed"))); !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("a shell's text: %v", err)
+	}
+	body := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
+	future := append([]byte("DRAYWIRE"), frame(uint32(len(body)), 0, 1, 0, []byte(body))...)
+	var version *wire.VersionError
+	if _, err := wire.Meet(bytes.NewReader(future)); !errors.As(err, &version) || version.Peer.Version != "v9" {
+		t.Errorf("another time's peer: %v", err)
+	}
+}
+
+// FuzzPeer feeds a side with whatever bytes: it ends, typed, and keeps nothing.
+func FuzzPeer(f *testing.F) {
+	f.Add(frame(2, 1, 5, 0, []byte("{}")))
+	f.Add(append(frame(3, 1, 6, 1, []byte("abc")), frame(0, 1, 10, 0, nil)...))
+	f.Add(frame(4, 1, 8, 0, []byte{0, 1, 0, 0}))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		a, b := net.Pipe()
+		m := wire.NewMux(a, wire.Config{
+			Accept: func(s *wire.Stream) { _, _ = s.Receive() }, MaxMessage: 1 << 10, MaxStreams: 4, Silence: time.Second,
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = io.Copy(io.Discard, b) })
+		wg.Go(func() {
+			_, _ = b.Write(input)
+			_ = b.Close()
+		})
+		if err := m.Run(); err == nil {
+			t.Error("it ended without a reason")
+		}
+		wg.Wait()
+	})
+}
+
+// FuzzHello reads whatever comes first.
+func FuzzHello(f *testing.F) {
+	f.Add([]byte("DRAYWIRE"))
+	f.Fuzz(func(_ *testing.T, input []byte) { _, _ = wire.Meet(bytes.NewReader(input)) })
+}
