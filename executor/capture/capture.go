@@ -41,21 +41,15 @@ func (s *Store) path(id string, stream dray.Stream) string {
 	return filepath.Join(s.dir, id+"."+stream.String())
 }
 
-// Open gives the kept bytes of a stream of a call that is known to exist. A stream that printed nothing has no file and reads as empty.
+// Open gives the kept bytes of a stream, as far as they are in its file: all of them once the capture was closed. A stream that printed
+// nothing has no file and is fs.ErrNotExist.
 func (s *Store) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
 	f, err := os.Open(s.path(filepath.Base(id), stream))
-	if errors.Is(err, os.ErrNotExist) {
-		return empty{bytes.NewReader(nil)}, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("opening a capture: %w", err)
 	}
 	return f, nil
 }
-
-type empty struct{ *bytes.Reader }
-
-func (empty) Close() error { return nil }
 
 // New begins the capture of a stream.
 func (s *Store) New(id string, stream dray.Stream) *Capture {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -67,6 +69,12 @@ func check(t *testing.T, s *capture.Store, c *capture.Capture, id string, data [
 		t.Fatalf("%d bytes, view %d: %+v", len(data), view, got)
 	}
 	f, err := s.Open(id, dray.Stdout)
+	if len(kept) == 0 {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("nothing was kept: %v", err)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,71 @@
+package container
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// changeActions are the events after which what is known of the engine's containers may be wrong.
+var changeActions = []string{"create", "start", "die", "destroy", "remove", "rename", "pause", "unpause", "update"}
+
+// Watch follows the engine's events until Close. It answers one question: has any container changed since?
+type Watch struct {
+	engine *Engine
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	count  atomic.Uint64
+	live   atomic.Bool
+}
+
+// Watch begins to follow the engine's events. An engine that does not answer is asked again and again.
+func (e *Engine) Watch(ctx context.Context) *Watch {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &Watch{engine: e, cancel: cancel}
+	w.done.Go(func() { w.follow(ctx) })
+	return w
+}
+
+// Close ends it.
+func (w *Watch) Close() {
+	w.cancel()
+	w.done.Wait()
+}
+
+// Generation changes with every change of a container. While the events do not come, ok is false: then nothing may be taken as known.
+func (w *Watch) Generation() (n uint64, ok bool) { return w.count.Load(), w.live.Load() }
+
+// patience is the pause before the engine is asked for its events again.
+const patience = time.Second
+
+func (w *Watch) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.read(ctx)
+		w.live.Store(false)
+		select {
+		case <-ctx.Done():
+		case <-time.After(patience):
+		}
+	}
+}
+
+func (w *Watch) read(ctx context.Context) {
+	if _, err := w.engine.api.Ping(ctx, client.PingOptions{}); err != nil {
+		return
+	}
+	filters := client.Filters{}.Add("type", "container").Add("event", changeActions...)
+	stream := w.engine.api.Events(ctx, client.EventsListOptions{Filters: filters})
+	w.count.Add(1) // what happened while nobody listened
+	w.live.Store(true)
+	for {
+		select {
+		case <-stream.Messages:
+			w.count.Add(1)
+		case <-stream.Err:
+			return
+		}
+	}
+}

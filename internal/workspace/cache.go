@@ -1,0 +1,96 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// request names a container: by name or id, by workspace, or by both.
+type request struct {
+	name, workspace string
+	localEnv        map[string]string
+}
+
+// cacheKey is all of a request that changes the answer.
+type cacheKey struct{ name, workspace, localEnv string }
+
+// cached is an environment, and the state of the world in which it was right.
+type cached struct {
+	env        dray.Environment
+	generation uint64
+	files      string
+}
+
+// maxCached bounds the answers that are remembered; callers with their own variables could make any number of them.
+const maxCached = 256
+
+func (r request) key() cacheKey {
+	names := make([]string, 0, len(r.localEnv))
+	for name, value := range r.localEnv {
+		names = append(names, fmt.Sprintf("%q=%q", name, value))
+	}
+	slices.Sort(names)
+	return cacheKey{r.name, r.workspace, strings.Join(names, ",")}
+}
+
+// container gives the environment of a container. A warm call asks nobody: no container has changed since, and the files look the same.
+func (m *Manager) container(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, error) {
+	if env := m.warm(req); env != nil {
+		return env, nil
+	}
+	generation, _ := m.watch.Generation() // before the question, so that a change meanwhile makes the answer stale
+	files := m.fingerprint(req)
+	env, err := m.resolve(ctx, req, progress)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ready) >= maxCached {
+		clear(m.ready)
+	}
+	m.ready[req.key()] = &cached{env: env, generation: generation, files: files}
+	return env, nil
+}
+
+// warm gives a remembered environment that is still right.
+func (m *Manager) warm(req request) dray.Environment {
+	generation, live := m.watch.Generation()
+	m.mu.Lock()
+	hit := m.ready[req.key()]
+	m.mu.Unlock()
+	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) {
+		return nil
+	}
+	return hit.env
+}
+
+// fingerprint is a text that changes when the configuration, the trust in it, or the place of the repository does.
+func (m *Manager) fingerprint(req request) string {
+	folder := req.workspace
+	if n, ok := m.cfg.Named[req.name]; ok && folder == "" {
+		folder = n.Workspace
+	}
+	var b strings.Builder
+	note := func(path string) {
+		if info, err := os.Stat(path); err == nil {
+			fmt.Fprintf(&b, "%s %d %d;", path, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	note(filepath.Join(m.cfg.State, "trust.json"))
+	if n := m.cfg.Named[req.name]; n.Config != "" {
+		note(n.Config)
+	}
+	if folder != "" {
+		note(folder + "/.devcontainer/devcontainer.json")
+		note(folder + "/.devcontainer.json")
+		note(folder + "/.git")
+	}
+	return b.String()
+}

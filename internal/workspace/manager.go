@@ -1,0 +1,115 @@
+package workspace
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// Named is a container that configuration gives a name: by its workspace, its id or name, or a label.
+type Named struct {
+	Workspace string
+	// Config is the devcontainer.json of the workspace; empty looks in the usual places.
+	Config string
+	ID     string
+	// Label is key=value.
+	Label    string
+	Mappings []dray.Mount
+}
+
+// Config is what the manager works by.
+type Config struct {
+	Named map[string]Named
+	// CLI is the absolute path of the reference CLI, empty if there is none; UpArgs are extra arguments of its `up`.
+	CLI    string
+	UpArgs []string
+	// LocalEnv holds values of ${localEnv:X} for calls that bring none.
+	LocalEnv map[string]string
+	// State is where failures of `up` are remembered.
+	State string
+}
+
+// Manager knows the workspaces and their containers.
+type Manager struct {
+	cfg    Config
+	engine *container.Engine
+	host   *host.Host
+	pool   *process.Pool
+	trust  *devcontainer.TrustStore
+	watch  *container.Watch
+	log    *zap.Logger
+
+	ctx    context.Context //nolint:containedctx // the manager's own life, which bounds what goes on without a caller
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	ready   map[cacheKey]*cached
+	seen    map[string]bool // workspace folders that were used
+	running map[string]*activation
+	wg      sync.WaitGroup
+}
+
+// New makes a manager. Close ends what it began; engine, host and pool stay the caller's.
+func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host, pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger) *Manager {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	return &Manager{
+		cfg: cfg, engine: engine, host: h, pool: pool, trust: trust, watch: engine.Watch(ctx), log: log, ctx: ctx, cancel: cancel,
+		ready: map[cacheKey]*cached{}, seen: map[string]bool{}, running: map[string]*activation{},
+	}
+}
+
+// Close gives up what is being brought up and waits for it.
+func (m *Manager) Close() {
+	m.cancel()
+	m.watch.Close()
+	m.wg.Wait()
+}
+
+// Executor makes the environment that the route names ready, hands the call on, and puts the container's metadata into the result.
+func (m *Manager) Executor(next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		env, err := m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
+		if err != nil {
+			return dray.Result{}, err
+		}
+		call.Environment = env
+		res, err := next.Execute(ctx, call, sink)
+		attach(&res, env.Capabilities())
+		return res, err
+	})
+}
+
+// attach puts what is known of the place beside the tool's own output, after that was mapped (PM-11).
+func attach(res *dray.Result, caps dray.Capabilities) {
+	res.Metadata.Warnings = append(append([]string(nil), caps.Warnings...), res.Metadata.Warnings...)
+	if caps.Container == nil {
+		return
+	}
+	c := *caps.Container
+	c.ExecMS = float64(res.Exec.Microseconds()) / 1000
+	c.ExitCode = res.ExitCode
+	res.Metadata.Container = &c
+}
+
+// Environment makes a route's environment ready.
+func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation, progress func(phase, message string)) (dray.Environment, error) {
+	if route.Environment == dray.Host {
+		return m.host.In(hostFolder(inv)), nil
+	}
+	return m.container(ctx, request{name: route.Container, workspace: route.Workspace, localEnv: inv.LocalEnv}, progress)
+}
+
+// hostFolder is where a call works on the host: its workspace, else its working folder.
+func hostFolder(inv dray.Invocation) string {
+	if inv.Workspace != "" {
+		return inv.Workspace
+	}
+	return inv.Cwd
+}

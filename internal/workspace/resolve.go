@@ -1,0 +1,204 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// resolve finds the container, brings it up where it may, and reads how calls run in it.
+func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, error) {
+	loc, c, err := m.find(ctx, req, progress)
+	if err != nil {
+		return nil, err
+	}
+	if loc.Workspace != "" {
+		m.remember(loc.Workspace)
+	}
+	target, err := m.target(ctx, loc, c, req)
+	if err != nil {
+		return nil, err
+	}
+	progress("connect", "connecting to container "+c.Name)
+	return m.engine.Environment(ctx, target)
+}
+
+// find gives the workspace, if there is one, and the running container.
+func (m *Manager) find(ctx context.Context, req request, progress func(phase, message string)) (devcontainer.Location, container.Container, error) {
+	named, configured := m.cfg.Named[req.name]
+	loc, err := m.locate(req, named)
+	if err != nil {
+		return loc, container.Container{}, err
+	}
+	if req.name == "" || (configured && named.Workspace != "") {
+		c, err := m.ofWorkspace(ctx, loc, progress)
+		return loc, c, err
+	}
+	ref := req.name
+	switch {
+	case configured && named.Label != "":
+		ref, err = m.labelled(ctx, req.name, named.Label)
+	case configured:
+		ref = named.ID
+	}
+	if err != nil {
+		return loc, container.Container{}, err
+	}
+	c, err := m.engine.Inspect(ctx, ref)
+	if err == nil && loc.Workspace != "" && !loc.Owns(c.ContainerInfo) {
+		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name, loc.Workspace).
+			WithHint("leave one of the two out, or name the workspace's own container")
+	}
+	return loc, c, err
+}
+
+// locate finds the configuration that a request is about; a request without a workspace is about none.
+func (m *Manager) locate(req request, named Named) (devcontainer.Location, error) {
+	folder := req.workspace
+	if folder == "" {
+		folder = named.Workspace
+	}
+	if folder == "" {
+		return devcontainer.Location{}, nil
+	}
+	config := ""
+	if named.Workspace == folder {
+		config = named.Config
+	}
+	return devcontainer.Locate(folder, config)
+}
+
+// ofWorkspace gives the running container of a workspace, after bringing it up if there is none.
+func (m *Manager) ofWorkspace(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (container.Container, error) {
+	c, found, err := m.lookup(ctx, loc)
+	if err != nil || (found && c.Running()) {
+		return c, err
+	}
+	if found && c.Paused {
+		return c, dray.Errorf(dray.CodeContainerUnavailable, "container %s is paused", c.Name).WithHint("run `docker unpause %s`", c.Name)
+	}
+	id, err := m.up(ctx, loc, progress)
+	if err != nil {
+		return c, err
+	}
+	return m.engine.Inspect(ctx, id)
+}
+
+// lookup finds the container of a workspace by its labels, running or not.
+func (m *Manager) lookup(ctx context.Context, loc devcontainer.Location) (container.Container, bool, error) {
+	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
+	if err != nil {
+		return container.Container{}, false, err
+	}
+	info, found := loc.Match(list)
+	if !found {
+		return container.Container{}, false, nil
+	}
+	c, err := m.engine.Inspect(ctx, info.ID)
+	if dray.CodeOf(err) == dray.CodeContainerNotFound {
+		return container.Container{}, false, nil // it went in this moment
+	}
+	return c, err == nil, err
+}
+
+// labelled gives the one container with a configured label. A running one goes before those that are not.
+func (m *Manager) labelled(ctx context.Context, name, label string) (string, error) {
+	key, value, _ := strings.Cut(label, "=")
+	list, err := m.engine.List(ctx, key, value)
+	if err != nil {
+		return "", err
+	}
+	var all, live []string
+	for _, c := range list {
+		all = append(all, c.ID)
+		if c.Status == "running" {
+			live = append(live, c.ID)
+		}
+	}
+	if len(live) > 0 {
+		all = live
+	}
+	switch len(all) {
+	case 1:
+		return all[0], nil
+	case 0:
+		return "", dray.Errorf(dray.CodeContainerNotFound, "no container has the label %s (containers.%s)", label, name).
+			WithHint("start the container, or correct the label in the configuration")
+	default:
+		return "", dray.Errorf(dray.CodeContainerUnavailable, "%d containers have the label %s (containers.%s)", len(all), label, name).
+			WithHint("use a label that one container alone has, or its id")
+	}
+}
+
+// target reads how calls run in a container. The host's variables are given to trusted workspaces alone.
+func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.Target, error) {
+	trusted := false
+	if loc.Workspace != "" {
+		trusted, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
+	}
+	in := devcontainer.Input{Location: loc, Container: c.ContainerInfo, Git: m.git}
+	if trusted {
+		in.LocalEnv = m.localEnv(req.localEnv)
+	}
+	r, err := devcontainer.Resolve(ctx, in)
+	if err != nil {
+		return container.Target{}, err
+	}
+	warnings := r.Warnings
+	if !trusted && len(r.LocalEnvNames) > 0 {
+		warnings = append(warnings, "the workspace is not trusted, so these variables of the host stay empty: "+strings.Join(r.LocalEnvNames, ", "))
+	}
+	return container.Target{
+		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
+		Mounts: append(append([]dray.Mount(nil), m.cfg.Named[req.name].Mappings...), r.Mounts...), Warnings: warnings,
+	}, nil
+}
+
+// localEnv gives a variable of the host: the caller's value, else the configured one.
+func (m *Manager) localEnv(callers map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if v, ok := callers[name]; ok {
+			return v, true
+		}
+		v, ok := m.cfg.LocalEnv[name]
+		return v, ok
+	}
+}
+
+// maxGit bounds what git may say.
+const maxGit = 64 << 10
+
+// git runs git in a workspace, which may be hostile: it gets no configuration but the repository's own.
+func (m *Manager) git(ctx context.Context, dir string, args ...string) (string, error) {
+	proc, err := m.pool.Start(ctx, process.Spec{
+		Argv: append([]string{"git"}, args...), Dir: dir,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
+	})
+	if err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
+	defer stop()
+	_ = proc.Stdin().Close()
+	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }() // ends with the process, which is waited for below
+	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGit))
+	_, _ = io.Copy(io.Discard, proc.Stdout())
+	exit, err := proc.Wait()
+	if err == nil && (exit.Code != 0 || exit.Signal != 0) {
+		err = errors.New("git says that this is no work tree")
+	}
+	return string(out), err
+}
+
+func (m *Manager) remember(folder string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[folder] = true
+}

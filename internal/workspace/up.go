@@ -1,0 +1,126 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// bringUp runs the reference CLI for a trusted workspace and gives the id of its container. The values of ${localEnv:X} are the daemon's
+// and the configuration's: mounts can depend on them, so no caller over HTTP chooses any.
+func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
+	approval, err := m.trust.Approve(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	found, _, err := m.lookup(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	mount, err := m.engine.Mount(ctx, loc.Workspace+"\x00"+loc.Config)
+	if err != nil {
+		return "", err
+	}
+	env := devcontainer.UpEnv(os.Environ())
+	for name, value := range m.cfg.LocalEnv {
+		env = append(env, name+"="+value)
+	}
+	log := m.log.With(zap.String("workspace", loc.Workspace))
+	log.Info("bringing a workspace up", zap.String("event", "workspace_up"))
+	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
+		CLI: m.cfg.CLI, State: m.cfg.State, Approval: approval, Container: found.ContainerInfo, ExtraArgs: m.cfg.UpArgs, Mount: mount,
+		Env: env, Start: m.startHelper,
+	}, progress)
+	log.Info("brought a workspace up", zap.String("event", "workspace_up_end"), zap.String("container_id", res.ContainerID), zap.Error(err))
+	return res.ContainerID, err
+}
+
+// startHelper starts a helper program on the host, under supervision as any tool.
+func (m *Manager) startHelper(ctx context.Context, cmd devcontainer.Command) (devcontainer.Running, error) {
+	proc, err := m.pool.Start(ctx, process.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir})
+	if err != nil {
+		return nil, process.Explain(err, cmd.Dir)
+	}
+	_ = proc.Stdin().Close()
+	return helper{proc}, nil
+}
+
+// helper is a helper program as internal/devcontainer knows it.
+type helper struct{ proc *process.Process }
+
+func (h helper) Stdout() io.Reader { return h.proc.Stdout() }
+func (h helper) Stderr() io.Reader { return h.proc.Stderr() }
+func (h helper) Stop()             { h.proc.Stop(0) }
+
+func (h helper) Wait() (int, error) {
+	exit, err := h.proc.Wait()
+	if exit.Signal != 0 {
+		return 128 + int(exit.Signal), err
+	}
+	return exit.Code, err
+}
+
+// Up brings a workspace's container up, or finds that it runs.
+func (m *Manager) Up(ctx context.Context, folder string, progress func(phase, message string)) error {
+	loc, err := m.of(folder)
+	if err != nil {
+		return err
+	}
+	_, err = m.ofWorkspace(ctx, loc, progress)
+	return err
+}
+
+// Stop stops a workspace's container. One that does not run is left as it is.
+func (m *Manager) Stop(ctx context.Context, folder string) error {
+	loc, err := m.of(folder)
+	if err != nil {
+		return err
+	}
+	c, found, err := m.lookup(ctx, loc)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", folder).
+			WithHint("there is nothing to stop; `dray workspace up %s` would make one", folder)
+	}
+	if c.Status != "running" {
+		return nil
+	}
+	m.log.Info("stopping a workspace", zap.String("event", "workspace_stop"), zap.String("workspace", folder), zap.String("container_id", c.ID))
+	return m.engine.Stop(ctx, c.ID)
+}
+
+// Trust records that what the summary shows is agreed to.
+func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summary, error) {
+	loc, err := m.of(folder)
+	if err != nil {
+		return devcontainer.Summary{}, err
+	}
+	summary, err := m.trust.Trust(ctx, loc)
+	if err == nil {
+		m.log.Info("a workspace is trusted", zap.String("event", "workspace_trusted"), zap.String("workspace", folder), zap.String("hash", summary.Hash))
+	}
+	return summary, err
+}
+
+// of finds the configuration of a folder, the one that a configured container names for it included.
+func (m *Manager) of(folder string) (devcontainer.Location, error) {
+	for _, n := range m.cfg.Named {
+		if n.Workspace == folder && n.Config != "" {
+			return devcontainer.Locate(folder, n.Config)
+		}
+	}
+	loc, err := devcontainer.Locate(folder, "")
+	if err != nil {
+		return loc, fmt.Errorf("looking at the workspace: %w", err)
+	}
+	return loc, nil
+}
