@@ -36,7 +36,7 @@ test: ready ## All tests: vet, Go with race detector and engine, features, Robot
 	@$(ENV) && scripts/test
 
 .PHONY: check
-check: build ## Format, tidy, lint, dead code, known vulnerabilities, race tests without the engine, agent size
+check: build ## Format, tidy, lint, dead code, known vulnerabilities, short race tests, agent size
 	@scripts/check
 
 .PHONY: bench
