@@ -19,6 +19,9 @@ const (
 	RuleHost            = "host"
 )
 
+// RuleCallWorkspace never decides; it is what a container that the call names can be in conflict with.
+const RuleCallWorkspace = "call.workspace"
+
 // Request is all of a call that a decision depends on. Blank strings count as absent.
 type Request struct {
 	Container   string
@@ -36,6 +39,11 @@ type Request struct {
 // disagree, and with container_not_found where a rule names a container that is not configured. Beside an error the route holds
 // the candidates alone.
 func (r *Router) Decide(req Request) (dray.Route, error) {
+	for _, s := range []*string{&req.Container, &req.Workspace, &req.Cwd, &req.PlanID, &req.Plan.Override, &req.Plan.Fallback} {
+		if blank(*s) {
+			*s = ""
+		}
+	}
 	d := decision{Router: r, req: req, candidates: []dray.Candidate{}}
 	rule, place, err := d.first()
 	if err == nil {
@@ -111,7 +119,7 @@ func (d *decision) levels() []level {
 
 // wellFormed refuses what the call itself got wrong, whether or not the rules would come to look at it.
 func (d *decision) wellFormed() error {
-	if !blank(d.req.Container) && !ValidContainer(d.req.Container) {
+	if d.req.Container != "" && !ValidContainer(d.req.Container) {
 		return invalid("/container", "container %q is malformed", d.req.Container).
 			WithHint("a name or id is letters, digits, '_', '.' and '-', and begins with a letter or digit")
 	}
@@ -130,7 +138,7 @@ func (d *decision) wellFormed() error {
 
 // formOf is resolve without the question whether the name is known: that is asked only where the rule decides.
 func (d *decision) formOf(s source) error {
-	if blank(s.value) {
+	if s.value == "" {
 		return nil
 	}
 	if _, err := d.rules.resolve(s); err != nil && dray.CodeOf(err) == dray.CodeInvalidRequest {
@@ -150,11 +158,11 @@ func invalid(pointer, format string, args ...any) *dray.Error {
 func (d *decision) dir() (dir, root string, ok bool) {
 	root, cwd := d.req.Workspace, d.req.Cwd
 	switch {
-	case blank(root) && filepath.IsAbs(cwd):
+	case root == "" && filepath.IsAbs(cwd):
 		return cwd, cwd, true
-	case blank(root):
+	case root == "":
 		return "", "", false
-	case blank(cwd):
+	case cwd == "":
 		return root, root, true
 	case !filepath.IsAbs(cwd):
 		return filepath.Join(root, cwd), root, true

@@ -7,21 +7,35 @@ import (
 )
 
 // callContainer takes the container that the call names. A name that is not configured may be the engine's, so it goes on as it is.
-// Where the call gives a workspace too, both stay in the route: the workspace supplies the configuration, and that the container
-// belongs to it is checked where the containers are known (EX-01).
 func (d *decision) callContainer() (finding, error) {
 	name := d.req.Container
-	if blank(name) {
+	if name == "" {
 		return silent("the call names no container")
 	}
 	if d.req.Environment == dray.ChooseHost {
 		return finding{}, conflict(RuleCallContainer, fmt.Sprintf("container %q", name), RuleCallEnvironment, "the host")
 	}
-	t := target{kind: dray.Container, container: name, workspace: d.req.Workspace}
-	if blank(t.workspace) {
-		t.workspace = d.rules.Containers[name]
+	folder, err := d.workspaceOf(name)
+	if err != nil {
+		return finding{}, err
 	}
+	t := target{kind: dray.Container, container: name, workspace: folder}
 	return finding{t, "the call names " + t.String()}, nil
+}
+
+// workspaceOf gives the folder that supplies the configuration of a container that the call names (EX-01). Where the call gives a
+// workspace too, the container must belong to it: if one is configured for the container, it is that or a folder in it; else both
+// stay in the route, and the question is answered where the containers are known.
+func (d *decision) workspaceOf(name string) (string, error) {
+	given, folder := d.req.Workspace, d.rules.Containers[name]
+	switch {
+	case given == "", folder != "" && within(folder, given):
+		return folder, nil
+	case folder == "":
+		return given, nil
+	default:
+		return "", conflict(RuleCallContainer, fmt.Sprintf("container %q of %s", name, folder), RuleCallWorkspace, given)
+	}
 }
 
 func (d *decision) callEnvironment() (finding, error) {

@@ -1,0 +1,200 @@
+package router
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// RT-01, RT-02, EX-01, EX-02, SE-05: what cannot be decided is refused with a code and both rules, and never run on the host.
+func TestDecideRefuses(t *testing.T) {
+	tests := []struct {
+		name    string
+		rules   Rules
+		folders []string
+		req     Request
+		code    dray.Code
+		says    []string
+	}{
+		{
+			"a malformed container",
+			Rules{},
+			nil,
+			Request{Container: "../x"},
+			dray.CodeInvalidRequest,
+			[]string{"../x"},
+		},
+		{
+			"a container's name is not trimmed",
+			Rules{},
+			nil,
+			Request{Container: " api"},
+			dray.CodeInvalidRequest,
+			nil,
+		},
+		{
+			"an unknown environment",
+			Rules{},
+			nil,
+			Request{Environment: "docker"},
+			dray.CodeInvalidRequest,
+			[]string{"docker"},
+		},
+		{
+			"a malformed override",
+			Rules{},
+			nil,
+			Request{Plan: dray.Plan{Override: "-x"}},
+			dray.CodeInvalidRequest,
+			[]string{"plan.override"},
+		},
+		{
+			"a malformed fallback that is never looked at",
+			Rules{Override: "api"},
+			nil,
+			Request{Plan: dray.Plan{Fallback: "/a/../b"}},
+			dray.CodeInvalidRequest,
+			[]string{"plan.fallback"},
+		},
+		{
+			"an unknown override",
+			Rules{},
+			nil,
+			Request{Plan: dray.Plan{Override: "apx"}},
+			dray.CodeContainerNotFound,
+			[]string{"apx", "plan.override"},
+		},
+		{
+			"an unknown fallback",
+			Rules{},
+			nil,
+			Request{Plan: dray.Plan{Fallback: "Host"}},
+			dray.CodeContainerNotFound,
+			[]string{"Host"},
+		},
+		{
+			"a container of nothing",
+			Rules{Fallback: "api"},
+			nil,
+			Request{Environment: dray.ChooseContainer},
+			dray.CodeInvalidRequest,
+			[]string{"workspace"},
+		},
+		{
+			"a container on the host",
+			Rules{},
+			nil,
+			Request{Environment: dray.ChooseHost, Container: "api"},
+			dray.CodeRouteConflict,
+			[]string{RuleCallContainer, RuleCallEnvironment},
+		},
+		{
+			"a container of another workspace",
+			Rules{},
+			nil,
+			Request{Container: "web", Workspace: "/srv/website"},
+			dray.CodeRouteConflict,
+			[]string{RuleCallContainer, RuleCallWorkspace, "/srv/web,", "/srv/website"},
+		},
+		{
+			"a tool of host, sent into a container",
+			Rules{},
+			nil,
+			Request{Container: "api", Tool: Need{Kind: NeedHost}},
+			dray.CodeRouteConflict,
+			[]string{RuleCallContainer, RuleTool},
+		},
+		{
+			"a tool of host, overridden",
+			Rules{Override: "api"},
+			nil,
+			Request{Tool: Need{Kind: NeedHost}},
+			dray.CodeRouteConflict,
+			[]string{RuleProjectOverride, RuleTool},
+		},
+		{
+			"a tool that requires a container, sent to the host",
+			Rules{},
+			[]string{"/a"},
+			Request{Workspace: "/a", Environment: dray.ChooseHost, Tool: Need{Kind: NeedRequired}},
+			dray.CodeRouteConflict,
+			[]string{RuleCallEnvironment, RuleTool},
+		},
+		{
+			"a tool that requires a container, fallen back to the host",
+			Rules{Fallback: "host"},
+			nil,
+			Request{Workspace: "/a", Tool: Need{Kind: NeedRequired}},
+			dray.CodeRouteConflict,
+			[]string{RuleProjectFallback, RuleTool},
+		},
+		{
+			"a tool that requires a container where there is none",
+			Rules{},
+			nil,
+			Request{Workspace: "/a", Tool: Need{Kind: NeedRequired}},
+			dray.CodeRouteConflict,
+			[]string{RuleHost, RuleTool},
+		},
+		{
+			"a tool of another container",
+			Rules{},
+			nil,
+			Request{Container: "api", Tool: Need{NeedSpecific, "web"}},
+			dray.CodeRouteConflict,
+			[]string{"api", "web", RuleTool},
+		},
+		{
+			"a tool of one container, overridden to the host",
+			Rules{Override: "host"},
+			nil,
+			Request{Tool: Need{NeedSpecific, "web"}},
+			dray.CodeRouteConflict,
+			[]string{RuleProjectOverride, RuleTool},
+		},
+		{
+			"a tool of an unknown container",
+			Rules{},
+			nil,
+			Request{Workspace: "/a", Tool: Need{NeedSpecific, "db"}},
+			dray.CodeContainerNotFound,
+			[]string{"db"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			route, err := newRouter(t, tt.rules, tt.folders...).Decide(tt.req)
+			if err == nil {
+				t.Fatalf("decided for %s by %s", route.Environment, route.Rule)
+			}
+			e := dray.AsError(err)
+			if e.Code != tt.code || e.Hint == "" {
+				t.Errorf("got code %q with hint %q, want %q with a hint", e.Code, e.Hint, tt.code)
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(e.Message, s) {
+					t.Errorf("%q does not name %q", e.Message, s)
+				}
+			}
+			if route.Environment != "" || route.Candidates == nil {
+				t.Errorf("beside an error the route is %+v", route)
+			}
+		})
+	}
+}
+
+// A value of the call that is malformed is pointed at in the caller's own JSON.
+func TestDecidePoints(t *testing.T) {
+	for pointer, req := range map[string]Request{
+		"/container":     {Container: "a b"},
+		"/environment":   {Environment: "x"},
+		"/plan/override": {Plan: dray.Plan{Override: "a b"}},
+		"/plan/fallback": {Plan: dray.Plan{Fallback: "a\x00"}},
+	} {
+		_, err := newRouter(t, Rules{}).Decide(req)
+		if d := dray.AsError(err).Details; len(d) != 1 || d[0].Pointer != pointer {
+			t.Errorf("want a pointer to %s, got %v", pointer, d)
+		}
+	}
+}
