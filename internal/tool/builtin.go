@@ -1,0 +1,112 @@
+package tool
+
+import (
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/router"
+)
+
+// texts are the descriptions and schemas of the built-in tools, as models read them.
+//
+//go:embed builtin/*.json
+var texts embed.FS
+
+// builtins are the tools that every daemon has. They run wherever the rules lead.
+func builtins() ([]*Tool, error) {
+	all := []*Tool{
+		{Name: "exec", program: &program{argv: execArgv}},
+		{Name: "shell", program: &program{argv: shellArgv}},
+		{Name: "read_file", files: readFile},
+		{Name: "write_file", files: writeFile, refuse: refuseWrite},
+		{Name: "list_dir", files: listDir},
+	}
+	for _, t := range all {
+		if err := t.describe(); err != nil {
+			return nil, fmt.Errorf("built-in tool %s: %w", t.Name, err)
+		}
+	}
+	return all, nil
+}
+
+func (t *Tool) describe() error {
+	b, err := texts.ReadFile("builtin/" + t.Name + ".json")
+	if err != nil {
+		return fmt.Errorf("read its text: %w", err)
+	}
+	var text struct {
+		Description  string          `json:"description"`
+		InputSchema  json.RawMessage `json:"input_schema"`
+		OutputSchema json.RawMessage `json:"output_schema"`
+	}
+	if err := read(b, &text); err != nil {
+		return fmt.Errorf("read its text: %w", err)
+	}
+	t.Description = text.Description
+	t.Environment = router.Need{Kind: router.NeedAuto}
+	return t.setSchemas(text.InputSchema, text.OutputSchema)
+}
+
+// read decodes strictly. The input of a call has passed the tool's schema by then; a member that is unknown here is a mistake of
+// ours, and is not passed over.
+func read(b []byte, into any) error {
+	return jsonv2.Unmarshal(b, into, jsonv2.RejectUnknownMembers(true))
+}
+
+func execArgv(input json.RawMessage) ([]string, error) {
+	var in struct {
+		Argv []string `json:"argv"`
+	}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of exec: %w", err)
+	}
+	return in.Argv, nil
+}
+
+// shellArgv leaves the command to the environment's shell: no shell of the host has a part in it (EX-04).
+func shellArgv(input json.RawMessage) ([]string, error) {
+	in := struct {
+		Command string `json:"command"`
+		Shell   string `json:"shell"`
+	}{Shell: "/bin/sh"}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of shell: %w", err)
+	}
+	return []string{in.Shell, "-c", in.Command}, nil
+}
+
+// writeInput is the input of write_file.
+type writeInput struct {
+	Path    string  `json:"path"`
+	Content *string `json:"content"`
+	Base64  *string `json:"content_base64"`
+	Mode    string  `json:"mode"`
+}
+
+// content gives the bytes to write.
+func (in writeInput) content() ([]byte, error) {
+	if in.Base64 == nil {
+		return []byte(*in.Content), nil
+	}
+	return base64.StdEncoding.Strict().DecodeString(*in.Base64)
+}
+
+// refuseWrite asks for exactly one content. A schema could say so with oneOf, which many models' tool interfaces refuse.
+func refuseWrite(input json.RawMessage) []dray.Detail {
+	var in writeInput
+	if err := read(input, &in); err != nil {
+		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
+	}
+	if (in.Content == nil) == (in.Base64 == nil) {
+		return []dray.Detail{{Pointer: "/input", Message: "give either content or content_base64"}}
+	}
+	if _, err := in.content(); err != nil {
+		return []dray.Detail{{Pointer: "/input/content_base64", Message: err.Error()}}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxEntries is how many entries of a folder are listed.
+const maxEntries = 1000
+
+type listOutput struct {
+	Path      string  `json:"path"`
+	Entries   []entry `json:"entries"`
+	Truncated bool    `json:"truncated"`
+}
+
+type entry struct {
+	Name     string    `json:"name"`
+	Type     string    `json:"type"`
+	Size     int64     `json:"size"`
+	Mode     string    `json:"mode"`
+	Modified time.Time `json:"modified"`
+}
+
+func listDir(_ context.Context, at place, input json.RawMessage) (any, error) {
+	var in struct {
+		Path string `json:"path"`
+	}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of list_dir: %w", err)
+	}
+	folder, err := at.locate(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	infos, more, err := at.files.List(folder.name, maxEntries)
+	if err != nil {
+		return nil, folder.failed("list", err)
+	}
+	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
+	for _, info := range infos {
+		out.Entries = append(out.Entries, entry{printable(info.Name), info.Type, info.Size, fmt.Sprintf("%04o", info.Mode.Perm()), info.Modified.UTC()})
+	}
+	return out, nil
+}
+
+// printable writes the bytes of a name that are not UTF-8 as \xNN, since JSON has no place for them.
+func printable(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for len(name) > 0 {
+		r, n := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, name[0])
+		} else {
+			b.WriteString(name[:n])
+		}
+		name = name[n:]
+	}
+	return b.String()
+}

@@ -1,0 +1,174 @@
+package tool
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// The test binary is its own supervisor.
+const superviseArg = "supervise-for-test"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == superviseArg {
+		if err := process.Supervise(3); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// bench is the mapping layer above the runner, as the daemon has them, on this host.
+type bench struct {
+	tools  *Registry
+	exec   dray.Executor
+	folder string
+	env    dray.Environment
+}
+
+// newBench makes a bench whose workspace is a fresh folder.
+func newBench(t *testing.T, commands ...Command) *bench {
+	t.Helper()
+	tools, err := NewRegistry(commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	captures, err := capture.NewStore(t.TempDir(), 1<<20, 16<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: os.Environ()})
+	t.Cleanup(pool.Close)
+	folder := realDir(t)
+	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).In(folder)
+	runner := &Runner{Tools: tools, Processes: &executor.Runner{Captures: captures}}
+	return &bench{tools: tools, exec: Mapping(tools, runner), folder: folder, env: env}
+}
+
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// renamed is the host environment seen as a container that has its folder from somewhere else on the host. The processes and files
+// are real; that the caller's names for them do not exist shows that every path was mapped.
+type renamed struct {
+	dray.Environment
+	mounts []dray.Mount
+}
+
+func (r renamed) Capabilities() dray.Capabilities {
+	caps := r.Environment.Capabilities()
+	caps.Kind, caps.Mounts = dray.Container, r.mounts
+	return caps
+}
+
+// contain makes the bench's environment a container whose workspace the caller knows as /srv/app.
+func (b *bench) contain(more ...dray.Mount) {
+	b.env = renamed{b.env, append([]dray.Mount{{Host: "/srv/app", Container: b.folder}}, more...)}
+}
+
+// call runs a tool to its end, as dray.Conclude settles it. The input is checked first, as the server does.
+func (b *bench) call(t *testing.T, name string, input any, change ...func(*dray.Call)) dray.Result {
+	t.Helper()
+	call := dray.Call{
+		Invocation:  dray.Invocation{ID: rand.Text(), Tool: name, Input: js(t, input)},
+		Environment: b.env,
+	}
+	for _, c := range change {
+		c(&call)
+	}
+	tool, err := b.tools.Get(name)
+	if err != nil {
+		return dray.Conclude(dray.Result{}, err)
+	}
+	if err := tool.CheckInput(call.Invocation.Input); err != nil {
+		return dray.Conclude(dray.Result{}, err)
+	}
+	return dray.Conclude(b.exec.Execute(t.Context(), call, dray.Discard))
+}
+
+func (b *bench) write(t *testing.T, name, content string, mode fs.FileMode) {
+	t.Helper()
+	full := filepath.Join(b.folder, name)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(full, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// object is shorthand for JSON in tests.
+type object = map[string]any
+
+func js(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	if raw, ok := v.(string); ok {
+		return json.RawMessage(raw)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// output decodes the output of a call.
+func output[T any](t *testing.T, res dray.Result) T {
+	t.Helper()
+	var out T
+	if err := read(res.Output, &out); err != nil {
+		t.Fatalf("output %q of a call with error %+v: %v", res.Output, res.Error, err)
+	}
+	return out
+}
+
+func succeeded(t *testing.T, res dray.Result) {
+	t.Helper()
+	if res.Status != dray.StatusSucceeded {
+		t.Fatalf("%s, reason %s, error %+v", res.Status, res.Reason, res.Error)
+	}
+}
+
+func failedWith(t *testing.T, res dray.Result, code dray.Code) {
+	t.Helper()
+	if res.Error == nil || res.Error.Code != code {
+		t.Fatalf("want %s, got %s with error %+v", code, res.Status, res.Error)
+	}
+	if res.Error.Hint == "" {
+		t.Errorf("%q says not what to do next", res.Error.Message)
+	}
+}
+
+// cancelled is a context that ended for a known cause.
+func cancelled(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	return ctx
+}
+
+func sum(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }

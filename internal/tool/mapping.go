@@ -1,0 +1,171 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/pathmapper"
+)
+
+// Mapping gives an executor that turns the call's input and working folder into the environment's paths for next, and the output of
+// next into the caller's. What it refuses (path_invalid, path_too_deep, bad_cwd) is refused before anything starts; a bad path in
+// an output stays raw and is listed. Text output is not touched. On the host the paths are the caller's already: nothing is
+// rewritten or listed, and the same inputs are refused.
+func Mapping(tools *Registry, next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		t, err := tools.Get(call.Invocation.Tool)
+		if err != nil {
+			return dray.Result{}, err
+		}
+		m, err := newMapping(t, call)
+		if err != nil {
+			return dray.Result{}, err
+		}
+		if err := m.down(&call); err != nil {
+			return m.reported(dray.Result{}), err
+		}
+		res, err := next.Execute(ctx, call, sink)
+		return m.reported(m.up(res)), err
+	})
+}
+
+// mapping is the way of one call, down and up.
+type mapping struct {
+	tool      *Tool
+	mode      dray.MappingMode
+	caps      dray.Capabilities
+	mapper    *pathmapper.Mapper
+	report    dray.MappingReport
+	warnings  []string
+	container bool
+}
+
+func newMapping(t *Tool, call dray.Call) (*mapping, error) {
+	m := &mapping{
+		tool: t, mode: cmp.Or(call.Invocation.Mapping, t.Mapping), caps: call.Environment.Capabilities(),
+		mapper: &pathmapper.Mapper{},
+		report: dray.MappingReport{Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{}},
+	}
+	m.container = m.caps.Kind != dray.Host
+	if !m.container {
+		return m, nil
+	}
+	var err error
+	m.mapper, m.warnings, err = pathmapper.FromMounts(m.caps.Mounts, nil)
+	return m, err
+}
+
+// down sets the call's mapped input and its working folder. The invocation stays as it is.
+func (m *mapping) down(call *dray.Call) error {
+	var err error
+	if call.Dir, err = m.dir(call.Invocation, call.Route); err != nil {
+		return err
+	}
+	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input), m.options("/input", m.tool.inputPaths))
+	m.add(report)
+	if err != nil {
+		return err
+	}
+	call.Mapped = json.RawMessage(input)
+	return nil
+}
+
+// up maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).
+func (m *mapping) up(res dray.Result) dray.Result {
+	if !m.container || len(res.Output) == 0 {
+		return res
+	}
+	output, report := m.mapper.Output(jsontext.Value(res.Output), m.options("/output", m.tool.outputPaths))
+	m.add(report)
+	res.Output = json.RawMessage(output)
+	return res
+}
+
+func (m *mapping) options(pointer string, marks *pathmapper.Marks) pathmapper.Options {
+	return pathmapper.Options{Mode: m.mode, Marks: marks, Exists: onHost, Pointer: pointer}
+}
+
+func (m *mapping) add(r dray.MappingReport) {
+	m.report.Mapped = append(m.report.Mapped, r.Mapped...)
+	m.report.Unmapped = append(m.report.Unmapped, r.Unmapped...)
+	m.report.Errors = append(m.report.Errors, r.Errors...)
+}
+
+// reported attaches what happened to the paths. On the host nothing can have happened.
+func (m *mapping) reported(res dray.Result) dray.Result {
+	if m.container {
+		res.Metadata.Mapping = &m.report
+		res.Metadata.Warnings = append(m.warnings, res.Metadata.Warnings...)
+	}
+	return res
+}
+
+// dir gives the working folder in the environment: its own where the call names none.
+func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
+	switch {
+	case inv.Cwd == "":
+		return m.caps.WorkspaceFolder, nil
+	case !path.IsAbs(inv.Cwd) && (!m.container || inv.Workspace == ""):
+		return path.Join(cmp.Or(inv.Workspace, m.caps.WorkspaceFolder), inv.Cwd), nil
+	case !path.IsAbs(inv.Cwd):
+		return m.below(inv, cmp.Or(route.Workspace, inv.Workspace))
+	case m.container:
+		return m.absolute(inv.Cwd)
+	default:
+		return inv.Cwd, nil
+	}
+}
+
+// absolute maps a folder that the call names in full. One that is under no mount may be the container's own, so it goes on as it
+// is; if it is not, the container says so.
+func (m *mapping) absolute(cwd string) (string, error) {
+	t, err := m.mapper.ToContainer(cwd)
+	if err != nil {
+		return "", err
+	}
+	m.note(cwd, t.Path, t.Reason)
+	return t.Path, nil
+}
+
+// below maps a folder relative to the call's workspace. Where the container does not mount it, but holds the workspace in another
+// way (a volume), it is the same step below the container's workspace folder; folder is the host's name for that one.
+func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
+	wanted := path.Join(inv.Workspace, inv.Cwd)
+	t, err := m.mapper.ToContainer(wanted)
+	if err != nil {
+		return "", err
+	}
+	if t.Mapped {
+		m.note(wanted, t.Path, "")
+		return t.Path, nil
+	}
+	rest, err := filepath.Rel(folder, wanted)
+	if err != nil || !filepath.IsLocal(rest) {
+		return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s", wanted).
+			WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
+	}
+	m.note(wanted, wanted, t.Reason+"; taken as the same folder below the container's workspace folder")
+	return path.Join(m.caps.WorkspaceFolder, rest), nil
+}
+
+// note lists what became of the working folder.
+func (m *mapping) note(from, to, reason string) {
+	if reason == "" {
+		m.report.Mapped = append(m.report.Mapped, dray.MappedPath{Pointer: "/cwd", From: from, To: to})
+		return
+	}
+	m.report.Unmapped = append(m.report.Unmapped, dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason})
+}
+
+// onHost is asked for strings with white space alone, to tell a path from prose.
+func onHost(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}

@@ -1,0 +1,296 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// PM-01, PM-07, PM-09, PM-14: what the caller calls /srv/app reaches the tool as the container's folder, and comes back as
+// /srv/app, through real processes and files.
+func TestMappingBothWays(t *testing.T) {
+	b := newBench(t, command("report", `cat`, asJSON))
+	b.contain()
+	b.write(t, "src/main.go", "package main\n", 0o644)
+
+	res := b.call(t, "exec", object{"argv": []string{"cat", "/srv/app/src/main.go"}})
+	succeeded(t, res)
+	if res.Stdout.Text != "package main\n" {
+		t.Errorf("stdout %q", res.Stdout.Text)
+	}
+	wantMapped(t, res, "/input/argv/1 /srv/app/src/main.go -> "+b.folder+"/src/main.go")
+
+	res = b.call(t, "read_file", object{"path": "/srv/app/src/main.go"})
+	succeeded(t, res)
+	if got := output[readOutput](t, res).Path; got != "/srv/app/src/main.go" {
+		t.Errorf("the path came back as %s", got)
+	}
+	wantMapped(t, res, "/input/path /srv/app/src/main.go -> "+b.folder+"/src/main.go", "/output/path "+b.folder+"/src/main.go -> /srv/app/src/main.go")
+
+	res = b.call(t, "report", object{"deep": []any{object{"/srv/app": "/srv/app/x"}}, "n": 1})
+	succeeded(t, res)
+	if got := string(res.Output); got != `{"deep":[{"/srv/app":"/srv/app/x"}],"n":1}` {
+		t.Errorf("output %s", got)
+	}
+	if want := `{"deep":[{"/srv/app":"` + b.folder + `/x"}],"n":1}`; res.Stdout.Text != want { // PM-10: text stays raw
+		t.Errorf("stdout %s, want %s", res.Stdout.Text, want)
+	}
+}
+
+func wantMapped(t *testing.T, res dray.Result, want ...string) {
+	t.Helper()
+	if res.Metadata.Mapping == nil {
+		t.Fatal("there is no mapping report")
+	}
+	var got []string
+	for _, m := range res.Metadata.Mapping.Mapped {
+		got = append(got, m.Pointer+" "+m.From+" -> "+m.To)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("mapped %q, want %q", got, want)
+	}
+}
+
+// The working folder of a call, in each way to say it.
+func TestMappingDir(t *testing.T) {
+	host := dray.Capabilities{Kind: dray.Host, WorkspaceFolder: "/srv/app"}
+	box := dray.Capabilities{
+		Kind: dray.Container, WorkspaceFolder: "/workspaces/app",
+		Mounts: []dray.Mount{{Host: "/srv/app", Container: "/workspaces/app"}, {Host: "", Container: "/workspaces/app/node_modules"}},
+	}
+	volume := dray.Capabilities{Kind: dray.Container, WorkspaceFolder: "/workspaces/app"}
+	nested := dray.Capabilities{
+		Kind: dray.Container, WorkspaceFolder: "/workspaces/ui", Mounts: []dray.Mount{{Host: "/srv/app/ui", Container: "/workspaces/ui"}},
+	}
+	tests := []struct {
+		name                  string
+		caps                  dray.Capabilities
+		workspace, cwd, route string
+		want                  string
+		code                  dray.Code
+		unmapped              bool
+	}{
+		{name: "host: none", caps: host, workspace: "/srv/app", want: "/srv/app"},
+		{name: "host: relative", caps: host, workspace: "/srv/app", cwd: "sub", want: "/srv/app/sub"},
+		{name: "host: relative to nothing", caps: host, cwd: "sub", want: "/srv/app/sub"},
+		{name: "host: absolute", caps: host, workspace: "/srv/app", cwd: "/tmp", want: "/tmp"},
+		{name: "none", caps: box, workspace: "/srv/app", want: "/workspaces/app"},
+		{name: "relative", caps: box, workspace: "/srv/app", cwd: "sub/x", want: "/workspaces/app/sub/x"},
+		{name: "relative, container alone", caps: box, cwd: "sub", want: "/workspaces/app/sub"},
+		{name: "absolute", caps: box, workspace: "/srv/app", cwd: "/srv/app/sub", want: "/workspaces/app/sub"},
+		{name: "the container's own", caps: box, workspace: "/srv/app", cwd: "/var/tmp", want: "/var/tmp", unmapped: true},
+		{name: "not below a root", caps: box, workspace: "/srv/app", cwd: "/srv/application", want: "/srv/application", unmapped: true}, // PM-01
+		{name: "under a volume", caps: box, workspace: "/srv/app", cwd: "node_modules/x", want: "/workspaces/app/node_modules/x", unmapped: true},
+		{name: "workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "sub", want: "/workspaces/app/sub", unmapped: true},
+		{name: "nested", caps: nested, workspace: "/srv/app", cwd: "ui/src", route: "/srv/app/ui", want: "/workspaces/ui/src"},
+		{name: "outside the nested one", caps: nested, workspace: "/srv/app", cwd: "src", route: "/srv/app/ui", code: dray.CodeBadCwd},
+		{name: "dots", caps: box, workspace: "/srv/app", cwd: "/srv/app/../x", code: dray.CodePathInvalid}, // PM-05
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			call := dray.Call{
+				Invocation:  dray.Invocation{Tool: "exec", Input: json.RawMessage(`{"argv":["pwd"]}`), Workspace: tt.workspace, Cwd: tt.cwd},
+				Route:       dray.Route{Workspace: tt.route},
+				Environment: capabilities(tt.caps),
+			}
+			seen, res, err := through(t, call)
+			if tt.code != "" {
+				if e := dray.AsError(err); e == nil || e.Code != tt.code || e.Hint == "" || seen != nil {
+					t.Fatalf("got %+v, want %s before anything starts", e, tt.code)
+				}
+				return
+			}
+			if err != nil || seen.Dir != tt.want {
+				t.Fatalf("got %q, %v, want %q", seen.Dir, err, tt.want)
+			}
+			unmapped := res.Metadata.Mapping != nil && slices.ContainsFunc(res.Metadata.Mapping.Unmapped, func(u dray.UnmappedPath) bool {
+				return u.Pointer == "/cwd" && u.Reason != ""
+			})
+			if unmapped != tt.unmapped {
+				t.Errorf("unmapped is %v: %+v", unmapped, res.Metadata.Mapping)
+			}
+		})
+	}
+}
+
+// capabilities is an environment of which only the description matters.
+type capabilities dray.Capabilities
+
+func (c capabilities) Capabilities() dray.Capabilities { return dray.Capabilities(c) }
+
+func (capabilities) Start(context.Context, dray.Spec) (dray.Process, error) {
+	panic("nothing is started here")
+}
+
+func (capabilities) Files(context.Context, string) (dray.Files, error) {
+	panic("nothing is opened here")
+}
+
+// through runs a call through the mapping layer alone and gives what the layer below saw, nil if it saw nothing.
+func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.Result, error) {
+	t.Helper()
+	tools, err := NewRegistry([]Command{
+		command("marked", "", func(c *Command) {
+			c.InputSchema = json.RawMessage(`{"type":"object","properties":{"p":{"type":"string","format":"path"},"text":{"type":"string"}}}`)
+		}),
+		command("none", "", func(c *Command) { c.Mapping = dray.MapNone }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen *dray.Call
+	next := dray.ExecutorFunc(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
+		seen = &c
+		res := dray.Result{Reason: dray.ReasonExited, Metadata: dray.Metadata{Warnings: []string{"from below"}}}
+		if len(output) > 0 {
+			res.Output = json.RawMessage(output[0])
+		}
+		return res, nil
+	})
+	res, err := Mapping(tools, next).Execute(t.Context(), call, dray.Discard)
+	return seen, res, err
+}
+
+func inBox(tool, input string, mode dray.MappingMode) dray.Call {
+	return dray.Call{
+		Invocation: dray.Invocation{Tool: tool, Input: json.RawMessage(input), Mapping: mode},
+		Environment: capabilities{
+			Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/srv/app", Container: "/ws"}},
+		},
+	}
+}
+
+// PM-09: the call's mode goes before the tool's, and the tool's before what its schema says.
+func TestMappingModes(t *testing.T) {
+	tests := []struct {
+		tool  string
+		mode  dray.MappingMode
+		input string
+		want  string
+	}{
+		{"exec", "", `{"argv":["/srv/app/a","--x=/srv/app/a"]}`, `{"argv":["/ws/a","--x=/srv/app/a"]}`},
+		{"exec", dray.MapNone, `{"argv":["/srv/app/a"]}`, `{"argv":["/srv/app/a"]}`},
+		{"exec", dray.MapSchema, `{"argv":["/srv/app/a"]}`, `{"argv":["/srv/app/a"]}`},
+		{"marked", "", `{"p":"/srv/app/a b","text":"/srv/app/a"}`, `{"p":"/ws/a b","text":"/srv/app/a"}`},
+		{"marked", dray.MapHeuristic, `{"p":"/srv/app/a","text":"/srv/app/a"}`, `{"p":"/ws/a","text":"/ws/a"}`},
+		{"none", "", `{"p":"/srv/app/a"}`, `{"p":"/srv/app/a"}`},
+		{"none", dray.MapHeuristic, `{"p":"/srv/app/a"}`, `{"p":"/ws/a"}`},
+	}
+	for _, tt := range tests {
+		call := inBox(tt.tool, tt.input, tt.mode)
+		seen, _, err := through(t, call)
+		if err != nil || string(seen.Mapped) != tt.want {
+			t.Errorf("%s %s %q became %+v, %v", tt.tool, tt.input, tt.mode, seen, err)
+			continue
+		}
+		if string(seen.Invocation.Input) != tt.input {
+			t.Errorf("%s changed the invocation to %s", tt.tool, seen.Invocation.Input)
+		}
+	}
+}
+
+// PM-05, PM-08, EX-17: what is refused is refused before anything starts, and alike on the host.
+func TestMappingRefuses(t *testing.T) {
+	deep := `{"p":` + nested(65) + `}`
+	tests := []struct {
+		tool, input string
+		code        dray.Code
+		pointer     string
+	}{
+		{"marked", `{"p":"/srv/app/../x"}`, dray.CodePathInvalid, "/input/p"},
+		{"marked", `{"p":"../x"}`, dray.CodePathInvalid, "/input/p"},
+		{"marked", `{"p":"a\u0000b"}`, dray.CodePathInvalid, "/input/p"},
+		{"read_file", `{"path":"a/../b"}`, dray.CodePathInvalid, "/input/path"},
+		{"exec", deep, dray.CodePathTooDeep, "/input"},
+	}
+	for _, tt := range tests {
+		for _, kind := range []dray.Kind{dray.Host, dray.Container} {
+			call := inBox(tt.tool, tt.input, "")
+			caps := call.Environment.Capabilities()
+			caps.Kind = kind
+			call.Environment = capabilities(caps)
+			seen, res, err := through(t, call)
+			e := dray.AsError(err)
+			if e == nil || e.Code != tt.code || len(e.Details) == 0 || e.Details[0].Pointer != tt.pointer || seen != nil {
+				t.Errorf("%s %s on %s gave %+v, want %s at %s", tt.tool, tt.input, kind, e, tt.code, tt.pointer)
+			}
+			if (res.Metadata.Mapping != nil) != (kind == dray.Container) {
+				t.Errorf("%s on %s reports %+v", tt.tool, kind, res.Metadata.Mapping)
+			}
+		}
+	}
+	if seen, _, err := through(t, inBox("exec", deep, dray.MapNone)); err != nil || seen == nil {
+		t.Errorf("without mapping the depth is %v", err)
+	}
+}
+
+// PM-05, PM-08: the work is done, so a bad output stays raw, and its error is attached.
+func TestMappingOutput(t *testing.T) {
+	deep := `{"a":` + nested(65) + `}`
+	for output, want := range map[string]struct {
+		output, at string
+	}{
+		`{"p":"/ws/a"}`:              {`{"p":"/srv/app/a"}`, ""},
+		`{"p":"/ws/../a","q":"/ws"}`: {`{"p":"/ws/../a","q":"/srv/app"}`, "/output/p"},
+		deep:                         {deep, "/output"},
+	} {
+		_, res, err := through(t, inBox("exec", `{"argv":["a"]}`, ""), output)
+		if err != nil || string(res.Output) != want.output {
+			t.Errorf("%s became %s, %v", output, res.Output, err)
+		}
+		var at string
+		for _, e := range res.Metadata.Mapping.Errors {
+			at += e.Pointer
+		}
+		if at != want.at {
+			t.Errorf("%s has errors at %q, want %q", output, at, want.at)
+		}
+	}
+}
+
+// On the host the paths are the caller's: nothing is rewritten, and there is nothing to report.
+func TestMappingOnTheHost(t *testing.T) {
+	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
+	call.Environment = capabilities{Kind: dray.Host, WorkspaceFolder: "/srv/app"}
+	seen, res, err := through(t, call, `{"p":"/srv/app"}`)
+	if err != nil || string(seen.Mapped) != `{"argv":["/srv/app/a"]}` || string(res.Output) != `{"p":"/srv/app"}` || res.Metadata.Mapping != nil {
+		t.Errorf("got %s, %s, %+v, %v", seen.Mapped, res.Output, res.Metadata.Mapping, err)
+	}
+}
+
+// PM-04: a mount that cannot be mapped is skipped, and the result says so beside what the layers below say.
+func TestMappingWarns(t *testing.T) {
+	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
+	caps := call.Environment.Capabilities()
+	caps.Mounts = append(caps.Mounts, dray.Mount{Host: "/", Container: "/host"})
+	call.Environment = capabilities(caps)
+	seen, res, err := through(t, call)
+	if err != nil || string(seen.Mapped) != `{"argv":["/ws/a"]}` {
+		t.Fatalf("got %+v, %v", seen, err)
+	}
+	if w := res.Metadata.Warnings; len(w) != 2 || !strings.Contains(w[0], `"/host"`) || w[1] != "from below" {
+		t.Errorf("warnings %q", w)
+	}
+}
+
+// PM-09: white space makes prose, unless that very path exists on the host.
+func TestMappingAsksTheHost(t *testing.T) {
+	dir := realDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "my file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call := inBox("exec", string(js(t, object{"argv": []string{dir + "/my file", dir + "/my other"}})), "")
+	caps := call.Environment.Capabilities()
+	caps.Mounts = []dray.Mount{{Host: dir, Container: "/ws"}}
+	call.Environment = capabilities(caps)
+	seen, _, err := through(t, call)
+	if want := string(js(t, object{"argv": []string{"/ws/my file", dir + "/my other"}})); err != nil || string(seen.Mapped) != want {
+		t.Errorf("got %s, %v, want %s", seen.Mapped, err, want)
+	}
+}

@@ -1,0 +1,81 @@
+package tool
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// place is where a file tool works, in the environment's own paths.
+type place struct {
+	files dray.Files
+	// root is the folder that files is open beneath; dir is where relative paths begin.
+	root, dir string
+}
+
+// target is one file or folder: as Files wants it, and as callers do.
+type target struct{ name, path string }
+
+// locate finds what a path means. One outside the root is refused here with a sentence; that no link leads out is the matter of
+// Files, which knows the links.
+func (p place) locate(given string) (target, error) {
+	if strings.ContainsRune(given, 0) || slices.Contains(strings.Split(given, "/"), "..") {
+		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, cut(given, maxMessage)).
+			WithHint("write the path that is meant without ..: links decide where .. leads")
+	}
+	absolute := path.Clean(given)
+	if !path.IsAbs(given) {
+		absolute = path.Join(p.dir, given)
+	}
+	name, err := filepath.Rel(p.root, absolute)
+	if err != nil || !filepath.IsLocal(name) {
+		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s", cut(given, maxMessage), p.root).
+			WithHint("file tools work in the workspace folder: use exec or shell for files elsewhere")
+	}
+	return target{name, absolute}, nil
+}
+
+// failed says what was being done to which file, and what to do next. Files gives every error but these two its code.
+func (t target) failed(doing string, err error) error {
+	e := dray.Errorf(dray.CodeOf(err), "%s %s: %w", doing, t.path, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e = dray.Errorf(dray.CodePathInvalid, "%s %s: it does not exist", doing, t.path)
+	case errors.Is(err, fs.ErrPermission):
+		e = dray.Errorf(dray.CodeDenied, "%s %s: the user that tools run as may not", doing, t.path)
+	}
+	if hint := dray.AsError(err).Hint; hint != "" && fileHints[e.Code] == "" {
+		return e.WithHint("%s", hint)
+	}
+	return e.WithHint("%s", fileHints[e.Code])
+}
+
+// fileHints is what to do next, by code.
+var fileHints = map[dray.Code]string{
+	dray.CodePathInvalid: "list_dir shows what there is; write_file makes no folders, and links that are absolute or lead out of the workspace are not followed",
+	dray.CodeDenied:      "change the owner or the mode of the file or its folder, or work elsewhere",
+	dray.CodeDiskFull:    "make room and call again: the old content is untouched",
+}
+
+// wrongKind refuses a file of the wrong type.
+func (t target) wrongKind(doing string, info dray.FileInfo, hint string) error {
+	return dray.Errorf(dray.CodePathInvalid, "%s %s: it is a %s", doing, t.path, kindOf(info)).WithHint("%s", hint)
+}
+
+func kindOf(info dray.FileInfo) string {
+	switch info.Type {
+	case "directory":
+		return "folder"
+	case "symlink":
+		return "link to " + info.Target
+	case "file":
+		return "file"
+	default:
+		return "pipe, socket or device"
+	}
+}

@@ -1,0 +1,93 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+)
+
+// defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells it to callers.
+const defaultLimit = 1 << 20
+
+// whole is an integer as JSON Schema understands it: 10, 10.0 and 1e1 are the same.
+type whole int64
+
+// UnmarshalJSON relies on the schema for the range, within which a float64 is exact.
+func (w *whole) UnmarshalJSON(b []byte) error {
+	f, err := strconv.ParseFloat(string(b), 64)
+	*w = whole(f)
+	return err
+}
+
+type readOutput struct {
+	Path       string  `json:"path"`
+	Content    *string `json:"content,omitzero"`
+	Base64     []byte  `json:"content_base64,omitzero"`
+	Size       int64   `json:"size"`
+	Truncated  bool    `json:"truncated"`
+	NextOffset int64   `json:"next_offset,omitzero"`
+}
+
+func readFile(_ context.Context, at place, input json.RawMessage) (any, error) {
+	in := struct {
+		Path   string `json:"path"`
+		Offset whole  `json:"offset"`
+		Limit  whole  `json:"limit"`
+	}{Limit: defaultLimit}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of read_file: %w", err)
+	}
+	file, err := at.locate(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	r, info, err := at.files.Open(file.name, int64(in.Offset))
+	if err != nil {
+		return nil, file.failed("read", err)
+	}
+	defer r.Close()
+	// One byte more than asked for tells whether there is more, also of files that do not know their size.
+	b, err := io.ReadAll(io.LimitReader(r, int64(in.Limit)+1))
+	if err != nil {
+		return nil, file.failed("read", err)
+	}
+	out := readOutput{Path: file.path, Size: info.Size}
+	out.fill(b, int(in.Limit))
+	if out.Truncated {
+		out.NextOffset += int64(in.Offset)
+	}
+	return out, nil
+}
+
+// fill takes at most limit bytes and leaves a character that would be cut in two to the next read.
+func (o *readOutput) fill(b []byte, limit int) {
+	if len(b) > limit {
+		o.Truncated = true
+		b = wholeCharacters(b[:limit])
+		o.NextOffset = int64(len(b))
+	}
+	if utf8.Valid(b) {
+		text := string(b)
+		o.Content = &text
+		return
+	}
+	o.Base64 = b
+}
+
+// wholeCharacters drops the beginning of a character at the end of UTF-8 text. Other bytes stay as they are, and so does a cut that
+// would leave nothing.
+func wholeCharacters(b []byte) []byte {
+	for end := len(b) - 1; end > 0 && end >= len(b)-utf8.UTFMax+1; end-- {
+		if !utf8.RuneStart(b[end]) {
+			continue
+		}
+		if !utf8.FullRune(b[end:]) && utf8.Valid(b[:end]) {
+			return b[:end]
+		}
+		return b
+	}
+	return b
+}

@@ -1,0 +1,128 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+)
+
+// Runner is the innermost executor: it starts what the tool is, or does the tool's work on files, in the call's environment. The
+// call has its mapped input and its working folder by then.
+type Runner struct {
+	Tools     *Registry
+	Processes *executor.Runner
+	// IdleTimeout is the longest silence where the call names none; zero is no limit.
+	IdleTimeout time.Duration
+}
+
+// Execute runs the call.
+func (r *Runner) Execute(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	t, err := r.Tools.Get(call.Invocation.Tool)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	if call.Stdin != nil && !t.AcceptsStdin() {
+		return dray.Result{}, dray.Errorf(dray.CodeInvalidRequest, "tool %s takes no stdin", t.Name).
+			WithHint("leave out stdin: what the tool needs is in its input")
+	}
+	if t.files != nil {
+		return touch(ctx, t, call, sink)
+	}
+	return r.start(ctx, t, call, sink)
+}
+
+func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	argv, err := t.program.argv(call.Mapped)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	spec := dray.Spec{Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Grace: r.Processes.Grace}
+	opts := executor.Options{
+		ID: call.Invocation.ID, Stdin: call.Stdin, Idle: cmp.Or(call.Invocation.IdleTimeout, r.IdleTimeout),
+	}
+	if t.program.inputOnStdin {
+		opts.Stdin = bytes.NewReader(call.Mapped)
+	}
+	outcome, err := r.Processes.Run(ctx, call.Environment, spec, opts, sink)
+	if !t.program.structured || outcome.Result.Metadata.Kill == nil { // without a report of its end nothing was started
+		return outcome.Result, err
+	}
+	res, unread := t.withOutput(outcome.Result, outcome.Stdout)
+	if err == nil {
+		err = unread
+	}
+	return res, err
+}
+
+// withOutput reads stdout as the tool's output, whichever way the call ended (CA-06). A tool that ended well and broke its promise
+// has failed with output_invalid.
+func (t *Tool) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result, error) {
+	kept, err := stdout.Open()
+	if err != nil {
+		return res, fmt.Errorf("read the tool's output: %w", err)
+	}
+	defer kept.Close()
+	output, cause, err := structured(kept, res.Stdout)
+	if err != nil {
+		return res, err
+	}
+	res.Output = output
+	if t.output != nil && res.Error == nil && res.Reason == dray.ReasonExited {
+		res.Error = t.broken(output, cause)
+	}
+	return res, nil
+}
+
+// broken says how an output breaks the tool's output schema; nil if it fits. What is no JSON fits no schema.
+func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
+	details := []dray.Detail{}
+	if cause != nil {
+		details = append(details, located(cause, "/output"))
+	} else {
+		details = t.output.violations(output, "/output")
+	}
+	if len(details) == 0 {
+		return nil
+	}
+	e := dray.Errorf(dray.CodeOutputInvalid, "the output of tool %s is not what it promises: %s: %s", t.Name, details[0].Pointer, details[0].Message)
+	e.Details = details
+	return e.WithHint("mend the tool or its output_schema; output and stdout hold what it printed")
+}
+
+// touch does a file tool's work. It starts no process, so its result reads as that of a program that exited with 0.
+func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	root := call.Environment.Capabilities().WorkspaceFolder
+	files, err := call.Environment.Files(ctx, root)
+	if err != nil {
+		return dray.Result{}, fmt.Errorf("open the workspace folder: %w", err)
+	}
+	defer files.Close()
+	sink.Running()
+	out, err := t.files(ctx, place{files, root, call.Dir}, call.Mapped)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	output, err := jsonv2.Marshal(out)
+	if err != nil {
+		return dray.Result{}, fmt.Errorf("write the output of %s: %w", t.Name, err)
+	}
+	code := 0
+	return dray.Result{Reason: dray.ReasonExited, ExitCode: &code, Output: output, Stdout: nothing(), Stderr: nothing()}, nil
+}
+
+// nothing is the capture of a stream on which nothing was printed.
+func nothing() dray.Capture {
+	sum := sha256.Sum256(nil)
+	return dray.Capture{SHA256: hex.EncodeToString(sum[:])}
+}

@@ -1,0 +1,159 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/dray-dev/dray"
+)
+
+const draft2020 = "https://json-schema.org/draft/2020-12/schema"
+
+// schema is a compiled JSON Schema of an object, beside the text that callers are shown.
+type schema struct {
+	text     json.RawMessage
+	compiled *jsonschema.Schema
+}
+
+// compileSchema accepts a draft 2020-12 schema of an object and nothing that it would have to fetch.
+func compileSchema(text json.RawMessage) (*schema, error) {
+	doc, err := decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	if err := describesObject(doc); err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	// The address is never fetched: it only gives relative references something to be relative to.
+	const base = "https://dray.invalid/schema"
+	if err := c.AddResource(base, doc); err != nil {
+		return nil, fmt.Errorf("add it: %w", err)
+	}
+	compiled, err := c.Compile(base)
+	if err != nil {
+		return nil, fmt.Errorf("compile it: %w", err)
+	}
+	compact := bytes.Clone(text)
+	if err := (*jsontext.Value)(&compact).Compact(); err != nil {
+		return nil, fmt.Errorf("compact it: %w", err)
+	}
+	return &schema{text: json.RawMessage(compact), compiled: compiled}, nil
+}
+
+// describesObject refuses schemas that no input and no output could satisfy, since both are objects, and other drafts, whose words
+// mean something else.
+func describesObject(doc any) error {
+	top, ok := doc.(map[string]any)
+	if !ok {
+		return errors.New("it is not an object")
+	}
+	if draft, ok := top["$schema"]; ok && draft != draft2020 {
+		return fmt.Errorf("$schema is %v, and only %s is supported", draft, draft2020)
+	}
+	if typ, ok := top["type"]; ok && typ != "object" {
+		return fmt.Errorf(`its type is %v, and inputs and outputs are objects: say "type": "object"`, typ)
+	}
+	return nil
+}
+
+// noLoader refuses references that lead out of a schema: the answer to a call must not depend on what a server or a file says today.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is outside the schema, and nothing is fetched: put it under $defs", url)
+}
+
+// violations lists what a document breaks, in its own order; prefix leads from the caller's JSON to the document. It is nil for a
+// document that fits.
+func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
+	v, err := decode(doc)
+	if err != nil {
+		return []dray.Detail{located(err, prefix)}
+	}
+	var invalid *jsonschema.ValidationError
+	switch err := s.compiled.Validate(v); {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return []dray.Detail{{Pointer: prefix, Message: err.Error()}}
+	}
+	found := violationList{prefix: prefix, printer: message.NewPrinter(language.English)}
+	found.add(invalid)
+	slices.SortStableFunc(found.details, func(a, b dray.Detail) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return found.details
+}
+
+const (
+	// maxViolations bounds the list: an array of a million wrong items is one mistake.
+	maxViolations = 50
+	// maxMessage bounds one message in bytes, since some repeat the value that is wrong.
+	maxMessage = 300
+)
+
+// violationList flattens the tree that the validator gives into its leaves, which are what a caller can correct.
+type violationList struct {
+	prefix  string
+	printer *message.Printer
+	details []dray.Detail
+}
+
+func (l *violationList) add(e *jsonschema.ValidationError) {
+	if len(l.details) == maxViolations {
+		return
+	}
+	for _, cause := range e.Causes {
+		l.add(cause)
+	}
+	if len(e.Causes) > 0 {
+		return
+	}
+	at := l.prefix + pointer(e.InstanceLocation)
+	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		for _, name := range extra.Properties {
+			l.note(at+pointer([]string{name}), "is not known here")
+		}
+		return
+	}
+	l.note(at, e.ErrorKind.LocalizedString(l.printer))
+}
+
+func (l *violationList) note(at, what string) {
+	if len(l.details) < maxViolations {
+		l.details = append(l.details, dray.Detail{Pointer: at, Message: cut(what, maxMessage)})
+	}
+}
+
+// pointer writes RFC 6901.
+func pointer(tokens []string) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(t))
+	}
+	return b.String()
+}
+
+// cut shortens a text to at most limit bytes and three dots, on a character's boundary.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit] + "..."
+}

@@ -1,0 +1,164 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// RT-04: inputs that do not fit are refused with a pointer to what is wrong.
+func TestCheckInput(t *testing.T) {
+	custom := Command{Name: "custom", Argv: []string{"x"}, InputSchema: json.RawMessage(`{
+		"type": "object",
+		"required": ["ghost"],
+		"properties": {
+			"n": {"type": "integer", "minimum": 1},
+			"list": {"type": "array", "uniqueItems": true},
+			"a/b~c": {"type": "string"},
+			"one": {"$ref": "#/$defs/one"}
+		},
+		"$defs": {"one": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
+	}`)}
+	r, err := NewRegistry([]Command{custom, {Name: "any", Argv: []string{"x"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		tool, input string
+		// pointers of the violations, none for an input that fits.
+		pointers []string
+	}{
+		{"exec", `{"argv":["ls","-l"]}`, nil},
+		{"exec", `{"argv":["ls",""]}`, nil},
+		{"exec", `{"argv":["a\nb"]}`, nil},
+		{"exec", `{}`, []string{"/input"}},
+		{"exec", `{"argv":[]}`, []string{"/input/argv"}},
+		{"exec", `{"argv":"ls"}`, []string{"/input/argv"}},
+		{"exec", `{"argv":["ls",1,"a\u0000b"]}`, []string{"/input/argv/1", "/input/argv/2"}},
+		{"exec", `{"argv":["ls"],"cwd":"/","tty":1}`, []string{"/input/cwd", "/input/tty"}},
+		{"exec", `["ls"]`, []string{"/input"}},
+		{"exec", `null`, []string{"/input"}},
+		{"exec", `{"argv":["a"],"argv":["b"]}`, []string{"/input/argv"}},
+		{"exec", `{"argv":["a"]} {}`, []string{"/input"}},
+		{"exec", ``, []string{"/input"}},
+		{"exec", `{"argv":["\ud800"]}`, []string{"/input/argv/0"}},
+		{"shell", `{"command":"ls | wc","shell":"bash"}`, nil},
+		{"shell", `{"command":""}`, []string{"/input/command"}},
+		{"read_file", `{"path":"a","offset":10,"limit":1e3}`, nil},
+		{"read_file", `{"path":"a","offset":-1,"limit":0}`, []string{"/input/limit", "/input/offset"}},
+		{"read_file", `{"path":"a","limit":16777217}`, []string{"/input/limit"}},
+		{"read_file", `{"path":"a","offset":1.5}`, []string{"/input/offset"}},
+		{"read_file", `{"path":""}`, []string{"/input/path"}},
+		{"write_file", `{"path":"a","content":""}`, nil},
+		{"write_file", `{"path":"a","content_base64":"/w==","mode":"0755"}`, nil},
+		{"write_file", `{"path":"a"}`, []string{"/input"}},
+		{"write_file", `{"path":"a","content":"","content_base64":""}`, []string{"/input"}},
+		{"write_file", `{"path":"a","content_base64":"/w"}`, []string{"/input/content_base64"}},
+		{"write_file", `{"path":"a","content":"","mode":"4755"}`, []string{"/input/mode"}},
+		{"write_file", `{"path":"a","content":"","mode":"rw"}`, []string{"/input/mode"}},
+		{"list_dir", `{"path":"."}`, nil},
+		{"any", `{"whatever":[1,2,{"x":null}]}`, nil},
+		{"any", `[]`, []string{"/input"}},
+		{"any", `{"n":12345678901234567890123456789}`, nil},
+		{"any", `{"n":1e1001}`, []string{"/input/n"}},
+		{"any", `{"n":` + strings.Repeat("9", 1001) + `}`, []string{"/input/n"}},
+		{"custom", `{"ghost":0}`, nil},
+		{"custom", `{}`, []string{"/input"}},
+		{"custom", `{"ghost":0,"n":0}`, []string{"/input/n"}},
+		{"custom", `{"ghost":0,"n":1.0,"one":null}`, nil},
+		{"custom", `{"ghost":0,"a/b~c":1}`, []string{"/input/a~1b~0c"}},
+		{"custom", `{"ghost":0,"one":1}`, []string{"/input/one", "/input/one"}},
+		{"custom", `{"ghost":0,"list":[1e999,1,1e999]}`, []string{"/input/list"}},
+	}
+	for _, tt := range tests {
+		tool, err := r.Get(tt.tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = tool.CheckInput(json.RawMessage(tt.input))
+		if len(tt.pointers) == 0 {
+			if err != nil {
+				t.Errorf("%s %s: %v", tt.tool, tt.input, err)
+			}
+			continue
+		}
+		e := dray.AsError(err)
+		if e == nil || e.Code != dray.CodeInvalidInput || e.Hint == "" {
+			t.Errorf("%s %s gave %+v, want invalid_input and a hint", tt.tool, tt.input, e)
+			continue
+		}
+		var got []string
+		for _, d := range e.Details {
+			got = append(got, d.Pointer)
+		}
+		if strings.Join(got, " ") != strings.Join(tt.pointers, " ") {
+			t.Errorf("%s %s points to %s, want %s (%v)", tt.tool, tt.input, got, tt.pointers, e.Details)
+		}
+	}
+}
+
+// A mistake that is made a million times is told once, and shortly.
+func TestViolationsAreBounded(t *testing.T) {
+	r, err := NewRegistry(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, _ := r.Get("exec")
+	args := make([]string, 1000)
+	for i := range args {
+		args[i] = `"` + strings.Repeat("é", 1000) + `\u0000"`
+	}
+	e := dray.AsError(exec.CheckInput(json.RawMessage(`{"argv":[` + strings.Join(args, ",") + `]}`)))
+	if e == nil || len(e.Details) != maxViolations {
+		t.Fatalf("got %d violations, want %d", len(e.Details), maxViolations)
+	}
+	for _, d := range e.Details {
+		if len(d.Message) > maxMessage+3 || strings.ContainsRune(d.Message, '\uFFFD') {
+			t.Fatalf("the message has %d bytes: %q", len(d.Message), d.Message)
+		}
+	}
+}
+
+// FuzzCheckInput: an input that is accepted is one strict JSON object that the tool itself can read.
+func FuzzCheckInput(f *testing.F) {
+	r, err := NewRegistry(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range r.names {
+		for _, seed := range []string{`{"argv":["a"]}`, `{"command":"a","shell":"b"}`, `{"path":"a","offset":1.0,"limit":1e2}`, `{"path":"a","content":""}`} {
+			f.Add(name, []byte(seed))
+		}
+	}
+	f.Fuzz(func(t *testing.T, name string, input []byte) {
+		tool, err := r.Get(name)
+		if err != nil || tool.CheckInput(input) != nil {
+			return
+		}
+		if err := readable(tool, input); err != nil {
+			t.Fatalf("%s accepts %q and cannot read it: %v", name, input, err)
+		}
+	})
+}
+
+func readable(tool *Tool, input []byte) error {
+	if tool.program != nil {
+		argv, err := tool.program.argv(input)
+		if err == nil && len(argv) == 0 {
+			err = fmt.Errorf("no argv")
+		}
+		return err
+	}
+	var in struct {
+		Path    string  `json:"path"`
+		Offset  whole   `json:"offset"`
+		Limit   whole   `json:"limit"`
+		Content *string `json:"content"`
+		Base64  []byte  `json:"content_base64"`
+		Mode    string  `json:"mode"`
+	}
+	return read(input, &in)
+}
