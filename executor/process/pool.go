@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -18,6 +19,8 @@ type Launch struct {
 	Path string
 	Args []string
 	Env  []string
+	// Keep is what must stay open while supervisors are started, such as the file that Path leads through; nil for nothing.
+	Keep io.Closer
 }
 
 // Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
@@ -170,6 +173,9 @@ func (p *Pool) Close() {
 		p.discard(s)
 	}
 	p.wg.Wait()
+	if p.launch.Keep != nil {
+		_ = p.launch.Keep.Close()
+	}
 }
 
 func (p *Pool) spawn() (*supervisor, error) {

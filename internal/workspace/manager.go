@@ -19,6 +19,8 @@ type Named struct {
 	// Config is the devcontainer.json of the workspace; empty looks in the usual places.
 	Config string
 	ID     string
+	// Service is the compose service that is meant, where the workspace has several.
+	Service string
 	// Label is key=value.
 	Label    string
 	Mappings []dray.Mount

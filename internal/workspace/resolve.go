@@ -2,14 +2,10 @@ package workspace
 
 import (
 	"context"
-	"errors"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/container"
-	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
@@ -143,7 +139,7 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 	if loc.Workspace != "" {
 		trusted, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
 	}
-	in := devcontainer.Input{Location: loc, Container: c.ContainerInfo, Git: m.git}
+	in := devcontainer.Input{Location: loc, Container: c.ContainerInfo, Git: Git(m.pool)}
 	if trusted {
 		in.LocalEnv = m.localEnv(req.localEnv)
 	}
@@ -170,31 +166,6 @@ func (m *Manager) localEnv(callers map[string]string) func(string) (string, bool
 		v, ok := m.cfg.LocalEnv[name]
 		return v, ok
 	}
-}
-
-// maxGit bounds what git may say.
-const maxGit = 64 << 10
-
-// git runs git in a workspace, which may be hostile: it gets no configuration but the repository's own.
-func (m *Manager) git(ctx context.Context, dir string, args ...string) (string, error) {
-	proc, err := m.pool.Start(ctx, process.Spec{
-		Argv: append([]string{"git"}, args...), Dir: dir,
-		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
-	})
-	if err != nil {
-		return "", err
-	}
-	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
-	defer stop()
-	_ = proc.Stdin().Close()
-	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }() // ends with the process, which is waited for below
-	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGit))
-	_, _ = io.Copy(io.Discard, proc.Stdout())
-	exit, err := proc.Wait()
-	if err == nil && (exit.Code != 0 || exit.Signal != 0) {
-		err = errors.New("git says that this is no work tree")
-	}
-	return string(out), err
 }
 
 func (m *Manager) remember(folder string) {

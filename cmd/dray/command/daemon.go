@@ -1,0 +1,151 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/router"
+	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/tool"
+	"github.com/dray-dev/dray/internal/workspace"
+)
+
+// daemon is every room joined: the server in front, the trail, and where processes run. What is closed comes in the order of the
+// fields, the caller's side first.
+type daemon struct {
+	server     *server.Server
+	workspaces *workspace.Manager
+	engine     *container.Engine
+	pool       *process.Pool
+	trail      *audit.Store
+}
+
+// newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs it.
+func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (d *daemon, err error) {
+	d = &daemon{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close(ctx))
+		}
+	}()
+	if err := d.openTrail(ctx, cfg, log); err != nil {
+		return nil, err
+	}
+	tools, err := newToolRegistry(cfg)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := newRouter(cfg, tools)
+	if err != nil {
+		return nil, err
+	}
+	captures, err := capture.NewStore(cfg.State.Captures(), cfg.Limits.Capture, int(cfg.Limits.View))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.openPlaces(ctx, cfg, log); err != nil {
+		return nil, err
+	}
+	d.server, err = server.New(server.Config{
+		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules,
+		Workspaces: workspaces{d.workspaces}, Paths: paths{d.workspaces}, Captures: captures, Log: log,
+		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
+		Version: version,
+	})
+	return d, err
+}
+
+func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
+	var interrupted int
+	d.trail, interrupted, err = audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	if interrupted > 0 {
+		log.Warn("calls that the last daemon left without an end are interrupted now", zap.String("event", "interrupted"), zap.Int("calls", interrupted))
+	}
+	return err
+}
+
+// openPlaces makes the host, the engine and the workspaces over them.
+func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	launch, err := supervisorLaunch()
+	if err != nil {
+		return err
+	}
+	d.pool = process.NewPool(launch)
+	d.engine, err = container.FindEngine(container.Choice{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{
+		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport), RunDir: cfg.State.Run(), Version: version, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("engine chosen", zap.String("event", "engine"), zap.String("host", d.engine.Host()), zap.String("source", d.engine.Source()))
+	cli, err := devcontainerCLI(cfg)
+	if err != nil {
+		log.Warn(err.Error(), zap.String("event", "helper_missing"))
+	}
+	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()}, d.pool)
+	git := workspace.Git(d.pool)
+	d.workspaces = workspace.New(ctx, workspace.Config{
+		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs, LocalEnv: cfg.Devcontainer.LocalEnv, State: string(cfg.State),
+	}, d.engine, h, d.pool, devcontainer.NewTrustStore(string(cfg.State), cfg.Trust.Workspaces, git), log)
+	return nil
+}
+
+// chain is a call's way down, outermost first.
+func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.Router, captures *capture.Store) dray.Executor {
+	run := &tool.Runner{
+		Tools: tools, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
+	}
+	ofTool := func(name string) time.Duration {
+		t, err := tools.Get(name)
+		if err != nil {
+			return 0
+		}
+		return t.Timeout
+	}
+	mapped := tool.Mapping(tools, run)
+	placed := d.workspaces.Executor(mapped)
+	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
+	return d.trail.Executor(calls.Begun(rules.Executor(bounded)))
+}
+
+// Serve answers requests until Shutdown.
+func (d *daemon) Serve(l net.Listener) error { return d.server.Serve(l) }
+
+// Idle says since when nothing was asked and no call has run.
+func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
+
+// Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
+func (d *daemon) Shutdown(ctx context.Context) error {
+	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
+}
+
+func (d *daemon) close(ctx context.Context) error {
+	var err error
+	if d.workspaces != nil {
+		d.workspaces.Close()
+	}
+	if d.engine != nil {
+		err = d.engine.Close()
+	}
+	if d.pool != nil {
+		d.pool.Close()
+	}
+	if d.trail != nil {
+		err = errors.Join(err, d.trail.Close(ctx))
+	}
+	return err
+}

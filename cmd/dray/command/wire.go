@@ -1,0 +1,207 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/executor/agentbin"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/router"
+	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/tool"
+	"github.com/dray-dev/dray/internal/workspace"
+	"github.com/dray-dev/dray/pathmapper"
+)
+
+// supervisorLaunch puts this machine's agent into a sealed file in memory: supervisors on the host are the same program as in a container,
+// and nothing on a disk could be swapped for it.
+func supervisorLaunch() (process.Launch, error) {
+	agent, err := agentbin.For(runtime.GOARCH)
+	if err != nil {
+		return process.Launch{}, err
+	}
+	fd, err := unix.MemfdCreate("dray-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return process.Launch{}, fmt.Errorf("making room for the supervisor: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "dray-agent") //nolint:gosec // a descriptor
+	if _, err := f.Write(agent.Data); err != nil {
+		return process.Launch{}, fmt.Errorf("placing the supervisor: %w", err)
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return process.Launch{}, fmt.Errorf("sealing the supervisor: %w", err)
+	}
+	// The file stays open for the daemon's life: the path leads through its descriptor.
+	return process.Launch{
+		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Keep: f,
+	}, nil
+}
+
+// devcontainerCLI finds the reference CLI: configured, else in PATH; absolute either way, so that nothing later decides which it is (EX-05).
+func devcontainerCLI(cfg *config.Config) (string, error) {
+	name := cfg.Devcontainer.CLI
+	if name == "" {
+		name = "devcontainer"
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the devcontainer CLI is not there, so workspaces cannot be brought up "+
+			"(install it with `npm install --global @devcontainers/cli`, or name it in devcontainer.cli): %w", err)
+	}
+	return path, nil
+}
+
+func namedContainers(cfg *config.Config) map[string]workspace.Named {
+	named := make(map[string]workspace.Named, len(cfg.Containers))
+	for name, c := range cfg.Containers {
+		n := workspace.Named{Workspace: c.Workspace, Config: c.Config, Service: c.Service, ID: c.ID, Label: c.Label}
+		for _, m := range c.Mappings {
+			n.Mappings = append(n.Mappings, dray.Mount{Host: m.Host, Container: m.Container})
+		}
+		named[name] = n
+	}
+	return named
+}
+
+func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
+	commands := make([]tool.Command, len(cfg.Tools))
+	for i, t := range cfg.Tools {
+		word := string(t.Environment)
+		if t.Container != "" {
+			word = ""
+		}
+		need, err := router.ParseNeed(word, t.Container)
+		if err != nil {
+			return nil, fmt.Errorf("%s: tools[%d].environment: %w", cfg.Origin(fmt.Sprintf("tools[%d].environment", i)), i, err)
+		}
+		commands[i] = tool.Command{
+			Name: t.Name, Description: t.Description, Argv: t.Argv, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, Environment: need,
+			Timeout: t.Timeout, Output: tool.Format(t.Output), Mapping: dray.MappingMode(t.Mapping),
+		}
+	}
+	return tool.NewRegistry(commands)
+}
+
+func newRouter(cfg *config.Config, tools *tool.Registry) (*router.Router, error) {
+	rules := router.Rules{
+		Override: cfg.Routing.Override, Fallback: cfg.Routing.Fallback,
+		Plans: map[string]router.PlanRules{}, Containers: map[string]string{},
+	}
+	for id, p := range cfg.Routing.Plans {
+		rules.Plans[id] = router.PlanRules{Override: p.Override, Fallback: p.Fallback}
+	}
+	for name, c := range cfg.Containers {
+		rules.Containers[name] = c.Workspace
+	}
+	return router.New(rules, devcontainer.Nearest, tools.Need)
+}
+
+// toolList is the tools as the server shows them.
+type toolList struct{ registry *tool.Registry }
+
+func (t toolList) List() []server.Tool {
+	var all []server.Tool
+	for _, d := range t.registry.List() {
+		if one, err := t.Find(d.Name); err == nil {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func (t toolList) Find(name string) (server.Tool, error) {
+	found, err := t.registry.Get(name)
+	if err != nil {
+		return server.Tool{}, err
+	}
+	d := found.Describe()
+	environment, err := json.Marshal(d.Environment)
+	return server.Tool{
+		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
+		Mapping: d.Mapping, Timeout: d.TimeoutSeconds, Stdin: found.AcceptsStdin(),
+	}, err
+}
+
+func (t toolList) Validate(name string, input json.RawMessage) error {
+	found, err := t.registry.Get(name)
+	if err != nil {
+		return err
+	}
+	return found.CheckInput(input)
+}
+
+// workspaces is the manager as the server uses it.
+type workspaces struct{ manager *workspace.Manager }
+
+func (w workspaces) List(ctx context.Context) ([]server.Workspace, error) {
+	list, err := w.manager.List(ctx)
+	all := make([]server.Workspace, len(list))
+	for i, info := range list {
+		all[i] = shown(info)
+	}
+	return all, err
+}
+
+func shown(i workspace.Info) server.Workspace {
+	return server.Workspace{ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted, Container: i.Container}
+}
+
+func (w workspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
+	folder, err := w.manager.Folder(ctx, req.ID)
+	if err != nil {
+		return server.Workspace{}, err
+	}
+	var trust json.RawMessage
+	switch verb {
+	case server.WorkspaceUp:
+		err = w.manager.Up(ctx, folder, progress)
+	case server.WorkspaceStop:
+		err = w.manager.Stop(ctx, folder)
+	case server.WorkspaceTrust:
+		var summary devcontainer.Summary
+		if summary, err = w.manager.Trust(ctx, folder); err == nil {
+			trust, err = json.Marshal(summary)
+		}
+	}
+	if err != nil {
+		return server.Workspace{}, err
+	}
+	info, err := w.manager.Get(ctx, folder)
+	out := shown(info)
+	out.Trust = trust
+	return out, err
+}
+
+// paths maps by the mounts of a container.
+type paths struct{ manager *workspace.Manager }
+
+func (p paths) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
+	mounts, err := p.manager.Mounts(ctx, req.Workspace, req.Container)
+	if err != nil {
+		return server.PathsReply{}, err
+	}
+	mapper, _, err := pathmapper.FromMounts(mounts, nil)
+	if err != nil {
+		return server.PathsReply{}, err
+	}
+	direction := pathmapper.ToContainer
+	if req.Direction == server.ToHost {
+		direction = pathmapper.ToHost
+	}
+	out, unmapped, err := mapper.Paths(direction, req.Paths)
+	return server.PathsReply{Paths: out, Unmapped: unmapped}, err
+}
