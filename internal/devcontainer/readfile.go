@@ -8,8 +8,11 @@ import (
 	"syscall"
 )
 
-// errNotFolder is what a path gives that leads through a file.
-const errNotFolder = syscall.ENOTDIR
+// errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can have.
+const (
+	errNotFolder   = syscall.ENOTDIR
+	errNameTooLong = syscall.ENAMETOOLONG
+)
 
 // errNotRegular is a file that is none: a FIFO would make its reader wait, a device can be endless.
 var errNotRegular = errors.New("not a regular file")

@@ -1,0 +1,270 @@
+package devcontainer
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxComposeBytes bounds one compose file.
+const maxComposeBytes = 1 << 20
+
+// composeFileLine is how the reference looks for COMPOSE_FILE in an .env file.
+var composeFileLine = regexp.MustCompile(`(?m)^COMPOSE_FILE=(.+)$`)
+
+// addCompose takes in the compose files, what they name, and the .env files that fill in their variables.
+func (f *footprint) addCompose() error {
+	if !isCompose(f.file.values) {
+		return nil
+	}
+	files, err := f.composeFiles()
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("dockerComposeFile names no file")
+	}
+	project := filepath.Dir(files[0])
+	for _, dir := range []string{f.loc.Workspace, project} {
+		if err := f.add(filepath.Join(dir, ".env")); err != nil {
+			return err
+		}
+	}
+	c := composeReader{f: f, project: project, seen: map[string]bool{}}
+	for _, file := range files {
+		if err := c.read(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// composeFiles are those that the configuration names, else those that docker compose would find in the workspace.
+func (f *footprint) composeFiles() ([]string, error) {
+	var names []string
+	switch value := f.file.values["dockerComposeFile"].(type) {
+	case string:
+		names = []string{value}
+	case []any:
+		names = textsOf(value)
+	}
+	if len(names) == 0 {
+		return f.defaultComposeFiles()
+	}
+	files := make([]string, len(names))
+	for i, name := range names {
+		name, err := f.expand(name)
+		if err != nil {
+			return nil, err
+		}
+		files[i] = f.inConfigFolder(name)
+	}
+	return files, nil
+}
+
+// defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does not pass it on.
+func (f *footprint) defaultComposeFiles() ([]string, error) {
+	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"), maxComposeBytes)
+	if err != nil && !isAbsent(err) {
+		return nil, err
+	}
+	if m := composeFileLine.FindSubmatch(env); m != nil && strings.TrimSpace(string(m[1])) != "" {
+		var files []string
+		for _, name := range filepath.SplitList(strings.TrimSpace(string(m[1]))) {
+			files = append(files, resolvePath(f.loc.Workspace, name))
+		}
+		return files, nil
+	}
+	// The override counts only where it is, but its appearance is a change, so it is always among the files that are looked at.
+	return []string{filepath.Join(f.loc.Workspace, "docker-compose.yml"), filepath.Join(f.loc.Workspace, "docker-compose.override.yml")}, nil
+}
+
+// composeReader follows what compose files name.
+type composeReader struct {
+	f       *footprint
+	project string
+	seen    map[string]bool
+}
+
+// read takes in one compose file and everything that it names.
+func (c *composeReader) read(path string) error {
+	if c.seen[path] {
+		return nil
+	}
+	c.seen[path] = true
+	if err := c.f.add(path); err != nil {
+		return err
+	}
+	text, err := readRegular(path, maxComposeBytes)
+	if err != nil {
+		if isAbsent(err) {
+			return nil // add has noted that
+		}
+		return err
+	}
+	var doc map[string]any
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return c.document(filepath.Dir(path), doc)
+}
+
+func (c *composeReader) document(dir string, doc map[string]any) error {
+	for _, include := range listOf(doc["include"]) {
+		if err := c.include(dir, include); err != nil {
+			return err
+		}
+	}
+	services, _ := doc["services"].(map[string]any)
+	if _, ok := doc["services"]; !ok {
+		services = doc // the oldest form has no such level
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		service, ok := services[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		if err := c.service(dir, name, service); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{"configs", "secrets"} {
+		entries, _ := doc[kind].(map[string]any)
+		for _, value := range entries {
+			config, _ := value.(map[string]any)
+			if err := c.named(dir, config["file"], c.f.add); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *composeReader) include(dir string, include any) error {
+	long, ok := include.(map[string]any)
+	if !ok {
+		return c.named(dir, include, c.read)
+	}
+	for _, path := range listOf(long["path"]) {
+		if err := c.named(dir, path, c.read); err != nil {
+			return err
+		}
+	}
+	return c.envFiles(dir, long["env_file"])
+}
+
+func (c *composeReader) service(dir, name string, service map[string]any) error {
+	c.f.services = append(c.f.services, summariseService(name, service))
+	if err := c.envFiles(dir, service["env_file"]); err != nil {
+		return err
+	}
+	if extends, ok := service["extends"].(map[string]any); ok {
+		if err := c.named(dir, extends["file"], c.read); err != nil {
+			return err
+		}
+	}
+	return c.build(dir, service["build"])
+}
+
+func (c *composeReader) envFiles(dir string, value any) error {
+	for _, file := range listOf(value) {
+		if long, ok := file.(map[string]any); ok {
+			file = long["path"]
+		}
+		if err := c.named(dir, file, c.f.add); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build takes in the Dockerfile of a service, which lies in its build context. A context that is an address has nothing here.
+func (c *composeReader) build(dir string, value any) error {
+	context, dockerfile := value, any("Dockerfile")
+	if long, ok := value.(map[string]any); ok {
+		context = long["context"]
+		if long["dockerfile"] != nil {
+			dockerfile = long["dockerfile"]
+		}
+	} else if value == nil {
+		return nil
+	}
+	folder, ok := context.(string)
+	if !ok {
+		folder = "."
+	}
+	name, ok := dockerfile.(string)
+	if !ok || isAddress(folder) {
+		return nil
+	}
+	return c.named(dir, filepath.Join(folder, name), c.f.add)
+}
+
+func isAddress(context string) bool {
+	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") || strings.HasPrefix(context, "github.com/")
+}
+
+// named takes a file in, by what docker compose may resolve its name against: the folder of the file that names it, and the
+// project's.
+func (c *composeReader) named(dir string, value any, take func(path string) error) error {
+	name, ok := value.(string)
+	if !ok || name == "" {
+		return nil
+	}
+	name, err := plainName(name)
+	if err != nil {
+		return err
+	}
+	for _, base := range []string{dir, c.project} {
+		if err := take(resolvePath(base, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainName refuses a name that depends on a variable of docker compose or is an address, and undoubles the dollars of one that does not.
+func plainName(name string) (string, error) {
+	if isAddress(name) {
+		return "", fmt.Errorf("the compose file takes in %s, whose content is not covered", name)
+	}
+	plain := strings.ReplaceAll(name, "$$", "\x00")
+	if strings.Contains(plain, "$") {
+		return "", fmt.Errorf("the file name %q in a compose file depends on a variable", name)
+	}
+	if strings.HasPrefix(plain, "~") {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		plain = home + plain[1:]
+	}
+	return strings.ReplaceAll(plain, "\x00", "$"), nil
+}
+
+// listOf gives the elements of a list, or the one value that stands instead of it.
+func listOf(value any) []any {
+	switch value := value.(type) {
+	case nil:
+		return nil
+	case []any:
+		return value
+	}
+	return []any{value}
+}
+
+func textsOf(values []any) []string {
+	var out []string
+	for _, v := range values {
+		if text, ok := v.(string); ok {
+			out = append(out, text)
+		}
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package devcontainer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	maxOutcome = 1 << 20 // bytes of the CLI's stdout
+	maxExcerpt = 500     // bytes of the log in an error message
+)
+
+// outcome is the line that the CLI ends with on stdout.
+type outcome struct {
+	Outcome               string `json:"outcome"`
+	ContainerID           string `json:"containerId"`
+	RemoteUser            string `json:"remoteUser"`
+	RemoteWorkspaceFolder string `json:"remoteWorkspaceFolder"`
+	Message               string `json:"message"`
+	Description           string `json:"description"`
+}
+
+// upError is a failed attempt with what is noted of it beside the message.
+type upError struct {
+	err       *dray.Error
+	container string
+	log       []string
+}
+
+// Error gives the message.
+func (e *upError) Error() string { return e.err.Error() }
+
+// Unwrap gives the error with its code.
+func (e *upError) Unwrap() error { return e.err }
+
+// follower reads what the CLI says and judges its end.
+type follower struct {
+	loc    Location
+	before string // the finished container that was there
+	log    upLog
+}
+
+// follow reads both streams to their end and waits.
+func (f *follower) follow(ctx context.Context, running Running) (UpResult, error) {
+	stopped := context.AfterFunc(ctx, running.Stop)
+	defer stopped()
+	stdout := make(chan []byte, 1)
+	go func() { stdout <- readTail(running.Stdout()) }()
+	readErr := f.log.read(running.Stderr())
+	if readErr != nil {
+		running.Stop() // nobody reads on, so it could not go on either
+	}
+	last := lastOutcome(<-stdout)
+	code, err := running.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w", context.Cause(ctx)))
+	case err != nil:
+		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
+	case readErr != nil:
+		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
+	case code == 0 && last.Outcome == "success" && last.ContainerID != "":
+		return UpResult{ContainerID: last.ContainerID, RemoteUser: last.RemoteUser, RemoteWorkspaceFolder: last.RemoteWorkspaceFolder}, nil
+	}
+	return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
+}
+
+// failed adds what to do next, and what is to be noted.
+func (f *follower) failed(last outcome, e *dray.Error) error {
+	hint := "run: dray workspace up " + f.loc.Workspace
+	failed := &upError{log: f.log.tail}
+	if last.ContainerID != "" && last.ContainerID != f.before {
+		failed.container = last.ContainerID
+		hint = fmt.Sprintf("the container %.12s was left half made and is made anew next time: correct the configuration, then %s", last.ContainerID, hint)
+	}
+	failed.err = e.WithHint("%s", hint)
+	return failed
+}
+
+// readTail drains a stream and keeps its end.
+func readTail(r io.Reader) []byte {
+	var kept []byte
+	chunk := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(chunk)
+		kept = append(kept, chunk[:n]...)
+		if over := len(kept) - maxOutcome; over > 0 {
+			kept = bytes.Clone(kept[over:])
+		}
+		if err != nil {
+			return kept // a stream that broke off has no outcome, and that is what is reported
+		}
+	}
+}
+
+// lastOutcome finds the last line that is an outcome.
+func lastOutcome(stdout []byte) outcome {
+	var last outcome
+	for line := range bytes.Lines(stdout) {
+		var o outcome
+		if err := json.Unmarshal(line, &o); err == nil && o.Outcome != "" {
+			last = o
+		}
+	}
+	return last
+}
+
+// failure says what went wrong in the CLI's words, with the end of its log.
+func (o outcome) failure(code int, log []string) string {
+	what := strings.TrimSuffix(plain(o.Description, maxMessage), ".")
+	if message := shortenCommand(plain(o.Message, maxMessage)); message != "" && o.Message != o.Description {
+		what = strings.TrimPrefix(what+": "+message, ": ")
+	}
+	if what == "" {
+		what = fmt.Sprintf("the devcontainer CLI ended with code %d and without a result", code)
+	}
+	text := "the container could not be brought up: " + what
+	if excerpt := excerptOf(log); excerpt != "" {
+		text += "\n" + excerpt
+	}
+	return text
+}
+
+// excerptOf gives the last lines that fit into an error message.
+func excerptOf(log []string) string {
+	size, from := 0, len(log)
+	for from > 0 && size+len(log[from-1])+1 <= maxExcerpt {
+		from--
+		size += len(log[from]) + 1
+	}
+	return strings.Join(log[from:], "\n")
+}

@@ -1,0 +1,117 @@
+package devcontainer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func summaryOf(t *testing.T, config string, files map[string]string) Summary {
+	t.Helper()
+	loc := workspace(t, config)
+	for name, content := range files {
+		write(t, loc.Workspace, name, content)
+	}
+	s, err := trustStore(t).Summary(t.Context(), loc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// EX-06, RT-09: what is shown when trust is asked.
+func TestSummary(t *testing.T) {
+	s := summaryOf(t, `{"image": "x", "privileged": true, "initializeCommand": "./init.sh", "onCreateCommand": ["a", "b"], "postStartCommand": {"x": "y"},
+		"mounts": ["type=bind,source=${localEnv:HOME}/.ssh,target=/s", {"type": "volume", "source": "v", "target": "/v"}], "runArgs": ["--net=host"],
+		"features": {"ghcr.io/b": {}, "ghcr.io/a": {}}, "containerEnv": {"T": "${env:TOKEN}"}, "capAdd": ["SYS_ADMIN"], "remoteUser": "u" "name": 5}`,
+		map[string]string{"init.sh": ""})
+	lines := slices.Concat(s.Commands, s.Access)
+	for _, want := range []SummaryLine{
+		{"initializeCommand", "./init.sh"},
+		{"onCreateCommand", `["a","b"]`},
+		{"postStartCommand", `{"x":"y"}`},
+		{"workspaceMount", "the folder " + s.Workspace},
+		{"mounts", "type=bind,source=${localEnv:HOME}/.ssh,target=/s"},
+		{"mounts", `{"source":"v","target":"/v","type":"volume"}`},
+		{"runArgs", "--net=host"},
+		{"privileged", "true"},
+		{"capAdd", "SYS_ADMIN"},
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("missing %v in %v", want, lines)
+		}
+	}
+	if s.Source != "image x" || !slices.Equal(s.Features, []string{"ghcr.io/a", "ghcr.io/b"}) || !slices.Equal(s.LocalEnv, []string{"HOME", "TOKEN"}) {
+		t.Errorf("got %+v", s)
+	}
+	if want := []string{s.Config, s.Workspace + "/init.sh"}; !slices.Equal(s.Files, want) {
+		t.Errorf("files %v, want %v", s.Files, want)
+	}
+	if len(s.Notes) != 2 || !strings.Contains(s.Notes[0], "a comma was expected here") || !strings.Contains(s.Notes[1], "runs on this machine") {
+		t.Errorf("notes %q", s.Notes)
+	}
+}
+
+func TestSummarySources(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"dockerFile": "D", "context": ".."}`:                       "Dockerfile D, build context ..",
+		`{"build": {"dockerfile": "D"}}`:                             "Dockerfile D",
+		`{"image": "x", "build": {"dockerfile": "D", "context": 1}}`: "Dockerfile D, build context 1",
+		`{"dockerComposeFile": ["a.yml", "b.yml"], "service": "s"}`:  `compose ["a.yml","b.yml"], service s`,
+		`{}`: "nothing: the configuration names no image, Dockerfile or compose file",
+	} {
+		if s := summaryOf(t, config, nil); s.Source != want {
+			t.Errorf("%s: %q, want %q", config, s.Source, want)
+		}
+	}
+	s := summaryOf(t, `{"dockerComposeFile": "c.yml", "service": "app"}`, map[string]string{
+		".devcontainer/c.yml": "services: {app: {image: x, volumes: ['/:/host', {type: bind, source: /etc, target: /e}], privileged: true, pid: host}, db: {devices: [/dev/kvm]}}",
+	})
+	for _, want := range []SummaryLine{
+		{"service app: image", "x"},
+		{"service app: volumes", "/:/host"},
+		{"service app: volumes", `{"source":"/etc","target":"/e","type":"bind"}`},
+		{"service app: privileged", "true"},
+		{"service app: pid", "host"},
+		{"service db: devices", "/dev/kvm"},
+	} {
+		if !slices.Contains(s.Access, want) {
+			t.Errorf("missing %v in %v", want, s.Access)
+		}
+	}
+}
+
+// What a workspace puts into its configuration must not speak to the terminal.
+func TestSummaryShowsControlCharacters(t *testing.T) {
+	s := summaryOf(t, `{"image": "x", "initializeCommand": "evil\u001b[2K\r\u202e\u200bgood", "features": {"a\nhash  fake": {}}}`, nil)
+	var out strings.Builder
+	if err := s.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if strings.ContainsAny(text, "\x1b\r\u202e\u200b") || strings.Contains(text, "\nhash  fake") {
+		t.Errorf("the terminal gets %q", text)
+	}
+	for _, want := range []string{`evil\u001b[2K\u000d\u202e\u200bgood`, `a\u000ahash`, "hash                   " + s.Hash, "configuration          " + s.Config} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x1b[1m\x1b[31mred\x1b[39m\x1b[22m\r\n": "red",
+		"10%\r20%\r100%\n":                       "100%",
+		"a\tb":                                   "a b",
+		"\x1b]0;title\x07text\x1b]8;;x\x1b\\link": "textlink",
+		"bell\x07 back\x08":                       `bell\u0007 back\u0008`,
+		"é" + strings.Repeat("é", 200):            strings.Repeat("é", 50) + "...",
+		"\x1b[31":                                 `\u001b[31`,
+		"\xff":                                    "\ufffd",
+	} {
+		if got := plain(text, 101); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

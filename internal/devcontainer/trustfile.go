@@ -1,0 +1,182 @@
+package devcontainer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+)
+
+// trustVersion is the version of trust.json. A file of another one is refused: what it means cannot be known.
+const trustVersion = 1
+
+// maxTrustFile bounds trust.json.
+const maxTrustFile = 16 << 20
+
+type trustRecord struct {
+	Workspace string    `json:"workspace"`
+	Config    string    `json:"config"`
+	Hash      string    `json:"hash"`
+	At        time.Time `json:"at"`
+}
+
+type trustDocument struct {
+	Version int           `json:"version"`
+	Trusted []trustRecord `json:"trusted"`
+}
+
+// trustFile is trust.json: replaced as a whole, one writer at a time. A file that another user could have written counts for nothing.
+type trustFile struct {
+	path string
+}
+
+// get finds the trust in a canonical location.
+func (f trustFile) get(loc Location) (trustRecord, bool, error) {
+	doc, err := f.read()
+	if err != nil {
+		return trustRecord{}, false, f.unusable(err)
+	}
+	i := slices.IndexFunc(doc.Trusted, func(r trustRecord) bool { return r.Workspace == loc.Workspace && r.Config == loc.Config })
+	if i < 0 {
+		return trustRecord{}, false, nil
+	}
+	return doc.Trusted[i], true, nil
+}
+
+// put replaces the trust in one location.
+func (f trustFile) put(record trustRecord) (err error) {
+	unlock, err := lockFileFor(f.path)
+	if err != nil {
+		return f.unusable(err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	doc, err := f.read()
+	if err != nil {
+		return f.unusable(err)
+	}
+	doc.Version = trustVersion
+	doc.Trusted = slices.DeleteFunc(doc.Trusted, func(r trustRecord) bool { return r.Workspace == record.Workspace && r.Config == record.Config })
+	doc.Trusted = append(doc.Trusted, record)
+	slices.SortFunc(doc.Trusted, func(a, b trustRecord) int {
+		return strings.Compare(a.Workspace+"\x00"+a.Config, b.Workspace+"\x00"+b.Config)
+	})
+	text, err := json.Marshal(doc, jsontext.WithIndent("  "))
+	if err != nil {
+		return f.unusable(err)
+	}
+	if err := replaceFile(f.path, append(text, '\n')); err != nil {
+		return f.unusable(err)
+	}
+	return nil
+}
+
+func (f trustFile) unusable(err error) error {
+	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the record of trusted workspaces cannot be used: %w", err).
+		WithHint("repair or remove %s; without it every workspace has to be trusted again", f.path)
+}
+
+// read gives the document; a file that does not exist is an empty one.
+func (f trustFile) read() (trustDocument, error) {
+	var doc trustDocument
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		if isAbsent(err) {
+			return doc, nil
+		}
+		return doc, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	if err := checkPrivate(file); err != nil {
+		return doc, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxTrustFile+1))
+	if err != nil {
+		return doc, err
+	}
+	if len(text) > maxTrustFile {
+		return doc, fmt.Errorf("%s is larger than %d bytes", f.path, maxTrustFile)
+	}
+	if err := json.Unmarshal(text, &doc, json.RejectUnknownMembers(true)); err != nil {
+		return trustDocument{}, fmt.Errorf("read %s: %w", f.path, err)
+	}
+	if doc.Version != trustVersion {
+		return trustDocument{}, fmt.Errorf("%s has version %d, this program reads %d", f.path, doc.Version, trustVersion)
+	}
+	return doc, nil
+}
+
+// checkPrivate makes sure that only the user of this process can have written an open file.
+func checkPrivate(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w", file.Name(), errNotRegular)
+	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
+		return fmt.Errorf("%s belongs to another user", file.Name())
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s can be written by others: its mode is %04o", file.Name(), info.Mode().Perm())
+	}
+	return nil
+}
+
+// lockFileFor takes the lock beside a file; a file that is replaced cannot be locked itself.
+func lockFileFor(path string) (unlock func() error, err error) {
+	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", file.Name(), err), file.Close())
+	}
+	return file.Close, nil // which gives the lock back
+}
+
+// replaceFile writes a file of mode 0600 so that after a crash the old or the new content stands there, never a part.
+func replaceFile(path string, content []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name()) // the first error counts
+		}
+	}()
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Sync())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
