@@ -17,6 +17,7 @@ func TestReadFile(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "text", "héllo", 0o644)
 	b.write(t, "sub/binary", "\x00\xff\xfe", 0o644)
+	b.write(t, "sub/mixed", "\xffh\xc3\xa9", 0o644)
 	b.write(t, "empty", "", 0o644)
 	tests := []struct {
 		name  string
@@ -28,6 +29,11 @@ func TestReadFile(t *testing.T) {
 		{"absolute", object{"path": b.folder + "/text"}, `{"path":"text","content":"héllo","size":6,"truncated":false}`},
 		{"empty", object{"path": "empty"}, `{"path":"empty","content":"","size":0,"truncated":false}`},
 		{"not UTF-8", object{"path": "./sub//binary"}, `{"path":"sub/binary","content_base64":"AP/+","size":3,"truncated":false}`},
+		{
+			"not UTF-8, and cut where a character might be",
+			object{"path": "sub/mixed", "limit": 3},
+			`{"path":"sub/mixed","content_base64":"/2jD","size":4,"truncated":true,"next_offset":3}`,
+		},
 		{"exactly the limit", object{"path": "text", "limit": 6}, `{"path":"text","content":"héllo","size":6,"truncated":false}`},
 		{"a part", object{"path": "text", "limit": 4}, `{"path":"text","content":"hél","size":6,"truncated":true,"next_offset":4}`},
 		{
