@@ -1,0 +1,164 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxReply bounds what is read of one answer that is not a stream. A record carries its call's input, 64 MiB at most, beside its output.
+const maxReply = 256 << 20
+
+// Client is a connection pool to one daemon. It may be used from several goroutines.
+type Client struct {
+	http   *http.Client
+	socket string
+}
+
+// Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have members that this version does not know.
+type Reply[T any] struct {
+	Value T
+	JSON  jsontext.Value
+}
+
+// New makes a client of the daemon that listens on the socket. With a start function, a daemon that does not answer is started by it, and the
+// connection is tried once more; without one, the error is [ErrNoDaemon]. Nothing is sent before a request is.
+func New(socket string, start func(context.Context) error) *Client {
+	d := dialer{socket: socket, start: start}
+	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket}
+}
+
+// Close ends the connections that no request uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// get reads one JSON value.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (Reply[T], error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return exchange[T](ctx, c, http.MethodGet, path, nil)
+}
+
+// exchange sends a body as JSON, if there is one, and reads one JSON value.
+func exchange[T any](ctx context.Context, c *Client, method, path string, body any) (Reply[T], error) {
+	var reply Reply[T]
+	resp, err := c.send(ctx, method, path, body, "application/json")
+	if err != nil {
+		return reply, err
+	}
+	defer resp.Body.Close()
+	reply.JSON, err = readAll(resp.Body)
+	if err != nil {
+		return reply, fmt.Errorf("reading the daemon's answer: %w", err)
+	}
+	if err := json.Unmarshal(reply.JSON, &reply.Value); err != nil {
+		return reply, dray.Errorf(dray.CodeInternal, "understanding the daemon's answer to %s %s: %w", method, path, err).
+			WithHint("daemon and command may be of different versions: end the daemon and try again")
+	}
+	return reply, nil
+}
+
+// send makes one request and turns a refusal into its error. The caller closes the body of the response.
+func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+	var payload io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the request: %w", err)
+		}
+		payload = bytes.NewReader(encoded)
+	}
+	req, err := c.request(ctx, method, path, payload)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return c.do(req)
+}
+
+// request makes a request for a path. The host is a name that no resolver is asked for: the transport knows one socket only.
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("making the request: %w", err)
+	}
+	return req, nil
+}
+
+// do sends a request and turns a refusal into its error.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.transportError(req.Context(), err)
+	}
+	if resp.StatusCode < http.StatusMultipleChoices {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, refusal(resp)
+}
+
+// transportError says what became of a request that got no answer. The cause of a cancelled context goes before the broken connection that it left.
+func (c *Client) transportError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		err = request.Err // without the method and the address, which says nothing
+	}
+	if known := (*dray.Error)(nil); errors.Is(err, ErrNoDaemon) || errors.As(err, &known) {
+		return err
+	}
+	return dray.Errorf(dray.CodeInternal, "talking to the daemon on %s: %w", c.socket, err).
+		WithHint("the daemon may have ended: its log is daemon.log in the state folder")
+}
+
+// readAll reads an answer as far as maxReply.
+func readAll(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxReply+1))
+	if err == nil && len(b) > maxReply {
+		err = fmt.Errorf("it is longer than %d bytes", maxReply)
+	}
+	return b, err
+}
+
+// problem is RFC 9457 with the members that the daemon adds.
+type problem struct {
+	Title  string        `json:"title"`
+	Detail string        `json:"detail"`
+	Code   dray.Code     `json:"code"`
+	Hint   string        `json:"hint"`
+	Errors []dray.Detail `json:"errors"`
+}
+
+// refusal reads the error that an answer carries. Whatever listens there and does not speak as the daemon does reads as internal.
+func refusal(resp *http.Response) error {
+	var p problem
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	body, err := readAll(resp.Body)
+	if err != nil || kind != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Code == "" {
+		return dray.Errorf(dray.CodeInternal, "the daemon answered %q and did not say why", resp.Status).
+			WithHint("check that the socket is that of a dray daemon of this version")
+	}
+	message := p.Detail
+	if message == "" {
+		message = p.Title
+	}
+	return &dray.Error{Code: p.Code, Message: message, Hint: p.Hint, Details: p.Errors}
+}

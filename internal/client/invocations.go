@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+)
+
+// Call is the body of a call. Strings that are not UTF-8 cannot be sent: JSON has no form for them.
+type Call struct {
+	Tool string `json:"tool"`
+	// Input may be left out where a call is routed only.
+	Input       jsontext.Value    `json:"input,omitzero"`
+	Workspace   string            `json:"workspace,omitzero"`
+	Container   string            `json:"container,omitzero"`
+	Environment dray.Choice       `json:"environment,omitzero"`
+	Cwd         string            `json:"cwd,omitzero"`
+	Env         map[string]string `json:"env,omitempty"`
+	// StdinOpen announces that Stdin follows.
+	StdinOpen bool `json:"stdin_open,omitzero"`
+	// TimeoutSeconds is absent where it is 0: then the tool's or the configured default holds.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitzero"`
+	// LocalEnv holds the caller's values of the ${localEnv:X} that the workspace's configuration uses.
+	LocalEnv map[string]string `json:"local_env,omitempty"`
+}
+
+// Page is one page of a list. NextCursor is empty on the last.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor"`
+}
+
+// Start starts a call and gives its events while it runs. Ending the context, or closing the stream, takes the client away, and with it the call.
+func (c *Client) Start(ctx context.Context, call Call) (*Stream, error) {
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations", call, ndjson)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newStream(resp)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return nil, cause
+	}
+	return s, err
+}
+
+// Cancel asks that a call ends. Its stream tells when it has.
+func (c *Client) Cancel(ctx context.Context, id string) error {
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/cancel", nil, "application/json")
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// Invocation gives one call of the trail.
+func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record], error) {
+	return get[dray.Record](ctx, c, "/v1/invocations/"+url.PathEscape(id), nil)
+}
+
+// Invocations gives a page of the trail, newest first. The filters are those of the HTTP interface.
+func (c *Client) Invocations(ctx context.Context, filters url.Values) (Reply[Page[dray.Record]], error) {
+	return get[Page[dray.Record]](ctx, c, "/v1/invocations", filters)
+}
+
+// Route says where a call would run, and why. Nothing runs.
+func (c *Client) Route(ctx context.Context, call Call) (Reply[Route], error) {
+	return exchange[Route](ctx, c, http.MethodPost, "/v1/route", call)
+}
+
+// Route is the decision for a call. Where the call would be refused, Error says why, and the rest what was looked at.
+type Route struct {
+	dray.Route
+	Error *dray.Error `json:"error"`
+}
