@@ -52,7 +52,7 @@ func pairs(values []string) (all [][2]string) {
 func requests(said []string, needs []Need) (all []Request) {
 	for _, plan := range pairs(said) {
 		for _, container := range []string{"", "api"} {
-			for _, choice := range []dray.Choice{"", dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer} {
+			for _, choice := range []dray.Choice{dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer} {
 				for _, workspace := range []string{"", "/ws"} {
 					for _, need := range needs {
 						all = append(all, Request{

@@ -244,8 +244,9 @@ func TestListDir(t *testing.T) {
 func TestListDirIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "many/0000", "", 0o644)
+	many := filepath.Join(b.folder, "many")
 	for i := range maxEntries {
-		if err := os.Link(filepath.Join(b.folder, "many/0000"), filepath.Join(b.folder, "many", fmt.Sprintf("%04d", i+1))); err != nil {
+		if err := os.Link(filepath.Join(many, "0000"), filepath.Join(many, fmt.Sprintf("%04d", i+1))); err != nil {
 			t.Fatal(err)
 		}
 	}
