@@ -70,7 +70,7 @@ func dotDot(p string) int {
 		if (i == 0 || p[i-1] == '/') && (end == len(p) || p[end] == '/') {
 			return i
 		}
-		from = i + 1
+		from = end
 	}
 }
 

@@ -103,10 +103,9 @@ func validate(raw jsontext.Value, prefix string) error {
 	if raw.IsValid(lax...) {
 		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(raw), lax...)
-	_, err := d.ReadValue()
+	_, err := jsontext.NewDecoder(bytes.NewReader(raw), lax...).ReadValue()
 	if err == nil {
-		_, err = d.ReadToken()
+		err = errors.New("something follows it")
 	}
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && strings.Count(string(syntax.JSONPointer), "/") > maxDepth {

@@ -180,7 +180,7 @@ func TestNotJSON(t *testing.T) {
 			t.Errorf("Input(%q): %v, want invalid_input", doc, err)
 		}
 		out, rep := m.Output(jsontext.Value(doc), opts)
-		if string(out) != doc || len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" {
+		if string(out) != doc || len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" || strings.Contains(rep.Errors[0].Message, "%!") {
 			t.Errorf("Output(%q) = %s, %+v; want it raw with one error", doc, out, rep)
 		}
 	}
@@ -280,8 +280,22 @@ func TestReportIsBounded(t *testing.T) {
 			t.Errorf("errors = %+v, want a count of the rest", rep.Errors)
 		}
 	}
-	long := `["/workspace/../` + strings.Repeat("x", 2<<20) + `"]`
-	if _, _, err := m.Input(jsontext.Value(strings.Replace(long, "/workspace", "/srv/app", 1)), guess); dray.CodeOf(err) != dray.CodePathInvalid {
-		t.Errorf("a long bad path: %v, want path_invalid", err)
+}
+
+// However long the document or its keys, a bad path refuses it and is told.
+func TestBadPathBehindManyOthers(t *testing.T) {
+	t.Parallel()
+	m := newMapper(t, "/srv/app", "/workspace")
+	for doc, pointer := range map[string]string{
+		`["/srv/app/../` + strings.Repeat("x", 2<<20) + `"]`:           "/0",
+		`[` + strings.Repeat(`"/srv/app",`, 20_000) + `"/srv/app/.."]`: "/20000",
+		`{"` + strings.Repeat("k", 2<<20) + `":"/srv/app/.."}`:         "",
+		`[` + strings.Repeat(`"/srv/app/..",`, 20_000) + `"/srv/app"]`: "/0",
+	} {
+		_, _, err := m.Input(jsontext.Value(doc), guess)
+		e := dray.AsError(err)
+		if e == nil || e.Code != dray.CodePathInvalid || e.Details[0].Pointer != pointer || len(e.Details) > 10_000 {
+			t.Errorf("%.40s...: %.200v, want path_invalid at %q", doc, err, pointer)
+		}
 	}
 }

@@ -43,7 +43,7 @@ func TestHeuristicDeclines(t *testing.T) {
 	t.Parallel()
 	for _, give := range []string{
 		`"/"`, `"/srv"`, `"/etc/passwd"`, `"/srv/apple"`, `"/srv/app2/x"`, `"/workspace/x"`, `"/etc/../x"`, `"/SRV/app"`,
-		`"//srv/app/x"`, `"//"`, `"/srv/app/a?b"`, `"/srv/app/a#L1"`, `"/srv/app://x"`,
+		`"//srv/app/x"`, `"//"`, `"/srv/app/a?b"`, `"/srv/app/a#L1"`, `"/srv/app/a://x"`,
 		`"/srv/app/README.md is the file to edit"`, `"/srv/app/a b"`, `"/srv/app "`, `"/srv/app\u00a0x"`, `"/srv/app/a\u2028b"`, `"/srv/app/a\u3000b"`,
 		`"/srv/app/a\nb"`, `"/srv/app/a\tb"`, `"/srv/app/my file.txt\n"`, `"/srv/app/\u001b[31m"`, `"/srv/app/\u007f"`, `"/srv/app/\u0085"`,
 		`"/srv/app/.. is the parent"`, `"/srv/app/../my file.txt"`, `"\/etc"`, `"\u002fetc"`, `"/etc\u0000"`,

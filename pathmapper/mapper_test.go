@@ -96,10 +96,10 @@ func TestTies(t *testing.T) {
 
 func TestHiddenByAMount(t *testing.T) {
 	t.Parallel()
-	m := newMapper(t, "/srv/app", "/workspace", "/cache", "/workspace/cache")
+	m := newMapper(t, "/srv", "/mnt", "/srv/app", "/workspace", "/cache", "/workspace/cache", "/else", "/mnt/app/cache")
 	got, err := m.ToContainer("/srv/app/cache/x")
 	if err != nil || got.Mapped || !strings.Contains(got.Reason, `"/workspace/cache"`) {
-		t.Errorf("ToContainer = %+v, %v; want it unmapped because of /workspace/cache", got, err)
+		t.Errorf("ToContainer = %+v, %v; want it unmapped because of /workspace/cache, the nearest", got, err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // A document may come from a container, which must not be able to make its report, kept in the trail, larger than the document. What
-// goes beyond these limits is counted, not listed, and mapped all the same.
+// goes beyond these limits is counted, not listed, and mapped all the same. Paths and faults have such limits each.
 const (
 	// maxListed is the number of entries, maxListedBytes the size of their texts together.
 	maxListed      = 10_000
@@ -18,44 +18,55 @@ const (
 type report struct {
 	mapped   []dray.MappedPath
 	unmapped []dray.UnmappedPath
+	paths    ledger
 	faults   faults
+	refused  ledger
+}
+
+// ledger counts the entries of a list.
+type ledger struct {
 	entries  int
 	bytes    int
 	unlisted int
 }
 
-// list makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
+// enter makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
 // have a long pointer made again and again.
-func (r *report) list(w *walk, text int) (pointer string, ok bool) {
-	if r.unlisted == 0 {
+func (l *ledger) enter(w *walk, text int) (pointer string, ok bool) {
+	if l.unlisted == 0 {
 		pointer = w.pointer()
 		text += len(pointer)
-		ok = r.entries < maxListed && r.bytes+text <= maxListedBytes
+		ok = l.entries < maxListed && l.bytes+text <= maxListedBytes
 	}
 	if !ok {
-		r.unlisted++
+		l.unlisted++
 		return "", false
 	}
-	r.entries++
-	r.bytes += text
+	l.entries++
+	l.bytes += text
 	return pointer, true
 }
 
 func (w *walk) mapped(from, to string) {
-	if pointer, ok := w.report.list(w, len(from)+len(to)); ok {
+	if pointer, ok := w.report.paths.enter(w, len(from)+len(to)); ok {
 		w.report.mapped = append(w.report.mapped, dray.MappedPath{Pointer: pointer, From: from, To: to})
 	}
 }
 
 func (w *walk) unmapped(p, reason string) {
-	if pointer, ok := w.report.list(w, len(p)+len(reason)); ok {
+	if pointer, ok := w.report.paths.enter(w, len(p)+len(reason)); ok {
 		w.report.unmapped = append(w.report.unmapped, dray.UnmappedPath{Pointer: pointer, Path: p, Reason: reason})
 	}
 }
 
 func (w *walk) fault(err error) {
-	pointer, _ := w.report.list(w, len(err.Error()))
-	w.report.faults.add(pointer, err)
+	pointer, ok := w.report.refused.enter(w, len(err.Error()))
+	switch {
+	case ok:
+		w.report.faults.add(pointer, err)
+	case w.report.faults.first == nil:
+		w.report.faults.add(w.prefix, err)
+	}
 }
 
 // result gives the report as callers see it. Its lists are never nil, so they are arrays in JSON too.
@@ -65,28 +76,24 @@ func (r *report) result(prefix string) dray.MappingReport {
 		Unmapped: append([]dray.UnmappedPath{}, r.unmapped...),
 		Errors:   append([]dray.Detail{}, r.faults.details...),
 	}
-	if r.unlisted > 0 {
+	if more := r.paths.unlisted + r.refused.unlisted; more > 0 {
 		rep.Errors = append(rep.Errors, dray.Detail{
 			Pointer: prefix,
-			Message: fmt.Sprintf("%d more paths are not listed: a report holds %d entries or %d bytes", r.unlisted, maxListed, maxListedBytes),
+			Message: fmt.Sprintf("%d more paths are not listed: a list holds %d entries or %d bytes", more, maxListed, maxListedBytes),
 		})
 	}
 	return rep
 }
 
-// faults are the paths that cannot be accepted. All are counted, and as many listed as have a pointer.
+// faults are the paths that cannot be accepted.
 type faults struct {
 	details []dray.Detail
-	count   int
 	first   *dray.Error
 }
 
 func (f *faults) add(pointer string, err error) {
-	f.count++
 	if f.first == nil {
 		f.first = dray.AsError(err)
-	} else if pointer == "" {
-		return
 	}
 	f.details = append(f.details, dray.Detail{Pointer: pointer, Message: err.Error()})
 }
@@ -97,8 +104,8 @@ func (f *faults) refusal(code dray.Code) error {
 		return nil
 	}
 	message := f.details[0].Pointer + ": " + f.first.Message
-	if f.count > 1 {
-		message += fmt.Sprintf(" (and %d more)", f.count-1)
+	if more := len(f.details) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
 	}
 	err := dray.Errorf(code, "%s", message).WithHint("%s", f.first.Hint)
 	err.Details = f.details
