@@ -74,3 +74,16 @@ func closeOnExecAbove(fd int) {
 		syscall.CloseOnExec(i)
 	}
 }
+
+// resetIgnoredSignals gives every signal that whoever started the daemon left ignored its default again: a tool would inherit the
+// ignoring. Make, for one, leaves 32 and 33 so. Package os/signal does not reach those.
+func resetIgnoredSignals() {
+	const lastSignal, sigIgn = 64, 1
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		var now, byDefault [4]uint64 // the kernel's struct sigaction: handler, flags, restorer, mask
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
+		if errno == 0 && now[0] == sigIgn {
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+		}
+	}
+}

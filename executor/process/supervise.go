@@ -17,6 +17,7 @@ func Supervise(conn int) error {
 	}
 	syscall.Umask(0o022) // what an engine gives a fresh exec
 	closeOnExecAbove(conn)
+	resetIgnoredSignals()
 	wake, err := wakeOnChild()
 	if err != nil {
 		return err
