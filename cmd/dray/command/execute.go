@@ -1,0 +1,193 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
+)
+
+// Execute runs one command line, without the program's name, and returns the exit code. Nothing that it starts in this process outlives it but a
+// read of `in` that is not over, and that nobody can end.
+func Execute(ctx context.Context, args []string, in io.Reader, out, err io.Writer) int {
+	return execute(ctx, args, &app{in: in, out: out, err: err, open: openDaemon})
+}
+
+// app is what all commands have in common.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	// open makes a daemon; serve alone calls it.
+	open opener
+	// The global flags.
+	state, config string
+	// json is set by commands that were asked for it.
+	json bool
+	// running is set once the command line is understood.
+	running bool
+}
+
+func execute(ctx context.Context, args []string, a *app) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !a.running || errors.As(err, new(usageError)) {
+		err = misused(cmd, err)
+	}
+	a.report(err)
+	if cmd.Annotations[exitsLikeTool] != "" {
+		return toolExitCode(err)
+	}
+	return exitCode(err)
+}
+
+// exitsLikeTool marks the commands whose exit codes are those of `dray exec`.
+const exitsLikeTool = "exits-like-tool"
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dray",
+		Short: "Run tools on the host or in the project's devcontainer",
+		Long: `dray runs tools on the host or in the project's devcontainer, maps their paths
+both ways, and keeps a trail of every call. Commands use the daemon of the state
+folder, and start it where it does not run.
+
+` + exitHelpOthers,
+		Example: "  dray exec -- go test ./...\n  dray workspace trust\n  dray audit list --limit 5",
+	}
+	root.PersistentFlags().StringVar(&a.state, "state", "", "state `folder` (default $DRAY_STATE, ~/.local/state/dray)")
+	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default $DRAY_CONFIG, ~/.config/dray/config.yaml)")
+	root.AddCommand(
+		newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newWorkspace(a), newAudit(a), newServe(a), newVersion(a), newCompletion(a),
+	)
+	root.SetUsageTemplate(usage(root))
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	return group(root)
+}
+
+// run wraps what a command does, so that errors before it are known as wrong usage.
+func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.running = true
+		return do(cmd.Context(), args)
+	}
+}
+
+// jsonFlag adds --json to a command.
+func (a *app) jsonFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON value")
+}
+
+// group makes a command that only has others beneath it: alone it shows its help, and an unknown name is an error that suggests a known one.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		err := usagef("unknown command %q", cmd.CommandPath()+" "+args[0])
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return err.WithHint("did you mean: %s %s", cmd.CommandPath(), strings.Join(near, ", "))
+		}
+		return err
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+			return cmd.Args(cmd, args) // the flag belongs to a command that does not exist
+		}
+		return err
+	})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// usage is cobra's template without the line that shows a group of commands as one that can be run by itself.
+func usage(root *cobra.Command) string {
+	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+}
+
+// misused turns what is said about a command line, by cobra or by us, into an error with a code and a hint.
+func misused(cmd *cobra.Command, err error) error {
+	var known usageError
+	if !errors.As(err, &known) {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		known = usagef("%s", first)
+	}
+	if known.err.Hint == "" {
+		known = known.WithHint("see %s --help", cmd.CommandPath())
+	}
+	return known
+}
+
+// report tells people on stderr what went wrong and, where JSON was asked for, programs on stdout.
+func (a *app) report(err error) {
+	if errors.As(err, new(exitError)) || errors.Is(err, errInterrupted) {
+		return
+	}
+	e := asError(err)
+	a.complain(e)
+	if a.json {
+		_ = a.printJSON(struct {
+			Error *dray.Error `json:"error"`
+		}{e})
+	}
+}
+
+// complain writes an error to stderr: what happened with its code, then the details, then what to do next.
+func (a *app) complain(e *dray.Error) {
+	line, more, _ := strings.Cut(safeText(e.Message), "\n")
+	if e.Code != "" {
+		line += " (" + string(e.Code) + ")"
+	}
+	fmt.Fprintln(a.err, "dray: "+line)
+	if more != "" {
+		fmt.Fprintln(a.err, more)
+	}
+	for _, d := range e.Details {
+		fmt.Fprintf(a.err, "  %s: %s\n", safeLine(d.Pointer), safeLine(d.Message))
+	}
+	if e.Hint != "" {
+		fmt.Fprintln(a.err, "hint: "+safeText(e.Hint))
+	}
+}
+
+// asError finds what a user may see of an error. A configuration that cannot be used names its mistakes and their fixes itself.
+func asError(err error) *dray.Error {
+	var mistakes *config.Error
+	var known *dray.Error
+	if errors.As(err, &mistakes) && !errors.As(err, &known) {
+		return dray.Errorf(dray.CodeInvalidRequest, "%w", err)
+	}
+	return dray.AsError(err)
+}
+
+// printJSON writes one JSON value and a newline.
+func (a *app) printJSON(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return a.printRaw(b)
+}
+
+// printRaw writes JSON that came from the daemon.
+func (a *app) printRaw(b []byte) error {
+	if _, err := a.out.Write(append(safeJSON(b), '\n')); err != nil {
+		return fmt.Errorf("writing to stdout: %w", err)
+	}
+	return nil
+}

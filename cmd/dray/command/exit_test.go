@@ -1,0 +1,85 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/client"
+)
+
+func TestExitCodes(t *testing.T) {
+	coded := func(c dray.Code) error { return fmt.Errorf("doing it: %w", dray.Errorf(c, "x")) }
+	tests := map[string]struct {
+		err        error
+		want, tool int
+	}{
+		"done":                {nil, 0, 0},
+		"said already":        {exitError(7), 7, 7},
+		"usage":               {usagef("x"), 2, 125},
+		"bad request":         {coded(dray.CodeInvalidRequest), 2, 125},
+		"bad input":           {coded(dray.CodeInvalidInput), 2, 125},
+		"no daemon":           {client.ErrNoDaemon, 3, 125},
+		"daemon does not run": {startError{dray.Errorf(dray.CodeInternal, "x")}, 3, 125},
+		"denied":              {coded(dray.CodeDenied), 4, 125},
+		"another's daemon":    {coded(dray.CodeUnauthorized), 4, 125},
+		"untrusted":           {coded(dray.CodeWorkspaceUntrusted), 4, 125},
+		"not found":           {coded(dray.CodeNotFound), 5, 125},
+		"unknown tool":        {coded(dray.CodeUnknownTool), 5, 125},
+		"no devcontainer":     {coded(dray.CodeNoDevcontainer), 5, 125},
+		"no workspace":        {coded(dray.CodeWorkspaceNotFound), 5, 125},
+		"no container":        {coded(dray.CodeContainerNotFound), 5, 125},
+		"no engine":           {coded(dray.CodeEngineUnavailable), 1, 125},
+		"no trail":            {coded(dray.CodeAuditUnavailable), 1, 125},
+		"defect":              {errors.New("x"), 1, 125},
+		"interrupted":         {errInterrupted, 130, 130},
+		"cancelled":           {context.Canceled, 130, 130},
+		"interrupted start":   {startError{dray.Errorf(dray.CodeInternal, "waiting: %w", errInterrupted)}, 130, 130},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := exitCode(tt.err); got != tt.want {
+				t.Errorf("exit code %d, want %d", got, tt.want)
+			}
+			if got := toolExitCode(tt.err); got != tt.tool {
+				t.Errorf("exit code of exec %d, want %d", got, tt.tool)
+			}
+		})
+	}
+}
+
+func TestRecordExitCodes(t *testing.T) {
+	code := func(n int) *int { return &n }
+	failed := func(c dray.Code) *dray.Error { return &dray.Error{Code: c} }
+	tests := map[string]struct {
+		rec  dray.Record
+		want int
+	}{
+		"succeeded":      {dray.Record{Status: dray.StatusSucceeded, Reason: dray.ReasonExited, ExitCode: code(0)}, 0},
+		"its own code":   {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(3)}, 3},
+		"its own 125":    {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(125)}, 125},
+		"output invalid": {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(0), Error: failed(dray.CodeOutputInvalid)}, 125},
+		"signal":         {dray.Record{Reason: dray.ReasonSignalled, Signal: &dray.Signal{Name: "SIGKILL", Number: 9}}, 137},
+		"timeout":        {dray.Record{Reason: dray.ReasonTimeout}, 124},
+		"idle timeout":   {dray.Record{Reason: dray.ReasonIdleTimeout}, 124},
+		"cancelled":      {dray.Record{Reason: dray.ReasonCancelled}, 130},
+		"not found":      {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeExecutableNotFound)}, 127},
+		"not executable": {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeNotExecutable)}, 126},
+		"no such folder": {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeBadCwd)}, 125},
+		"denied":         {dray.Record{Reason: dray.ReasonDenied, Error: failed(dray.CodeDenied)}, 125},
+		"invalid":        {dray.Record{Reason: dray.ReasonInvalid, Error: failed(dray.CodePathInvalid)}, 125},
+		"unavailable":    {dray.Record{Reason: dray.ReasonUnavailable, Error: failed(dray.CodeAgentLost)}, 125},
+		"interrupted":    {dray.Record{Reason: dray.ReasonInterrupted}, 125},
+		"of later times": {dray.Record{Reason: "oom"}, 125},
+		"still running":  {dray.Record{Status: dray.StatusRunning}, 125},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := recordExitCode(tt.rec); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package command
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestTable(t *testing.T) {
+	tab := table{head: []string{"ID", "NAME", "MS"}}
+	tab.add("1", "größer", "10.0")
+	tab.add("22", "a\x1b[2Jb\nc", "")
+	var out bytes.Buffer
+	if err := tab.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimPrefix(`
+ID  NAME          MS
+1   größer        10.0
+22  a\x1b[2Jb\nc
+`, "\n")
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestSections(t *testing.T) {
+	head := section{}
+	head.add("id", "1")
+	head.add("left out", "")
+	route := section{title: "route"}
+	route.add("rule", "host\x1b[0m")
+	route.add("environment", "host")
+	var out bytes.Buffer
+	err := writeSections(&out, []section{head, {title: "empty"}, route, {title: "stdout", text: "a\nb\x1b[31m\n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimPrefix(`
+id  1
+
+route
+  rule         host\x1b[0m
+  environment  host
+
+stdout
+  a
+  b\x1b[31m
+`, "\n")
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestProgressElsewhereThanOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.show("build", "step 1/2\x1b[1A")
+	p.show("build", "step 1/2\x1b[1A")
+	p.show("start", "")
+	p.clear()
+	if want := "dray: build: step 1/2\\x1b[1A\ndray: start\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestProgressOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{w: &out, terminal: true}
+	p.show("build", strings.Repeat("x", 100))
+	p.show("build", "done")
+	p.clear()
+	p.clear()
+	want := "dray: build: " + strings.Repeat("x", 65) + "…" + "\r\x1b[K" + "dray: build: done" + "\r\x1b[K"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	var out bytes.Buffer
+	h := &holder{w: &out, limit: 4}
+	for _, s := range []string{"ab", "cd"} {
+		if _, err := h.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.Len() != 0 || h.passing {
+		t.Errorf("passed %q before the limit", out.String())
+	}
+	for _, s := range []string{"e", "f"} {
+		if _, err := h.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.pass(); err != nil || out.String() != "abcdef" {
+		t.Errorf("passed %q, %v", out.String(), err)
+	}
+}
