@@ -1,0 +1,38 @@
+package command
+
+import (
+	"os"
+
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/client"
+)
+
+// with runs what needs the daemon, and closes the connections afterwards.
+func (a *app) with(do func(*client.Client) error) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	if err := cfg.MakeState(); err != nil {
+		return err
+	}
+	s := starter{state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg), notice: a.err}
+	c := client.New(cfg.Server.Socket, s.start)
+	defer c.Close()
+	return do(c)
+}
+
+// load reads the configuration, as the daemon does. A command needs the socket only, but one that says nothing of a mistake would talk to a
+// daemon that still runs with the configuration before it.
+func (a *app) load(flags ...config.Flag) (*config.Config, error) {
+	return config.Load(config.Options{State: a.state, ConfigFile: a.config, Flags: flags, Environ: os.Environ()})
+}
+
+// serveArgs are the arguments of a daemon in the background that has this configuration. It runs in another folder, so paths are absolute.
+func serveArgs(cfg *config.Config) []string {
+	args := []string{"serve", "--state", string(cfg.State), "--idle-exit", idleExit.String()}
+	if cfg.File != "" {
+		args = append(args, "--config", cfg.File)
+	}
+	return args
+}
