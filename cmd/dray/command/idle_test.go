@@ -1,0 +1,80 @@
+package command
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// desk is a service that is busy when the test says so.
+type desk struct {
+	mu    sync.Mutex
+	busy  bool
+	since time.Time
+}
+
+func (d *desk) Serve(net.Listener) error       { return nil }
+func (d *desk) Shutdown(context.Context) error { return nil }
+
+func (d *desk) Idle() (time.Time, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since, !d.busy
+}
+
+func (d *desk) set(busy bool, asked bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = busy
+	if asked {
+		d.since = time.Now()
+	}
+}
+
+func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
+	tests := map[string]struct {
+		happens func(d *desk)
+		want    time.Duration // after the start, to the second
+	}{
+		"nothing":  {func(*desk) {}, 10 * time.Minute},
+		"requests": {func(d *desk) { time.Sleep(4 * time.Minute); d.set(false, true) }, 14 * time.Minute},
+		"a long call": {func(d *desk) {
+			d.set(true, true)
+			time.Sleep(time.Hour)
+			d.set(false, true)
+		}, 70 * time.Minute},
+		"a call that no client waits for": {func(d *desk) {
+			d.set(true, true)
+			time.Sleep(time.Hour)
+			d.set(false, false) // its end tells nobody
+		}, 70 * time.Minute},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, begin := &desk{since: time.Now()}, time.Now()
+				go tt.happens(d)
+				synctest.Wait()
+				if !waitIdle(t.Context(), d, 10*time.Minute) {
+					t.Fatal("the context ended")
+				}
+				if took := time.Since(begin); took < tt.want-time.Second || took > tt.want+time.Second {
+					t.Errorf("idle after %v, want %v", took, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestIdleEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if waitIdle(ctx, &desk{busy: true}, time.Hour) {
+			t.Error("a busy daemon is idle")
+		}
+	})
+}
