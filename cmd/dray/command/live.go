@@ -1,0 +1,142 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/client"
+)
+
+// live is one call whose output is shown while it runs.
+type live struct {
+	client *client.Client
+	call   client.Call
+	// stdin is passed to the tool; nil is none.
+	stdin io.Reader
+	// stdout and stderr take the tool's bytes.
+	stdout, stderr io.Writer
+	progress       *progress
+}
+
+// outcome is how a call ended: as a value, and as the daemon wrote it.
+type outcome struct {
+	record dray.Record
+	json   []byte
+}
+
+// run makes the call and returns when it is over. Ctrl-C cancels the call, and its end is waited for; a second one leaves at once with errInterrupted,
+// and so does the first where the daemon does not know the call yet. Leaving takes the client away, and with it the call.
+func (l *live) run(ctx context.Context) (outcome, error) {
+	ctx, leave := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer leave(nil)
+	defer l.progress.clear()
+
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	accepted := make(chan string, 1)
+	watching.Go(func() { l.watch(ctx, signals, accepted, leave) })
+
+	l.call.StdinOpen = l.stdin != nil
+	stream, err := l.client.Start(ctx, l.call)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer stream.Close()
+	accepted <- stream.ID()
+	if l.stdin != nil {
+		go l.pump(ctx, stream.ID(), leave) // not waited for: nothing can end the read of a terminal
+	}
+	return l.follow(ctx, stream)
+}
+
+// watch acts on signals until the context ends.
+func (l *live) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string, leave context.CancelCauseFunc) {
+	var cancelling sync.WaitGroup
+	defer cancelling.Wait()
+	interrupt := func() { leave(errInterrupted) }
+	for {
+		select {
+		case id := <-accepted:
+			interrupt = func() { cancelling.Go(func() { l.cancel(ctx, id, leave) }) }
+		case <-signals:
+			interrupt()
+			interrupt = func() { leave(errInterrupted) }
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// cancel asks the daemon to end the call, and leaves if it does not listen. A call that is over is no longer there to be cancelled.
+func (l *live) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
+	if err := l.client.Cancel(ctx, id); err != nil && !client.IsOver(err) {
+		leave(errInterrupted)
+	}
+}
+
+// pump passes stdin on. Where that fails the call ends: half of an input must not look like all of it.
+func (l *live) pump(ctx context.Context, id string, leave context.CancelCauseFunc) {
+	if err := l.client.Stdin(ctx, id, l.stdin); err != nil {
+		leave(fmt.Errorf("passing stdin to the tool: %w", err))
+	}
+}
+
+// follow shows the events of a call until it is over.
+func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, error) {
+	for {
+		ev, err := stream.Next()
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return outcome{}, cause
+		}
+		if err != nil {
+			return outcome{}, holed(err)
+		}
+		switch ev.Name {
+		case client.EventProgress:
+			l.progress.show(ev.Phase, ev.Message)
+		case client.EventStdout:
+			err = l.write(l.stdout, "stdout", ev.Bytes)
+		case client.EventStderr:
+			err = l.write(l.stderr, "stderr", ev.Bytes)
+		case client.EventEnd:
+			record, err := ev.Record()
+			return outcome{record: record, json: ev.Invocation}, err
+		}
+		if err != nil {
+			return outcome{}, err
+		}
+	}
+}
+
+// write passes a tool's bytes on. Where nobody reads them any more dray ends as any program does that writes into a closed pipe.
+func (l *live) write(w io.Writer, name string, p []byte) error {
+	l.progress.clear()
+	_, err := w.Write(p)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return exitError(exitSignal + int(syscall.SIGPIPE))
+	default:
+		return dray.Errorf(dray.CodeInternal, "writing the tool's %s: %w", name, err).WithHint("the call was ended; make room and repeat it")
+	}
+}
+
+// holed gives a hole in the output its next step.
+func holed(err error) error {
+	if !errors.Is(err, client.ErrHole) {
+		return err
+	}
+	return dray.Errorf(dray.CodeInternal, "%w", err).
+		WithHint("what reads the output was too slow, and the call was ended; let the tool write into a file, or read faster")
+}

@@ -1,0 +1,139 @@
+package command
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/client"
+)
+
+// target is where a call is to run and under which conditions, as the flags of exec, call and route explain say it.
+type target struct {
+	workspace, container, cwd string
+	host                      bool
+	env                       []string
+	timeout                   time.Duration
+}
+
+func (t *target) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&t.workspace, "workspace", "w", "", "workspace `folder` (default the nearest with a devcontainer)")
+	f.StringVar(&t.container, "container", "", "run in this `container`, by name or id")
+	f.BoolVar(&t.host, "host", false, "run on the host")
+	f.StringVar(&t.cwd, "cwd", "", "working `folder` (default the current one)")
+	f.StringArrayVarP(&t.env, "env", "e", nil, "set a variable, `K=V` (may be repeated)")
+}
+
+func (t *target) timeoutFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&t.timeout, "timeout", 0, "end the call after this `time`, such as 90s")
+}
+
+// call makes the body of a call of a tool.
+func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
+	call := client.Call{Tool: tool, Input: input, Container: t.container}
+	if t.host {
+		call.Environment = dray.ChooseHost
+	}
+	if t.host && t.container != "" {
+		return call, usagef("--host and --container contradict each other")
+	}
+	if err := t.limit(cmd, &call); err != nil {
+		return call, err
+	}
+	if err := t.variables(&call); err != nil {
+		return call, err
+	}
+	if err := t.place(&call); err != nil {
+		return call, err
+	}
+	return call, sendable(call)
+}
+
+// limit takes the timeout over, which has to be one where it is given.
+func (t *target) limit(cmd *cobra.Command, call *client.Call) error {
+	if f := cmd.Flags().Lookup("timeout"); f != nil && f.Changed && t.timeout <= 0 {
+		return usagef("--timeout %s is not above 0", t.timeout)
+	}
+	call.TimeoutSeconds = t.timeout.Seconds()
+	return nil
+}
+
+func (t *target) variables(call *client.Call) error {
+	for _, pair := range t.env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return usagef("--env %q is not of the form K=V", pair)
+		}
+		if call.Env == nil {
+			call.Env = map[string]string{}
+		}
+		call.Env[name] = value
+	}
+	return nil
+}
+
+// place finds workspace and working folder. A container that is named belongs to its own workspace, if to any, so the caller's is not sent along.
+func (t *target) place(call *client.Call) error {
+	current, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("finding the current folder: %w", err)
+	}
+	call.Cwd = t.cwd
+	switch {
+	case t.workspace != "":
+		call.Workspace = absolute(current, t.workspace)
+	case t.container != "":
+		return nil
+	default:
+		if call.Workspace, err = nearestWorkspace(current); err != nil {
+			return err
+		}
+		call.Cwd = absolute(current, t.cwd)
+	}
+	if t.cwd == "" && beneath(call.Workspace, current) {
+		call.Cwd = current
+	}
+	if call.Workspace != "" && !t.host {
+		call.LocalEnv = localEnv(call.Workspace)
+	}
+	return nil
+}
+
+// absolute resolves a path against a folder, both by their letters. What is absolute stays as it is: to judge it is the daemon's business.
+func absolute(folder, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
+}
+
+// beneath says whether a path is a folder or lies in it. A folder that is empty holds nothing.
+func beneath(folder, path string) bool {
+	if folder == "" {
+		return false
+	}
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// sendable refuses text that JSON cannot carry byte for byte, rather than to run something else than what was asked for.
+func sendable(call client.Call) error {
+	texts := []string{call.Workspace, call.Container, call.Cwd}
+	for k, v := range call.Env {
+		texts = append(texts, k, v)
+	}
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return usagef("%q is not UTF-8", s).WithHint("a request is JSON, which carries UTF-8 only")
+		}
+	}
+	return nil
+}
