@@ -1,0 +1,144 @@
+package command
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// sectionsOf lays a call out for people: what it was, where and why it ran there, what it was given, what came of it.
+func sectionsOf(rec dray.Record) []section {
+	return []section{
+		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container), inputSection(rec),
+		mappingSection(rec.Metadata.Mapping), captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
+		{title: "output", text: indented(rec.Output)},
+		killSection(rec.Metadata.Kill), errorSection(rec.Error),
+		{title: "warnings", text: strings.Join(rec.Metadata.Warnings, "\n")},
+	}
+}
+
+func callSection(rec dray.Record) section {
+	var s section
+	s.add("id", rec.ID)
+	s.add("tool", rec.Tool)
+	s.add("status", string(rec.Status))
+	s.add("reason", string(rec.Reason))
+	if rec.ExitCode != nil {
+		s.add("exit code", strconv.Itoa(*rec.ExitCode))
+	}
+	if rec.Signal != nil {
+		s.add("signal", fmt.Sprintf("%s (%d)", rec.Signal.Name, rec.Signal.Number))
+	}
+	s.add("started", rec.StartedAt.Format(time.RFC3339Nano))
+	if rec.EndedAt != nil {
+		s.add("ended", rec.EndedAt.Format(time.RFC3339Nano))
+		s.add("took", duration(rec))
+	}
+	s.add("principal", rec.Principal)
+	s.add("workspace", rec.Workspace)
+	s.add("cwd", rec.Cwd)
+	s.add("plan", rec.Context.PlanID)
+	s.add("session", rec.Context.SessionID)
+	s.add("sandbox", rec.Context.SandboxID)
+	for _, name := range slices.Sorted(maps.Keys(rec.Context.Labels)) {
+		s.add("label", name+"="+rec.Context.Labels[name])
+	}
+	return s
+}
+
+func routeSection(route dray.Route) section {
+	s := section{title: "route"}
+	s.add("environment", string(route.Environment))
+	s.add("rule", route.Rule)
+	s.add("container", route.Container)
+	s.add("workspace", route.Workspace)
+	return s
+}
+
+func containerSection(c *dray.ContainerMetadata) section {
+	s := section{title: "container"}
+	if c == nil {
+		return s
+	}
+	s.add("name", c.Name)
+	s.add("id", c.ID)
+	s.add("image", c.Image)
+	s.add("digest", c.ImageDigest)
+	s.add("engine", c.Engine)
+	s.add("folder", c.WorkspaceFolder)
+	s.add("user", c.User)
+	s.add("transport", c.Transport)
+	s.add("exec", strconv.FormatFloat(c.ExecMS, 'f', 1, 64)+" ms")
+	return s
+}
+
+func inputSection(rec dray.Record) section {
+	return section{title: "input", text: indented(rec.Input)}
+}
+
+// mappingSection lists what happened to paths: rewritten, left alone and why, wrong.
+func mappingSection(m *dray.MappingReport) section {
+	s := section{title: "paths"}
+	if m == nil {
+		return s
+	}
+	for _, p := range m.Mapped {
+		s.add(p.Pointer, p.From+" -> "+p.To)
+	}
+	for _, p := range m.Unmapped {
+		s.add(p.Pointer, p.Path+" unmapped: "+p.Reason)
+	}
+	for _, p := range m.Errors {
+		s.add(p.Pointer, "error: "+p.Message)
+	}
+	return s
+}
+
+func captureSection(title string, c dray.Capture) section {
+	s := section{title: title, text: c.Text}
+	if c.TotalBytes == 0 {
+		return s
+	}
+	size := fmt.Sprintf("%d bytes", c.TotalBytes)
+	if c.Truncated {
+		size += fmt.Sprintf(", the first %d kept", c.KeptBytes)
+	}
+	s.title += " (" + size + ")"
+	return s
+}
+
+func killSection(k *dray.KillReport) section {
+	s := section{title: "left behind"}
+	if k == nil || k.Survivors.Proven && len(k.Survivors.PIDs) == 0 && k.Leftover == 0 {
+		return s
+	}
+	switch {
+	case !k.Survivors.Proven:
+		s.add("survivors", "not known: it could not be proved that none is left")
+	case len(k.Survivors.PIDs) > 0:
+		s.add("survivors", strings.Trim(fmt.Sprint(k.Survivors.PIDs), "[]"))
+	}
+	if k.Leftover > 0 {
+		s.add("ended", fmt.Sprintf("%d that the tool left running", k.Leftover))
+	}
+	return s
+}
+
+func errorSection(e *dray.Error) section {
+	s := section{title: "error"}
+	if e == nil {
+		return s
+	}
+	s.add("code", string(e.Code))
+	s.add("message", e.Message)
+	s.add("hint", e.Hint)
+	for _, d := range e.Details {
+		s.add(d.Pointer, d.Message)
+	}
+	return s
+}
