@@ -1,0 +1,231 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// home is a state folder and a working folder, and the daemon that commands start there.
+type home struct{ dir, state string }
+
+func newHome(t *testing.T) home {
+	t.Helper()
+	dir := t.TempDir()
+	h := home{dir: dir, state: filepath.Join(dir, "state")}
+	t.Cleanup(func() { stopDaemon(h.state) })
+	return h
+}
+
+// dray prepares a command of ours.
+func (h home) dray(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("dray", args...)
+	cmd.Dir = h.dir
+	cmd.Env = append(os.Environ(), "DRAY_STATE="+h.state, "DRAY_HOST_ROOTS="+h.dir, "HOME="+h.dir)
+	return cmd
+}
+
+// running is a command that runs.
+type running struct {
+	*exec.Cmd
+	out    *bufio.Reader
+	stdout io.Closer
+	stdin  io.WriteCloser
+	err    bytes.Buffer
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{Cmd: cmd}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = &r.err
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	r.out, r.stdout = bufio.NewReader(stdout), stdout
+	return r
+}
+
+func (r *running) line(t *testing.T) string {
+	t.Helper()
+	line, err := r.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("reading a line: %v; stderr: %s", err, r.err.String())
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// exit waits for the end and gives the exit code, 128 and more for a signal.
+func (r *running) exit(t *testing.T) int {
+	t.Helper()
+	err := r.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	status, _ := r.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// gone waits until a process is over.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if !waitForExit(fd, 20*time.Second) {
+		t.Errorf("process %d is still there", pid)
+	}
+}
+
+// sleeper says its process id and then nothing more.
+const sleeper = `echo $$; exec sleep 600`
+
+func (r *running) pid(t *testing.T) int {
+	t.Helper()
+	pid, err := strconv.Atoi(r.line(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func TestExecIsLive(t *testing.T) {
+	t.Parallel()
+	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", `echo ready; read line; echo "got $line"; cat`))
+	if got := r.line(t); got != "ready" { // and the tool still waits
+		t.Errorf("got %q", got)
+	}
+	if _, err := io.WriteString(r.stdin, "one\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.line(t); got != "got one" {
+		t.Errorf("got %q", got)
+	}
+	_, _ = io.WriteString(r.stdin, "rest")
+	_ = r.stdin.Close()
+	rest, err := io.ReadAll(r.out)
+	if err != nil || string(rest) != "rest" {
+		t.Errorf("got %q, %v", rest, err)
+	}
+	if code := r.exit(t); code != 0 {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+}
+
+func TestExecDoesNotWaitForStdin(t *testing.T) {
+	t.Parallel()
+	r := start(t, newHome(t).dray(t, "exec", "--", "echo", "done")) // stdin stays open
+	if got := r.line(t); got != "done" {
+		t.Errorf("got %q", got)
+	}
+	if code := r.exit(t); code != 0 {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+}
+
+func TestInterruptCancelsTheCall(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", sleeper))
+			pid := r.pid(t)
+			if err := r.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if code := r.exit(t); code != 130 {
+				t.Errorf("exit code %d: %s", code, r.err.String())
+			}
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the tool is still there when the command is not: %v", err)
+			}
+		})
+	}
+}
+
+func TestSecondInterruptLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	cmd := newHome(t).dray(t, "exec", "--", "sh", "-c", `trap '' TERM; trap 'echo stubborn' TERM; echo $$; while :; do sleep 0.1; done`)
+	cmd.Env = append(cmd.Env, "DRAY_LIMITS_GRACE=3s", "DRAY_LIMITS_DRAIN=0s")
+	r := start(t, cmd)
+	pid := r.pid(t)
+	for i := range 2 {
+		if err := r.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 && r.line(t) != "stubborn" {
+			t.Error("the first one did not reach the tool")
+		}
+	}
+	if code := r.exit(t); code != 130 {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the command waited for the tool: %v", err)
+	}
+	gone(t, pid)
+}
+
+func TestNobodyReadsStdout(t *testing.T) {
+	t.Parallel()
+	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", `echo $$; exec yes`))
+	pid := r.pid(t)
+	_ = r.stdout.Close()
+	if code := r.exit(t); code != 128+int(syscall.SIGPIPE) {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+	gone(t, pid)
+}
+
+func TestKilledCommandTakesItsCallAlong(t *testing.T) {
+	t.Parallel()
+	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", sleeper))
+	pid := r.pid(t)
+	_ = r.Process.Kill()
+	_ = r.exit(t)
+	gone(t, pid)
+}
+
+func TestKilledDaemonIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	r := start(t, h.dray(t, "exec", "--", "sh", "-c", sleeper))
+	pid := r.pid(t)
+	pids := daemonPIDs(h.state)
+	_ = syscall.Kill(pids[len(pids)-1], syscall.SIGKILL)
+	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "the daemon was lost") {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+	gone(t, pid)
+}

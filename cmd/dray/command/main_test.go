@@ -1,0 +1,49 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray/executor/process"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){
+		"dray": func() {
+			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, open: openStandIn}
+			os.Exit(execute(context.Background(), os.Args[1:], a))
+		},
+		supervisor: func() {
+			if err := process.Supervise(3); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		},
+	})
+}
+
+// leakChecked fails when a test leaves a goroutine behind.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// TestScripts runs the program as users do: each script has a state folder and so a daemon of its own, which ends when the script does.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/scripts",
+		Setup: setUpScript,
+		Cmds:  scriptCommands,
+	})
+}

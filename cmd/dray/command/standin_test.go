@@ -1,0 +1,175 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/router"
+	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/tool"
+)
+
+// standIn is a daemon without containers: every room is the real one, but those that need an engine, which are words. So the commands can be tested
+// wherever the rest can.
+type standIn struct {
+	*server.Server
+	store *audit.Store
+	pool  *process.Pool
+}
+
+// supervisor is the name that the test program answers to as the supervisor of a call.
+const supervisor = "dray-test-supervisor"
+
+func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
+	store, _, err := audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	captures, err := capture.NewStore(cfg.State.Captures(), cfg.Limits.Capture, int(cfg.Limits.View))
+	if err != nil {
+		return nil, err
+	}
+	registry, err := tool.NewRegistry([]tool.Command{
+		{Name: "count", Description: "Counts \x1b[31m.", Argv: []string{"sh", "-c", `echo '{"bytes":'$(wc -c)',"title":"\u009b31m"}'`}, Output: tool.FormatJSON},
+	})
+	if err != nil {
+		return nil, err
+	}
+	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false }, registry.Need)
+	if err != nil {
+		return nil, err
+	}
+	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{supervisor}})
+	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env}, pool)
+	var chain dray.Executor = &tool.Runner{Tools: registry, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}}
+	chain = onHost(hosts, tool.Mapping(registry, chain))
+	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
+	chain = store.Executor(calls.Begun(routes.Executor(chain)))
+	srv, err := server.New(server.Config{
+		Executor: chain, Records: store, Tools: standInTools{registry}, Router: routes, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
+		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &standIn{Server: srv, store: store, pool: pool}, nil
+}
+
+func (s *standIn) Shutdown(ctx context.Context) error {
+	err := s.Server.Shutdown(ctx)
+	s.pool.Close()
+	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
+}
+
+// onHost gives every call the host. A variable of the call makes it tell a progress before.
+func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		if message := call.Invocation.Env["TEST_PROGRESS"]; message != "" {
+			sink.Progress("build", message)
+		}
+		call.Environment = hosts.In(call.Invocation.Workspace)
+		return next.Execute(ctx, call, sink)
+	})
+}
+
+// standInTools shows a registry to the server.
+type standInTools struct{ *tool.Registry }
+
+func (t standInTools) List() []server.Tool {
+	var all []server.Tool
+	for _, d := range t.Registry.List() {
+		all = append(all, t.describe(d))
+	}
+	return all
+}
+
+func (t standInTools) describe(d tool.Description) server.Tool {
+	found, _ := t.Get(d.Name)
+	need, _ := json.Marshal(d.Environment)
+	return server.Tool{
+		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: need, Stdin: found.AcceptsStdin(),
+	}
+}
+
+func (t standInTools) Find(name string) (server.Tool, error) {
+	found, err := t.Get(name)
+	if err != nil {
+		return server.Tool{}, err
+	}
+	return t.describe(found.Describe()), nil
+}
+
+func (t standInTools) Validate(name string, input json.RawMessage) error {
+	found, err := t.Get(name)
+	if err != nil {
+		return err
+	}
+	return found.CheckInput(input)
+}
+
+// standInWorkspaces knows one. It trusts what it is told to, and brings nothing up.
+type standInWorkspaces struct{ state string }
+
+func (standInWorkspaces) List(context.Context) ([]server.Workspace, error) {
+	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}}, nil
+}
+
+func (d standInWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
+	w := server.Workspace{ID: "w1", Folder: req.ID, State: "stopped"}
+	switch verb {
+	case server.WorkspaceTrust:
+		loc, err := devcontainer.Locate(req.ID, "")
+		if err != nil {
+			return w, err
+		}
+		noGit := func(context.Context, string, ...string) (string, error) { return "", errors.New("no git") }
+		summary, err := devcontainer.NewTrustStore(d.state, nil, noGit).Trust(ctx, loc)
+		if err != nil {
+			return w, err
+		}
+		w.Trusted = true
+		w.Trust, err = json.Marshal(summary)
+		return w, err
+	case server.WorkspaceUp:
+		progress("build", "step 1/2 \x1b[2J")
+		if strings.HasSuffix(req.ID, "untrusted") {
+			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").WithHint("dray workspace trust %s", req.ID)
+		}
+		w.State, w.Container = "running", "c0ffee"+req.LocalEnv["GREETING"]
+	}
+	return w, nil
+}
+
+// standInPaths has one mapping: the workspace to /workspaces/app.
+type standInPaths struct{}
+
+func (standInPaths) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
+	from, to := req.Workspace, "/workspaces/app"
+	if req.Direction == server.ToHost {
+		from, to = to, from
+	}
+	reply := server.PathsReply{Paths: []string{}, Unmapped: []string{}}
+	for _, p := range req.Paths {
+		rest, under := strings.CutPrefix(p+"/", from+"/")
+		if !under {
+			reply.Paths, reply.Unmapped = append(reply.Paths, p), append(reply.Unmapped, p)
+			continue
+		}
+		reply.Paths = append(reply.Paths, strings.TrimSuffix(to+"/"+rest, "/"))
+	}
+	return reply, nil
+}
