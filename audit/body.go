@@ -1,0 +1,108 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxInline is how much of an input or output stands in the body of an event; what is longer lies in a file.
+const maxInline = 8 << 10
+
+// begunBody is the body of a begun event: the invocation as it was accepted. Two fields of it are shadowed: of the environment only
+// the names are kept, and a long input is in a file.
+type begunBody struct {
+	dray.Invocation
+	Env       []string        `json:"env,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	InputFile *fileRef        `json:"input_file,omitempty"`
+	StartedAt time.Time       `json:"started_at"`
+}
+
+// endedBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted call has none.
+type endedBody struct {
+	Status     dray.Status     `json:"status"`
+	Reason     dray.Reason     `json:"reason"`
+	ExitCode   *int            `json:"exit_code"`
+	Signal     *dray.Signal    `json:"signal"`
+	Stdout     dray.Capture    `json:"stdout"`
+	Stderr     dray.Capture    `json:"stderr"`
+	Error      *dray.Error     `json:"error"`
+	Route      dray.Route      `json:"route"`
+	Metadata   dray.Metadata   `json:"metadata"`
+	EndedAt    time.Time       `json:"ended_at"`
+	Duration   *time.Duration  `json:"duration_ns"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	OutputFile *fileRef        `json:"output_file,omitempty"`
+}
+
+// encodeBegun gives the body of a begun event and, where the input is too long for it, the file that holds it. An input that is not
+// JSON is left out and told as unfit; the body is good all the same.
+func encodeBegun(inv dray.Invocation, at time.Time, files *files) (body []byte, file *fileRef, unfit, err error) {
+	b := begunBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
+	inline, file, err := place(inv.Input, files)
+	if errors.Is(err, errNotJSON) {
+		unfit, err = err, nil
+	}
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("keep the input: %w", err)
+	}
+	b.InputFile = file
+	body, err = encode(b, "input", inline)
+	return body, file, unfit, err
+}
+
+// encodeEnded gives the body of an ended event and, where the output is too long for it, the file that holds it.
+func encodeEnded(res dray.Result, files *files) ([]byte, *fileRef, error) {
+	inline, file, err := place(res.Output, files)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep the output: %w", err)
+	}
+	body, err := encode(endedBody{
+		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal, Stdout: res.Stdout, Stderr: res.Stderr,
+		Error: res.Error, Route: res.Route, Metadata: res.Metadata, EndedAt: res.EndedAt, Duration: &res.Duration, OutputFile: file,
+	}, "output", inline)
+	return body, file, err
+}
+
+var errNotJSON = errors.New("it is not valid JSON")
+
+// place decides where a JSON value lies: in the body, or in a file that is durable when place returns.
+func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fileRef, err error) {
+	switch {
+	case len(raw) == 0:
+		return nil, nil, nil
+	case !json.Valid(raw):
+		return nil, nil, errNotJSON
+	case len(raw) <= maxInline:
+		return raw, nil, nil
+	}
+	ref, err := files.put(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, &ref, nil
+}
+
+// encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder would strip its spaces, and a
+// record shall read back equal.
+func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the event: %w", err)
+	}
+	body := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if raw == nil {
+		return body, nil
+	}
+	body = fmt.Appendf(body[:len(body)-1], ",%q:", name)
+	return append(append(body, raw...), '}'), nil
+}
