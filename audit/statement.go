@@ -1,0 +1,154 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// statement is an SQL query for positions.
+type statement struct {
+	sql  string
+	args []any
+}
+
+func (st statement) positions(ctx context.Context, tx *sql.Tx) ([]position, error) {
+	rows, err := tx.QueryContext(ctx, st.sql, st.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []position
+	for rows.Next() {
+		var p position
+		if err := rows.Scan(&p.startedAt, &p.seq); err != nil {
+			return nil, err
+		}
+		found = append(found, p)
+	}
+	return found, rows.Err()
+}
+
+// statement gives the query for one row more than the limit, which tells whether there is another page.
+func (q Query) statement() (statement, error) {
+	if err := q.check(); err != nil {
+		return statement{}, err
+	}
+	where, err := q.conditions()
+	if err != nil {
+		return statement{}, err
+	}
+	if q.Container == "" {
+		return where.page(q.limit() + 1), nil
+	}
+	// A page for each of the three names, each from its own index, instead of an OR that would sort all that match.
+	var union statement
+	for i, column := range []string{"container", "container_name", "container_id"} {
+		part := where.and("i."+column+" = ?", q.Container).page(q.limit() + 1)
+		if i > 0 {
+			union.sql += " UNION "
+		}
+		union.sql += "SELECT * FROM (" + part.sql + ")"
+		union.args = append(union.args, part.args...)
+	}
+	union.sql += " ORDER BY started_at DESC, seq DESC LIMIT ?"
+	union.args = append(union.args, q.limit()+1)
+	return union, nil
+}
+
+// conditions are what a WHERE joins with AND.
+type conditions struct {
+	text   bool // the bodies are needed
+	clause []string
+	args   []any
+}
+
+func (c conditions) and(clause string, args ...any) conditions {
+	c.clause = append(slices.Clip(c.clause), clause)
+	c.args = append(slices.Clip(c.args), args...)
+	return c
+}
+
+func (c conditions) page(limit int) statement {
+	var b strings.Builder
+	b.WriteString("SELECT i.started_at, i.seq FROM invocations i")
+	if c.text {
+		b.WriteString(" JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq")
+	}
+	if len(c.clause) > 0 {
+		b.WriteString(" WHERE " + strings.Join(c.clause, " AND "))
+	}
+	b.WriteString(" ORDER BY i.started_at DESC, i.seq DESC LIMIT ?")
+	return statement{sql: b.String(), args: append(slices.Clip(c.args), limit)}
+}
+
+func (q Query) conditions() (conditions, error) {
+	var c conditions
+	for _, f := range []struct{ column, value string }{
+		{"tool", q.Tool},
+		{"status", string(q.Status)},
+		{"reason", string(q.Reason)},
+		{"environment", string(q.Environment)},
+		{"plan_id", q.PlanID},
+		{"principal", q.Principal},
+	} {
+		if f.value != "" {
+			c = c.and("i."+f.column+" = ?", f.value)
+		}
+	}
+	if !q.Since.IsZero() {
+		c = c.and("i.started_at >= ?", nanoseconds(q.Since))
+	}
+	if !q.Until.IsZero() {
+		c = c.and("i.started_at < ?", nanoseconds(q.Until))
+	}
+	if q.Cursor != "" {
+		p, err := parseCursor(q.Cursor)
+		if err != nil {
+			return conditions{}, err
+		}
+		c = c.and("(i.started_at, i.seq) < (?, ?)", p.startedAt, p.seq)
+	}
+	if q.Text != "" {
+		like := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Text) + "%"
+		c = c.and(textMatches(), slices.Repeat([]any{like}, strings.Count(textMatches(), "?"))...)
+		c.text = true
+	}
+	return c, nil
+}
+
+// nanoseconds is a time as the trail counts it; the years that it cannot count are as far away as can be.
+func nanoseconds(t time.Time) int64 {
+	switch year := t.UTC().Year(); {
+	case year < 1678:
+		return math.MinInt64
+	case year > 2261:
+		return math.MaxInt64
+	default:
+		return t.UnixNano()
+	}
+}
+
+// textMatches is the condition of a text search. It looks at values, not at the JSON around them, and a body that is damaged
+// counts as empty instead of ending the query.
+func textMatches() string {
+	const like = ` LIKE ? ESCAPE '\'`
+	body := func(table string) string {
+		return fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
+	}
+	tree := func(table, path string) string {
+		return fmt.Sprintf("EXISTS (SELECT 1 FROM json_tree(%s, '%s') WHERE atom%s)", body(table), path, like)
+	}
+	return "(" + strings.Join([]string{
+		"i.tool" + like,
+		tree("b", "$.input"),
+		tree("e", "$.error"),
+		tree("e", "$.stdout.text"),
+		tree("e", "$.stderr.text"),
+		tree("e", "$.output"),
+	}, " OR ") + ")"
+}
