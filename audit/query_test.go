@@ -1,0 +1,305 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// record writes a call that started at the given second after the epoch. Calls of one second are told apart by their order.
+func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Result) string {
+	t.Helper()
+	at := epoch.Add(time.Duration(second) * time.Second)
+	if _, err := s.begin(context.Background(), inv, at); err != nil {
+		t.Fatal(err)
+	}
+	res.EndedAt = at.Add(time.Second)
+	if _, err := s.end(context.Background(), inv, dray.Conclude(res, nil)); err != nil {
+		t.Fatal(err)
+	}
+	return inv.ID
+}
+
+// library is a trail in which every filter tells the calls apart; they are numbered from 0, oldest first.
+func library(t *testing.T) (s *Store, ids []string) {
+	t.Helper()
+	s = open(t, options(t.TempDir()))
+	full := strings.Repeat("c", 64)
+	for i, c := range []struct {
+		inv dray.Invocation
+		res dray.Result
+	}{
+		0: {dray.Invocation{Tool: "exec"}, exited(0)},
+		1: {dray.Invocation{Tool: "shell"}, exited(1)},
+		2: {dray.Invocation{Tool: "exec", Principal: "uid:7"}, dray.Result{Reason: dray.ReasonTimeout}},
+		3: {dray.Invocation{Tool: "exec", Context: dray.Context{PlanID: "plan"}}, dray.Result{Route: dray.Route{Environment: dray.Host}}},
+		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{Environment: dray.Container, Container: "web"}}},
+		5: {dray.Invocation{Tool: "exec"}, inContainer("web", full)},
+		6: {dray.Invocation{Tool: "exec"}, inContainer("db", "web")},
+	} {
+		c.inv.ID = newID()
+		ids = append(ids, record(t, s, i, c.inv, c.res))
+	}
+	running := newInvocation("exec")
+	if _, err := s.begin(context.Background(), running, epoch.Add(7*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return s, append(ids, running.ID)
+}
+
+func inContainer(name, id string) dray.Result {
+	return dray.Result{
+		Route:    dray.Route{Environment: dray.Container},
+		Metadata: dray.Metadata{Container: &dray.ContainerMetadata{Name: name, ID: id}},
+	}
+}
+
+// AU-08: each filter, alone and together.
+func TestFilters(t *testing.T) {
+	s, ids := library(t)
+	second := func(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
+	tests := map[string]struct {
+		q    Query
+		want []int
+	}{
+		"all":               {Query{}, []int{7, 6, 5, 4, 3, 2, 1, 0}},
+		"tool":              {Query{Tool: "shell"}, []int{1}},
+		"tool is exact":     {Query{Tool: "Shell"}, nil},
+		"status":            {Query{Status: dray.StatusSucceeded}, []int{0}},
+		"running":           {Query{Status: dray.StatusRunning}, []int{7}},
+		"reason":            {Query{Reason: dray.ReasonTimeout}, []int{2}},
+		"environment":       {Query{Environment: dray.Container}, []int{6, 5, 4}},
+		"container":         {Query{Container: "web"}, []int{6, 5, 4}},
+		"container's id":    {Query{Container: strings.Repeat("c", 64)}, []int{5}},
+		"container's part":  {Query{Container: strings.Repeat("c", 12)}, nil},
+		"plan":              {Query{PlanID: "plan"}, []int{3}},
+		"principal":         {Query{Principal: "uid:7"}, []int{2}},
+		"since":             {Query{Since: second(6)}, []int{7, 6}},
+		"until":             {Query{Until: second(2)}, []int{1, 0}},
+		"since and until":   {Query{Since: second(2), Until: second(4)}, []int{3, 2}},
+		"since long ago":    {Query{Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Tool: "shell"}, []int{1}},
+		"tool and reason":   {Query{Tool: "exec", Reason: dray.ReasonExited}, []int{0}},
+		"container and all": {Query{Container: "web", Environment: dray.Container, Tool: "exec", Since: second(5), Limit: 1}, []int{6}},
+		"nothing":           {Query{Tool: "shell", Principal: "uid:7"}, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			page := list(t, s, tt.q)
+			if got := indexes(ids, page.Items); !slices.Equal(got, tt.want) {
+				t.Errorf("found %v, want %v", got, tt.want)
+			}
+			if page.Items == nil {
+				t.Error("no items are null in JSON")
+			}
+		})
+	}
+}
+
+// indexes gives the numbers of the calls.
+func indexes(ids []string, items []dray.Record) (got []int) {
+	for _, rec := range items {
+		got = append(got, slices.Index(ids, rec.ID))
+	}
+	return got
+}
+
+// AU-08: page by page every row comes once, whatever is inserted meanwhile, also where many started in the same instant.
+func TestPages(t *testing.T) {
+	for name, q := range map[string]Query{"all": {Limit: 5}, "one at a time": {Limit: 1}, "by container": {Limit: 5, Container: "web"}, "by text": {Limit: 7, Text: "exec"}} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, options(t.TempDir()))
+			var ids []string
+			for i := range 23 {
+				ids = append(ids, record(t, s, i/10, newInvocation("exec"), inContainer("web", "id")))
+			}
+			var got []int
+			for more := true; more; more = q.Cursor != "" {
+				page := list(t, s, q)
+				got = append(got, indexes(ids, page.Items)...)
+				q.Cursor = page.NextCursor
+				record(t, s, 1000, newInvocation("exec"), inContainer("web", "id"))
+			}
+			slices.Reverse(got)
+			if !slices.IsSorted(got) || len(slices.Compact(got)) != len(ids) || got[0] != 0 {
+				t.Errorf("the pages give %v", got)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	for range maxLimit/100 + 45 {
+		record(t, s, 0, newInvocation("exec"), exited(0))
+	}
+	if got := list(t, s, Query{}); len(got.Items) != defaultLimit || got.NextCursor == "" {
+		t.Errorf("without a limit %d items, cursor %q", len(got.Items), got.NextCursor)
+	}
+	if got := list(t, s, Query{Limit: maxLimit}); len(got.Items) != 55 || got.NextCursor != "" {
+		t.Errorf("with the greatest limit %d items, cursor %q", len(got.Items), got.NextCursor)
+	}
+	for _, q := range []Query{{Limit: -1}, {Limit: maxLimit + 1}, {Text: strings.Repeat("x", maxText+1)}} {
+		if _, err := s.List(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+			t.Errorf("limit %d, %d bytes of text: %v", q.Limit, len(q.Text), err)
+		}
+	}
+}
+
+func TestMalformedCursors(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	good := position{startedAt: epoch.UnixNano(), seq: 1}.cursor()
+	for _, cursor := range []string{"x", "!", good[1:], good + "AAAA", good + "=", "AA" + good[2:], strings.Repeat("A", 1<<20), good[:len(good)-1] + "_"} {
+		if _, err := s.List(context.Background(), Query{Cursor: cursor}); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+			t.Errorf("cursor %.40q gives %v", cursor, err)
+		}
+	}
+	list(t, s, Query{Cursor: good})
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add(position{startedAt: 1, seq: 2}.cursor())
+	f.Add(position{startedAt: -1, seq: -2}.cursor())
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := parseCursor(s)
+		if err == nil && p.cursor() != s {
+			t.Errorf("%q is read as %+v, which is written %q", s, p, p.cursor())
+		}
+	})
+}
+
+// FuzzBodies shows that no body, however damaged, does more than leave a warning.
+func FuzzBodies(f *testing.F) {
+	f.Add(`{"id":"x","input":{},"started_at":"2026-01-02T03:04:05Z"}`, `{"status":"failed","metadata":{"kill":{"survivors":[1]}}}`, `{"id":""}`)
+	f.Add(`{`, `{"output_file":{"sha256":"../../etc/passwd"}}`, `null`)
+	f.Fuzz(func(t *testing.T, begun, ended, container string) {
+		r := row{id: "i", tool: "t", status: "failed", begun: text(begun), ended: text(ended), container: text(container)}
+		r.endedAt.Valid = true
+		rec := r.record(&files{dir: t.TempDir()})
+		if rec.ID != "i" || rec.Tool != "t" {
+			t.Errorf("the columns are lost: %+v", rec)
+		}
+		if _, err := json.Marshal(rec); err != nil && json.Valid(rec.Input) {
+			t.Errorf("the record cannot be shown: %v", err)
+		}
+	})
+}
+
+// AU-08: a text is found in values, not in the JSON around them, and what is special in a pattern is not special here.
+func TestTextSearch(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	output, failure := exited(0), exited(2)
+	output.Output = json.RawMessage(`{"list": [{"deep": "needle \"quoted\""}]}`)
+	output.Stdout.Text = "line one\nline 50% two"
+	failure.Stderr.Text = `C:\temp <b>`
+	failure.Error = &dray.Error{Code: dray.CodeBadCwd, Message: "no such folder", Hint: "try another"}
+	ids := []string{
+		record(t, s, 0, dray.Invocation{ID: newID(), Tool: "under_score", Input: json.RawMessage(`{"argv":["go", "Test", "ünï"]}`)}, exited(0)),
+		record(t, s, 1, dray.Invocation{ID: newID(), Tool: "underXscore"}, output),
+		record(t, s, 2, dray.Invocation{ID: newID(), Tool: "shell"}, failure),
+	}
+	running := newInvocation("still_running")
+	if _, err := s.begin(context.Background(), running, epoch.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, running.ID)
+	for q, want := range map[string][]int{
+		"under":             {1, 0},
+		"under_s":           {0},
+		"test":              {0},
+		"ünï":               {0},
+		`needle "quoted"`:   {1},
+		"one\nline":         {1},
+		"50%":               {1},
+		"5%t":               nil,
+		`C:\temp <b>`:       {2},
+		"no such":           {2},
+		"bad_cwd":           {2},
+		"try another":       {2},
+		"still":             {3},
+		"principal":         nil, // a name in the JSON, not a value
+		"uid:0":             nil,
+		"'; DROP TABLE x--": nil,
+	} {
+		if got := indexes(ids, list(t, s, Query{Text: q}).Items); !slices.Equal(got, want) {
+			t.Errorf("%q finds %v, want %v", q, got, want)
+		}
+	}
+	if got := indexes(ids, list(t, s, Query{Text: "e", Tool: "shell"}).Items); !slices.Equal(got, []int{2}) {
+		t.Errorf("text and tool find %v", got)
+	}
+}
+
+// AU-08: no page of a single filter sorts or walks more than it gives: each filter has its index, in the order of pages.
+func TestQueryPlans(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	cursor := position{startedAt: epoch.UnixNano(), seq: 9}.cursor()
+	for index, q := range map[string]Query{
+		"invocations_started":     {Since: epoch},
+		"invocations_tool":        {Tool: "x"},
+		"invocations_status":      {Status: "x"},
+		"invocations_reason":      {Reason: "x"},
+		"invocations_environment": {Environment: "x"},
+		"invocations_plan":        {PlanID: "x"},
+		"invocations_principal":   {Principal: "x"},
+	} {
+		for _, after := range []string{"", cursor} {
+			q.Cursor = after
+			plan := queryPlan(t, s, q)
+			if !strings.Contains(plan, "USING COVERING INDEX "+index+" (") || strings.Contains(plan, "TEMP B-TREE") {
+				t.Errorf("%+v\n%s", q, plan)
+			}
+			if after != "" && !strings.Contains(plan, "started_at<") && !strings.Contains(plan, "started_at>? AND (started_at,rowid)<") {
+				t.Errorf("the cursor does not bound the search of %+v\n%s", q, plan)
+			}
+		}
+	}
+	plan := queryPlan(t, s, Query{Container: "x", Cursor: cursor})
+	for _, index := range []string{"invocations_container (", "invocations_container_name (", "invocations_container_id ("} {
+		if !strings.Contains(plan, index) {
+			t.Errorf("a container is not looked up by %s\n%s", index, plan)
+		}
+	}
+}
+
+func queryPlan(t *testing.T, s *Store, q Query) string {
+	t.Helper()
+	stmt, err := q.statement()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.read.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+stmt.sql, stmt.args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(detail + "\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+func TestListEndsWithItsContext(t *testing.T) {
+	s, _ := library(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.List(ctx, Query{}); codeOf(err) != dray.CodeAuditUnavailable {
+		t.Errorf("List gives %v", err)
+	}
+}

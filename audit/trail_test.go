@@ -1,0 +1,301 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/dray-dev/dray"
+)
+
+// The bytes that the package documentation gives to others; once a release has written them they cannot change.
+func TestCanonicalBytes(t *testing.T) {
+	e := event{seq: 1, at: 1789000000123456789, kind: begun, invocation: "019a7b2c-0000-7000-8000-000000000001", body: []byte("{}")}
+	const want = "dray event v1\n1\n1789000000123456789\nbegun\n019a7b2c-0000-7000-8000-000000000001\n" +
+		"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\n"
+	if got := string(e.canonical()); got != want {
+		t.Errorf("canonical bytes\n%s\nwant\n%s", got, want)
+	}
+	// printf '\0dray event v1\n...' | sha256sum
+	const leaf = "668e7d7d2dc0ad1312bb9577f752bd6af72932ffb06abfc7cdb2b5609f846457"
+	if got := e.leaf(); hex.EncodeToString(got[:]) != leaf {
+		t.Errorf("leaf %x, want %s", got[:], leaf)
+	}
+}
+
+// AU-04: 128 callers at once; numbers without a gap, one begin and one end for each call, and transactions shared.
+func TestManyCallers(t *testing.T) {
+	const callers, rounds = 128, 8
+	s := open(t, options(t.TempDir()))
+	exec := s.Executor(returning(exited(0)))
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				if _, err := exec.Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	checkTrail(t, s)
+	const events = 2 * callers * rounds
+	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != events {
+		t.Errorf("%d events, want %d", got, events)
+	}
+	if got := scan[int](t, s.read, `SELECT count(DISTINCT at) FROM events`); got > events/4 {
+		t.Errorf("%d events in %d transactions: they are not shared", events, got)
+	}
+}
+
+// checkTrail checks what holds of every trail at rest.
+func checkTrail(t *testing.T, s *Store) {
+	t.Helper()
+	for query, want := range map[string]string{
+		`PRAGMA integrity_check`:                        "ok",
+		`SELECT count(*) FROM pragma_foreign_key_check`: "0",
+		// Contiguous from 1.
+		`SELECT count(*) - coalesce(max(seq), 0) + (coalesce(min(seq), 1) - 1) FROM events`: "0",
+		// Each call has one begin and at most one end, in this order, and one row that leads to both.
+		`SELECT count(*) FROM (SELECT invocation FROM events GROUP BY invocation
+			HAVING sum(kind = 'begun') != 1 OR sum(kind != 'begun') > 1 OR min(seq) != min(CASE kind WHEN 'begun' THEN seq END))`: "0",
+		`SELECT count(DISTINCT invocation) - (SELECT count(*) FROM invocations) FROM events`: "0",
+		`SELECT count(*) FROM invocations i LEFT JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
+			WHERE b.invocation IS NOT i.id OR b.kind != 'begun'
+			OR (i.status != 'running') != (e.seq IS NOT NULL) OR e.seq IS NOT NULL AND (e.invocation != i.id OR e.kind = 'begun')`: "0",
+		// The projection says what the events say.
+		`SELECT count(*) FROM invocations i JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
+			WHERE i.tool IS NOT b.body ->> '$.tool' OR i.principal IS NOT b.body ->> '$.principal' OR i.plan_id IS NOT b.body ->> '$.context.plan_id'
+			OR e.seq IS NOT NULL AND (i.status IS NOT e.body ->> '$.status' OR i.reason IS NOT e.body ->> '$.reason'
+			OR i.exit_code IS NOT e.body ->> '$.exit_code' OR i.duration IS NOT e.body ->> '$.duration_ns'
+			OR i.environment IS NOT nullif(e.body ->> '$.route.environment', '')
+			OR i.container_id IS NOT e.body ->> '$.metadata.container.id')`: "0",
+	} {
+		if got := scan[string](t, s.read, query); got != want {
+			t.Errorf("%s\ngives %s, want %s", query, got, want)
+		}
+	}
+	checkLeaves(t, s.read)
+}
+
+func checkLeaves(t *testing.T, db *sql.DB) {
+	t.Helper()
+	rows, err := db.QueryContext(context.Background(), `SELECT seq, invocation, kind, at, body, leaf FROM events`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e event
+		var leaf []byte
+		if err := rows.Scan(&e.seq, &e.invocation, &e.kind, &e.at, &e.body, &leaf); err != nil {
+			t.Fatal(err)
+		}
+		if want := e.leaf(); tlog.Hash(leaf) != want {
+			t.Errorf("event %d has leaf %x, want %x", e.seq, leaf, want[:])
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// AU-04: jobs that wait together share a transaction, up to the bound.
+func TestBatchesAreBounded(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	const n = 2*maxBatch + 10
+	jobs := make([]*job, n)
+	for i := range jobs {
+		j, _, err := s.beginJob(newInvocation("exec"), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs[i] = j
+	}
+	if err := s.submit(context.Background(), jobs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := scan[int](t, s.read, `SELECT count(DISTINCT at) FROM events`); got != 3 {
+		t.Errorf("%d events took %d transactions, want 3", n, got)
+	}
+	if got := scan[int](t, s.read, `SELECT max(n) FROM (SELECT count(*) AS n FROM events GROUP BY at)`); got != maxBatch {
+		t.Errorf("the largest transaction had %d events, want %d", got, maxBatch)
+	}
+}
+
+// A job that can never be written fails alone, although it shared a transaction.
+func TestBadJobFailsAlone(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	inv := newInvocation("exec")
+	var jobs []*job
+	for _, i := range []dray.Invocation{newInvocation("exec"), inv, inv, newInvocation("exec")} {
+		j, _, err := s.beginJob(i, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, j)
+	}
+	never, err := s.endJob(newInvocation("exec"), dray.Conclude(exited(0), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.submit(context.Background(), append(jobs, never)...); err == nil {
+		t.Error("the second begin of a call was taken")
+	}
+	if err := s.submit(context.Background(), never); !errors.Is(err, errNoRow) {
+		t.Errorf("the end of a call that never began gives %v", err)
+	}
+	checkTrail(t, s)
+	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != 3 {
+		t.Errorf("%d events, want 3", got)
+	}
+}
+
+func TestEventsAreAppendOnly(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	run(t, s, newInvocation("exec"), exited(0))
+	db := rawDB(t, s.path)
+	const columns = ` INTO events (seq, invocation, kind, at, body, leaf) `
+	for name, statement := range map[string]string{
+		"update":      `UPDATE events SET body = '{}' WHERE seq = 1`,
+		"delete":      `DELETE FROM events`,
+		"delete last": `DELETE FROM events WHERE seq = 2`,
+		"replace":     `INSERT OR REPLACE` + columns + `VALUES (1, '', 'x', 0, '', zeroblob(32))`,
+		"upsert":      `INSERT` + columns + `VALUES (1, '', 'x', 0, '', zeroblob(32)) ON CONFLICT DO UPDATE SET body = ''`,
+		"gap":         `INSERT` + columns + `VALUES (4, '', 'x', 0, '', zeroblob(32))`,
+		"ignore gap":  `INSERT OR IGNORE` + columns + `VALUES (4, '', 'x', 0, '', zeroblob(32))`,
+		"no leaf":     `INSERT` + columns + `VALUES (3, '', 'x', 0, '', x'00')`,
+	} {
+		if _, err := db.ExecContext(context.Background(), statement); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	checkTrail(t, s)
+	// Another program may append, and the writer goes on behind it.
+	mustExec(t, db, `INSERT`+columns+`VALUES (3, '', 'x', 0, '', zeroblob(32))`)
+	run(t, s, newInvocation("exec"), exited(0))
+	if got := scan[int](t, s.read, `SELECT max(seq) FROM events`); got != 5 {
+		t.Errorf("the last event is %d, want 5", got)
+	}
+}
+
+// AU-05: a damaged part is named and the rest of its row is there; a row damaged beyond use is named and the list goes on.
+func TestDamagedRows(t *testing.T) {
+	opts := options(t.TempDir())
+	s, _ := reopen(t, opts)
+	ids := make([]string, 5)
+	for i := range ids {
+		inv := newInvocation("exec")
+		inv.Input = longJSON(maxInline + 1)
+		ids[i] = inv.ID
+		res := exited(i)
+		res.Route.Environment = dray.Container
+		res.Metadata.Container = &dray.ContainerMetadata{Name: "web", User: strings.Repeat("overflow", 4096)}
+		run(t, s, inv, res)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	db := rawDB(t, opts.Path)
+	mustExec(t, db, `DROP TRIGGER events_no_update`)
+	mustExec(t, db, `UPDATE invocations SET metadata_container = '{"id":' WHERE id = ?`, ids[0])
+	mustExec(t, db, `UPDATE events SET body = '{' WHERE kind = 'begun' AND invocation = ?`, ids[1])
+	mustExec(t, db, `UPDATE events SET body = NULL WHERE kind = 'ended' AND invocation = ?`, ids[2])
+	mustExec(t, db, `UPDATE invocations SET metadata_container = replace(metadata_container, 'overflow', 'poisoned') WHERE id = ?`, ids[3])
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	breakChain(t, opts.Path, "poisoned")
+
+	s = open(t, opts)
+	page := list(t, s, Query{})
+	if len(page.Items) != 4 || len(page.Unreadable) != 1 || page.Unreadable[0].Seq != 7 || page.Unreadable[0].Message == "" {
+		t.Fatalf("%d items, unreadable %+v", len(page.Items), page.Unreadable)
+	}
+	for id, want := range map[string]string{ids[0]: "metadata_container", ids[1]: "begun event", ids[2]: "ended event", ids[4]: ""} {
+		checkDamage(t, get(t, s, id), want)
+	}
+	if _, err := s.Get(context.Background(), "", ids[3]); codeOf(err) != dray.CodeAuditUnavailable {
+		t.Errorf("Get of the unreadable row gives %v", err)
+	}
+	// A search meets the damaged bodies and goes on.
+	if page := list(t, s, Query{Text: "exec"}); len(page.Items) != 4 {
+		t.Errorf("the search finds %d rows", len(page.Items))
+	}
+}
+
+func checkDamage(t *testing.T, rec dray.Record, want string) {
+	t.Helper()
+	warnings := strings.Join(rec.Metadata.Warnings, "\n")
+	if (warnings != "") != (want != "") || !strings.Contains(warnings, want) {
+		t.Errorf("the warnings are %q, want one of %q", warnings, want)
+	}
+	if rec.Tool != "exec" || rec.Reason != dray.ReasonExited || rec.Status == dray.StatusRunning || rec.EndedAt == nil || rec.DurationMS == nil {
+		t.Errorf("the columns are not in the record: %+v", rec)
+	}
+	if want != "metadata_container" && (rec.Metadata.Container == nil || rec.Metadata.Container.Name != "web") {
+		t.Errorf("the container is %+v", rec.Metadata.Container)
+	}
+	if want != "begun event" && !json.Valid(rec.Input) {
+		t.Errorf("the input has %d bytes", len(rec.Input))
+	}
+}
+
+// AU-05: a capture that is gone or was changed is named.
+func TestDamagedCapture(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	inv := newInvocation("exec")
+	inv.Input = longJSON(maxInline + 1)
+	run(t, s, inv, exited(0))
+	file := s.files.dir + "/" + scan[string](t, s.read, `SELECT input_sha256 FROM invocations`)
+	for name, damage := range captureDamage {
+		if err := damage(file); err != nil {
+			t.Fatal(err)
+		}
+		rec := get(t, s, inv.ID)
+		if rec.Input != nil || len(rec.Metadata.Warnings) != 1 || !strings.Contains(rec.Metadata.Warnings[0], name) {
+			t.Errorf("%s: input %.20s, warnings %q", name, rec.Input, rec.Metadata.Warnings)
+		}
+	}
+}
+
+// Reads never hold a write up, nor a write a read.
+func TestReadersAndWriterDoNotWait(t *testing.T) {
+	opts := options(t.TempDir())
+	s := open(t, opts)
+	first := newInvocation("exec")
+	run(t, s, first, exited(0))
+	read, err := s.read.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan[int](t, read, `SELECT count(*) FROM events`)
+	run(t, s, newInvocation("exec"), exited(0))
+	if got := scan[int](t, read, `SELECT count(*) FROM events`); got != 2 {
+		t.Errorf("the reader's snapshot moved: %d events", got)
+	}
+	if err := read.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	unlock := lockDatabase(t, opts.Path)
+	get(t, s, first.ID)
+	unlock()
+}
+
+func TestReadersCannotWrite(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	for _, statement := range []string{`DELETE FROM invocations`, `PRAGMA query_only = 0; DELETE FROM invocations`} {
+		if _, err := s.read.ExecContext(context.Background(), statement); err == nil {
+			t.Errorf("%s: no error", statement)
+		}
+	}
+}
