@@ -38,7 +38,8 @@ type Capabilities struct {
 	Warnings []string
 }
 
-// Mount is a host folder that the environment sees under another name. Both are absolute and clean.
+// Mount is a host folder that the environment sees under another name. Both are absolute and clean. An empty Host is a folder of the
+// environment that no host folder leads to (a volume, a tmpfs); it hides what is mounted around it.
 type Mount struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`

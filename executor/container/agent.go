@@ -21,9 +21,6 @@ const (
 	maxReply = 256 << 10
 )
 
-func eventField(name string) zap.Field { return zap.String("event", name) }
-func errField(err error) zap.Field     { return zap.Error(err) }
-
 // agent is one living agent.
 type agent struct {
 	mux   *wire.Mux
@@ -54,7 +51,7 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 		if err == nil || ctx.Err() != nil {
 			return a, err
 		}
-		e.log.Info("the agent in its mounted folder did not answer; it is copied instead", eventField("agent_place"), zap.String("container", c.Name), errField(err))
+		e.log.Info("agent in its mounted folder does not answer, copied instead", zap.String("container", c.Name), zap.Error(err))
 	}
 	path, err := e.copied(ctx, c, bin)
 	if err != nil {

@@ -84,10 +84,10 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	close(entry.ready)
 	s.mu.Unlock()
 	if err != nil {
-		log.Warn("no agent", eventField("agent_failed"), errField(err))
+		log.Warn("agent failed", zap.Error(err))
 		return
 	}
-	log.Info("agent connected", eventField("agent_connected"), zap.String("version", a.hello.Version), zap.Duration("took", time.Since(begun)))
+	log.Info("agent connected", zap.String("version", a.hello.Version), zap.Duration("took", time.Since(begun)))
 	if closed {
 		a.mux.Close()
 	}
@@ -95,7 +95,7 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	s.mu.Lock()
 	delete(s.entries, key)
 	s.mu.Unlock()
-	log.Info("agent gone", eventField("agent_gone"), errField(err))
+	log.Info("agent gone", zap.Error(err))
 }
 
 // close ends every agent and waits for the connections to be over.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/moby/moby/client"
+	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray/executor/agentbin"
 )
@@ -84,7 +85,7 @@ func (e *Engine) mounted(c Container, a agentbin.Agent) (string, bool) {
 	}
 	name := "agent-" + a.Digest
 	if err := writeAgent(filepath.Join(folder, name), a.Data); err != nil {
-		e.log.Warn("the agent could not be put into its folder; it is copied instead", eventField("agent_place"), errField(err))
+		e.log.Warn("agent not placed in its mounted folder, copied instead", zap.Error(err))
 		return "", false
 	}
 	return agentMount + "/" + name, true

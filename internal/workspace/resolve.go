@@ -22,7 +22,6 @@ func (m *Manager) resolve(ctx context.Context, req request, progress func(phase,
 	if err != nil {
 		return nil, err
 	}
-	progress("connect", "connecting to container "+c.Name)
 	return m.engine.Environment(ctx, target)
 }
 
@@ -153,8 +152,20 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 	}
 	return container.Target{
 		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
-		Mounts: append(append([]dray.Mount(nil), m.cfg.Named[req.name].Mappings...), r.Mounts...), Warnings: warnings,
+		Mounts: m.mounts(req, c, r.Mounts), Warnings: warnings,
 	}, nil
+}
+
+// mounts are the configured mappings, which go first, the container's bind mounts, and what hides parts of those: volumes and the like, which
+// no host folder leads to.
+func (m *Manager) mounts(req request, c container.Container, binds []dray.Mount) []dray.Mount {
+	all := append(append([]dray.Mount(nil), m.cfg.Named[req.name].Mappings...), binds...)
+	for _, mount := range c.Mounts {
+		if mount.Type != "bind" {
+			all = append(all, dray.Mount{Container: mount.Destination})
+		}
+	}
+	return all
 }
 
 // localEnv gives a variable of the host: the caller's value, else the configured one.

@@ -33,12 +33,12 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 		env = append(env, name+"="+value)
 	}
 	log := m.log.With(zap.String("workspace", loc.Workspace))
-	log.Info("bringing a workspace up", zap.String("event", "workspace_up"))
+	log.Info("bringing a workspace up")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: m.cfg.CLI, State: m.cfg.State, Approval: approval, Container: found.ContainerInfo, ExtraArgs: m.cfg.UpArgs, Mount: mount,
 		Env: env, Start: m.startHelper,
 	}, progress)
-	log.Info("brought a workspace up", zap.String("event", "workspace_up_end"), zap.String("container_id", res.ContainerID), zap.Error(err))
+	log.Info("brought a workspace up", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
 }
 
@@ -94,7 +94,7 @@ func (m *Manager) Stop(ctx context.Context, folder string) error {
 	if c.Status != "running" {
 		return nil
 	}
-	m.log.Info("stopping a workspace", zap.String("event", "workspace_stop"), zap.String("workspace", folder), zap.String("container_id", c.ID))
+	m.log.Info("stopping a workspace", zap.String("workspace", folder), zap.String("container_id", c.ID))
 	return m.engine.Stop(ctx, c.ID)
 }
 
@@ -106,7 +106,7 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 	}
 	summary, err := m.trust.Trust(ctx, loc)
 	if err == nil {
-		m.log.Info("a workspace is trusted", zap.String("event", "workspace_trusted"), zap.String("workspace", folder), zap.String("hash", summary.Hash))
+		m.log.Info("a workspace is trusted", zap.String("workspace", folder), zap.String("hash", summary.Hash))
 	}
 	return summary, err
 }
