@@ -12,9 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxComposeBytes bounds one compose file.
-const maxComposeBytes = 1 << 20
-
 // composeFileLine is how the reference looks for COMPOSE_FILE in an .env file.
 var composeFileLine = regexp.MustCompile(`(?m)^COMPOSE_FILE=(.+)$`)
 
@@ -70,16 +67,18 @@ func (f *footprint) composeFiles() ([]string, error) {
 
 // defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does not pass it on.
 func (f *footprint) defaultComposeFiles() ([]string, error) {
-	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"), maxComposeBytes)
+	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
 	if err != nil && !isAbsent(err) {
 		return nil, err
 	}
-	if m := composeFileLine.FindSubmatch(env); m != nil && strings.TrimSpace(string(m[1])) != "" {
+	if m := composeFileLine.FindSubmatch(env); len(m) == 2 {
 		var files []string
 		for _, name := range filepath.SplitList(strings.TrimSpace(string(m[1]))) {
 			files = append(files, resolvePath(f.loc.Workspace, name))
 		}
-		return files, nil
+		if len(files) > 0 {
+			return files, nil
+		}
 	}
 	// The override counts only where it is, but its appearance is a change, so it is always among the files that are looked at.
 	return []string{filepath.Join(f.loc.Workspace, "docker-compose.yml"), filepath.Join(f.loc.Workspace, "docker-compose.override.yml")}, nil
@@ -101,7 +100,7 @@ func (c *composeReader) read(path string) error {
 	if err := c.f.add(path); err != nil {
 		return err
 	}
-	text, err := readRegular(path, maxComposeBytes)
+	text, err := readRegular(path)
 	if err != nil {
 		if isAbsent(err) {
 			return nil // add has noted that

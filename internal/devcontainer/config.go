@@ -23,7 +23,7 @@ type configFile struct {
 // readConfig reads the configuration of a location. A file that cannot be used is container_failed, not no_devcontainer: nobody shall
 // take a broken configuration for none and run elsewhere.
 func readConfig(loc Location) (configFile, error) {
-	raw, err := readRegular(loc.Config, jsonc.MaxBytes)
+	raw, err := readRegular(loc.Config)
 	switch {
 	case err != nil && isAbsent(err):
 		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer, "the devcontainer configuration %s is gone", loc.Config).WithHint("restore the file")

@@ -33,7 +33,7 @@ func TestLocate(t *testing.T) {
 		{folder: "file", want: "file/.devcontainer.json"},
 		{folder: "folder", want: "folder/.devcontainer.json"},
 		{folder: "both", config: ".devcontainer.json", want: "both/.devcontainer.json"},
-		{folder: "none", config: filepath.Join(dir, "file/.devcontainer.json"), want: "file/.devcontainer.json"},
+		{folder: "none", config: dir + "/file/.devcontainer.json", want: "file/.devcontainer.json"},
 		{folder: "named", config: ".devcontainer/go/devcontainer.json", want: "named/.devcontainer/go/devcontainer.json"},
 		{folder: "named", code: dray.CodeNoDevcontainer, hint: ".devcontainer/go/devcontainer.json"},
 		{folder: "named", config: "other/config.json", code: dray.CodeInvalidRequest, hint: "rename"},
@@ -74,7 +74,7 @@ func TestFindWorkspace(t *testing.T) {
 			t.Errorf("from %s: %v, %v, want %s", from, loc, err, want)
 		}
 	}
-	if _, err := FindWorkspace(filepath.Join(dir, "x/y")); dray.CodeOf(err) != dray.CodeNoDevcontainer || dray.AsError(err).Hint == "" {
+	if _, err := FindWorkspace(dir + "/x/y"); dray.CodeOf(err) != dray.CodeNoDevcontainer || dray.AsError(err).Hint == "" {
 		t.Errorf("without any configuration: %v", err)
 	}
 	if _, err := FindWorkspace(filepath.Join(dir, "gone")); dray.CodeOf(err) != dray.CodeWorkspaceNotFound {
@@ -86,10 +86,10 @@ func TestNearestStaysBelowItsRoot(t *testing.T) {
 	dir := tempDir(t)
 	write(t, dir, ".devcontainer.json", "{}")
 	write(t, dir, "a/b/c/file", "")
-	if folder, ok := Nearest(filepath.Join(dir, "a/b/c"), filepath.Join(dir, "a")); ok {
+	if folder, ok := Nearest(dir+"/a/b/c", filepath.Join(dir, "a")); ok {
 		t.Errorf("found %s above the root", folder)
 	}
-	if folder, ok := Nearest(filepath.Join(dir, "a/b/c"), dir); !ok || folder != dir {
+	if folder, ok := Nearest(dir+"/a/b/c", dir); !ok || folder != dir {
 		t.Errorf("got %s, %v, want the root itself", folder, ok)
 	}
 }

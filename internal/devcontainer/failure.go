@@ -11,9 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// maxFailureFile bounds the note of one attempt.
-const maxFailureFile = 1 << 20
-
 // Failure is an attempt to bring a workspace up that failed, or that was under way when the daemon ended.
 type Failure struct {
 	Workspace string    `json:"workspace"`
@@ -67,7 +64,7 @@ func (f Failures) Last(loc Location) (Failure, bool, error) {
 }
 
 func (f Failures) last(loc Location) (Failure, bool, error) {
-	text, err := readRegular(f.path(loc), maxFailureFile)
+	text, err := readRegular(f.path(loc))
 	if err != nil {
 		if isAbsent(err) {
 			return Failure{}, false, nil

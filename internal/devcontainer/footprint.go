@@ -47,12 +47,12 @@ type footprint struct {
 
 // survey reads all that trust is bound to. Whatever cannot be read fails it.
 func survey(ctx context.Context, loc Location, git GitFunc) (*footprint, error) {
-	real, err := loc.canonical()
+	canonical, err := loc.canonical()
 	if err != nil {
 		return nil, err
 	}
-	f := &footprint{loc: real, files: map[string]string{}, walked: map[string]bool{}}
-	if f.file, err = readConfig(real); err != nil {
+	f := &footprint{loc: canonical, files: map[string]string{}, walked: map[string]bool{}}
+	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
 	}
 	if !isCompose(f.file.values) {
@@ -105,10 +105,11 @@ func (f *footprint) hash() string {
 
 // realPath resolves links where the path exists; git may name a folder that does not.
 func realPath(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
 	}
-	return path
+	return resolved
 }
 
 // inConfigFolder gives the absolute path of what the configuration names relative to itself.
@@ -127,14 +128,14 @@ func resolvePath(dir, name string) string {
 func (f *footprint) expand(name string) (string, error) {
 	names := map[string]bool{}
 	scope := localScope{workspace: f.loc.Workspace, names: names}
-	out, err := substitute(name, scope.replace)
+	out, err := substituteText(name, scope.replace)
 	if err != nil {
 		return "", err
 	}
 	if len(names) > 0 {
 		return "", fmt.Errorf("the file name %q depends on the variable %s", name, sortedNames(names)[0])
 	}
-	return out.(string), nil
+	return out, nil
 }
 
 // add takes one file in. Absent files and folders count as such; a link counts with where it leads and what is there.

@@ -37,12 +37,12 @@ func workspace(t testing.TB, config string) Location {
 	t.Helper()
 	dir := filepath.Join(tempDir(t), "app")
 	write(t, dir, ".devcontainer/devcontainer.json", config)
-	return locate(t, dir, "")
+	return locate(t, dir)
 }
 
-func locate(t testing.TB, dir, config string) Location {
+func locate(t testing.TB, dir string) Location {
 	t.Helper()
-	loc, err := Locate(dir, config)
+	loc, err := Locate(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,10 +25,10 @@ func TestMatch(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "real"), link); err != nil {
 		t.Fatal(err)
 	}
-	loc := locate(t, link, "")
+	loc := locate(t, link)
 	folder, config := loc.Workspace, loc.Config
 	realFolder := filepath.Join(dir, "real")
-	realConfig := filepath.Join(realFolder, ".devcontainer/devcontainer.json")
+	realConfig := realFolder + "/.devcontainer/devcontainer.json"
 	for _, test := range []struct {
 		name       string
 		containers []ContainerInfo

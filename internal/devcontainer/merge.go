@@ -116,6 +116,14 @@ func lastPerKey(entries []entry, property string) any {
 
 // commands are there even if there are none.
 func commands(entries []entry, property string) any {
+	return collect(entries, property)
+}
+
+func inOrder(entries []entry, property string) any {
+	return orNil(collect(entries, property))
+}
+
+func collect(entries []entry, property string) []any {
 	out := []any{}
 	for _, e := range entries {
 		if truthy(e[property]) {
@@ -123,10 +131,6 @@ func commands(entries []entry, property string) any {
 		}
 	}
 	return out
-}
-
-func inOrder(entries []entry, property string) any {
-	return orNil(commands(entries, property).([]any))
 }
 
 func collectPerKey(entries []entry, property string) any {

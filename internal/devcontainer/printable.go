@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes.
-var terminalSequence = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])`)
+// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes. The byte ranges are ECMA-48's.
+var terminalSequence = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x40-\x5a\x5c-\x5f])`)
 
 // printable shows each character that a terminal would act on as an escape: text from a workspace must not
 // look like other text than it is.

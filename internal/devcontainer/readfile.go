@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 )
 
 // errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can have.
@@ -17,19 +19,22 @@ const (
 // errNotRegular is a file that is none: a FIFO would make its reader wait, a device can be endless.
 var errNotRegular = errors.New("not a regular file")
 
-// readRegular reads a regular file of at most limit bytes. It never waits for the writer of a FIFO.
-func readRegular(path string, limit int64) ([]byte, error) {
+// maxReadBytes bounds what is read of one file: the largest configuration that is taken.
+const maxReadBytes = jsonc.MaxBytes
+
+// readRegular reads a regular file of at most maxReadBytes. It never waits for the writer of a FIFO.
+func readRegular(path string) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	if len(data) > maxReadBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxReadBytes)
 	}
 	return data, nil
 }

@@ -101,7 +101,7 @@ func (r *resolution) substituteFile(ctx context.Context) error {
 	if err := r.scope.inFolder(folder); err != nil {
 		return err
 	}
-	if r.config, err = substituteEntry(r.file.values, r.scope.replace); err != nil {
+	if r.config, err = substitute(r.file.values, r.scope.replace); err != nil {
 		return err
 	}
 	// An empty workspaceFolder does not count above, but does so from here on, and means the home folder.
@@ -163,7 +163,7 @@ func (r *resolution) substituteLabel(label []entry) error {
 	}
 	for i := range label {
 		var err error
-		if label[i], err = substituteEntry(label[i], scope.replace); err != nil {
+		if label[i], err = substitute(label[i], scope.replace); err != nil {
 			return err
 		}
 	}
@@ -202,15 +202,17 @@ func (r *resolution) user() (string, error) {
 }
 
 func (r *resolution) probe(merged entry) Probe {
-	switch probe := merged["userEnvProbe"]; probe {
-	case nil:
+	value := merged["userEnvProbe"]
+	if !truthy(value) {
 		return ProbeLoginInteractiveShell
-	case string(ProbeNone), string(ProbeLoginShell), string(ProbeInteractiveShell), string(ProbeLoginInteractiveShell):
-		return Probe(probe.(string))
-	default:
-		r.warn("userEnvProbe %.40q is none of none, loginShell, interactiveShell, loginInteractiveShell: no shell is probed", fmt.Sprint(probe))
-		return ProbeNone
 	}
+	text, _ := value.(string)
+	switch probe := Probe(text); probe {
+	case ProbeNone, ProbeLoginShell, ProbeInteractiveShell, ProbeLoginInteractiveShell:
+		return probe
+	}
+	r.warn("userEnvProbe %.40q is none of none, loginShell, interactiveShell, loginInteractiveShell: no shell is probed", fmt.Sprint(value))
+	return ProbeNone
 }
 
 // hash covers what was read: the file and the label.
@@ -236,7 +238,8 @@ func (r *resolution) localEnvNames() []string {
 // collectLocalEnv adds the variables of the host that a value uses.
 func collectLocalEnv(v any, names map[string]bool) {
 	scope := localScope{names: names}
-	_, _ = substitute(v, scope.replace) // what fails was met where it is used
+	s := substitution{replace: scope.replace}
+	_, _ = s.value(v) // what fails was met where it is used
 }
 
 func (r *resolution) warn(format string, args ...any) {

@@ -87,7 +87,7 @@ func (c resolveCase) make(t *testing.T) Input {
 	if c.git != "" {
 		git(t, filepath.Join(dir, c.git), "init", "-q")
 	}
-	loc := locate(t, dir, "")
+	loc := locate(t, dir)
 	container := ContainerInfo{ID: "c1", Status: "running", Env: containerEnv, Labels: map[string]string{}}
 	for key, value := range c.labels {
 		container.Labels[key] = strings.NewReplacer("FOLDER", loc.Workspace, "CONFIG", loc.Config).Replace(value)

@@ -3,6 +3,7 @@ package devcontainer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -88,11 +89,11 @@ func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error
 
 // approveAlways gives leave where the operator's own configuration does; then nothing has to be surveyed.
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
-	real, err := loc.canonical()
+	canonical, err := loc.canonical()
 	if err != nil {
 		return Approval{}, false, err
 	}
-	if !slices.Contains(s.always, real.Workspace) {
+	if !slices.Contains(s.always, canonical.Workspace) {
 		return Approval{}, false, nil
 	}
 	file, err := readConfig(loc)
@@ -119,10 +120,7 @@ func (a Approval) Location() Location { return a.loc }
 
 // approve pins what was agreed to: the configuration as it was read, and the mount that it leaves to be found out.
 func approve(loc Location, file configFile, root string) (Approval, error) {
-	values := entry{}
-	for name, value := range file.values {
-		values[name] = value
-	}
+	values := maps.Clone(file.values)
 	if !isCompose(values) {
 		if strings.Contains(root, "${") {
 			return Approval{}, broken(loc, "the folder %s reads like a variable", root)

@@ -207,7 +207,7 @@ func TestTrustGoesByTheRealFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := trustStore(t)
-	mustTrust(t, s, locate(t, link, ""))
+	mustTrust(t, s, locate(t, link))
 	wantTrusted(t, s, loc)
 	other := workspace(t, `{"image": "x"}`)
 	wantUntrusted(t, s, other, "is not trusted")
@@ -217,7 +217,7 @@ func TestTrustGoesByTheRealFolder(t *testing.T) {
 	if err := os.Symlink(other.Workspace, link); err != nil {
 		t.Fatal(err)
 	}
-	wantUntrusted(t, s, locate(t, link, ""), "is not trusted")
+	wantUntrusted(t, s, locate(t, link), "is not trusted")
 	named := write(t, loc.Workspace, ".devcontainer.json", `{"image": "x"}`)
 	mustTrust(t, s, loc)
 	wantUntrusted(t, s, Location{loc.Workspace, named}, "is not trusted")
@@ -230,14 +230,14 @@ func TestTrustFailsClosed(t *testing.T) {
 		files              map[string]string
 		prepare            func(t *testing.T, folder string)
 	}{
-		{name: "FIFO", config: `{}`, want: "not a regular file", prepare: func(t *testing.T, folder string) { mkfifo(t, filepath.Join(folder, ".devcontainer/pipe")) }},
+		{name: "FIFO", config: `{}`, want: "not a regular file", prepare: func(t *testing.T, folder string) { mkfifo(t, folder+"/.devcontainer/pipe") }},
 		{name: "link to a folder", config: `{}`, want: "link to a folder", prepare: func(t *testing.T, folder string) {
-			if err := os.Symlink("/usr", filepath.Join(folder, ".devcontainer/usr")); err != nil {
+			if err := os.Symlink("/usr", folder+"/.devcontainer/usr"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "link that leads to itself", config: `{}`, want: "too many levels", prepare: func(t *testing.T, folder string) {
-			if err := os.Symlink("self", filepath.Join(folder, ".devcontainer/self")); err != nil {
+			if err := os.Symlink("self", folder+"/.devcontainer/self"); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -304,7 +304,7 @@ func TestTrustFileFailsClosed(t *testing.T) {
 			return os.WriteFile(path, []byte(`{"version": 1, "trusted": [], "x": 1}`), 0o600)
 		},
 		"a link":   func(path string) error { return os.Rename(path, path+"2") },
-		"a folder": func(path string) error { return os.Remove(path) },
+		"a folder": os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "another's" && os.Geteuid() != 0 {

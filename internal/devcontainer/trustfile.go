@@ -162,9 +162,8 @@ func replaceFile(path string, content []byte) (err error) {
 			_ = os.Remove(file.Name()) // the first error counts
 		}
 	}()
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync())
-	if err = errors.Join(err, file.Close()); err != nil {
+	_, writeErr := file.Write(content)
+	if err := errors.Join(writeErr, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(file.Name(), path); err != nil {

@@ -112,7 +112,7 @@ func (o UpOptions) run(ctx context.Context, a *attempt, progress func(phase, mes
 	if err != nil {
 		return UpResult{}, err
 	}
-	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }() // the next start of the daemon would clear it too
+	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }() // what is left holds nothing that the workspace does not
 	running, err := o.Start(ctx, o.command(pinned, a.replace))
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
@@ -209,8 +209,7 @@ func (a *attempt) end(err error) error {
 	}
 	now := time.Now().UTC()
 	a.note.EndedAt, a.note.Message = &now, err.Error()
-	var failed *upError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*upError](err); ok {
 		a.note.Container, a.note.Log = cmp.Or(failed.container, a.note.Container), failed.log
 	}
 	return a.notes.put(a.note)

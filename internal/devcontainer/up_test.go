@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -154,7 +155,7 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		t.Errorf("the pinned configuration %s is left: %v", pinned, err)
 	}
 	content, err := os.ReadFile(filepath.Join(loc.Workspace, "pinned"))
-	if err != nil || string(content) != string(o.Approval.pinned) || !strings.Contains(string(content), `"image":"x"`) {
+	if err != nil || !bytes.Equal(content, o.Approval.pinned) || !strings.Contains(string(content), `"image":"x"`) {
 		t.Errorf("pinned %s, %v", content, err)
 	}
 	write(t, filepath.Dir(loc.Config), "devcontainer-lock.json", "{}")

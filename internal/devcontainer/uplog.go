@@ -3,6 +3,7 @@ package devcontainer
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -42,10 +43,10 @@ func (l *upLog) read(r io.Reader) error {
 	for {
 		line, err := lines.ReadSlice('\n')
 		l.line(line)
-		for err == bufio.ErrBufferFull { // the rest of a line that is too long
+		for errors.Is(err, bufio.ErrBufferFull) { // the rest of a line that is too long
 			_, err = lines.ReadSlice('\n')
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -93,7 +94,7 @@ func (l *upLog) output(e logEvent) {
 		if m := lifecycleStart.FindStringSubmatch(text); m != nil {
 			l.phase = m[1]
 		}
-		if text == "" {
+		if text == "" || strings.HasPrefix(text, "@devcontainers/cli ") { // its version, first in every log
 			continue
 		}
 		l.keep(text)

@@ -78,8 +78,8 @@ func bindMounts(mounts []MountInfo) []dray.Mount {
 		}
 		mount := dray.Mount{Host: filepath.Clean(m.Source), Container: filepath.Clean(m.Destination)}
 		out = append(out, mount)
-		if real, err := filepath.EvalSymlinks(mount.Host); err == nil && real != mount.Host {
-			out = append(out, dray.Mount{Host: real, Container: mount.Container})
+		if resolved := realPath(mount.Host); resolved != mount.Host {
+			out = append(out, dray.Mount{Host: resolved, Container: mount.Container})
 		}
 	}
 	return out

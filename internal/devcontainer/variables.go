@@ -26,44 +26,48 @@ type substitution struct {
 	grown   int
 }
 
-// substitute gives a copy of v with its variables replaced.
-func substitute(v any, replace replacer) (any, error) {
+// substitute gives a copy of an object with the variables in it replaced.
+func substitute(e entry, replace replacer) (entry, error) {
 	s := substitution{replace: replace}
-	return s.value(v)
+	return s.object(e)
 }
 
-// substituteEntry does the same for an object.
-func substituteEntry(e entry, replace replacer) (entry, error) {
-	v, err := substitute(e, replace)
-	if err != nil {
-		return nil, err
-	}
-	return v.(entry), nil
+// substituteText does the same for one string.
+func substituteText(text string, replace replacer) (string, error) {
+	s := substitution{replace: replace}
+	return s.text(text)
 }
 
 func (s *substitution) value(v any) (any, error) {
-	var err error
 	switch v := v.(type) {
 	case string:
 		return s.text(v)
 	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			if out[i], err = s.value(v[i]); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
+		return s.list(v)
 	case entry:
-		out := make(entry, len(v))
-		for key := range v {
-			if out[key], err = s.value(v[key]); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
+		return s.object(v)
 	}
 	return v, nil
+}
+
+func (s *substitution) list(values []any) (_ []any, err error) {
+	out := make([]any, len(values))
+	for i := range values {
+		if out[i], err = s.value(values[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *substitution) object(e entry) (_ entry, err error) {
+	out := make(entry, len(e))
+	for key := range e {
+		if out[key], err = s.value(e[key]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func (s *substitution) text(text string) (string, error) {
@@ -147,14 +151,11 @@ func (l *localScope) lookup(name string) (string, bool) {
 // inFolder gives the scope with the workspace's folder in the container, which may itself use variables.
 func (l *localScope) inFolder(folder string) error {
 	l.folder, l.hasFolder = folder, true
-	if folder == "" {
-		return nil
-	}
-	resolved, err := substitute(folder, l.replace)
+	resolved, err := substituteText(folder, l.replace)
 	if err != nil {
 		return err
 	}
-	l.folder = resolved.(string)
+	l.folder = resolved
 	return nil
 }
 
@@ -208,7 +209,7 @@ func containerReplacer(env []string) replacer {
 func inTurn(e entry, passes ...replacer) (entry, error) {
 	var err error
 	for _, pass := range passes {
-		if e, err = substituteEntry(e, pass); err != nil {
+		if e, err = substitute(e, pass); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,30 @@
+package devcontainer
+
+import "testing"
+
+// BenchmarkResolve is what a call costs whose container is not in the caller's cache; git is not among it.
+func BenchmarkResolve(b *testing.B) {
+	in := Input{
+		Location:  workspace(b, `{"image": "x", "remoteUser": "vscode", "remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}"}, "customizations": {"vscode": {"extensions": ["a", "b"]}}}`),
+		Container: ContainerInfo{Env: containerEnv, Labels: map[string]string{LabelMetadata: resolveCases[2].labels[LabelMetadata]}},
+		LocalEnv:  locals(hostEnv),
+	}
+	for b.Loop() {
+		if _, err := Resolve(b.Context(), in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkApprove is what it costs to see that a workspace is still as it was trusted.
+func BenchmarkApprove(b *testing.B) {
+	loc := workspace(b, `{"build": {"dockerfile": "Dockerfile"}, "initializeCommand": "./init.sh"}`)
+	write(b, loc.Workspace, ".devcontainer/Dockerfile", "FROM x")
+	s := NewTrustStore(b.TempDir(), nil, nil)
+	mustTrust(b, s, loc)
+	for b.Loop() {
+		if _, err := s.Approve(b.Context(), loc); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package devcontainer
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer/internal/reference"
+)
+
+// upTest is a workspace that the real CLI brings up on the real engine.
+type upTest struct {
+	t     *testing.T
+	loc   Location
+	state string
+	trust *TrustStore
+	heard heard
+	cli   string
+}
+
+// newUpTest makes a workspace of a name that nobody else has: docker compose names its project after the folder.
+func newUpTest(t *testing.T, files map[string]string) *upTest {
+	t.Helper()
+	cli := reference.CLI(t)
+	if out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "dray-test/debian:latest", "dray-test/busybox:latest").CombinedOutput(); err != nil {
+		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
+	}
+	dir := filepath.Join(tempDir(t), fmt.Sprintf("up%d", time.Now().UnixNano()))
+	for name, content := range files {
+		write(t, dir, name, content)
+	}
+	u := &upTest{t: t, loc: locate(t, dir), state: t.TempDir(), cli: cli}
+	u.trust = NewTrustStore(u.state, nil, runGit)
+	t.Cleanup(u.clean)
+	return u
+}
+
+func (u *upTest) docker(args ...string) string {
+	u.t.Helper()
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		u.t.Fatalf("docker %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// clean removes the containers, networks and images of the workspace, by id.
+func (u *upTest) clean() {
+	filter := "label=" + LabelFolder + "=" + u.loc.Workspace
+	project := "label=com.docker.compose.project=" + filepath.Base(u.loc.Workspace) + "_devcontainer"
+	for _, list := range []struct{ list, remove []string }{
+		{[]string{"ps", "-aq", "--filter", filter}, []string{"rm", "-f", "-v"}},
+		{[]string{"ps", "-aq", "--filter", project}, []string{"rm", "-f", "-v"}},
+		{[]string{"network", "ls", "-q", "--filter", project}, []string{"network", "rm"}},
+		{[]string{"image", "ls", "-q", "--filter", "reference=vsc-" + filepath.Base(u.loc.Workspace) + "-*"}, []string{"image", "rm", "-f"}},
+	} {
+		for id := range strings.FieldsSeq(u.docker(list.list...)) {
+			u.docker(append(list.remove, id)...)
+		}
+	}
+}
+
+// containers asks the engine for what Location.Match chooses from.
+func (u *upTest) containers() []ContainerInfo {
+	u.t.Helper()
+	ids := strings.Fields(u.docker("ps", "-aq", "--filter", "label="+LabelFolder))
+	var out []ContainerInfo
+	for _, id := range ids {
+		text, err := exec.Command("docker", "inspect", "--type", "container", id).Output()
+		if err != nil {
+			continue // another test has removed it meanwhile
+		}
+		var details []struct {
+			ID      string `json:"Id"`
+			Created time.Time
+			State   struct{ Status string }
+			Config  struct {
+				Labels map[string]string
+				Env    []string
+				User   string
+			}
+			Mounts []MountInfo
+		}
+		if err := json.Unmarshal(text, &details); err != nil {
+			u.t.Fatal(err)
+		}
+		d := details[0]
+		out = append(out, ContainerInfo{
+			ID: d.ID, Created: d.Created, Status: d.State.Status, Labels: d.Config.Labels, Env: d.Config.Env, User: d.Config.User, Mounts: d.Mounts,
+		})
+	}
+	return out
+}
+
+// up trusts what stands there and brings it up.
+func (u *upTest) up() (UpResult, error) {
+	u.t.Helper()
+	mustTrust(u.t, u.trust, u.loc)
+	approval, err := u.trust.Approve(u.t.Context(), u.loc)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	existing, _ := u.loc.Match(u.containers())
+	return Up(u.t.Context(), UpOptions{
+		CLI: u.cli, State: u.state, Approval: approval, Container: existing, ExtraArgs: []string{"--buildkit", "never"},
+		Env: append(UpEnv(os.Environ()), "GREETING=hello"), Start: execStart,
+	}, u.heard.progress)
+}
+
+// resolve resolves the container that Match chooses.
+func (u *upTest) resolve() (ContainerInfo, Resolved) {
+	u.t.Helper()
+	c, ok := u.loc.Match(u.containers())
+	if !ok {
+		u.t.Fatal("no container matches")
+	}
+	r, err := Resolve(u.t.Context(), Input{Location: u.loc, Container: c, LocalEnv: locals(map[string]string{"GREETING": "hello"}), Git: runGit})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return c, r
+}
+
+// wantUp brings it up and checks that what the CLI says of user and folder is what Resolve says.
+func (u *upTest) wantUp() (UpResult, Resolved) {
+	u.t.Helper()
+	result, err := u.up()
+	if err != nil {
+		u.t.Fatalf("%v\n%s", err, strings.Join(u.heard.lines, "\n"))
+	}
+	c, r := u.resolve()
+	if c.ID != result.ContainerID || r.User != result.RemoteUser || r.WorkspaceFolder != result.RemoteWorkspaceFolder {
+		u.t.Errorf("resolved %s, %q in %q; up says %+v", c.ID, r.User, r.WorkspaceFolder, result)
+	}
+	return result, r
+}
+
+func (u *upTest) wantProgress(lines ...string) {
+	u.t.Helper()
+	for _, line := range lines {
+		if !u.heard.has(line) {
+			u.t.Errorf("no progress %q in\n%s", line, strings.Join(u.heard.lines, "\n"))
+		}
+	}
+}
+
+func TestUpImage(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{
+		// with a comment
+		"image": "dray-test/debian:latest", "remoteUser": "vscode", "updateRemoteUserUID": false, "remoteEnv": {"WHO": "${localEnv:GREETING} ${containerEnv:NAME}"},
+		"containerEnv": {"NAME": "box"}, "initializeCommand": "echo on the host; touch initialized", "onCreateCommand": "echo in the container", "mounts": ["type=volume,target=/v"],
+	}`})
+	git(t, u.loc.Workspace, "init", "-q")
+	result, r := u.wantUp()
+	if r.RemoteEnv["WHO"] != "hello box" || r.Probe != ProbeLoginInteractiveShell || len(r.Warnings) != 0 {
+		t.Errorf("resolved %+v", r)
+	}
+	if len(r.Mounts) != 1 || r.Mounts[0] != (dray.Mount{Host: u.loc.Workspace, Container: r.WorkspaceFolder}) {
+		t.Errorf("mounts %v", r.Mounts)
+	}
+	if _, err := os.Stat(filepath.Join(u.loc.Workspace, "initialized")); err != nil {
+		t.Error(err)
+	}
+	u.wantProgress("initializeCommand: on the host", "create: creating the container", "onCreateCommand: in the container")
+	u.docker("stop", "-t", "0", result.ContainerID)
+	again, _ := u.wantUp()
+	if again.ContainerID != result.ContainerID {
+		t.Error("a stopped container was made anew")
+	}
+	u.wantProgress("start: starting the container")
+}
+
+func TestUpDockerfileInSubfolderOfRepository(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{
+		".devcontainer.json": `{"build": {"dockerfile": "docker/Dockerfile"}, "remoteEnv": {"F": "${containerWorkspaceFolder}"}}`,
+		"docker/Dockerfile":  "FROM dray-test/busybox:latest\nENV BAKED=in\n",
+	})
+	git(t, filepath.Dir(u.loc.Workspace), "init", "-q")
+	_, r := u.wantUp()
+	want := "/workspaces/" + filepath.Base(filepath.Dir(u.loc.Workspace)) + "/" + filepath.Base(u.loc.Workspace)
+	if r.WorkspaceFolder != want || r.RemoteEnv["F"] != want {
+		t.Errorf("resolved %+v, want the folder %s", r, want)
+	}
+	u.wantProgress("build: building the image")
+}
+
+func TestUpCompose(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{
+		".devcontainer/devcontainer.json": `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/work", "remoteEnv": {"FROM": "${containerEnv:FROM}"}}`,
+		".devcontainer/compose.yml": `
+version: "3"
+services:
+  app: {image: "dray-test/busybox:latest", command: sleep 1000, init: true, volumes: ["..:/work"], env_file: [app.env]}
+`,
+		".devcontainer/app.env": "FROM=file\n",
+	})
+	_, r := u.wantUp()
+	if !r.Compose || r.Service != "app" || r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 || r.Mounts[0].Container != "/work" {
+		t.Errorf("resolved %+v", r)
+	}
+	u.wantProgress("create: creating the containers")
+}
+
+// A failing onCreateCommand leaves a container that the reference's next `up` takes for finished.
+func TestUpAfterFailedOnCreate(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{
+		"image": "dray-test/busybox:latest", "onCreateCommand": "echo preparing; test -e /workspaces/*/ready && touch /created"}`})
+	_, err := u.up()
+	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "onCreateCommand from devcontainer.json failed") || !strings.Contains(err.Error(), "\npreparing\n") {
+		t.Fatalf("got %v (%s)", err, dray.CodeOf(err))
+	}
+	c, _ := u.resolve()
+	note, found, err := NewFailures(u.state).Last(u.loc)
+	if err != nil || !found || !note.HalfMade(c) || note.Container != c.ID {
+		t.Fatalf("noted %+v, %v, %v for the container %s", note, found, err, c.ID)
+	}
+	if _, err := u.up(); err == nil {
+		t.Fatal("the second attempt takes the half made container for finished")
+	}
+	write(t, u.loc.Workspace, "ready", "")
+	result, _ := u.wantUp()
+	u.docker("exec", result.ContainerID, "test", "-e", "/created")
+	if result.ContainerID == c.ID {
+		t.Error("the half made container is still there")
+	}
+}
+
+func TestUpMissingDockerfile(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}}`})
+	_, err := u.up()
+	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "no such file or directory, open '"+filepath.Dir(u.loc.Config)+"/Dockerfile'") {
+		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
+	}
+	if hint := dray.AsError(err).Hint; strings.Contains(hint, "half made") || !strings.Contains(hint, "dray workspace up "+u.loc.Workspace) {
+		t.Errorf("hint %q", hint)
+	}
+}
+
+// The configuration that runs is the one that was trusted, whatever stands there by the time the CLI reads it.
+func TestUpUsesWhatWasTrusted(t *testing.T) {
+	t.Parallel()
+	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{"image": "dray-test/busybox:latest", "initializeCommand": "touch good"}`})
+	git(t, u.loc.Workspace, "init", "-q")
+	mustTrust(t, u.trust, u.loc)
+	approval, err := u.trust.Approve(t.Context(), u.loc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, u.loc.Workspace, ".devcontainer/devcontainer.json", `{"image": "dray-test/busybox:latest", "initializeCommand": "touch evil", "runArgs": ["--privileged"]}`)
+	git(t, u.loc.Workspace, "config", "core.worktree", "/")
+	_, err = Up(t.Context(), UpOptions{CLI: u.cli, State: u.state, Approval: approval, ExtraArgs: []string{"--buildkit", "never"}, Env: UpEnv(os.Environ()), Start: execStart}, u.heard.progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(u.loc.Workspace, "evil")); err == nil {
+		t.Error("the changed initializeCommand ran on the host")
+	}
+	if _, err := os.Stat(filepath.Join(u.loc.Workspace, "good")); err != nil {
+		t.Error(err)
+	}
+	c, ok := u.loc.Match(u.containers())
+	if !ok || len(c.Mounts) != 1 || c.Mounts[0].Source != u.loc.Workspace || c.Labels[LabelConfig] != u.loc.Config {
+		t.Errorf("container %+v", c)
+	}
+}
