@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // fileRef names the file that holds a value too long for a row.
@@ -29,12 +30,15 @@ func openFiles(dir string) (*files, error) {
 	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // the x of a folder lets its owner in
 		return nil, fmt.Errorf("make the captures folder private: %w", err)
 	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("look into the captures folder: %w", err)
 	}
 	for _, e := range entries {
-		if len(e.Name()) > len(newPrefix) && e.Name()[:len(newPrefix)] == newPrefix {
+		if strings.HasPrefix(e.Name(), newPrefix) {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover costs space and nothing else
 		}
 	}

@@ -179,10 +179,11 @@ func FuzzCursor(f *testing.F) {
 func FuzzBodies(f *testing.F) {
 	f.Add(`{"id":"x","input":{},"started_at":"2026-01-02T03:04:05Z"}`, `{"status":"failed","metadata":{"kill":{"survivors":[1]}}}`, `{"id":""}`)
 	f.Add(`{`, `{"output_file":{"sha256":"../../etc/passwd"}}`, `null`)
+	files := &files{dir: f.TempDir()}
 	f.Fuzz(func(t *testing.T, begun, ended, container string) {
 		r := row{id: "i", tool: "t", status: "failed", begun: text(begun), ended: text(ended), container: text(container)}
 		r.endedAt.Valid = true
-		rec := r.record(&files{dir: t.TempDir()})
+		rec := r.record(files)
 		if rec.ID != "i" || rec.Tool != "t" {
 			t.Errorf("the columns are lost: %+v", rec)
 		}

@@ -180,7 +180,7 @@ func TestEndThatNeverCame(t *testing.T) {
 	id, unlock := lockedEnd(t, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "1 events could not be recorded") {
+	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "could not be recorded: 1") {
 		t.Errorf("Close gives %v", err)
 	}
 	unlock()

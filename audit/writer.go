@@ -46,7 +46,7 @@ type writer struct {
 	abort   chan struct{} // closed when even what is queued is to be left
 	stopped chan struct{} // closed when the goroutine is over
 
-	left int // how many jobs were left, once stopped is closed
+	left int // how many ends were left, once stopped is closed
 
 	mu      sync.Mutex
 	queue   []*job
@@ -145,7 +145,7 @@ func (w *writer) close(ctx context.Context) error {
 	close(w.abort)
 	<-w.stopped
 	if w.left > 0 {
-		return fmt.Errorf("%d events could not be recorded: %w", w.left, context.Cause(ctx))
+		return fmt.Errorf("ends that could not be recorded: %d: %w", w.left, context.Cause(ctx))
 	}
 	return nil
 }
@@ -266,10 +266,9 @@ func (w *writer) pause() bool {
 func (w *writer) leave(batch []*job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	batch = append(batch, w.queue...)
-	w.left = len(batch)
-	for _, j := range batch {
+	for _, j := range append(batch, w.queue...) {
 		if j.undo == nil {
+			w.left++
 			w.log.Error("an end could not be recorded before the daemon ended", zap.String("invocation", j.event.invocation))
 		}
 	}
