@@ -27,6 +27,9 @@ type upTest struct {
 // newUpTest makes a workspace of a name that nobody else has: docker compose names its project after the folder.
 func newUpTest(t *testing.T, files map[string]string) *upTest {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("brings containers up")
+	}
 	cli := reference.CLI(t)
 	if out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "dray-test/debian:latest", "dray-test/busybox:latest").CombinedOutput(); err != nil {
 		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
