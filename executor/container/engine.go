@@ -39,6 +39,7 @@ type Options struct {
 // Engine is the container engine and everything that we keep at it.
 type Engine struct {
 	api    *client.Client
+	choice Choice
 	source string
 	opts   Options
 	log    *zap.Logger
@@ -50,9 +51,9 @@ type Engine struct {
 	refusal map[agentKey]refusal
 }
 
-func newEngine(api *client.Client, source string, opts Options) *Engine {
+func newEngine(api *client.Client, choice Choice, source string, opts Options) *Engine {
 	e := &Engine{
-		api: api, source: source, opts: opts, log: opts.Log,
+		api: api, choice: choice, source: source, opts: opts, log: opts.Log,
 		images: map[string]image{}, refusal: map[agentKey]refusal{},
 	}
 	e.agents = newAgents(e)
@@ -64,6 +65,18 @@ func (e *Engine) Source() string { return e.source }
 
 // Host is the engine's address.
 func (e *Engine) Host() string { return e.api.DaemonHost() }
+
+// Env makes the docker CLI and what uses it choose this engine too, whatever it would choose by itself.
+func (e *Engine) Env() []string {
+	switch e.source {
+	case sourceHost:
+		return []string{"DOCKER_HOST=" + e.choice.Host}
+	case sourceContext:
+		return []string{"DOCKER_CONTEXT=" + e.choice.Context, "DOCKER_HOST="}
+	default:
+		return nil
+	}
+}
 
 // Close ends every agent, and with it everything that they started, and lets go of the engine.
 func (e *Engine) Close() error {

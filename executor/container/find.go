@@ -16,6 +16,12 @@ import (
 // Choice is what configuration says about the engine; both may be empty.
 type Choice struct{ Host, Context string }
 
+// What decides by configuration, as Source names it.
+const (
+	sourceHost    = "engine.host"
+	sourceContext = "engine.context"
+)
+
 // FindEngine finds the engine as the docker CLI does: our configuration, DOCKER_HOST, DOCKER_CONTEXT, the current context of the CLI's
 // configuration, the default socket. It does not connect. Errors: engine_unavailable.
 func FindEngine(choice Choice, opts Options) (*Engine, error) {
@@ -23,7 +29,7 @@ func FindEngine(choice Choice, opts Options) (*Engine, error) {
 	if err == nil {
 		var api *client.Client
 		if api, err = client.New(clientOpts...); err == nil {
-			return newEngine(api, source, opts), nil
+			return newEngine(api, choice, source, opts), nil
 		}
 	}
 	return nil, dray.Errorf(dray.CodeEngineUnavailable, "no container engine could be chosen (by %s): %w", source, err).
@@ -35,10 +41,10 @@ func locate(choice Choice) (opts []client.Opt, source string, err error) {
 	switch {
 	case choice.Host != "":
 		opts, err = hostOptions(choice.Host)
-		return opts, "engine.host", err
+		return opts, sourceHost, err
 	case choice.Context != "":
 		opts, err = contextOptions(choice.Context)
-		return opts, "engine.context", err
+		return opts, sourceContext, err
 	case os.Getenv("DOCKER_HOST") != "":
 		opts, err = hostOptions(os.Getenv("DOCKER_HOST"))
 		return opts, "DOCKER_HOST", err

@@ -73,8 +73,16 @@ func (m *Manager) locate(req request, named Named) (devcontainer.Location, error
 // ofWorkspace gives the running container of a workspace, after bringing it up if there is none.
 func (m *Manager) ofWorkspace(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (container.Container, error) {
 	c, found, err := m.lookup(ctx, loc)
-	if err != nil || (found && c.Running()) {
+	if err != nil {
 		return c, err
+	}
+	last, failed, err := devcontainer.NewFailures(m.cfg.State).Last(loc)
+	if err != nil {
+		return c, err
+	}
+	halfMade := failed && last.HalfMade(c.ContainerInfo) // its lifecycle commands have not all succeeded, or are still running
+	if found && c.Running() && !halfMade {
+		return c, nil
 	}
 	if found && c.Paused {
 		return c, dray.Errorf(dray.CodeContainerUnavailable, "container %s is paused", c.Name).WithHint("run `docker unpause %s`", c.Name)

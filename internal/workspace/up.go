@@ -28,7 +28,7 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 	if err != nil {
 		return "", err
 	}
-	env := devcontainer.UpEnv(os.Environ())
+	env := append(devcontainer.UpEnv(os.Environ()), m.engine.Env()...)
 	for name, value := range m.cfg.LocalEnv {
 		env = append(env, name+"="+value)
 	}
