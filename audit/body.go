@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,13 +92,10 @@ func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fil
 // encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder would strip its spaces, and a
 // record shall read back equal.
 func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	body, err := json.Marshal(v)
+	if err != nil {
 		return nil, fmt.Errorf("encode the event: %w", err)
 	}
-	body := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	if raw == nil {
 		return body, nil
 	}

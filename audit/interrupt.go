@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/dray-dev/dray"
 )
 
@@ -33,7 +31,6 @@ func (s *Store) interrupt(ctx context.Context) (int, error) {
 	if err := s.submit(ctx, jobs...); err != nil {
 		return 0, fmt.Errorf("end the calls that were interrupted: %w", err)
 	}
-	s.log.Warn("calls were interrupted when an earlier daemon ended", zap.Int("calls", len(jobs)))
 	return len(jobs), nil
 }
 

@@ -154,9 +154,16 @@ func TestBadJobFailsAlone(t *testing.T) {
 	if err := s.submit(context.Background(), never); !errors.Is(err, errNoRow) {
 		t.Errorf("the end of a call that never began gives %v", err)
 	}
+	end, err := s.endJob(inv, dray.Conclude(exited(0), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.submit(context.Background(), end, end); !errors.Is(err, errNoRow) {
+		t.Errorf("the second end of a call gives %v", err)
+	}
 	checkTrail(t, s)
-	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != 3 {
-		t.Errorf("%d events, want 3", got)
+	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != 4 {
+		t.Errorf("%d events, want 4", got)
 	}
 }
 

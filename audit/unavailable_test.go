@@ -138,13 +138,24 @@ func TestFullDisk(t *testing.T) {
 	checkTrail(t, s)
 }
 
-// lockedEnd makes a call during which the database gets locked: it ran, and its end cannot be recorded in time.
-func lockedEnd(t *testing.T, s *Store) (id string, unlock func()) {
+// obstacles keep a database from being written, until the function they give is called.
+var obstacles = map[string]func(t *testing.T, s *Store) (remove func()){
+	"locked": func(t *testing.T, s *Store) func() { return lockDatabase(t, s.path) },
+	"full": func(t *testing.T, s *Store) func() {
+		mustExec(t, s.write, `PRAGMA max_page_count = 1`)
+		return func() { mustExec(t, s.write, `PRAGMA max_page_count = 1000000`) }
+	},
+}
+
+// obstructedEnd makes a call during which the obstacle comes up: it ran, and its end cannot be recorded in time.
+func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock func()) {
 	t.Helper()
 	inv := newInvocation("exec")
 	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		unlock = lockDatabase(t, s.path)
-		return exited(7), nil
+		unblock = obstacles[obstacle](t, s)
+		res := exited(7)
+		res.Stdout.Text = strings.Repeat("needs new pages", 1000)
+		return res, nil
 	})
 	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 	e := dray.AsError(err)
@@ -154,30 +165,34 @@ func lockedEnd(t *testing.T, s *Store) (id string, unlock func()) {
 	if rec := get(t, s, inv.ID); rec.Status != dray.StatusRunning {
 		t.Errorf("the record says %s before its end is recorded", rec.Status)
 	}
-	return inv.ID, unlock
+	return inv.ID, unblock
 }
 
 // AU-01, AU-03: an end that came too late for its caller is recorded as soon as it can be.
 func TestLateEnd(t *testing.T) {
-	opts := impatient(t.TempDir())
-	s, _ := reopen(t, opts)
-	id, unlock := lockedEnd(t, s)
-	unlock()
-	if err := s.Close(context.Background()); err != nil {
-		t.Fatal(err)
+	for obstacle := range obstacles {
+		t.Run(obstacle, func(t *testing.T) {
+			opts := impatient(t.TempDir())
+			s, _ := reopen(t, opts)
+			id, unblock := obstructedEnd(t, s, obstacle)
+			unblock()
+			if err := s.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			s, found := reopen(t, opts)
+			if rec := get(t, s, id); found != 0 || rec.Reason != dray.ReasonExited || *rec.ExitCode != 7 {
+				t.Errorf("%d interrupted, the record is %+v", found, rec)
+			}
+			checkTrail(t, s)
+		})
 	}
-	s, found := reopen(t, opts)
-	if rec := get(t, s, id); found != 0 || rec.Reason != dray.ReasonExited || *rec.ExitCode != 7 {
-		t.Errorf("%d interrupted, the record is %+v", found, rec)
-	}
-	checkTrail(t, s)
 }
 
 // AU-03: an end that could not be recorded until the daemon ended makes its call interrupted.
 func TestEndThatNeverCame(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)
-	id, unlock := lockedEnd(t, s)
+	id, unlock := obstructedEnd(t, s, "locked")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "could not be recorded: 1") {
