@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -25,17 +24,13 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/server"
 	"github.com/dray-dev/dray/internal/server/calls"
 	"github.com/dray-dev/dray/internal/server/unixsock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var (
-	errCancelled = errors.New("the caller cancelled")
-	errShutdown  = errors.New("the daemon ends")
-)
 
 // me is the principal of everything that this process asks.
 var me = fmt.Sprintf("uid:%d", os.Geteuid())
@@ -80,7 +75,7 @@ type trail struct {
 	records map[string]dray.Record
 	begin   error
 	began   chan struct{} // if set, begin waits for it
-	listed  server.Query
+	listed  audit.Query
 }
 
 func (t *trail) Executor(next dray.Executor) dray.Executor {
@@ -112,17 +107,17 @@ func (t *trail) len() int {
 	return len(t.records)
 }
 
-func (t *trail) Get(_ context.Context, id string) (dray.Record, error) {
+func (t *trail) Get(_ context.Context, principal, id string) (dray.Record, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec, ok := t.records[id]
-	if !ok {
+	if !ok || rec.Principal != principal {
 		return rec, dray.Errorf(dray.CodeNotFound, "no such call")
 	}
 	return rec, nil
 }
 
-func (t *trail) List(_ context.Context, q server.Query) ([]dray.Record, string, error) {
+func (t *trail) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listed = q
@@ -133,7 +128,7 @@ func (t *trail) List(_ context.Context, q server.Query) ([]dray.Record, string, 
 		}
 	}
 	slices.SortFunc(all, func(a, b dray.Record) int { return strings.Compare(b.ID, a.ID) })
-	return all[:min(len(all), q.Limit)], "next", nil
+	return audit.Page{Items: all[:min(len(all), q.Limit)], NextCursor: "next"}, nil
 }
 
 // captures are kept streams by id and name.
@@ -198,6 +193,14 @@ type daemon struct {
 // start serves with the given parts until the test is over.
 func start(t testing.TB, change func(*parts)) *daemon {
 	t.Helper()
+	d := build(t, change)
+	d.serve()
+	return d
+}
+
+// build makes a server that listens nowhere yet.
+func build(t testing.TB, change func(*parts)) *daemon {
+	t.Helper()
 	p := &parts{
 		trail: &trail{records: map[string]dray.Record{}},
 		run:   succeed,
@@ -218,16 +221,14 @@ func start(t testing.TB, change func(*parts)) *daemon {
 	core, logs := observer.New(zapcore.InfoLevel)
 	cfg := server.Config{
 		Executor: p.trail.Executor(calls.Begun(p.run)), Records: p.trail, Tools: p, Router: p, Workspaces: someWorkspaces{p}, Paths: p,
-		Captures: p.captures, Log: zap.New(core), Cancelled: errCancelled, Shutdown: errShutdown,
+		Captures: p.captures, Log: zap.New(core),
 		MaxBody: p.maxBody, MaxTimeout: time.Hour, Ready: p.ready, Version: "test",
 	}
 	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{parts: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
-	d.serve()
-	return d
+	return &daemon{parts: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
 }
 
 func (d *daemon) serve() {

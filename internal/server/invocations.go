@@ -2,12 +2,17 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/server/calls"
 	"github.com/dray-dev/dray/internal/server/strictjson"
 )
+
+// errClientGone is the cause that ends a call whose client went away. It reads as any other cancellation.
+var errClientGone = fmt.Errorf("%w: its client went away", executor.ErrCancelled)
 
 // start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over before, or its events while it runs.
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
@@ -37,18 +42,13 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !wait.given && body.OnDisconnect != onDisconnectContinue {
-		stop := s.cancelWith(r.Context(), c)
+		stop := context.AfterFunc(r.Context(), func() { c.Cancel(errClientGone) })
 		defer stop()
 	}
 	if form == mediaJSON {
 		return s.await(w, r, c, wait)
 	}
 	return s.streamCall(w, r, c, form)
-}
-
-// cancelWith cancels the call when its client goes away, until the function that it returns is called.
-func (s *Server) cancelWith(ctx context.Context, c *calls.Call) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { c.Cancel(s.cfg.Cancelled) })
 }
 
 // await answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.
@@ -102,16 +102,11 @@ func (s *Server) find(r *http.Request) (found, error) {
 	if !isID(id) {
 		return found{}, missing
 	}
-	rec, err := s.cfg.Records.Get(r.Context(), id)
-	switch {
-	case err != nil && dray.CodeOf(err) == dray.CodeNotFound:
-		return found{}, missing
-	case err != nil:
-		return found{}, err
-	case rec.Principal != who:
+	rec, err := s.cfg.Records.Get(r.Context(), who, id)
+	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
 		return found{}, missing
 	}
-	return found{record: rec}, nil
+	return found{record: rec}, err
 }
 
 // json gives the invocation in its JSON form.
@@ -176,7 +171,7 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f.call != nil {
-		f.call.Cancel(s.cfg.Cancelled)
+		f.call.Cancel(executor.ErrCancelled)
 		return s.await(w, r, f.call, wait)
 	}
 	b, err := f.json()

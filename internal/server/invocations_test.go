@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 )
 
 const call = `{"tool":"exec","input":{"argv":["true"]}}`
@@ -111,7 +112,7 @@ func TestWaitIs202UntilTheEnd(t *testing.T) {
 	if a.status != 202 || rec.Status != dray.StatusRunning || a.header.Get("Location") != "/v1/invocations/"+rec.ID {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
-	if _, err := d.trail.Get(t.Context(), rec.ID); err != nil {
+	if _, err := d.trail.Get(t.Context(), me, rec.ID); err != nil {
 		t.Error("202 before the begin was committed")
 	}
 	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).Status != dray.StatusRunning {
@@ -182,7 +183,7 @@ func TestClientThatGoesAway(t *testing.T) {
 			leave()
 			<-gone
 			if c.ends {
-				if err := <-cause; err != errCancelled {
+				if err := <-cause; !errors.Is(err, executor.ErrCancelled) {
 					t.Errorf("cancelled because %v", err)
 				}
 			} else {
@@ -200,7 +201,7 @@ func TestCancel(t *testing.T) {
 	d := start(t, func(p *parts) { p.run = untilCancelled })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
 	a := d.do("POST", "/v1/invocations/"+id+"/cancel", "")
-	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled || rec.Error.Message != errCancelled.Error() {
+	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled || rec.Error.Message != executor.ErrCancelled.Error() {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, body := range []string{"", "{}"} {
@@ -368,7 +369,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%s", end.Invocation)
 	}
 	over()
-	if end := stubborn.until("end"); !bytes.Contains(end.Invocation, []byte(errShutdown.Error())) {
+	if end := stubborn.until("end"); !bytes.Contains(end.Invocation, []byte(executor.ErrShutdown.Error())) {
 		t.Errorf("%s", end.Invocation)
 	}
 	if err := <-down; err != nil {
@@ -377,7 +378,6 @@ func TestDrain(t *testing.T) {
 	if _, err := d.client.Get("http://localhost/healthz"); err == nil {
 		t.Error("the socket still answers")
 	}
-	_ = http.StatusOK
 }
 
 func TestIdle(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 )
 
 const (
@@ -16,10 +17,11 @@ const (
 	maxLimit     = 1000
 )
 
-// page is one page of a list. NextCursor is empty on the last.
-type page[T any] struct {
-	Items      []T    `json:"items"`
-	NextCursor string `json:"next_cursor" doc:"What to give as cursor for the next page; empty on the last."`
+// page is one page of the trail.
+type page struct {
+	Items      []dray.Record      `json:"items"`
+	NextCursor string             `json:"next_cursor" doc:"What to give as cursor for the next page; empty on the last."`
+	Unreadable []audit.Unreadable `json:"unreadable,omitempty" doc:"Rows that are damaged beyond use."`
 }
 
 // items is a list that has no pages.
@@ -44,20 +46,20 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	who := principal(r)
 	if q.Principal != "" && q.Principal != who {
-		return reply(w, http.StatusOK, page[dray.Record]{}) // another's are not shown
+		return reply(w, http.StatusOK, page{}) // another's are not shown
 	}
 	q.Principal = who
-	records, next, err := s.cfg.Records.List(r.Context(), q)
+	p, err := s.cfg.Records.List(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, page[dray.Record]{Items: records, NextCursor: next})
+	return reply(w, http.StatusOK, page(p))
 }
 
 // queryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.
-func queryOf(v url.Values) (Query, error) {
+func queryOf(v url.Values) (audit.Query, error) {
 	var m mistakes
-	q := Query{
+	q := audit.Query{
 		Status: oneOf(&m, "status", dray.Status(v.Get("status")),
 			dray.StatusQueued, dray.StatusRunning, dray.StatusSucceeded, dray.StatusFailed),
 		Reason: oneOf(&m, "reason", dray.Reason(v.Get("reason")),

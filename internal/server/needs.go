@@ -4,34 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 )
 
-// Records reads the trail.
+// Records reads the trail; *[audit.Store] does.
 type Records interface {
-	// Get gives one call, or not_found.
-	Get(ctx context.Context, id string) (dray.Record, error)
-	// List gives a page, newest first, and the cursor of the next; an empty one says that there is none. A cursor that it did not
-	// make is invalid_request.
-	List(ctx context.Context, q Query) (items []dray.Record, next string, err error)
-}
-
-// Query is what a list of calls is filtered by. The zero value of a field does not filter.
-type Query struct {
-	Tool        string
-	Status      dray.Status
-	Reason      dray.Reason
-	Environment dray.Kind
-	Container   string // a name or an id
-	PlanID      string
-	Principal   string
-	Since       time.Time // inclusive
-	Until       time.Time // exclusive
-	Text        string
-	Limit       int // 1 to 1000
-	Cursor      string
+	// Get gives one call, or not_found where there is none or it is another principal's.
+	Get(ctx context.Context, principal, id string) (dray.Record, error)
+	// List gives a page, newest first.
+	List(ctx context.Context, q audit.Query) (audit.Page, error)
 }
 
 // Tools knows the tools.
@@ -58,7 +41,7 @@ type Tool struct {
 	Stdin bool `json:"stdin" doc:"Whether a call may bring a stdin of its own."`
 }
 
-// Router decides where a call runs, without running it.
+// Router decides where a call runs, without running it; internal/router does.
 type Router interface {
 	// Route is pure. Beside an error it gives the rules that were looked at.
 	Route(inv dray.Invocation) (dray.Route, error)
@@ -129,7 +112,7 @@ type PathsReply struct {
 	Unmapped []string `json:"unmapped"`
 }
 
-// Captures opens what was kept of a call's output.
+// Captures opens what was kept of a call's output; executor/capture does.
 type Captures interface {
 	// Open opens a stream from its beginning, also while the call runs. One that was never written, or is kept no more, is fs.ErrNotExist.
 	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)

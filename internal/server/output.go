@@ -48,8 +48,16 @@ func streamOf(r *http.Request) (dray.Stream, error) {
 	}
 }
 
-// kept opens the kept bytes. A stream that nothing was written to is empty; one that is kept no more is not found.
+// kept opens the kept bytes. A stream that nothing was written to is empty; one that is kept no more is not found. While a call runs, what it has
+// printed is given from memory as long as that has all of it: the file lags behind.
 func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeekCloser, error) {
+	if f.call != nil {
+		if _, ended := f.call.Record(); !ended {
+			if printed, ok := f.call.Events().Printed(stream); ok {
+				return inMemory{bytes.NewReader(printed)}, nil
+			}
+		}
+	}
 	kept, err := s.cfg.Captures.Open(r.PathValue("id"), stream)
 	switch {
 	case err == nil:
@@ -59,7 +67,7 @@ func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeek
 	case f.call == nil && keptBytes(f.record, stream) > 0:
 		return nil, notFound("the output of this call is kept no more").WithHint("the invocation has its head and tail")
 	}
-	return nothing{bytes.NewReader(nil)}, nil
+	return inMemory{bytes.NewReader(nil)}, nil
 }
 
 func keptBytes(rec dray.Record, stream dray.Stream) int64 {
@@ -69,10 +77,10 @@ func keptBytes(rec dray.Record, stream dray.Stream) int64 {
 	return rec.Stdout.KeptBytes
 }
 
-// nothing is an empty stream.
-type nothing struct{ *bytes.Reader }
+// inMemory is a stream that lies in memory.
+type inMemory struct{ *bytes.Reader }
 
-func (nothing) Close() error { return nil }
+func (inMemory) Close() error { return nil }
 
 // rangeWriter gives a range that cannot be satisfied the form that all errors have. http.ServeContent writes its own text otherwise.
 type rangeWriter struct {

@@ -59,7 +59,7 @@ func (s *Server) callOperations() []operation {
 		},
 		{
 			method: http.MethodGet, path: "/v1/invocations", id: "list-invocations", summary: "The caller's invocations, newest first.", handle: s.list,
-			params: listParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[page[dray.Record]]()}},
+			params: listParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[page]()}},
 		},
 		{
 			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: s.route,

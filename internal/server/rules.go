@@ -48,7 +48,7 @@ func (m *mistakes) err() error {
 	return e.WithHint("/openapi.json describes the request")
 }
 
-// queryErr gives the same for a query, where no JSON pointer leads.
+// queryErr gives the same for a query or a path, where no JSON pointer leads.
 func (m *mistakes) queryErr() error {
 	e, ok := m.err().(*dray.Error)
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/server/calls"
 )
 
@@ -35,8 +36,6 @@ type Config struct {
 	Paths      Paths
 	Captures   Captures
 	Log        *zap.Logger
-	// Cancelled and Shutdown are the causes that the executor knows a cancelled context by.
-	Cancelled, Shutdown error
 	// MaxBody bounds a request's body, in bytes; MaxTimeout a call's timeouts.
 	MaxBody    int64
 	MaxTimeout time.Duration
@@ -66,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now()}
-	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.Open, Log: cfg.Log, Shutdown: cfg.Shutdown})
+	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.Open, Log: cfg.Log})
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func (c *Config) check() error {
 	for what, missing := range map[string]bool{
 		"Executor": c.Executor == nil, "Records": c.Records == nil, "Tools": c.Tools == nil, "Router": c.Router == nil,
 		"Workspaces": c.Workspaces == nil, "Paths": c.Paths == nil, "Captures": c.Captures == nil, "Log": c.Log == nil,
-		"Cancelled": c.Cancelled == nil, "Shutdown": c.Shutdown == nil, "MaxBody": c.MaxBody <= 0, "MaxTimeout": c.MaxTimeout <= 0,
+		"MaxBody": c.MaxBody <= 0, "MaxTimeout": c.MaxTimeout <= 0,
 	} {
 		if missing {
 			return fmt.Errorf("making the server: %s is missing", what)
@@ -110,12 +109,12 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.calls.Drain(ctx)
 	if s.closeGently(flushTime) != nil {
-		s.stop(s.cfg.Shutdown) // whoever still waits for something gives up
+		s.stop(executor.ErrShutdown) // whoever still waits for something gives up
 		if failed := s.closeGently(flushTime); failed != nil {
 			err = errors.Join(err, s.http.Close())
 		}
 	}
-	s.stop(s.cfg.Shutdown)
+	s.stop(executor.ErrShutdown)
 	return err
 }
 
@@ -128,9 +127,14 @@ func (s *Server) closeGently(within time.Duration) error {
 
 // Idle says since when nothing was asked and no call has run; ok is false while something is.
 func (s *Server) Idle() (since time.Time, ok bool) {
+	running, ended := s.calls.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last, s.active == 0 && s.calls.Running() == 0
+	since = s.last
+	if ended.After(since) {
+		since = ended
+	}
+	return since, s.active == 0 && running == 0
 }
 
 func (s *Server) begin() {

@@ -58,9 +58,12 @@ func (s *Server) workspaceRequest(w http.ResponseWriter, r *http.Request) (Works
 	if err := s.decodeOptional(w, r, &body); err != nil {
 		return WorkspaceRequest{}, err
 	}
-	var m mistakes
+	var place, m mistakes
 	req := WorkspaceRequest{
-		ID: workspaceID(&m, r.PathValue("id")), Principal: principal(r), LocalEnv: variables(&m, "/local_env", body.LocalEnv),
+		ID: workspaceID(&place, r.PathValue("id")), Principal: principal(r), LocalEnv: variables(&m, "/local_env", body.LocalEnv),
+	}
+	if err := place.queryErr(); err != nil {
+		return req, err
 	}
 	return req, m.err()
 }
@@ -68,9 +71,9 @@ func (s *Server) workspaceRequest(w http.ResponseWriter, r *http.Request) (Works
 // workspaceID is an id of the list, or an absolute folder whose slashes are percent-encoded.
 func workspaceID(m *mistakes, id string) string {
 	if strings.HasPrefix(id, "/") {
-		return absolutePath(m, "", id)
+		return absolutePath(m, "id", id)
 	}
-	return containerName(m, "", id)
+	return containerName(m, "id", id)
 }
 
 // workspaceEnd is the body of the end event of what was done to a workspace.

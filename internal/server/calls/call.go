@@ -90,11 +90,11 @@ func (c *Call) begin() {
 
 // end makes the final record known.
 func (c *Call) end(rec dray.Record) {
-	b := encode(rec)
+	body := event.EndBody(encode(rec))
 	c.mu.Lock()
-	c.ended, c.record = b, dray.Record{}
+	c.ended, c.record = event.Invocation(body), dray.Record{} // one copy is enough: an input may be large
 	c.mu.Unlock()
-	c.events.Finish(event.EndBody(b))
+	c.events.Finish(body)
 	close(c.done)
 }
 

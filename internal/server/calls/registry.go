@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/server/event"
 	"github.com/dray-dev/dray/internal/server/stdin"
 )
@@ -32,8 +33,6 @@ type Options struct {
 	// Open opens the kept output of a call.
 	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	Log  *zap.Logger
-	// Shutdown is the cause that calls are cancelled with when the drain is over.
-	Shutdown error
 }
 
 // Registry starts calls and finds them again. It is safe for concurrent use.
@@ -45,6 +44,7 @@ type Registry struct {
 	ended    map[string]*Call
 	order    []*Call // the ended ones, oldest first
 	bytes    int     // what they hold
+	last     time.Time
 	draining bool
 	empty    chan struct{} // closed when draining and nothing lives
 	running  sync.WaitGroup
@@ -120,25 +120,25 @@ func (r *Registry) Find(id, principal string) (*Call, bool) {
 	return c, true
 }
 
-// Running counts the calls that are not over.
-func (r *Registry) Running() int {
+// Running counts the calls that are not over, and says when one last ended.
+func (r *Registry) Running() (n int, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.live)
+	return len(r.live), r.last
 }
 
 // retire moves a call from the living to the ended, where it stays for a while.
 func (r *Registry) retire(c *Call) {
-	record, _ := c.Record()
-	held := len(record) + c.events.Size()
+	held := c.events.Size()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, c.id)
-	c.held, c.until = held, time.Now().Add(keepFor)
+	r.last = time.Now()
+	c.held, c.until = held, r.last.Add(keepFor)
 	r.ended[c.id] = c
 	r.order = append(r.order, c)
 	r.bytes += held
-	r.expire(time.Now())
+	r.expire(r.last)
 	r.drained()
 }
 
@@ -211,7 +211,7 @@ func (r *Registry) cancelAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.live {
-		c.Cancel(r.opts.Shutdown)
+		c.Cancel(executor.ErrShutdown)
 	}
 }
 

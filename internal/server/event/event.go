@@ -51,12 +51,20 @@ func (e Event) AppendNDJSON(dst []byte) []byte {
 	return append(dst, '\n')
 }
 
+const endOpen, endClose = `{"invocation":`, `}`
+
 // EndBody is the body of a call's end event: the invocation in its JSON form.
 func EndBody(invocation []byte) []byte {
-	b := make([]byte, 0, len(`{"invocation":}`)+len(invocation))
-	b = append(b, `{"invocation":`...)
+	b := make([]byte, 0, len(endOpen)+len(invocation)+len(endClose))
+	b = append(b, endOpen...)
 	b = append(b, invocation...)
-	return append(b, '}')
+	return append(b, endClose...)
+}
+
+// Invocation gives what EndBody has put into a body, without a copy.
+func Invocation(endBody []byte) []byte {
+	end := len(endBody) - len(endClose)
+	return endBody[len(endOpen):end:end]
 }
 
 // appendOutput appends the body of an output event: text where the bytes are UTF-8, else base64.

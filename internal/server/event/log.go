@@ -39,6 +39,7 @@ type Log struct {
 	pace    pace
 	end     []byte
 	over    bool
+	readers int
 	wake    chan struct{} // closed when something happens; nil while nobody waits
 }
 
@@ -90,7 +91,7 @@ func (l *Log) Output(stream dray.Stream, p []byte) {
 	l.signal()
 }
 
-// Finish adds the end event with its body, a JSON object, and frees most of the memory. Nothing is added after it.
+// Finish adds the end event with its body, a JSON object. Nothing is added after it.
 func (l *Log) Finish(body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +100,15 @@ func (l *Log) Finish(body []byte) {
 	}
 	l.end, l.over, l.growing = body, true, false
 	l.push(entry{name: End})
-	l.ring.shrink(keptHeld)
+	l.free()
 	l.signal()
+}
+
+// free gives up most of the memory once the call is over and nobody is reading.
+func (l *Log) free() {
+	if l.over && l.readers == 0 {
+		l.ring.shrink(keptHeld)
+	}
 }
 
 // Size is about how many bytes of memory an ended log holds.
@@ -186,4 +194,21 @@ func (l *Log) waiting() <-chan struct{} {
 		l.wake = make(chan struct{})
 	}
 	return l.wake
+}
+
+// Printed gives everything that was printed on a stream so far, if memory still has all of it.
+func (l *Log) Printed(stream dray.Stream) ([]byte, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]byte, 0, min(l.sizes[stream], maxHeld))
+	for _, e := range l.entries {
+		if e.stream != stream {
+			continue
+		}
+		if e.offset != int64(len(all)) || !l.ring.holds(e.at) {
+			return nil, false
+		}
+		all = l.ring.read(all, e.at, int(e.size))
+	}
+	return all, int64(len(all)) == l.sizes[stream]
 }

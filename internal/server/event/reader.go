@@ -27,6 +27,9 @@ type Reader struct {
 
 // Reader follows the log from the event behind the given sequence number; 0 is the beginning.
 func (l *Log) Reader(after int64) *Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers++
 	return &Reader{log: l, next: after + 1}
 }
 
@@ -50,8 +53,12 @@ func (r *Reader) Poll() (ev Event, ok bool, err error) {
 	return ev, pending == nil && err == nil, err
 }
 
-// Close ends the reading.
+// Close ends the reading. It is called once.
 func (r *Reader) Close() error {
+	r.log.mu.Lock()
+	r.log.readers--
+	r.log.free()
+	r.log.mu.Unlock()
 	for _, f := range r.kept {
 		if f != nil {
 			_ = f.Close() // it was only read
