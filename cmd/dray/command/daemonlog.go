@@ -70,7 +70,7 @@ func (e logError) Error() string {
 	if len(e.lines) == 0 {
 		return e.err.Error()
 	}
-	return e.err.Error() + "; it said:\n  " + strings.Join(e.lines, "\n  ")
+	return e.err.Error() + "\n  " + strings.Join(e.lines, "\n  ")
 }
 
 func (e logError) Unwrap() error { return e.err }

@@ -63,7 +63,7 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, argv [
 
 // live prepares a call. With --json the output is not shown: it stands in the record.
 func (a *app) live(c *client.Client, call client.Call) *live {
-	l := &live{client: c, call: call, stdout: a.out, stderr: a.err, progress: newProgress(a.err)}
+	l := &live{client: c, call: call, stdout: a.out, stderr: a.err, progress: newProgress(a.err, progressPatience)}
 	if a.json {
 		l.stdout, l.stderr = io.Discard, io.Discard
 	}

@@ -102,6 +102,8 @@ func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, erro
 			return outcome{}, holed(err)
 		}
 		switch ev.Name {
+		case client.EventState:
+			l.progress.clear() // the tool was started
 		case client.EventProgress:
 			l.progress.show(ev.Phase, ev.Message)
 		case client.EventStdout:

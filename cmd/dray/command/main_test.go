@@ -15,6 +15,9 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"dray": func() {
+			if os.Getenv(wholeDaemon) != "" {
+				os.Exit(Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+			}
 			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, open: openStandIn}
 			os.Exit(execute(context.Background(), os.Args[1:], a))
 		},

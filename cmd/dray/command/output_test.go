@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestTable(t *testing.T) {
@@ -54,7 +56,7 @@ stdout
 
 func TestProgressElsewhereThanOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out)
+	p := newProgress(&out, 0)
 	p.show("build", "step 1/2\x1b[1A")
 	p.show("build", "step 1/2\x1b[1A")
 	p.show("start", "")
@@ -62,6 +64,39 @@ func TestProgressElsewhereThanOnATerminal(t *testing.T) {
 	if want := "dray: build: step 1/2\\x1b[1A\ndray: start\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
+}
+
+func TestProgressOfAShortWaitIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, time.Second)
+		p.show("connect", "")
+		time.Sleep(900 * time.Millisecond)
+		p.clear()
+		time.Sleep(time.Minute)
+		if out.Len() > 0 {
+			t.Errorf("told %q", out.String())
+		}
+	})
+}
+
+func TestProgressOfALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, time.Second)
+		p.show("find", "")
+		p.show("build", "step 1/2")
+		time.Sleep(900 * time.Millisecond)
+		if out.Len() > 0 {
+			t.Errorf("told %q too early", out.String())
+		}
+		time.Sleep(time.Second)
+		p.show("build", "step 2/2")
+		p.clear()
+		if want := "dray: build: step 1/2\ndray: build: step 2/2\n"; out.String() != want {
+			t.Errorf("got %q, want %q", out.String(), want)
+		}
+	})
 }
 
 func TestProgressOnATerminal(t *testing.T) {

@@ -22,7 +22,6 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("DRAY_STATE", state)
 	env.Setenv("DRAY_HOST_ROOTS", env.WorkDir)
-	env.Setenv("ESC", "\x1b")
 	env.Defer(func() { stopDaemon(state) })
 	return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o700)
 }

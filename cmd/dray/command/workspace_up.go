@@ -24,7 +24,7 @@ folder. The workspace has to be trusted.`,
 }
 
 func (a *app) runWorkspaceUp(ctx context.Context, c *client.Client, folder string) error {
-	p := newProgress(a.err)
+	p := newProgress(a.err, 0)
 	defer p.clear()
 	reply, err := c.Up(ctx, folder, localEnv(folder), p.show)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *app) runWorkspaceUp(ctx context.Context, c *client.Client, folder strin
 func (a *app) sayWorkspace(w client.Workspace) error {
 	line := fmt.Sprintf("%s is %s", safeLine(w.Folder), safeLine(w.State))
 	if w.Container != "" {
-		line += " in container " + safeLine(w.Container)
+		line += " (container " + safeLine(w.Container) + ")"
 	}
 	_, err := fmt.Fprintln(a.out, line)
 	return err

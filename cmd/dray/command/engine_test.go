@@ -1,0 +1,74 @@
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// wholeDaemon is the variable that gives a script the daemon of the program, not the stand-in.
+const wholeDaemon = "DRAY_TEST_WHOLE_DAEMON"
+
+// TestEngineScripts runs the program with the daemon that it ships with, against the engine that is there.
+func TestEngineScripts(t *testing.T) {
+	image, cli := needEngine(t)
+	testscript.Run(t, testscript.Params{
+		Dir:  "testdata/engine",
+		Cmds: scriptCommands,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(wholeDaemon, "1")
+			env.Setenv("DRAY_DEVCONTAINER_CLI", cli)
+			env.Defer(func() { removeContainers(filepath.Join(env.WorkDir, "app")) })
+			config := filepath.Join(env.WorkDir, "app", ".devcontainer", "devcontainer.json")
+			text, err := os.ReadFile(config)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(config, bytes.Replace(text, []byte("IMAGE"), []byte(image), 1), 0o600); err != nil {
+				return err
+			}
+			return setUpScript(env) // its own clean-up, which ends the daemon, comes before the containers'
+		},
+	})
+}
+
+// needEngine gives the image and the devcontainer CLI, or skips the test where they are not there.
+func needEngine(t *testing.T) (image, cli string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("brings a container up")
+	}
+	image = cmp.Or(os.Getenv("DRAY_TEST_BUSYBOX"), "dray-test/busybox:latest")
+	if out, err := exec.Command("docker", "image", "inspect", image).CombinedOutput(); err != nil {
+		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
+	}
+	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"), "devcontainer"))
+	if err != nil {
+		t.Skipf("no devcontainer CLI, run scripts/setup: %v", err)
+	}
+	return image, cli
+}
+
+// removeContainers removes the containers of a workspace, and the volumes that they had.
+func removeContainers(folder string) {
+	ids := docker("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
+	for _, id := range ids {
+		volumes := docker("inspect", "-f", "{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}\n{{end}}{{end}}", id)
+		docker("rm", "-f", id)
+		for _, volume := range volumes {
+			docker("volume", "rm", volume)
+		}
+	}
+}
+
+// docker gives the words that a docker command prints; what fails prints none.
+func docker(args ...string) []string {
+	out, _ := exec.Command("docker", args...).Output()
+	return strings.Fields(string(out))
+}
