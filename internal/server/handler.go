@@ -1,9 +1,11 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"path"
 	"runtime/debug"
+	"strings"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -33,8 +35,8 @@ func check(r *http.Request) error {
 	if principal(r) == "" {
 		return dray.Errorf(dray.CodeUnauthorized, "nobody knows who makes this request").WithHint("connect to the daemon's unix socket")
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" {
-		return dray.Errorf(dray.CodeUnsupportedMediaType, "the body is encoded as %q", clip(encoding)).WithHint("send it as it is, without Content-Encoding")
+	if encoding, ok := r.Header["Content-Encoding"]; ok {
+		return dray.Errorf(dray.CodeUnsupportedMediaType, "the body is encoded as %q", clip(strings.Join(encoding, ", "))).WithHint("send it as it is, without Content-Encoding")
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func (s *Server) recovered(t *tracked, r *http.Request) {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
 	id := uuid.NewString()

@@ -13,7 +13,7 @@ type stateReply struct {
 
 // health answers that the process lives.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, http.StatusOK, stateReply{"ok"})
+	return reply(w, stateReply{"ok"})
 }
 
 // ready answers whether calls are taken.
@@ -26,7 +26,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 			return &httpError{err: err, status: http.StatusServiceUnavailable}
 		}
 	}
-	return reply(w, http.StatusOK, stateReply{"ready"})
+	return reply(w, stateReply{"ready"})
 }
 
 // document answers with the OpenAPI document.

@@ -19,13 +19,13 @@ import (
 // raw sends bytes as they are, ends its side, and reads what comes back until the server hangs up.
 func (d *daemon) raw(request string) string {
 	d.t.Helper()
-	conn, err := net.Dial("unix", d.socket)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer conn.Close()
 	_, _ = io.WriteString(conn, request) // the server may hang up before it has everything
-	_ = conn.(*net.UnixConn).CloseWrite()
+	_ = conn.CloseWrite()
 	b, _ := io.ReadAll(conn)
 	return string(b)
 }
@@ -240,6 +240,7 @@ func TestPipelinedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
 		if resp.StatusCode != 200 || !bytes.Contains(b, []byte(want)) {
 			t.Errorf("answer %d: %d %s", i, resp.StatusCode, b)
 		}

@@ -1,7 +1,8 @@
 package server
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -44,7 +45,7 @@ func (s *Server) input(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &httpError{err: err, accepted: &accepted}
 	}
-	return reply(w, http.StatusOK, stdinReply{Accepted: accepted})
+	return reply(w, stdinReply{Accepted: accepted})
 }
 
 func stdinPlace(q url.Values) (offset int64, eof bool, err error) {
@@ -71,22 +72,22 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, pipe *stdin.Pipe, 
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	body := bufio.NewReaderSize(http.MaxBytesReader(unwrap(w), r.Body, s.cfg.MaxBody), stdin.Capacity+1)
-	whole, err := body.Peek(stdin.Capacity + 1)
-	if errors.Is(err, io.EOF) {
-		return pipe.Append(r.Context(), offset, whole, eof)
-	}
+	body := http.MaxBytesReader(unwrap(w), r.Body, s.cfg.MaxBody)
+	first, err := io.ReadAll(io.LimitReader(body, stdin.Capacity+1))
 	if err != nil {
 		return 0, s.bodyError(err)
+	}
+	if len(first) <= stdin.Capacity {
+		return pipe.Append(r.Context(), offset, first, eof)
 	}
 	if offset == stdin.AtEnd {
 		return 0, dray.Errorf(dray.CodeTooLarge, "without an offset at most %d bytes are taken at once", stdin.Capacity).
 			WithHint("give offset, or send less")
 	}
-	return s.feedPieces(r, pipe, body, offset, eof)
+	return s.feedPieces(r.Context(), pipe, io.MultiReader(bytes.NewReader(first), body), offset, eof)
 }
 
-func (s *Server) feedPieces(r *http.Request, pipe *stdin.Pipe, body *bufio.Reader, offset int64, eof bool) (accepted int64, err error) {
+func (s *Server) feedPieces(ctx context.Context, pipe *stdin.Pipe, body io.Reader, offset int64, eof bool) (accepted int64, err error) {
 	piece := make([]byte, stdinPiece)
 	for {
 		n, err := io.ReadFull(body, piece)
@@ -94,7 +95,7 @@ func (s *Server) feedPieces(r *http.Request, pipe *stdin.Pipe, body *bufio.Reade
 		if err != nil && !last {
 			return accepted, s.bodyError(err)
 		}
-		if accepted, err = pipe.Append(r.Context(), offset, piece[:n], eof && last); err != nil || last {
+		if accepted, err = pipe.Append(ctx, offset, piece[:n], eof && last); err != nil || last {
 			return accepted, err
 		}
 		offset += int64(n)

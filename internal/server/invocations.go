@@ -37,13 +37,12 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.calls.Start(spec)
+	c, err := s.calls.Start(r.Context(), spec)
 	if err != nil {
 		return err
 	}
 	if !wait.given && body.OnDisconnect != onDisconnectContinue {
-		stop := context.AfterFunc(r.Context(), func() { c.Cancel(errClientGone) })
-		defer stop()
+		defer c.Cancel(errClientGone) // without effect once the call is over; before that this returns only when the client is gone
 	}
 	if form == mediaJSON {
 		return s.await(w, r, c, wait)

@@ -46,14 +46,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	who := principal(r)
 	if q.Principal != "" && q.Principal != who {
-		return reply(w, http.StatusOK, page{}) // another's are not shown
+		return reply(w, page{}) // another's are not shown
 	}
 	q.Principal = who
 	p, err := s.cfg.Records.List(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, page(p))
+	return reply(w, page(p))
 }
 
 // queryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.

@@ -28,7 +28,7 @@ func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, mapped)
+	return reply(w, mapped)
 }
 
 // check cleans the request.
@@ -43,8 +43,8 @@ func (p *PathsRequest) check() error {
 		m.add("/direction", "a direction has to be given: to_host or to_container")
 	}
 	oneOf(&m, "/direction", p.Direction, ToHost, ToContainer)
-	if len(p.Paths) == 0 || len(p.Paths) > maxPaths {
-		m.add("/paths", "there are %d paths, and 1 to %d can be mapped at once", len(p.Paths), maxPaths)
+	if p.Paths == nil || len(p.Paths) > maxPaths {
+		m.add("/paths", "a list of at most %d paths has to be given", maxPaths)
 	}
 	if err := m.err(); err != nil {
 		return err
@@ -66,10 +66,10 @@ func checkPaths(paths []string) error {
 			m.add(pointer, "%q leads upwards with '..'", clip(p))
 		}
 	}
-	e, ok := m.err().(*dray.Error)
-	if !ok {
+	if len(m.details) == 0 {
 		return nil
 	}
+	e := m.report()
 	e.Code = dray.CodeInvalidInput
 	return e
 }

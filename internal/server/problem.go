@@ -106,13 +106,13 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	answer(w, p.Status, "application/problem+json", b)
 }
 
-// reply answers with a JSON value.
-func reply(w http.ResponseWriter, status int, v any) error {
+// reply answers 200 with a JSON value.
+func reply(w http.ResponseWriter, v any) error {
 	b, err := strictjson.Encode(v)
 	if err != nil {
 		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).WithHint("the daemon's log has more")
 	}
-	answer(w, status, mediaJSON, b)
+	answer(w, http.StatusOK, mediaJSON, b)
 	return nil
 }
 

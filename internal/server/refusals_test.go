@@ -132,6 +132,8 @@ var refusals = []refused{
 	post("leftovers", `{"tool":"exec","leftovers":"keep"}`, "/leftovers", "not supported yet"),
 	{"Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 
+	{"empty Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: "}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
+
 	{"unknown tool", "POST", "/v1/invocations", `{"tool":"Exec"}`, nil, 404, dray.CodeUnknownTool, "", ""},
 	{"unknown tool to route", "POST", "/v1/route", `{"tool":"nope"}`, nil, 404, dray.CodeUnknownTool, "", ""},
 	{"unknown tool to read", "GET", "/v1/tools/nope", "", nil, 404, dray.CodeUnknownTool, "", ""},
@@ -146,6 +148,7 @@ var refusals = []refused{
 	{"gzip", "POST", "/v1/invocations", call, []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"identity", "POST", "/v1/invocations", call, []string{"Content-Encoding: identity"}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"gzip to stdin", "POST", "/v1/invocations/" + someID + "/stdin", "x", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
+	{"an empty encoding", "POST", "/v1/invocations", call, []string{"Content-Encoding: "}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"gzip without a body", "GET", "/v1/tools", "", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"too large", "POST", "/v1/invocations", `{"tool":"exec","stdin":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, dray.CodeTooLarge, "", "1048576"},
 
@@ -186,6 +189,7 @@ var refusals = []refused{
 	{"no such call to write to", "POST", "/v1/invocations/" + someID + "/stdin", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such call to cancel", "POST", "/v1/invocations/" + someID + "/cancel", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such path", "GET", "/v2", "", nil, 404, dray.CodeNotFound, "", "openapi"},
+	{"the whole server", "OPTIONS", "/", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"a path that is not clean", "GET", "/v1//tools", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"a slash at the end", "GET", "/v1/tools/", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"metrics", "GET", "/metrics", "", nil, 404, dray.CodeNotFound, "", ""},
@@ -207,7 +211,7 @@ var refusals = []refused{
 	{"paths of nothing", "POST", "/v1/paths", `{"direction":"to_host","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
 	{"paths without direction", "POST", "/v1/paths", `{"workspace":"/w","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
 	{"paths in a wrong direction", "POST", "/v1/paths", `{"workspace":"/w","direction":"up","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
-	{"no paths", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":[]}`, nil, 400, dray.CodeInvalidRequest, "/paths", ""},
+	{"no paths", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host"}`, nil, 400, dray.CodeInvalidRequest, "/paths", ""},
 	{"paths with ..", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a","/a/../b"]}`, nil, 400, dray.CodeInvalidInput, "/paths/1", ".."},
 	{"paths with NUL", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a\u0000"]}`, nil, 400, dray.CodeInvalidInput, "/paths/0", "NUL"},
 }

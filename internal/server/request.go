@@ -27,8 +27,8 @@ type callBody struct {
 	StdinOpen   bool              `json:"stdin_open,omitempty" doc:"The tool's stdin is written to while it runs."`
 	Timeout     *float64          `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"At most limits.max_timeout."`
 	IdleTimeout *float64          `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest silence; at most limits.max_timeout."`
-	Context     dray.Context      `json:"context,omitempty"`
-	Plan        dray.Plan         `json:"plan,omitempty"`
+	Context     dray.Context      `json:"context,omitzero"`
+	Plan        dray.Plan         `json:"plan,omitzero"`
 	Mapping     dray.MappingMode  `json:"mapping,omitempty" enum:"schema,heuristic,none"`
 	// OnDisconnect says what becomes of the call when its client goes away.
 	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
@@ -44,7 +44,7 @@ const onDisconnectContinue = "continue"
 
 // callOf reads and validates the body of a call, as far as that is possible without knowing the tool.
 func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
-	if r.Header.Get("Idempotency-Key") != "" {
+	if _, ok := r.Header["Idempotency-Key"]; ok {
 		return nil, dray.Invocation{}, invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
 	}
 	var b callBody

@@ -34,7 +34,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	d, err := s.cfg.Router.Route(inv)
-	return reply(w, http.StatusOK, routeReply{
+	return reply(w, routeReply{
 		Environment: d.Environment, Rule: d.Rule, Container: d.Container, Workspace: d.Workspace, Candidates: d.Candidates,
 		Error: dray.AsError(err),
 	})

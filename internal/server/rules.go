@@ -39,6 +39,11 @@ func (m *mistakes) err() error {
 	if len(m.details) == 0 {
 		return nil
 	}
+	return m.report()
+}
+
+// report gives the error of mistakes that there are.
+func (m *mistakes) report() *dray.Error {
 	first, more := m.details[0], ""
 	if n := len(m.details) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more, see errors)", n)
@@ -50,10 +55,10 @@ func (m *mistakes) err() error {
 
 // queryErr gives the same for a query or a path, where no JSON pointer leads.
 func (m *mistakes) queryErr() error {
-	e, ok := m.err().(*dray.Error)
-	if !ok {
+	if len(m.details) == 0 {
 		return nil
 	}
+	e := m.report()
 	e.Details = nil
 	return e
 }

@@ -55,8 +55,10 @@ type Server struct {
 	stop    context.CancelCauseFunc
 
 	mu     sync.Mutex
-	active int       // requests that are being answered
-	last   time.Time // when one was last
+	active int           // requests that are being answered
+	last   time.Time     // when one was last
+	closed bool          // no more requests come
+	quiet  chan struct{} // closed when none is left after that
 }
 
 // New makes a server. It fails where something that it needs is missing.
@@ -64,7 +66,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now(), quiet: make(chan struct{})}
 	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.Open, Log: cfg.Log})
 	if err := s.register(); err != nil {
 		return nil, err
@@ -79,6 +81,8 @@ func New(cfg Config) (*Server, error) {
 		ErrorLog:          zap.NewStdLog(cfg.Log.Named("http")),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPrincipal,
+		// OPTIONS * would be answered without us.
+		DisableGeneralOptionsHandler: true,
 	}
 	return s, nil
 }
@@ -108,19 +112,47 @@ func (s *Server) Serve(l net.Listener) error {
 // Their events and answers are delivered, the listeners closed. Nothing that the server started runs when it returns without an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.calls.Drain(ctx)
-	if s.closeGently(flushTime) != nil {
+	ctx = context.WithoutCancel(ctx)
+	if s.closeGently(ctx) != nil {
 		s.stop(executor.ErrShutdown) // whoever still waits for something gives up
-		if failed := s.closeGently(flushTime); failed != nil {
+		if s.closeGently(ctx) != nil {
 			err = errors.Join(err, s.http.Close())
 		}
 	}
 	s.stop(executor.ErrShutdown)
-	return err
+	return errors.Join(err, s.waitForHandlers())
+}
+
+// waitForHandlers waits for requests whose connections were cut off.
+func (s *Server) waitForHandlers() error {
+	s.mu.Lock()
+	s.closed = true
+	s.settled()
+	s.mu.Unlock()
+	timer := time.NewTimer(flushTime)
+	defer timer.Stop()
+	select {
+	case <-s.quiet:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("ending the server: requests are still being worked on")
+	}
+}
+
+// settled tells waitForHandlers that no request is left. The last of a server that is closed twice finds it told.
+func (s *Server) settled() {
+	if s.closed && s.active == 0 {
+		select {
+		case <-s.quiet:
+		default:
+			close(s.quiet)
+		}
+	}
 }
 
 // closeGently closes the listeners and waits for the answers that are being written.
-func (s *Server) closeGently(within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (s *Server) closeGently(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	return s.http.Shutdown(ctx)
 }
@@ -148,6 +180,7 @@ func (s *Server) end() {
 	defer s.mu.Unlock()
 	s.active--
 	s.last = time.Now()
+	s.settled()
 }
 
 type principalKey struct{}

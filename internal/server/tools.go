@@ -7,7 +7,7 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, items[Tool]{s.cfg.Tools.List()})
+	return reply(w, items[Tool]{s.cfg.Tools.List()})
 }
 
 // tool answers with one tool.
@@ -24,5 +24,5 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, t)
+	return reply(w, t)
 }

@@ -21,7 +21,7 @@ func (s *Server) workspaces(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusOK, items[Workspace]{all})
+	return reply(w, items[Workspace]{all})
 }
 
 // workspaceBody is the optional body of what is done to a workspace.
@@ -46,7 +46,7 @@ func (s *Server) workspace(verb WorkspaceVerb) handler {
 		if err != nil {
 			return err
 		}
-		return reply(w, http.StatusOK, ws)
+		return reply(w, ws)
 	}
 }
 

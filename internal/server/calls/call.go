@@ -95,7 +95,6 @@ func (c *Call) end(rec dray.Record) {
 	c.ended, c.record = event.Invocation(body), dray.Record{} // one copy is enough: an input may be large
 	c.mu.Unlock()
 	c.events.Finish(body)
-	close(c.done)
 }
 
 // refuse makes known that there is no call.
@@ -103,7 +102,6 @@ func (c *Call) refuse(err error) {
 	c.mu.Lock()
 	c.refused = err
 	c.mu.Unlock()
-	close(c.done)
 }
 
 // encode writes a record. One that cannot be written fails, and says so in its place (AU-05).

@@ -64,15 +64,16 @@ type Spec struct {
 	StdinOpen bool
 }
 
-// Start starts a call in a goroutine of its own and gives it an id. It fails with shutting_down once the registry drains.
-func (r *Registry) Start(spec Spec) (*Call, error) {
+// Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's values and outlives it: [Call.Cancel] ends it. It
+// fails with shutting_down once the registry drains.
+func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).WithHint("the system's source of random numbers does not answer")
 	}
 	inv := spec.Invocation
 	inv.ID = id.String()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	now := time.Now()
 	c := &Call{
 		id: inv.ID, principal: inv.Principal, started: now, cancel: cancel, accepted: make(chan struct{}), done: make(chan struct{}),

@@ -13,6 +13,7 @@ import (
 // run is the goroutine of a call, from its first moment to its last.
 func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
+	defer close(c.done)
 	defer c.cancel(nil)
 	res, err := r.execute(ctx, c, call)
 	if c.stdin != nil {

@@ -47,7 +47,7 @@ type Log struct {
 type entry struct {
 	name   string
 	stream dray.Stream // zero for what is not output
-	size   int32
+	size   int
 	offset int64
 	at     int64
 }
@@ -126,7 +126,7 @@ func (l *Log) add(name string, body []byte) {
 		return
 	}
 	l.growing = false
-	l.push(entry{name: name, size: int32(len(body)), at: l.ring.end})
+	l.push(entry{name: name, size: len(body), at: l.ring.end})
 	l.ring.write(body)
 	l.signal()
 }
@@ -138,9 +138,9 @@ func (l *Log) extend(stream dray.Stream, p []byte) int {
 		l.growing, l.born = true, time.Now()
 	}
 	last := l.last()
-	n := min(len(p), maxPiece-int(last.size))
+	n := min(len(p), maxPiece-last.size)
 	l.ring.write(p[:n])
-	last.size += int32(n)
+	last.size += n
 	l.sizes[stream] += int64(n)
 	if last.size == maxPiece {
 		l.seal(maxPiece - l.incomplete())
@@ -150,7 +150,7 @@ func (l *Log) extend(stream dray.Stream, p []byte) int {
 
 // incomplete counts the bytes of a begun character at the end of the last entry, which is output.
 func (l *Log) incomplete() int {
-	n := min(int(l.last().size), 3)
+	n := min(l.last().size, 3)
 	return incomplete(l.ring.read(make([]byte, 0, 3), l.ring.end-int64(n), n))
 }
 
@@ -158,10 +158,10 @@ func (l *Log) incomplete() int {
 func (l *Log) seal(n int) {
 	last := l.last()
 	rest := entry{
-		name: last.name, stream: last.stream, size: last.size - int32(n),
+		name: last.name, stream: last.stream, size: last.size - n,
 		offset: last.offset + int64(n), at: last.at + int64(n),
 	}
-	last.size = int32(n)
+	last.size = n
 	l.growing = rest.size > 0
 	if l.growing {
 		l.push(rest)
@@ -208,7 +208,7 @@ func (l *Log) Printed(stream dray.Stream) ([]byte, bool) {
 		if e.offset != int64(len(all)) || !l.ring.holds(e.at) {
 			return nil, false
 		}
-		all = l.ring.read(all, e.at, int(e.size))
+		all = l.ring.read(all, e.at, e.size)
 	}
 	return all, int64(len(all)) == l.sizes[stream]
 }

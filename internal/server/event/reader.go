@@ -134,7 +134,7 @@ func (r *Reader) take() (entry, *pending, error) {
 	e := l.entries[i]
 	r.piece = nil
 	if l.ring.holds(e.at) {
-		r.buf = l.ring.read(r.buf[:0], e.at, int(e.size))
+		r.buf = l.ring.read(r.buf[:0], e.at, e.size)
 		r.piece = r.buf
 	}
 	return e, nil, nil
@@ -142,7 +142,7 @@ func (r *Reader) take() (entry, *pending, error) {
 
 // release seals the growing entry so that readers may have it, or says how long that has to wait.
 func (l *Log) release(now time.Time) time.Duration {
-	size, begun := int(l.last().size), l.incomplete()
+	size, begun := l.last().size, l.incomplete()
 	if begun == size {
 		if left := settle - now.Sub(l.born); left > 0 {
 			return left
@@ -172,7 +172,7 @@ func (r *Reader) reread(e entry) bool {
 	if _, err := f.Seek(e.offset, io.SeekStart); err != nil {
 		return false
 	}
-	r.buf = slices.Grow(r.buf[:0], int(e.size))[:e.size]
+	r.buf = slices.Grow(r.buf[:0], e.size)[:e.size]
 	if _, err := io.ReadFull(f, r.buf); err != nil {
 		return false
 	}

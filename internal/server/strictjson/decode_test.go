@@ -1,6 +1,7 @@
 package strictjson_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"strings"
@@ -112,7 +113,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		a, errA := json.Marshal(got)
 		b, errB := json.Marshal(want)
-		if errA != nil || errB != nil || string(a) != string(b) {
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
 			t.Errorf("%q is read as %s (%v), not %s (%v)", text, a, errA, b, errB)
 		}
 	})

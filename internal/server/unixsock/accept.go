@@ -13,7 +13,7 @@ import (
 type Listener struct {
 	*net.UnixListener
 	lock    *os.File
-	uid     uint32
+	uid     int
 	refused func(uid uint32)
 }
 
@@ -34,7 +34,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := peer(conn)
-		if err == nil && (uid == l.uid || uid == 0) {
+		if err == nil && (int(uid) == l.uid || uid == 0) {
 			return &Conn{UnixConn: conn, uid: uid}, nil
 		}
 		_ = conn.Close()

@@ -41,7 +41,7 @@ func Listen(ctx context.Context, path string, refused func(uid uint32)) (*Listen
 		_ = lock.Close()
 		return nil, err
 	}
-	return &Listener{UnixListener: l, lock: lock, uid: uint32(os.Geteuid()), refused: refused}, nil
+	return &Listener{UnixListener: l, lock: lock, uid: os.Geteuid(), refused: refused}, nil
 }
 
 func checkPath(path string) error {
@@ -89,7 +89,11 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	return l.(*net.UnixListener), nil
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listening on %s: it is no unix socket", path), l.Close())
+	}
+	return u, nil
 }
 
 // private sets the mode before the name exists: bind gives the name the mode of the socket, so there is no moment in which others may connect.

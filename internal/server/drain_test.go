@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+// OP-01: a drain lets calls end by themselves, refuses new ones meanwhile, and cancels what is left when its time is over.
+func TestDrain(t *testing.T) {
+	release := make(chan struct{})
+	running := sync.WaitGroup{}
+	running.Add(2)
+	d := start(t, func(p *parts) {
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			running.Done()
+			if c.Invocation.Tool == "greet" {
+				<-release
+				return exited(0), nil
+			}
+			return untilCancelled(ctx, c, sink)
+		}
+	})
+	patient := d.follow("POST", "/v1/invocations", `{"tool":"greet"}`)
+	stubborn := d.follow("POST", "/v1/invocations", call)
+	running.Wait()
+	ctx, over := context.WithCancel(t.Context())
+	down := make(chan error)
+	go func() { down <- d.server.Shutdown(ctx) }()
+	for d.do("GET", "/readyz", "").status != 503 {
+	}
+	for _, path := range []string{"/v1/invocations", "/v1/workspaces/app/up"} {
+		if a := d.do("POST", path, call, "Accept: application/json"); a.status != 503 && path == "/v1/invocations" {
+			t.Errorf("%s while draining: %d %s", path, a.status, a.body)
+		}
+	}
+	if p := d.do("POST", "/v1/invocations", call).problem(t); p.Code != dray.CodeShuttingDown {
+		t.Errorf("refused with %s", p.Code)
+	}
+	close(release)
+	if end := patient.until("end"); !bytes.Contains(end.Invocation, []byte(`"status":"succeeded"`)) {
+		t.Errorf("%s", end.Invocation)
+	}
+	over()
+	if end := stubborn.until("end"); !bytes.Contains(end.Invocation, []byte(executor.ErrShutdown.Error())) {
+		t.Errorf("%s", end.Invocation)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	if conn, err := net.Dial("unix", d.socket); err == nil {
+		conn.Close()
+		t.Error("the socket still answers")
+	}
+}
+
+func TestIdle(t *testing.T) {
+	release := make(chan struct{})
+	d := start(t, func(p *parts) {
+		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { <-release; return exited(0), nil }
+	})
+	before, idle := d.server.Idle()
+	if !idle {
+		t.Error("a new server is busy")
+	}
+	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
+	if _, idle := d.server.Idle(); idle {
+		t.Error("idle while a call runs")
+	}
+	close(release)
+	d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", "")
+	for {
+		if since, idle := d.server.Idle(); idle {
+			if !since.After(before) {
+				t.Errorf("idle since %v, which is not after %v", since, before)
+			}
+			return
+		}
+	}
+}

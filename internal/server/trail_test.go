@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/server/calls"
+)
+
+// withRealTrail serves on the audit store and the captures of a folder, as the daemon does.
+func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
+	t.Helper()
+	store, _, err := audit.Open(t.Context(), audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := capture.NewStore(filepath.Join(dir, "captures"), 1<<20, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+		sink.Running()
+		out := kept.New(c.Invocation.ID, dray.Stdout)
+		p := []byte(strings.Repeat("printed ", 20))
+		_, _ = out.Write(p)
+		sink.Output(dray.Stdout, p)
+		res := exited(3)
+		res.Error = &dray.Error{Message: "it \"failed\" <&>"}
+		res.Output = json.RawMessage(`{"n":12345678901234567890,"s":"\u00e4"}`)
+		err := out.Close()
+		res.Stdout = out.Summary()
+		return res, err
+	}
+	d = start(t, func(p *parts) {
+		p.config = func(c *server.Config) {
+			c.Executor, c.Records, c.Captures = store.Executor(calls.Begun(dray.ExecutorFunc(run))), store, kept
+		}
+	})
+	return d, func() {
+		if err := d.server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// RS-03, AU-02: the answer, what memory gives, what the trail gives after a restart, and the item of the list are one form of one record.
+func TestOneRecordFromMemoryAndTrail(t *testing.T) {
+	dir := t.TempDir()
+	d, end := withRealTrail(t, dir)
+	first := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"b": 1, "a":[1.50]},"context":{"labels":{"z":"1","a":"2"}}}`)
+	rec := first.record(t)
+	if first.status != 200 || rec.Status != dray.StatusFailed {
+		t.Fatalf("%d %s", first.status, first.body)
+	}
+	path := "/v1/invocations/" + rec.ID
+	if a := d.do("GET", path, ""); !bytes.Equal(a.body, first.body) {
+		t.Errorf("from memory:\n%s\nnot\n%s", a.body, first.body)
+	}
+	end()
+	d, end = withRealTrail(t, dir)
+	defer end()
+	if a := d.do("GET", path, ""); !bytes.Equal(a.body, first.body) {
+		t.Errorf("from the trail:\n%s\nnot\n%s", a.body, first.body)
+	}
+	if a := d.do("GET", "/v1/invocations?tool=exec&status=failed", ""); string(a.body) != `{"items":[`+string(first.body)+`],"next_cursor":""}` {
+		t.Errorf("from the list:\n%s\nnot\n%s", a.body, first.body)
+	}
+	if all := d.follow("GET", path+"/events", "").all(); len(all) != 1 || !bytes.Equal(all[0].Invocation, first.body) {
+		t.Errorf("from its events: %+v", all)
+	}
+	if a := d.do("GET", path+"/output/stdout", "", "Range: bytes=8-14"); a.status != 206 || string(a.body) != "printed" {
+		t.Errorf("its output: %d %q", a.status, a.body)
+	}
+	if a := d.do("GET", "/v1/invocations?cursor=x", ""); a.status != 400 || a.problem(t).Code != dray.CodeInvalidRequest {
+		t.Errorf("a cursor of no page: %d %s", a.status, a.body)
+	}
+}
