@@ -50,8 +50,10 @@ func (d descendant) signal(sig syscall.Signal, self int) {
 	}
 }
 
-func descendants() []descendant {
-	queue := childrenOf(os.Getpid(), nil)
+func descendants() []descendant { return below(childrenOf(os.Getpid(), nil)) }
+
+// below gives the processes of a list and all that descend from them.
+func below(queue []descendant) []descendant {
 	for i := 0; i < len(queue); i++ {
 		queue = childrenOf(queue[i].pid, queue)
 	}

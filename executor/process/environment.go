@@ -24,23 +24,27 @@ func (p asDray) Output(stream dray.Stream) io.Reader {
 // Signal sends one signal to the process.
 func (p asDray) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
-// Wait tells the end. Without a supervisor it is not known, nor who survived.
+// Wait tells the end. Without a supervisor it is not known, and on the host neither who survived.
 func (p asDray) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
+	survivors := dray.Survivors{Proven: exit.Proven, PIDs: exit.Survivors}
 	if err != nil {
-		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
+		return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
 			WithHint("something on the host killed the supervisor of this call; look for processes that it may have left")
 	}
-	return dray.Exit{
-		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover,
-		Survivors: dray.Survivors{Proven: true, PIDs: exit.Survivors},
-	}, nil
+	return dray.Exit{Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, Survivors: survivors}, nil
 }
 
 // Explain gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
 func Explain(err error, dir string) error {
 	var start *StartError
-	if !errors.As(err, &start) {
+	switch {
+	case errors.Is(err, ErrClosed):
+		return dray.Errorf(dray.CodeShuttingDown, "starting a process: %w", err).WithHint("repeat the call when the daemon is up again")
+	case errors.Is(err, ErrLost):
+		return dray.Errorf(dray.CodeAgentLost, "it is not known whether the process started: %w", err).
+			WithHint("something killed the supervisor of this call; look for what it may have done before you repeat it")
+	case !errors.As(err, &start):
 		return err
 	}
 	told := *start

@@ -12,8 +12,10 @@ type Exit struct {
 	Signal syscall.Signal
 	// Leftover counts descendants that were alive when the leader ended by itself; they were ended too.
 	Leftover int
-	// Survivors are pids that did not go within five seconds of KILL. None means that wait4 proved the end of all.
+	// Survivors are pids that did not go within five seconds of KILL.
 	Survivors []int
+	// Proven says that Survivors are all there are. It is false only beside ErrLost.
+	Proven bool
 }
 
 func (e Exit) encode() []byte {
@@ -29,7 +31,7 @@ func (e Exit) encode() []byte {
 
 func decodeExit(b []byte) (Exit, error) {
 	d := decoder{b: b}
-	e := Exit{Code: int(d.varint()), Signal: syscall.Signal(d.varint()), Leftover: int(d.varint())}
+	e := Exit{Code: int(d.varint()), Signal: syscall.Signal(d.varint()), Leftover: int(d.varint()), Proven: true}
 	for range d.count() {
 		e.Survivors = append(e.Survivors, int(d.varint()))
 	}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 	"unsafe"
@@ -15,6 +16,7 @@ const (
 	sysCloseRange       = 436
 	closeRangeCloexec   = 4
 	pollIn              = 1
+	fcntlGetPipeSize    = 1032
 )
 
 type pollFD struct {
@@ -31,6 +33,21 @@ func poll(fds []pollFD, timeout time.Duration) {
 		ts = &t
 	}
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+}
+
+// pipeSize is how many bytes a pipe may hold.
+func pipeSize(f *os.File) int {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var size uintptr
+	_ = raw.Control(func(fd uintptr) { // a closed file holds nothing
+		if n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlGetPipeSize, 0); errno == 0 {
+			size = n
+		}
+	})
+	return int(size) //nolint:gosec // at most pipe-max-size
 }
 
 func becomeSubreaper() error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // maxIdle is how many supervisors are kept warm. Starting one costs about a millisecond; keeping one about 2 MiB.
@@ -21,6 +22,9 @@ type Launch struct {
 	Env  []string
 	// Keep is what must stay open while supervisors are started, such as the file that Path leads through; nil for nothing.
 	Keep io.Closer
+	// Alone says that this whole program is there for the pool and starts nothing besides. It becomes a child subreaper then, and what
+	// a supervisor that was killed leaves behind comes to it and is ended. A program with other children must not say so.
+	Alone bool
 }
 
 // Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
@@ -31,12 +35,14 @@ type Pool struct {
 	closed bool
 	idle   []*supervisor
 	all    map[*supervisor]struct{}
+	pids   map[int]struct{} // of supervisors that were not waited for yet
+	births sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
 	wg     sync.WaitGroup
 }
 
 // NewPool makes an empty pool; Warm fills it ahead of the first call.
 func NewPool(launch Launch) *Pool {
-	return &Pool{launch: launch, all: map[*supervisor]struct{}{}}
+	return &Pool{launch: launch, all: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
 }
 
 // Warm starts supervisors until n are idle.
@@ -98,7 +104,7 @@ func (p *Pool) send(body []byte, fds []int) (*supervisor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = sendMessage(s.conn, msgStart, body, fds...); err == nil {
+		if err = s.send(msgStart, body, fds...); err == nil {
 			return s, nil
 		}
 		p.discard(s)
@@ -146,17 +152,44 @@ func (p *Pool) put(s *supervisor) {
 	p.discard(s)
 }
 
-// discard lets a supervisor go: it kills what it has and ends. The wait for it is the pool's, not the caller's.
+// discard lets a supervisor go: it kills what it has and ends, or is killed if it does not. The wait for it is the pool's, not the caller's.
 func (p *Pool) discard(s *supervisor) {
+	if p.drop(s) {
+		p.wg.Go(func() { p.await(s, 2*patience) })
+	}
+}
+
+// drop forgets a supervisor and hangs up. It reports whether the caller was the first to.
+func (p *Pool) drop(s *supervisor) bool {
 	p.mu.Lock()
 	_, ours := p.all[s]
 	delete(p.all, s)
 	p.mu.Unlock()
-	if !ours {
-		return
+	if ours {
+		_ = s.conn.Close()
 	}
-	_ = s.conn.Close()
-	p.wg.Go(func() { _, _ = s.proc.Wait() })
+	return ours
+}
+
+// await waits for the end of a supervisor, which may take so long, and sees to what it left.
+func (p *Pool) await(s *supervisor, patience time.Duration) {
+	kill := time.AfterFunc(patience, func() { _ = s.proc.Kill() })
+	state, err := s.proc.Wait()
+	kill.Stop()
+	p.mu.Lock()
+	delete(p.pids, s.proc.Pid)
+	p.mu.Unlock()
+	if err != nil || !state.Success() {
+		p.sweep()
+	}
+}
+
+// bury ends a supervisor that is lost and what it left behind, and says who survived, if that can be known.
+func (p *Pool) bury(s *supervisor) (survivors []int, proven bool) {
+	if p.drop(s) {
+		p.await(s, 0)
+	}
+	return p.sweep()
 }
 
 // Close ends every call at once, with all that descends from it, and waits until the supervisors are gone.
@@ -173,24 +206,43 @@ func (p *Pool) Close() {
 		p.discard(s)
 	}
 	p.wg.Wait()
+	p.sweep()
 	if p.launch.Keep != nil {
 		_ = p.launch.Keep.Close()
 	}
 }
 
 func (p *Pool) spawn() (*supervisor, error) {
-	s, err := launchSupervisor(p.launch)
+	s, err := p.bear()
 	if err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
 	p.mu.Lock()
-	p.all[s] = struct{}{}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
 		p.discard(s)
 		return nil, ErrClosed
 	}
+	return s, nil
+}
+
+// bear makes a supervisor that is known from its first moment.
+func (p *Pool) bear() (*supervisor, error) {
+	p.births.RLock()
+	defer p.births.RUnlock()
+	if p.launch.Alone {
+		if err := becomeSubreaper(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := launchSupervisor(p.launch)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all[s], p.pids[s.proc.Pid] = struct{}{}, struct{}{}
 	return s, nil
 }
 
@@ -226,6 +278,16 @@ func launchSupervisor(l Launch) (*supervisor, error) {
 		return nil, err
 	}
 	return &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}, nil
+}
+
+// sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long unless it is stopped.
+const sendTimeout = 2 * time.Second
+
+func (s *supervisor) send(kind byte, body []byte, fds ...int) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	return sendMessage(s.conn, kind, body, fds...)
 }
 
 // accepted waits for the answer to a start.

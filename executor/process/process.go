@@ -2,6 +2,7 @@ package process
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -20,8 +21,10 @@ type Process struct {
 	exit Exit
 	err  error
 
-	mu  sync.Mutex
-	sup *supervisor // nil once the process is over: the supervisor may serve another call by then
+	mu      sync.Mutex
+	sup     *supervisor // nil once the process is over: the supervisor may serve another call by then
+	overdue *time.Timer // ends a supervisor that does not do as it was told
+	due     time.Time
 }
 
 // follow waits for the end in a goroutine that the pool owns.
@@ -29,21 +32,32 @@ func (p *Pool) follow(s *supervisor, pid int, st *streams) *Process {
 	proc := &Process{Pid: pid, stdin: st.stdin, stdout: st.stdout, stderr: st.stderr, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		exit, err := s.exited()
-		proc.mu.Lock()
-		proc.sup = nil
-		proc.mu.Unlock()
-		proc.exit, proc.err = exit, err
-		if err == nil && len(exit.Survivors) == 0 {
+		proc.release()
+		switch {
+		case err != nil:
+			exit.Survivors, exit.Proven = p.bury(s)
+		case len(exit.Survivors) == 0:
 			p.put(s)
-		} else {
+		default:
 			p.discard(s)
 		}
+		proc.exit, proc.err = exit, err
 		proc.stdout.finish()
 		proc.stderr.finish()
 		_ = proc.stdin.Close()
 		close(proc.done)
 	})
 	return proc
+}
+
+// release takes the supervisor from the process: from here on it is told nothing on behalf of this one.
+func (p *Process) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sup = nil
+	if p.overdue != nil {
+		p.overdue.Stop()
+	}
 }
 
 func (s *supervisor) exited() (Exit, error) {
@@ -68,18 +82,47 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.tell(msgSignal, binary.AppendUvarint(nil, uint64(sig))) //nolint:gosec // a signal number
 }
 
-// Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can only shorten the grace.
+// Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can only shorten the grace. A supervisor
+// that does not bring it about (a tool with its rights can stop it) is killed in its turn, and the end is told as lost.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.tell(msgStop, binary.AppendVarint(nil, int64(grace))) // a supervisor that is gone has killed all or is reported by Wait
+	_ = p.tell(msgStop, binary.AppendVarint(nil, int64(grace))) // a supervisor that is gone is reported by Wait
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sup == nil {
+		return
+	}
+	_ = p.sup.proc.Signal(syscall.SIGCONT) // one that was stopped takes it up again
+	due := time.Now().Add(grace + 2*patience)
+	if p.overdue != nil && p.due.Before(due) {
+		return
+	}
+	if p.overdue != nil {
+		p.overdue.Stop()
+	}
+	p.due, p.overdue = due, time.AfterFunc(time.Until(due), p.giveUp)
 }
 
+// giveUp kills the supervisor.
+func (p *Process) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sup != nil {
+		_ = p.sup.proc.Kill()
+	}
+}
+
+// tell sends a message. A supervisor that does not take it is of no further use.
 func (p *Process) tell(kind byte, body []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {
 		return nil
 	}
-	return sendMessage(p.sup.conn, kind, body)
+	err := p.sup.send(kind, body)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = p.sup.proc.Kill()
+	}
+	return err
 }
 
 // Done is closed when Wait would not wait.

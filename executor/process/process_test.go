@@ -30,15 +30,22 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == aloneArg {
+		runAlone(os.Args[2])
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
 func newPool(t testing.TB) *process.Pool {
 	t.Helper()
-	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: os.Environ()})
+	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv()})
 	t.Cleanup(pool.Close)
 	return pool
 }
+
+// supervisorEnv keeps the race detector from its second of sleep at the end of each program.
+func supervisorEnv() []string { return append(os.Environ(), "GORACE=atexit_sleep_ms=0") }
 
 // ended is all that a process left behind.
 type ended struct {
@@ -88,8 +95,12 @@ func TestEnds(t *testing.T) {
 		code   int
 		signal syscall.Signal
 	}{
-		{"exit 0", 0, 0}, {"exit 3", 3, 0}, {"exit 255", 255, 0},
-		{"kill -TERM $$", 0, syscall.SIGTERM}, {"kill -KILL $$", 0, syscall.SIGKILL}, {"kill -SEGV $$", 0, syscall.SIGSEGV},
+		{"exit 0", 0, 0},
+		{"exit 3", 3, 0},
+		{"exit 255", 255, 0},
+		{"kill -TERM $$", 0, syscall.SIGTERM},
+		{"kill -KILL $$", 0, syscall.SIGKILL},
+		{"kill -SEGV $$", 0, syscall.SIGSEGV},
 	} {
 		p := shell(t, pool, c.script, 0)
 		_ = p.Stdin().Close()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -39,17 +40,25 @@ func (s Spec) encode() ([]byte, error) {
 	b = appendStrings(b, s.Argv)
 	b = appendStrings(b, s.Env)
 	b = appendStrings(b, []string{s.Dir})
-	if s.User == nil {
-		return append(b, 0), nil
-	}
-	b = append(b, 1)
-	b = binary.AppendUvarint(b, uint64(s.User.UID))
-	b = binary.AppendUvarint(b, uint64(s.User.GID))
-	b = binary.AppendUvarint(b, uint64(len(s.User.Groups)))
-	for _, g := range s.User.Groups {
-		b = binary.AppendUvarint(b, uint64(g))
+	b = appendUser(b, s.User)
+	if len(b) > maxMessage {
+		return nil, &StartError{Step: StepExec, Path: s.Argv[0], Err: syscall.E2BIG} // as the kernel would say
 	}
 	return b, nil
+}
+
+func appendUser(b []byte, u *Credential) []byte {
+	if u == nil {
+		return append(b, 0)
+	}
+	b = append(b, 1)
+	b = binary.AppendUvarint(b, uint64(u.UID))
+	b = binary.AppendUvarint(b, uint64(u.GID))
+	b = binary.AppendUvarint(b, uint64(len(u.Groups)))
+	for _, g := range u.Groups {
+		b = binary.AppendUvarint(b, uint64(g))
+	}
+	return b
 }
 
 func (s Spec) check() error {

@@ -55,6 +55,8 @@ func (s *streams) closeOurs() {
 // whoever still holds the other end cannot keep the reader waiting.
 type output struct {
 	file *os.File
+	left int // of what may still be taken after finish; set by the first rest
+	over bool
 }
 
 // finish tells the reader that nothing more is to be waited for.
@@ -74,8 +76,13 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rest takes what lies in the pipe, without waiting.
+// rest takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
+// tool handed it on, could write for ever.
 func (o *output) rest(p []byte) (n int, err error) {
+	if !o.over {
+		o.over, o.left = true, pipeSize(o.file)
+	}
+	p = p[:min(len(p), o.left)]
 	_ = o.file.SetReadDeadline(time.Time{})
 	defer func() { _ = o.file.SetReadDeadline(time.Now()) }()
 	raw, err := o.file.SyscallConn()
@@ -94,6 +101,7 @@ func (o *output) rest(p []byte) (n int, err error) {
 		_ = o.file.Close()
 		return 0, io.EOF
 	}
+	o.left -= n
 	return n, nil
 }
 
