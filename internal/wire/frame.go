@@ -29,6 +29,10 @@ const (
 	MaxData = 64 << 10
 	// Window is how much of one channel may be on the way unread.
 	Window = 256 << 10
+	// MaxMessage is what an agent takes in one message: the largest argv and environment that Linux takes, in base64.
+	MaxMessage = 8 << 20
+	// MaxStreams is how many streams may be open on one connection.
+	MaxStreams = 4096
 	// channels is how many channels of bytes a stream has.
 	channels = 3
 )

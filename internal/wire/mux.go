@@ -13,6 +13,15 @@ import (
 // ErrSilent is a peer from which nothing came for the whole lease.
 var ErrSilent = errors.New("the peer fell silent")
 
+// ErrStalled is a peer that does not take what is written to it.
+var ErrStalled = errors.New("the peer reads no more")
+
+// ErrTooMany is a stream too many, ErrTooLarge a first message that the peer would not take. Neither was sent.
+var (
+	ErrTooMany  = errors.New("too many streams are open")
+	ErrTooLarge = errors.New("the message is too large")
+)
+
 // ErrClosed is a connection that this side closed.
 var ErrClosed = errors.New("the connection is closed")
 
@@ -22,9 +31,7 @@ type Config struct {
 	Accept func(*Stream)
 	// MaxMessage bounds one message from the peer, in bytes.
 	MaxMessage int
-	// MaxStreams bounds how many streams the peer may have open.
-	MaxStreams int
-	// Silence is the lease: how long nothing may come. A ping goes out six times as often.
+	// Silence is the lease: how long nothing may come, and how long one frame may take to leave. A ping goes out six times as often.
 	Silence time.Duration
 }
 
@@ -34,6 +41,7 @@ type Mux struct {
 	cfg  Config
 
 	heard  atomic.Int64 // when the last frame came, in nanoseconds since start
+	wrote  atomic.Int64 // when the frame began that is being written, 0 for none
 	start  time.Time
 	pong   chan struct{} // a pong is owed
 	failed chan struct{} // closed with err set
@@ -59,13 +67,11 @@ func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 
 // Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
 func (m *Mux) Run() error {
-	alive := make(chan struct{})
-	go func() {
-		defer close(alive)
-		m.keepAlive()
-	}()
+	var watching sync.WaitGroup
+	watching.Go(m.watch)
+	watching.Go(m.talk)
 	m.fail(m.read())
-	<-alive
+	watching.Wait()
 	m.serving.Wait()
 	return m.Err()
 }
@@ -100,14 +106,21 @@ func (m *Mux) fail(err error) {
 	}
 }
 
-// Open starts a stream with its first message.
+// Open starts a stream with its first message. It fails with ErrTooMany, ErrTooLarge, or the connection's error; then nothing was sent.
 func (m *Mux) Open(message []byte) (*Stream, error) {
+	if len(message) > MaxMessage {
+		return nil, ErrTooLarge
+	}
 	m.opening.Lock()
 	defer m.opening.Unlock()
 	m.mu.Lock()
 	if m.err != nil {
 		defer m.mu.Unlock()
 		return nil, m.err
+	}
+	if len(m.streams) >= MaxStreams {
+		m.mu.Unlock()
+		return nil, ErrTooMany
 	}
 	m.lastID++
 	s := newStream(m, m.lastID)
@@ -125,6 +138,8 @@ func (m *Mux) send(h header, payload []byte) error {
 	defer m.write.Unlock()
 	h.length = uint32(len(payload)) //nolint:gosec // bounded by MaxData and the message limits
 	m.scratch = append(h.append(m.scratch[:0]), payload...)
+	m.wrote.Store(max(int64(time.Since(m.start)), 1))
+	defer m.wrote.Store(0)
 	if _, err := m.conn.Write(m.scratch); err != nil {
 		m.fail(err)
 		return err
@@ -135,9 +150,29 @@ func (m *Mux) send(h header, payload []byte) error {
 	return nil
 }
 
-// keepAlive pings, answers pings and watches for silence. The reading side must never write itself: two sides that both wait to write
-// would wait for ever.
-func (m *Mux) keepAlive() {
+// watch ends the connection of a peer that says nothing, or takes nothing, for too long. It must not write itself: it would wait with
+// the others.
+func (m *Mux) watch() {
+	tick := time.NewTicker(max(m.cfg.Silence/12, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.failed:
+			return
+		case <-tick.C:
+		}
+		now := time.Since(m.start)
+		if wrote := m.wrote.Load(); wrote != 0 && now-time.Duration(wrote) > m.cfg.Silence {
+			m.fail(ErrStalled)
+		}
+		if now-time.Duration(m.heard.Load()) > m.cfg.Silence {
+			m.fail(ErrSilent)
+		}
+	}
+}
+
+// talk pings and answers pings. The reading side must never write itself: two sides that both wait to write would wait for ever.
+func (m *Mux) talk() {
 	tick := time.NewTicker(max(m.cfg.Silence/6, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -148,10 +183,6 @@ func (m *Mux) keepAlive() {
 		case <-m.pong:
 			typ = framePong
 		case <-tick.C:
-			if time.Since(m.start)-time.Duration(m.heard.Load()) > m.cfg.Silence {
-				m.fail(ErrSilent)
-				return
-			}
 		}
 		if m.send(header{typ: typ}, nil) != nil {
 			return
@@ -224,8 +255,8 @@ func (m *Mux) accept(id uint32, payload []byte) error {
 		return violation("the peer opened a stream")
 	case id <= m.lastID:
 		return violation("stream %d was opened twice", id)
-	case len(m.streams) >= m.cfg.MaxStreams:
-		return violation("more than %d streams at once", m.cfg.MaxStreams)
+	case len(m.streams) >= MaxStreams:
+		return violation("more than %d streams at once", MaxStreams)
 	}
 	m.lastID = id
 	s := newStream(m, id)

@@ -44,7 +44,7 @@ func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
 	t.Helper()
 	a, b := socketPair(t)
 	daemon = wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
-	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, MaxStreams: 300, Silence: 10 * time.Second})
+	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Silence: 10 * time.Second})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = daemon.Run() })
 	wg.Go(func() { _ = agent.Run() })
@@ -271,7 +271,7 @@ func FuzzPeer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		a, b := net.Pipe()
 		m := wire.NewMux(a, wire.Config{
-			Accept: func(s *wire.Stream) { _, _ = s.Receive() }, MaxMessage: 1 << 10, MaxStreams: 4, Silence: time.Second,
+			Accept: func(s *wire.Stream) { _, _ = s.Receive() }, MaxMessage: 1 << 10, Silence: time.Second,
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = io.Copy(io.Discard, b) })

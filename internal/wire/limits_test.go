@@ -1,0 +1,69 @@
+package wire_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// A peer that talks and takes nothing ends like one that is silent: whoever waits to write to it goes on, and so does the lease.
+func TestStalledPeerEndsTheConnection(t *testing.T) {
+	a, b := socketPair(t)
+	m := wire.NewMux(a, wire.Config{MaxMessage: 1 << 10, Silence: 200 * time.Millisecond})
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run() }()
+	pinging := make(chan struct{})
+	go func() {
+		defer close(pinging)
+		for {
+			if _, err := b.Write(frame(0, 0, 2, 0, nil)); err != nil {
+				return
+			}
+		}
+	}()
+	s, err := m.Open([]byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // more than the socket holds, on channels that the peer never grants again
+		err = s.Send(string(make([]byte, 60<<10)))
+	}
+	if got := <-ended; !errors.Is(got, wire.ErrStalled) {
+		t.Errorf("got %v", got)
+	}
+	_ = b.Close()
+	<-pinging
+}
+
+// One call more than the other side takes, or one larger, harms no other call on the connection.
+func TestOpenIsBounded(t *testing.T) {
+	m := pair(t, func(s *wire.Stream) { _, _ = s.Receive(); _, _ = s.Receive() })
+	if _, err := m.Open(make([]byte, wire.MaxMessage+1)); !errors.Is(err, wire.ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	open := make([]*wire.Stream, wire.MaxStreams)
+	for i := range open {
+		s, err := m.Open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open[i] = s
+	}
+	if _, err := m.Open(nil); !errors.Is(err, wire.ErrTooMany) {
+		t.Errorf("got %v", err)
+	}
+	open[7].Close()
+	s, err := m.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send("end"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
