@@ -3,9 +3,12 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
@@ -82,4 +85,37 @@ func TestIdle(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A client that does not read what it asked for holds up nobody's end: it is cut off.
+func TestShutdownCutsOffWhoeverDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		printing := make(chan struct{})
+		d := build(t, func(p *parts) {
+			p.run = func(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+				sink.Output(dray.Stdout, make([]byte, 1<<20))
+				close(printing)
+				return exited(0), nil
+			}
+		})
+		l := &pipes{make(chan net.Conn), make(chan struct{})}
+		served := make(chan error, 1)
+		go func() { served <- d.server.Serve(l) }()
+		here, there := net.Pipe()
+		defer here.Close()
+		l.conns <- known{there}
+		fmt.Fprintf(here, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"+
+			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(call), call)
+		<-printing
+		begun := time.Now()
+		if err := d.server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }

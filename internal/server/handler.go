@@ -74,7 +74,7 @@ func (s *Server) recovered(t *tracked, r *http.Request) {
 		panic(p)
 	}
 	id := uuid.NewString()
-	s.cfg.Log.Error("panic in a request", zap.String("event", "request.panic"), zap.String("id", id), zap.String("method", r.Method),
+	s.cfg.Log.Error("request panicked", zap.String("id", id), zap.String("method", r.Method),
 		zap.String("path", r.URL.Path), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
 	if t.written {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one

@@ -64,6 +64,9 @@ func TestBrokenRequests(t *testing.T) {
 			t.Errorf("%s: %.200q", name, got)
 		}
 	}
+	if got := d.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "not_found") {
+		t.Errorf("OPTIONS *: %.200q", got)
+	}
 	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
 		t.Errorf("half a body: %q", got)
 	}

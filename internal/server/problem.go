@@ -95,7 +95,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	if e.Code == dray.CodeInternal {
-		s.cfg.Log.Error("a request failed inside dray", zap.String("event", "request.internal"), zap.Error(err))
+		s.cfg.Log.Error("request failed", zap.Error(err))
 	}
 	p.Title = http.StatusText(p.Status)
 	b, err := strictjson.Encode(p)

@@ -35,7 +35,7 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.opts.Log.Error("panic in a call", zap.String("event", "call.panic"), zap.String("id", c.id), zap.Any("panic", p),
+			r.opts.Log.Error("call panicked", zap.String("id", c.id), zap.Any("panic", p),
 				zap.ByteString("stack", debug.Stack()))
 			res, err = dray.Result{}, dray.Errorf(dray.CodeInternal, "the call failed inside dray").
 				WithHint("this is a defect of dray: the daemon's log has more under the id %s", c.id)
@@ -68,12 +68,12 @@ func (c *Call) conclude(res dray.Result, err error) dray.Record {
 }
 
 func (r *Registry) logBegin(inv dray.Invocation) {
-	r.opts.Log.Info("call begun", zap.String("event", "call.begin"), zap.String("id", inv.ID), zap.String("tool", inv.Tool),
+	r.opts.Log.Info("call begun", zap.String("id", inv.ID), zap.String("tool", inv.Tool),
 		zap.String("principal", inv.Principal))
 }
 
 func (r *Registry) logEnd(rec dray.Record) {
-	r.opts.Log.Info("call ended", zap.String("event", "call.end"), zap.String("id", rec.ID), zap.String("tool", rec.Tool),
+	r.opts.Log.Info("call ended", zap.String("id", rec.ID), zap.String("tool", rec.Tool),
 		zap.String("principal", rec.Principal), zap.String("status", string(rec.Status)), zap.String("reason", string(rec.Reason)),
 		zap.Float64("ms", *rec.DurationMS))
 }
