@@ -63,6 +63,9 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 		return out, err
 	}
 	sink.Running()
+	if w, ok := proc.(interface{ Warnings() []string }); ok { // what the place did differently for this call alone
+		out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...)
+	}
 	exit, cause, err := r.attend(ctx, proc, opts, sink, &out)
 	out.Result.Exec = time.Since(begun)
 	out.summarize()

@@ -29,7 +29,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "serve":
-		return serve(os.Stdin, os.Stdout)
+		return serve(polled(0, "stdin"), polled(1, "stdout"))
 	case len(args) == 1 && args[0] == "supervise":
 		return process.Supervise(3)
 	case len(args) == 2 && args[0] == "files":

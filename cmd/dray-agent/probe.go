@@ -162,8 +162,10 @@ func parseProbe(out []byte, mark string) ([]string, error) {
 // startup are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a
 // change there alone, the container's next start or a change of one of these makes it seen.
 var startup = struct{ system, user []string }{
-	system: []string{"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
-		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish"},
+	system: []string{
+		"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
+		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish",
+	},
 	user: []string{".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile", ".zshrc", ".zlogin", ".config/fish/config.fish"},
 }
 

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/dray-dev/dray/executor/process"
@@ -15,9 +17,6 @@ import (
 )
 
 const (
-	// maxMessage holds the largest argv and environment that Linux takes, in base64.
-	maxMessage = 8 << 20
-	maxStreams = 4096
 	// defaultLease holds for a daemon that names none.
 	defaultLease = 30 * time.Second
 	// warm is how many supervisors wait for the first calls.
@@ -32,10 +31,10 @@ type agent struct {
 }
 
 // serve speaks with the daemon until it goes away, and ends everything that it started.
-func serve(in io.Reader, out io.Writer) error {
+func serve(in io.ReadCloser, out io.WriteCloser) error {
 	debug.SetGCPercent(400) // a small heap that lives in bursts
 	a := &agent{self: whoami()}
-	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Alone: true})
 	defer a.pool.Close()
 	if err := wire.Greet(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
 		return fmt.Errorf("greeting the daemon: %w", err)
@@ -48,7 +47,7 @@ func serve(in io.Reader, out io.Writer) error {
 	if lease <= 0 {
 		lease = defaultLease
 	}
-	mux := wire.NewMux(pipes{in, out}, wire.Config{Accept: a.accept, MaxMessage: maxMessage, MaxStreams: maxStreams, Silence: lease})
+	mux := wire.NewMux(pipes{in, out}, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Silence: lease})
 	if err := a.pool.Warm(warm); err != nil {
 		return err
 	}
@@ -72,23 +71,24 @@ func (a *agent) until(mux *wire.Mux) error {
 	return err
 }
 
-// pipes are the agent's stdin and stdout as one connection. Closing it cannot wake a read of stdin, so it ends the program's wait by
-// closing the file.
-type pipes struct {
-	io.Reader
-	io.Writer
+// polled is a file whose reads and writes end when it is closed, as those of a blocking one would not. An agent whose lease is over must not
+// stay because nobody closes its stdin, or reads its stdout.
+func polled(fd int, name string) *os.File {
+	_ = syscall.SetNonblock(fd, true) // without it the file only blocks
+	return os.NewFile(uintptr(fd), name)
 }
 
-// Close closes both ends.
-func (p pipes) Close() error {
-	if f, ok := p.Reader.(*os.File); ok {
-		_ = f.Close()
-	}
-	if f, ok := p.Writer.(*os.File); ok {
-		return f.Close()
-	}
-	return nil
+// pipes are the agent's stdin and stdout as one connection.
+type pipes struct {
+	io.ReadCloser
+	out io.WriteCloser
 }
+
+// Write writes to stdout.
+func (p pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
+
+// Close closes both ends.
+func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.out.Close()) }
 
 // accept serves one stream: a start, then requests, until the process is over and all of its output was taken.
 func (a *agent) accept(s *wire.Stream) {
@@ -103,7 +103,7 @@ func (a *agent) accept(s *wire.Stream) {
 	}
 	proc, warnings, err := a.start(s, start)
 	if err != nil {
-		_ = s.Send(wire.Reply{Failed: failureOf(err)})
+		_ = s.Send(wire.Reply{Failed: failureOf(err, string(start.Dir))})
 		return
 	}
 	if s.Send(wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
@@ -136,8 +136,10 @@ func pump(w io.WriteCloser, r io.Reader) {
 }
 
 // onlyWriter and onlyReader keep io.CopyBuffer from finding a shortcut around the buffer.
-type onlyWriter struct{ io.Writer }
-type onlyReader struct{ io.Reader }
+type (
+	onlyWriter struct{ io.Writer }
+	onlyReader struct{ io.Reader }
+)
 
 func feed(proc *process.Process, s *wire.Stream) {
 	r := s.Reader(0)
@@ -166,11 +168,8 @@ func obey(s *wire.Stream, proc *process.Process) {
 }
 
 func exitedOf(exit process.Exit, err error) *wire.Exited {
-	if err != nil {
-		return &wire.Exited{Lost: true}
-	}
 	return &wire.Exited{
-		Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: true, Survivors: exit.Survivors,
+		Lost: err != nil, Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: exit.Proven, Survivors: exit.Survivors,
 	}
 }
 

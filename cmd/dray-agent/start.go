@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"time"
 
@@ -16,7 +15,7 @@ const startTimeout = 20 * time.Second
 
 // start resolves a request in this container, as it is now, and runs it.
 func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []string, error) {
-	user, err := lookupUser(req.User)
+	user, err := containerUsers.lookup(req.User, req.Groups)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,13 +70,9 @@ func perform(req wire.Request, proc *process.Process) {
 }
 
 // failureOf gives the error its code, here where it is still known which step failed.
-func failureOf(err error) *wire.Failed {
-	var start *process.StartError
-	if !errors.As(err, &start) {
-		e := dray.AsError(err)
-		return &wire.Failed{Code: string(e.Code), Message: e.Message}
-	}
-	return &wire.Failed{Code: string(start.Code()), Message: start.Error()}
+func failureOf(err error, dir string) *wire.Failed {
+	e := dray.AsError(process.Explain(err, dir))
+	return &wire.Failed{Code: string(e.Code), Message: e.Message}
 }
 
 func toStrings(list [][]byte) []string {

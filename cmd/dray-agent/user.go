@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -23,97 +22,122 @@ type user struct {
 	home, shell string
 }
 
-// lookupUser resolves a user as the engine does for an exec, from the container's files as they are now:
+// users are the two files that say who is who.
+type users struct{ passwd, group string }
+
+var containerUsers = users{passwd: "/etc/passwd", group: "/etc/group"}
+
+// lookup resolves a user as the engine does for an exec, from the container's files as they are now:
 //
 //	""            uid 0
-//	name, uid     the entry's group, and every group that lists the name
+//	name, uid     the entry's group, and every group that lists the entry's name
 //	name:group    that group alone
 //	unknown uid   gid 0, home "/"
-//	unknown name  an error
-func lookupUser(arg string) (user, error) {
-	name, group, hasGroup := strings.Cut(arg, ":")
-	u, entry, err := findUser(name)
+//	unknown name  an error, as an unknown name of a group
+//
+// A number is always an id, never a name; the first entry of the file counts. The container's further groups are added whatever the form.
+// In one thing the engine is not followed: it reads an id that is no number as 0, which is root; here such an entry does not exist.
+func (f users) lookup(arg string, further []string) (user, error) {
+	name, group, _ := strings.Cut(arg, ":")
+	u, entry, err := f.find(name)
 	if err != nil {
 		return user{}, err
 	}
 	switch {
-	case hasGroup && group != "":
-		if u.gid, err = findGroup(group); err != nil {
+	case group != "":
+		u.gid, err = f.findGroup(group)
+	default:
+		u.groups, err = f.groupsOf(entry)
+	}
+	if err != nil {
+		return user{}, err
+	}
+	u.groups = appendNew([]uint32{u.gid}, u.groups...)
+	for _, name := range further {
+		gid, err := f.findGroup(name)
+		if err != nil {
 			return user{}, err
 		}
-	case entry != "":
-		u.groups = groupsOf(entry)
-	}
-	if !slices.Contains(u.groups, u.gid) {
-		u.groups = slices.Insert(u.groups, 0, u.gid)
+		u.groups = appendNew(u.groups, gid)
 	}
 	return u, nil
 }
 
-// findUser gives the user and the name of its entry, empty where there is none.
-func findUser(name string) (user, string, error) {
+func appendNew(list []uint32, more ...uint32) []uint32 {
+	for _, id := range more {
+		if !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// find gives the user and the name that groups list it by: its entry's, or the number where it has no entry.
+func (f users) find(name string) (user, string, error) {
 	if name == "" {
 		name = "0"
 	}
 	number, isNumber := parseID(name)
-	var found *user
-	var entry string
-	err := eachLine("/etc/passwd", func(f []string) bool {
-		if len(f) < 7 || (f[0] != name && (!isNumber || f[2] != name)) {
+	found, entry := user{uid: number, home: "/"}, ""
+	err := eachLine(f.passwd, func(line []string) bool {
+		uid, ok1 := parseID(field(line, 2))
+		gid, ok2 := parseID(field(line, 3))
+		if !ok1 || !ok2 || line[0] == "" || (isNumber && uid != number) || (!isNumber && line[0] != name) {
 			return true
 		}
-		uid, ok1 := parseID(f[2])
-		gid, ok2 := parseID(f[3])
-		if ok1 && ok2 {
-			found, entry = &user{uid: uid, gid: gid, home: f[5], shell: f[6]}, f[0]
-		}
-		return found == nil
+		found, entry = user{uid: uid, gid: gid, home: field(line, 5), shell: field(line, 6)}, line[0]
+		return false
 	})
 	switch {
 	case err != nil:
 		return user{}, "", err
-	case found != nil:
-		if found.home == "" {
-			found.home = "/"
-		}
-		return *found, entry, nil
-	case isNumber:
-		return user{uid: number, home: "/"}, "", nil
-	default:
+	case entry == "" && !isNumber:
 		return user{}, "", dray.Errorf(dray.CodeBadUser, "the container has no user %q", name)
+	case entry == "":
+		entry = name
 	}
+	if found.home == "" {
+		found.home = "/"
+	}
+	return found, entry, nil
 }
 
-func findGroup(name string) (uint32, error) {
-	number, isNumber := parseID(name)
-	gid, found := number, false
-	err := eachLine("/etc/group", func(f []string) bool {
-		if len(f) < 3 || (f[0] != name && (!isNumber || f[2] != name)) {
-			return true
-		}
-		n, ok := parseID(f[2])
-		if ok {
-			gid, found = n, true
+// findGroup gives a group's number. A number needs no entry.
+func (f users) findGroup(name string) (uint32, error) {
+	gid, found := parseID(name)
+	if found {
+		return gid, nil
+	}
+	err := eachLine(f.group, func(line []string) bool {
+		if line[0] == name {
+			gid, found = parseID(field(line, 2))
 		}
 		return !found
 	})
-	if err == nil && !found && !isNumber {
+	if err == nil && !found {
 		err = dray.Errorf(dray.CodeBadUser, "the container has no group %q", name)
 	}
 	return gid, err
 }
 
-func groupsOf(name string) []uint32 {
+// groupsOf gives the groups that list a name.
+func (f users) groupsOf(name string) ([]uint32, error) {
 	var groups []uint32
-	_ = eachLine("/etc/group", func(f []string) bool { // no file, no groups: as the engine sees it
-		if len(f) >= 4 && slices.Contains(strings.Split(f[3], ","), name) {
-			if gid, ok := parseID(f[2]); ok && !slices.Contains(groups, gid) {
-				groups = append(groups, gid)
-			}
+	err := eachLine(f.group, func(line []string) bool {
+		if gid, ok := parseID(field(line, 2)); ok && slices.Contains(strings.Split(field(line, 3), ","), name) {
+			groups = append(groups, gid)
 		}
 		return true
 	})
-	return groups
+	return groups, err
+}
+
+// field gives a field of a line; one that is not there is empty, as the engine has it.
+func field(line []string, i int) string {
+	if i >= len(line) {
+		return ""
+	}
+	return line[i]
 }
 
 // eachLine gives the fields of every line until the function says false. A file that is not there has no lines; one that is not a
@@ -135,7 +159,7 @@ func eachLine(path string, use func(fields []string) bool) error {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
+		if line == "" {
 			continue
 		}
 		if !use(strings.Split(line, ":")) {
@@ -143,7 +167,7 @@ func eachLine(path string, use func(fields []string) bool) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return dray.Errorf(dray.CodeBadUser, "reading %s: %w", path, err)
 	}
 	return nil
 }

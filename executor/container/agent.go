@@ -46,20 +46,22 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 	if err != nil {
 		return nil, &placementError{err}
 	}
+	var first error
 	if path, ok := e.mounted(c, bin); ok {
 		a, err := e.shake(ctx, c, path, user)
 		if err == nil || ctx.Err() != nil {
 			return a, err
 		}
+		first = err
 		e.log.Info("agent in its mounted folder does not answer, copied instead", zap.String("container", c.Name), zap.Error(err))
 	}
 	path, err := e.copied(ctx, c, bin)
 	if err != nil {
-		return nil, e.judge(ctx, c, err)
+		return nil, e.judge(ctx, c, errors.Join(first, err))
 	}
 	a, err := e.shake(ctx, c, path, user)
 	if err != nil {
-		return nil, e.judge(ctx, c, err)
+		return nil, e.judge(ctx, c, errors.Join(first, err))
 	}
 	return a, nil
 }
@@ -67,7 +69,8 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 // judge tells a container that takes no agent from one that is gone and from an engine that does not answer.
 func (e *Engine) judge(ctx context.Context, c Container, cause error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("connecting to the agent: %w", context.Cause(ctx))
+		return dray.Errorf(dray.CodeContainerUnavailable, "connecting to the agent in container %s: %w", c.Name, context.Cause(ctx)).
+			WithHint("repeat the call; if it happens again, look at the engine's load and at the container's limits")
 	}
 	now, err := e.Inspect(ctx, c.ID)
 	switch {
@@ -118,22 +121,28 @@ func (e *Engine) greet(conn *attached) (wire.Hello, error) {
 	return hello, wire.Greet(conn, wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()})
 }
 
-// lost gives the end of an agent's connection its code: the container's fault where that has stopped.
-func (e *Engine) lost(id, name string, cause error) error {
+// lost gives the end of an agent's connection its code: the container's fault where that has stopped, the engine's where it is gone.
+func (e *Engine) lost(c Container, cause error) error {
+	if errors.Is(cause, wire.ErrClosed) || errors.Is(cause, errClosing) {
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	c, err := e.Inspect(ctx, id)
+	now, err := e.Inspect(ctx, c.ID)
 	switch {
 	case dray.CodeOf(err) == dray.CodeContainerNotFound:
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran", name).
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran", c.Name).
 			WithHint("bring it up again; the next call uses it")
-	case err == nil && !c.Running():
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", name, c.Status).
+	case dray.CodeOf(err) == dray.CodeEngineUnavailable:
+		return err
+	case err == nil && !now.Running():
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", c.Name, now.state()).
 			WithHint("start it again (`dray workspace up`); the next call uses it")
-	case errors.Is(cause, wire.ErrClosed):
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+	case err == nil && now.StartedAt != c.StartedAt:
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted while the call ran", c.Name).
+			WithHint("the next call runs in it again")
 	default:
-		return dray.Errorf(dray.CodeAgentLost, "the agent in container %s is lost: %w", name, cause).
+		return dray.Errorf(dray.CodeAgentLost, "the agent in container %s is lost: %w", c.Name, cause).
 			WithHint("the next call starts it again; something in the container may have killed it")
 	}
 }

@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,7 +15,9 @@ type agentKey struct{ id, startedAt, user string }
 
 // agents keeps one living agent for each key. Callers who come while it is being started wait for it.
 type agents struct {
-	engine *Engine
+	engine  *Engine
+	closing context.Context //nolint:containedctx // the client's own life, which bounds what goes on without a caller
+	abandon context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
@@ -28,11 +31,26 @@ type agentEntry struct {
 	err   error
 }
 
-func newAgents(e *Engine) *agents {
-	return &agents{engine: e, entries: map[agentKey]*agentEntry{}}
+// gone says that its agent was there and is not any more.
+func (e *agentEntry) gone() bool {
+	select {
+	case <-e.ready:
+		return e.agent == nil || e.agent.mux.Err() != nil
+	default:
+		return false
+	}
 }
 
-var errClosing = errors.New("the engine client is closed")
+func newAgents(e *Engine) *agents {
+	s := &agents{engine: e, entries: map[agentKey]*agentEntry{}}
+	s.closing, s.abandon = context.WithCancel(context.Background())
+	return s
+}
+
+var (
+	errClosing = errors.New("the engine client is closed")
+	errSlow    = fmt.Errorf("the agent did not come up within %s", connectTimeout)
+)
 
 // get gives the living agent for a user of a container.
 func (s *agents) get(ctx context.Context, c Container, user string) (*agent, error) {
@@ -54,7 +72,7 @@ func (s *agents) one(ctx context.Context, c Container, user string) (*agent, err
 		s.mu.Unlock()
 		return nil, errClosing
 	}
-	if entry == nil {
+	if entry == nil || entry.gone() {
 		entry = &agentEntry{ready: make(chan struct{})}
 		s.entries[key] = entry
 		s.wg.Go(func() { s.live(context.WithoutCancel(ctx), key, entry, c) })
@@ -71,14 +89,15 @@ func (s *agents) one(ctx context.Context, c Container, user string) (*agent, err
 // live is an agent's whole life here: connect, serve, forget.
 func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Container) {
 	log := s.engine.log.With(zap.String("container", c.Name), zap.String("container_id", c.ID))
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errSlow)
 	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
 	begun := time.Now()
 	a, err := s.engine.connect(ctx, c, key.user)
 	s.mu.Lock()
 	entry.agent, entry.err = a, err
 	if err != nil || s.closed {
-		delete(s.entries, key)
+		s.forget(key, entry)
 	}
 	closed := s.closed
 	close(entry.ready)
@@ -93,15 +112,23 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	}
 	err = a.mux.Run()
 	s.mu.Lock()
-	delete(s.entries, key)
+	s.forget(key, entry)
 	s.mu.Unlock()
 	log.Info("agent gone", zap.Error(err))
+}
+
+// forget removes an entry, unless another took its place already. The caller holds mu.
+func (s *agents) forget(key agentKey, entry *agentEntry) {
+	if s.entries[key] == entry {
+		delete(s.entries, key)
+	}
 }
 
 // close ends every agent and waits for the connections to be over.
 func (s *agents) close() {
 	s.mu.Lock()
 	s.closed = true
+	s.abandon()
 	for _, entry := range s.entries {
 		if entry.agent != nil {
 			go entry.agent.mux.Close() // Run returns with it, and is waited for below

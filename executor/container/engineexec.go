@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,9 +24,9 @@ type engineExec struct {
 	*environment
 	why string
 
-	probing sync.Once
-	probed  []string
-	warning string
+	mu     sync.Mutex // one probe at a time
+	asked  bool
+	probed []string
 }
 
 func newEngineExec(e *environment, why string) *engineExec {
@@ -46,15 +47,24 @@ func (e *engineExec) Capabilities() dray.Capabilities {
 
 // Start creates an exec and waits until the engine says that it runs, or that it never will.
 func (e *engineExec) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
-	e.probing.Do(func() { e.probe(ctx) })
-	vars := append([]string(nil), e.probed...)
+	probed, warnings := e.shellEnvironment(ctx)
+	vars := append([]string(nil), probed...)
 	for name, value := range spec.Env {
 		vars = append(vars, name+"="+value)
 	}
 	for name, value := range e.target.RemoteEnv {
 		vars = append(vars, name+"="+value)
 	}
-	return e.exec(ctx, spec.Argv, e.dir(spec.Dir), vars)
+	dir := e.dir(spec.Dir)
+	if dir == "" {
+		dir, _ = lookup(probed, "HOME") // without a shell that knows it, the image's own folder
+	}
+	p, err := e.exec(ctx, spec.Argv, dir, vars)
+	if err != nil {
+		return nil, err
+	}
+	p.said = warnings
+	return p, nil
 }
 
 func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string) (*execProcess, error) {
@@ -66,6 +76,7 @@ func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []
 	p := newExecProcess(e.engine, c, a)
 	if err := p.started(ctx); err != nil {
 		p.Stop(0)
+		<-p.done
 		return nil, err
 	}
 	return p, nil
@@ -77,37 +88,77 @@ func (e *engineExec) Files(context.Context, string) (dray.Files, error) {
 		WithHint("use exec with the image's own programs, or see the warning in any result for why the agent is missing")
 }
 
-// probe asks the user's shell for its environment, once for each environment.
-func (e *engineExec) probe(ctx context.Context) {
+// shellEnvironment is what the user's shell makes of the environment. It is asked once for each environment; a question that failed is
+// put again by the next call.
+func (e *engineExec) shellEnvironment(ctx context.Context) (env, warnings []string) {
 	flag := map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}[e.target.Probe]
 	if flag == "" {
-		return
+		return nil, nil
 	}
-	shell := shellOf(e.target.Container.Env)
-	if shell == "" {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.asked {
+		return e.probed, nil
+	}
+	probed, err := e.probe(ctx, flag)
+	if err != nil {
+		return nil, []string{"the user's shell could not be asked for its environment: " + err.Error()}
+	}
+	e.asked, e.probed = true, probed
+	return probed, nil
+}
+
+const (
+	// probeTimeout is the reference's own: after it the call goes on without the shell's variables.
+	probeTimeout = 10 * time.Second
+	maxProbe     = 4 << 20
+)
+
+func (e *engineExec) probe(ctx context.Context, flag string) ([]string, error) {
+	shell, ok := lookup(e.target.Container.Env, "SHELL")
+	if !ok {
 		shell = "/bin/sh"
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errProbeSlow)
 	defer cancel()
-	const mark = "dray-environment-of-the-user"
+	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) // told from a banner, not a secret
 	p, err := e.exec(ctx, []string{shell, flag, "echo -n " + mark + "; cat /proc/self/environ; echo -n " + mark}, "", nil)
 	if err != nil {
-		e.warning = err.Error()
-		return
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { p.Stop(0) })
 	defer stop()
-	go func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) }() // ends with the process
-	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), 4<<20))
+	var quiet sync.WaitGroup
+	quiet.Go(func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) })
+	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), maxProbe))
 	p.Stop(0)
-	_, rest, _ := bytes.Cut(out, []byte(mark))
-	if end := bytes.LastIndex(rest, []byte(mark)); end >= 0 {
-		for kv := range strings.SplitSeq(string(rest[:end]), "\x00") {
-			if kv != "" && !strings.HasPrefix(kv, "PWD=") {
-				e.probed = append(e.probed, kv)
-			}
+	quiet.Wait()
+	<-p.done
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return parseProbe(out, mark)
+}
+
+var (
+	errProbeSlow = fmt.Errorf("it took longer than %s", probeTimeout)
+	errNoAnswer  = errors.New("it did not print its environment")
+)
+
+// parseProbe takes what stands between the two marks, exactly: a banner before or after is not part of it.
+func parseProbe(out []byte, mark string) ([]string, error) {
+	_, rest, ok := bytes.Cut(out, []byte(mark))
+	end := bytes.LastIndex(rest, []byte(mark))
+	if !ok || end < 0 {
+		return nil, errNoAnswer
+	}
+	var env []string
+	for kv := range strings.SplitSeq(string(rest[:end]), "\x00") {
+		if kv != "" && !strings.HasPrefix(kv, "PWD=") {
+			env = append(env, kv)
 		}
 	}
+	return env, nil
 }
 
 // execProcess is one exec of the engine.
@@ -116,6 +167,7 @@ type execProcess struct {
 	container Container
 	conn      *attached
 	out, err  *io.PipeReader
+	said      []string
 	done      chan struct{}
 	stop      sync.Once
 	stopped   chan struct{}
@@ -220,11 +272,11 @@ func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
 	for {
 		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
 		if err != nil {
-			return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, errors.Join(streamErr, err))
+			return dray.Exit{}, p.engine.lost(p.container, errors.Join(streamErr, err))
 		}
 		if !state.Running {
 			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
-				return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, fmt.Errorf("the container went down"))
+				return dray.Exit{}, p.engine.lost(p.container, fmt.Errorf("the container went down"))
 			}
 			return dray.Exit{Code: state.ExitCode}, nil
 		}
@@ -233,10 +285,13 @@ func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
 		case <-p.stopped:
 			return dray.Exit{}, nil
 		case <-ctx.Done():
-			return dray.Exit{}, p.engine.lost(p.container.ID, p.container.Name, errors.New("its stream ended and it runs on"))
+			return dray.Exit{}, p.engine.lost(p.container, errors.New("its stream ended and it runs on"))
 		}
 	}
 }
+
+// Warnings are what went wrong before the start.
+func (p *execProcess) Warnings() []string { return p.said }
 
 // Stdin is the exec's stdin; Close half-closes the connection.
 func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.conn} }

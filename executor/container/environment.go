@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -117,7 +119,7 @@ func (e *environment) metadata(transport, channel string) *dray.ContainerMetadat
 // Start runs a process as devcontainer exec would.
 func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
 	return e.start(ctx, wire.Start{
-		Argv: toBytes(spec.Argv), User: e.target.User, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
+		Argv: toBytes(spec.Argv), User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
 		Env: toBytes(e.engineEnv()), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
 		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: []byte(e.target.Container.Workdir)},
 	})
@@ -139,8 +141,11 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		}
 		stream, err := a.mux.Open(mustEncode(req))
 		if err != nil {
+			if err := refusedToOpen(err, req); err != nil {
+				return nil, err
+			}
 			if again {
-				return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+				return nil, e.engine.lost(e.target.Container, err)
 			}
 			continue // nothing was sent
 		}
@@ -148,10 +153,22 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 	}
 }
 
+// refusedToOpen is a start that would have broken the connection, and so was not sent.
+func refusedToOpen(err error, req wire.Start) error {
+	switch {
+	case errors.Is(err, wire.ErrTooMany):
+		return dray.Errorf(dray.CodeBusy, "too many processes of dray run in the container: %w", err).WithHint("wait until some of them have ended")
+	case errors.Is(err, wire.ErrTooLarge):
+		return process.Explain(&process.StartError{Step: process.StepExec, Path: string(slices.Concat(req.Argv[:min(1, len(req.Argv))]...)), Err: syscall.E2BIG}, "")
+	default:
+		return nil
+	}
+}
+
 func (e *environment) agentError(err error) error {
 	var placement *placementError
 	if errors.As(err, &placement) || errors.Is(err, errClosing) {
-		return e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+		return e.engine.lost(e.target.Container, err)
 	}
 	return err
 }
@@ -170,21 +187,47 @@ func (e *environment) accepted(ctx context.Context, stream *wire.Stream) (*agent
 	switch {
 	case err != nil:
 		stream.Close()
-		return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, err)
+		return nil, e.engine.lost(e.target.Container, err)
 	case reply.Failed != nil:
-		code := dray.Code(reply.Failed.Code)
-		return nil, dray.Errorf(code, "%s", reply.Failed.Message).WithHint("%s", process.Hint(code))
+		return nil, failedStart(reply.Failed)
 	case reply.Started == nil:
 		stream.Close()
-		return nil, e.engine.lost(e.target.Container.ID, e.target.Container.Name, wire.ErrProtocol)
+		return nil, e.engine.lost(e.target.Container, wire.ErrProtocol)
 	}
-	return follow(e, stream), nil
+	return follow(e, stream, bounded(reply.Started.Warnings)), nil
+}
+
+// Bounds of what an agent may say in words: it may be anybody's.
+const (
+	maxWords    = 4 << 10
+	maxWarnings = 8
+)
+
+func bounded(words []string) []string {
+	list := make([]string, 0, maxWarnings)
+	for _, w := range words[:min(len(words), maxWarnings)] {
+		list = append(list, strings.ToValidUTF8(w[:min(len(w), maxWords)], "\uFFFD"))
+	}
+	return list
+}
+
+// startCodes are the codes with which an agent may refuse a start; any other is not its to give.
+var startCodes = []dray.Code{
+	dray.CodeExecutableNotFound, dray.CodeNotExecutable, dray.CodeBadCwd, dray.CodeBadUser, dray.CodeLimitExceeded, dray.CodeAgentLost,
+}
+
+func failedStart(f *wire.Failed) error {
+	code := dray.Code(f.Code)
+	if !slices.Contains(startCodes, code) {
+		code = dray.CodeAgentLost
+	}
+	return dray.Errorf(code, "%s", bounded([]string{f.Message})[0]).WithHint("%s", process.Hint(code))
 }
 
 // Files opens a folder of the container through a helper process that runs as the call's user.
 func (e *environment) Files(ctx context.Context, root string) (dray.Files, error) {
 	proc, err := e.start(ctx, wire.Start{
-		Helper: []string{"files", root}, User: e.target.User, Dir: []byte("/"), Env: toBytes(e.engineEnv()),
+		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte("/"), Env: toBytes(e.engineEnv()),
 	})
 	if err != nil {
 		return nil, err
@@ -209,10 +252,15 @@ func (e *environment) engineEnv() []string {
 }
 
 func shellOf(env []string) string {
+	shell, _ := lookup(env, "SHELL")
+	return shell
+}
+
+func lookup(env []string, name string) (string, bool) {
 	for _, kv := range env {
-		if shell, ok := strings.CutPrefix(kv, "SHELL="); ok {
-			return shell
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value, true
 		}
 	}
-	return ""
+	return "", false
 }

@@ -22,6 +22,8 @@ type Container struct {
 	ImageDigest string
 	// Arch is the image's, as the engine names it.
 	Arch string
+	// Groups are what the container adds to every user's (--group-add), names or numbers.
+	Groups []string
 	// AgentVolume is the volume that is mounted for our agent, if there is one.
 	AgentVolume string
 }
@@ -49,6 +51,9 @@ func fromInspect(r container.InspectResponse) Container {
 	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created) // an engine without a readable time sorts last
 	if r.State != nil {
 		c.Status, c.Paused, c.StartedAt = string(r.State.Status), r.State.Paused, r.State.StartedAt
+	}
+	if r.HostConfig != nil {
+		c.Groups = r.HostConfig.GroupAdd
 	}
 	if r.Config != nil {
 		c.Image, c.Labels, c.Env, c.User = r.Config.Image, r.Config.Labels, r.Config.Env, r.Config.User
@@ -128,12 +133,16 @@ func (e *Engine) engineArch(ctx context.Context) (string, error) {
 	return v.Arch, nil
 }
 
+// state is the engine's word, for people.
+func (c Container) state() string {
+	if c.Paused {
+		return "paused"
+	}
+	return c.Status
+}
+
 // notRunning refuses a container that is stopped or paused, saying which.
 func (c Container) notRunning() error {
-	state := c.Status
-	if c.Paused {
-		state = "paused"
-	}
-	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, state).
+	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.state()).
 		WithHint("start it (`dray workspace up` for a workspace's own, else `docker start` or `docker unpause`)")
 }

@@ -15,9 +15,10 @@ import (
 type Client struct {
 	close func() error
 
-	mu sync.Mutex // one operation at a time
-	w  io.Writer
-	r  *bufio.Reader
+	mu  sync.Mutex // one operation at a time
+	w   io.Writer
+	r   *bufio.Reader
+	err error // the helper went, or talked nonsense: what it says from then on answers nothing
 }
 
 // NewClient talks to Serve over its stdin and stdout. Close calls close, which must end the helper.
@@ -31,13 +32,18 @@ func (c *Client) Close() error { return c.close() }
 func (c *Client) call(req request, data []byte) (response, []byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := writeMessage(c.w, req, data); err != nil {
-		return response{}, nil, lost(err)
+	if c.err != nil {
+		return response{}, nil, c.err
 	}
 	var resp response
-	payload, err := readMessage(c.r, &resp)
+	err := writeMessage(c.w, req, data)
+	var payload []byte
+	if err == nil {
+		payload, err = readMessage(c.r, &resp)
+	}
 	if err != nil {
-		return response{}, nil, lost(err)
+		c.err = lost(err)
+		return response{}, nil, c.err
 	}
 	if resp.Error != nil {
 		return response{}, nil, resp.Error.err()
@@ -100,7 +106,7 @@ func (c *Client) Remove(name string) error {
 
 // List gives at most limit entries of a folder.
 func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
-	limit = min(limit, MaxList)
+	limit = min(max(limit, 0), MaxList)
 	resp, _, err := c.call(request{Op: "list", Name: []byte(name), Limit: limit}, nil)
 	if err == nil && len(resp.Entries) > limit {
 		err = lost(fmt.Errorf("it listed %d entries of %d asked for", len(resp.Entries), limit))

@@ -112,6 +112,7 @@ func (l *Local) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 		return nil, false, classify(err)
 	}
 	slices.Sort(names)
+	limit = max(limit, 0)
 	more := len(names) > limit
 	entries := make([]dray.FileInfo, 0, min(len(names), limit))
 	for _, n := range names[:min(len(names), limit)] {

@@ -15,8 +15,10 @@ import (
 const (
 	// chunk is how many bytes of a file travel in one message.
 	chunk = 256 << 10
-	// maxHead is more than a folder's longest listing takes.
-	maxHead = 8 << 20
+	// maxHead bounds a message's JSON, maxListing the names and targets in it: in base64 and with all that stands around 10,000 of them
+	// they stay below.
+	maxHead    = 8 << 20
+	maxListing = 2 << 20
 )
 
 // MaxList is how many entries one listing may have.

@@ -79,13 +79,15 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 			return resp, nil, err
 		}
 		e := toEntry(info)
-		return response{Handle: s.keep(f), Info: &e}, nil, nil
+		handle, err := s.keep(f)
+		return response{Handle: handle, Info: &e}, nil, err
 	case "create":
 		f, err := s.local.Create(name, req.Mode)
 		if err != nil {
 			return resp, nil, err
 		}
-		return response{Handle: s.keep(f)}, nil, nil
+		handle, err := s.keep(f)
+		return response{Handle: handle}, nil, err
 	case "read":
 		return s.read(req)
 	case "write":
@@ -103,14 +105,14 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 	}
 }
 
-func (s *server) keep(f io.Closer) int {
+func (s *server) keep(f io.Closer) (int, error) {
 	if len(s.open) >= maxOpen {
 		_ = f.Close()
-		return 0 // a handle that no operation finds
+		return 0, dray.Errorf(dray.CodeLimitExceeded, "more than %d files are open", maxOpen)
 	}
 	s.last++
 	s.open[s.last] = f
-	return s.last
+	return s.last, nil
 }
 
 func (s *server) read(req request) (response, []byte, error) {
@@ -149,7 +151,12 @@ func (s *server) drop(handle int) error {
 func (s *server) list(name string, limit int) (response, []byte, error) {
 	entries, more, err := s.local.List(name, min(limit, MaxList))
 	resp := response{More: more}
+	size := 0
 	for _, e := range entries {
+		if size += len(e.Name) + len(e.Target); size > maxListing {
+			resp.More = true
+			break
+		}
 		resp.Entries = append(resp.Entries, toEntry(e))
 	}
 	return resp, nil, err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,7 +102,7 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	switch {
 	case failure == nil:
 		return nil, denied("no tool may run on the host in %s: it lies outside host.roots", dir)
-	case os.IsNotExist(failure):
+	case errors.Is(failure, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s does not exist", dir).WithHint("give a cwd that exists")
 	default:
 		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s cannot be entered: %w", dir, failure).
@@ -136,20 +138,29 @@ func beneath(dir, root string) (string, bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-// Files opens a folder: to be changed if it lies beneath a root, else for reading alone.
+// Files opens a folder: to be changed if it lies beneath a root, else for reading alone. What may be changed is the very folder that was
+// found beneath a root, whatever stands at its path by then.
 func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
-	local, err := files.Open(root)
-	if err != nil {
-		if os.IsNotExist(err) {
-			return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s does not exist", root).WithHint("give a workspace or cwd that exists")
-		}
-		return nil, dray.Errorf(dray.CodeBadCwd, "%w", err)
+	if f, err := e.host.enter(root); err == nil {
+		defer func() { _ = f.Close() }()
+		return openFiles(throughDescriptor(f), root)
 	}
-	f, err := e.host.enter(root)
+	local, err := openFiles(root, root)
 	if err != nil {
-		return readOnly{local, root}, nil
+		return nil, err
 	}
-	_ = f.Close()
+	return readOnly{local, root}, nil
+}
+
+// openFiles opens a folder that callers know by another name.
+func openFiles(path, name string) (*files.Local, error) {
+	local, err := files.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s does not exist", name).WithHint("give a workspace or cwd that exists")
+	case err != nil:
+		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s cannot be opened: %w", name, err).WithHint("give a folder that the daemon's user may enter")
+	}
 	return local, nil
 }
 

@@ -65,6 +65,8 @@ func Hint(code dray.Code) string {
 		return "give a cwd that exists where the call runs and that its user may enter"
 	case dray.CodeBadUser:
 		return "check remoteUser in devcontainer.json against /etc/passwd and /etc/group of the image"
+	case dray.CodeAgentLost:
+		return "repeat the call; if it happens again, look for what kills dray's processes where the call runs"
 	default:
 		return "a limit on processes or memory was reached: end something, or raise the limit"
 	}

@@ -12,6 +12,8 @@ type Start struct {
 	Helper []string `json:"helper,omitempty"`
 	// User is as the engine takes it: name, uid, name:group, uid:gid. Empty is uid 0.
 	User string `json:"user,omitempty"`
+	// Groups are the container's further groups (--group-add), names or numbers, whoever the user is.
+	Groups []string `json:"groups,omitempty"`
 	// Dir is absolute; empty is the user's home folder.
 	Dir []byte `json:"dir,omitempty"`
 	// Env is what the engine gives every exec, Probe what the user's shell makes of it; Call and then Remote are laid over.
@@ -68,9 +70,10 @@ type Exited struct {
 	Code     int `json:"code"`
 	Signal   int `json:"signal,omitempty"`
 	Leftover int `json:"leftover,omitempty"`
-	// Proven says that Survivors is all there is; without it the supervisor was lost.
+	// Lost says that the supervisor was killed: neither code nor signal is known.
+	Lost bool `json:"lost,omitempty"`
+	// Proven says that Survivors are all there are.
 	Proven    bool  `json:"proven"`
-	Lost      bool  `json:"lost,omitempty"`
 	Survivors []int `json:"survivors,omitempty"`
 }
 
