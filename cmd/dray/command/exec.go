@@ -20,8 +20,8 @@ workspace that the current folder lies in, else as configured. Its arguments,
 stdin, stdout and stderr pass byte for byte, and its exit code is ours.
 Ctrl-C cancels the call; a second one leaves at once.
 
---cwd is absolute, or relative to --workspace where that is given, else to the
-current folder.
+A relative --cwd begins at --workspace where that is given, else at the current
+folder.
 
 ` + exitHelp,
 		Example: "  dray exec -- go test ./...\n  dray exec --host -- git status\n  dray exec --timeout 5s --env DEBUG=1 -- ./run < input.bin",

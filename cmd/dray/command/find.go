@@ -3,6 +3,7 @@ package command
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"syscall"
 
@@ -10,13 +11,19 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// nearestWorkspace finds the workspace that a folder lies in; none is no error.
-func nearestWorkspace(folder string) (string, error) {
-	found, err := devcontainer.FindWorkspace(folder)
-	if err != nil && dray.CodeOf(err) == dray.CodeNoDevcontainer {
-		return "", nil
+// nearestWorkspace finds the workspace that a folder lies in, empty for none.
+func nearestWorkspace(folder string) string {
+	found, _ := devcontainer.Nearest(folder, string(filepath.Separator))
+	return found
+}
+
+// currentFolder is where we were started.
+func currentFolder() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", dray.Errorf(dray.CodeBadCwd, "finding the current folder: %w", err).WithHint("change to a folder that exists")
 	}
-	return found.Workspace, err
+	return dir, nil
 }
 
 // workspaceFolder is the workspace that a command is about: the given folder, else the nearest one.

@@ -36,10 +36,18 @@ func (a *app) explainEnd(rec dray.Record) {
 		a.complain((&dray.Error{Message: "the tool printed nothing for too long, and was ended after " + duration(rec)}).
 			WithHint("limits.idle_timeout says how long a tool may be silent"))
 	case rec.Reason == dray.ReasonCancelled:
-		fmt.Fprintln(a.err, "dray: the call was cancelled")
+		a.complain(&dray.Error{Message: cancelled(rec)})
 	case rec.Reason != dray.ReasonExited && rec.Reason != dray.ReasonSignalled:
 		fmt.Fprintf(a.err, "dray: the call ended: %s\n", safeLine(string(rec.Reason)))
 	}
+}
+
+// cancelled says why a call was cancelled: by its caller, or because the daemon ends.
+func cancelled(rec dray.Record) string {
+	if rec.Error == nil || rec.Error.Message == "" {
+		return "the call was cancelled"
+	}
+	return rec.Error.Message
 }
 
 // warn shows warnings to people. A program that reads stderr wants the tool's bytes alone; it finds the warnings in the record.

@@ -229,3 +229,28 @@ func TestKilledDaemonIsTold(t *testing.T) {
 	}
 	gone(t, pid)
 }
+
+// A tool never waits for whoever reads its output. What was neither read nor kept is missing then, and a part must not look like the whole.
+func TestOutputThatNobodyReadInTime(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	cmd := h.dray(t, "exec", "--", "sh", "-c", "head -c 30000000 /dev/urandom; touch done")
+	cmd.Env = append(cmd.Env, "DRAY_LIMITS_CAPTURE=1KiB")
+	r := start(t, cmd)
+	waitForFile(t, filepath.Join(h.dir, "done"))
+	got, err := io.Copy(io.Discard, r.out)
+	if err != nil || got >= 30000000 {
+		t.Errorf("got %d bytes, %v", got, err)
+	}
+	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "a part of the output was not received") {
+		t.Errorf("exit code %d: %s", code, r.err.String())
+	}
+}
+
+// waitForFile waits until a tool has made a file.
+func waitForFile(t *testing.T, name string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", `until test -e "$0"; do :; done`, name).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,9 +56,9 @@ type pathTarget struct{ workspace, container string }
 // mapping makes the request. Relative host paths mean what they mean to a shell; absolute ones go out as they are, since the daemon judges them.
 func (t pathTarget) mapping(direction client.Direction, paths []string) (client.Mapping, error) {
 	m := client.Mapping{Container: t.container, Direction: direction, Paths: slices.Clone(paths)}
-	current, err := os.Getwd()
+	current, err := currentFolder()
 	if err != nil {
-		return m, fmt.Errorf("finding the current folder: %w", err)
+		return m, err
 	}
 	for i, p := range paths {
 		if !utf8.ValidString(p) {

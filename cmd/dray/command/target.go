@@ -1,8 +1,6 @@
 package command
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -82,9 +80,9 @@ func (t *target) variables(call *client.Call) error {
 
 // place finds workspace and working folder. A container that is named belongs to its own workspace, if to any, so the caller's is not sent along.
 func (t *target) place(call *client.Call) error {
-	current, err := os.Getwd()
+	current, err := currentFolder()
 	if err != nil {
-		return fmt.Errorf("finding the current folder: %w", err)
+		return err
 	}
 	call.Cwd = t.cwd
 	switch {
@@ -93,10 +91,8 @@ func (t *target) place(call *client.Call) error {
 	case t.container != "":
 		return nil
 	default:
-		if call.Workspace, err = nearestWorkspace(current); err != nil {
-			return err
-		}
 		call.Cwd = absolute(current, t.cwd)
+		call.Workspace = nearestWorkspace(call.Cwd)
 	}
 	if t.cwd == "" && beneath(call.Workspace, current) {
 		call.Cwd = current

@@ -2,8 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +17,9 @@ func newWorkspace(a *app) *cobra.Command {
 // onWorkspace makes the RunE of a command about one workspace: the given folder's, else the nearest one's.
 func (a *app) onWorkspace(do func(ctx context.Context, c *client.Client, folder string) error) func(*cobra.Command, []string) error {
 	return a.run(func(ctx context.Context, args []string) error {
-		current, err := os.Getwd()
+		current, err := currentFolder()
 		if err != nil {
-			return fmt.Errorf("finding the current folder: %w", err)
+			return err
 		}
 		given := ""
 		if len(args) == 1 {
