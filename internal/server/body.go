@@ -136,10 +136,12 @@ type wait struct {
 	d     time.Duration
 }
 
-func waitOf(q url.Values) (wait, error) {
+// waitOf reads it; the request has no other parameter.
+func waitOf(r *http.Request) (wait, error) {
+	q, err := query(r, "wait_ms")
 	text := q.Get("wait_ms")
-	if text == "" {
-		return wait{}, nil
+	if err != nil || text == "" {
+		return wait{}, err
 	}
 	ms, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {

@@ -16,11 +16,7 @@ var errClientGone = fmt.Errorf("%w: its client went away", executor.ErrCancelled
 
 // start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over before, or its events while it runs.
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "wait_ms")
-	if err != nil {
-		return err
-	}
-	wait, err := waitOf(q)
+	wait, err := waitOf(r)
 	if err != nil {
 		return err
 	}
@@ -123,11 +119,7 @@ func (f found) json() ([]byte, error) {
 
 // get answers with an invocation, at once or when it has ended, at the latest after wait_ms.
 func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "wait_ms")
-	if err != nil {
-		return err
-	}
-	wait, err := waitOf(q)
+	wait, err := waitOf(r)
 	if err != nil {
 		return err
 	}
@@ -154,11 +146,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 // cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202 where wait_ms was shorter. A call that has ended
 // stays as it is.
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "wait_ms")
-	if err != nil {
-		return err
-	}
-	wait, err := waitOf(q)
+	wait, err := waitOf(r)
 	if err != nil {
 		return err
 	}

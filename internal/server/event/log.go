@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -88,7 +89,6 @@ func (l *Log) Output(stream dray.Stream, p []byte) {
 	for len(p) > 0 && !l.over {
 		p = p[l.extend(stream, p):]
 	}
-	l.signal()
 }
 
 // Finish adds the end event with its body, a JSON object. Nothing is added after it.
@@ -101,7 +101,6 @@ func (l *Log) Finish(body []byte) {
 	l.end, l.over, l.growing = body, true, false
 	l.push(entry{name: End})
 	l.free()
-	l.signal()
 }
 
 // free gives up most of the memory once the call is over and nobody is reading.
@@ -128,7 +127,6 @@ func (l *Log) add(name string, body []byte) {
 	l.growing = false
 	l.push(entry{name: name, size: len(body), at: l.ring.end})
 	l.ring.write(body)
-	l.signal()
 }
 
 // extend adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.
@@ -138,6 +136,9 @@ func (l *Log) extend(stream dray.Stream, p []byte) int {
 		l.growing, l.born = true, time.Now()
 	}
 	last := l.last()
+	if last.size <= utf8.UTFMax {
+		l.signal() // a reader may wait for the rest of a character; for more of what it can have already none does
+	}
 	n := min(len(p), maxPiece-last.size)
 	l.ring.write(p[:n])
 	last.size += n
@@ -171,8 +172,9 @@ func (l *Log) seal(n int) {
 
 func (l *Log) last() *entry { return &l.entries[len(l.entries)-1] }
 
-// push appends an entry and forgets the oldest beyond maxEvents.
+// push appends an entry, forgets the oldest beyond maxEvents, and wakes whoever waits.
 func (l *Log) push(e entry) {
+	l.signal()
 	l.entries = append(l.entries, e)
 	if over := len(l.entries) - maxEvents; over > 0 {
 		l.entries = l.entries[over:]

@@ -131,7 +131,7 @@ func (r *Reader) take() (entry, *pending, error) {
 			return entry{}, &pending{wake: l.waiting(), after: after}, nil
 		}
 	}
-	e := l.entries[i]
+	e := l.entries[r.next-l.first] // sealing may have dropped the oldest
 	r.piece = nil
 	if l.ring.holds(e.at) {
 		r.buf = l.ring.read(r.buf[:0], e.at, e.size)

@@ -1,0 +1,61 @@
+package event_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/event"
+)
+
+// A reader that follows while the oldest events are forgotten misses none, also where the newest is cut in a character.
+func TestFollowingBeyondTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := event.NewLog(nothingKept)
+		r := l.Reader(0)
+		defer r.Close()
+		const before = 8187 // of 8192 that are remembered
+		for range before {
+			l.Progress("build", "")
+			if _, ok, err := r.Poll(); !ok {
+				t.Fatal(err)
+			}
+		}
+		var got []byte
+		for i := range 20 {
+			l.Output(dray.Stdout, []byte("a\xc3"))
+			for j := range 2 { // the letter at once, half a character after a while
+				ev, err := r.Next(t.Context())
+				if err != nil || ev.Seq != int64(before+2*i+j+1) {
+					t.Fatalf("event %d: %v", ev.Seq, err)
+				}
+				got = append(got, parse(t, ev).bytes()...)
+			}
+		}
+		if len(got) != 40 || string(got[38:]) != "a\xc3" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// Growth that a reader cannot have yet does not wake it: a flood of small writes costs the tool no more with a reader than without.
+func BenchmarkFloodWithReader(b *testing.B) {
+	l := event.NewLog(nothingKept)
+	r := l.Reader(0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if ev, err := r.Next(b.Context()); err != nil || ev.Name == event.End {
+				return
+			}
+		}
+	}()
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Output(dray.Stdout, []byte("one short line\n"))
+	}
+	l.Finish([]byte("{}"))
+	<-done
+	_ = r.Close()
+}
