@@ -68,6 +68,20 @@ func (l Location) Owns(c ContainerInfo) bool {
 	return slices.Contains(l.names().folders, c.Labels[LabelFolder])
 }
 
+// asLabelled gives the location under the name that a container of it was made with, where links give it several: the folder in the
+// container and the values of ${localWorkspaceFolder} follow from that name.
+func (l Location) asLabelled(c ContainerInfo) Location {
+	folder := c.Labels[LabelFolder]
+	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
+		return l
+	}
+	if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {
+		l.Config = filepath.Join(folder, rel)
+	}
+	l.Workspace = folder
+	return l
+}
+
 // preferred orders the better container first.
 func preferred(a, b ContainerInfo) int {
 	if aRuns, bRuns := a.Status == "running", b.Status == "running"; aRuns != bRuns {

@@ -60,6 +60,7 @@ type Resolved struct {
 // Resolve reads the configuration file and the container's labels and merges them. It starts nothing but git, and that only where
 // the configuration does not name its folder. Errors: no_devcontainer, container_failed for a configuration that cannot be used.
 func Resolve(ctx context.Context, in Input) (Resolved, error) {
+	in.Location = in.Location.asLabelled(in.Container)
 	r := resolution{Input: in}
 	if in.Location != (Location{}) {
 		var err error

@@ -167,6 +167,20 @@ func TestResolveWithoutWorkspace(t *testing.T) {
 }
 
 // An image must not choose which variables of the host it gets: its label is not among what was trusted.
+// A link leads to a workspace whose container was made under the real name; folder and variables are that container's.
+func TestResolveThroughLink(t *testing.T) {
+	real := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
+	link := filepath.Join(tempDir(t), "link")
+	if err := os.Symlink(real.Workspace, link); err != nil {
+		t.Fatal(err)
+	}
+	c := ContainerInfo{Labels: map[string]string{LabelFolder: real.Workspace, LabelConfig: real.Config}}
+	got, err := Resolve(t.Context(), Input{Location: locate(t, link), Container: c, Git: runGit})
+	if err != nil || got.WorkspaceFolder != "/workspaces/app" || got.RemoteEnv["LOCAL"] != real.Workspace {
+		t.Errorf("folder %s, variables %v, %v", got.WorkspaceFolder, got.RemoteEnv, err)
+	}
+}
+
 func TestLabelGetsNoVariableThatNobodyAgreedTo(t *testing.T) {
 	label := map[string]string{LabelMetadata: `[{"remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${localEnv:NESTED:default}"}}]`}
 	r := resolve(t, `{"image": "x"}`, ContainerInfo{Labels: label})
