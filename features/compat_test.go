@@ -1,0 +1,320 @@
+package features
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestReference runs each example through the reference's `devcontainer exec` and through `dray exec`, in the same container, and compares
+// stdout, stderr, exit code, user, groups, capabilities, working folder, umask, limits and environment. What differs stands in
+// docs/reference/devcontainer-compat.md with its reason; a difference that stands there and is not seen any more fails, too.
+//
+// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/container and the agent.
+func TestReference(t *testing.T) {
+	needsEngine(t)
+	t.Setenv("COMPAT_LOCAL", "value of the caller = with signs; ä")
+	seen := &rows{seen: map[string]bool{}}
+	places := places(t)
+	d := startDaemon(t, "trust: {workspaces: ["+strings.Join(folders(places), ", ")+"]}\n")
+	t.Run("examples", func(t *testing.T) {
+		for _, p := range places {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				p.compare(t, d, seen)
+			})
+		}
+	})
+	seen.against(t, tableRows(t, "Seen by the comparison"))
+}
+
+// place is a workspace and its container. Of its configuration the reference reads user, probe, remoteEnv and folder again for each
+// command, so that one container serves many settings.
+type place struct {
+	name string
+	// files are written below root.
+	files map[string]string
+	// workspace is the folder that both are given, config its devcontainer.json; relative to root.
+	workspace, config string
+	git               bool
+	settings          []setting
+
+	root string
+}
+
+// setting is one devcontainer.json, and what is run under it.
+type setting struct {
+	name string
+	// config is JSON; the first one makes the container.
+	config string
+	// prepare is a shell script that root runs in the container before.
+	prepare  string
+	examples []example
+}
+
+// example is one command.
+type example struct {
+	name string
+	argv []string
+	// env is laid over the environment, K=V.
+	env   []string
+	stdin []byte
+	// then is run afterwards, and what it prints is what counts.
+	then []string
+	// folder is what is given as the workspace; empty is the place's own. Relative to root.
+	folder string
+	// row is the table's row if the two differ; then these are what each of them has to do.
+	row             string
+	reference, dray expectation
+}
+
+// expectation is one side of a known difference; the texts are parts of what is printed.
+type expectation struct {
+	code              int
+	stdout, stderr    string
+	noStdout, anyCode bool
+}
+
+func folders(places []*place) []string {
+	var all []string
+	for _, p := range places {
+		all = append(all, filepath.Join(p.root, p.workspace), filepath.Join(p.root, "link"))
+	}
+	return all
+}
+
+func (p *place) path(name string) string { return filepath.Join(p.root, name) }
+
+func (p *place) compare(t *testing.T, d *daemon, seen *rows) {
+	p.bringUp(t)
+	for i, s := range p.settings {
+		if i > 0 {
+			if err := writeFile(p.path(p.config), withImages(s.config)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.prepare != "" {
+			p.asRoot(t, s.prepare)
+		}
+		t.Run(s.name, func(t *testing.T) {
+			for _, e := range s.examples {
+				t.Run(e.name, func(t *testing.T) {
+					t.Parallel() // with the others of this setting
+					p.run(t, d, e, seen)
+				})
+			}
+		})
+	}
+}
+
+// bringUp makes the container with the reference, as a container is that dray did not make.
+func (p *place) bringUp(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { removeContainers(t, p.path(p.workspace)) })
+	args := []string{"up", "--buildkit", "never", "--skip-post-create", "--workspace-folder", p.path(p.workspace)}
+	if r := reference(t, nil, args...); r.code != 0 {
+		t.Fatalf("devcontainer up: %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+func (p *place) asRoot(t *testing.T, script string) {
+	t.Helper()
+	ids, err := containersOf(t.Context(), p.path(p.workspace))
+	if err == nil && len(ids) != 1 {
+		err = fmt.Errorf("%d containers", len(ids))
+	}
+	if err == nil {
+		_, err = docker(t.Context(), "exec", "--user", "0", ids[0], "sh", "-ec", script)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *place) run(t *testing.T, d *daemon, e example, seen *rows) {
+	folder := p.path(p.workspace)
+	if e.folder != "" {
+		folder = p.path(e.folder)
+	}
+	args := []string{"exec", "--workspace-folder", folder}
+	ours := []string{"exec", "--workspace", folder}
+	for _, kv := range e.env {
+		args = append(args, "--remote-env", kv)
+		ours = append(ours, "--env", kv)
+	}
+	ours = append(ours, "--")
+	got := d.dray(t.Context(), bytes.NewReader(e.stdin), append(slices.Clone(ours), e.argv...)...)
+	if e.then != nil {
+		got = d.dray(t.Context(), bytes.NewReader(nil), append(slices.Clone(ours), e.then...)...)
+	}
+	want := reference(t, e.stdin, append(slices.Clone(args), e.argv...)...)
+	if e.then != nil {
+		want = reference(t, nil, append(slices.Clone(args), e.then...)...)
+	}
+	if e.row == "" {
+		compareRuns(t, got, want)
+		return
+	}
+	seen.add(e.row)
+	e.reference.check(t, "the reference", want)
+	e.dray.check(t, "dray", got)
+}
+
+// limit says how many reference programs run at once: each is a Node.js that starts nine docker commands.
+var limit = make(chan struct{}, 3)
+
+func reference(t *testing.T, stdin []byte, args ...string) ran {
+	t.Helper()
+	limit <- struct{}{}
+	defer func() { <-limit }()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), devcontainerCLI(t), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, io.ErrClosedPipe) {
+		if cmd.ProcessState == nil || context.Cause(t.Context()) != nil {
+			t.Fatalf("devcontainer %s: %v", args[0], err)
+		}
+	}
+	return ran{cmd.ProcessState.ExitCode(), stdout.Bytes(), stderr.Bytes()}
+}
+
+// compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure names what differs.
+func compareRuns(t *testing.T, got, want ran) {
+	t.Helper()
+	if got.code != want.code {
+		t.Errorf("exit code %d, the reference's is %d\nstderr %.300s\nthe reference's %.300s", got.code, want.code, got.stderr, want.stderr)
+	}
+	if !bytes.Equal(got.stderr, want.stderr) {
+		t.Errorf("stderr %.300q, the reference's is %.300q", got.stderr, want.stderr)
+	}
+	if bytes.Equal(got.stdout, want.stdout) {
+		return
+	}
+	if !bytes.HasPrefix(want.stdout, []byte(inspectionMark)) || !bytes.HasPrefix(got.stdout, []byte(inspectionMark)) {
+		t.Errorf("stdout of %d bytes %.300q, the reference's of %d bytes is %.300q", len(got.stdout), got.stdout, len(want.stdout), want.stdout)
+		return
+	}
+	ours, theirs := aspects(got.stdout), aspects(want.stdout)
+	for _, name := range slices.Sorted(maps.Keys(theirs)) {
+		if ours[name] != theirs[name] {
+			t.Errorf("%s is %q, the reference's is %q", name, ours[name], theirs[name])
+		}
+		delete(ours, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		t.Errorf("%s is %q, the reference has none", name, ours[name])
+	}
+}
+
+// check holds one side of a known difference against what is written of it.
+func (x expectation) check(t *testing.T, who string, r ran) {
+	t.Helper()
+	ok := (x.anyCode || r.code == x.code) && bytes.Contains(r.stdout, []byte(x.stdout)) && bytes.Contains(r.stderr, []byte(x.stderr))
+	if !ok || x.noStdout && len(r.stdout) > 0 {
+		t.Errorf("%s: exit code %d, stdout %.300q, stderr %.300q; the known difference says %+v", who, r.code, r.stdout, r.stderr, x)
+	}
+}
+
+// inspect prints what a process is: the aspects, one a line, then its environment as the kernel has it. What /proc says of the shell is
+// read by the shell itself: some shells block signals for as long as they start a program.
+var inspect = []string{"sh", "-c", `printf '` + inspectionMark + `\n'
+echo "cwd: $(readlink /proc/$$/cwd)"
+echo "umask: $(umask)"
+while read -r name value; do
+	case $name in Uid:|Gid:|Groups:|Cap*|NoNewPrivs:|Seccomp:|SigBlk:|SigIgn:) echo "status.$name $value";; esac
+done </proc/$$/status
+while read -r line; do echo "limit.${line%%  *}: ${line#*  }"; done </proc/$$/limits
+read -r line </proc/$$/oom_score_adj; echo "oom: $line"
+while read -r line; do echo "cgroup.$line"; done </proc/$$/cgroup
+for fd in 0 1 2; do echo "descriptor $fd: $(readlink /proc/$$/fd/$fd | sed 's/[0-9]*//g')"; done
+read -r line </proc/$$/stat
+set -- ${line##*) }
+test "$3" = "$$" && echo 'own group: yes'
+test "$4" = "$$" && echo 'own session: yes'
+echo "terminal: $5"
+echo "nice: ${17}"
+echo "id: $(id)"
+cd /proc/$$/fd && echo "descriptors:" *
+printf 'ENVIRONMENT\n'
+cat /proc/$$/environ
+exit 0`} // the last program of a script may take the shell's place, and then $$ is that program
+
+const inspectionMark = "INSPECTION"
+
+// aspects takes an inspection apart. The order of the variables is no promise of anybody's; a name that stands twice would show as two.
+func aspects(out []byte) map[string]string {
+	all := map[string]string{}
+	lines, environ, _ := strings.Cut(string(out), "\nENVIRONMENT\n")
+	for line := range strings.SplitSeq(lines, "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		all[name] = strings.TrimSpace(value)
+	}
+	for kv := range strings.SplitSeq(environ, "\x00") {
+		name, value, _ := strings.Cut(kv, "=")
+		if before, twice := all["env."+name]; twice {
+			value = before + "\x00" + value
+		}
+		all["env."+name] = value
+	}
+	return all
+}
+
+// rows collects which rows of the table were seen.
+type rows struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (r *rows) add(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen[id] = true
+}
+
+// against compares with the table.
+func (r *rows) against(t *testing.T, table []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range table {
+		if !r.seen[id] {
+			t.Errorf("the table lists %s, and no example shows it", id)
+		}
+		delete(r.seen, id)
+	}
+	for id := range r.seen {
+		t.Errorf("an example differs by %s, which the table does not list", id)
+	}
+}
+
+// tableRows reads the ids of the table under a heading of docs/reference/devcontainer-compat.md.
+func tableRows(t *testing.T, heading string) []string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/reference/devcontainer-compat.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("the page has no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var ids []string
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 && strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
+			ids = append(ids, strings.Trim(strings.TrimSpace(cells[1]), "`"))
+		}
+	}
+	return ids
+}

@@ -1,0 +1,139 @@
+package features
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// docker runs the engine's own command line, which is how these tests look at containers from the side.
+func docker(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// containersOf lists the containers of a workspace, those that do not run included.
+func containersOf(ctx context.Context, workspace string) ([]string, error) {
+	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=devcontainer.local_folder="+workspace)
+	return strings.Fields(out), err
+}
+
+// removeContainers removes what a workspace left at the engine: its containers, the volumes that only they used, and the images that were
+// built for them.
+func removeContainers(t testing.TB, workspace string) {
+	ctx := context.WithoutCancel(t.Context())
+	ids, err := containersOf(ctx, workspace)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, id := range ids {
+		if err := removeContainer(ctx, id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func removeContainer(ctx context.Context, id string) error {
+	const what = `{{.Config.Image}},{{index .Config.Labels "com.docker.compose.project"}}{{range .Mounts}},{{.Name}}{{end}}`
+	out, err := docker(ctx, "inspect", "--format", what, id)
+	if err != nil {
+		return err
+	}
+	if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil {
+		return err
+	}
+	fields := strings.Split(out, ",")
+	for _, volume := range fields[2:] {
+		if strings.HasPrefix(volume, "dray-") {
+			_, _ = docker(ctx, "volume", "rm", volume) // another container may use it
+		}
+	}
+	if strings.HasPrefix(fields[0], "vsc-") {
+		_, _ = docker(ctx, "rmi", fields[0])
+		_, _ = docker(ctx, "rmi", strings.TrimSuffix(fields[0], "-uid"))
+	}
+	if project := fields[1]; project != "" {
+		return removeProject(ctx, project)
+	}
+	return nil
+}
+
+// removeProject removes what else docker compose made: other services' containers, and the network.
+func removeProject(ctx context.Context, project string) error {
+	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=com.docker.compose.project="+project)
+	for _, id := range strings.Fields(out) {
+		if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil {
+			return err
+		}
+	}
+	_, _ = docker(ctx, "network", "rm", project+"_default") // it is there once for all services
+	return err
+}
+
+// writeFiles makes files below a folder, with the folders above them.
+func writeFiles(t testing.TB, folder string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		if err := writeFile(filepath.Join(folder, name), content); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeFile replaces a file in one step and gives it a new inode, as editors do.
+func writeFile(path, content string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // users of a container have to get in
+		return err
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, []byte(content), 0o644); err != nil { //nolint:gosec // and to read it
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+// newFolder makes a folder that users of a container can enter, and whose path holds no link.
+func newFolder(t testing.TB) string {
+	t.Helper()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func makeExecutable(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // users of a container run it
+		t.Fatal(err)
+	}
+}
+
+func makeLink(t testing.TB, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gitInit(t testing.TB, folder string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", folder).CombinedOutput(); err != nil {
+		t.Fatalf("git init: %v: %s", err, out)
+	}
+}
