@@ -1,0 +1,205 @@
+package dray_test
+
+import (
+	"os"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/dray-dev/dray"
+
+// The rules of doc.go. They are read from the sources themselves, in this process: `go list` may answer from a cache, and it leaves out
+// the files of other systems.
+
+// ban keeps the packages of one place away from those of others. A pattern is a folder, "." for the root, or a folder and "/..." for
+// all in it too.
+type ban struct {
+	from   string
+	to     []string
+	except []string // may be imported all the same
+	but    []string // may import all the same
+	why    string
+}
+
+var bans = []ban{
+	{from: ".", to: []string{"./..."}, why: "the nouns must not depend on what is made of them"},
+	{from: "config", to: []string{"./..."}, why: "a configuration is a value that every room can be given; one that knew rooms could not be"},
+	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
+	{from: "pathmapper/...", to: []string{"./..."}, except: []string{"."}, why: "it is pure: what it needs to know it is told"},
+	{from: "executor/process/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and whatever it linked would run as root in every container"},
+	{from: "internal/wire/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and it reads what a hostile peer wrote"},
+	{from: "executor/files/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it"},
+	{from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"}, why: "the trail must be readable and right whatever becomes of the rooms that write to it"},
+	{
+		from: "executor/...", to: []string{"internal/server/...", "internal/router/...", "internal/tool/...", "internal/workspace/...", "audit/..."},
+		why: "a place where processes run knows nothing of callers, rules and tools, so that every tool can use every place",
+	},
+	{
+		from: "internal/devcontainer/...", to: []string{"executor/...", "internal/server/...", "internal/workspace/..."},
+		why: "it knows files and labels, and is told what the engine says, so that it can be held against the reference without one",
+	},
+	{from: "internal/router/...", to: []string{"./..."}, except: []string{"."}, why: "a decision depends on the call and the rules, never on what runs"},
+	{
+		from: "internal/workspace/...", to: []string{"internal/router/...", "internal/tool/...", "internal/server/...", "audit/..."},
+		why: "it carries out a route; one that chose would be a second router",
+	},
+	{from: "internal/client/...", to: []string{"./..."}, except: []string{"."}, why: "it stands for any client: what it needs has to be in the HTTP interface"},
+	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},
+	{from: "./...", to: outside, but: outside, why: "it is for those who work on dray, and no part of what they make"},
+	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
+}
+
+// outside are programs and suites for those who work on dray. They may use what they like; nothing may use them.
+var outside = []string{"bench/...", "features/...", "scripts/..."}
+
+// owner is a third-party module with the rooms that may import it.
+type owner struct {
+	module string
+	rooms  []string
+}
+
+// starter is a room that may start processes in one way.
+type starter struct{ room, name, why string }
+
+// agentRooms are what the agent may be made of, the standard library aside.
+var agentRooms = []string{".", "executor/process", "executor/files", "internal/wire"}
+
+// owners has the one room of each third-party module, so that replacing a module means to change one room.
+var owners = []owner{
+	{"github.com/spf13/viper", []string{"config"}},
+	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer"}}, // the configuration, and compose files
+	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
+	{"github.com/mattn/go-sqlite3", []string{"audit"}},
+	{"github.com/pressly/goose", []string{"audit"}},
+	{"golang.org/x/mod", []string{"audit"}},
+	{"github.com/moby/moby", []string{"executor/container"}},
+	{"github.com/docker/cli", []string{"executor/container"}},
+	{"github.com/containerd/errdefs", []string{"executor/container"}},
+	{"github.com/danielgtaylor/huma", []string{"internal/server"}},
+	{"github.com/google/uuid", []string{"internal/server/..."}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/tool"}},
+	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}}, // the validator's messages; Unicode's normal forms
+	{"github.com/go-json-experiment/json", []string{"internal/...", "pathmapper", "cmd/dray/command"}},
+	{"go.uber.org/zap", []string{"audit", "executor/container", "internal/logging", "internal/server/...", "internal/workspace", "cmd/dray/command"}},
+	{"golang.org/x/sys", []string{"audit", "internal/client", "internal/server/unixsock", "cmd/dray/command"}},
+}
+
+// starters may use what starts a process, by import or by call; everybody else asks executor/process.
+var starters = []starter{
+	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
+	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
+	{"cmd/dray/command", "exec.Command", "a command starts the daemon, which outlives it; nothing that a caller names"},
+}
+
+// starts are the ways to start a process.
+var starts = []string{
+	"exec.Command", "exec.CommandContext", "exec.Cmd", "os.StartProcess", "syscall.ForkExec", "syscall.StartProcess", "syscall.Exec", "unix.Exec",
+}
+
+const (
+	maxMainLines = 30
+	maxFileLines = 400
+)
+
+func TestArchitecture(t *testing.T) {
+	sources := readSources(t, ".")
+	for _, fault := range append(check(sources), stale(sources)...) {
+		t.Error(fault)
+	}
+}
+
+// TestArchitectureIsWrittenDown: who changes a rule changes what people read about it.
+func TestArchitectureIsWrittenDown(t *testing.T) {
+	places := map[string][]string{
+		"doc.go":          {"config", "migrations", "pathmapper", "executor/process", "internal/wire", "audit", "executor/...", "cmd/dray/command"},
+		"CONTRIBUTING.md": {},
+	}
+	for _, o := range owners {
+		places["CONTRIBUTING.md"] = append(places["CONTRIBUTING.md"], o.module)
+	}
+	for name, words := range places {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range words {
+			if !strings.Contains(string(text), word) {
+				t.Errorf("%s does not name %s, and the rules of this test do", name, word)
+			}
+		}
+	}
+}
+
+// TestArchitectureCanFail: a check that finds nothing in what is made to be wrong would find nothing anywhere.
+func TestArchitectureCanFail(t *testing.T) {
+	for _, tc := range []struct{ name, file, text, fault string }{
+		{"a third party in the root", "x.go", `import "go.uber.org/zap"`, "standard library alone"},
+		{"a room in the root", "x.go", `import "github.com/dray-dev/dray/config"`, "the nouns must not depend"},
+		{"a room in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray/config"`, "it is pure"},
+		{"the root in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray"`, ""},
+		{"a room below a banned one", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/server/calls"`, "knows nothing of callers"},
+		{"a neighbour with a longer name", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/toolbox"`, ""},
+		{"wiring elsewhere", "internal/server/x.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, "only cmd/dray/command wires"},
+		{"wiring where it belongs", "cmd/dray/main.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, ""},
+		{"a tool of ours in the product", "internal/server/x.go", `import "github.com/dray-dev/dray/bench"`, "no part of what they make"},
+		{"another's module", "internal/server/x.go", `import "github.com/spf13/viper"`, "belongs to config"},
+		{"the owner's module, a package in it", "executor/container/x.go", `import "github.com/moby/moby/client"`, ""},
+		{"a module that nobody owns", "audit/x.go", `import "example.org/new"`, "has no owner"},
+		{"a module whose name begins like an owned one", "config/x.go", `import "github.com/spf13/viperous"`, "has no owner"},
+		{"a program started", "internal/tool/x.go", `import "os/exec"; var _ = exec.Command`, "only executor/process starts"},
+		{"a program started under another name", "internal/tool/x.go", `import run "os/exec"; var _ run.Cmd`, "only executor/process starts"},
+		{"a program looked for", "internal/tool/x.go", `import "os/exec"; var _ = exec.LookPath`, ""},
+		{"a process started", "executor/host/x.go", `import "os"; var _ = os.StartProcess`, "only executor/process starts"},
+		{"a fork", "executor/container/x.go", `import "syscall"; var _ = syscall.ForkExec`, "only executor/process starts"},
+		{"a third party in the agent", "cmd/dray-agent/x.go", `import "golang.org/x/sys/unix"`, "the agent links it"},
+		{"a room in the agent", "cmd/dray-agent/x.go", `import "github.com/dray-dev/dray/pathmapper"`, "the agent links it"},
+		{"a long file", "audit/x.go", strings.Repeat("\n", maxFileLines), "more than one idea"},
+		{"a long test", "audit/x_test.go", strings.Repeat("\n", maxFileLines), ""},
+		{"a long main", "cmd/dray/main.go", strings.Repeat("\n", maxMainLines), "commands are in"},
+		{"another's module in a test", "internal/server/x_test.go", `import "github.com/spf13/viper"`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) { wantFault(t, tc.fault, made(t, tc.file, tc.text)) })
+	}
+}
+
+// TestEveryBanHolds makes what each ban forbids.
+func TestEveryBanHolds(t *testing.T) {
+	for _, b := range bans {
+		for _, to := range b.to {
+			from, to := strings.TrimSuffix(b.from, "/..."), strings.TrimSuffix(to, "/...")
+			if from == "." && strings.HasSuffix(b.from, "/...") {
+				from = "internal/logging" // for all: one of them
+			}
+			if to == "." {
+				to = "internal/other"
+			}
+			wantFault(t, b.why, made(t, from+"/x.go", `import "`+module+"/"+to+`"`))
+		}
+	}
+}
+
+// TestAgentIsFollowed: what the agent imports by way of a room that it may have is found too.
+func TestAgentIsFollowed(t *testing.T) {
+	wantFault(t, "the agent links it",
+		made(t, "cmd/dray-agent/x.go", `import "github.com/dray-dev/dray/executor/files"`),
+		made(t, "executor/files/x.go", `import "github.com/dray-dev/dray/executor/process"`),
+		made(t, "executor/process/x.go", `import "golang.org/x/sys/unix"`))
+}
+
+func made(t *testing.T, file, text string) source {
+	t.Helper()
+	s, err := parse(path.Clean(file), []byte("package x\n"+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func wantFault(t *testing.T, want string, sources ...source) {
+	t.Helper()
+	faults := strings.Join(check(sources), "\n")
+	if want == "" && faults != "" || !strings.Contains(faults, want) {
+		t.Errorf("the check of %s found %q, and %q was expected", sources[0].name, faults, want)
+	}
+}
