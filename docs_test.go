@@ -1,0 +1,292 @@
+package dray_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray/cmd/dray/command"
+	"github.com/dray-dev/dray/config"
+)
+
+// What the documents say is held against the program: links, configurations, command lines, and lists that must be complete.
+
+var update = flag.Bool("update", false, "write docs/reference/cli.md anew")
+
+// page is one document.
+type page struct {
+	name, text string
+	blocks     []block
+}
+
+// block is a fenced part of a page.
+type block struct {
+	language, text string
+	line           int
+}
+
+// pages are all documents, with those that stand beside the code.
+func pages(t *testing.T) []page {
+	t.Helper()
+	var names []string
+	for _, root := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples", "scripts"} {
+		err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && strings.HasSuffix(name, ".md") {
+				names = append(names, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("only %d documents were found: this test does not look where it should", len(names))
+	}
+	all := make([]page, 0, len(names))
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page{name: name, text: string(text), blocks: blocksOf(string(text))})
+	}
+	return all
+}
+
+func blocksOf(text string) []block {
+	var blocks []block
+	var open *block
+	for i, line := range strings.Split(text, "\n") {
+		language, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case fence && open == nil:
+			open = &block{language: language, line: i + 1}
+		case fence:
+			blocks = append(blocks, *open)
+			open = nil
+		case open != nil:
+			open.text += line + "\n"
+		}
+	}
+	return blocks
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+func TestLinksResolve(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := filepath.Join(filepath.Dir(p.name), target)
+			if target == "" {
+				file = p.name
+			}
+			text, err := os.ReadFile(file)
+			if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
+				err = nil
+			}
+			if err != nil {
+				t.Errorf("%s: the link %s leads nowhere", p.name, m[1])
+			} else if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
+				t.Errorf("%s: %s has no heading for %s", p.name, file, m[1])
+			}
+		}
+	}
+}
+
+// anchors are the names that a page's headings get where it is shown.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		all = append(all, strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+// TestConfigurationsLoad: every configuration that is shown is one (CF-01).
+func TestConfigurationsLoad(t *testing.T) {
+	found := 0
+	load := func(name, text string) {
+		found++
+		_, err := config.Load(config.Options{
+			State: "/var/lib/dray", ConfigFile: name, ReadFile: func(string) ([]byte, error) { return []byte(text), nil },
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			if b.language == "yaml" {
+				load("/"+p.name, strings.Repeat("\n", b.line)+b.text) // so that errors name the line of the page
+			}
+		}
+	}
+	text, err := os.ReadFile("examples/hello/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load("/examples/hello/config.yaml", string(text))
+	if found < 4 {
+		t.Errorf("only %d configurations were found", found)
+	}
+}
+
+func TestJSONIsJSON(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			if b.language == "json" && !json.Valid([]byte(b.text)) {
+				t.Errorf("%s:%d: this is not JSON", p.name, b.line)
+			}
+		}
+	}
+}
+
+// TestReferenceIsComplete: what the code lists, the reference lists.
+func TestReferenceIsComplete(t *testing.T) {
+	for _, tc := range []struct{ source, pattern, page, form string }{
+		{"errors.go", `Code\w+ +Code = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
+		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
+		{"config/keys.go", `\{key: "([\w.]+)",.* read:`, "docs/reference/configuration.md", "| `%` |"},
+		{"config/keys.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
+		{"internal/server/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
+		{"internal/server/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
+		{"internal/server/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
+		{"internal/server/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
+	} {
+		source, page := read(t, tc.source), read(t, tc.page)
+		found := 0
+		for _, m := range regexp.MustCompile(tc.pattern).FindAllStringSubmatch(source, -1) {
+			if m[1] == "" {
+				continue
+			}
+			found++
+			if want := strings.ReplaceAll(tc.form, "%", m[1]); !strings.Contains(page, want) {
+				t.Errorf("%s has %s, and %s does not say %s", tc.source, m[1], tc.page, want)
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s has nothing like %s: this test does not look where it should", tc.source, tc.pattern)
+		}
+	}
+}
+
+// TestStatusesAreTrue holds the HTTP statuses of the reference against the server's table.
+func TestStatusesAreTrue(t *testing.T) {
+	codes := map[string]string{}
+	for _, m := range regexp.MustCompile(`(Code\w+) +Code = "(\w+)"`).FindAllStringSubmatch(read(t, "errors.go"), -1) {
+		codes[m[1]] = m[2]
+	}
+	page := read(t, "docs/reference/codes.md")
+	for _, m := range regexp.MustCompile(`dray\.(Code\w+): +http\.Status(\w+),`).FindAllStringSubmatch(read(t, "internal/server/problem.go"), -1) {
+		row := regexp.MustCompile("(?m)^\\| `" + codes[m[1]] + "` \\| (\\d*) *\\|[^|]*\\|$").FindStringSubmatch(page)
+		if len(row) < 2 || !strings.Contains(row[1], statusNumbers[m[2]]) || statusNumbers[m[2]] == "" {
+			t.Errorf("%s is %s (%s) to the server, and docs/reference/codes.md says %q", codes[m[1]], m[2], statusNumbers[m[2]], row)
+		}
+	}
+}
+
+var statusNumbers = map[string]string{
+	"BadRequest": "400", "Unauthorized": "401", "Forbidden": "403", "NotFound": "404", "MethodNotAllowed": "405", "Conflict": "409",
+	"RequestEntityTooLarge": "413", "UnsupportedMediaType": "415", "UnprocessableEntity": "422", "TooManyRequests": "429",
+	"InternalServerError": "500", "BadGateway": "502", "ServiceUnavailable": "503", "InsufficientStorage": "507",
+}
+
+// TestDefaultsAreTrue holds the defaults of the reference against the table of settings.
+func TestDefaultsAreTrue(t *testing.T) {
+	page := read(t, "docs/reference/configuration.md")
+	for _, m := range regexp.MustCompile(`\{key: "([\w.]+)"(?:, form: \w+)?, initial: "(\w+)"`).FindAllStringSubmatch(read(t, "config/keys.go"), -1) {
+		if want := "| `" + m[1] + "` | `" + m[2] + "` |"; !strings.Contains(page, want) {
+			t.Errorf("docs/reference/configuration.md does not have a row %s", want)
+		}
+	}
+}
+
+func TestMakeTargetsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, p := range pages(t) {
+		for _, m := range regexp.MustCompile("(?m)(?:`|^|=1 )make ([a-z]+)").FindAllStringSubmatch(p.text, -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s speaks of make %s, which is no target", p.name, m[1])
+			}
+		}
+	}
+}
+
+// TestCLIReference keeps docs/reference/cli.md what the program's own help says.
+func TestCLIReference(t *testing.T) {
+	const name = "docs/reference/cli.md"
+	var b strings.Builder
+	b.WriteString("# Command line\n\nWhat `dray COMMAND --help` prints. Written by `go test -run CLIReference . -update`, and checked by the same test.\n")
+	for _, c := range commands(t) {
+		b.WriteString("\n## " + c + "\n\n```text\n" + strings.TrimRight(help(t, c), "\n") + "\n```\n")
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(t, name) != b.String() {
+		t.Errorf("%s is not what the program says: go test -run CLIReference . -update", name)
+	}
+}
+
+// commands walks the help of all commands from `dray` on.
+func commands(t *testing.T) []string {
+	t.Helper()
+	all := []string{"dray"}
+	for i := 0; i < len(all); i++ {
+		_, list, _ := strings.Cut(help(t, all[i]), "Available Commands:\n")
+		list, _, _ = strings.Cut(list, "\n\n")
+		for line := range strings.Lines(list) {
+			if name := strings.Fields(line); len(name) > 1 && name[0] != "help" {
+				all = append(all, all[i]+" "+name[0])
+			}
+		}
+	}
+	if len(all) < 15 {
+		t.Fatalf("only %q were found", all)
+	}
+	return all
+}
+
+func help(t *testing.T, line string) string {
+	t.Helper()
+	out, said := run(append(strings.Fields(line)[1:], "--help")...)
+	if said != "" {
+		t.Fatalf("%s --help: %s", line, said)
+	}
+	return out
+}
+
+// run runs a command line in this process. It is only used with --help in it, so that nothing happens.
+func run(args ...string) (out, said string) {
+	var stdout, stderr bytes.Buffer
+	command.Execute(context.Background(), args, strings.NewReader(""), &stdout, &stderr)
+	return stdout.String(), stderr.String()
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
