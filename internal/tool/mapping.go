@@ -117,25 +117,29 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	case !path.IsAbs(inv.Cwd):
 		return m.below(inv, cmp.Or(route.Workspace, inv.Workspace))
 	case m.container:
-		return m.absolute(inv.Cwd)
+		return m.absolute(inv.Cwd, cmp.Or(route.Workspace, inv.Workspace))
 	default:
 		return inv.Cwd, nil
 	}
 }
 
-// absolute maps a folder that the call names in full. One that is under no mount may be the container's own, so it goes on as it
-// is; if it is not, the container says so.
-func (m *mapping) absolute(cwd string) (string, error) {
+// absolute maps a folder that the call names in full. One that is neither under a mount nor in the workspace may be the container's own,
+// so it goes on as it is; if it is not, the container says so.
+func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	t, err := m.mapper.ToContainer(cwd)
 	if err != nil {
 		return "", err
+	}
+	if !t.Mapped && workspace != "" {
+		if dir, ok := m.step(cwd, workspace, t.Reason); ok {
+			return dir, nil
+		}
 	}
 	m.note(cwd, t.Path, t.Reason)
 	return t.Path, nil
 }
 
-// below maps a folder relative to the call's workspace. Where the container does not mount it, but holds the workspace in another
-// way (a volume), it is the same step below the container's workspace folder; folder is the host's name for that one.
+// below maps a folder relative to the call's workspace; folder is the host's name for the container's workspace folder.
 func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 	wanted := path.Join(inv.Workspace, inv.Cwd)
 	t, err := m.mapper.ToContainer(wanted)
@@ -146,13 +150,22 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 		m.note(wanted, t.Path, "")
 		return t.Path, nil
 	}
-	rest, err := filepath.Rel(folder, wanted)
-	if err != nil || !filepath.IsLocal(rest) {
-		return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s", wanted).
-			WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
+	if dir, ok := m.step(wanted, folder, t.Reason); ok {
+		return dir, nil
 	}
-	m.note(wanted, wanted, t.Reason+"; taken as the same folder below the container's workspace folder")
-	return path.Join(m.caps.WorkspaceFolder, rest), nil
+	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s", wanted).
+		WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
+}
+
+// step takes a folder that no mount leads to, but that lies in the workspace, for the same step below the container's workspace folder:
+// so it is where the container holds the workspace in another way (a volume), or where the caller reaches it through a link.
+func (m *mapping) step(wanted, workspace, reason string) (dir string, ok bool) {
+	rest, err := filepath.Rel(workspace, wanted)
+	if err != nil || !filepath.IsLocal(rest) {
+		return "", false
+	}
+	m.note(wanted, wanted, reason+"; taken as the same folder below the container's workspace folder")
+	return path.Join(m.caps.WorkspaceFolder, rest), true
 }
 
 // note lists what became of the working folder.

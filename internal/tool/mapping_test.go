@@ -88,6 +88,8 @@ func TestMappingDir(t *testing.T) {
 		{name: "not below a root", caps: box, workspace: "/srv/app", cwd: "/srv/application", want: "/srv/application", unmapped: true}, // PM-01
 		{name: "under a volume", caps: box, workspace: "/srv/app", cwd: "node_modules/x", want: "/workspaces/app/node_modules/x", unmapped: true},
 		{name: "workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "sub", want: "/workspaces/app/sub", unmapped: true},
+		{name: "absolute, workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "/srv/app/sub", want: "/workspaces/app/sub", unmapped: true},
+		{name: "through a link", caps: box, workspace: "/home/me/link", cwd: "/home/me/link/sub", want: "/workspaces/app/sub", unmapped: true},
 		{name: "nested", caps: nested, workspace: "/srv/app", cwd: "ui/src", route: "/srv/app/ui", want: "/workspaces/ui/src"},
 		{name: "outside the nested one", caps: nested, workspace: "/srv/app", cwd: "src", route: "/srv/app/ui", code: dray.CodeBadCwd},
 		{name: "dots", caps: box, workspace: "/srv/app", cwd: "/srv/app/../x", code: dray.CodePathInvalid}, // PM-05
