@@ -48,14 +48,14 @@ func Answers(ctx context.Context, socket string) bool {
 
 func connect(ctx context.Context, socket string) (net.Conn, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+	conn, err := d.DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w on %s", ErrNoDaemon, socket)
 	case err != nil:
 		return nil, err
 	}
-	if err := checkPeer(conn.(*net.UnixConn)); err != nil {
+	if err := checkPeer(conn); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type Page[T any] struct {
 
 // Start starts a call and gives its events while it runs. Ending the context, or closing the stream, takes the client away, and with it the call.
 func (c *Client) Start(ctx context.Context, call Call) (*Stream, error) {
-	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations", call, ndjson)
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations", call, ndjson) //nolint:bodyclose // the stream closes it
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func TestStreamGivesEveryByteOnce(t *testing.T) {
 	}
 	got := map[string]string{}
 	var last Event
-	for ev, err := s.Next(); err != io.EOF; ev, err = s.Next() {
+	for ev, err := s.Next(); !errors.Is(err, io.EOF); ev, err = s.Next() {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ type app struct {
 }
 
 func execute(ctx context.Context, args []string, a *app) int {
-	root := newRoot(a)
+	root := newRoot(a) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {

@@ -108,7 +108,7 @@ func (s *starter) command(log *os.File) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the program itself: %w", err)
 	}
-	cmd := exec.Command(self, s.args...)
+	cmd := exec.Command(self, s.args...) //nolint:noctx // the daemon outlives whoever starts it
 	cmd.Args[0] = "dray"
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
