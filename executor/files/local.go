@@ -19,7 +19,12 @@ type Local struct{ root *os.Root }
 
 // Open opens a folder as a root.
 func Open(root string) (*Local, error) {
-	r, err := os.OpenRoot(root)
+	dir, err := os.OpenFile(root, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) // OpenRoot itself would wait for a FIFO's writer
+	if err != nil {
+		return nil, fmt.Errorf("opening the root: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	r, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("opening the root: %w", err)
 	}

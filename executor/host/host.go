@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files"
@@ -121,15 +122,7 @@ func openBeneath(root, rel string) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	f, err := r.Open(rel)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.IsDir() {
-		_ = f.Close()
-		return nil, fmt.Errorf("it is not a folder")
-	}
-	return f, nil
+	return r.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) // a FIFO in its place must not hold us
 }
 
 // beneath gives the path from root to dir, "." for the root itself.

@@ -24,16 +24,20 @@ type activation struct {
 // up brings a workspace's container up, once, however many ask for it meanwhile.
 func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
 	a, mine := m.activation(loc)
+	if a == nil {
+		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+	}
 	leave := a.listen(progress)
 	defer leave()
 	if mine {
-		m.wg.Go(func() {
+		go func() { // counted by activation; Close ends it and waits for it
+			defer m.wg.Done()
 			a.id, a.err = m.bringUp(m.ctx, loc, a.tell)
 			m.mu.Lock()
-			delete(m.running, loc.Workspace)
+			delete(m.running, loc)
 			m.mu.Unlock()
 			close(a.done)
-		})
+		}()
 	}
 	select {
 	case <-a.done:
@@ -44,14 +48,19 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	}
 }
 
+// activation gives the one that is under way, or a new one that the caller has to begin; nil once the manager is closed.
 func (m *Manager) activation(loc devcontainer.Location) (a *activation, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.running[loc.Workspace]; a != nil {
+	if a := m.running[loc]; a != nil {
 		return a, false
 	}
+	if m.closed {
+		return nil, false
+	}
+	m.wg.Add(1)
 	a = &activation{done: make(chan struct{}), listeners: map[int]func(phase, message string){}}
-	m.running[loc.Workspace] = a
+	m.running[loc] = a
 	return a, true
 }
 

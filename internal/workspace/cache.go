@@ -3,10 +3,10 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 )
@@ -79,13 +79,18 @@ func (m *Manager) fingerprint(req request) string {
 	}
 	var b strings.Builder
 	note := func(path string) {
-		if info, err := os.Stat(path); err == nil {
-			fmt.Fprintf(&b, "%s %d %d;", path, info.Size(), info.ModTime().UnixNano())
+		var st syscall.Stat_t // the change time too: nobody sets that one back
+		if err := syscall.Stat(path, &st); err == nil {
+			fmt.Fprintf(&b, "%s %d %d %d %d;", path, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 		}
 	}
 	note(filepath.Join(m.cfg.State, "trust.json"))
 	if n := m.cfg.Named[req.name]; n.Config != "" {
-		note(n.Config)
+		config := n.Config
+		if !filepath.IsAbs(config) {
+			config = filepath.Join(folder, config)
+		}
+		note(config)
 	}
 	if folder != "" {
 		note(folder + "/.devcontainer/devcontainer.json")

@@ -79,7 +79,7 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, conta
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running[loc.Workspace] != nil {
+	if m.running[loc] != nil {
 		info.State = Building
 	}
 	return info

@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"go.uber.org/zap"
@@ -54,21 +56,37 @@ type Manager struct {
 	mu      sync.Mutex
 	ready   map[cacheKey]*cached
 	seen    map[string]bool // workspace folders that were used
-	running map[string]*activation
+	running map[devcontainer.Location]*activation
+	closed  bool
 	wg      sync.WaitGroup
 }
 
 // New makes a manager. Close ends what it began; engine, host and pool stay the caller's.
 func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host, pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger) *Manager {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	sweep(cfg.State, log)
 	return &Manager{
 		cfg: cfg, engine: engine, host: h, pool: pool, trust: trust, watch: engine.Watch(ctx), log: log, ctx: ctx, cancel: cancel,
-		ready: map[cacheKey]*cached{}, seen: map[string]bool{}, running: map[string]*activation{},
+		ready: map[cacheKey]*cached{}, seen: map[string]bool{}, running: map[devcontainer.Location]*activation{},
 	}
 }
 
-// Close gives up what is being brought up and waits for it.
+// sweep removes the configurations that an `up` of an earlier daemon left behind, because that one was killed. There is one daemon for each
+// state folder, so nobody uses them.
+func sweep(state string, log *zap.Logger) {
+	left, _ := filepath.Glob(filepath.Join(state, "run", "up-*")) // the pattern is well formed unless the folder's name is odd: then they stay
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			log.Warn("a leftover of an earlier start stays", zap.Error(err))
+		}
+	}
+}
+
+// Close gives up what is being brought up and waits for it. Nothing is brought up from then on.
 func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
 	m.cancel()
 	m.watch.Close()
 	m.wg.Wait()

@@ -27,6 +27,9 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 			return nil, dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet", loc.Workspace).
 				WithHint("bring it up with `dray workspace up %s`", loc.Workspace)
 		}
+		if c, err = m.ofService(ctx, c, name, named.Service); err != nil {
+			return nil, err
+		}
 		target, err := m.target(ctx, loc, c, req)
 		return target.Mounts, err
 	}

@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/dray-dev/dray"
@@ -34,6 +36,9 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 	}
 	if req.name == "" || (configured && named.Workspace != "") {
 		c, err := m.ofWorkspace(ctx, loc, progress)
+		if err == nil {
+			c, err = m.ofService(ctx, c, req.name, named.Service)
+		}
 		return loc, c, err
 	}
 	ref := req.name
@@ -47,6 +52,10 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 		return loc, container.Container{}, err
 	}
 	c, err := m.engine.Inspect(ctx, ref)
+	if err == nil && c.ID != ref && c.Name != ref {
+		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref). // the engine takes the beginning of an id too
+												WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
+	}
 	if err == nil && loc.Workspace != "" && !loc.Owns(c.ContainerInfo) {
 		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name, loc.Workspace).
 			WithHint("leave one of the two out, or name the workspace's own container")
@@ -60,14 +69,24 @@ func (m *Manager) locate(req request, named Named) (devcontainer.Location, error
 	if folder == "" {
 		folder = named.Workspace
 	}
+	if named.Workspace != "" && !sameFolder(folder, named.Workspace) {
+		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict, "container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).
+			WithHint("leave one of the two out, or name the workspace's own container")
+	}
 	if folder == "" {
 		return devcontainer.Location{}, nil
 	}
-	config := ""
-	if named.Workspace == folder {
-		config = named.Config
+	return devcontainer.Locate(folder, named.Config)
+}
+
+// sameFolder says whether two paths lead to one folder.
+func sameFolder(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
 	}
-	return devcontainer.Locate(folder, config)
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // ofWorkspace gives the running container of a workspace, after bringing it up if there is none.

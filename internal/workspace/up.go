@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -28,10 +31,7 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 	if err != nil {
 		return "", err
 	}
-	env := append(devcontainer.UpEnv(os.Environ()), m.engine.Env()...)
-	for name, value := range m.cfg.LocalEnv {
-		env = append(env, name+"="+value)
-	}
+	env := m.upEnv()
 	log := m.log.With(zap.String("workspace", loc.Workspace))
 	log.Info("bringing a workspace up")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
@@ -40,6 +40,21 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 	}, progress)
 	log.Info("brought a workspace up", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
+}
+
+// upEnv are the variables of `up`: each name once, because programs do not agree on which of two counts.
+func (m *Manager) upEnv() []string {
+	vars := map[string]string{}
+	for _, kv := range append(devcontainer.UpEnv(os.Environ()), m.engine.Env()...) {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+	}
+	maps.Copy(vars, m.cfg.LocalEnv)
+	env := make([]string, 0, len(vars))
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	return env
 }
 
 // startHelper starts a helper program on the host, under supervision as any tool.
@@ -91,7 +106,7 @@ func (m *Manager) Stop(ctx context.Context, folder string) error {
 		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", folder).
 			WithHint("there is nothing to stop; `dray workspace up %s` would make one", folder)
 	}
-	if c.Status != "running" {
+	if c.Status == "exited" || c.Status == "created" || c.Status == "dead" {
 		return nil
 	}
 	m.log.Info("stopping a workspace", zap.String("workspace", folder), zap.String("container_id", c.ID))
@@ -113,8 +128,8 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 
 // of finds the configuration of a folder, the one that a configured container names for it included.
 func (m *Manager) of(folder string) (devcontainer.Location, error) {
-	for _, n := range m.cfg.Named {
-		if n.Workspace == folder && n.Config != "" {
+	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) { // of several the first by name, every time
+		if n := m.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
 			return devcontainer.Locate(folder, n.Config)
 		}
 	}
