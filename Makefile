@@ -6,6 +6,8 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-print-directory
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+COMMAND = github.com/dray-dev/dray/cmd/dray/command
 
 # scripts/setup leaves there what programs and tests have to find: the devcontainer CLI, the images, Robot Framework.
 ENV := . .tools/env
@@ -22,7 +24,7 @@ run: ## Get this machine ready, build dray, and show a tool run on the host and 
 build: agents ## Build bin/dray with the agents inside
 	@echo "building bin/dray $(VERSION)"
 	@CGO_ENABLED=1 go build -trimpath -buildvcs=false -o bin/dray \
-		-ldflags "-X github.com/dray-dev/dray/cmd/dray/command.version=$(VERSION)" ./cmd/dray
+		-ldflags "-X $(COMMAND).version=$(VERSION) -X $(COMMAND).commit=$(COMMIT)" ./cmd/dray
 
 .PHONY: agents
 agents:

@@ -30,8 +30,13 @@
 //	dray, config, migrations              nothing of ours
 //	pathmapper, executor/process,
 //	internal/wire                         dray
+//	executor/files                        dray
 //	audit                                 dray, migrations
 //	executor/...                          never internal/server, internal/router, internal/tool
+//	internal/devcontainer                 dray; it talks to no engine
+//	internal/workspace                    joins internal/devcontainer with executor/...
+//	internal/router, internal/tool        never internal/server
+//	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires
 //
 // A test keeps this table and names the reason of each ban. Third-party packages have one owner each: viper in config, cobra in

@@ -84,8 +84,12 @@ func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []
 
 // Files need a helper in the container, which only the agent can start.
 func (e *engineExec) Files(context.Context, string) (dray.Files, error) {
-	return nil, dray.Errorf(dray.CodeContainerUnavailable, "files in container %s need the agent, which could not be placed", e.target.Container.Name).
-		WithHint("use exec with the image's own programs, or see the warning in any result for why the agent is missing")
+	hint := "use exec with the image's own programs; agent.transport is engine, so no agent is placed"
+	if e.why != "" {
+		hint = "use exec with the image's own programs; the agent could not be placed: " + e.why
+	}
+	return nil, dray.Errorf(dray.CodeContainerUnavailable, "files in container %s need the agent, which is not there", e.target.Container.Name).
+		WithHint("%s", hint)
 }
 
 // shellEnvironment is what the user's shell makes of the environment. It is asked once for each environment; a question that failed is

@@ -32,6 +32,8 @@ type callBody struct {
 	Mapping     dray.MappingMode  `json:"mapping,omitempty" enum:"schema,heuristic,none"`
 	// OnDisconnect says what becomes of the call when its client goes away.
 	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
+	// OnSlowReader says whether the tool waits for the stream that is the answer, as it would for a pipe.
+	OnSlowReader string `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For an answer that is a stream. skip (default): the tool waits for nobody, and what is not read in time is sent as far as it is kept. wait: the tool waits for this one reader, unless that stands still for 30 s."`
 
 	// The contract's members that are not supported yet. To ignore one would break its promise.
 	TTY         json.RawMessage `json:"tty,omitempty" hidden:"true"`
@@ -40,7 +42,10 @@ type callBody struct {
 	Leftovers   json.RawMessage `json:"leftovers,omitempty" hidden:"true"`
 }
 
-const onDisconnectContinue = "continue"
+const (
+	onDisconnectContinue = "continue"
+	onSlowReaderWait     = "wait"
+)
 
 // callOf reads and validates the body of a call, as far as that is possible without knowing the tool.
 func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
@@ -62,6 +67,7 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 	b.unsupported(m)
 	b.checkStdin(m)
 	oneOf(m, "/on_disconnect", b.OnDisconnect, "cancel", onDisconnectContinue)
+	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
 	return dray.Invocation{
 		Tool:        toolName(m, "/tool", b.Tool),
 		Input:       b.input(m),
@@ -88,7 +94,7 @@ func (b *callBody) unsupported(m *mistakes) {
 		value json.RawMessage
 	}{{"tty", b.TTY}, {"rewrite_text", b.RewriteText}, {"sync", b.Sync}, {"leftovers", b.Leftovers}} {
 		if f.value != nil {
-			m.add("/"+f.name, "%s is not supported yet", f.name)
+			m.add("/"+f.name, "is not supported yet: leave %s out", f.name)
 		}
 	}
 }
@@ -146,7 +152,7 @@ func (s *Server) accept(b *callBody, inv dray.Invocation) (calls.Spec, error) {
 	if err := s.routable(inv); err != nil {
 		return calls.Spec{}, err
 	}
-	return calls.Spec{Invocation: inv, Stdin: b.stdin(), StdinOpen: b.StdinOpen}, nil
+	return calls.Spec{Invocation: inv, Stdin: b.stdin(), StdinOpen: b.StdinOpen, Await: b.OnSlowReader == onSlowReaderWait}, nil
 }
 
 // routable refuses a call whose own demands contradict each other. A place that is not there is another matter: it ends the call.

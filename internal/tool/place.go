@@ -49,8 +49,8 @@ func (t target) failed(doing string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		e = dray.Errorf(dray.CodeDenied, "%s %s: the user that tools run as may not", doing, t.path)
 	}
-	if hint := dray.AsError(err).Hint; hint != "" && fileHints[e.Code] == "" {
-		return e.WithHint("%s", hint)
+	if coded := new(dray.Error); errors.As(err, &coded) && coded.Hint != "" {
+		return e.WithHint("%s", coded.Hint) // whoever refused knows best
 	}
 	return e.WithHint("%s", fileHints[e.Code])
 }
