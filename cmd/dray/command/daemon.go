@@ -62,7 +62,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (d *dae
 	}
 	d.server, err = server.New(server.Config{
 		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules,
-		Workspaces: workspaces{d.workspaces}, Paths: paths{d.workspaces}, Captures: captures, Log: log,
+		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Version: version,
 	})
@@ -73,7 +73,7 @@ func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Log
 	var interrupted int
 	d.trail, interrupted, err = audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
 	if interrupted > 0 {
-		log.Warn("calls that the last daemon left without an end are interrupted now", zap.String("event", "interrupted"), zap.Int("calls", interrupted))
+		log.Warn("calls interrupted", zap.Int("calls", interrupted))
 	}
 	return err
 }
@@ -91,10 +91,10 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 	if err != nil {
 		return err
 	}
-	log.Info("engine chosen", zap.String("event", "engine"), zap.String("host", d.engine.Host()), zap.String("source", d.engine.Source()))
+	log.Info("engine chosen", zap.String("host", d.engine.Host()), zap.String("source", d.engine.Source()))
 	cli, err := devcontainerCLI(cfg)
 	if err != nil {
-		log.Warn(err.Error(), zap.String("event", "helper_missing"))
+		log.Warn("devcontainer CLI missing", zap.Error(err))
 	}
 	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()}, d.pool)
 	git := workspace.Git(d.pool)

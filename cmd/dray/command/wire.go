@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +31,11 @@ func supervisorLaunch() (process.Launch, error) {
 	if err != nil {
 		return process.Launch{}, err
 	}
-	fd, err := unix.MemfdCreate("dray-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("dray-agent", flags|unix.MFD_EXEC) // where vm.memfd_noexec is set, it has to be asked for
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate("dray-agent", flags) // before Linux 6.3
+	}
 	if err != nil {
 		return process.Launch{}, fmt.Errorf("making room for the supervisor: %w", err)
 	}
@@ -144,10 +149,10 @@ func (t toolList) Validate(name string, input json.RawMessage) error {
 	return found.CheckInput(input)
 }
 
-// workspaces is the manager as the server uses it.
-type workspaces struct{ manager *workspace.Manager }
+// workspaceVerbs is the manager as the server uses it.
+type workspaceVerbs struct{ manager *workspace.Manager }
 
-func (w workspaces) List(ctx context.Context) ([]server.Workspace, error) {
+func (w workspaceVerbs) List(ctx context.Context) ([]server.Workspace, error) {
 	list, err := w.manager.List(ctx)
 	all := make([]server.Workspace, len(list))
 	for i, info := range list {
@@ -160,7 +165,7 @@ func shown(i workspace.Info) server.Workspace {
 	return server.Workspace{ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted, Container: i.Container}
 }
 
-func (w workspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
+func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
 	folder, err := w.manager.Folder(ctx, req.ID)
 	if err != nil {
 		return server.Workspace{}, err
@@ -186,10 +191,10 @@ func (w workspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req serve
 	return out, err
 }
 
-// paths maps by the mounts of a container.
-type paths struct{ manager *workspace.Manager }
+// pathMaps maps by the mounts of a container.
+type pathMaps struct{ manager *workspace.Manager }
 
-func (p paths) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
+func (p pathMaps) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
 	mounts, err := p.manager.Mounts(ctx, req.Workspace, req.Container)
 	if err != nil {
 		return server.PathsReply{}, err
