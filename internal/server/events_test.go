@@ -213,3 +213,34 @@ func joined(t *testing.T, all []line) []byte {
 	}
 	return got
 }
+
+// A call that asks for it waits for the stream that is its answer, as for a pipe; to end it does not need the reader.
+func TestToolThatWaitsForItsReader(t *testing.T) {
+	const size = 12 << 20
+	printed := make(chan int, 2)
+	d := start(t, func(p *parts) {
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			n := 0
+			for ; n < size && ctx.Err() == nil; n += 64 << 10 {
+				sink.Output(dray.Stdout, bytes.Repeat([]byte("x"), 64<<10))
+			}
+			printed <- n
+			return exited(0), nil
+		}
+	})
+	const waits = `{"tool":"exec","on_slow_reader":"wait"}`
+	whole := d.follow("POST", "/v1/invocations", waits)
+	if got := joined(t, whole.all()); len(got) != size { // nothing is kept, so all of it came from memory
+		t.Errorf("%d bytes arrived", len(got))
+	}
+	if n := <-printed; n != size {
+		t.Errorf("%d bytes were printed", n)
+	}
+	idle := d.follow("POST", "/v1/invocations", waits)
+	if a := d.do("POST", "/v1/invocations/"+idle.id()+"/cancel", ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := <-printed; n == size {
+		t.Error("the tool did not wait")
+	}
+}

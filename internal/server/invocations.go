@@ -21,12 +21,11 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	form := formOf(r, mediaJSON)
-	if wait.given && form != mediaJSON {
-		return invalid("", "wait_ms is for answers in JSON: a stream lasts until the call ends").
-			WithHint("use on_disconnect: continue, and leave the stream when you like")
-	}
 	body, inv, err := s.callOf(w, r)
 	if err != nil {
+		return err
+	}
+	if err := fits(form, wait, body); err != nil {
 		return err
 	}
 	spec, err := s.accept(body, inv)
@@ -44,6 +43,19 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 		return s.await(w, r, c, wait)
 	}
 	return s.streamCall(w, r, c, form)
+}
+
+// fits refuses what has no meaning for the form of the answer.
+func fits(form string, wait wait, body *callBody) error {
+	switch {
+	case wait.given && form != mediaJSON:
+		return invalid("", "wait_ms is for answers in JSON: a stream lasts until the call ends").
+			WithHint("use on_disconnect: continue, and leave the stream when you like")
+	case body.OnSlowReader == onSlowReaderWait && form == mediaJSON:
+		return invalid("/on_slow_reader", "on_slow_reader is for answers that are a stream").
+			WithHint("accept %s or %s, or leave it out", mediaNDJSON, mediaSSE)
+	}
+	return nil
 }
 
 // await answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.

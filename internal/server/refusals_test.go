@@ -89,6 +89,8 @@ var refusals = []refused{
 	post("environment", `{"tool":"exec","environment":"kubernetes"}`, "/environment", "auto"),
 	post("mapping", `{"tool":"exec","mapping":"all"}`, "/mapping", "schema"),
 	post("on_disconnect", `{"tool":"exec","on_disconnect":"detach"}`, "/on_disconnect", "continue"),
+	post("on_slow_reader", `{"tool":"exec","on_slow_reader":"drop"}`, "/on_slow_reader", "wait"),
+	post("on_slow_reader without a stream", `{"tool":"exec","on_slow_reader":"wait"}`, "/on_slow_reader", "stream"),
 	post("plan.override", `{"tool":"exec","plan":{"override":"no good"}}`, "/plan/override", ""),
 	post("plan.fallback", `{"tool":"exec","plan":{"fallback":"/a/../b"}}`, "/plan/fallback", ".."),
 

@@ -33,11 +33,16 @@ func formOf(r *http.Request, first string) string {
 
 // streamCall answers the start of a call with its events. It begins when the call is accepted, so that a refusal is an error as ever.
 func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Call, form string) error {
+	reader := c.Awaited()
+	if reader == nil {
+		reader = c.Events().Reader(0)
+	}
+	defer func() { _ = reader.Close() }() // it was only read
 	if err := accepted(r.Context(), c); err != nil {
 		return err
 	}
 	w.Header().Set("Location", location(c.ID()))
-	return stream(w, r, c.Events(), 0, form)
+	return stream(w, r, reader, form)
 }
 
 // events answers with the events of a call from a sequence number on. Of a call that is no longer in memory there is the end.
@@ -56,7 +61,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	form := formOf(r, mediaSSE)
 	if f.call != nil {
-		return stream(w, r, f.call.Events(), after, form)
+		reader := f.call.Events().Reader(after)
+		defer func() { _ = reader.Close() }() // it was only read
+		return stream(w, r, reader, form)
 	}
 	body, err := f.json()
 	if err != nil {
@@ -84,10 +91,8 @@ func afterOf(r *http.Request, parameter string) (int64, error) {
 	return int64(n), nil
 }
 
-// stream writes events until the end, as they come. A client that does not read waits for itself alone.
-func stream(w http.ResponseWriter, r *http.Request, log *event.Log, after int64, form string) error {
-	reader := log.Reader(after)
-	defer func() { _ = reader.Close() }()
+// stream writes events until the end, as they come. Where a client does not read, only its own stream stands still.
+func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form string) error {
 	out := &streamWriter{w: w, form: form}
 	for {
 		ev, ok, err := reader.Poll()

@@ -84,7 +84,7 @@ type workspaceEnd struct {
 
 // streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
 func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, req WorkspaceRequest, form string) error {
-	p := &progressStream{log: event.NewLog(nothingKept), stream: func(l *event.Log) { _ = stream(w, r, l, 0, form) }}
+	p := &progressStream{log: event.NewLog(nothingKept), stream: func(reader *event.Reader) { _ = stream(w, r, reader, form) }}
 	defer p.end([]byte("{}")) // after a panic
 	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, p.progress)
 	if err != nil && p.done == nil {
@@ -108,7 +108,7 @@ func nothingKept(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNot
 // progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what it watches. It begins with the first.
 type progressStream struct {
 	log    *event.Log
-	stream func(*event.Log)
+	stream func(*event.Reader)
 	once   sync.Once
 	done   chan struct{}
 }
@@ -122,7 +122,9 @@ func (p *progressStream) begin() {
 	p.done = make(chan struct{})
 	go func() {
 		defer close(p.done)
-		p.stream(p.log)
+		reader := p.log.Reader(0)
+		defer func() { _ = reader.Close() }() // it was only read
+		p.stream(reader)
 	}()
 }
 

@@ -17,6 +17,7 @@ type Call struct {
 	principal string
 	started   time.Time
 	events    *event.Log
+	reader    *event.Reader
 	stdin     *stdin.Pipe
 	cancel    context.CancelCauseFunc
 	accept    sync.Once
@@ -40,6 +41,9 @@ func (c *Call) ID() string { return c.id }
 // Events are what happens in the call. They begin when it is accepted.
 func (c *Call) Events() *event.Log { return c.events }
 
+// Awaited is the reader that the tool waits for; nil unless the call asked for one. Its user closes it.
+func (c *Call) Awaited() *event.Reader { return c.reader }
+
 // Stdin is where the call's stdin is written to; nil unless the call opened it.
 func (c *Call) Stdin() *stdin.Pipe { return c.stdin }
 
@@ -50,7 +54,10 @@ func (c *Call) Accepted() <-chan struct{} { return c.accepted }
 func (c *Call) Done() <-chan struct{} { return c.done }
 
 // Cancel ends the call with a cause. It does not wait, and does nothing to a call that is over.
-func (c *Call) Cancel(cause error) { c.cancel(cause) }
+func (c *Call) Cancel(cause error) {
+	c.events.Release() // what is being ended waits for no reader
+	c.cancel(cause)
+}
 
 // Refused says why the request did not become a call, once it is done.
 func (c *Call) Refused() error {

@@ -62,6 +62,8 @@ type Spec struct {
 	Stdin io.Reader
 	// StdinOpen gives the call a stdin that is written to while it runs, instead of Stdin.
 	StdinOpen bool
+	// Await makes the tool wait for a reader of its events: [Call.Awaited].
+	Await bool
 }
 
 // Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's values and outlives it: [Call.Cancel] ends it. It
@@ -89,6 +91,9 @@ func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
 	if err := r.admit(c); err != nil {
 		cancel(err)
 		return nil, err
+	}
+	if spec.Await {
+		c.reader = c.events.Await() // before the tool prints anything
 	}
 	go r.run(context.WithValue(ctx, begunKey{}, c.begin), c, call)
 	return c, nil

@@ -41,6 +41,8 @@ type Log struct {
 	end     []byte
 	over    bool
 	readers int
+	awaited *Reader       // the reader that output waits for, if there is one
+	moved   chan struct{} // closed when that reader moves, or is awaited no more; nil while no output waits
 	wake    chan struct{} // closed when something happens; nil while nobody waits
 }
 
@@ -82,11 +84,12 @@ func quote(s string) []byte {
 	return b
 }
 
-// Output adds bytes as the tool printed them.
+// Output adds bytes as the tool printed them. It waits for nobody but an awaited reader.
 func (l *Log) Output(stream dray.Stream, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(p) > 0 && !l.over {
+		l.makeRoom()
 		p = p[l.extend(stream, p):]
 	}
 }

@@ -23,6 +23,7 @@ type Reader struct {
 	piece []byte // the bytes of the event at hand; nil where memory has them no more
 	buf   []byte // what piece lies in, used again and again
 	body  []byte
+	at    int64 // how much of what the log was given this has seen
 }
 
 // Reader follows the log from the event behind the given sequence number; 0 is the beginning.
@@ -58,6 +59,9 @@ func (r *Reader) Close() error {
 	r.log.mu.Lock()
 	r.log.readers--
 	r.log.free()
+	if r.log.awaited == r {
+		r.log.awaitNobody()
+	}
 	r.log.mu.Unlock()
 	for _, f := range r.kept {
 		if f != nil {
@@ -127,7 +131,7 @@ func (r *Reader) take() (entry, *pending, error) {
 	case i >= n:
 		return entry{}, &pending{wake: l.waiting()}, nil
 	case i == n-1 && l.growing:
-		if after := l.release(time.Now()); after > 0 {
+		if after := l.handOut(time.Now()); after > 0 {
 			return entry{}, &pending{wake: l.waiting(), after: after}, nil
 		}
 	}
@@ -137,11 +141,15 @@ func (r *Reader) take() (entry, *pending, error) {
 		r.buf = l.ring.read(r.buf[:0], e.at, e.size)
 		r.piece = r.buf
 	}
+	r.at = max(r.at, e.at+int64(e.size))
+	if l.awaited == r {
+		l.tellMoved()
+	}
 	return e, nil, nil
 }
 
-// release seals the growing entry so that readers may have it, or says how long that has to wait.
-func (l *Log) release(now time.Time) time.Duration {
+// handOut seals the growing entry so that readers may have it, or says how long that has to wait.
+func (l *Log) handOut(now time.Time) time.Duration {
 	size, begun := l.last().size, l.incomplete()
 	if begun == size {
 		if left := settle - now.Sub(l.born); left > 0 {
