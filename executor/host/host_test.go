@@ -1,0 +1,309 @@
+package host_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/executortest"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// The test binary is its own supervisor.
+const superviseArg = "supervise-for-test"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == superviseArg {
+		if err := process.Supervise(3); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func newHost(t *testing.T, cfg host.Config) *host.Host {
+	t.Helper()
+	pool := process.NewPool(process.Launch{
+		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+	})
+	t.Cleanup(pool.Close)
+	if cfg.Homes == "" {
+		cfg.Homes = filepath.Join(t.TempDir(), "homes")
+	}
+	return host.New(cfg, pool)
+}
+
+// folder is a new folder by its real path.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestContract(t *testing.T) {
+	t.Setenv("DRAY_TEST_SECRET", "not for tools")
+	t.Setenv("DRAY_TEST_PASSED", "for tools")
+	t.Setenv("DOCKER_HOST", "unix:///not/for/tools")
+	dir := folder(t)
+	groups := []string{fmt.Sprint(os.Getuid()), fmt.Sprint(os.Getgid())}
+	executortest.Run(t, executortest.Harness{
+		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).In(dir), Dir: dir,
+		ID:    strings.Join(append(groups, ownGroups(t)...), " "),
+		Set:   []string{"DRAY_TEST_PASSED=for tools", "PWD=" + dir, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Unset: []string{"DRAY_TEST_SECRET", "DOCKER_HOST", "GORACE", "USER"},
+	})
+}
+
+// ownGroups are those of this process as `id -G` prints them: its own group first.
+func ownGroups(t *testing.T) []string {
+	t.Helper()
+	list, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := []string{fmt.Sprint(os.Getgid())}
+	for _, g := range list {
+		if g != os.Getgid() {
+			groups = append(groups, fmt.Sprint(g))
+		}
+	}
+	return groups
+}
+
+func output(t *testing.T, env dray.Environment, spec dray.Spec) string {
+	t.Helper()
+	p, err := env.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Stdin().Close()
+	var quiet sync.WaitGroup
+	quiet.Go(func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) })
+	out, _ := io.ReadAll(p.Output(dray.Stdout))
+	quiet.Wait()
+	if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+		t.Fatalf("got %+v, %v", exit, err)
+	}
+	return string(out)
+}
+
+// EX-06: the environment of a host tool is built, never inherited; HOME is the workspace's own.
+func TestBuiltEnvironment(t *testing.T) {
+	t.Setenv("LANG", "xx_XX.UTF-8")
+	t.Setenv("TZ", "Asia/Kolkata")
+	t.Setenv("TERM", "a-terminal")
+	t.Setenv("SSH_AUTH_SOCK", "/the/daemon's")
+	a, b, homes := folder(t), folder(t), filepath.Join(folder(t), "homes")
+	h := newHost(t, host.Config{Roots: []string{a, b}, Homes: homes})
+	got := output(t, h.In(a), dray.Spec{Argv: []string{"/usr/bin/env"}, Dir: a})
+	names := map[string]string{}
+	for line := range strings.Lines(got) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		names[name] = value
+	}
+	for _, name := range []string{"PATH", "HOME", "PWD", "LANG", "TERM", "TZ"} {
+		if names[name] == "" {
+			t.Errorf("%s is not set", name)
+		}
+		if name != "HOME" {
+			delete(names, name)
+		}
+	}
+	home := names["HOME"]
+	delete(names, "HOME")
+	if len(names) != 0 {
+		t.Errorf("these are set besides: %v", names)
+	}
+	info, err := os.Stat(home)
+	if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(home) != homes {
+		t.Errorf("HOME is %s: %v, %v", home, info, err)
+	}
+	echo := dray.Spec{Argv: []string{"/bin/sh", "-c", "echo $HOME"}}
+	if other, again := output(t, h.In(b), echo), output(t, h.In(a), echo); other == again || again != home+"\n" {
+		t.Errorf("homes are %q, %q and %q; each workspace has its own, and keeps it", home, other, again)
+	}
+}
+
+// EX-06: variables through which a caller could run code on the host or redirect its tools are denied; others are the tool's.
+func TestForbiddenVariables(t *testing.T) {
+	dir := folder(t)
+	env := newHost(t, host.Config{Roots: []string{dir}}).In(dir)
+	for _, name := range []string{
+		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "", "A=B", "A\x00B",
+	} {
+		_, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: dir, Env: map[string]string{name: "x"}})
+		if dray.CodeOf(err) != dray.CodeDenied {
+			t.Errorf("%q: got %v", name, err)
+		}
+	}
+	for _, name := range []string{"ld_preload", "ENVIRONMENT", "GITHUB_TOKEN", "MY_LD_PATH", "PATH", "HOME"} {
+		got := output(t, env, dray.Spec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: map[string]string{name: "the caller's"}})
+		if !strings.Contains("\n"+got, "\n"+name+"=the caller's\n") {
+			t.Errorf("%s did not arrive", name)
+		}
+	}
+}
+
+// Where a tool may work: beneath a root, links followed, and nowhere else.
+func TestRoots(t *testing.T) {
+	root, outside := folder(t), folder(t)
+	for _, dir := range []string{root + "/in/deep", outside + "/sub"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"out": outside, "rel": "../" + filepath.Base(outside), "home": "in", "dots": "in/../.."} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(root, outside+"/back"); err != nil {
+		t.Fatal(err)
+	}
+	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	for dir, want := range map[string]dray.Code{
+		root: "", root + "/in/deep": "", root + "/home/deep": "",
+		root + "/out": dray.CodeBadCwd, root + "/out/sub": dray.CodeBadCwd, root + "/rel": dray.CodeBadCwd, root + "/dots": dray.CodeBadCwd,
+		root + "/none": dray.CodeBadCwd, outside: dray.CodeDenied, outside + "/back/in": dray.CodeDenied, root + "evil": dray.CodeDenied,
+		"/": dray.CodeDenied, "relative": dray.CodeDenied, root + "/../x": dray.CodeDenied,
+	} {
+		p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: dir})
+		if dray.CodeOf(err) != want {
+			t.Errorf("%s: got %v (%s), want %s", dir, err, dray.CodeOf(err), want)
+		}
+		if err == nil {
+			_ = p.Stdin().Close()
+			_, _ = p.Wait()
+		}
+	}
+}
+
+// A FIFO where a folder should be holds nobody.
+func TestFIFOAsFolder(t *testing.T) {
+	root := folder(t)
+	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	output(t, env, dray.Spec{Argv: []string{"mkfifo", "fifo"}, Dir: root})
+	if _, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: root + "/fifo"}); dray.CodeOf(err) != dray.CodeBadCwd {
+		t.Errorf("got %v", err)
+	}
+	if _, err := env.Files(t.Context(), root+"/fifo"); dray.CodeOf(err) != dray.CodeBadCwd {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Without roots nothing runs on the host, and files there can be read.
+func TestNoRoots(t *testing.T) {
+	dir := folder(t)
+	if err := os.WriteFile(dir+"/file", []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, host.Config{})
+	for _, folder := range []string{"", dir} {
+		if _, err := h.In(folder).Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
+			t.Errorf("in %q: got %v", folder, err)
+		}
+	}
+	checkReadOnly(t, h.In(dir), dir)
+}
+
+// Files outside every root can be read and not changed; beneath one they can be changed.
+func TestFilesOutsideRoots(t *testing.T) {
+	root, outside := folder(t), folder(t)
+	if err := os.WriteFile(outside+"/file", []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, root+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	checkReadOnly(t, env, outside)
+	checkReadOnly(t, env, root+"/link")
+	f, err := env.Files(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	w, err := f.Create("new", 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if _, err := env.Files(t.Context(), outside+"/none"); dray.CodeOf(err) != dray.CodeBadCwd {
+		t.Errorf("got %v", err)
+	}
+}
+
+func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
+	t.Helper()
+	f, err := env.Files(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	r, info, err := f.Open("file", 0)
+	if err != nil || info.Size != 7 {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	_ = r.Close()
+	_, err = f.Create("new", 0o600)
+	for what, err := range map[string]error{"create": err, "rename": f.Rename("file", "other"), "remove": f.Remove("file")} {
+		if dray.CodeOf(err) != dray.CodeDenied {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+}
+
+// EX-06: a link that is swapped while the working folder is entered never leads out of the roots, for tools and for files.
+func TestSwappedFolder(t *testing.T) {
+	root, outside := folder(t), folder(t)
+	if err := os.Mkdir(root+"/inside", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	attacker, err := env.Start(t.Context(), dray.Spec{Argv: []string{
+		"/bin/sh", "-c", `while :; do ln -sfn "$1" turn; ln -sfn inside turn; done`, "sh", outside,
+	}, Dir: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		attacker.Stop(0)
+		_, _ = attacker.Wait()
+	}()
+	for range 300 {
+		p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/pwd", "-P"}, Dir: root + "/turn"})
+		if err == nil {
+			_ = p.Stdin().Close()
+			if got, _ := io.ReadAll(p.Output(dray.Stdout)); string(got) != root+"/inside\n" {
+				t.Fatalf("it ran in %q", got)
+			}
+			_, _ = p.Wait()
+		} else if dray.CodeOf(err) != dray.CodeBadCwd {
+			t.Fatal(err)
+		}
+		f, err := env.Files(t.Context(), root+"/turn")
+		if err != nil {
+			continue
+		}
+		if w, err := f.Create("planted", 0o600); err == nil {
+			_ = w.Close()
+		}
+		_ = f.Close()
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
+		t.Errorf("outside holds %v, %v", left, err)
+	}
+}
