@@ -42,7 +42,8 @@ func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Cal
 		return err
 	}
 	w.Header().Set("Location", location(c.ID()))
-	return stream(w, r, reader, form)
+	stream(w, r, reader, form)
+	return nil
 }
 
 // events answers with the events of a call from a sequence number on. Of a call that is no longer in memory there is the end.
@@ -63,7 +64,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if f.call != nil {
 		reader := f.call.Events().Reader(after)
 		defer func() { _ = reader.Close() }() // it was only read
-		return stream(w, r, reader, form)
+		stream(w, r, reader, form)
+		return nil
 	}
 	body, err := f.json()
 	if err != nil {
@@ -92,21 +94,22 @@ func afterOf(r *http.Request, parameter string) (int64, error) {
 }
 
 // stream writes events until the end, as they come. Where a client does not read, only its own stream stands still.
-func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form string) error {
+func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form string) {
 	out := &streamWriter{w: w, form: form}
 	for {
 		ev, ok, err := reader.Poll()
 		if !ok && err == nil { // what there was is sent before the waiting begins
 			if out.flush() != nil {
-				return nil
+				return
 			}
 			ev, err = reader.Next(r.Context())
 		}
 		if err != nil {
-			return out.end(err)
+			out.end(err)
+			return
 		}
 		if out.add(ev) != nil {
-			return nil
+			return
 		}
 	}
 }
@@ -142,7 +145,7 @@ func (o *streamWriter) flush() error {
 }
 
 // end ends a stream whose reader says that it is over.
-func (o *streamWriter) end(err error) error {
+func (o *streamWriter) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF): // the client went away, or the server does
 	case len(o.buf) == 0 && !o.begun && o.form == mediaSSE:
@@ -150,7 +153,6 @@ func (o *streamWriter) end(err error) error {
 	default:
 		_ = o.flush()
 	}
-	return nil
 }
 
 func beginStream(w http.ResponseWriter, form string) {

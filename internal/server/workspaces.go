@@ -84,7 +84,7 @@ type workspaceEnd struct {
 
 // streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
 func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, req WorkspaceRequest, form string) error {
-	p := &progressStream{log: event.NewLog(nothingKept), stream: func(reader *event.Reader) { _ = stream(w, r, reader, form) }}
+	p := &progressStream{log: event.NewLog(nothingKept), stream: func(reader *event.Reader) { stream(w, r, reader, form) }}
 	defer p.end([]byte("{}")) // after a panic
 	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, p.progress)
 	if err != nil && p.done == nil {

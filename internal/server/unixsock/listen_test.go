@@ -113,7 +113,7 @@ func TestAnotherUser(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Env = []string{"DRAY_TEST_DIAL=" + path}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
-		out, err := cmd.CombinedOutput()
+		out, err := cmd.Output()
 		if err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
