@@ -35,30 +35,32 @@ type daemon struct {
 }
 
 // newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs it.
-func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (d *daemon, err error) {
-	d = &daemon{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close(ctx))
-		}
-	}()
+func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemon, error) {
+	d := &daemon{}
+	if err := d.openRooms(ctx, cfg, log); err != nil {
+		return nil, errors.Join(err, d.close(ctx))
+	}
+	return d, nil
+}
+
+func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	if err := d.openTrail(ctx, cfg, log); err != nil {
-		return nil, err
+		return err
 	}
 	tools, err := newToolRegistry(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rules, err := newRouter(cfg, tools)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	captures, err := capture.NewStore(cfg.State.Captures(), cfg.Limits.Capture, int(cfg.Limits.View))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
-		return nil, err
+		return err
 	}
 	d.server, err = server.New(server.Config{
 		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules,
@@ -66,7 +68,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (d *dae
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Version: version,
 	})
-	return d, err
+	return err
 }
 
 func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
