@@ -27,7 +27,7 @@ type Registry struct {
 }
 
 // NewRegistry takes the built-in tools and the configured ones. It refuses a name that is taken or malformed and a schema that does
-// not compile; the error names the tool and the key.
+// not compile with a [CommandError].
 func NewRegistry(commands []Command) (*Registry, error) {
 	r := &Registry{tools: map[string]*Tool{}}
 	builtins, err := builtins()
@@ -39,12 +39,24 @@ func NewRegistry(commands []Command) (*Registry, error) {
 	}
 	for i, c := range commands {
 		if err := r.add(c); err != nil {
-			return nil, fmt.Errorf("tools[%d]: %w", i, err)
+			return nil, &CommandError{Index: i, err: err}
 		}
 	}
 	r.names = slices.Sorted(maps.Keys(r.tools))
 	return r, nil
 }
+
+// CommandError says which of the configured tools is not one.
+type CommandError struct {
+	Index int
+	err   error
+}
+
+// Error names the tool by its place in the configuration.
+func (e *CommandError) Error() string { return fmt.Sprintf("tools[%d]: %v", e.Index, e.err) }
+
+// Unwrap gives what is wrong with it.
+func (e *CommandError) Unwrap() error { return e.err }
 
 func (r *Registry) add(c Command) error {
 	t, err := c.tool()

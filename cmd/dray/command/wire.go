@@ -98,7 +98,12 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 			Timeout: t.Timeout, Output: tool.Format(t.Output), Mapping: dray.MappingMode(t.Mapping),
 		}
 	}
-	return tool.NewRegistry(commands)
+	tools, err := tool.NewRegistry(commands)
+	if wrong := (*tool.CommandError)(nil); errors.As(err, &wrong) {
+		at := cfg.Origin(fmt.Sprintf("tools[%d].name", wrong.Index))
+		return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %w", at, err).WithHint("correct the tool in the configuration")
+	}
+	return tools, err
 }
 
 func newRouter(cfg *config.Config, tools *tool.Registry) (*router.Router, error) {
