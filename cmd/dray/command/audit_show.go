@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 )
 
@@ -24,6 +25,9 @@ func newAuditShow(a *app) *cobra.Command {
 
 func (a *app) runAuditShow(ctx context.Context, c *client.Client, id string) error {
 	reply, err := c.Invocation(ctx, id)
+	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
+		return dray.AsError(err).WithHint("dray audit list shows the calls that there are")
+	}
 	if err != nil {
 		return err
 	}

@@ -129,5 +129,5 @@ func (h *holder) Write(p []byte) (int, error) {
 func (h *holder) pass() error {
 	h.passing = true
 	_, err := h.held.WriteTo(h.w)
-	return err
+	return wrote(err)
 }

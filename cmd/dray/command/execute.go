@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
@@ -158,6 +159,9 @@ func (a *app) complain(e *dray.Error) {
 		fmt.Fprintln(a.err, more)
 	}
 	for _, d := range e.Details {
+		if strings.Contains(e.Message, d.Message) {
+			continue // said already
+		}
 		fmt.Fprintf(a.err, "  %s: %s\n", safeLine(d.Pointer), safeLine(d.Message))
 	}
 	if e.Hint != "" {
@@ -186,8 +190,18 @@ func (a *app) printJSON(v any) error {
 
 // printRaw writes JSON that came from the daemon.
 func (a *app) printRaw(b []byte) error {
-	if _, err := a.out.Write(append(safeJSON(b), '\n')); err != nil {
-		return fmt.Errorf("writing to stdout: %w", err)
+	_, err := a.out.Write(append(safeJSON(b), '\n'))
+	return wrote(err)
+}
+
+// wrote is the error of writing output, if there is one. Where nobody reads it any more we end as any program does that writes into a closed pipe.
+func wrote(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return exitError(exitSignal + int(syscall.SIGPIPE))
+	default:
+		return dray.Errorf(dray.CodeInternal, "passing the output on: %w", err).WithHint("make room where it is written to, and repeat the command")
 	}
-	return nil
 }

@@ -1,9 +1,12 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -81,5 +84,18 @@ func TestRecordExitCodes(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// A disk that is full must not look like a call that went well.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	var said bytes.Buffer
+	if code := Execute(t.Context(), []string{"version"}, nil, full, &said); code != exitFailed || !strings.Contains(said.String(), "no space left") {
+		t.Errorf("exit code %d: %s", code, said.String())
 	}
 }

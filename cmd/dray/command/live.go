@@ -107,9 +107,9 @@ func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, erro
 		case client.EventProgress:
 			l.progress.show(ev.Phase, ev.Message)
 		case client.EventStdout:
-			err = l.write(l.stdout, "stdout", ev.Bytes)
+			err = l.write(l.stdout, ev.Bytes)
 		case client.EventStderr:
-			err = l.write(l.stderr, "stderr", ev.Bytes)
+			err = l.write(l.stderr, ev.Bytes)
 		case client.EventEnd:
 			record, err := ev.Record()
 			return outcome{record: record, json: ev.Invocation}, err
@@ -120,18 +120,11 @@ func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, erro
 	}
 }
 
-// write passes a tool's bytes on. Where nobody reads them any more dray ends as any program does that writes into a closed pipe.
-func (l *live) write(w io.Writer, name string, p []byte) error {
+// write passes a tool's bytes on. That nobody takes them ends the call.
+func (l *live) write(w io.Writer, p []byte) error {
 	l.progress.clear()
 	_, err := w.Write(p)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.EPIPE):
-		return exitError(exitSignal + int(syscall.SIGPIPE))
-	default:
-		return dray.Errorf(dray.CodeInternal, "writing the tool's %s: %w", name, err).WithHint("the call was ended; make room and repeat it")
-	}
+	return wrote(err)
 }
 
 // holed gives a hole in the output its next step.

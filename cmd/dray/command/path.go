@@ -93,7 +93,7 @@ func (a *app) runPath(ctx context.Context, c *client.Client, m client.Mapping) e
 		}
 	}
 	_, err = fmt.Fprint(a.out, out.String())
-	return err
+	return wrote(err)
 }
 
 // shownPath is the path itself for programs, and harmless for a terminal.

@@ -31,10 +31,8 @@ func writeSections(w io.Writer, sections []section) error {
 			parts = append(parts, s.String())
 		}
 	}
-	if _, err := io.WriteString(w, strings.Join(parts, "\n")); err != nil {
-		return fmt.Errorf("writing to stdout: %w", err)
-	}
-	return nil
+	_, err := io.WriteString(w, strings.Join(parts, "\n"))
+	return wrote(err)
 }
 
 // String gives the section as it is shown, with a newline at its end.

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -38,8 +37,6 @@ func (t *table) write(w io.Writer) error {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("writing to stdout: %w", err)
-	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return wrote(err)
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 	"time"
@@ -92,7 +93,7 @@ func (t *target) place(call *client.Call) error {
 		return nil
 	default:
 		call.Cwd = absolute(current, t.cwd)
-		call.Workspace = nearestWorkspace(call.Cwd)
+		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current)) // --cwd may be a folder of the container's own
 	}
 	if t.cwd == "" && beneath(call.Workspace, current) {
 		call.Cwd = current

@@ -42,6 +42,7 @@ func TestPlaceOfACall(t *testing.T) {
 		"another folder":                {"app", target{cwd: "sub"}, at("app"), at("app/sub")},
 		"another folder's workspace":    {"plain", target{cwd: "../app/sub"}, at("app"), at("app/sub")},
 		"a folder that is not there":    {"app", target{cwd: "none"}, at("app"), at("app/none")},
+		"a folder of the container":     {"app/sub", target{cwd: "/"}, at("app"), "/"},
 		"on the host":                   {"app/sub", target{host: true}, at("app"), at("app/sub")},
 		"a named workspace":             {"plain", target{workspace: at("app")}, at("app"), ""},
 		"one relative to here":          {"plain", target{workspace: "../app"}, at("app"), ""},

@@ -44,5 +44,5 @@ func (a *app) sayWorkspace(w client.Workspace) error {
 		line += " (container " + safeLine(w.Container) + ")"
 	}
 	_, err := fmt.Fprintln(a.out, line)
-	return err
+	return wrote(err)
 }
