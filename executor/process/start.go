@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,7 +22,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
 	failure := error(syscall.ENOENT)
-	for _, path := range candidates(spec) {
+	for path := range candidates(spec) {
 		pid, err = syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
 			return pid, pidfd, nil
@@ -35,28 +36,35 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 }
 
 // candidates are the files that may be meant. As in execvp(3), a name without a slash is looked up in PATH, and a file that may not be
-// executed is passed over, but remembered by being tried last.
-func candidates(spec Spec) []string {
-	name := spec.Argv[0]
-	if strings.Contains(name, "/") {
-		return []string{name}
-	}
-	if name == "" {
-		return nil
-	}
-	var usable, unusable []string
-	for _, dir := range filepath.SplitList(lookup(spec.Env, "PATH", defaultPath)) {
-		path := filepath.Join(absolute(dir, spec.Dir), name)
-		info, err := os.Stat(path)
-		switch {
-		case err != nil || info.IsDir():
-		case info.Mode()&0o111 != 0:
-			usable = append(usable, path)
-		default:
-			unusable = append(unusable, path)
+// executed is passed over, but remembered by being tried last. Nothing is looked at beyond the one that can be executed.
+func candidates(spec Spec) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		name := spec.Argv[0]
+		if strings.Contains(name, "/") {
+			yield(name)
+			return
+		}
+		if name == "" {
+			return
+		}
+		var unusable []string
+		for _, dir := range filepath.SplitList(lookup(spec.Env, "PATH", defaultPath)) {
+			path := filepath.Join(absolute(dir, spec.Dir), name)
+			info, err := os.Stat(path)
+			switch {
+			case err != nil || info.IsDir():
+			case info.Mode()&0o111 == 0:
+				unusable = append(unusable, path)
+			case !yield(path):
+				return
+			}
+		}
+		for _, path := range unusable {
+			if !yield(path) {
+				return
+			}
 		}
 	}
-	return append(usable, unusable...)
 }
 
 func absolute(path, dir string) string {
