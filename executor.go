@@ -36,8 +36,8 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Sink hears what happens while a call runs. Its methods may be called from several goroutines, never wait for a client, and keep
-// no slice. None is called after Execute has returned.
+// Sink hears what happens while a call runs. Its methods may be called from several goroutines and keep no slice. They wait for no client,
+// unless the caller asked that the tool wait for its own stream. None is called after Execute has returned.
 type Sink interface {
 	// Running says that the process was started.
 	Running()

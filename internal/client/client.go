@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,10 +20,17 @@ import (
 // maxReply bounds what is read of one answer that is not a stream. A record carries its call's input, 64 MiB at most, beside its output.
 const maxReply = 256 << 20
 
+// The waits for a daemon that ends: longer than a drain and the kill after it take by default.
+const (
+	endWait = time.Minute
+	endPoll = 20 * time.Millisecond
+)
+
 // Client is a connection pool to one daemon. It may be used from several goroutines.
 type Client struct {
 	http   *http.Client
 	socket string
+	starts bool
 }
 
 // Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have members that this version does not know.
@@ -36,7 +44,7 @@ type Reply[T any] struct {
 func New(socket string, start func(context.Context) error) *Client {
 	d := dialer{socket: socket, start: start}
 	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket}
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, starts: start != nil}
 }
 
 // Close ends the connections that no request uses.
@@ -72,7 +80,35 @@ func exchange[T any](ctx context.Context, c *Client, method, path string, body a
 }
 
 // send makes one request and turns a refusal into its error. The caller closes the body of the response.
+//
+// A daemon that ends refuses what is new, and nothing of it has run. Where another may be started, its end is waited for, and the request is
+// made once more.
 func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+	resp, err := c.sendOnce(ctx, method, path, body, accept)
+	if err == nil || dray.CodeOf(err) != dray.CodeShuttingDown || !c.starts || !c.gone(ctx) {
+		return resp, err
+	}
+	return c.sendOnce(ctx, method, path, body, accept)
+}
+
+// gone waits until nobody answers on the socket.
+func (c *Client) gone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	c.Close()
+	tick := time.NewTicker(endPoll)
+	defer tick.Stop()
+	for Answers(ctx, c.socket) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (c *Client) sendOnce(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)

@@ -20,6 +20,8 @@ type Call struct {
 	Environment dray.Choice       `json:"environment,omitzero"`
 	Cwd         string            `json:"cwd,omitzero"`
 	Env         map[string]string `json:"env,omitempty"`
+	// OnSlowReader "wait" has the tool wait for the stream of Start, as it would for a pipe.
+	OnSlowReader string `json:"on_slow_reader,omitzero"`
 	// StdinOpen announces that Stdin follows.
 	StdinOpen bool `json:"stdin_open,omitzero"`
 	// TimeoutSeconds is absent where it is 0: then the tool's or the configured default holds.

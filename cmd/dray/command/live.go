@@ -47,6 +47,7 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 	watching.Go(func() { l.watch(ctx, signals, accepted, leave) })
 
 	l.call.StdinOpen = l.stdin != nil
+	l.call.OnSlowReader = "wait" // what is behind us in a pipe may read as slowly as it likes
 	stream, err := l.client.Start(ctx, l.call)
 	if err != nil {
 		return outcome{}, err

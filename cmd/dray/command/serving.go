@@ -100,9 +100,8 @@ func (h *serving) retire(ctx context.Context) bool {
 	return waitIdle(ctx, h.svc, lastConnections)
 }
 
-// end lets the calls end.
+// end lets the calls end. The socket stays until they have, so that whoever comes meanwhile is told.
 func (h *serving) end(ctx context.Context) error {
-	h.hide()
 	ctx, cancel := context.WithTimeout(ctx, h.drain)
 	defer cancel()
 	return h.svc.Shutdown(ctx)
