@@ -27,41 +27,53 @@ type daemon struct {
 	code          int
 }
 
-// startDaemon starts `dray serve` with a configuration and waits until it says that it is ready.
+// startDaemon starts `dray serve` with a configuration and waits until it says that it is ready. It ends with the test.
 func startDaemon(t testing.TB, config string) *daemon {
 	t.Helper()
 	folder := newFolder(t)
-	d := &daemon{state: filepath.Join(folder, "state"), config: filepath.Join(folder, "config.yaml"), log: newLineLog(), ended: make(chan struct{})}
 	writeFiles(t, folder, map[string]string{"config.yaml": "devcontainer: {cli: " + devcontainerCLI(t) + ", up_args: [--buildkit, never]}\n" + config})
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	d.stop = stop
+	d := launch(filepath.Join(folder, "state"), filepath.Join(folder, "config.yaml"))
+	t.Cleanup(func() {
+		if code := d.end(t); code != 0 {
+			t.Errorf("the daemon ended with %d: %s", code, d.log.text())
+		}
+	})
+	if _, ok := d.log.await("ready"); !ok {
+		t.Fatalf("the daemon does not start: %s", d.log.text())
+	}
+	return d
+}
+
+// launch starts `dray serve` and waits for nothing.
+func launch(state, config string) *daemon {
+	ctx, stop := context.WithCancel(context.Background())
+	d := &daemon{
+		state: state, config: config, log: newLineLog(), http: socketClient(filepath.Join(state, "dray.sock")), stop: stop, ended: make(chan struct{}),
+	}
 	go func() {
 		defer close(d.ended)
 		d.code = command.Execute(ctx, []string{"serve", "--state", d.state, "--config", d.config}, strings.NewReader(""), io.Discard, d.log)
 		d.log.end()
 	}()
-	t.Cleanup(func() { d.end(t) })
-	if _, ok := d.log.await("ready"); !ok {
-		t.Fatalf("the daemon does not start: %s", d.log.text())
-	}
-	d.http = socketClient(filepath.Join(d.state, "dray.sock"))
 	return d
 }
 
-// end stops the daemon and waits for it.
-func (d *daemon) end(t testing.TB) {
+// end stops the daemon, waits for it and gives its exit code.
+func (d *daemon) end(t testing.TB) int {
 	t.Helper()
-	if d.http != nil {
-		d.http.CloseIdleConnections()
-	}
+	d.http.CloseIdleConnections()
 	d.stop()
+	return d.wait(t)
+}
+
+func (d *daemon) wait(t testing.TB) int {
+	t.Helper()
 	select {
 	case <-d.ended:
+		return d.code
 	case <-time.After(30 * time.Second):
 		t.Error("the daemon does not end")
-	}
-	if d.code != 0 {
-		t.Errorf("the daemon ended with %d: %s", d.code, d.log.text())
+		return -1
 	}
 }
 

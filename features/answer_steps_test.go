@@ -1,0 +1,267 @@
+package features
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cucumber/godog"
+)
+
+func (w *world) answerSteps(sc *godog.ScenarioContext) {
+	sc.Then(`^the call has (succeeded)$`, w.ended)
+	sc.Then(`^the call has (succeeded|failed) with the reason (\S+)$`, w.endedBecause)
+	sc.Then(`^it is refused with (\d+) and (\S+)$`, w.refused)
+	sc.Then(`^it is answered with (\d+)$`, w.answered)
+	sc.Then(`^the error is (\S+)$`, w.errorIs)
+	sc.Then(`^the error has a hint$`, w.hasHint)
+	sc.Then(`^the error says "(.*)"$`, w.errorSays)
+	sc.Then(`^nothing was started$`, w.nothingStarted)
+	sc.Then(`^(std(?:out|err)) is$`, w.outputIsText)
+	sc.Then(`^(std(?:out|err)) is (".*")$`, w.outputIs)
+	sc.Then(`^(std(?:out|err)) contains (".*")$`, w.outputContains)
+	sc.Then(`^(std(?:out|err)) does not contain (".*")$`, w.outputLacks)
+	sc.Then(`^stdout has exactly the variables "(.*)"$`, w.variablesAre)
+	sc.Then(`^the kept stdout from (\d+) on is (".*")$`, w.keptIs)
+	sc.Then(`^the kept stdout from (\d+) on is base64 "(.*)"$`, w.keptBytesAre)
+	sc.Then(`^(/\S*) is not there$`, w.absent)
+	sc.Then(`^(/\S*) is (above|below) ([\d.]+)$`, w.compared)
+	sc.Then(`^(/\S*) is ((?:[\[{"\d-].*|null|true|false))$`, w.valueIs)
+	sc.Then(`^(/\S*) matches "(.*)"$`, w.valueMatches)
+	sc.Then(`^(/\S*) holds (\{.*)$`, w.listHolds)
+	sc.Then(`^each of them ended with its own number$`, w.ownNumbers)
+}
+
+func (w *world) ended(status string) error {
+	if w.answer.status != http.StatusOK || w.answer.at("/status") != status {
+		return fmt.Errorf("it has not: %s", w.answer.raw)
+	}
+	return nil
+}
+
+func (w *world) endedBecause(status, reason string) error {
+	if err := w.ended(status); err != nil {
+		return err
+	}
+	if w.answer.at("/reason") != reason {
+		return fmt.Errorf("the reason is %v: %s", w.answer.at("/reason"), w.answer.raw)
+	}
+	if (reason == "exited") != (w.answer.at("/exit_code") != nil) {
+		return fmt.Errorf("the exit code is %v with the reason %s", w.answer.at("/exit_code"), reason)
+	}
+	return nil
+}
+
+func (w *world) refused(status int, code string) error {
+	if w.answer.status != status || w.answer.at("/code") != code || w.answer.at("/detail") == "" || w.answer.at("/status") != json.Number(strconv.Itoa(status)) {
+		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
+	}
+	if kind := w.answer.header.Get("Content-Type"); kind != "application/problem+json" {
+		return fmt.Errorf("the content type is %q", kind)
+	}
+	return nil
+}
+
+func (w *world) answered(status int) error {
+	if w.answer.status != status {
+		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
+	}
+	return nil
+}
+
+// theError is that of a record, else the answer as a problem.
+func (w *world) theError() map[string]any {
+	if e, ok := w.answer.at("/error").(map[string]any); ok {
+		return e
+	}
+	e, _ := w.answer.value.(map[string]any)
+	return e
+}
+
+func (w *world) errorIs(code string) error {
+	if w.theError()["code"] != code {
+		return fmt.Errorf("the error is %v", w.theError())
+	}
+	return nil
+}
+
+func (w *world) hasHint() error {
+	if hint, _ := w.theError()["hint"].(string); hint == "" {
+		return fmt.Errorf("it has none: %v", w.theError())
+	}
+	return nil
+}
+
+func (w *world) errorSays(text string) error {
+	if message := fmt.Sprint(w.theError()["message"], w.theError()["detail"]); !strings.Contains(message, w.named(text)) {
+		return fmt.Errorf("it says %q", message)
+	}
+	return nil
+}
+
+// nothingStarted looks for what every process leaves: the report of its end.
+func (w *world) nothingStarted() error {
+	if w.answer.status == http.StatusOK && w.answer.at("/metadata/kill") != nil || w.answer.at("/stdout/total_bytes") == json.Number("1") {
+		return fmt.Errorf("something was: %s", w.answer.raw)
+	}
+	return nil
+}
+
+func (w *world) output(stream string) string {
+	text, _ := w.answer.at("/" + stream + "/text").(string)
+	return text
+}
+
+func (w *world) outputIsText(stream string, doc *godog.DocString) error {
+	return differ(w.output(stream), w.named(doc.Content))
+}
+
+// quoted reads a JSON string of a feature file.
+func (w *world) quoted(text string) (string, error) {
+	var s string
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return "", fmt.Errorf("the feature file's %s is no JSON string: %w", text, err)
+	}
+	return w.named(s), nil
+}
+
+func differ(got, want string) error {
+	if got != want {
+		return fmt.Errorf("it is %q, not %q", got, want)
+	}
+	return nil
+}
+
+func (w *world) outputIs(stream, text string) error {
+	want, err := w.quoted(text)
+	if err != nil {
+		return err
+	}
+	return differ(w.output(stream), want)
+}
+
+func (w *world) outputContains(stream, text string) error {
+	want, err := w.quoted(text)
+	if err == nil && !strings.Contains(w.output(stream), want) {
+		err = fmt.Errorf("%q is not in %q", want, w.output(stream))
+	}
+	return err
+}
+
+func (w *world) outputLacks(stream, text string) error {
+	want, err := w.quoted(text)
+	if err == nil && strings.Contains(w.output(stream), want) {
+		err = fmt.Errorf("%q is in %q", want, w.output(stream))
+	}
+	return err
+}
+
+func (w *world) variablesAre(names string) error {
+	var got []string
+	for line := range strings.Lines(w.output("stdout")) {
+		name, _, _ := strings.Cut(line, "=")
+		got = append(got, name)
+	}
+	slices.Sort(got)
+	return differ(strings.Join(got, " "), names)
+}
+
+func (w *world) kept(ctx context.Context, from int) ([]byte, error) {
+	a, err := w.daemon.ask(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/output/stdout", nil)
+	if err == nil && (a.status != http.StatusOK || len(a.raw) < from) {
+		err = fmt.Errorf("answered with %d and %d bytes", a.status, len(a.raw))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.raw[from:], nil
+}
+
+func (w *world) keptIs(ctx context.Context, from int, text string) error {
+	want, err := w.quoted(text)
+	if err != nil {
+		return err
+	}
+	got, err := w.kept(ctx, from)
+	if err != nil {
+		return err
+	}
+	return differ(string(got), want)
+}
+
+func (w *world) keptBytesAre(ctx context.Context, from int, text string) error {
+	got, err := w.kept(ctx, from)
+	if err != nil {
+		return err
+	}
+	return differ(base64.StdEncoding.EncodeToString(got), text)
+}
+
+func (w *world) absent(pointer string) error {
+	if v, found := w.answer.find(pointer); found {
+		return fmt.Errorf("it is %v", v)
+	}
+	return nil
+}
+
+func (w *world) compared(pointer, how, bound string) error {
+	number, ok := w.answer.at(pointer).(json.Number)
+	if !ok {
+		return fmt.Errorf("it is %v", w.answer.at(pointer))
+	}
+	got, _ := number.Float64()
+	limit, err := strconv.ParseFloat(bound, 64)
+	if err == nil && (how == "above") != (got > limit) {
+		err = fmt.Errorf("it is %v", got)
+	}
+	return err
+}
+
+func (w *world) valueIs(pointer, text string) error {
+	want, err := decode([]byte(w.named(text)))
+	if err != nil {
+		return err
+	}
+	got, found := w.answer.find(w.named(pointer))
+	if !found || !same(got, want) {
+		return fmt.Errorf("it is %#v (found: %v), not %#v; the answer is %s", got, found, want, w.answer.raw)
+	}
+	return nil
+}
+
+func (w *world) valueMatches(pointer, pattern string) error {
+	text := fmt.Sprint(w.answer.at(pointer))
+	matched, err := regexp.MatchString(w.named(pattern), text)
+	if err == nil && !matched {
+		err = fmt.Errorf("it is %q", text)
+	}
+	return err
+}
+
+func (w *world) listHolds(pointer, text string) error {
+	want, err := decode([]byte(w.named(text)))
+	if err != nil {
+		return err
+	}
+	list, _ := w.answer.at(pointer).([]any)
+	if !slices.ContainsFunc(list, func(v any) bool { return same(v, want) }) {
+		return fmt.Errorf("it is %v", list)
+	}
+	return nil
+}
+
+func (w *world) ownNumbers() error {
+	for i, a := range w.many {
+		text := strconv.Itoa(i) + "\n"
+		if a.at("/exit_code") != json.Number(strconv.Itoa(i)) || a.at("/stdout/text") != text || a.at("/stderr/text") != text {
+			return fmt.Errorf("number %d: %s", i, a.raw)
+		}
+	}
+	return nil
+}

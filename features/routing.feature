@@ -1,0 +1,80 @@
+Feature: Where a call runs
+  A rule decides, the call hears which, and where that place cannot be had nothing runs anywhere else.
+
+  @RT-01 @RT-03
+  Scenario Outline: The rules in their order
+    When POST /v1/route is asked with {"tool": "<tool>", <call>}
+    Then it is answered with 200
+    And /environment is <environment>
+    And /rule is <rule>
+
+    Examples:
+      | tool   | call                                                                       | environment | rule                   |
+      | exec   | "workspace": "{workspace}"                                                 | "container" | "devcontainer.nearest" |
+      | exec   | "workspace": "{workspace}", "cwd": "sub"                                   | "container" | "devcontainer.nearest" |
+      | exec   | "cwd": "{root}/plain"                                                      | "host"      | "host"                 |
+      | exec   | "workspace": "{workspace}", "environment": "host"                          | "host"      | "call.environment"     |
+      | exec   | "workspace": "{workspace}", "container": "box"                             | "container" | "call.container"       |
+      | exec   | "workspace": "{workspace}", "context": {"plan_id": "p-box"}                | "container" | "plan.override"        |
+      | exec   | "workspace": "{workspace}", "context": {"plan_id": "p-host"}               | "host"      | "plan.override"        |
+      | exec   | "cwd": "{root}/plain", "context": {"plan_id": "p-back"}                    | "container" | "plan.fallback"        |
+      | exec   | "workspace": "{workspace}", "context": {"plan_id": "p-back"}               | "container" | "devcontainer.nearest" |
+      | exec   | "workspace": "{workspace}", "plan": {"override": "box"}                    | "container" | "plan.override"        |
+      | here   | "workspace": "{workspace}"                                                 | "host"      | "tool.environment"     |
+      | boxed  | "workspace": "{workspace}"                                                 | "container" | "tool.environment"     |
+      | rather | "cwd": "{root}/plain"                                                      | "host"      | "host"                 |
+
+  @RT-03
+  Scenario: The nearest devcontainer is looked for from the working folder up to the workspace
+    When POST /v1/route is asked with {"tool": "exec", "workspace": "{workspace}", "cwd": "part"}
+    Then /workspace is "{workspace}/part"
+    When POST /v1/route is asked with {"tool": "exec", "workspace": "{workspace}", "cwd": "sub"}
+    Then /workspace is "{workspace}"
+
+  @RT-01
+  Scenario Outline: What a tool requires holds against every level
+    When this is asked: {"tool": "<tool>", "input": {}, <call>}
+    Then the error is route_conflict
+    And the error has a hint
+    And nothing was started
+
+    Examples:
+      | tool  | call                                                                  |
+      | here  | "workspace": "{workspace}", "environment": "container"                |
+      | here  | "container": "box"                                                    |
+      | there | "cwd": "{root}/plain", "environment": "host"                          |
+      | there | "cwd": "{root}/plain", "context": {"plan_id": "p-host"}               |
+
+  @RT-02
+  Scenario Outline: A chosen container that is not to be had is an error, never a run on the host
+    When this is asked: {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, <call>}
+    Then the call has failed with the reason unavailable
+    And the error is container_not_found
+    And /route/environment is "container"
+    And nothing was started
+    And the file {root}/ran does not exist
+
+    Examples:
+      | call                                                         |
+      | "container": "gone"                                          |
+      | "container": "nobody-at-all"                                 |
+      | "cwd": "{root}/plain", "plan": {"fallback": "gone"}          |
+
+  @RT-03
+  Scenario: The dry run gives the same answer as the run
+    When POST /v1/route is asked with {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
+    Then /rule is "call.container"
+    And /container is "labelled"
+    When this is asked: {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
+    Then the call has succeeded
+    And /route/rule is "call.container"
+    And /route/container is "labelled"
+    And /metadata/container/id is "{box}"
+
+  @RT-01
+  Scenario: A run on the host outside every root is denied
+    When this is asked: {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/usr", "environment": "host"}
+    Then the call has failed with the reason denied
+    And the error is denied
+    And the error says "host.roots"
+    And nothing was started
