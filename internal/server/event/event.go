@@ -67,11 +67,12 @@ func Invocation(endBody []byte) []byte {
 	return endBody[len(endOpen):end:end]
 }
 
-// appendOutput appends the body of an output event: text where the bytes are UTF-8, else base64.
+// appendOutput appends the body of an output event: text where the bytes are UTF-8, else base64. Text that is mostly control characters
+// goes as base64 too, because each of them would be written with six.
 func appendOutput(dst []byte, offset int64, p []byte) []byte {
 	dst = append(dst, `{"offset":`...)
 	dst = strconv.AppendInt(dst, offset, 10)
-	if utf8.Valid(p) {
+	if utf8.Valid(p) && !escapesLong(p) {
 		dst = append(dst, `,"text":`...)
 		dst, _ = jsontext.AppendQuote(dst, p) // fails for invalid UTF-8 alone
 		return append(dst, '}')
@@ -79,6 +80,20 @@ func appendOutput(dst []byte, offset int64, p []byte) []byte {
 	dst = append(dst, `,"base64":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, p)
 	return append(dst, `"}`...)
+}
+
+// escapesLong says that JSON would need more than half as much again for the escapes alone. Of what is short, text is more use.
+func escapesLong(p []byte) bool {
+	if len(p) < 4<<10 {
+		return false
+	}
+	long := 0
+	for _, c := range p {
+		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
+			long++
+		}
+	}
+	return long > len(p)/10
 }
 
 // incomplete counts the bytes at the end of p that begin a character and do not end it: at most 3.
