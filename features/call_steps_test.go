@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -46,9 +47,7 @@ func (w *world) anotherCall() {
 // request is the body of the next call.
 func (w *world) request(tool, input string) map[string]any {
 	body := map[string]any{"tool": tool, "input": json.RawMessage(w.named(input))}
-	for key, value := range w.body {
-		body[key] = value
-	}
+	maps.Copy(body, w.body)
 	return body
 }
 
@@ -129,7 +128,7 @@ func (r *runningCall) until(text string) error {
 // follow opens a stream of events.
 func (w *world) follow(ctx context.Context, method, path string, body any) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson")
+	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson") //nolint:bodyclose // leave closes it
 	if err != nil {
 		cancel()
 		return err

@@ -39,9 +39,9 @@ Feature: The daemon: configuration, requests, logs and drain
       """
       {"image": "BUSYBOX"}
       """
+    And the variable DRAY_DEVCONTAINER_CLI is "{root}/no-devcontainer-here"
     And a daemon with the configuration
       """
-      devcontainer: {cli: {root}/no-devcontainer-here}
       trust: {workspaces: [{workspace}]}
       """
     Then the log has "devcontainer CLI missing" with level "warn"

@@ -73,7 +73,7 @@ func removeContainer(ctx context.Context, id string) error {
 // removeProject removes what else docker compose made: other services' containers, and the network.
 func removeProject(ctx context.Context, project string) error {
 	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=com.docker.compose.project="+project)
-	for _, id := range strings.Fields(out) {
+	for id := range strings.FieldsSeq(out) {
 		if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil {
 			return err
 		}
@@ -94,11 +94,11 @@ func writeFiles(t testing.TB, folder string, files map[string]string) {
 
 // writeFile replaces a file in one step and gives it a new inode, as editors do.
 func writeFile(path, content string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // users of a container have to get in
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, []byte(content), 0o644); err != nil { //nolint:gosec // and to read it
+	if err := os.WriteFile(temporary, []byte(content), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(temporary, path)
@@ -111,7 +111,7 @@ func newFolder(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return folder
@@ -119,7 +119,7 @@ func newFolder(t testing.TB) string {
 
 func makeExecutable(t testing.TB, path string) {
 	t.Helper()
-	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // users of a container run it
+	if err := os.Chmod(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,10 +52,7 @@ func runFeature(t *testing.T, file string, f *fixture) {
 
 func newWorld(t *testing.T, f *fixture) *world {
 	own := *f
-	own.names = map[string]string{}
-	for name, value := range f.names {
-		own.names[name] = value
-	}
+	own.names = maps.Clone(f.names)
 	return &world{t: t, fixture: &own, body: map[string]any{}}
 }
 
@@ -72,8 +71,8 @@ func (w *world) register(sc *godog.ScenarioContext) {
 func (w *world) clean(ctx context.Context) error {
 	w.running.leave()
 	var errs []error
-	for i := len(w.cleanups) - 1; i >= 0; i-- {
-		errs = append(errs, w.cleanups[i](ctx))
+	for _, undo := range slices.Backward(w.cleanups) {
+		errs = append(errs, undo(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -135,7 +134,7 @@ func newFixture(t *testing.T) *fixture {
 	writeFiles(t, root, map[string]string{
 		"app/.devcontainer/devcontainer.json": in(mainDevcontainer), "app/sub/old.txt": "old\n", "app/tool.sh": "", "app/inner/x": "", "data/set": "",
 	})
-	if err := os.Chmod(filepath.Join(root, "app/sub"), 0o777); err != nil { //nolint:gosec // the container's user writes there
+	if err := os.Chmod(root+"/app/sub", 0o777); err != nil { //nolint:gosec // the container's user writes there
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
