@@ -134,7 +134,7 @@ func newFixture(t *testing.T) *fixture {
 	writeFiles(t, root, map[string]string{
 		"app/.devcontainer/devcontainer.json": in(mainDevcontainer), "app/sub/old.txt": "old\n", "app/tool.sh": "", "app/inner/x": "", "data/set": "",
 	})
-	if err := os.Chmod(root+"/app/sub", 0o777); err != nil { //nolint:gosec // the container's user writes there
+	if err := os.Chmod(root+"/app/sub", 0o777); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
