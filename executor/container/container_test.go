@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -9,20 +10,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/dray-dev/dray"
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const debian, busybox = "dray-test/debian:latest", "dray-test/busybox:latest"
+
 // newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it these tests fail.
 func newEngine(t *testing.T, transport dc.Transport) *dc.Engine {
+	return newEngineWith(t, dc.Options{Transport: transport})
+}
+
+func newEngineWith(t *testing.T, opts dc.Options) *dc.Engine {
 	t.Helper()
-	e, err := dc.FindEngine(dc.Choice{}, dc.Options{
-		Lease: 30 * time.Second, Transport: transport, RunDir: t.TempDir(), Version: "test", Log: zaptest.NewLogger(t),
-	})
+	if testing.Short() {
+		t.Skip("needs a container engine")
+	}
+	if opts.RunDir == "" {
+		opts.RunDir = t.TempDir()
+	}
+	opts.Lease, opts.Version, opts.Log = cmp.Or(opts.Lease, 30*time.Second), "test", zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	e, err := dc.FindEngine(dc.Choice{}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +47,31 @@ func newEngine(t *testing.T, transport dc.Transport) *dc.Engine {
 	return e
 }
 
-// runContainer starts a container that waits, and removes it at the end.
-func runContainer(t *testing.T, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
+// newAPI is the engine without anything of ours.
+func newAPI(t *testing.T) *client.Client {
 	t.Helper()
 	api, err := client.New(client.FromEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+// environment makes a container ready for calls.
+func environment(t *testing.T, e *dc.Engine, target dc.Target) dray.Environment {
+	t.Helper()
+	env, err := e.Environment(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
+// runContainer starts a container that waits, and removes it at the end.
+func runContainer(t *testing.T, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
+	t.Helper()
+	api := newAPI(t)
 	cfg := &container.Config{Image: image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
 	host := &container.HostConfig{Init: new(true), NetworkMode: "none"}
 	if change != nil {
@@ -48,10 +83,9 @@ func runContainer(t *testing.T, e *dc.Engine, image string, change func(*contain
 	}
 	t.Cleanup(func() {
 		_, err := api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
-		if err != nil {
+		if err != nil && !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-		_ = api.Close()
 	})
 	if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
 		t.Fatal(err)

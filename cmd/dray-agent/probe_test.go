@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What a shell prints besides its environment is no part of it.
+func TestParseProbe(t *testing.T) {
+	const mark = "dray-0123"
+	for name, c := range map[string]struct {
+		out  string
+		want []string
+		ok   bool
+	}{
+		"plain":              {mark + "A=1\x00B=2\x00" + mark, []string{"A=1", "B=2"}, true},
+		"banner before":      {"welcome\nX=evil\x00\n" + mark + "A=1\x00" + mark, []string{"A=1"}, true},
+		"banner after":       {mark + "A=1\x00" + mark + "bye\nX=evil\x00", []string{"A=1"}, true},
+		"lines in a value":   {mark + "A=1\nB=2\x00" + mark, []string{"A=1\nB=2"}, true},
+		"mark in a value":    {mark + "A=" + mark + "\x00B=2\x00" + mark, []string{"A=" + mark, "B=2"}, true},
+		"empty":              {mark + mark, nil, true},
+		"no mark":            {"A=1\x00", nil, false},
+		"one mark":           {mark + "A=1\x00", nil, false},
+		"nothing":            {"", nil, false},
+		"marks that overlap": {mark[:len(mark)-1] + mark, nil, false},
+	} {
+		got, err := parseProbe([]byte(c.out), mark)
+		if (err == nil) != c.ok || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+func FuzzParseProbe(f *testing.F) {
+	f.Add([]byte("mA=1\x00m"), "m")
+	f.Fuzz(func(t *testing.T, out []byte, mark string) {
+		env, err := parseProbe(out, mark)
+		for _, kv := range env {
+			if kv == "" || strings.ContainsRune(kv, 0) || err != nil || !bytes.Contains(out, []byte(kv)) {
+				t.Errorf("%q", kv)
+			}
+		}
+	})
+}
+
+// EX-07: from low to high the engine's variables, the call's, the configuration's; each name once.
+func TestEnvironmentOrder(t *testing.T) {
+	a := &agent{}
+	list := func(kv ...string) (b [][]byte) {
+		for _, s := range kv {
+			b = append(b, []byte(s))
+		}
+		return b
+	}
+	env, warnings := a.environment(nil, wire.Start{
+		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine", "PATH=/image"), Call: list("B=call", "C=call", "=odd", "none"), Remote: list("C=remote"),
+	}, user{home: "/home/me"})
+	slices.Sort(env)
+	if want := []string{"A=engine", "B=call", "C=remote", "HOME=/home/me", "PATH=/image"}; !slices.Equal(env, want) || warnings != nil {
+		t.Errorf("got %q, %q, want %q", env, warnings, want)
+	}
+	if env, _ := a.environment(nil, wire.Start{Env: list("HOME=/image's")}, user{home: "/home/me"}); env[0] != "HOME=/image's" {
+		t.Errorf("a HOME of the image's goes before the user's: %q", env)
+	}
+}
+
+// A shell's startup files that change are seen, those that stay are not read again.
+func TestProbeCache(t *testing.T) {
+	home := t.TempDir()
+	var c probeCache
+	ask := func() bool {
+		p, mine := c.claim("key", startupFiles(home))
+		if mine {
+			close(p.done)
+		}
+		return mine
+	}
+	if !ask() || ask() {
+		t.Error("the second question was put again")
+	}
+	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte("export A=1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !ask() || ask() {
+		t.Error("a new .bashrc was not seen, or seen twice")
+	}
+	for i := range 200 {
+		c.claim(string(rune('a'+i)), "")
+	}
+	if len(c.known) > 100 {
+		t.Errorf("%d answers are kept", len(c.known))
+	}
+}
+
+// EX-21: a daemon of another time is told apart, and both sides' protocols are named.
+func TestServeOtherProtocol(t *testing.T) {
+	body := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
+	hello := append([]byte("DRAYWIRE"), byte(len(body)), 0, 0, 0, 0, 0, 0, 0, 1, 0)
+	err := serve(io.NopCloser(bytes.NewReader(append(hello, body...))), discard{})
+	if err == nil || !strings.Contains(err.Error(), "version v9") || !strings.Contains(err.Error(), "protocols 7 to 9, this side 1 to 1") {
+		t.Errorf("got %v", err)
+	}
+	if err := serve(io.NopCloser(strings.NewReader("")), discard{}); err == nil {
+		t.Error("nobody is no daemon")
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Close() error                { return nil }

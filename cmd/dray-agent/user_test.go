@@ -1,0 +1,133 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+const passwdFile = `root:x:0:0:root:/root:/bin/bash
+daemon:x:1:1::/usr/sbin:/usr/sbin/nologin
+
+vscode:x:1000:1000:,,,:/home/vscode:/bin/zsh
+1001:x:2001:2001::/home/odd:
+short:x:1002:1002
+bad:x:zero:0::/:/bin/sh
+huge:x:4294967296:0::/:/bin/sh
+nohome:x:1003:100:::
+twin:x:1000:7::/home/twin:/bin/sh
+`
+
+const groupFile = `root:x:0:
+docker:x:998:vscode,other
+audio:x:29:other,vscode
+same:x:1000:vscode
+3000:x:44:
+broken:x:x:vscode
+numbers:x:77:4242
+`
+
+func fixture(t *testing.T) users {
+	t.Helper()
+	dir := t.TempDir()
+	f := users{passwd: filepath.Join(dir, "passwd"), group: filepath.Join(dir, "group")}
+	for path, content := range map[string]string{f.passwd: passwdFile, f.group: groupFile} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// EX-07: users and groups are those that the engine gives an exec.
+func TestLookup(t *testing.T) {
+	f := fixture(t)
+	for _, c := range []struct {
+		arg     string
+		further []string
+		want    user
+	}{
+		{"", nil, user{0, 0, []uint32{0}, "/root", "/bin/bash"}},
+		{"root", nil, user{0, 0, []uint32{0}, "/root", "/bin/bash"}},
+		{"vscode", nil, user{1000, 1000, []uint32{1000, 998, 29}, "/home/vscode", "/bin/zsh"}},
+		{"1000", nil, user{1000, 1000, []uint32{1000, 998, 29}, "/home/vscode", "/bin/zsh"}},
+		{"01000", nil, user{1000, 1000, []uint32{1000, 998, 29}, "/home/vscode", "/bin/zsh"}},
+		{"vscode:", nil, user{1000, 1000, []uint32{1000, 998, 29}, "/home/vscode", "/bin/zsh"}},
+		{"vscode:audio", nil, user{1000, 29, []uint32{29}, "/home/vscode", "/bin/zsh"}},
+		{"1000:5", nil, user{1000, 5, []uint32{5}, "/home/vscode", "/bin/zsh"}},
+		{"vscode:3000", nil, user{1000, 3000, []uint32{3000}, "/home/vscode", "/bin/zsh"}}, // a number is never a name
+		{"1001", nil, user{1001, 0, []uint32{0}, "/", ""}},
+		{"4242", nil, user{4242, 0, []uint32{0, 77}, "/", ""}},
+		{"short", nil, user{1002, 1002, []uint32{1002}, "/", ""}},
+		{"nohome", nil, user{1003, 100, []uint32{100}, "/", ""}},
+		{"twin", nil, user{1000, 7, []uint32{7}, "/home/twin", "/bin/sh"}},
+		{"vscode:audio", []string{"docker", "4711", "29"}, user{1000, 29, []uint32{29, 998, 4711}, "/home/vscode", "/bin/zsh"}},
+	} {
+		got, err := f.lookup(c.arg, c.further)
+		if err != nil || got.uid != c.want.uid || got.gid != c.want.gid || got.home != c.want.home || got.shell != c.want.shell ||
+			!slices.Equal(got.groups, c.want.groups) {
+			t.Errorf("%q %q: got %+v, %v, want %+v", c.arg, c.further, got, err, c.want)
+		}
+	}
+}
+
+// What is not there, or is no id, makes nobody: least of all root.
+func TestLookupRefuses(t *testing.T) {
+	f := fixture(t)
+	for _, arg := range []string{"nobody", "bad", "huge", "-1", "4294967296", "vscode:nogroup", "vscode:broken", "Vscode", " vscode"} {
+		if got, err := f.lookup(arg, nil); dray.CodeOf(err) != dray.CodeBadUser {
+			t.Errorf("%q: got %+v, %v", arg, got, err)
+		}
+	}
+	if _, err := f.lookup("root", []string{"nogroup"}); dray.CodeOf(err) != dray.CodeBadUser {
+		t.Errorf("a further group that is not there: %v", err)
+	}
+}
+
+func TestLookupWithoutFiles(t *testing.T) {
+	dir := t.TempDir()
+	f := users{passwd: dir + "/none", group: dir + "/none"}
+	if got, err := f.lookup("", nil); err != nil || got.uid != 0 || got.home != "/" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := f.lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+		t.Errorf("got %v", err)
+	}
+	for _, path := range []string{dir, "/dev/zero"} { // what is no file holds nobody up
+		if _, err := (users{passwd: path, group: path}).lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+	long := filepath.Join(dir, "long")
+	if err := os.WriteFile(long, []byte(strings.Repeat("x", 2<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (users{passwd: long, group: long}).lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzLookup(f *testing.F) {
+	f.Add("vscode:audio", passwdFile, groupFile)
+	f.Add("1000", "::::::\n:\n", "a:b:c:d")
+	f.Fuzz(func(t *testing.T, arg, passwd, group string) {
+		dir := t.TempDir()
+		files := users{passwd: dir + "/passwd", group: dir + "/group"}
+		if os.WriteFile(files.passwd, []byte(passwd), 0o600) != nil || os.WriteFile(files.group, []byte(group), 0o600) != nil {
+			t.Fatal("writing")
+		}
+		u, err := files.lookup(arg, nil)
+		name, _, _ := strings.Cut(arg, ":")
+		_, number := parseID(name)
+		if err == nil && u.uid == 0 && !number && name != "" && !strings.Contains(passwd, name) {
+			t.Errorf("%q became root", arg)
+		}
+		if err == nil && (!slices.Contains(u.groups, u.gid) || u.home == "") {
+			t.Errorf("got %+v", u)
+		}
+	})
+}
