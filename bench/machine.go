@@ -17,11 +17,12 @@ import (
 type machine struct {
 	cores                                        int
 	kernel, engine, docker, devcontainer, goLang string
-	dray, image, load                            string
+	dray, image, load, after                     string
 	day                                          time.Time
 }
 
-// describe asks every part for its version. Load is the machine's load average before anything was measured.
+// describe asks every part for its version. Load and after are the load averages
+// before anything was made and when all was measured.
 func describe(ctx context.Context, api *client.Client, p programs, image string) (machine, error) {
 	m := machine{cores: runtime.NumCPU(), goLang: strings.TrimPrefix(runtime.Version(), "go"), image: imageName(image), day: time.Now().UTC(), load: loadAverage()}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -75,8 +76,8 @@ func loadAverage() string {
 
 func (m machine) String() string {
 	return fmt.Sprintf(`dray %s, measured on %s on %d cores, Linux %s, Docker engine %s, docker CLI %s, devcontainer CLI %s, Go %s; image %s.
-The load average of the minute before the run was %s.`,
-		m.dray, m.day.Format(time.DateOnly), m.cores, m.kernel, m.engine, m.docker, m.devcontainer, m.goLang, m.image, m.load)
+The load average was %s before the run and %s at its end, the run's own load included.`,
+		m.dray, m.day.Format(time.DateOnly), m.cores, m.kernel, m.engine, m.docker, m.devcontainer, m.goLang, m.image, m.load, m.after)
 }
 
 // output runs a program and gives what it prints, without the end of line.

@@ -114,6 +114,7 @@ func measure(ctx context.Context, o options) (figures string, verdicts []verdict
 	if err != nil {
 		return "", nil, err
 	}
+	m.after = loadAverage()
 	verdicts = judge(one)
 	return page(m, one, many, verdicts, trail), verdicts, nil
 }
