@@ -121,14 +121,27 @@ func (e *Engine) greet(conn *attached) (wire.Hello, error) {
 	return hello, wire.Greet(conn, wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()})
 }
 
+// afterLoss gives a container as it is after its agent went. The agent goes before the engine knows that the container does: a container that
+// still looks the same is looked at for a moment longer.
+func (e *Engine) afterLoss(c Container) (Container, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	moment := time.Now().Add(500 * time.Millisecond)
+	for {
+		now, err := e.Inspect(ctx, c.ID)
+		if err != nil || !now.Running() || now.StartedAt != c.StartedAt || time.Now().After(moment) {
+			return now, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // lost gives the end of an agent's connection its code: the container's fault where that has stopped, the engine's where it is gone.
 func (e *Engine) lost(c Container, cause error) error {
 	if errors.Is(cause, wire.ErrClosed) || errors.Is(cause, errClosing) {
 		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	now, err := e.Inspect(ctx, c.ID)
+	now, err := e.afterLoss(c)
 	switch {
 	case dray.CodeOf(err) == dray.CodeContainerNotFound:
 		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran", c.Name).

@@ -68,6 +68,7 @@ func Hint(code dray.Code) string {
 	case dray.CodeAgentLost:
 		return "repeat the call; if it happens again, look for what kills dray's processes where the call runs"
 	default:
-		return "a limit on processes or memory was reached: end something, or raise the limit"
+		return "a limit of the system was reached. Of processes or memory: end something, or raise it. Of argv and environment (128 KiB for one " +
+			"string): pass what is long on stdin or in a file"
 	}
 }

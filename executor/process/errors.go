@@ -81,6 +81,8 @@ func (e *StartError) Code() dray.Code {
 		return dray.CodeBadUser
 	case e.NotFound():
 		return dray.CodeExecutableNotFound
+	case errors.Is(e.Err, syscall.E2BIG):
+		return dray.CodeLimitExceeded
 	case e.Step == StepExec:
 		return dray.CodeNotExecutable
 	default:

@@ -1,0 +1,140 @@
+package container_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agentbin"
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+var id = dray.Spec{Argv: []string{"id", "-u"}, Dir: "/"}
+
+// removeVolume removes a volume that a test made, after the containers that use it.
+func removeVolume(t *testing.T, name string) {
+	t.Helper()
+	api := newAPI(t)
+	t.Cleanup(func() {
+		if _, err := api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// volumeOf is the name in what Mount gives.
+func volumeOf(t *testing.T, spec string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(spec, "source=")
+	name, _, _ := strings.Cut(rest, ",")
+	if !ok || name == "" {
+		t.Fatalf("no volume in %q", spec)
+	}
+	return name
+}
+
+func mounted(name, target string) func(*container.Config, *container.HostConfig) {
+	return func(_ *container.Config, h *container.HostConfig) {
+		h.ReadonlyRootfs = true // nothing can be copied there
+		h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: target}}
+	}
+}
+
+// The agent lies in a volume of the container's own, which nobody in there can write.
+func TestPlacedByVolume(t *testing.T) {
+	e := newEngineWith(t, dc.Options{Transport: dc.TransportStdio})
+	spec, err := e.Mount(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := volumeOf(t, spec)
+	removeVolume(t, name)
+	c := runContainer(t, e, debian, mounted(name, "/.dray"))
+	env := environment(t, e, dc.Target{Container: c})
+	if got := run(t, env, id, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
+		t.Errorf("got %+v by %+v", got, env.Capabilities().Container)
+	}
+	got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "ls /.dray; touch /.dray/x; rm -f /.dray/*; ls /.dray"}, Dir: "/"}, "")
+	if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] || !strings.Contains(got.stderr, "Read-only") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// EX-15, EX-21: an agent of another time in our place is told by its protocols; where a copy can be made it is used, where not the
+// engine's exec is, and says why.
+func TestAgentOfAnotherTime(t *testing.T) {
+	e := newEngine(t, dc.TransportAuto)
+	spec, err := e.Mount(t.Context(), t.Name()) // makes the folder that the engine looks for
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := newAPI(t)
+	if _, err := api.VolumeRemove(t.Context(), volumeOf(t, spec), client.VolumeRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bin, err := agentbin.For("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := t.TempDir()
+	hello := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
+	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\%03o\\0\\0\\0\\0\\0\\0\\0\\1\\0%%s' '%s'\ncat >/dev/null\n", len(hello), hello)
+	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	name := volumeOf(t, spec)
+	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
+		Name: name, Driver: "local", DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": fake},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removeVolume(t, name)
+	if err := os.Chmod(fake, 0o755); err != nil { //nolint:gosec // as ours is
+		t.Fatal(err)
+	}
+	for _, readonly := range []bool{false, true} {
+		c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {
+			mounted(name, "/.dray")(cfg, h)
+			h.ReadonlyRootfs = readonly
+		})
+		env := environment(t, e, dc.Target{Container: c})
+		caps := env.Capabilities()
+		if got := run(t, env, id, ""); got.stdout != "0\n" {
+			t.Errorf("got %+v", got)
+		}
+		warned := strings.Contains(strings.Join(caps.Warnings, " "), "version v9) speaks protocols 7 to 9, this side 1 to 1")
+		if want := map[bool]string{false: "agent", true: "engine"}[readonly]; caps.Container.Transport != want || warned != readonly {
+			t.Errorf("read-only %v: by %s, warnings %q", readonly, caps.Container.Transport, caps.Warnings)
+		}
+	}
+}
+
+// EX-15: where no agent can be placed the engine's exec is used and says so; a transport that insists on the agent refuses.
+func TestNoPlaceForTheAgent(t *testing.T) {
+	e := newEngine(t, dc.TransportAuto)
+	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = true })
+	for range 2 { // the second time from memory
+		env := environment(t, e, dc.Target{Container: c})
+		caps := env.Capabilities()
+		if caps.Container.Transport != "engine" || caps.KillProven || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "read-only") {
+			t.Errorf("got %+v", caps)
+		}
+		if got := run(t, env, id, ""); got.stdout != "0\n" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	strict := newEngine(t, dc.TransportStdio)
+	_, err := strict.Environment(t.Context(), dc.Target{Container: c})
+	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,404 @@
+package workspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// The test binary is its own supervisor.
+const superviseArg = "supervise-for-test"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == superviseArg {
+		if err := process.Supervise(3); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const busybox = "dray-test/busybox:latest"
+
+// world is a manager on the real engine and the real CLI.
+type world struct {
+	*Manager
+	t   *testing.T
+	api *client.Client
+}
+
+func newWorld(t *testing.T, cfg Config) world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a container engine and the devcontainer CLI")
+	}
+	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"), "../../.tools/node_modules/.bin/devcontainer"))
+	if err == nil {
+		cfg.CLI, err = filepath.Abs(cli)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.UpArgs = []string{"--buildkit", "never"}
+	cfg.State = cmp.Or(cfg.State, t.TempDir())
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	engine, err := container.FindEngine(container.Choice{}, container.Options{
+		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State, "run"), Version: "test", Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := process.NewPool(process.Launch{
+		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+	})
+	api, err := client.New(client.FromEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := world{t: t, api: api, Manager: New(t.Context(), cfg, engine, host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)}
+	t.Cleanup(func() {
+		w.Close()
+		_ = engine.Close()
+		pool.Close()
+		_ = api.Close()
+	})
+	return w
+}
+
+// project makes a workspace; its containers and volumes go with the test.
+func (w world) project(config string) string {
+	w.t.Helper()
+	dir, err := filepath.EvalSymlinks(w.t.TempDir())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(dir, config)
+	w.t.Cleanup(func() { w.removeAll(devcontainer.LabelFolder + "=" + dir) })
+	return dir
+}
+
+func (w world) write(dir, config string) {
+	w.t.Helper()
+	if err := os.WriteFile(dir+"/.devcontainer.json", []byte(config), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w world) containers(label string) []string {
+	w.t.Helper()
+	res, err := w.api.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var ids []string
+	for _, c := range res.Items {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+func (w world) removeAll(label string) {
+	for _, id := range w.containers(label) {
+		info, err := w.api.ContainerInspect(context.Background(), id, client.ContainerInspectOptions{})
+		if err != nil {
+			w.t.Error(err)
+			continue
+		}
+		if _, err := w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true}); err != nil {
+			w.t.Error(err)
+		}
+		for _, m := range info.Container.Mounts {
+			if m.Type == "volume" && strings.HasPrefix(m.Name, "dray-agent-") {
+				_, _ = w.api.VolumeRemove(context.Background(), m.Name, client.VolumeRemoveOptions{})
+			}
+		}
+	}
+}
+
+// docker does what a user would do behind the daemon's back.
+func (w world) docker(args ...string) string {
+	w.t.Helper()
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("docker %q: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func quiet(string, string) {}
+
+// env gives the environment of a workspace, a container, or both.
+func (w world) env(req request) (dray.Environment, error) {
+	return w.container(w.t.Context(), req, quiet)
+}
+
+// sh runs a script in an environment.
+func (w world) sh(req request, script string) string {
+	w.t.Helper()
+	env, err := w.env(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := env.Start(w.t.Context(), dray.Spec{Argv: []string{"sh", "-c", script}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = p.Stdin().Close()
+	var errOut bytes.Buffer
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(&errOut, p.Output(dray.Stderr)) })
+	out, _ := io.ReadAll(p.Output(dray.Stdout))
+	reading.Wait()
+	if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+		w.t.Fatalf("got %+v, %v, %s", exit, err, errOut.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (w world) trustIt(dir string) {
+	w.t.Helper()
+	if _, err := w.Trust(w.t.Context(), dir); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, code dray.Code) {
+	t.Helper()
+	if dray.CodeOf(err) != code || dray.AsError(err).Hint == "" {
+		t.Errorf("%s: got %v (%s), want %s with a hint", what, err, dray.CodeOf(err), code)
+	}
+}
+
+const plainConfig = `{"image": "` + busybox + `", "remoteEnv": {"GREETING": "%s", "FROM_HOST": "${localEnv:DRAY_TEST_X}"}, "userEnvProbe": "none"}`
+
+// RT-08, RT-09, PM-14: an untrusted workspace is not brought up; a trusted one is, once, however many ask; then it follows what changes.
+func TestLifeOfAWorkspace(t *testing.T) {
+	w := newWorld(t, Config{LocalEnv: map[string]string{"DRAY_TEST_X": "configured"}})
+	dir := w.project(fmt.Sprintf(plainConfig, "hello"))
+	req := request{workspace: dir}
+	_, err := w.env(req)
+	wantCode(t, "untrusted", err, dray.CodeWorkspaceUntrusted)
+	if n := len(w.containers(devcontainer.LabelFolder + "=" + dir)); n != 0 {
+		t.Fatalf("an untrusted workspace has %d containers", n)
+	}
+	w.trustIt(dir)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := w.env(req); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	ids := w.containers(devcontainer.LabelFolder + "=" + dir)
+	if len(ids) != 1 {
+		t.Fatalf("20 callers made %d containers", len(ids))
+	}
+	if got := w.sh(req, "echo $GREETING $FROM_HOST; pwd"); got != "hello configured\n/workspaces/"+filepath.Base(dir) {
+		t.Errorf("got %q", got)
+	}
+	env, err := w.env(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := env.Capabilities().Mounts; len(m) == 0 || m[0] != (dray.Mount{Host: dir, Container: "/workspaces/" + filepath.Base(dir)}) {
+		t.Errorf("mounts are %+v", m)
+	}
+	if again, err := w.env(req); err != nil || again != env {
+		t.Errorf("a warm call asks again: %v", err)
+	}
+
+	// The caller's own value goes before the configured one.
+	if got := w.sh(request{workspace: dir, localEnv: map[string]string{"DRAY_TEST_X": "caller's"}}, "echo $FROM_HOST"); got != "caller's" {
+		t.Errorf("got %q", got)
+	}
+
+	// An edit counts at once, and takes the trust with it: the container is used all the same, without the host's variables.
+	w.write(dir, fmt.Sprintf(plainConfig, "edited"))
+	if got := w.sh(req, "echo $GREETING:$FROM_HOST"); got != "edited:" {
+		t.Errorf("after an edit: got %q", got)
+	}
+	if env, err = w.env(req); err != nil || !strings.Contains(strings.Join(env.Capabilities().Warnings, " "), "DRAY_TEST_X") {
+		t.Errorf("no warning: %q, %v", env.Capabilities().Warnings, err)
+	}
+	w.trustIt(dir)
+	if got := w.sh(req, "echo $GREETING:$FROM_HOST"); got != "edited:configured" {
+		t.Errorf("trusted again: got %q", got)
+	}
+
+	// Stopped by us, it is started again; removed behind our back, it is made anew.
+	if err := w.Stop(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := w.Get(t.Context(), dir); err != nil || info.State != Stopped {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	w.sh(req, "true")
+	if now := w.containers(devcontainer.LabelFolder + "=" + dir); len(now) != 1 || now[0] != ids[0] {
+		t.Errorf("after stop and start: %q, before %q", now, ids)
+	}
+	w.removeAll(devcontainer.LabelFolder + "=" + dir)
+
+	w.retry(req)
+	if now := w.containers(devcontainer.LabelFolder + "=" + dir); len(now) != 1 || now[0] == ids[0] {
+		t.Errorf("after removal: %q, before %q", now, ids)
+	}
+
+	// Paused, it is left alone.
+	id := w.containers(devcontainer.LabelFolder + "=" + dir)[0]
+	w.docker("pause", id)
+	_, err = w.resolve(t.Context(), req, quiet)
+	w.docker("unpause", id)
+	wantCode(t, "paused", err, dray.CodeContainerUnavailable)
+
+	// What does not belong together is refused.
+	other := w.project(fmt.Sprintf(plainConfig, "other"))
+	_, err = w.env(request{workspace: other, name: id})
+	wantCode(t, "another's container", err, dray.CodeRouteConflict)
+	if got := w.sh(request{workspace: dir, name: id}, "echo $GREETING"); got != "edited" {
+		t.Errorf("its own container by id: got %q", got)
+	}
+	_, err = w.env(request{name: id[:12]})
+	wantCode(t, "the beginning of an id", err, dray.CodeContainerNotFound)
+}
+
+// retry runs a call until the news of a change has come in: the engine tells of it a moment later.
+func (w world) retry(req request) {
+	w.t.Helper()
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		var env dray.Environment
+		if env, err = w.env(req); err == nil {
+			var p dray.Process
+			if p, err = env.Start(w.t.Context(), dray.Spec{Argv: []string{"true"}}); err == nil {
+				_ = p.Stdin().Close()
+				_, _ = p.Wait()
+				return
+			}
+		}
+	}
+	w.t.Fatal(err)
+}
+
+// A failed `up` says what failed, and the leftovers of one that was killed are swept.
+func TestFailedUp(t *testing.T) {
+	state := t.TempDir()
+	left := filepath.Join(state, "run", "up-123", "devcontainer.json")
+	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, Config{State: state})
+	if _, err := os.Stat(filepath.Dir(left)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a leftover stays: %v", err)
+	}
+	dir := w.project(`{"image": "` + busybox + `", "postCreateCommand": "echo this is why; exit 7"}`)
+	w.trustIt(dir)
+	_, err := w.env(request{workspace: dir})
+	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "postCreateCommand") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Containers by name and by label, running or not, and the closed manager.
+func TestNamedContainers(t *testing.T) {
+	w := newWorld(t, Config{Named: map[string]Named{
+		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=" + "ws"}, "nolabel": {Label: "dev.dray.test=none"},
+		"absent": {ID: "dray-ws-test-none"}, "space": {Workspace: "/some/where"},
+	}})
+	a := w.docker("run", "-d", "--name", "dray-ws-test-a", "--label", "dev.dray.test=ws", "--init", "--network", "none", busybox, "sleep", "1000000")
+	t.Cleanup(func() {
+		_, _ = w.api.ContainerRemove(context.Background(), a, client.ContainerRemoveOptions{Force: true})
+	})
+	for _, name := range []string{"byid", "bylabel", "dray-ws-test-a", a} {
+		if got := w.sh(request{name: name}, "hostname"); got != a[:12] {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+	_, err := w.env(request{name: "nolabel"})
+	wantCode(t, "no container has the label", err, dray.CodeContainerNotFound)
+	_, err = w.env(request{name: "absent"})
+	wantCode(t, "no such container", err, dray.CodeContainerNotFound)
+	_, err = w.env(request{name: "space", workspace: t.TempDir()})
+	wantCode(t, "another workspace's name", err, dray.CodeRouteConflict)
+	w.docker("kill", a)
+	_, err = w.resolve(t.Context(), request{name: "byid"}, quiet)
+	wantCode(t, "a stopped container that is not ours", err, dray.CodeContainerUnavailable)
+}
+
+// A workspace below the top of a repository runs in its own folder there, and paths of the whole repository are mapped.
+func TestGitSubfolder(t *testing.T) {
+	w := newWorld(t, Config{})
+	top := w.project("{}")
+	dir := top + "/sub/app"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("git", "init", "-q", top).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.write(dir, fmt.Sprintf(plainConfig, "sub"))
+	t.Cleanup(func() { w.removeAll(devcontainer.LabelFolder + "=" + dir) })
+	w.trustIt(dir)
+	if got := w.sh(request{workspace: dir}, "pwd"); got != "/workspaces/"+filepath.Base(top)+"/sub/app" {
+		t.Errorf("got %q", got)
+	}
+	mounts, err := w.Mounts(t.Context(), dir, "")
+	if err != nil || len(mounts) == 0 || mounts[0].Host != top {
+		t.Errorf("got %+v, %v", mounts, err)
+	}
+}
+
+// containers.NAME.service chooses another service of the workspace's compose project.
+func TestService(t *testing.T) {
+	w := newWorld(t, Config{})
+	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
+	run := func(labels ...string) string {
+		args := []string{"run", "-d", "--init", "--network", "none", "--label", "com.docker.compose.project=" + filepath.Base(filepath.Dir(dir))}
+		for _, l := range labels {
+			args = append(args, "--label", l)
+		}
+		id := w.docker(append(args, busybox, "sleep", "1000000")...)
+		t.Cleanup(func() {
+			_, _ = w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true})
+		})
+		return id
+	}
+	app := run(labelService+"=app", devcontainer.LabelFolder+"="+dir, devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
+	run(labelService+"=db", labelNumber+"=2")
+	run(labelService+"=db", labelOneOff+"=True", labelNumber+"=0")
+	db := run(labelService+"=db", labelNumber+"=1")
+	w.cfg.Named = map[string]Named{
+		"app": {Workspace: dir, Service: "app"}, "db": {Workspace: dir, Service: "db"}, "gone": {Workspace: dir, Service: "gone"}, "plain": {Workspace: dir},
+	}
+	for name, want := range map[string]string{"app": app, "db": db, "plain": app} {
+		if got := w.sh(request{name: name}, "hostname"); got != want[:12] {
+			t.Errorf("%s: got %q, want %q", name, got, want[:12])
+		}
+	}
+	_, err := w.env(request{name: "gone"})
+	wantCode(t, "a service that is not there", err, dray.CodeContainerNotFound)
+}
