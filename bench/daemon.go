@@ -42,8 +42,8 @@ func startDaemon(ctx context.Context, program, dir, workspace string) (*daemon, 
 		return nil, err
 	}
 	// Its life is the rig's, not the context's: the rig ends it in order, with what it has made.
-	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--state", d.state, "--config", config)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // Ctrl-C is for the bench alone
+	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--state", d.state, "--config", config) //nolint:gosec // what is measured
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                                           // Ctrl-C is for the bench alone
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -57,7 +57,8 @@ func startDaemon(ctx context.Context, program, dir, workspace string) (*daemon, 
 		_, _ = io.Copy(io.Discard, log)
 		d.ended <- errors.Join(err, d.cmd.Wait())
 	}()
-	return d, d.await(ctx, ready)
+	err = d.await(ctx, ready)
+	return d, err
 }
 
 // untilReady reads the log as far as the line that says that calls are accepted.

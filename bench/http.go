@@ -48,8 +48,11 @@ func (w *web) call(workspace string, where dray.Choice) func(context.Context, co
 		if err != nil {
 			return err
 		}
+		if record.Error != nil {
+			return fmt.Errorf("call %s failed: %w", record.ID, record.Error)
+		}
 		if record.ExitCode == nil || string(record.Route.Environment) != string(where) {
-			return fmt.Errorf("call %s ran in %q and is %s: %v", record.ID, record.Route.Environment, record.Status, record.Error)
+			return fmt.Errorf("call %s ran in %q and is %s", record.ID, record.Route.Environment, record.Status)
 		}
 		if m := record.Metadata.Container; where == dray.ChooseContainer && (m == nil || m.Transport != "agent") {
 			return fmt.Errorf("call %s did not go through the agent", record.ID)
@@ -76,7 +79,8 @@ func (w *web) post(ctx context.Context, b []byte) (record dray.Record, err error
 	if resp.StatusCode != http.StatusOK {
 		return record, fmt.Errorf("the daemon answered %s: %s", resp.Status, answer)
 	}
-	return record, json.Unmarshal(answer, &record)
+	err = json.Unmarshal(answer, &record)
+	return record, err
 }
 
 // recorded counts the calls in the trail that ended well, and all.

@@ -65,7 +65,7 @@ func missed(verdicts []verdict, check bool, tell func(string)) error {
 	var all []string
 	for _, v := range verdicts {
 		if !v.met() {
-			all = append(all, fmt.Sprintf("%s takes %s times as long for `%s`, and should take %s", v.way, factor(v.got), strings.Join(v.command.argv, " "), factor(v.least)))
+			all = append(all, fmt.Sprintf("%s takes %s times as long for %#q, and should take %s", v.way, factor(v.got), strings.Join(v.command.argv, " "), factor(v.least)))
 		}
 	}
 	if len(all) == 0 {

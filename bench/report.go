@@ -134,7 +134,7 @@ func verdictTable(verdicts []verdict) string {
 			word = "**missed**"
 		}
 		rows = append(rows, []string{
-			fmt.Sprintf("%s takes at least %s times as long as %s, `%s`", v.way, factor(v.least), wayDray, strings.Join(v.command.argv, " ")),
+			fmt.Sprintf("%s takes at least %s times as long as %s, %#q", v.way, factor(v.least), wayDray, strings.Join(v.command.argv, " ")),
 			factor(v.got), word,
 		})
 	}

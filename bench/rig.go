@@ -86,7 +86,8 @@ func newRig(ctx context.Context, p programs, image string, progress func(string)
 		return r, err
 	}
 	progress("bringing up the devcontainer with the reference CLI")
-	return r, r.bringUp(ctx)
+	err = r.bringUp(ctx)
+	return r, err
 }
 
 func (r *rig) makeWorkspace(image string) (err error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 
@@ -45,7 +46,7 @@ func (r *rig) counted(run func(context.Context, command) error) func(context.Con
 // program runs the command through a program that takes it as its last arguments, or by itself.
 func program(prefix ...string) func(context.Context, command) error {
 	return func(ctx context.Context, c command) error {
-		argv := append(prefix[:len(prefix):len(prefix)], c.argv...)
+		argv := slices.Concat(prefix, c.argv)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr

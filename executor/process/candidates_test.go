@@ -19,7 +19,7 @@ func TestCandidates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(root, "folder/tool"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "folder", "tool"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	in := func(names ...string) []string {
@@ -58,7 +58,7 @@ func TestCandidates(t *testing.T) {
 func TestCandidatesLooksNoFurther(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	for _, dir := range []string{one, two} {
-		if err := os.WriteFile(filepath.Join(dir, "tool"), nil, 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, "tool"), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
