@@ -92,6 +92,10 @@ func (o UpOptions) check() error {
 	if o.Approval.pinned == nil {
 		return dray.Errorf(dray.CodeWorkspaceUntrusted, "a workspace cannot be brought up without a trust in it").WithHint("run: dray workspace trust DIR")
 	}
+	if folder := o.Approval.loc.Workspace; strings.Contains(folder, "=") {
+		return dray.Errorf(dray.CodeContainerFailed, "the path %s has a \"=\", with which the devcontainer CLI waits for ever", folder).
+			WithHint("give the folder another name")
+	}
 	hint := "install it with: npm install --global @devcontainers/cli; or name it in devcontainer.cli"
 	if o.CLI == "" {
 		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI was not found").WithHint("%s", hint)

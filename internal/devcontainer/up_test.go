@@ -108,6 +108,8 @@ func TestUpNeedsTrustAndCLI(t *testing.T) {
 	untrusted.Approval = Approval{}
 	folder, missing, relative, plainFile := o, o, o, o
 	folder.CLI, missing.CLI, relative.CLI, plainFile.CLI = o.State, "/nonexistent/devcontainer", "devcontainer", o.Approval.loc.Config
+	equals := o
+	equals.Approval.loc.Workspace = "/srv/a=b"
 	none := o
 	none.CLI = ""
 	for name, test := range map[string]struct {
@@ -115,6 +117,7 @@ func TestUpNeedsTrustAndCLI(t *testing.T) {
 		code    dray.Code
 	}{
 		"untrusted":   {untrusted, dray.CodeWorkspaceUntrusted},
+		"equals sign": {equals, dray.CodeContainerFailed},
 		"no CLI":      {none, dray.CodeHelperMissing},
 		"missing CLI": {missing, dray.CodeHelperMissing},
 		"relative":    {relative, dray.CodeHelperMissing},
