@@ -22,6 +22,27 @@ Feature: The daemon: configuration, requests, logs and drain
       | tools: [{name: x, argv: [y], output_schema: {type: 5}, output: json}] | 1:16 | tools[0] | output_schema |
       | server: {socket: /tmp/s, socket: /tmp/t} | 1:26  | server.socket   | keep one of the two  |
 
+  @PM-02 @PM-03 @PM-04 @CF-01
+  Scenario Outline: A configured mapping that no path could be mapped by is refused
+    When a daemon is started with the configuration
+      """
+      containers: {c: {id: x, mappings: [{host: <host>, container: <container>}]}}
+      """
+    Then it ends with 2
+    And it says "containers.c.mappings[0]"
+    And it says "<why>"
+
+    Examples:
+      | host     | container  | why       |
+      | /        | /app       | "/"       |
+      | /srv/app | /          | "/"       |
+      | /srv/app | //         | "//"      |
+      | srv/app  | /app       | srv/app   |
+      | ""       | /app       | empty     |
+      | /srv/../ | /app       | ..        |
+      | /srv     | /srv/app   | /srv/app  |
+      | /srv/app | /srv       | /srv/app  |
+
   @CF-02
   Scenario: The environment goes before the file
     Given the variable DRAY_LIMITS_MAX_TIMEOUT is "7s"
@@ -79,6 +100,20 @@ Feature: The daemon: configuration, requests, logs and drain
     When a second daemon is started beside it
     Then it ends with 1
     And it says "another daemon runs on the state folder {state}"
+
+  @AU-01
+  Scenario: No record, no run
+    Given a daemon with the configuration
+      """
+      host: {roots: [{root}]}
+      """
+    And another program holds the trail's database
+    When this is asked: {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
+    Then it is refused with 503 and audit_unavailable
+    And the file {root}/ran does not exist
+    When the trail's database is free again
+    And this is asked: {"tool": "exec", "input": {"argv": ["echo", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
+    Then the call has succeeded
 
   @OP-01
   Scenario: Told to end, a daemon lets its calls end, and its log is JSON without secrets

@@ -3,10 +3,12 @@ package features
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/cucumber/godog"
 	_ "github.com/mattn/go-sqlite3" // the steps read the trail as an operator would
@@ -16,6 +18,8 @@ func (w *world) trailSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the trail says of the call that (status|reason|exit_code|tool|environment|container_id) is (\S+)$`, w.columnIs)
 	sc.Then(`^the trail has the events "(.*)" of the call$`, w.eventsAre)
 	sc.Then(`^the trail holds /metadata/container as JSON$`, w.containerColumn)
+	sc.Given(`^another program holds the trail's database$`, w.holdTrail)
+	sc.When(`^the trail's database is free again$`, func() error { return w.release() })
 	sc.Then(`^asking for the call again gives the same$`, w.sameAgain)
 	sc.Then(`^the call is the first of the list$`, w.firstOfList)
 }
@@ -102,4 +106,20 @@ func (w *world) firstOfList(ctx context.Context) error {
 		err = fmt.Errorf("it is not: %s", list.raw)
 	}
 	return err
+}
+
+// holdTrail takes the database's write lock, as a backup program that hangs would.
+func (w *world) holdTrail(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.daemon.state, "audit.db")+"?_txlock=immediate")
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	w.release = sync.OnceValue(func() error { return errors.Join(tx.Rollback(), db.Close()) })
+	w.later(func(context.Context) error { return w.release() })
+	return nil
 }

@@ -34,7 +34,9 @@ type world struct {
 	// many are the answers of calls that ran at once, by number.
 	many map[int]answer
 	// command is what the last command line did.
-	command  ran
+	command ran
+	// release lets the trail's database go again.
+	release  func() error
 	cleanups []func(context.Context) error
 }
 
