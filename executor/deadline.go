@@ -22,8 +22,8 @@ func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name stri
 		res, err := next.Execute(ctx, call, sink)
 		if err != nil && res.Reason == "" && ctx.Err() != nil {
 			out := Outcome{Result: res} // it ended before anything ran, because the time was over or the caller left
-			err = out.stopped(context.Cause(ctx))
-			res = out.Result
+			out.stopped(context.Cause(ctx))
+			res, err = out.Result, nil
 		}
 		return res, err
 	})

@@ -58,7 +58,8 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 		closeStdin(opts.Stdin)
 		out.summarize()
 		if ctx.Err() != nil {
-			return out, out.stopped(context.Cause(ctx))
+			out.stopped(context.Cause(ctx))
+			return out, nil //nolint:nilerr // the result says it
 		}
 		return out, err
 	}
@@ -70,13 +71,14 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 	out.Result.Exec = time.Since(begun)
 	out.summarize()
 	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover}
-	if err != nil {
+	switch {
+	case err != nil:
 		return out, err
+	case cause != nil:
+		out.stopped(cause)
+	default:
+		out.ended(exit)
 	}
-	if cause != nil {
-		return out, out.stopped(cause)
-	}
-	out.ended(exit)
 	return out, nil
 }
 
@@ -116,8 +118,11 @@ func closeStdin(stdin io.Reader) {
 // chunk is how much is read of a stream at once.
 const chunk = 64 << 10
 
+var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+
 func drain(proc dray.Process, stream dray.Stream, keep *capture.Capture, sink dray.Sink, w *watch) {
-	buf := make([]byte, chunk)
+	buf := *buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
+	defer buffers.Put(&buf)
 	from := proc.Output(stream)
 	for {
 		n, err := from.Read(buf)
@@ -143,7 +148,7 @@ func (o *Outcome) summarize() {
 }
 
 // stopped is the end that a cause brought about.
-func (o *Outcome) stopped(cause error) error {
+func (o *Outcome) stopped(cause error) {
 	e := &dray.Error{Message: cause.Error()}
 	switch {
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
@@ -156,7 +161,6 @@ func (o *Outcome) stopped(cause error) error {
 		o.Result.Reason = dray.ReasonCancelled
 	}
 	o.Result.Error = e
-	return nil
 }
 
 // ended is the tool's own end.

@@ -101,7 +101,7 @@ func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) // told from a banner, not a secret
+	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
 	script := fmt.Sprintf("echo -n %s; cat /proc/self/environ || '%s' environ; echo -n %s", mark, self, mark)
 	dir := string(req.Dir)
 	if dir == "" {
@@ -151,7 +151,7 @@ func parseProbe(out []byte, mark string) ([]string, error) {
 		return nil, errors.New("it did not print its environment")
 	}
 	var env []string
-	for _, kv := range bytes.Split(rest[:end], []byte{0}) {
+	for kv := range bytes.SplitSeq(rest[:end], []byte{0}) {
 		if len(kv) > 0 {
 			env = append(env, string(kv))
 		}

@@ -28,7 +28,7 @@ var cache sync.Map // arch -> Agent
 // For gives the agent for a Linux architecture as the engine names it ("amd64", "arm64").
 func For(arch string) (Agent, error) {
 	if a, ok := cache.Load(arch); ok {
-		return a.(Agent), nil //nolint:forcetypeassert // nothing else is stored
+		return a.(Agent), nil //nolint:forcetypeassert,errcheck // nothing else is stored
 	}
 	data, err := bin.ReadFile("bin/dray-agent-linux-" + arch)
 	if err != nil {

@@ -77,7 +77,7 @@ func (e *Engine) judge(ctx context.Context, c Container, cause error) error {
 	case err != nil:
 		return err
 	case !now.Running():
-		return now.notRunning()
+		return now.NotRunning()
 	case now.StartedAt != c.StartedAt:
 		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted meanwhile", c.Name).WithHint("repeat the call")
 	default:
@@ -124,7 +124,7 @@ func (e *Engine) greet(conn *attached) (wire.Hello, error) {
 // afterLoss gives a container as it is after its agent went. The agent goes before the engine knows that the container does: a container that
 // still looks the same is looked at for a moment longer.
 func (e *Engine) afterLoss(c Container) (Container, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // the call's own may be over
 	defer cancel()
 	moment := time.Now().Add(500 * time.Millisecond)
 	for {

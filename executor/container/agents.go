@@ -91,7 +91,7 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	log := s.engine.log.With(zap.String("container", c.Name), zap.String("container_id", c.ID))
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errSlow)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
+	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // it ends with the client, not with a caller
 	begun := time.Now()
 	a, err := s.engine.connect(ctx, c, key.user)
 	s.mu.Lock()

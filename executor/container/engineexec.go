@@ -73,7 +73,7 @@ func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []
 	if err != nil {
 		return nil, e.engine.containerError(c.Name, "starting a process", err)
 	}
-	p := newExecProcess(e.engine, c, a)
+	p := newExecProcess(e.engine, c, a) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 	if err := p.started(ctx); err != nil {
 		p.Stop(0)
 		<-p.done
@@ -125,7 +125,7 @@ func (e *engineExec) probe(ctx context.Context, flag string) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errProbeSlow)
 	defer cancel()
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) // told from a banner, not a secret
+	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
 	p, err := e.exec(ctx, []string{shell, flag, "echo -n " + mark + "; cat /proc/self/environ; echo -n " + mark}, "", nil)
 	if err != nil {
 		return nil, err

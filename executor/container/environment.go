@@ -43,7 +43,7 @@ const refusalTime = time.Minute
 // container_unavailable, engine_unavailable.
 func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, error) {
 	if !t.Container.Running() {
-		return nil, t.Container.notRunning()
+		return nil, t.Container.NotRunning()
 	}
 	if t.User == "" {
 		t.User = t.Container.User
@@ -60,8 +60,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 		return newEngineExec(env, reason), nil
 	}
 	_, err = e.agents.get(ctx, t.Container, t.User)
-	var placement *placementError
-	if errors.As(err, &placement) {
+	if placement, ok := errors.AsType[*placementError](err); ok {
 		if e.opts.Transport == TransportStdio {
 			return nil, dray.Errorf(dray.CodeContainerUnavailable, "no agent can be placed in container %s: %w", t.Container.Name, err).
 				WithHint("set agent.transport to auto to run through the engine's own exec there")
@@ -137,7 +136,7 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 	for again := false; ; again = true {
 		a, err := e.engine.agents.get(ctx, e.target.Container, e.target.User)
 		if err != nil {
-			return nil, e.agentError(err)
+			return nil, e.agentError(err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		}
 		stream, err := a.mux.Open(mustEncode(req))
 		if err != nil {
@@ -145,7 +144,7 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 				return nil, err
 			}
 			if again {
-				return nil, e.engine.lost(e.target.Container, err)
+				return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 			}
 			continue // nothing was sent
 		}
@@ -166,8 +165,7 @@ func refusedToOpen(err error, req wire.Start) error {
 }
 
 func (e *environment) agentError(err error) error {
-	var placement *placementError
-	if errors.As(err, &placement) || errors.Is(err, errClosing) {
+	if _, ok := errors.AsType[*placementError](err); ok || errors.Is(err, errClosing) {
 		return e.engine.lost(e.target.Container, err)
 	}
 	return err
@@ -187,14 +185,14 @@ func (e *environment) accepted(ctx context.Context, stream *wire.Stream) (*agent
 	switch {
 	case err != nil:
 		stream.Close()
-		return nil, e.engine.lost(e.target.Container, err)
+		return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 	case reply.Failed != nil:
 		return nil, failedStart(reply.Failed)
 	case reply.Started == nil:
 		stream.Close()
-		return nil, e.engine.lost(e.target.Container, wire.ErrProtocol)
+		return nil, e.engine.lost(e.target.Container, wire.ErrProtocol) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 	}
-	return follow(e, stream, bounded(reply.Started.Warnings)), nil
+	return follow(e, stream, bounded(reply.Started.Warnings)), nil //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 }
 
 // Bounds of what an agent may say in words: it may be anybody's.

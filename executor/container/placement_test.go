@@ -87,7 +87,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 	fake := t.TempDir()
 	hello := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
 	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\%03o\\0\\0\\0\\0\\0\\0\\0\\1\\0%%s' '%s'\ncat >/dev/null\n", len(hello), hello)
-	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	name := volumeOf(t, spec)
@@ -98,7 +98,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	removeVolume(t, name)
-	if err := os.Chmod(fake, 0o755); err != nil { //nolint:gosec // as ours is
+	if err := os.Chmod(fake, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, readonly := range []bool{false, true} {

@@ -46,18 +46,17 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// begin starts a call that prints a pid and waits.
-func begin(t *testing.T, env dray.Environment, script string) (p dray.Process, first string) {
+// begin starts a call and waits until it has printed a line.
+func begin(t *testing.T, env dray.Environment, script string) dray.Process {
 	t.Helper()
 	p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err = bufio.NewReader(p.Output(dray.Stdout)).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(p.Output(dray.Stdout)).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	return p, strings.TrimSpace(first)
+	return p
 }
 
 // commands are the programs that run in a container, as the engine lists them.
@@ -83,21 +82,23 @@ func TestLostMidCall(t *testing.T) {
 		tool string
 		code dray.Code
 	}{
-		"restart": {tool: "echo ready; exec sleep 600", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, id string) {
+		"restart": {tool: "echo ready; read go; exec sleep 600", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, id string) {
 			if _, err := api.ContainerRestart(t.Context(), id, client.ContainerRestartOptions{Timeout: new(0)}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"the tool kills the agent":      {tool: "echo ready; read x </dev/null; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600", code: dray.CodeAgentLost},
-		"the tool kills its supervisor": {tool: "echo ready; setsid sleep 600 & kill -9 $PPID; exec sleep 600", code: dray.CodeAgentLost},
+		"the tool kills the agent":      {tool: "echo ready; read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600", code: dray.CodeAgentLost},
+		"the tool kills its supervisor": {tool: "echo ready; read go; setsid sleep 600 & kill -9 $PPID; exec sleep 600", code: dray.CodeAgentLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, dc.TransportAuto)
 			box := runContainer(t, e, debian, nil)
 			env := environment(t, e, dc.Target{Container: box})
-			p, _ := begin(t, env, c.tool)
+			p := begin(t, env, c.tool)
 			if c.lose != nil {
 				c.lose(t, box.ID)
+			} else if _, err := p.Stdin().Write([]byte("\n")); err != nil {
+				t.Fatal(err)
 			}
 			exit, err := p.Wait()
 			if dray.CodeOf(err) != c.code || dray.Conclude(dray.Result{}, err).Reason != dray.ReasonUnavailable {
@@ -124,7 +125,7 @@ func TestConnectionGone(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	box := runContainer(t, e, debian, nil)
 	env := environment(t, e, dc.Target{Container: box, User: "vscode"})
-	p, _ := begin(t, env, `trap "" TERM; setsid sh -c 'setsid sleep 600 & exit'; echo ready; sleep 600`)
+	p := begin(t, env, `trap "" TERM; setsid sh -c 'setsid sleep 600 & exit'; echo ready; sleep 600`)
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (w *Watch) read(ctx context.Context) {
 		select {
 		case <-stream.Messages:
 			w.count.Add(1)
-		case <-stream.Err:
+		case <-stream.Err: //nolint:errcheck // what it says is met by the next question
 			return
 		}
 	}

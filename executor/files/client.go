@@ -53,8 +53,7 @@ func (c *Client) call(req request, data []byte) (response, []byte, error) {
 
 // lost is an end of the helper, or an answer that is none.
 func lost(err error) error {
-	var coded *dray.Error
-	if errors.As(err, &coded) {
+	if _, ok := errors.AsType[*dray.Error](err); ok {
 		return err
 	}
 	return dray.Errorf(dray.CodeAgentLost, "the file helper in the container went away: %w", err).

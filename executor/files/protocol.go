@@ -77,8 +77,7 @@ func toFailure(err error) *failure {
 			f.Kind = name
 		}
 	}
-	var coded *dray.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*dray.Error](err); ok {
 		f.Code = coded.Code
 	}
 	return f

@@ -142,14 +142,14 @@ func TestForbiddenVariables(t *testing.T) {
 	dir := folder(t)
 	env := newHost(t, host.Config{Roots: []string{dir}}).In(dir)
 	for _, name := range []string{
-		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "", "A=B", "A\x00B",
+		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "PATH", "HOME", "", "A=B", "A\x00B",
 	} {
 		_, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: dir, Env: map[string]string{name: "x"}})
 		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
-	for _, name := range []string{"ld_preload", "ENVIRONMENT", "GITHUB_TOKEN", "MY_LD_PATH", "PATH", "HOME"} {
+	for _, name := range []string{"ld_preload", "ENVIRONMENT", "GITHUB_TOKEN", "MY_LD_PATH", "TERM"} {
 		got := output(t, env, dray.Spec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: map[string]string{name: "the caller's"}})
 		if !strings.Contains("\n"+got, "\n"+name+"=the caller's\n") {
 			t.Errorf("%s did not arrive", name)

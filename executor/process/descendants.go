@@ -74,7 +74,7 @@ func childrenOf(pid int, list []descendant) []descendant {
 		if err != nil {
 			continue
 		}
-		for _, field := range bytes.Fields(b) {
+		for field := range bytes.FieldsSeq(b) {
 			if child, err := strconv.Atoi(string(field)); err == nil {
 				list = append(list, descendant{pid: child, parent: pid})
 			}

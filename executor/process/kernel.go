@@ -47,7 +47,7 @@ func pipeSize(f *os.File) int {
 			size = n
 		}
 	})
-	return int(size) //nolint:gosec // at most pipe-max-size
+	return int(size)
 }
 
 func becomeSubreaper() error {
@@ -79,7 +79,7 @@ func rawSetgroups(n int, list *uint32) {
 
 // closeOnExecAbove keeps from the tools what whoever started the daemon left open.
 func closeOnExecAbove(fd int) {
-	first := uintptr(fd) //nolint:gosec // a descriptor
+	first := uintptr(fd)
 	if _, _, errno := syscall.RawSyscall(sysCloseRange, first, uintptr(^uint32(0)), closeRangeCloexec); errno == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func closeOnExecAbove(fd int) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return
 	}
-	for i := fd; i < int(min(limit.Max, 1<<16)); i++ { //nolint:gosec // bounded
+	for i := fd; i < int(min(limit.Max, 1<<16)); i++ {
 		syscall.CloseOnExec(i)
 	}
 }

@@ -82,9 +82,9 @@ func decodeSpec(b []byte) (Spec, error) {
 		s.Dir = dir[0]
 	}
 	if d.byte() == 1 {
-		s.User = &Credential{UID: uint32(d.uvarint()), GID: uint32(d.uvarint())}
+		s.User = &Credential{UID: uint32(d.uvarint()), GID: uint32(d.uvarint())} //nolint:gosec // ids are encoded from 32 bits
 		for range d.count() {
-			s.User.Groups = append(s.User.Groups, uint32(d.uvarint()))
+			s.User.Groups = append(s.User.Groups, uint32(d.uvarint())) //nolint:gosec // ids are encoded from 32 bits
 		}
 	}
 	if d.failed || len(s.Argv) == 0 {
@@ -145,7 +145,7 @@ func (d *decoder) count() int {
 		d.failed, d.b = true, nil
 		return 0
 	}
-	return int(n)
+	return int(n) //nolint:gosec // at most what is left
 }
 
 func (d *decoder) strings() []string {

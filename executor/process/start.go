@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -28,7 +29,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 			return pid, pidfd, nil
 		}
 		failure = err
-		if err != syscall.EACCES && err != syscall.ENOENT { //nolint:errorlint // ForkExec gives the bare number
+		if err != syscall.EACCES && err != syscall.ENOENT {
 			break
 		}
 	}
@@ -76,8 +77,8 @@ func absolute(path, dir string) string {
 
 // lookup finds a variable; the last setting wins, as in the tool itself.
 func lookup(env []string, name, otherwise string) string {
-	for i := len(env) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
 			return v
 		}
 	}
@@ -127,8 +128,7 @@ func borrowRights(u Credential) {
 }
 
 func asStartError(err error) *StartError {
-	var e *StartError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*StartError](err); ok {
 		return e
 	}
 	return &StartError{Step: StepFork, Err: err}

@@ -73,7 +73,7 @@ func superviseOne(conn, wake int, body []byte, fds []int) (clean bool, err error
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
 	r := &run{conn: conn, wake: wake, leader: leader, pidfd: pidfd, grace: spec.Grace, hopeless: never}
-	if err := tell(conn, msgStarted, binary.AppendUvarint(nil, uint64(leader))); err != nil {
+	if err := tell(conn, msgStarted, binary.AppendUvarint(nil, uint64(leader))); err != nil { //nolint:gosec // a pid
 		r.parentGone()
 	}
 	r.loop()
@@ -81,7 +81,7 @@ func superviseOne(conn, wake int, body []byte, fds []int) (clean bool, err error
 		return false, nil
 	}
 	if err := tell(conn, msgExited, r.exit().encode()); err != nil {
-		return false, nil //nolint:nilerr // the pool left in this moment, and nothing runs
+		return false, nil
 	}
 	if len(r.survivors) == 0 {
 		return true, nil
@@ -170,7 +170,7 @@ func (r *run) advance(now time.Time) {
 	if !r.stopping || now.Before(r.killAt) {
 		return
 	}
-	if r.hopeless == never {
+	if r.hopeless.Equal(never) {
 		r.hopeless = now.Add(patience)
 	}
 	signalDescendants(syscall.SIGKILL)

@@ -32,8 +32,8 @@ type Stream struct {
 func newStream(m *Mux, id uint32) *Stream {
 	s := &Stream{id: id, mux: m, messages: make(chan []byte, maxQueued), over: make(chan struct{})}
 	for i := range channels {
-		s.in[i].init(s, uint8(i))  //nolint:gosec // three
-		s.out[i].init(s, uint8(i)) //nolint:gosec // three
+		s.in[i].init(s, uint8(i))
+		s.out[i].init(s, uint8(i))
 	}
 	return s
 }
@@ -218,7 +218,7 @@ func (b *inbox) Read(p []byte) (int, error) {
 	b.mu.Unlock()
 	if grant > 0 {
 		_ = b.stream.mux.send(header{stream: b.stream.id, typ: frameCredit, channel: b.channel},
-			binary.LittleEndian.AppendUint32(nil, uint32(grant))) //nolint:gosec // at most Window
+			binary.LittleEndian.AppendUint32(nil, uint32(grant)))
 	}
 	return n, nil
 }

@@ -1,12 +1,9 @@
 package workspace
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,181 +13,10 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
-	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
-	"github.com/dray-dev/dray/executor/host"
-	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
-
-// The test binary is its own supervisor.
-const superviseArg = "supervise-for-test"
-
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == superviseArg {
-		if err := process.Supervise(3); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
-
-const busybox = "dray-test/busybox:latest"
-
-// world is a manager on the real engine and the real CLI.
-type world struct {
-	*Manager
-	t   *testing.T
-	api *client.Client
-}
-
-func newWorld(t *testing.T, cfg Config) world {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a container engine and the devcontainer CLI")
-	}
-	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"), "../../.tools/node_modules/.bin/devcontainer"))
-	if err == nil {
-		cfg.CLI, err = filepath.Abs(cli)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.UpArgs = []string{"--buildkit", "never"}
-	cfg.State = cmp.Or(cfg.State, t.TempDir())
-	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	engine, err := container.FindEngine(container.Choice{}, container.Options{
-		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State, "run"), Version: "test", Log: log,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := process.NewPool(process.Launch{
-		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
-	})
-	api, err := client.New(client.FromEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := world{t: t, api: api, Manager: New(t.Context(), cfg, engine, host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)}
-	t.Cleanup(func() {
-		w.Close()
-		_ = engine.Close()
-		pool.Close()
-		_ = api.Close()
-	})
-	return w
-}
-
-// project makes a workspace; its containers and volumes go with the test.
-func (w world) project(config string) string {
-	w.t.Helper()
-	dir, err := filepath.EvalSymlinks(w.t.TempDir())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.write(dir, config)
-	w.t.Cleanup(func() { w.removeAll(devcontainer.LabelFolder + "=" + dir) })
-	return dir
-}
-
-func (w world) write(dir, config string) {
-	w.t.Helper()
-	if err := os.WriteFile(dir+"/.devcontainer.json", []byte(config), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w world) containers(label string) []string {
-	w.t.Helper()
-	res, err := w.api.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var ids []string
-	for _, c := range res.Items {
-		ids = append(ids, c.ID)
-	}
-	return ids
-}
-
-func (w world) removeAll(label string) {
-	for _, id := range w.containers(label) {
-		info, err := w.api.ContainerInspect(context.Background(), id, client.ContainerInspectOptions{})
-		if err != nil {
-			w.t.Error(err)
-			continue
-		}
-		if _, err := w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true}); err != nil {
-			w.t.Error(err)
-		}
-		for _, m := range info.Container.Mounts {
-			if m.Type == "volume" && strings.HasPrefix(m.Name, "dray-agent-") {
-				_, _ = w.api.VolumeRemove(context.Background(), m.Name, client.VolumeRemoveOptions{})
-			}
-		}
-	}
-}
-
-// docker does what a user would do behind the daemon's back.
-func (w world) docker(args ...string) string {
-	w.t.Helper()
-	out, err := exec.Command("docker", args...).CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("docker %q: %v: %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func quiet(string, string) {}
-
-// env gives the environment of a workspace, a container, or both.
-func (w world) env(req request) (dray.Environment, error) {
-	return w.container(w.t.Context(), req, quiet)
-}
-
-// sh runs a script in an environment.
-func (w world) sh(req request, script string) string {
-	w.t.Helper()
-	env, err := w.env(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p, err := env.Start(w.t.Context(), dray.Spec{Argv: []string{"sh", "-c", script}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	_ = p.Stdin().Close()
-	var errOut bytes.Buffer
-	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&errOut, p.Output(dray.Stderr)) })
-	out, _ := io.ReadAll(p.Output(dray.Stdout))
-	reading.Wait()
-	if exit, err := p.Wait(); err != nil || exit.Code != 0 {
-		w.t.Fatalf("got %+v, %v, %s", exit, err, errOut.String())
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func (w world) trustIt(dir string) {
-	w.t.Helper()
-	if _, err := w.Trust(w.t.Context(), dir); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func wantCode(t *testing.T, what string, err error, code dray.Code) {
-	t.Helper()
-	if dray.CodeOf(err) != code || dray.AsError(err).Hint == "" {
-		t.Errorf("%s: got %v (%s), want %s with a hint", what, err, dray.CodeOf(err), code)
-	}
-}
 
 const plainConfig = `{"image": "` + busybox + `", "remoteEnv": {"GREETING": "%s", "FROM_HOST": "${localEnv:DRAY_TEST_X}"}, "userEnvProbe": "none"}`
 

@@ -1,0 +1,130 @@
+package container_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agentbin"
+	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// stdio is a program's own stdin and stdout as a connection.
+type stdio struct{ io.Reader }
+
+func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdio) Close() error                { return nil }
+
+// hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
+func hostileAgent() {
+	_ = wire.Greet(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
+	if _, err := wire.Meet(os.Stdin); err != nil {
+		return
+	}
+	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{MaxMessage: wire.MaxMessage, Silence: time.Minute, Accept: func(s *wire.Stream) {
+		first, _ := s.Receive()
+		var start wire.Start
+		if wire.Decode(first, &start) != nil {
+			return
+		}
+		lie(s, string(start.Argv[0]))
+	}}).Run()
+}
+
+func lie(s *wire.Stream, what string) {
+	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
+	replies := map[string][]wire.Reply{
+		"silence":         {},
+		"code":            {{Failed: &wire.Failed{Code: "unauthorized", Message: strings.Repeat("m", 100<<10)}}},
+		"nothing started": {{Exited: &wire.Exited{}}},
+		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
+		"never ends":      {started},
+		"odd exit":        {started, {Exited: &wire.Exited{Code: 4711, Proven: true}}},
+		"odd signal":      {started, {Exited: &wire.Exited{Signal: -9, Proven: true}}},
+	}[what]
+	for _, r := range replies {
+		_ = s.Send(r)
+	}
+	for { // whatever it is told
+		if _, err := s.Receive(); err != nil {
+			return
+		}
+	}
+}
+
+// hostileContainer runs the test binary where the agent should be.
+func hostileContainer(t *testing.T, e *dc.Engine) dc.Container {
+	t.Helper()
+	spec, err := e.Mount(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, api := volumeOf(t, spec), newAPI(t)
+	if _, err := api.VolumeRemove(t.Context(), name, client.VolumeRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bin, err := agentbin.For("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := t.TempDir()
+	if err := errors.Join(os.Chmod(fake, 0o755), os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
+		Name: name, Driver: "local", DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": fake},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removeVolume(t, name)
+	return runContainer(t, e, debian, mounted(name, "/.dray"))
+}
+
+// An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a code that is not the agent's to give.
+func TestHostileAgent(t *testing.T) {
+	e := newEngine(t, dc.TransportStdio)
+	env := environment(t, e, dc.Target{Container: hostileContainer(t, e)})
+	begin := func(what string, limit time.Duration) (dray.Process, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		return env.Start(ctx, dray.Spec{Argv: []string{what}, Dir: "/"})
+	}
+	if _, err := begin("silence", 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("silence: got %v", err)
+	}
+	for _, what := range []string{"code", "nothing started"} {
+		if _, err := begin(what, time.Minute); dray.CodeOf(err) != dray.CodeAgentLost || len(err.Error()) > 10000 {
+			t.Errorf("%s: got %.200v (%s)", what, err, dray.CodeOf(err))
+		}
+	}
+	for what, want := range map[string]dray.Code{"no end of file": "", "odd exit": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost} {
+		p, err := begin(what, time.Minute)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if what == "never ends" {
+			p.Stop(0)
+		}
+		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
+		_, _ = io.Copy(io.Discard, p.Output(dray.Stderr))
+		exit, err := p.Wait()
+		if dray.CodeOf(err) != want || (want == "" && exit.Code != 7) || (want != "" && exit.Survivors.Proven) {
+			t.Errorf("%s: got %+v, %v", what, exit, err)
+		}
+	}
+}
