@@ -169,14 +169,14 @@ func TestResolveWithoutWorkspace(t *testing.T) {
 // An image must not choose which variables of the host it gets: its label is not among what was trusted.
 // A link leads to a workspace whose container was made under the real name; folder and variables are that container's.
 func TestResolveThroughLink(t *testing.T) {
-	real := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
+	own := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
 	link := filepath.Join(tempDir(t), "link")
-	if err := os.Symlink(real.Workspace, link); err != nil {
+	if err := os.Symlink(own.Workspace, link); err != nil {
 		t.Fatal(err)
 	}
-	c := ContainerInfo{Labels: map[string]string{LabelFolder: real.Workspace, LabelConfig: real.Config}}
+	c := ContainerInfo{Labels: map[string]string{LabelFolder: own.Workspace, LabelConfig: own.Config}}
 	got, err := Resolve(t.Context(), Input{Location: locate(t, link), Container: c, Git: runGit})
-	if err != nil || got.WorkspaceFolder != "/workspaces/app" || got.RemoteEnv["LOCAL"] != real.Workspace {
+	if err != nil || got.WorkspaceFolder != "/workspaces/app" || got.RemoteEnv["LOCAL"] != own.Workspace {
 		t.Errorf("folder %s, variables %v, %v", got.WorkspaceFolder, got.RemoteEnv, err)
 	}
 }
