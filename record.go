@@ -34,9 +34,12 @@ type Record struct {
 func NewRecord(inv Invocation, at time.Time) Record {
 	return Record{
 		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
-		Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(),
+		Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
 	}
 }
+
+// nothing is the capture of a stream that was never written: the digest is that of no bytes.
+var nothing = Capture{SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
 
 // End gives the record of the same call with its result.
 func (r Record) End(res Result) Record {
@@ -58,6 +61,11 @@ func Conclude(res Result, err error) Result {
 			res.Reason = reasonOf(res.Error.Code)
 		}
 	}
+	for _, c := range []*Capture{&res.Stdout, &res.Stderr} {
+		if c.SHA256 == "" {
+			*c = nothing
+		}
+	}
 	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil && *res.ExitCode == 0
 	res.Status = StatusFailed
 	if ok {
@@ -71,7 +79,7 @@ func Conclude(res Result, err error) Result {
 // reasonOf gives the reason of a call that ended with a code before or instead of the tool's own end.
 func reasonOf(code Code) Reason {
 	switch code {
-	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser:
+	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser, CodeLimitExceeded:
 		return ReasonStartFailed
 	case CodeDenied, CodeWorkspaceUntrusted:
 		return ReasonDenied

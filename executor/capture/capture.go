@@ -42,7 +42,7 @@ func (s *Store) path(id string, stream dray.Stream) string {
 }
 
 // Open gives the kept bytes of a stream, as far as they are in its file: all of them once the capture was closed. A stream that printed
-// nothing has no file and is fs.ErrNotExist.
+// nothing, or no more than its Summary's text shows whole, has no file and is fs.ErrNotExist.
 func (s *Store) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
 	f, err := os.Open(s.path(filepath.Base(id), stream))
 	if err != nil {
@@ -131,9 +131,8 @@ func (c *Capture) fail(err error) {
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file == nil && len(c.memory) > 0 && c.err == nil {
-		memory := c.memory
-		if err := os.WriteFile(c.path, memory, 0o600); err != nil {
+	if c.file == nil && len(c.memory) > 0 && c.err == nil && !c.shownWhole() {
+		if err := os.WriteFile(c.path, c.memory, 0o600); err != nil {
 			c.fail(err)
 		}
 	}
@@ -143,6 +142,12 @@ func (c *Capture) Close() error {
 		}
 	}
 	return c.err
+}
+
+// shownWhole says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
+// more than the rest of the capture; whoever reads them again takes them from there.
+func (c *Capture) shownWhole() bool {
+	return c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
 }
 
 // Open gives the kept bytes from the beginning; Close must have been called.

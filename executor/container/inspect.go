@@ -24,6 +24,8 @@ type Container struct {
 	Arch string
 	// Groups are what the container adds to every user's (--group-add), names or numbers.
 	Groups []string
+	// ImageLabels are those that come from the image, not from whoever made the container.
+	ImageLabels map[string]string
 	// AgentVolume is the volume that is mounted for our agent, if there is one.
 	AgentVolume string
 }
@@ -42,7 +44,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (Container, error) {
 	if err != nil {
 		return Container{}, err
 	}
-	c.ImageDigest, c.Arch = img.digest, img.arch
+	c.ImageDigest, c.Arch, c.ImageLabels = img.digest, img.arch, img.labels
 	return c, nil
 }
 
@@ -97,7 +99,10 @@ func (e *Engine) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
-type image struct{ digest, arch string }
+type image struct {
+	digest, arch string
+	labels       map[string]string
+}
 
 // image asks for an image once: it never changes under its id.
 func (e *Engine) image(ctx context.Context, id string) (image, error) {
@@ -115,6 +120,9 @@ func (e *Engine) image(ctx context.Context, id string) (image, error) {
 		return image{digest: id}, nil // a running container outlives its image
 	}
 	img = image{digest: id, arch: res.Architecture}
+	if res.Config != nil {
+		img.labels = res.Config.Labels
+	}
 	if len(res.RepoDigests) > 0 {
 		img.digest = res.RepoDigests[0]
 	}
@@ -141,8 +149,8 @@ func (c Container) state() string {
 	return c.Status
 }
 
-// notRunning refuses a container that is stopped or paused, saying which.
-func (c Container) notRunning() error {
+// NotRunning refuses a container that is stopped or paused, saying which.
+func (c Container) NotRunning() error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.state()).
 		WithHint("start it (`dray workspace up` for a workspace's own, else `docker start` or `docker unpause`)")
 }

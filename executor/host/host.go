@@ -131,6 +131,18 @@ func beneath(dir, root string) (string, bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
+// Check says whether a process may be started in a folder, without starting one. Empty means the first root.
+func (h *Host) Check(dir string) error {
+	if dir == "" && len(h.cfg.Roots) > 0 {
+		dir = h.cfg.Roots[0]
+	}
+	f, err := h.enter(dir)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // Files opens a folder: to be changed if it lies beneath a root, else for reading alone. What may be changed is the very folder that was
 // found beneath a root, whatever stands at its path by then.
 func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
@@ -186,10 +198,11 @@ func (e *environment) variables(dir string, call map[string]string) ([]string, e
 // fixedPath is where host tools are looked up, whatever the daemon's own PATH; host.env may name PATH to pass that one on.
 const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// forbidden are variables through which a caller could run code on the host or redirect its tools (EX-06).
+// forbidden are variables through which a caller could run code on the host or redirect its tools (EX-06). PATH and HOME are among them:
+// the one is fixed and the other private, and both decide what a configured tool really runs.
 func forbidden(name string) bool {
 	switch name {
-	case "", "BASH_ENV", "ENV", "PAGER":
+	case "", "BASH_ENV", "ENV", "PAGER", "PATH", "HOME":
 		return true
 	}
 	for _, prefix := range []string{"LD_", "GIT_", "DOCKER_"} {

@@ -64,9 +64,15 @@ func FindWorkspace(dir string) (Location, error) {
 // Nearest finds the closest folder with a configuration from dir up to root, both included. A folder whose configuration cannot be
 // looked at counts as found, so that its error is met where it is used instead of being passed over.
 func Nearest(dir, root string) (folder string, ok bool) {
+	return NearestKnown(dir, root, func(string) bool { return false })
+}
+
+// NearestKnown is Nearest for one who remembers workspaces. A folder that is known counts as found although its configuration is gone: a
+// tool in its container can remove the file, and must not move the next call to the host by that.
+func NearestKnown(dir, root string, known func(folder string) bool) (folder string, ok bool) {
 	dir, root = filepath.Clean(dir), filepath.Clean(root)
 	for {
-		if config, err := configIn(dir); config != "" || err != nil {
+		if config, err := configIn(dir); config != "" || err != nil || known(dir) {
 			return dir, true
 		}
 		parent := filepath.Dir(dir)
@@ -80,18 +86,39 @@ func Nearest(dir, root string) (folder string, ok bool) {
 // configIn gives the configuration file of a folder, or nothing. What cannot be looked at is an error: taking it for absent would
 // make a call run elsewhere.
 func configIn(folder string) (string, error) {
+	if dir := filepath.Join(folder, ".devcontainer"); stands(dir) && !isFolder(dir) {
+		return "", dray.Errorf(dray.CodeContainerFailed, "%s is no folder", dir).WithHint("make it a folder with a devcontainer.json in it, or remove it")
+	}
+	unusable := ""
 	for _, name := range wellKnown {
 		path := filepath.Join(folder, name)
 		info, err := os.Stat(path)
 		switch {
 		case err == nil && info.Mode().IsRegular():
 			return path, nil
-		case err != nil && !isAbsent(err):
+		case err == nil || isAbsent(err) && stands(path):
+			unusable = path // the reference passes over it too, but does not run anything on the host for it
+		case !isAbsent(err):
 			return "", dray.Errorf(dray.CodeContainerFailed, "look for the devcontainer configuration: %w", err).
 				WithHint("make %s readable for the user that the daemon runs as", path)
 		}
 	}
+	if unusable != "" {
+		return "", dray.Errorf(dray.CodeContainerFailed, "the devcontainer configuration %s is no file that can be read", unusable).
+			WithHint("replace it by a regular file, or remove it")
+	}
 	return "", nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// stands says that something is there, be it a link that leads nowhere.
+func stands(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func locateNamed(workspace, config string) (Location, error) {

@@ -1,9 +1,11 @@
 package devcontainer
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -23,6 +25,17 @@ func TestLocate(t *testing.T) {
 	write(t, dir, "named/other/config.json", "{}")
 	write(t, dir, "folder/.devcontainer/devcontainer.json/x", "{}")
 	write(t, dir, "folder/.devcontainer.json", "{}")
+	write(t, dir, "plain/.devcontainer", "no folder")
+	write(t, dir, "nothing/.devcontainer/devcontainer.json/x", "{}")
+	for name, put := range map[string]func(path string) error{
+		"dangling": func(path string) error { return os.Symlink("/no/such/file", path) },
+		"fifo":     func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		folder := filepath.Join(dir, name, ".devcontainer")
+		if err := errors.Join(os.MkdirAll(folder, 0o755), put(filepath.Join(folder, "devcontainer.json"))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, test := range []struct {
 		folder, config, want string
 		code                 dray.Code
@@ -40,6 +53,10 @@ func TestLocate(t *testing.T) {
 		{folder: "named", config: ".devcontainer/rust/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
 		{folder: "folder", config: ".devcontainer/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
 		{folder: "none", code: dray.CodeNoDevcontainer, hint: "none/.devcontainer/devcontainer.json"},
+		{folder: "plain", code: dray.CodeContainerFailed, hint: "remove it"}, // RT-02: what stands there and cannot be read is never "none"
+		{folder: "nothing", code: dray.CodeContainerFailed, hint: "remove it"},
+		{folder: "dangling", code: dray.CodeContainerFailed, hint: "remove it"},
+		{folder: "fifo", code: dray.CodeContainerFailed, hint: "remove it"},
 		{folder: "gone", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
 		{folder: "file/.devcontainer.json", code: dray.CodeWorkspaceNotFound, hint: "name the folder"},
 		{folder: "file/.devcontainer.json/x", code: dray.CodeWorkspaceNotFound, hint: "check the path"},

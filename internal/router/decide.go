@@ -158,8 +158,8 @@ func invalid(pointer, format string, args ...any) *dray.Error {
 func (d *decision) dir() (dir, root string, ok bool) {
 	root, cwd := d.req.Workspace, d.req.Cwd
 	switch {
-	case root == "" && filepath.IsAbs(cwd):
-		return cwd, cwd, true
+	case root == "" && filepath.IsAbs(cwd): // the workspace is to be found, as the CLI finds it
+		return cwd, "/", true
 	case root == "":
 		return "", "", false
 	case cwd == "":

@@ -77,10 +77,15 @@ func (d *decision) workspaceContainer() (finding, error) {
 		return finding{}, invalid("/environment", "the call says container, and neither it nor an override names a container or a workspace").
 			WithHint("give a workspace or a container")
 	}
-	if folder, found := d.nearest(dir, root); found {
-		root = folder
+	folder, found := d.nearest(dir, root)
+	switch {
+	case found:
+	case d.req.Workspace != "":
+		folder = d.req.Workspace
+	default:
+		folder = dir
 	}
-	t := target{kind: dray.Container, workspace: root}
+	t := target{kind: dray.Container, workspace: folder}
 	return finding{t, "the call says container, which is " + t.String()}, nil
 }
 

@@ -166,6 +166,8 @@ func (p *parts) Validate(name string, input json.RawMessage) error { return p.va
 
 func (p *parts) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
 
+func (p *parts) Check(context.Context, dray.Route, dray.Invocation) error { return nil }
+
 func (p *parts) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
 	return p.paths(req)
 }
@@ -220,7 +222,7 @@ func build(t testing.TB, change func(*parts)) *daemon {
 	}
 	core, logs := observer.New(zapcore.InfoLevel)
 	cfg := server.Config{
-		Executor: p.trail.Executor(calls.Begun(p.run)), Records: p.trail, Tools: p, Router: p, Workspaces: someWorkspaces{p}, Paths: p,
+		Executor: p.trail.Executor(calls.Begun(p.run)), Records: p.trail, Tools: p, Router: p, Places: p, Workspaces: someWorkspaces{p}, Paths: p,
 		Captures: p.captures, Log: zap.New(core),
 		MaxBody: p.maxBody, MaxTimeout: time.Hour, Ready: p.ready, Version: "test",
 	}

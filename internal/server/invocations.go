@@ -28,7 +28,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err := fits(form, wait, body); err != nil {
 		return err
 	}
-	spec, err := s.accept(body, inv)
+	spec, err := s.accept(r.Context(), body, inv)
 	if err != nil {
 		return err
 	}
@@ -36,13 +36,28 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !wait.given && body.OnDisconnect != onDisconnectContinue {
-		defer c.Cancel(errClientGone) // without effect once the call is over; before that this returns only when the client is gone
-	}
+	defer func() {
+		if leaves(r.Context(), wait, body.OnDisconnect) {
+			c.Cancel(errClientGone) // without effect once the call is over
+		}
+	}()
 	if form == mediaJSON {
 		return s.await(w, r, c, wait)
 	}
 	return s.streamCall(w, r, c, form)
+}
+
+// leaves says whether the end of the answer is the end of the call. Whoever asked for wait_ms may go, unless they said otherwise; the answer
+// that comes when the waiting is over is no going away.
+func leaves(ctx context.Context, wait wait, onDisconnect string) bool {
+	switch onDisconnect {
+	case onDisconnectContinue:
+		return false
+	case onDisconnectCancel:
+		return !wait.given || ctx.Err() != nil
+	default:
+		return !wait.given
+	}
 }
 
 // fits refuses what has no meaning for the form of the answer.

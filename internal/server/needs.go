@@ -47,6 +47,12 @@ type Router interface {
 	Route(inv dray.Invocation) (dray.Route, error)
 }
 
+// Places knows the places that routes lead to.
+type Places interface {
+	// Check says what the call would be met with there, and changes nothing.
+	Check(ctx context.Context, route dray.Route, inv dray.Invocation) error
+}
+
 // Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute host folder.
 type Workspaces interface {
 	List(ctx context.Context) ([]Workspace, error)

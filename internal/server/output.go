@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -64,17 +66,25 @@ func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeek
 		return kept, nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).WithHint("look at captures/ in the state folder")
-	case f.call == nil && keptBytes(f.record, stream) > 0:
-		return nil, notFound("the output of this call is kept no more").WithHint("the invocation has its head and tail")
 	}
-	return inMemory{bytes.NewReader(nil)}, nil
+	return f.shown(stream)
 }
 
-func keptBytes(rec dray.Record, stream dray.Stream) int64 {
-	if stream == dray.Stderr {
-		return rec.Stderr.KeptBytes
+// shown gives a stream that has no file: it printed nothing, or its text in the record is all of it, byte for byte.
+func (f found) shown(stream dray.Stream) (io.ReadSeekCloser, error) {
+	if f.call != nil {
+		printed, _ := f.call.Events().Printed(stream) // what memory no longer has whole would have a file
+		return inMemory{bytes.NewReader(printed)}, nil
 	}
-	return rec.Stdout.KeptBytes
+	c := f.record.Stdout
+	if stream == dray.Stderr {
+		c = f.record.Stderr
+	}
+	sum := sha256.Sum256([]byte(c.Text))
+	if c.KeptBytes > 0 && hex.EncodeToString(sum[:]) != c.SHA256 {
+		return nil, notFound("the output of this call is kept no more").WithHint("the invocation has its head and tail")
+	}
+	return inMemory{bytes.NewReader([]byte(c.Text)[:c.KeptBytes])}, nil
 }
 
 // inMemory is a stream that lies in memory.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -44,6 +45,7 @@ type callBody struct {
 
 const (
 	onDisconnectContinue = "continue"
+	onDisconnectCancel   = "cancel"
 	onSlowReaderWait     = "wait"
 )
 
@@ -66,7 +68,7 @@ func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray
 func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invocation {
 	b.unsupported(m)
 	b.checkStdin(m)
-	oneOf(m, "/on_disconnect", b.OnDisconnect, "cancel", onDisconnectContinue)
+	oneOf(m, "/on_disconnect", b.OnDisconnect, onDisconnectCancel, onDisconnectContinue)
 	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
 	return dray.Invocation{
 		Tool:        toolName(m, "/tool", b.Tool),
@@ -138,7 +140,7 @@ func (b *callBody) stdin() io.Reader {
 }
 
 // accept holds the call against its tool and the routes. What is wrong here is wrong with the request, and nothing is accepted.
-func (s *Server) accept(b *callBody, inv dray.Invocation) (calls.Spec, error) {
+func (s *Server) accept(ctx context.Context, b *callBody, inv dray.Invocation) (calls.Spec, error) {
 	tool, err := s.cfg.Tools.Find(inv.Tool)
 	if err != nil {
 		return calls.Spec{}, err
@@ -149,15 +151,19 @@ func (s *Server) accept(b *callBody, inv dray.Invocation) (calls.Spec, error) {
 	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
 		return calls.Spec{}, err
 	}
-	if err := s.routable(inv); err != nil {
+	if err := s.routable(ctx, inv); err != nil {
 		return calls.Spec{}, err
 	}
 	return calls.Spec{Invocation: inv, Stdin: b.stdin(), StdinOpen: b.StdinOpen, Await: b.OnSlowReader == onSlowReaderWait}, nil
 }
 
-// routable refuses a call whose own demands contradict each other. A place that is not there is another matter: it ends the call.
-func (s *Server) routable(inv dray.Invocation) error {
-	_, err := s.cfg.Router.Route(inv)
+// routable refuses a call whose own demands contradict each other, be it that its container is not its workspace's. A place that is not there is
+// another matter: it ends the call.
+func (s *Server) routable(ctx context.Context, inv dray.Invocation) error {
+	route, err := s.cfg.Router.Route(inv)
+	if err == nil && inv.Container != "" && inv.Workspace != "" {
+		err = s.cfg.Places.Check(ctx, route, inv)
+	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
 		return err

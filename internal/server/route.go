@@ -34,6 +34,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	d, err := s.cfg.Router.Route(inv)
+	if err == nil {
+		err = s.cfg.Places.Check(r.Context(), d, inv)
+	}
 	return reply(w, routeReply{
 		Environment: d.Environment, Rule: d.Rule, Container: d.Container, Workspace: d.Workspace, Candidates: d.Candidates,
 		Error: dray.AsError(err),

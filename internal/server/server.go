@@ -32,6 +32,7 @@ type Config struct {
 	Records    Records
 	Tools      Tools
 	Router     Router
+	Places     Places
 	Workspaces Workspaces
 	Paths      Paths
 	Captures   Captures

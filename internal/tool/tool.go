@@ -46,6 +46,9 @@ type fileTool func(ctx context.Context, at place, input json.RawMessage) (any, e
 // AcceptsStdin says whether a call may bring a stdin: a command tool gets its input there, and a file tool has no process.
 func (t *Tool) AcceptsStdin() bool { return t.program != nil && !t.program.inputOnStdin }
 
+// StartsProcess says that the tool is a program, not an operation on files.
+func (t *Tool) StartsProcess() bool { return t.program != nil }
+
 // CheckInput holds an input, in the caller's own form, against the tool's schema (RT-04). It fails with invalid_input and a JSON
 // pointer for each violation, at most 50.
 func (t *Tool) CheckInput(input json.RawMessage) error {

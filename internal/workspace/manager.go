@@ -53,6 +53,8 @@ type Manager struct {
 	ctx    context.Context //nolint:containedctx // the manager's own life, which bounds what goes on without a caller
 	cancel context.CancelFunc
 
+	known known
+
 	mu      sync.Mutex
 	ready   map[cacheKey]*cached
 	seen    map[string]bool // workspace folders that were used
@@ -121,9 +123,21 @@ func attach(res *dray.Result, caps dray.Capabilities) {
 // Environment makes a route's environment ready.
 func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation, progress func(phase, message string)) (dray.Environment, error) {
 	if route.Environment == dray.Host {
-		return m.host.In(hostFolder(inv)), nil
+		return m.host.In(hostFolder(inv)), workspaceThere(inv.Workspace)
 	}
 	return m.container(ctx, request{name: route.Container, workspace: route.Workspace, localEnv: inv.LocalEnv}, progress)
+}
+
+// workspaceThere refuses a workspace that is no folder: what follows would be told as trouble with the folder's rights.
+func workspaceThere(folder string) error {
+	if folder == "" {
+		return nil
+	}
+	if info, err := os.Stat(folder); err == nil && info.IsDir() {
+		return nil
+	}
+	return dray.Errorf(dray.CodeWorkspaceNotFound, "the workspace folder %s does not exist, or is no folder", folder).
+		WithHint("check its spelling; it is a folder of the machine that the daemon runs on")
 }
 
 // hostFolder is where a call works on the host: its workspace, else its working folder.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/container"
@@ -56,7 +59,7 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref). // the engine takes the beginning of an id too
 												WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
 	}
-	if err == nil && loc.Workspace != "" && !loc.Owns(c.ContainerInfo) {
+	if err == nil && loc.Workspace != "" && (!loc.Owns(c.ContainerInfo) || claimsByImage(c)) {
 		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name, loc.Workspace).
 			WithHint("leave one of the two out, or name the workspace's own container")
 	}
@@ -119,15 +122,28 @@ func (m *Manager) lookup(ctx context.Context, loc devcontainer.Location) (contai
 	if err != nil {
 		return container.Container{}, false, err
 	}
-	info, found := loc.Match(list)
-	if !found {
-		return container.Container{}, false, nil
+	for {
+		info, found := loc.Match(list)
+		if !found {
+			return container.Container{}, false, nil
+		}
+		c, err := m.engine.Inspect(ctx, info.ID)
+		if dray.CodeOf(err) == dray.CodeContainerNotFound {
+			return container.Container{}, false, nil // it went in this moment
+		}
+		if err != nil || !claimsByImage(c) {
+			return c, err == nil, err
+		}
+		m.log.Warn("container claims a workspace by its image, passed over", zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
+		list = slices.DeleteFunc(list, func(other devcontainer.ContainerInfo) bool { return other.ID == info.ID })
 	}
-	c, err := m.engine.Inspect(ctx, info.ID)
-	if dray.CodeOf(err) == dray.CodeContainerNotFound {
-		return container.Container{}, false, nil // it went in this moment
-	}
-	return c, err == nil, err
+}
+
+// claimsByImage says that it was the image, not who made the container, that named the workspace. Anybody can build an image with any label, and
+// its container would get the calls of that workspace, with what is secret in them.
+func claimsByImage(c container.Container) bool {
+	folder := c.Labels[devcontainer.LabelFolder]
+	return folder != "" && c.ImageLabels[devcontainer.LabelFolder] == folder
 }
 
 // labelled gives the one container with a configured label. A running one goes before those that are not.

@@ -51,7 +51,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err != nil {
 		return err
 	}
-	rules, err := newRouter(cfg, tools)
+	rules, err := newRouter(cfg, tools, func(dir, root string) (string, bool) { return d.workspaces.Nearest(dir, root) })
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 		return err
 	}
 	d.server, err = server.New(server.Config{
-		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules,
+		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
 		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Version: version,

@@ -60,7 +60,7 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
 	chain = store.Executor(calls.Begun(routes.Executor(chain)))
 	srv, err := server.New(server.Config{
-		Executor: chain, Records: store, Tools: standInTools{registry}, Router: routes, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
+		Executor: chain, Records: store, Tools: standInTools{registry}, Router: routes, Places: standInPlaces{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
 	if err != nil {
@@ -173,3 +173,8 @@ func (standInPaths) Map(_ context.Context, req server.PathsRequest) (server.Path
 	}
 	return reply, nil
 }
+
+// standInPlaces have room for every call.
+type standInPlaces struct{}
+
+func (standInPlaces) Check(context.Context, dray.Route, dray.Invocation) error { return nil }

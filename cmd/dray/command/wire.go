@@ -106,7 +106,7 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 	return tools, err
 }
 
-func newRouter(cfg *config.Config, tools *tool.Registry) (*router.Router, error) {
+func newRouter(cfg *config.Config, tools *tool.Registry, nearest func(dir, root string) (folder string, ok bool)) (*router.Router, error) {
 	rules := router.Rules{
 		Override: cfg.Routing.Override, Fallback: cfg.Routing.Fallback,
 		Plans: map[string]router.PlanRules{}, Containers: map[string]string{},
@@ -117,7 +117,7 @@ func newRouter(cfg *config.Config, tools *tool.Registry) (*router.Router, error)
 	for name, c := range cfg.Containers {
 		rules.Containers[name] = c.Workspace
 	}
-	return router.New(rules, devcontainer.Nearest, tools.Need)
+	return router.New(rules, nearest, tools.Need)
 }
 
 // toolList is the tools as the server shows them.
@@ -152,6 +152,20 @@ func (t toolList) Validate(name string, input json.RawMessage) error {
 		return err
 	}
 	return found.CheckInput(input)
+}
+
+// places is the manager as the server asks it what a call would be met with.
+type places struct {
+	manager *workspace.Manager
+	tools   *tool.Registry
+}
+
+func (p places) Check(ctx context.Context, route dray.Route, inv dray.Invocation) error {
+	t, err := p.tools.Get(inv.Tool)
+	if err != nil {
+		return err
+	}
+	return p.manager.Check(ctx, route, inv, t.StartsProcess())
 }
 
 // workspaceVerbs is the manager as the server uses it.

@@ -28,6 +28,10 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	rec := c.conclude(res, err)
 	r.logEnd(rec)
 	c.end(rec)
+	if rec.Error != nil && rec.Error.Code == dray.CodeAuditUnavailable {
+		r.forget(c) // once the trail can be written again it knows better than this answer
+		return
+	}
 	r.retire(c)
 }
 
