@@ -308,9 +308,8 @@ Feature: A tool runs in the project's devcontainer
     Scenario: A container that does not belong to the workspace is refused
       Given the call also says {"container": "{other container}"}
       When the tool exec is called with {"argv": ["true"]}
-      Then the call has failed with the reason invalid
-      And the error is route_conflict
-      And nothing was started
+      Then it is refused with 422 and route_conflict
+      And the error has a hint
 
     @EX-01
     Scenario: Workspace and its own container together, and blank names as absent

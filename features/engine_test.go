@@ -29,8 +29,7 @@ func containersOf(ctx context.Context, workspace string) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// removeContainers removes what a workspace left at the engine: its containers, the volumes that only they used, and the images that were
-// built for them.
+// removeContainers removes what a workspace left at the engine: its containers, and the images that were built for them.
 func removeContainers(t testing.TB, workspace string) {
 	ctx := context.WithoutCancel(t.Context())
 	ids, err := containersOf(ctx, workspace)
@@ -46,7 +45,7 @@ func removeContainers(t testing.TB, workspace string) {
 }
 
 func removeContainer(ctx context.Context, id string) error {
-	const what = `{{.Config.Image}},{{index .Config.Labels "com.docker.compose.project"}}{{range .Mounts}},{{.Name}}{{end}}`
+	const what = `{{.Config.Image}},{{index .Config.Labels "com.docker.compose.project"}}`
 	out, err := docker(ctx, "inspect", "--format", what, id)
 	if err != nil {
 		return err
@@ -54,17 +53,12 @@ func removeContainer(ctx context.Context, id string) error {
 	if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil {
 		return err
 	}
-	fields := strings.Split(out, ",")
-	for _, volume := range fields[2:] {
-		if strings.HasPrefix(volume, "dray-") {
-			_, _ = docker(ctx, "volume", "rm", volume) // another container may use it
-		}
+	image, project, _ := strings.Cut(out, ",")
+	if strings.HasPrefix(image, "vsc-") {
+		_, _ = docker(ctx, "rmi", image)
+		_, _ = docker(ctx, "rmi", strings.TrimSuffix(image, "-uid")) // not each has one
 	}
-	if strings.HasPrefix(fields[0], "vsc-") {
-		_, _ = docker(ctx, "rmi", fields[0])
-		_, _ = docker(ctx, "rmi", strings.TrimSuffix(fields[0], "-uid"))
-	}
-	if project := fields[1]; project != "" {
+	if project != "" {
 		return removeProject(ctx, project)
 	}
 	return nil
@@ -104,7 +98,22 @@ func writeFile(path, content string) error {
 	return os.Rename(temporary, path)
 }
 
-// newFolder makes a folder that users of a container can enter, and whose path holds no link.
+// removeVolumes removes the volumes that lead to a place below a folder: those of the agents of daemons that had their state there.
+func removeVolumes(ctx context.Context, folder string) error {
+	out, err := docker(ctx, "volume", "ls", "--quiet", "--filter", "label=dev.dray.agent")
+	for name := range strings.FieldsSeq(out) {
+		device, err := docker(ctx, "volume", "inspect", "--format", `{{index .Options "device"}}`, name)
+		if err != nil || !strings.HasPrefix(device, folder+"/") {
+			continue // somebody else's, and perhaps gone meanwhile
+		}
+		if _, err := docker(ctx, "volume", "rm", name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// newFolder makes a folder that users of a container can enter, and whose path holds no link. The volumes that lead into it go with it.
 func newFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -114,6 +123,11 @@ func newFolder(t testing.TB) string {
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := removeVolumes(context.WithoutCancel(t.Context()), folder); err != nil {
+			t.Error(err)
+		}
+	})
 	return folder
 }
 

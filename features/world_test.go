@@ -139,8 +139,8 @@ func newFixture(t *testing.T) *fixture {
 	if err := os.Chmod(root+"/app/sub", 0o777); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { removeContainers(t, root+"/app") })
 	d := startDaemon(t, in(mainConfig)+"trust: {workspaces: ["+root+"/app]}\n")
+	t.Cleanup(func() { removeContainers(t, root+"/app") })
 	return &fixture{daemon: d, root: root, names: map[string]string{
 		"workspace": root + "/app", "data": root + "/data", "root": root, "secret": secret,
 	}}

@@ -54,13 +54,17 @@ class Dray:
     """One state folder, one configuration, and the workspaces and daemons that a suite makes with them."""
 
     def __init__(self):
+        self.root = None
+        self.workspaces, self.running = [], []
+
+    def _make_root(self):
+        """The folder is made when it is first needed: Robot makes instances that it never uses."""
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="dray-robot-"))
         self.root.chmod(0o755)
         self.state = self.root / "state"
         self.config = self.root / "config.yaml"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("DRAY_")}
         self.env |= {"DRAY_STATE": str(self.state), "DRAY_CONFIG": str(self.config), "HOME": str(self.root)}
-        self.workspaces, self.running = [], []
 
     def _variable(self, name):
         return BuiltIn().get_variable_value("${%s}" % name)
@@ -69,7 +73,9 @@ class Dray:
 
     @keyword
     def configure(self, text):
-        """Writes the configuration; ROOT is the suite's folder."""
+        """Writes the configuration; ROOT is the suite's folder. This comes before everything else."""
+        if self.root is None:
+            self._make_root()
         cli = f"devcontainer: {{cli: {self._variable('DEVCONTAINER_CLI')}, up_args: [--buildkit, never]}}\n"
         self.config.write_text(cli + text.replace("ROOT", str(self.root)) + "\n")
 
@@ -121,6 +127,7 @@ class Dray:
             self._end(pid)
         for folder in self.workspaces:
             self._remove_containers(folder)
+        self._remove_volumes()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _end(self, pid):
@@ -132,14 +139,20 @@ class Dray:
 
     def _remove_containers(self, folder):
         for container in self.containers(folder):
-            what = "{{.Config.Image}}{{range .Mounts}},{{.Name}}{{end}}"
-            image, *volumes = self._docker("inspect", "--format", what, container).strip().split(",")
+            image = self._docker("inspect", "--format", "{{.Config.Image}}", container).strip()
             self._docker("rm", "--force", "--volumes", container)
-            for volume in volumes:
-                if volume.startswith("dray-"):
-                    self._docker("volume", "rm", volume)
             if image.startswith("vsc-"):
                 self._docker("rmi", image)
+
+    def _remove_volumes(self):
+        """Those that lead into the suite's folder: the agents' of its daemons."""
+        for name in self._docker("volume", "ls", "--quiet", "--filter", "label=dev.dray.agent").split():
+            try:
+                device = self._docker("volume", "inspect", "--format", '{{index .Options "device"}}', name)
+            except subprocess.CalledProcessError:
+                continue  # somebody else's, and gone
+            if device.startswith(f"{self.root}/"):
+                self._docker("volume", "rm", name)
 
     # The command line
 
