@@ -53,6 +53,9 @@ func (e *StartError) NotFound() bool {
 	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) || errors.Is(e.Err, syscall.ENOTDIR))
 }
 
+// ErrTraced is the end of a process that another process traces and does not let go of: it is over, and how is not known.
+var ErrTraced = errors.New("a process that traces it hides how it ended")
+
 // ErrLost is the end of a process whose supervisor died: how the process ended is not known.
 var ErrLost = errors.New("the supervisor of the process is gone")
 

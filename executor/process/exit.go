@@ -16,12 +16,16 @@ type Exit struct {
 	Survivors []int
 	// Proven says that Survivors are all there are. It is false only beside ErrLost.
 	Proven bool
+
+	untold bool // how the leader ended is not known
+	held   bool // the supervisor waits for a tracer to let go of what has ended, and serves no more calls
 }
 
 func (e Exit) encode() []byte {
 	b := binary.AppendVarint(nil, int64(e.Code))
 	b = binary.AppendVarint(b, int64(e.Signal))
 	b = binary.AppendVarint(b, int64(e.Leftover))
+	b = append(b, flag(e.untold), flag(e.held))
 	b = binary.AppendUvarint(b, uint64(len(e.Survivors)))
 	for _, pid := range e.Survivors {
 		b = binary.AppendVarint(b, int64(pid))
@@ -29,9 +33,17 @@ func (e Exit) encode() []byte {
 	return b
 }
 
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
+
 func decodeExit(b []byte) (Exit, error) {
 	d := decoder{b: b}
 	e := Exit{Code: int(d.varint()), Signal: syscall.Signal(d.varint()), Leftover: int(d.varint()), Proven: true}
+	e.untold, e.held = d.byte() == 1, d.byte() == 1
 	for range d.count() {
 		e.Survivors = append(e.Survivors, int(d.varint()))
 	}

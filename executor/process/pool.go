@@ -167,6 +167,7 @@ func (p *Pool) drop(s *supervisor) bool {
 	p.mu.Unlock()
 	if ours {
 		_ = s.conn.Close()
+		_ = s.proc.Signal(syscall.SIGCONT) // one that was stopped has to see it
 	}
 	return ours
 }

@@ -36,10 +36,13 @@ func (p *Pool) follow(s *supervisor, pid int, st *streams) *Process {
 		switch {
 		case err != nil:
 			exit.Survivors, exit.Proven = p.bury(s)
-		case len(exit.Survivors) == 0:
+		case len(exit.Survivors) == 0 && !exit.held:
 			p.put(s)
 		default:
 			p.discard(s)
+		}
+		if exit.untold {
+			err = ErrTraced
 		}
 		proc.exit, proc.err = exit, err
 		proc.stdout.finish()

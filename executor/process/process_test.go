@@ -23,6 +23,10 @@ import (
 const superviseArg = "supervise-for-test"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == traceArg {
+		traceForTest(os.Args[2])
+		return
+	}
 	if len(os.Args) == 2 && os.Args[1] == superviseArg {
 		if err := process.Supervise(3); err != nil {
 			fmt.Fprintln(os.Stderr, err)

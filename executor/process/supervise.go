@@ -83,7 +83,7 @@ func superviseOne(conn, wake int, body []byte, fds []int) (clean bool, err error
 	if err := tell(conn, msgExited, r.exit().encode()); err != nil {
 		return false, nil
 	}
-	if len(r.survivors) == 0 {
+	if len(r.survivors) == 0 && !r.held {
 		return true, nil
 	}
 	r.outlive()
@@ -97,6 +97,9 @@ type run struct {
 	grace         time.Duration
 
 	ended    bool // the leader was reaped
+	dead     bool // the leader has ended, and a tracer keeps it from being reaped
+	told     bool // the pool asked for the end
+	held     bool // nothing runs any more, and a tracer keeps what has ended
 	status   syscall.WaitStatus
 	empty    bool // wait4 said ECHILD: no descendant is left
 	orphaned bool // the pool is gone
@@ -114,17 +117,21 @@ var never = time.Unix(1<<40, 0)
 // patience bounds how long KILL may take to show. A process that is still there then is stuck in the kernel.
 const patience = 5 * time.Second
 
+// tracerPatience is how long what has ended may take to be reaped. A process that traces another holds it as a zombie, which runs no code, until it
+// takes notice, and it may be another call's.
+const tracerPatience = 500 * time.Millisecond
+
 func (r *run) loop() {
 	for {
 		r.reap()
 		if r.empty {
 			return
 		}
-		if r.ended && !r.stopping {
+		if (r.ended || r.dead) && !r.stopping {
 			r.leftover = len(liveDescendants())
 			r.stop(r.grace)
 		}
-		if r.advance(time.Now()); len(r.survivors) > 0 && !r.orphaned {
+		if r.advance(time.Now()); (len(r.survivors) > 0 || r.held) && !r.orphaned {
 			return
 		}
 		r.wait()
@@ -175,8 +182,12 @@ func (r *run) advance(now time.Time) {
 	}
 	signalDescendants(syscall.SIGKILL)
 	r.pause = min(max(r.pause*2, 200*time.Microsecond), 50*time.Millisecond)
-	if now.After(r.hopeless) {
-		r.survivors = liveDescendants()
+	if now.After(r.hopeless.Add(tracerPatience - patience)) {
+		live := liveDescendants()
+		r.held = len(live) == 0
+		if now.After(r.hopeless) {
+			r.survivors = live
+		}
 	}
 }
 
@@ -192,13 +203,18 @@ func (r *run) timeout() time.Duration {
 }
 
 func (r *run) wait() {
-	fds := []pollFD{{fd: r.fdOrNone(r.conn, !r.orphaned)}, {fd: int32(r.wake)}, {fd: r.fdOrNone(r.pidfd, !r.ended)}} //nolint:gosec // descriptors are small
+	fds := []pollFD{{fd: r.fdOrNone(r.conn, !r.orphaned)}, {fd: int32(r.wake)}, {fd: r.fdOrNone(r.pidfd, !r.ended && !r.dead)}} //nolint:gosec // descriptors are small
 	for i := range fds {
 		fds[i].events = pollIn
 	}
 	poll(fds, r.timeout())
 	if fds[0].revents != 0 {
 		r.obey()
+	}
+	if fds[2].revents != 0 {
+		r.reap()
+		state, _, ok := stateOf(r.leader)
+		r.dead = !r.ended && ok && state == 'Z'
 	}
 	if fds[1].revents != 0 {
 		var drain [64]byte
@@ -226,6 +242,7 @@ func (r *run) obey() {
 	case msgSignal:
 		r.signalLeader(syscall.Signal(d.uvarint())) //nolint:gosec // a signal number
 	case msgStop:
+		r.told = true
 		r.stop(time.Duration(d.varint()))
 	}
 }
@@ -257,10 +274,12 @@ func (r *run) outlive() {
 }
 
 func (r *run) exit() Exit {
-	e := Exit{Leftover: r.leftover, Survivors: r.survivors}
+	e := Exit{Leftover: r.leftover, Survivors: r.survivors, held: r.held}
 	switch {
+	case r.dead && !r.ended && !r.told:
+		e.untold = true // whoever traced it knows
 	case !r.ended:
-		e.Signal = syscall.SIGKILL // it is among the survivors: killed and not gone
+		e.Signal = syscall.SIGKILL // it was killed, and is among the survivors or held by a tracer
 	case r.status.Signaled():
 		e.Signal = r.status.Signal()
 	default:
