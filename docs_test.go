@@ -163,7 +163,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	for _, tc := range []struct{ source, pattern, page, form string }{
 		{"errors.go", `Code\w+ +Code = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
 		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
-		{"config/keys.go", `\{key: "([\w.]+)",.* read:`, "docs/reference/configuration.md", "| `%` |"},
+		{"config/keys.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
 		{"config/keys.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
 		{"internal/server/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
 		{"internal/server/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
@@ -211,7 +211,7 @@ var statusNumbers = map[string]string{
 // TestDefaultsAreTrue holds the defaults of the reference against the table of settings.
 func TestDefaultsAreTrue(t *testing.T) {
 	page := read(t, "docs/reference/configuration.md")
-	for _, m := range regexp.MustCompile(`\{key: "([\w.]+)"(?:, form: \w+)?, initial: "(\w+)"`).FindAllStringSubmatch(read(t, "config/keys.go"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\t\tkey: "([\w.]+)"(?:, form: \w+)?, initial: "(\w+)"`).FindAllStringSubmatch(read(t, "config/keys.go"), -1) {
 		if want := "| `" + m[1] + "` | `" + m[2] + "` |"; !strings.Contains(page, want) {
 			t.Errorf("docs/reference/configuration.md does not have a row %s", want)
 		}

@@ -19,7 +19,7 @@ type member func(v value)
 func (d *decoder) object(v value, keys members, read map[string]member) {
 	d.seen(v)
 	if v.shape != object {
-		d.wrong(v, v.isNot("a block of keys"), "write any of "+strings.Join(keys.known, ", ")+", each followed by a colon and its value")
+		d.wrong(v, v.isNot("a block of keys"), "write any of "+strings.Join(keys.names(), ", ")+", each followed by a colon and its value")
 		return
 	}
 	for _, f := range v.fields {
@@ -27,7 +27,7 @@ func (d *decoder) object(v value, keys members, read map[string]member) {
 		case slices.Contains(keys.later, f.name):
 			d.add(unsupported(f.origin, f.value.key))
 		case read[f.name] == nil:
-			fix := fixUnknown(f.name, keys.known, keys.known)
+			fix := fixUnknown(f.name, keys.names(), keys.names())
 			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Fix: fix})
 		default:
 			read[f.name](f.value)
@@ -215,5 +215,21 @@ func (d *decoder) target(v value) string {
 		d.wrong(v, "names no place", "write host, the name of a container, or the absolute folder of a workspace")
 		return ""
 	}
+	d.targets = append(d.targets, v)
 	return s
+}
+
+// checkTargets sees to it that routing leads somewhere, so that a mistyped name does not fail call after call.
+func (d *decoder) checkTargets() {
+	names := sortedKeys(d.c.Containers)
+	for _, v := range d.targets {
+		if v.text == "host" || slices.Contains(names, v.text) {
+			continue
+		}
+		fix := "add it under containers, or write host"
+		if near := nearest(v.text, append(names, "host")); near != "" {
+			fix = "did you mean " + near + "?"
+		}
+		d.wrong(v, "is not the name of a container that is configured", fix)
+	}
 }

@@ -18,6 +18,8 @@ type decoder struct {
 	c *Config
 	// toolTimeouts wait until the maximum is known.
 	toolTimeouts []value
+	// targets are the names in routing, which wait until the containers are known.
+	targets []value
 }
 
 // seen remembers where a key was set.

@@ -1,7 +1,8 @@
 // Package config turns flags, DRAY_* variables, one YAML file and the defaults into one validated [Config], or into all mistakes at once.
 //
-// Every setting has a line in one table (keys.go): its key, its default and how its text is read. From that table follow the
-// names of the variables, the suggestions for misspelled keys and the refusals of keys that dray does not support yet.
+// Every setting has an entry in one table (keys.go): its key, its default, what it means, what may stand there and how its text is read. From that
+// table follow the names of the variables, the suggestions for misspelled keys, the refusals of keys that dray does not support yet, what
+// [Config.Settings] lists and the JSON Schema that [Schema] gives to editors.
 //
 // # Where a value comes from
 //

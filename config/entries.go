@@ -26,7 +26,7 @@ func findEntry(name string) (entryVariable, bool) {
 		if len(s.entries.known) == 0 {
 			return entryVariable{name, s, rest, ""}, true
 		}
-		for _, key := range slices.Concat(s.entries.known, s.entries.later) {
+		for _, key := range slices.Concat(s.entries.names(), s.entries.later) {
 			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(key))
 			if ok && entry != "" && entry == strings.ToUpper(entry) {
 				return entryVariable{name, s, entry, key}, true

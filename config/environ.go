@@ -71,7 +71,7 @@ func fixVariable(name string) string {
 	}
 	for _, s := range settings {
 		if s.entries != nil && len(s.entries.known) > 0 && strings.HasPrefix(name, variable(s.key)+"_") {
-			return "write " + variable(s.key) + "_NAME_ and one of " + strings.ToUpper(strings.Join(s.entries.known, ", "))
+			return "write " + variable(s.key) + "_NAME_ and one of " + strings.ToUpper(strings.Join(s.entries.names(), ", "))
 		}
 	}
 	return "unset it: names that begin with DRAY_ are kept for settings, such as DRAY_LIMITS_TIMEOUT for limits.timeout"

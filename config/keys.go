@@ -23,6 +23,9 @@ type setting struct {
 	form form
 	// initial is the default, written as a variable would write it; empty for none.
 	initial string
+	// about says what it means, in the words of docs/reference/configuration.md; is says what may stand there. Editors get both.
+	about string
+	is    *schema
 	// read checks a value and puts it into the configuration. It is nil for what is not supported yet.
 	read func(d *decoder, v value)
 	// entries are the keys of each element where the operator chooses the elements' names; nil elsewhere.
@@ -32,55 +35,186 @@ type setting struct {
 
 // members are the keys of an element of a list or of a named entry.
 type members struct {
-	known []string
+	known []memberKey
 	// later are keys of the contract that are not supported yet.
 	later []string
 }
 
+// memberKey is one key of an element.
+type memberKey struct {
+	name  string
+	is    *schema
+	about string
+}
+
+// names gives the keys that are supported.
+func (m members) names() []string {
+	names := make([]string, len(m.known))
+	for i, k := range m.known {
+		names[i] = k.name
+	}
+	return names
+}
+
 var (
-	containerKeys = members{known: []string{"workspace", "config", "service", "id", "label", "mappings"}}
-	mappingKeys   = members{known: []string{"host", "container"}}
-	planKeys      = members{known: []string{"override", "fallback"}, later: []string{"budget"}}
-	specificKeys  = members{known: []string{"specific"}}
-	toolKeys      = members{
-		known: []string{"name", "description", "argv", "input_schema", "output_schema", "environment", "timeout", "output", "mapping"},
+	containerKeys = members{known: []memberKey{
+		{"workspace", anAbsolutePath, "the host folder whose devcontainer it is"},
+		{"config", aPath, "which devcontainer.json of the workspace, absolute or relative to it"},
+		{"service", aLine, "which service of the workspace's compose file"},
+		{"id", aContainer, "a full id or a name"},
+		{"label", aLabel, "a label that one container has, `key=value`"},
+		{"mappings", listOf(objectOf(mappingKeys, "host", "container")), "laid over those that follow from its mounts"},
+	}}
+	mappingKeys = members{known: []memberKey{
+		{"host", aMappedPath, "a folder on the host"},
+		{"container", aMappedPath, "the same folder in the container"},
+	}}
+	planKeys = members{
+		known: []memberKey{
+			{"override", aTarget, "`host`, a container's name, or a workspace's folder: before the tool's own wish"},
+			{"fallback", aTarget, "the same, where no other rule speaks"},
+		},
+		later: []string{"budget"},
+	}
+	specificKeys = members{known: []memberKey{{"specific", aContainer, "a container's name or id"}}}
+	toolKeys     = members{
+		known: []memberKey{
+			{"name", aToolName, "letters, digits, `.`, `_` and `-`, and not the name of a built-in tool"},
+			{"description", aText, "what it does, for people and models"},
+			{"argv", anArgv, "the program and its arguments; its input is JSON on stdin"},
+			{"input_schema", aJSONSchema, "JSON Schema of the input; without it any object is one"},
+			{"output_schema", aJSONSchema, "JSON Schema of the output, for `output: json`"},
+			{"environment", anEnvironment, "where it may run; `container` says the same as `required`"},
+			{"timeout", aPositiveDuration, "at most `limits.max_timeout`; without it `limits.timeout`"},
+			{"output", oneOf("text", "json"), "what its stdout is"},
+			{"mapping", oneOf("schema", "heuristic", "none"), "how paths are found in its input and output"},
+		},
 		later: []string{"capabilities", "idempotent", "results", "rewrite_text"},
 	}
 )
 
 // settings is every key of the contract.
 var settings = append([]setting{
-	{key: "server.socket", read: func(d *decoder, v value) { d.c.Server.Socket = d.path(v) }},
-	{key: "server.max_body", initial: "64MiB", read: func(d *decoder, v value) { d.c.Server.MaxBody = d.size(v) }},
-
-	{key: "engine.host", read: func(d *decoder, v value) { d.c.Engine.Host = d.engineHost(v) }},
-	{key: "engine.context", read: func(d *decoder, v value) { d.c.Engine.Context = d.word(v) }},
-
-	{key: "devcontainer.cli", read: func(d *decoder, v value) { d.c.Devcontainer.CLI = d.program(v) }},
-	{key: "devcontainer.up_args", form: commaForm, secret: true, read: func(d *decoder, v value) { d.c.Devcontainer.UpArgs = d.each(v, d.argument) }},
-	{key: "devcontainer.local_env", form: yamlForm, secret: true, entries: &members{}, read: func(d *decoder, v value) { d.c.Devcontainer.LocalEnv = d.variables(v) }},
-
-	{key: "agent.lease", initial: "30s", read: func(d *decoder, v value) { d.c.Agent.Lease = d.positive(v) }},
-	{key: "agent.transport", initial: "auto", read: func(d *decoder, v value) { d.c.Agent.Transport = d.transport(v) }},
-
-	{key: "limits.timeout", initial: "120s", read: func(d *decoder, v value) { d.c.Limits.Timeout = d.positive(v) }},
-	{key: "limits.max_timeout", initial: "1h", read: func(d *decoder, v value) { d.c.Limits.MaxTimeout = d.positive(v) }},
-	{key: "limits.idle_timeout", initial: "0s", read: func(d *decoder, v value) { d.c.Limits.IdleTimeout = d.duration(v) }},
-	{key: "limits.grace", initial: "2s", read: func(d *decoder, v value) { d.c.Limits.Grace = d.duration(v) }},
-	{key: "limits.drain", initial: "10s", read: func(d *decoder, v value) { d.c.Limits.Drain = d.duration(v) }},
-	{key: "limits.capture", initial: "50MiB", read: func(d *decoder, v value) { d.c.Limits.Capture = d.size(v) }},
-	{key: "limits.view", initial: "16KiB", read: func(d *decoder, v value) { d.c.Limits.View = d.size(v) }},
-
-	{key: "host.env", form: commaForm, read: func(d *decoder, v value) { d.c.Host.Env = d.each(v, d.variableName) }},
-	{key: "host.roots", form: commaForm, read: func(d *decoder, v value) { d.c.Host.Roots = d.each(v, d.path) }},
-
-	{key: "routing.override", read: func(d *decoder, v value) { d.c.Routing.Override = d.target(v) }},
-	{key: "routing.fallback", read: func(d *decoder, v value) { d.c.Routing.Fallback = d.target(v) }},
-	{key: "routing.plans", form: yamlForm, entries: &planKeys, read: func(d *decoder, v value) { d.c.Routing.Plans = d.plans(v) }},
-
-	{key: "containers", form: yamlForm, entries: &containerKeys, read: func(d *decoder, v value) { d.c.Containers = d.containers(v) }},
-	{key: "tools", form: yamlForm, read: func(d *decoder, v value) { d.c.Tools = d.tools(v) }},
-	{key: "trust.workspaces", form: commaForm, read: func(d *decoder, v value) { d.c.Trust.Workspaces = d.each(v, d.path) }},
+	{
+		key: "server.socket", is: anAbsolutePath,
+		about: "the socket, an absolute path",
+		read:  func(d *decoder, v value) { d.c.Server.Socket = d.path(v) },
+	},
+	{
+		key: "server.max_body", initial: "64MiB", is: aSize,
+		about: "longest request body",
+		read:  func(d *decoder, v value) { d.c.Server.MaxBody = d.size(v) },
+	},
+	{
+		key: "engine.host", is: anAddress,
+		about: "address of the engine, as in `DOCKER_HOST`; without it and `engine.context` the engine is found as the docker CLI finds it",
+		read:  func(d *decoder, v value) { d.c.Engine.Host = d.engineHost(v) },
+	},
+	{
+		key: "engine.context", is: aLine,
+		about: "name of a docker context; not beside `engine.host`",
+		read:  func(d *decoder, v value) { d.c.Engine.Context = d.word(v) },
+	},
+	{
+		key: "devcontainer.cli", is: aProgram,
+		about: "the devcontainer CLI, a bare name or an absolute path; empty looks for `devcontainer`",
+		read:  func(d *decoder, v value) { d.c.Devcontainer.CLI = d.program(v) },
+	},
+	{
+		key: "devcontainer.up_args", form: commaForm, secret: true, is: listOf(aText),
+		about: "further arguments of its `up`",
+		read:  func(d *decoder, v value) { d.c.Devcontainer.UpArgs = d.each(v, d.argument) },
+	},
+	{
+		key: "devcontainer.local_env", form: yamlForm, secret: true, entries: &members{}, is: variablesSchema(),
+		about: "values of `${localEnv:NAME}` for calls that bring none, and for `up`",
+		read:  func(d *decoder, v value) { d.c.Devcontainer.LocalEnv = d.variables(v) },
+	},
+	{
+		key: "agent.lease", initial: "30s", is: aPositiveDuration,
+		about: "how long an agent that hears nothing lets its calls live",
+		read:  func(d *decoder, v value) { d.c.Agent.Lease = d.positive(v) },
+	},
+	{
+		key: "agent.transport", initial: "auto", is: oneOf("auto", "stdio", "engine"),
+		about: "`auto`, `stdio` (an agent or nothing), `engine` (no agent)",
+		read:  func(d *decoder, v value) { d.c.Agent.Transport = d.transport(v) },
+	},
+	{
+		key: "limits.timeout", initial: "120s", is: aPositiveDuration,
+		about: "for calls and tools that state none; at most `limits.max_timeout`",
+		read:  func(d *decoder, v value) { d.c.Limits.Timeout = d.positive(v) },
+	},
+	{
+		key: "limits.max_timeout", initial: "1h", is: aPositiveDuration,
+		about: "the longest that a call or tool may state",
+		read:  func(d *decoder, v value) { d.c.Limits.MaxTimeout = d.positive(v) },
+	},
+	{
+		key: "limits.idle_timeout", initial: "0s", is: aDuration,
+		about: "the longest silence; 0 is any",
+		read:  func(d *decoder, v value) { d.c.Limits.IdleTimeout = d.duration(v) },
+	},
+	{
+		key: "limits.grace", initial: "2s", is: aDuration,
+		about: "between TERM and KILL",
+		read:  func(d *decoder, v value) { d.c.Limits.Grace = d.duration(v) },
+	},
+	{
+		key: "limits.drain", initial: "10s", is: aDuration,
+		about: "how long a daemon that ends waits for its calls",
+		read:  func(d *decoder, v value) { d.c.Limits.Drain = d.duration(v) },
+	},
+	{
+		key: "limits.capture", initial: "50MiB", is: aSize,
+		about: "kept of each output stream",
+		read:  func(d *decoder, v value) { d.c.Limits.Capture = d.size(v) },
+	},
+	{
+		key: "limits.view", initial: "16KiB", is: aSize,
+		about: "shown in a result of each stream's head, and as much of its tail",
+		read:  func(d *decoder, v value) { d.c.Limits.View = d.size(v) },
+	},
+	{
+		key: "host.env", form: commaForm, is: listOf(aVariable),
+		about: "names of the daemon's variables that host tools get too",
+		read:  func(d *decoder, v value) { d.c.Host.Env = d.each(v, d.variableName) },
+	},
+	{
+		key: "host.roots", form: commaForm, is: listOf(anAbsolutePath),
+		about: "folders where tools may run and write on the host; none: no tool starts there",
+		read:  func(d *decoder, v value) { d.c.Host.Roots = d.each(v, d.path) },
+	},
+	{
+		key: "routing.override", is: aTarget,
+		about: "`host`, a container's name, or a workspace's folder: before the tool's own wish",
+		read:  func(d *decoder, v value) { d.c.Routing.Override = d.target(v) },
+	},
+	{
+		key: "routing.fallback", is: aTarget,
+		about: "the same, where no other rule speaks",
+		read:  func(d *decoder, v value) { d.c.Routing.Fallback = d.target(v) },
+	},
+	{
+		key: "routing.plans", form: yamlForm, entries: &planKeys, is: plansSchema(),
+		about: "by plan id: `override` and `fallback` of one plan",
+		read:  func(d *decoder, v value) { d.c.Routing.Plans = d.plans(v) },
+	},
+	{
+		key: "containers", form: yamlForm, entries: &containerKeys, is: containersSchema(),
+		about: "by name, each with `workspace`, or one of `id` and `label`",
+		read:  func(d *decoder, v value) { d.c.Containers = d.containers(v) },
+	},
+	{
+		key: "tools", form: yamlForm, is: listOf(objectOf(toolKeys, "name", "argv")),
+		about: "a list of command tools",
+		read:  func(d *decoder, v value) { d.c.Tools = d.tools(v) },
+	},
+	{
+		key: "trust.workspaces", form: commaForm, is: listOf(anAbsolutePath),
+		about: "folders that are trusted whatever configuration stands in them",
+		read:  func(d *decoder, v value) { d.c.Trust.Workspaces = d.each(v, d.path) },
+	},
 }, notYet()...)
 
 // notYet are the keys of the contract that are refused by name.

@@ -103,6 +103,7 @@ func (d *decoder) settle(stack layers, env environment) {
 	}
 	d.checkSocket(env)
 	d.checkTimeouts(stack)
+	d.checkTargets()
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {
 		other, _ := stack.effective("engine.host")
 		v, _ := stack.effective("engine.context")
@@ -120,8 +121,9 @@ func (d *decoder) checkTimeouts(stack layers) {
 	stated := append(slices.Clone(d.toolTimeouts), idle)
 	if timeout, _ := stack.effective("limits.timeout"); timeout.origin != (Origin{}) {
 		stated = append(stated, timeout)
-	} else {
-		limits.Timeout = min(limits.Timeout, limits.MaxTimeout) // nobody asked for the default's 120s
+	} else if limits.Timeout > limits.MaxTimeout { // nobody asked for the default's 120s
+		limits.Timeout = limits.MaxTimeout
+		d.c.origins["limits.timeout"] = d.c.origins["limits.max_timeout"]
 	}
 	most, _ := stack.effective("limits.max_timeout")
 	for _, v := range stated {

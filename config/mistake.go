@@ -148,6 +148,9 @@ func printable(s string) string {
 	return s
 }
 
+// hidden stands for what may be a secret.
+const hidden = "(not shown)"
+
 // maskPassword hides the password of an address such as tcp://user:password@host, and all of what only looks like one.
 func maskPassword(s string) string {
 	if before, _, ok := strings.Cut(s, "@"); !ok || !strings.Contains(before, ":") {
@@ -155,7 +158,7 @@ func maskPassword(s string) string {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
-		return "(not shown)"
+		return hidden
 	}
 	return u.Redacted()
 }

@@ -42,7 +42,15 @@ func (c *Config) MakeState() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return c.badState(fmt.Sprintf("cannot be made: %v", cause(err)), "make it, or name another folder with --state or DRAY_STATE")
 	}
-	folder, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	return c.CheckState()
+}
+
+// CheckState checks the state folder as MakeState does, and makes nothing: one that is not there is fine. The error is an [*Error].
+func (c *Config) CheckState() error {
+	folder, err := os.OpenFile(string(c.State), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)), "name another folder with --state or DRAY_STATE")
 	}

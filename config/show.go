@@ -1,0 +1,176 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Setting is one value that holds, as `dray config show` shows it.
+type Setting struct {
+	// Key is named as in errors: "limits.timeout", "containers.db.mappings[0].host".
+	Key string
+	// Value is a string, a []string, or the JSON of a schema, of an empty list or of an empty block. Durations and sizes are strings as the file
+	// writes them. Secrets and passwords in addresses are not in it.
+	Value any
+	// Origin is where it was said, the zero Origin for a default.
+	Origin Origin
+}
+
+// Settings gives every value that holds, the state folder first, then all in the order of the table of settings. Of the keys of a named entry
+// or a tool, those stand in it that have a value.
+func (c *Config) Settings() []Setting {
+	l := &listing{c: c}
+	l.add("state", string(c.State))
+	for _, s := range settings {
+		if s.read != nil {
+			l.any(s.key, fieldOf(reflect.ValueOf(*c), s.key), s.secret)
+		}
+	}
+	return l.all
+}
+
+// fieldOf finds the field of a key: limits.max_timeout is Limits.MaxTimeout.
+func fieldOf(v reflect.Value, key string) reflect.Value {
+	for name := range strings.SplitSeq(key, ".") {
+		v = v.FieldByNameFunc(func(field string) bool { return snake(field) == name })
+	}
+	return v
+}
+
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// snake gives the key of a field.
+func snake(field string) string { return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_$2")) }
+
+// listing collects settings.
+type listing struct {
+	c   *Config
+	all []Setting
+}
+
+func (l *listing) add(key string, val any) {
+	l.all = append(l.all, Setting{Key: key, Value: val, Origin: l.c.Origin(key)})
+}
+
+// any adds a value of any type that Config has.
+func (l *listing) any(key string, v reflect.Value, secret bool) {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		l.add(key, durationText(x))
+	case int64:
+		l.add(key, sizeText(x))
+	case json.RawMessage:
+		l.add(key, maskJSON(x))
+	case []string:
+		l.list(key, x, secret)
+	default:
+		l.composite(key, v, secret)
+	}
+}
+
+// composite adds what has other values in it, one by one, and texts.
+func (l *listing) composite(key string, v reflect.Value, secret bool) {
+	switch {
+	case v.Kind() == reflect.Map && v.Len() == 0:
+		l.add(key, json.RawMessage("{}"))
+	case v.Kind() == reflect.Map:
+		for _, name := range sortedNames(v) {
+			l.any(join(key, name), v.MapIndex(reflect.ValueOf(name)), secret)
+		}
+	case v.Kind() == reflect.Slice && v.Len() == 0:
+		l.add(key, json.RawMessage("[]"))
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			l.any(index(key, i), v.Index(i), secret)
+		}
+	case v.Kind() == reflect.Struct:
+		l.element(key, v, secret)
+	default:
+		l.add(key, shownText(v.String(), secret))
+	}
+}
+
+// element adds the keys of a named entry or a tool that have a value.
+func (l *listing) element(key string, v reflect.Value, secret bool) {
+	for i := range v.NumField() {
+		name, member := snake(v.Type().Field(i).Name), v.Field(i)
+		if t, ok := reflect.TypeAssert[Tool](v); ok && t.Container != "" {
+			switch name {
+			case "environment":
+				continue
+			case "container": // the file says it beneath environment
+				name = "environment.specific"
+			}
+		}
+		if !member.IsZero() {
+			l.any(key+"."+name, member, secret)
+		}
+	}
+}
+
+func (l *listing) list(key string, items []string, secret bool) {
+	shown := make([]string, len(items))
+	for i, item := range items {
+		shown[i] = shownText(item, secret)
+	}
+	l.add(key, shown)
+}
+
+func sortedNames(m reflect.Value) []string {
+	names := map[string]bool{}
+	for _, k := range m.MapKeys() {
+		names[k.String()] = true
+	}
+	return sortedKeys(names)
+}
+
+func shownText(s string, secret bool) string {
+	if secret {
+		return hidden
+	}
+	return maskPassword(s)
+}
+
+// jsonText is a text in JSON, with the colon that makes it a key.
+var jsonText = regexp.MustCompile(`"(?:[^"\\]|\\.)*":?`)
+
+// maskJSON masks the texts in the JSON that tools have, which is compact, and leaves everything else as it stands.
+func maskJSON(raw json.RawMessage) json.RawMessage {
+	return jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte {
+		var s string
+		if err := json.Unmarshal(quoted, &s); err != nil || maskPassword(s) == s {
+			return quoted // a key, with its colon, is no JSON
+		}
+		var b bytes.Buffer
+		writeJSONText(&b, maskPassword(s))
+		return b.Bytes()
+	})
+}
+
+// durationText writes a duration without the zeros that [time.Duration.String] ends in: 2m, not 2m0s.
+func durationText(span time.Duration) string {
+	s := span.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// sizeText writes a size in the largest unit in which it is a whole number.
+func sizeText(n int64) string {
+	units := []string{"", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n != 0 && n%1024 == 0 && i < len(units)-1 {
+		n /= 1024
+		i++
+	}
+	return fmt.Sprint(n, units[i])
+}
