@@ -42,6 +42,10 @@ func TestWrongUsage(t *testing.T) {
 		{"completion", 2, `\nhint: one of bash, zsh, fish\n$`},
 		{"completion tcsh", 2, `\nhint: one of bash, zsh, fish\n$`},
 		{"serve now", 2, `takes no arguments`},
+		{"config chek", 2, `\nhint: did you mean: dray config check\n$`},
+		{"config check x", 2, `takes no arguments`},
+		{"config show limits", 2, `takes no arguments`},
+		{"config schema x", 2, `takes no arguments`},
 		{"route explain --host --container c", 2, `contradict`},
 		{"route explain --input {", 2, `not one JSON value`},
 		{"exec", 125, `^dray: there is no program to run \(invalid_request\)\nhint: .*dray exec -- go test`},
@@ -102,7 +106,7 @@ func TestWithoutDaemon(t *testing.T) {
 // What is not there yet is not listed either, and no flag of it is known.
 func TestHelpListsWhatThereIs(t *testing.T) {
 	_, stdout, _, _ := invoke(t, "--help")
-	for _, absent := range []string{"approvals", "container ", "doctor", "mcp", "sync", "config  "} {
+	for _, absent := range []string{"approvals", "container ", "doctor", "mcp", "sync"} {
 		if strings.Contains(stdout, "\n  "+absent) {
 			t.Errorf("help lists %s", absent)
 		}
