@@ -41,7 +41,7 @@ func (a *app) runConfigShow(origin bool) error {
 	if err != nil {
 		return err
 	}
-	items := make([]configItem, 0, len(cfg.Settings()))
+	var items []configItem
 	for _, s := range cfg.Settings() {
 		item := configItem{Key: s.Key, Value: s.Value}
 		if origin {
