@@ -14,7 +14,16 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The test binary is its own supervisor, as the agent is: without this it would run the tests again, and again in each of them.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "supervise" {
+		if err := run(os.Args[1:]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // What a shell prints besides its environment is no part of it.
 func TestParseProbe(t *testing.T) {
