@@ -36,6 +36,9 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	a := &agent{self: whoami()}
 	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Alone: true})
 	defer a.pool.Close()
+	if err := a.pool.Warm(warm); err != nil {
+		return err // before the greeting: where no supervisor can be had, the daemon has to find another way
+	}
 	if err := wire.Greet(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
 		return fmt.Errorf("greeting the daemon: %w", err)
 	}
@@ -48,9 +51,6 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 		lease = defaultLease
 	}
 	mux := wire.NewMux(pipes{in, out}, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Silence: lease})
-	if err := a.pool.Warm(warm); err != nil {
-		return err
-	}
 	err = a.until(mux)
 	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
 		return nil

@@ -3,6 +3,7 @@ package container
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -53,7 +54,7 @@ func (p *agentProcess) end() (dray.Exit, error) {
 	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
 	if x.Lost {
 		return dray.Exit{Survivors: survivors},
-			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s; how the tool ended is not known", c.Name).
+			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", c.Name).
 				WithHint("a tool that runs as root can do that; let it run as another user (remoteUser)")
 	}
 	return dray.Exit{Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, Survivors: survivors}, nil
@@ -70,10 +71,20 @@ func (p *agentProcess) exited() (*wire.Exited, error) {
 		return nil, err
 	}
 	x := reply.Exited
-	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 {
+	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID || !plausible(x.Survivors) {
 		return nil, wire.ErrProtocol
 	}
 	return x, nil
+}
+
+// The bounds of what a container can have: the kernel's largest pid, and as many survivors as anybody would look at.
+const (
+	maxPID       = 1 << 22
+	maxSurvivors = 4096
+)
+
+func plausible(pids []int) bool {
+	return len(pids) <= maxSurvivors && !slices.ContainsFunc(pids, func(pid int) bool { return pid <= 0 || pid > maxPID })
 }
 
 // settle ends the wait for an overdue end, and says whether it was in vain.

@@ -1,0 +1,119 @@
+package process_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// The test binary is a tracer too: it seizes a process, says so, and never waits for it.
+const traceArg = "trace-for-test"
+
+func traceForTest(pid string) {
+	const ptraceSeize = 0x4206
+	runtime.LockOSThread()
+	n, _ := strconv.Atoi(pid)
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, ptraceSeize, uintptr(n), 0, 0, 0, 0); errno != 0 {
+		fmt.Println(errno)
+		os.Exit(1)
+	}
+	fmt.Println("seized")
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test lets go
+}
+
+// trace has another process hold pid. It gives the function that lets go.
+func trace(t *testing.T, pid int) (release func()) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", traceArg, strconv.Itoa(pid))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) != "seized" {
+		t.Fatalf("the tracer says %q", line)
+	}
+	return func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// cpuTicks is what a process has used of a core, in hundredths of a second.
+func cpuTicks(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return user + system
+}
+
+// EX-09: whoever traces a process and does not wait for it holds neither the result nor a core of ours. How it ended is not made up.
+func TestTracedEnd(t *testing.T) {
+	needRoot(t)
+	pool := newPool(t)
+	p := shell(t, pool, "echo $PPID; read line; exit 3", 20*time.Millisecond)
+	supervisor := firstPid(t, p)
+	release := trace(t, p.Pid)
+	defer release()
+	_, _ = p.Stdin().Write([]byte("go on\n"))
+	got := collect(p)
+	if !errors.Is(got.err, process.ErrTraced) || len(got.exit.Survivors) != 0 || !got.exit.Proven {
+		t.Errorf("got %+v", got)
+	}
+	if ticks := cpuTicks(t, supervisor); ticks > 100 { // a second of a core
+		t.Errorf("the supervisor used %d ticks", ticks)
+	}
+	if again := collect(shell(t, pool, "exit 4", 0)); again.exit.Code != 4 || again.err != nil {
+		t.Errorf("the next call: %+v", again)
+	}
+}
+
+// EX-09: a traced process that is stopped ends as one that was killed.
+func TestTracedStop(t *testing.T) {
+	needRoot(t)
+	pool := newPool(t)
+	p := shell(t, pool, "echo $PPID; sleep 600", 0)
+	firstPid(t, p)
+	release := trace(t, p.Pid)
+	defer release()
+	p.Stop(20 * time.Millisecond)
+	if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL || len(got.exit.Survivors) != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// firstPid reads the first line that a process prints.
+func firstPid(t *testing.T, p *process.Process) int {
+	t.Helper()
+	line := make([]byte, 16)
+	n, err := p.Stdout().Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(line[:n])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
