@@ -62,7 +62,7 @@ func Conclude(res Result, err error) Result {
 		}
 	}
 	for _, c := range []*Capture{&res.Stdout, &res.Stderr} {
-		if c.SHA256 == "" {
+		if *c == (Capture{}) {
 			*c = nothing
 		}
 	}

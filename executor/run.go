@@ -121,7 +121,7 @@ const chunk = 64 << 10
 var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
 func drain(proc dray.Process, stream dray.Stream, keep *capture.Capture, sink dray.Sink, w *watch) {
-	buf := *buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
+	buf := *buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
 	defer buffers.Put(&buf)
 	from := proc.Output(stream)
 	for {

@@ -62,7 +62,7 @@ func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.Translati
 
 // hasBadSegment is the rule of PM-05 and PM-15 in other words.
 func hasBadSegment(p string) bool {
-	for _, segment := range strings.Split(p, "/") {
+	for segment := range strings.SplitSeq(p, "/") {
 		if segment == ".." || strings.Contains(segment, "\x00") {
 			return true
 		}

@@ -36,27 +36,25 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if leaves(r.Context(), wait, body.OnDisconnect) {
-			c.Cancel(errClientGone) // without effect once the call is over
-		}
-	}()
+	defer leave(r.Context(), c, wait, body.OnDisconnect)
 	if form == mediaJSON {
 		return s.await(w, r, c, wait)
 	}
 	return s.streamCall(w, r, c, form)
 }
 
-// leaves says whether the end of the answer is the end of the call. Whoever asked for wait_ms may go, unless they said otherwise; the answer
-// that comes when the waiting is over is no going away.
-func leaves(ctx context.Context, wait wait, onDisconnect string) bool {
+// leave cancels a call whose client went away before its end. Whoever asked for wait_ms may go, unless they said otherwise; the answer that comes
+// when the waiting is over is no going away.
+func leave(ctx context.Context, c *calls.Call, wait wait, onDisconnect string) {
+	cancels := !wait.given
 	switch onDisconnect {
 	case onDisconnectContinue:
-		return false
+		cancels = false
 	case onDisconnectCancel:
-		return !wait.given || ctx.Err() != nil
-	default:
-		return !wait.given
+		cancels = !wait.given || ctx.Err() != nil
+	}
+	if cancels {
+		c.Cancel(errClientGone) // without effect once the call is over
 	}
 }
 

@@ -35,7 +35,7 @@ func (m *Manager) checkContainer(ctx context.Context, req request) error {
 	if err != nil {
 		return err
 	}
-	if req.name != "" && !(configured && named.Workspace != "") {
+	if req.name != "" && (!configured || named.Workspace == "") {
 		_, c, err := m.find(ctx, req, func(string, string) {}) // by its own name: nothing is brought up for it
 		if err == nil && !c.Running() {
 			err = c.NotRunning()

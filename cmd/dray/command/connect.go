@@ -24,8 +24,8 @@ func (a *app) with(do func(*client.Client) error) error {
 
 // load reads the configuration, as the daemon does. A command needs the socket only, but one that says nothing of a mistake would talk to a
 // daemon that still runs with the configuration before it.
-func (a *app) load(flags ...config.Flag) (*config.Config, error) {
-	return config.Load(config.Options{State: a.state, ConfigFile: a.config, Flags: flags, Environ: os.Environ()})
+func (a *app) load() (*config.Config, error) {
+	return config.Load(config.Options{State: a.state, ConfigFile: a.config, Environ: os.Environ()})
 }
 
 // serveArgs are the arguments of a daemon in the background that has this configuration. It runs in another folder, so paths are absolute.

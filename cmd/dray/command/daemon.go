@@ -51,7 +51,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err != nil {
 		return err
 	}
-	rules, err := newRouter(cfg, tools, func(dir, root string) (string, bool) { return d.workspaces.Nearest(dir, root) })
+	rules, err := newRouter(cfg, tools, d.nearest) //nolint:contextcheck // a route is pure for its caller; the question behind it has its own bound
 	if err != nil {
 		return err
 	}
@@ -62,13 +62,18 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
 		return err
 	}
-	d.server, err = server.New(server.Config{
+	d.server, err = server.New(server.Config{ //nolint:contextcheck // what it starts lives as long as the daemon
 		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
 		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Version: version,
 	})
 	return err
+}
+
+// nearest finds the workspace of a folder, once there are workspaces to ask.
+func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
+	return d.workspaces.Nearest(dir, root)
 }
 
 func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {

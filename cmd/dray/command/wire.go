@@ -39,7 +39,7 @@ func supervisorLaunch() (process.Launch, error) {
 	if err != nil {
 		return process.Launch{}, fmt.Errorf("making room for the supervisor: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "dray-agent") //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), "dray-agent")
 	if _, err := f.Write(agent.Data); err != nil {
 		return process.Launch{}, fmt.Errorf("placing the supervisor: %w", err)
 	}

@@ -1,8 +1,10 @@
 package event_test
 
 import (
+	"bytes"
 	"testing"
 	"testing/synctest"
+	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/server/event"
@@ -58,4 +60,15 @@ func BenchmarkFloodWithReader(b *testing.B) {
 	l.Finish([]byte("{}"))
 	<-done
 	_ = r.Close()
+}
+
+// readable says what goes as text: UTF-8, unless it is long and so full of control characters that their escapes would swell it.
+func readable(p []byte) bool {
+	control := 0
+	for _, c := range p {
+		if c < 0x20 && !bytes.ContainsRune([]byte("\n\t\r"), rune(c)) {
+			control++
+		}
+	}
+	return utf8.Valid(p) && (len(p) < 4<<10 || control <= len(p)/10)
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -252,17 +251,6 @@ func check(t *testing.T, all []event.Event, printed [3][]byte) {
 			t.Errorf("stream %d: %d bytes, not %d", s, len(got[s]), len(printed[s]))
 		}
 	}
-}
-
-// readable says what goes as text: UTF-8, unless it is long and so full of control characters that their escapes would swell it.
-func readable(p []byte) bool {
-	control := 0
-	for _, c := range p {
-		if c < 0x20 && !bytes.ContainsRune([]byte("\n\t\r"), rune(c)) {
-			control++
-		}
-	}
-	return utf8.Valid(p) && (len(p) < 4<<10 || control <= len(p)/10)
 }
 
 // What left the memory and is kept nowhere is a hole that the offsets show, and the reader goes on.
