@@ -51,7 +51,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err != nil {
 		return err
 	}
-	rules, err := newRouter(cfg, tools, d.nearest) //nolint:contextcheck // a route is pure for its caller; the question behind it has its own bound
+	rules, err := newRouter(cfg, tools, d.nearest)
 	if err != nil {
 		return err
 	}
