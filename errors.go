@@ -69,10 +69,14 @@ type Detail struct {
 	Message string `json:"message"`
 }
 
-// Errorf makes an Error whose message is formatted; a %w verb keeps the cause for errors.Is and errors.As.
+// Errorf makes an Error whose message is formatted; %w verbs keep the causes for errors.Is and errors.As.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
+	cause := errors.Unwrap(err)
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		cause = errors.Join(several.Unwrap()...)
+	}
+	return &Error{Code: code, Message: err.Error(), cause: cause}
 }
 
 // WithHint returns a copy of e that says what to do next.

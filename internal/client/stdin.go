@@ -71,8 +71,11 @@ func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait t
 	}
 	req.Header.Set("Content-Type", "application/octet-stream")
 	resp, err := c.http.Do(req)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return 0, cause
+	}
 	if err != nil {
-		return 0, c.transportError(ctx, err)
+		return 0, lost(err) // the call's stream will say the same, sooner or later
 	}
 	defer resp.Body.Close()
 	switch {

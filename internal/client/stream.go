@@ -114,12 +114,17 @@ func (s *Stream) output(ev Event) (Event, error) {
 	return ev, nil
 }
 
+var errLost = errors.New("the daemon was lost")
+
+// IsLost says that the connection to the daemon broke while a call ran.
+func IsLost(err error) bool { return errors.Is(err, errLost) }
+
 // lost says that the stream stopped before the call's end did arrive.
 func lost(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF // the end of the connection is not that of the call
 	}
-	return dray.Errorf(dray.CodeInternal, "the daemon was lost before the end: %w", err).
+	return dray.Errorf(dray.CodeInternal, "%w before the end: %w", errLost, err).
 		WithHint("its log is daemon.log in the state folder; the trail tells how a call ended: dray audit list")
 }
 

@@ -87,7 +87,12 @@ func (l *live) cancel(ctx context.Context, id string, leave context.CancelCauseF
 
 // pump passes stdin on. Where that fails the call ends: half of an input must not look like all of it.
 func (l *live) pump(ctx context.Context, id string, leave context.CancelCauseFunc) {
-	if err := l.client.Stdin(ctx, id, l.stdin); err != nil {
+	err := l.client.Stdin(ctx, id, l.stdin)
+	switch {
+	case err == nil:
+	case client.IsLost(err): // it is told alike, whether the stream or stdin is the first to see it
+		leave(err)
+	default:
 		leave(fmt.Errorf("passing stdin to the tool: %w", err))
 	}
 }
