@@ -1,0 +1,64 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// RT-02: a tool that removes the configuration which it sees through the mount does not send the next call to the host. Neither does one
+// whose daemon has started anew.
+func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
+	w := newWorld(t, Config{})
+	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
+	w.trustIt(dir)
+	if got := w.sh(request{workspace: dir}, "rm /workspaces/"+filepath.Base(dir)+"/.devcontainer.json; id -u"); got != "0" {
+		t.Fatalf("got %q", got)
+	}
+	sub := filepath.Join(dir, "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{dir, sub} {
+		if folder, ok := w.Nearest(from, "/"); !ok || folder != dir {
+			t.Errorf("from %s: got %q, %v", from, folder, ok)
+		}
+	}
+	_, err := w.env(request{workspace: dir})
+	wantCode(t, "without its configuration", err, dray.CodeNoDevcontainer)
+	anew := newWorld(t, Config{})
+	if folder, ok := anew.Nearest(sub, "/"); !ok || folder != dir {
+		t.Errorf("a new daemon: got %q, %v", folder, ok)
+	}
+	if folder, ok := anew.Nearest(t.TempDir(), "/"); ok {
+		t.Errorf("a folder that never had a container leads to %q", folder)
+	}
+}
+
+// EX-01: an image that names a workspace in its labels gets none of its calls, however new its container is.
+func TestImageThatClaimsAWorkspace(t *testing.T) {
+	w := newWorld(t, Config{})
+	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
+	w.trustIt(dir)
+	own := w.sh(request{workspace: dir}, "hostname")
+	build := t.TempDir()
+	dockerfile := "FROM dray-test/busybox:latest\nLABEL " + devcontainer.LabelFolder + "=" + dir + " " + devcontainer.LabelConfig + "=" + dir + "/.devcontainer.json\n"
+	if err := os.WriteFile(build+"/Dockerfile", []byte(dockerfile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_BUILDKIT", "0") // no registry is needed, and no plugin
+	const image = "dray-test/impostor:latest"
+	w.docker("build", "-q", "-t", image, build)
+	t.Cleanup(func() { w.docker("rmi", "-f", image) })
+	impostor := w.docker("run", "-d", "--init", "--network", "none", image, "sleep", "1000000")
+	t.Cleanup(func() { w.docker("rm", "-f", impostor) })
+	w.retry(request{workspace: dir})
+	if got := w.sh(request{workspace: dir}, "hostname"); got != own {
+		t.Errorf("the call went to %q, not to %q", got, own)
+	}
+	_, err := w.env(request{workspace: dir, name: impostor})
+	wantCode(t, "the impostor by its id", err, dray.CodeRouteConflict)
+}
