@@ -220,19 +220,20 @@ func TestAny(t *testing.T) {
 func TestCompileMarksRefuses(t *testing.T) {
 	t.Parallel()
 	for schema, pointer := range map[string]string{
-		`{"properties":{"a/b":{"x-path":"yes"}}}`:             "/properties/a~1b/x-path",
-		`{"x-path":null}`:                                     "/x-path",
-		`[]`:                                                  "",
-		`{"items":[{"x-path":true}]}`:                         "/items",
-		`{"properties":[]}`:                                   "/properties",
-		`{"allOf":{}}`:                                        "/allOf",
-		`{"$ref":"#/$defs/none"}`:                             "/$ref",
-		`{"$ref":"#name"}`:                                    "/$ref",
-		`{"$ref":"other.json#/a"}`:                            "/$ref",
-		`{"$ref":"https://example.org/s"}`:                    "/$ref",
-		`{"$ref":1}`:                                          "/$ref",
-		`{"$dynamicRef":"#node"}`:                             "/$dynamicRef",
-		`{"anyOf":[{},{"$ref":"#/anyOf/9"}]}`:                 "/anyOf/1/$ref",
+		`{"properties":{"a/b":{"x-path":"yes"}}}`: "/properties/a~1b/x-path",
+		`{"x-path":null}`:                         "/x-path",
+		`[]`:                                      "",
+		`{"items":[{"x-path":true}]}`:             "/items",
+		`{"properties":[]}`:                       "/properties",
+		`{"allOf":{}}`:                            "/allOf",
+		`{"$ref":"#/$defs/none"}`:                 "/$ref",
+		`{"$ref":"#name"}`:                        "/$ref",
+		`{"$ref":"other.json#/a"}`:                "/$ref",
+		`{"$ref":"https://example.org/s"}`:        "/$ref",
+		`{"$ref":1}`:                              "/$ref",
+		`{"$dynamicRef":"#node"}`:                 "/$dynamicRef",
+		`{"anyOf":[{},{"$ref":"#/anyOf/9"}]}`:     "/anyOf/1/$ref",
+
 		`{"patternProperties":{"(?=a)":{"format":"path"}}}`:   "/patternProperties/(?=a)",
 		`{"additionalProperties":1,"properties":{"a":"str"}}`: "/properties/a",
 	} {
