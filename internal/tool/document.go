@@ -20,6 +20,7 @@ type syntaxError struct {
 	offset  int64
 	pointer string
 	message string
+	tooDeep bool
 }
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
@@ -34,7 +35,7 @@ func scan(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *synt
 			return syntaxOf(err, dec)
 		}
 		if err := visit(dec, tok); err != nil {
-			return &syntaxError{dec.InputOffset(), string(dec.StackPointer()), err.Error()}
+			return &syntaxError{offset: dec.InputOffset(), pointer: string(dec.StackPointer()), message: err.Error()}
 		}
 		if dec.StackDepth() == 0 {
 			return end(dec)
@@ -58,7 +59,7 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	var s *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &s) && s.Err != nil:
-		return &syntaxError{s.ByteOffset, string(s.JSONPointer), s.Err.Error()}
+		return &syntaxError{offset: s.ByteOffset, pointer: string(s.JSONPointer), message: s.Err.Error()}
 	case errors.Is(err, io.EOF):
 		return &syntaxError{offset: dec.InputOffset(), message: io.ErrUnexpectedEOF.Error()}
 	default:

@@ -79,6 +79,10 @@ func (m *mapping) down(call *dray.Call) error {
 
 // up maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).
 func (m *mapping) up(res dray.Result) dray.Result {
+	if r := res.Metadata.Mapping; r != nil {
+		m.add(*r)
+		res.Metadata.Mapping = nil
+	}
 	if !m.container || len(res.Output) == 0 {
 		return res
 	}

@@ -296,3 +296,22 @@ func TestMappingAsksTheHost(t *testing.T) {
 		t.Errorf("got %s, %v, want %s", seen.Mapped, err, want)
 	}
 }
+
+// PM-08: an output that is nested too deep stays raw, with a mapping error that says so.
+func TestTooDeepOutputIsTold(t *testing.T) {
+	b := newBench(t,
+		command("deep", `printf '%070d' 0 | tr 0 '['; printf '%070d' 0 | tr 0 ']'`, asJSON),
+		command("shallow", `printf '{"a":[]}'`, asJSON),
+	)
+	b.contain()
+	res := b.call(t, "deep", `{}`)
+	if m := res.Metadata.Mapping; m == nil || len(m.Errors) != 1 || m.Errors[0].Pointer != "/output" || !strings.Contains(m.Errors[0].Message, "deeper than 64") {
+		t.Errorf("the report is %+v", m)
+	}
+	if !strings.Contains(string(res.Output), `"raw_output":"[[[`) {
+		t.Errorf("the output is %s", res.Output)
+	}
+	if m := b.call(t, "shallow", `{}`).Metadata.Mapping; m == nil || len(m.Errors) != 0 {
+		t.Errorf("of a flat output: %+v", m)
+	}
+}

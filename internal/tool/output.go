@@ -73,14 +73,16 @@ func parse(stdout []byte) (json.RawMessage, *syntaxError) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return json.RawMessage("{}"), nil
 	}
+	tooDeep := false
 	err := scan(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
-		if dec.StackDepth() > maxDepth+1 {
+		if tooDeep = dec.StackDepth() > maxDepth+1; tooDeep {
 			return fmt.Errorf("it is nested deeper than %d", maxDepth)
 		}
 		return nil
 	})
 	if err != nil {
 		err.offset += int64(len(stdout) - len(text))
+		err.tooDeep = tooDeep
 		return nil, err
 	}
 	value := jsontext.Value(bytes.Clone(text))

@@ -78,6 +78,9 @@ func (t *Tool) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result
 		return res, err
 	}
 	res.Output = output
+	if cause != nil && cause.tooDeep {
+		res.Metadata.Mapping = &dray.MappingReport{Errors: []dray.Detail{{Pointer: "/output", Message: cause.message}}} // PM-08: raw, and told
+	}
 	if t.output != nil && res.Error == nil && res.Reason == dray.ReasonExited {
 		res.Error = t.broken(output, cause)
 	}
