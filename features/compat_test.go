@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,8 @@ type place struct {
 	settings          []setting
 
 	root string
+	// engineIgnores are the signals that the engine was started with as ignored, as a mask like that of /proc/PID/status.
+	engineIgnores uint64
 }
 
 // setting is one devcontainer.json, and what is run under it.
@@ -104,7 +107,7 @@ func (p *place) compare(t *testing.T, d *daemon, seen *rows) {
 			}
 		}
 		if s.prepare != "" {
-			p.asRoot(t, s.prepare)
+			p.asRoot(t, "sh", "-ec", s.prepare)
 		}
 		t.Run(s.name, func(t *testing.T) {
 			for _, e := range s.examples {
@@ -125,20 +128,29 @@ func (p *place) bringUp(t *testing.T) {
 	if r := reference(t, nil, args...); r.code != 0 {
 		t.Fatalf("devcontainer up: %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
+	// Without a shell: bash ignores SIGQUIT on its own account.
+	handed := strings.TrimSpace(strings.TrimPrefix(p.asRoot(t, "grep", "SigIgn", "/proc/self/status"), "SigIgn:"))
+	mask, err := strconv.ParseUint(handed, 16, 64)
+	if err != nil {
+		t.Fatalf("the signals that the engine hands down: %q: %v", handed, err)
+	}
+	p.engineIgnores = mask
 }
 
-func (p *place) asRoot(t *testing.T, script string) {
+func (p *place) asRoot(t *testing.T, argv ...string) string {
 	t.Helper()
 	ids, err := containersOf(t.Context(), p.path(p.workspace))
 	if err == nil && len(ids) != 1 {
 		err = fmt.Errorf("%d containers", len(ids))
 	}
+	var out string
 	if err == nil {
-		_, err = docker(t.Context(), "exec", "--user", "0", ids[0], "sh", "-ec", script)
+		out, err = docker(t.Context(), append([]string{"exec", "--user", "0", ids[0]}, argv...)...)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return out
 }
 
 func (p *place) run(t *testing.T, d *daemon, e example, seen *rows) {
@@ -162,7 +174,7 @@ func (p *place) run(t *testing.T, d *daemon, e example, seen *rows) {
 		want = reference(t, nil, append(slices.Clone(args), e.then...)...)
 	}
 	if e.row == "" {
-		compareRuns(t, got, want)
+		p.compareRuns(t, got, want)
 		return
 	}
 	seen.add(e.row)
@@ -191,7 +203,7 @@ func reference(t *testing.T, stdin []byte, args ...string) ran {
 }
 
 // compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure names what differs.
-func compareRuns(t *testing.T, got, want ran) {
+func (p *place) compareRuns(t *testing.T, got, want ran) {
 	t.Helper()
 	if got.code != want.code {
 		t.Errorf("exit code %d, the reference's is %d\nstderr %.300s\nthe reference's %.300s", got.code, want.code, got.stderr, want.stderr)
@@ -207,6 +219,7 @@ func compareRuns(t *testing.T, got, want ran) {
 		return
 	}
 	ours, theirs := aspects(got.stdout), aspects(want.stdout)
+	theirs["status.SigIgn"] = p.freshSignals(t, theirs["status.SigIgn"])
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
 		if ours[name] != theirs[name] {
 			t.Errorf("%s is %q, the reference's is %q", name, ours[name], theirs[name])
@@ -216,6 +229,16 @@ func compareRuns(t *testing.T, got, want ran) {
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		t.Errorf("%s is %q, the reference has none", name, ours[name])
 	}
+}
+
+// freshSignals takes from the reference's ignored signals those that the engine itself was started with: row inherited-signals.
+func (p *place) freshSignals(t *testing.T, ignored string) string {
+	t.Helper()
+	mask, err := strconv.ParseUint(ignored, 16, 64)
+	if err != nil {
+		t.Errorf("the reference's ignored signals are %q: %v", ignored, err)
+	}
+	return fmt.Sprintf("%016x", mask&^p.engineIgnores)
 }
 
 // check holds one side of a known difference against what is written of it.

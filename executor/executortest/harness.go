@@ -24,6 +24,8 @@ type Harness struct {
 	ID string
 	// Unset are variables that must not be set in a process, Set what must be: NAME=value.
 	Unset, Set []string
+	// Ignored is the mask of ignored signals that processes have from whoever starts them there, as in /proc/PID/status; empty means none.
+	Ignored string
 }
 
 // Run asks an environment for all that dray.Environment promises.
