@@ -2,6 +2,7 @@ package dray
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"syscall"
@@ -55,7 +56,21 @@ type Spec struct {
 	Dir string
 	// Grace is the time between TERM and KILL for what the leader leaves running; zero means KILL at once.
 	Grace time.Duration
+	// Keep leaves what the leader leaves running to the environment instead of ending it, when the leader ends by itself.
+	Keep bool
+	// Terminal gives the process a terminal of that size instead of three pipes; nil is none. What it prints is one stream then, Stdout;
+	// closing Stdin is the terminal's end-of-file character.
+	Terminal *TerminalSize
 }
+
+// TerminalSize is the size of a terminal, in characters.
+type TerminalSize struct {
+	Columns uint16 `json:"columns"`
+	Rows    uint16 `json:"rows"`
+}
+
+// ErrNoTerminal is a Resize of a process without a terminal.
+var ErrNoTerminal = errors.New("the process has no terminal")
 
 // Process is a started process and all that descends from it. All methods may be used from several goroutines.
 type Process interface {
@@ -67,6 +82,8 @@ type Process interface {
 	Output(stream Stream) io.Reader
 	// Signal sends one signal to the process itself.
 	Signal(sig syscall.Signal) error
+	// Resize changes the size of the process's terminal, and tells it by SIGWINCH. Without a terminal it fails with ErrNoTerminal.
+	Resize(size TerminalSize) error
 	// Stop ends the process and every descendant: TERM, the grace, KILL. It returns at once; Wait tells the outcome.
 	Stop(grace time.Duration)
 	// Wait waits until the process and its descendants are over, or are known not to go. An error means that the end is not
@@ -80,9 +97,24 @@ type Exit struct {
 	Code   int
 	Signal syscall.Signal
 	// Leftover counts descendants that were alive when the leader ended and that were ended then.
-	Leftover  int
+	Leftover int
+	// Kept are the pids of those descendants where Spec.Keep left them running; Leftover counts them.
+	Kept      []int
 	Survivors Survivors
+	// OOM says whether the kernel killed the process because memory ran out.
+	OOM OOM
 }
+
+// OOM is what is known of the kernel's out-of-memory killer at the end of a process.
+type OOM int
+
+// The answers. OOMLikely is a KILL that was not ours while the kernel's counter rose and other calls ran beside this one, so that it may
+// have risen for one of them.
+const (
+	OOMNo OOM = iota
+	OOMLikely
+	OOMCertain
+)
 
 // Files are the files of an environment beneath one root. Names are slash-separated and relative to the root; links and ".." that
 // lead out of it are refused with path_invalid, whoever swaps them meanwhile. Errors match fs.ErrNotExist and its kin.

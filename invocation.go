@@ -27,6 +27,15 @@ const (
 	MapNone      MappingMode = "none"
 )
 
+// Leftovers says what becomes of processes that a tool leaves running when it exits.
+type Leftovers string
+
+// The two ways. Whatever the way, a call that is ended (timeout, cancel, shutdown) takes all that it started with it.
+const (
+	KillLeftovers Leftovers = "kill"
+	KeepLeftovers Leftovers = "keep"
+)
+
 // Invocation is one call of a tool, as the caller sent it and after validation. It is never changed: layers that need another form
 // of the input (mapped paths) work on a deep copy, and hashes are taken over this one.
 type Invocation struct {
@@ -49,6 +58,10 @@ type Invocation struct {
 	// IdleTimeout is the longest silence on both streams; zero means the configured default, which may be none.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	Mapping     MappingMode   `json:"mapping,omitempty"`
+	// Terminal asks for a terminal of that size; nil is three pipes.
+	Terminal *TerminalSize `json:"tty,omitempty"`
+	// Leftovers says what becomes of the processes that the tool leaves running; empty is KillLeftovers.
+	Leftovers Leftovers `json:"leftovers,omitempty"`
 	Context     Context       `json:"context"`
 	Plan        Plan          `json:"plan"`
 	Principal   string        `json:"principal"`

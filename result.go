@@ -26,6 +26,8 @@ const (
 	ReasonTimeout     Reason = "timeout"
 	ReasonIdleTimeout Reason = "idle_timeout"
 	ReasonCancelled   Reason = "cancelled"
+	ReasonOutputLimit Reason = "output_limit"
+	ReasonOOM         Reason = "oom"
 	ReasonStartFailed Reason = "start_failed"
 	ReasonDenied      Reason = "denied"
 	ReasonInvalid     Reason = "invalid"
@@ -127,8 +129,10 @@ type UnmappedPath struct {
 // KillReport says what was left of a call when it was over.
 type KillReport struct {
 	Survivors Survivors `json:"survivors"`
-	// Leftover counts the processes that the leader left running when it exited, and that were ended.
+	// Leftover counts the processes that the leader left running when it exited. They were ended, but for those in Kept.
 	Leftover int `json:"leftover"`
+	// Kept are the pids, in the environment's own numbers, that a call with leftovers "keep" left to its environment.
+	Kept []int `json:"kept,omitempty"`
 }
 
 // Survivors are the processes of a call that are still there. In JSON it is 0, a list of pids, or null where it cannot be proved.

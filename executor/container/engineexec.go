@@ -317,6 +317,9 @@ func (p *execProcess) Signal(syscall.Signal) error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec takes no signals")
 }
 
+// Resize fails: no process has a terminal yet.
+func (p *execProcess) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+
 // Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is not known.
 func (p *execProcess) Stop(time.Duration) {
 	p.stop.Do(func() {

@@ -108,6 +108,9 @@ func (p *agentProcess) Signal(sig syscall.Signal) error {
 	return p.stream.Send(wire.Request{Signal: int(sig)})
 }
 
+// Resize fails: no process has a terminal yet.
+func (p *agentProcess) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+
 // stopPatience is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
 const stopPatience = 15 * time.Second
 

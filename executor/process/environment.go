@@ -24,6 +24,9 @@ func (p asDray) Output(stream dray.Stream) io.Reader {
 // Signal sends one signal to the process.
 func (p asDray) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
+// Resize fails: no process has a terminal yet.
+func (p asDray) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+
 // Wait tells the end. Without a supervisor it is not known, and on the host neither who survived.
 func (p asDray) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
