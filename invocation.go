@@ -62,9 +62,9 @@ type Invocation struct {
 	Terminal *TerminalSize `json:"tty,omitempty"`
 	// Leftovers says what becomes of the processes that the tool leaves running; empty is KillLeftovers.
 	Leftovers Leftovers `json:"leftovers,omitempty"`
-	Context     Context       `json:"context"`
-	Plan        Plan          `json:"plan"`
-	Principal   string        `json:"principal"`
+	Context   Context   `json:"context"`
+	Plan      Plan      `json:"plan"`
+	Principal string    `json:"principal"`
 }
 
 // Context says on whose behalf a call is made. It is passed through and recorded, never interpreted.
