@@ -111,7 +111,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
 			t.Errorf("got %+v", got)
 		}
-		warned := strings.Contains(strings.Join(caps.Warnings, " "), "version v9) speaks protocols 7 to 9, this side 1 to 1")
+		warned := strings.Contains(strings.Join(caps.Warnings, " "), "version v9) speaks protocols 7 to 9, this side 1 to 2")
 		if want := map[bool]string{false: "agent", true: "engine"}[readonly]; caps.Container.Transport != want || warned != readonly {
 			t.Errorf("read-only %v: by %s, warnings %q", readonly, caps.Container.Transport, caps.Warnings)
 		}

@@ -8,9 +8,12 @@ import (
 )
 
 // Protocols that this build speaks. A change that an older peer would misunderstand takes a new number.
+//
+//	1  processes with three framed streams
+//	2  terminals, kept leftovers, the socket and descriptors on it
 const (
 	MinProtocol = 1
-	MaxProtocol = 1
+	MaxProtocol = 2
 )
 
 // magic starts a connection, so that whatever else may answer (a shell, an error text) is told from a peer at the first byte.
@@ -28,6 +31,9 @@ type Hello struct {
 	// UID is what the agent runs as.
 	UID int `json:"uid"`
 }
+
+// Protocol is what both sides speak, after Meet.
+func (h Hello) Protocol() int { return min(h.MaxProtocol, MaxProtocol) }
 
 // VersionError is a peer that speaks no protocol that we speak.
 type VersionError struct{ Peer Hello }

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/dray-dev/dray"
 )
 
 // Start is the first message of a stream: run a process. Names and values are bytes, since neither argv nor an environment need be text.
@@ -22,6 +24,15 @@ type Start struct {
 	Call   [][]byte      `json:"call,omitempty"`
 	Remote [][]byte      `json:"remote,omitempty"`
 	Grace  time.Duration `json:"grace,omitempty"`
+	// Keep leaves what the process leaves running when it ends by itself (protocol 2).
+	Keep bool `json:"keep,omitempty"`
+	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is what is typed, channel 1 what is shown
+	// (protocol 2).
+	Terminal *dray.TerminalSize `json:"terminal,omitempty"`
+	// Ends says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used. After them,
+	// or alone, come with Cgroup the folder of its control group and that folder's cgroup.kill (protocol 2, on a socket).
+	Ends   bool `json:"ends,omitempty"`
+	Cgroup bool `json:"cgroup,omitempty"`
 }
 
 // Probe says how the user's shell is asked for its environment.
@@ -39,6 +50,8 @@ type Request struct {
 	Signal int `json:"signal,omitempty"`
 	// Stop ends the process and all that descends from it.
 	Stop *Stop `json:"stop,omitempty"`
+	// Resize changes the size of the process's terminal (protocol 2).
+	Resize *dray.TerminalSize `json:"resize,omitempty"`
 }
 
 // Stop is TERM, the grace, KILL.
@@ -75,6 +88,10 @@ type Exited struct {
 	// Proven says that Survivors are all there are.
 	Proven    bool  `json:"proven"`
 	Survivors []int `json:"survivors,omitempty"`
+	// Kept are the descendants that Start.Keep left running; Leftover counts them (protocol 2).
+	Kept []int `json:"kept,omitempty"`
+	// OOM says whether the kernel killed it because memory ran out (protocol 2).
+	OOM dray.OOM `json:"oom,omitempty"`
 }
 
 // Decode reads a message of the peer; what does not parse is a breach of the protocol.
