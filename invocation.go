@@ -86,6 +86,9 @@ type Call struct {
 	Invocation Invocation
 	// Stdin is what the process reads; nil is an empty stdin. Whoever made the call closes it.
 	Stdin io.Reader
+	// Control brings what whoever made the call wants done to its process; nil is nothing. It is received from while the process runs,
+	// and at no other time: a sender waits for the start, and has to watch for the end of the call itself.
+	Control <-chan Control
 	// Route is set by the router.
 	Route Route
 	// Environment is set once the place to run is ready. It is the router's choice, never another.
@@ -94,6 +97,10 @@ type Call struct {
 	Mapped json.RawMessage
 	Dir    string
 }
+
+// Control is something done to a running process on its caller's behalf, such as sending it a signal. It is called once, must not wait for
+// the process, and keeps no reference to it.
+type Control func(Process)
 
 // Kind is where a call runs.
 type Kind string

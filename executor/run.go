@@ -36,6 +36,8 @@ type Options struct {
 	// Stdin is what the process reads; nil is an empty stdin. Where it is an io.Closer it is closed when the process is over, so that a
 	// read that waits for a client ends.
 	Stdin io.Reader
+	// Control brings what is to be done to the process while it runs; nil is nothing.
+	Control <-chan dray.Control
 	// Idle is the longest silence on both streams; zero is any.
 	Idle time.Duration
 }
@@ -92,6 +94,7 @@ func (r *Runner) attend(ctx context.Context, proc dray.Process, opts Options, si
 	ended := make(chan struct{})
 	var guard sync.WaitGroup
 	guard.Go(func() { watch.until(ctx, ended) })
+	guard.Go(func() { obey(proc, opts.Control, ended) })
 	exit, err = proc.Wait()
 	close(ended)
 	guard.Wait()
@@ -107,6 +110,18 @@ func feed(proc dray.Process, stdin io.Reader) {
 		_, _ = io.Copy(w, stdin) // a tool that does not read its stdin is no fault of the call
 	}
 	_ = w.Close()
+}
+
+// obey does to the process what it is told until the process is over.
+func obey(proc dray.Process, control <-chan dray.Control, ended <-chan struct{}) {
+	for {
+		select {
+		case do := <-control:
+			do(proc)
+		case <-ended:
+			return
+		}
+	}
 }
 
 func closeStdin(stdin io.Reader) {
