@@ -2,6 +2,9 @@ package process
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -19,9 +22,32 @@ func SignalName(sig syscall.Signal) string {
 	switch {
 	case n > 0 && n < len(names):
 		return names[n]
-	case n >= 34 && n <= 64:
-		return fmt.Sprintf("SIGRTMIN+%d", n-34)
+	case n >= rtMin && n <= rtMax:
+		return fmt.Sprintf("SIGRTMIN+%d", n-rtMin)
 	default:
 		return fmt.Sprintf("SIG%d", n)
 	}
 }
+
+// The real-time signals that programs can use; the C libraries keep those below for themselves.
+const (
+	rtMin = 34
+	rtMax = 64
+)
+
+// ParseSignal reads a signal as people write it: SIGINT, INT, int, SIGRTMIN+1, or its number, 1 to 64.
+func ParseSignal(text string) (syscall.Signal, bool) {
+	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
+		return syscall.Signal(n), n >= 1 && n <= rtMax
+	}
+	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	for n := 1; n <= rtMax; n++ {
+		if sig := syscall.Signal(n); SignalName(sig) == name && (n < len(names) || n >= rtMin) {
+			return sig, true
+		}
+	}
+	return 0, false
+}
+
+// SignalNames are the names of the signals that have one of their own, by number.
+func SignalNames() []string { return slices.Clone(names[1:]) }
