@@ -48,6 +48,7 @@ var bans = []ban{
 	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},
 	{from: "./...", to: outside, but: outside, why: "it is for those who work on dray, and no part of what they make"},
 	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
+	{from: "./...", to: []string{"internal/enginetest"}, why: "it starts engines as root for tests to break, and only tests may import it"},
 }
 
 // outside are programs and suites for those who work on dray. They may use what they like; nothing may use them.
@@ -89,6 +90,8 @@ var owners = []owner{
 var starters = []starter{
 	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
 	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
+	{"internal/enginetest", "exec.Command", "an engine of a test's own is no tool, and a supervisor would end its containers with it"},
+	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
 	{"cmd/dray/command", "exec.Command", "a command starts the daemon, which outlives it; nothing that a caller names"},
 }
 

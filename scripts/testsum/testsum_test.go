@@ -83,6 +83,10 @@ func TestCountGo(t *testing.T) {
 			want:     suite{Failed: 1},
 			failures: []string{"p A was skipped, though scripts/setup provides what it wants: a_test.go:1: no engine answers"},
 		},
+		"a gap that no set-up can close is a skip": {
+			in:   events("run A", "out A a_test.go:1: gap: only root can start an engine", "skip A", "pass", "exit 0"),
+			want: suite{Skipped: 1, Skips: []string{"p A: a_test.go:1: gap: only root can start an engine"}},
+		},
 		"a package without tests is no skip": {
 			in: events("skip", "exit 0"),
 		},

@@ -1,0 +1,98 @@
+package enginetest
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func small() Options { return Options{Images: []string{"dray-test/busybox:latest"}} }
+
+func TestLife(t *testing.T) {
+	opts := small()
+	opts.LiveRestore, opts.TCP = true, true
+	var e *Engine
+	var id string
+	t.Run("engine", func(t *testing.T) {
+		e = Start(t, opts)
+		id = e.Docker(t, "run", "-d", "--init", "--network", "none", "dray-test/busybox:latest", "sleep", "100000")
+		started := e.Docker(t, "inspect", "-f", "{{.State.StartedAt}}", id)
+		e.Restart(t)
+		e.Kill(t)
+		if e.ping(t.Context()) == nil {
+			t.Error("it answers though it was killed")
+		}
+		e.Resume(t)
+		if now := e.Docker(t, "inspect", "-f", "{{.State.Running}} {{.State.StartedAt}}", id); now != "true "+started {
+			t.Errorf("the container did not live on: %s, and was started %s", now, started)
+		}
+		if out, err := exec.Command("docker", "-H", "tcp://"+e.TCP(), "ps", "-q", "--no-trunc").Output(); err != nil || strings.TrimSpace(string(out)) != id {
+			t.Errorf("over TCP: %q, %v", out, err)
+		}
+		if out, err := exec.Command("docker", "ps", "-aq", "--no-trunc").Output(); err != nil || strings.Contains(string(out), id) {
+			t.Errorf("the machine's own engine has %q, %v", out, err)
+		}
+		e.Kill(t) // so that the end has everything to do
+	})
+	gone(t, e, id)
+}
+
+// gone fails the test if something of an engine is left.
+func gone(t *testing.T, e *Engine, id string) {
+	t.Helper()
+	if e == nil {
+		t.SkipNow() // the gap was named
+	}
+	if _, err := os.Lstat(e.dir); err == nil {
+		t.Error("the folder is left")
+	}
+	if left := processesOf(e.dir); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	if left := groupsOf([]string{id}); len(left) > 0 {
+		t.Errorf("control groups are left: %v", left)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), e.dir) {
+		t.Errorf("mounts are left: %v", err)
+	}
+	if _, err := os.Lstat("/sys/class/net/" + bridgeOf(e.dir)); err == nil {
+		t.Error("the bridge is left")
+	}
+}
+
+func TestRemappedUsers(t *testing.T) {
+	opts := small()
+	opts.RemapUsers = true
+	e := Start(t, opts)
+	got := e.Docker(t, "run", "--rm", "--network", "none", "dray-test/busybox:latest", "cat", "/proc/self/uid_map")
+	if f := strings.Fields(got); len(f) != 3 || f[0] != "0" || f[1] != "100000" {
+		t.Errorf("got %q", got)
+	}
+	if text, err := os.ReadFile("/etc/subuid"); err == nil && strings.Contains(string(text), "nobody:100000") {
+		t.Error("the machine's own ranges were changed")
+	}
+}
+
+// What a killed test binary leaves is removed by the next, and what one holds is not.
+func TestSweep(t *testing.T) {
+	need(t)
+	made, err := os.MkdirTemp("", prefix) //nolint:usetesting // the name is what is looked for
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := &Engine{dir: made}
+	if err := held.claim(); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t)
+	if _, err := os.Stat(made); err != nil {
+		t.Errorf("a folder that is held was removed: %v", err)
+	}
+	_ = held.lock.Close() // as the kernel does for one who is killed
+	sweep(t)
+	if _, err := os.Stat(made); err == nil {
+		t.Error("a folder that nobody holds is left")
+	}
+}
