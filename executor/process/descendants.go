@@ -74,10 +74,18 @@ func childrenOf(pid int, list []descendant) []descendant {
 		if err != nil {
 			continue
 		}
-		for field := range bytes.FieldsSeq(b) {
-			if child, err := strconv.Atoi(string(field)); err == nil {
-				list = append(list, descendant{pid: child, parent: pid})
-			}
+		for _, child := range numbers(b) {
+			list = append(list, descendant{pid: child, parent: pid})
+		}
+	}
+	return list
+}
+
+// numbers are those that stand in a text between spaces.
+func numbers(text []byte) (list []int) {
+	for field := range bytes.FieldsSeq(text) {
+		if n, err := strconv.Atoi(string(field)); err == nil {
+			list = append(list, n)
 		}
 	}
 	return list

@@ -24,9 +24,6 @@ func (p asDray) Output(stream dray.Stream) io.Reader {
 // Signal sends one signal to the process.
 func (p asDray) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
-// Resize fails: no process has a terminal yet.
-func (p asDray) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
-
 // Wait tells the end. Without a supervisor it is not known, and on the host neither who survived.
 func (p asDray) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
@@ -35,7 +32,7 @@ func (p asDray) Wait() (dray.Exit, error) {
 		return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
 			WithHint("something on the host killed the supervisor of this call; look for processes that it may have left")
 	}
-	return dray.Exit{Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, Survivors: survivors}, nil
+	return dray.Exit{Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, Kept: exit.Kept, Survivors: survivors, OOM: exit.OOM}, nil
 }
 
 // Explain gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
@@ -68,6 +65,8 @@ func Hint(code dray.Code) string {
 		return "give a cwd that exists where the call runs and that its user may enter"
 	case dray.CodeBadUser:
 		return "check remoteUser in devcontainer.json against /etc/passwd and /etc/group of the image"
+	case dray.CodeHelperMissing:
+		return "a terminal needs a devpts file system at /dev/pts and /dev/ptmx where the call runs; mount it, or call without tty"
 	case dray.CodeAgentLost:
 		return "repeat the call; if it happens again, look for what kills dray's processes where the call runs"
 	default:

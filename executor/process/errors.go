@@ -21,6 +21,8 @@ const (
 	StepUser
 	// StepFork is making a process at all: limits and memory.
 	StepFork
+	// StepTerminal is making a terminal.
+	StepTerminal
 )
 
 // StartError says why nothing was started.
@@ -40,6 +42,8 @@ func (e *StartError) Error() string {
 		return fmt.Sprintf("cannot become the user: %v", e.Err)
 	case StepFork:
 		return fmt.Sprintf("cannot start a process: %v", e.Err)
+	case StepTerminal:
+		return fmt.Sprintf("cannot make a terminal: %v", e.Err)
 	default:
 		return fmt.Sprintf("cannot execute %q: %v", e.Path, e.Err)
 	}
@@ -82,6 +86,8 @@ func (e *StartError) Code() dray.Code {
 		return dray.CodeBadCwd
 	case e.Step == StepUser:
 		return dray.CodeBadUser
+	case e.Step == StepTerminal && !exhausted(e.Err):
+		return dray.CodeHelperMissing
 	case e.NotFound():
 		return dray.CodeExecutableNotFound
 	case errors.Is(e.Err, syscall.E2BIG):
@@ -91,4 +97,9 @@ func (e *StartError) Code() dray.Code {
 	default:
 		return dray.CodeLimitExceeded
 	}
+}
+
+// exhausted says that there are too many of something that can be had in principle.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

@@ -16,6 +16,7 @@ const (
 	sysCloseRange       = 436
 	closeRangeCloexec   = 4
 	pollIn              = 1
+	fcntlSetPipeSize    = 1031
 	fcntlGetPipeSize    = 1032
 )
 
@@ -35,19 +36,25 @@ func poll(fds []pollFD, timeout time.Duration) {
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 }
 
-// pipeSize is how many bytes a pipe may hold.
-func pipeSize(f *os.File) int {
+// capacity is how many bytes a pipe, or a terminal, may hold for its reader.
+func capacity(f *os.File) int {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return 0
 	}
-	var size uintptr
+	size := 0
 	_ = raw.Control(func(fd uintptr) { // a closed file holds nothing
-		if n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlGetPipeSize, 0); errno == 0 {
-			size = n
+		n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlGetPipeSize, 0)
+		if size = int(n); errno != 0 {
+			size = terminalRest
 		}
 	})
-	return int(size)
+	return size
+}
+
+// growPipe asks for a pipe of PipeSize. A refusal changes nothing.
+func growPipe(fd int) {
+	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), fcntlSetPipeSize, PipeSize)
 }
 
 func becomeSubreaper() error {

@@ -25,6 +25,9 @@ type Launch struct {
 	// Alone says that this whole program is there for the pool and starts nothing besides. It becomes a child subreaper then, and what
 	// a supervisor that was killed leaves behind comes to it and is ended. A program with other children must not say so.
 	Alone bool
+	// Cgroup gives a group for one supervisor; nil, here or as what it gives, is none. The pool closes the group and may give it to the
+	// next supervisor when it is empty.
+	Cgroup func() *Cgroup
 }
 
 // Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
@@ -34,6 +37,7 @@ type Pool struct {
 	mu     sync.Mutex
 	closed bool
 	idle   []*supervisor
+	groups []*Cgroup // empty ones, of supervisors that are gone
 	all    map[*supervisor]struct{}
 	pids   map[int]struct{} // of supervisors that were not waited for yet
 	births sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
@@ -60,6 +64,34 @@ func (p *Pool) Warm(n int) error {
 // Start runs a process and returns once its program was accepted. It fails with a *StartError, ErrClosed, or the context's error; then
 // nothing runs. The context bounds the start alone.
 func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
+	ends, streams, err := newStreams(spec)
+	if err != nil {
+		return nil, err
+	}
+	return p.begin(ctx, spec, ends, streams)
+}
+
+// StartWith is Start with streams that the caller made: it takes the tool's ends, gives them to the tool and its user, and closes them,
+// whatever comes of it. The Process has no streams then, and Spec.Terminal must be nil.
+func (p *Pool) StartWith(ctx context.Context, spec Spec, ends Ends) (*Process, error) {
+	if spec.Terminal != nil {
+		ends.Close()
+		return nil, &StartError{Step: StepTerminal, Err: errors.New("its streams were made already")}
+	}
+	return p.begin(ctx, spec, ends, streams{})
+}
+
+// begin starts a process with the ends of its streams, which it closes.
+func (p *Pool) begin(ctx context.Context, spec Spec, ends Ends, streams streams) (*Process, error) {
+	defer ends.Close()
+	proc, err := p.run(ctx, spec, ends, streams)
+	if err != nil {
+		streams.close()
+	}
+	return proc, err
+}
+
+func (p *Pool) run(ctx context.Context, spec Spec, ends Ends, streams streams) (*Process, error) {
 	if !p.enter() {
 		return nil, ErrClosed
 	}
@@ -68,19 +100,15 @@ func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	streams, err := newStreams(spec.User)
-	if err != nil {
-		return nil, err
+	if err := ends.give(spec.User); err != nil {
+		return nil, &StartError{Step: StepFork, Err: err}
 	}
-	defer streams.closeTheirs()
-	s, err := p.send(body, streams.theirs[:])
+	s, err := p.send(body, ends)
 	if err != nil {
-		streams.closeOurs()
 		return nil, err
 	}
 	pid, err := s.accepted(ctx)
 	if err != nil {
-		streams.closeOurs()
 		p.settle(s, err)
 		return nil, err
 	}
@@ -98,13 +126,14 @@ func (p *Pool) enter() bool {
 }
 
 // send hands the start to a supervisor. One that died while it was idle is passed over.
-func (p *Pool) send(body []byte, fds []int) (*supervisor, error) {
+func (p *Pool) send(body []byte, ends Ends) (*supervisor, error) {
+	files := ends.files()
 	for {
 		s, fresh, err := p.take()
 		if err != nil {
 			return nil, err
 		}
-		if err = s.send(msgStart, body, fds...); err == nil {
+		if err = s.send(msgStart, body, files[:]...); err == nil {
 			return s, nil
 		}
 		p.discard(s)
@@ -172,23 +201,29 @@ func (p *Pool) drop(s *supervisor) bool {
 	return ours
 }
 
-// await waits for the end of a supervisor, which may take so long, and sees to what it left.
-func (p *Pool) await(s *supervisor, patience time.Duration) {
+// await waits for the end of a supervisor, which may take so long, and sees to what it left. It says who survived, if that can be known.
+func (p *Pool) await(s *supervisor, patience time.Duration) (survivors []int, proven bool) {
 	kill := time.AfterFunc(patience, func() { _ = s.proc.Kill() })
 	state, err := s.proc.Wait()
 	kill.Stop()
 	p.mu.Lock()
 	delete(p.pids, s.proc.Pid)
 	p.mu.Unlock()
-	if err != nil || !state.Success() {
-		p.sweep()
+	clean := err == nil && state.Success()
+	survivors, proven = p.vacate(s.group, clean)
+	if clean || proven && len(survivors) == 0 && !p.launch.Alone {
+		return survivors, proven
 	}
+	if swept, ok := p.sweep(); ok {
+		return swept, ok
+	}
+	return survivors, proven
 }
 
 // bury ends a supervisor that is lost and what it left behind, and says who survived, if that can be known.
 func (p *Pool) bury(s *supervisor) (survivors []int, proven bool) {
 	if p.drop(s) {
-		p.await(s, 0)
+		return p.await(s, 0)
 	}
 	return p.sweep()
 }
@@ -208,6 +243,10 @@ func (p *Pool) Close() {
 	}
 	p.wg.Wait()
 	p.sweep()
+	for _, g := range p.groups {
+		g.Close()
+	}
+	p.groups = nil
 	if p.launch.Keep != nil {
 		_ = p.launch.Keep.Close()
 	}
@@ -237,7 +276,7 @@ func (p *Pool) bear() (*supervisor, error) {
 			return nil, err
 		}
 	}
-	s, err := launchSupervisor(p.launch)
+	s, err := launchSupervisor(p.launch, p.group())
 	if err != nil {
 		return nil, err
 	}
@@ -251,10 +290,11 @@ func (p *Pool) bear() (*supervisor, error) {
 type supervisor struct {
 	proc  *os.Process
 	conn  *os.File
-	alive bool // it answered the last start
+	group *Cgroup // nil for none
+	alive bool    // it answered the last start
 }
 
-func launchSupervisor(l Launch) (*supervisor, error) {
+func launchSupervisor(l Launch, group *Cgroup) (*supervisor, error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("making a socket pair: %w", err)
@@ -278,17 +318,22 @@ func launchSupervisor(l Launch) (*supervisor, error) {
 		closeFD(pair[0])
 		return nil, err
 	}
-	return &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}, nil
+	s := &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}
+	if group.adopt(proc.Pid) {
+		s.group = group
+		_ = s.send(msgCgroup, nil, group.Procs, group.Home, group.Kill) // one that does not take it takes no call either
+	}
+	return s, nil
 }
 
 // sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long unless it is stopped.
 const sendTimeout = 2 * time.Second
 
-func (s *supervisor) send(kind byte, body []byte, fds ...int) error {
+func (s *supervisor) send(kind byte, body []byte, files ...*os.File) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	return sendMessage(s.conn, kind, body, fds...)
+	return sendMessage(s.conn, kind, body, files...)
 }
 
 // accepted waits for the answer to a start.

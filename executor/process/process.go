@@ -8,14 +8,15 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/dray-dev/dray"
 )
 
 // Process is a started process and all that descends from it.
 type Process struct {
 	// Pid is the leader's, in the pid namespace that the pool lives in.
-	Pid            int
-	stdin          *os.File
-	stdout, stderr *output
+	Pid     int
+	streams streams
 
 	done chan struct{} // closed when exit and err are set
 	exit Exit
@@ -28,8 +29,8 @@ type Process struct {
 }
 
 // follow waits for the end in a goroutine that the pool owns.
-func (p *Pool) follow(s *supervisor, pid int, st *streams) *Process {
-	proc := &Process{Pid: pid, stdin: st.stdin, stdout: st.stdout, stderr: st.stderr, done: make(chan struct{}), sup: s}
+func (p *Pool) follow(s *supervisor, pid int, st streams) *Process {
+	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		exit, err := s.exited()
 		proc.release()
@@ -45,9 +46,7 @@ func (p *Pool) follow(s *supervisor, pid int, st *streams) *Process {
 			err = ErrTraced
 		}
 		proc.exit, proc.err = exit, err
-		proc.stdout.finish()
-		proc.stderr.finish()
-		_ = proc.stdin.Close()
+		proc.streams.finish()
 		close(proc.done)
 	})
 	return proc
@@ -71,14 +70,27 @@ func (s *supervisor) exited() (Exit, error) {
 	return decodeExit(body)
 }
 
-// Stdin writes to the process. It fails once the process is over or has closed its end.
-func (p *Process) Stdin() io.WriteCloser { return p.stdin }
+// Stdin writes to the process. It fails once the process is over or has closed its end. Closing a terminal's types its end-of-file character.
+func (p *Process) Stdin() io.WriteCloser { return p.streams.stdin() }
 
-// Stdout and Stderr read what the process writes; each must be read to its end.
-func (p *Process) Stdout() io.Reader { return p.stdout }
+// Stdout and Stderr read what the process writes; each must be read to its end. A terminal's output is all in Stdout.
+func (p *Process) Stdout() io.Reader { return p.streams.stdout() }
 
 // Stderr is the other stream.
-func (p *Process) Stderr() io.Reader { return p.stderr }
+func (p *Process) Stderr() io.Reader { return p.streams.stderr() }
+
+// Resize changes the size of the process's terminal and tells the foreground job by SIGWINCH. Without a terminal it fails with
+// dray.ErrNoTerminal; when the process is over it does nothing.
+func (p *Process) Resize(size dray.TerminalSize) error {
+	if p.streams.terminal == nil {
+		return dray.ErrNoTerminal
+	}
+	err := p.streams.terminal.resize(size)
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
 
 // Signal sends one signal to the leader. A process that is over takes none, without an error.
 func (p *Process) Signal(sig syscall.Signal) error {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +12,7 @@ import (
 // maxMessage bounds one message between pool and supervisor. The kernel refuses argv and environment above 2 MiB or so anyway.
 const maxMessage = 8 << 20
 
-// Kinds of message. Down: start, signal, stop. Up: started, failed, exited.
+// Kinds of message. Down: start, signal, stop, cgroup. Up: started, failed, exited.
 const (
 	msgStart byte = iota + 1
 	msgSignal
@@ -19,7 +20,11 @@ const (
 	msgStarted
 	msgFailed
 	msgExited
+	msgCgroup
 )
+
+// maxRights is how many descriptors a message may carry.
+const maxRights = 4
 
 // headerSize is a kind and a length.
 const headerSize = 5
@@ -31,11 +36,11 @@ func frame(kind byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// sendMessage writes one message; the descriptors travel with its first byte. It works on blocking and on polled files.
-func sendMessage(f *os.File, kind byte, body []byte, fds ...int) error {
+// sendMessage writes one message; the descriptors of the files travel with its first byte. It works on blocking and on polled files.
+func sendMessage(f *os.File, kind byte, body []byte, files ...*os.File) error {
 	b := frame(kind, body)
-	if len(fds) > 0 {
-		n, err := sendRights(f, b, fds)
+	if len(files) > 0 {
+		n, err := sendRights(f, b, files)
 		if err != nil {
 			return err
 		}
@@ -48,25 +53,41 @@ func sendMessage(f *os.File, kind byte, body []byte, fds ...int) error {
 	return err
 }
 
-func sendRights(f *os.File, b []byte, fds []int) (int, error) {
+func sendRights(f *os.File, b []byte, files []*os.File) (n int, err error) {
+	err = withDescriptors(files, nil, func(fds []int) error {
+		n, err = sendDescriptors(f, b, fds)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sending descriptors: %w", err)
+	}
+	return n, nil
+}
+
+// withDescriptors holds the files open while it calls do.
+func withDescriptors(files []*os.File, fds []int, do func(fds []int) error) error {
+	if len(files) == 0 {
+		return do(fds)
+	}
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = withDescriptors(files[1:], append(fds, int(fd)), do) })
+	return errors.Join(controlErr, err)
+}
+
+func sendDescriptors(f *os.File, b []byte, fds []int) (n int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
 	rights := syscall.UnixRights(fds...)
-	var n int
-	var sendErr error
-	err = raw.Write(func(fd uintptr) bool {
-		n, sendErr = syscall.SendmsgN(int(fd), b, rights, nil, syscall.MSG_NOSIGNAL)
-		return sendErr != syscall.EAGAIN
+	writeErr := raw.Write(func(fd uintptr) bool {
+		n, err = syscall.SendmsgN(int(fd), b, rights, nil, syscall.MSG_NOSIGNAL)
+		return err != syscall.EAGAIN //nolint:errorlint // SendmsgN gives the bare number
 	})
-	if err == nil {
-		err = sendErr
-	}
-	if err != nil {
-		return 0, fmt.Errorf("sending descriptors: %w", err)
-	}
-	return n, nil
+	return n, errors.Join(writeErr, err)
 }
 
 // receiveMessage reads one message from a polled file that carries no descriptors.
@@ -87,7 +108,7 @@ func receiveMessage(f *os.File) (byte, []byte, error) {
 // receiveRights reads one message and its descriptors from a blocking descriptor. The descriptors are close-on-exec.
 func receiveRights(fd int) (byte, []byte, []int, error) {
 	var head [headerSize]byte
-	oob := make([]byte, syscall.CmsgSpace(4*3))
+	oob := make([]byte, syscall.CmsgSpace(4*maxRights))
 	n, oobn, _, _, err := recvmsg(fd, head[:], oob)
 	if err != nil {
 		return 0, nil, nil, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/dray-dev/dray"
 )
 
 // Spec is a process to start, with everything resolved.
@@ -20,6 +22,11 @@ type Spec struct {
 	User *Credential
 	// Grace is the time between TERM and KILL for what the leader leaves running.
 	Grace time.Duration
+	// Keep leaves what the leader leaves running alone when the leader ends by itself. Its supervisor stays with it as the one that reaps,
+	// and outlives the pool.
+	Keep bool
+	// Terminal makes a terminal of that size the controlling one and all three streams; nil is three pipes.
+	Terminal *dray.TerminalSize
 }
 
 // Credential is a user in numbers, with all supplementary groups.
@@ -37,6 +44,7 @@ func (s Spec) encode() ([]byte, error) {
 		return nil, err
 	}
 	b := binary.AppendVarint(nil, int64(s.Grace))
+	b = append(b, flag(s.Keep), flag(s.Terminal != nil)) // the size is set before the supervisor sees the terminal
 	b = appendStrings(b, s.Argv)
 	b = appendStrings(b, s.Env)
 	b = appendStrings(b, []string{s.Dir})
@@ -77,7 +85,11 @@ func (s Spec) check() error {
 
 func decodeSpec(b []byte) (Spec, error) {
 	d := decoder{b: b}
-	s := Spec{Grace: time.Duration(d.varint()), Argv: d.strings(), Env: d.strings()}
+	s := Spec{Grace: time.Duration(d.varint()), Keep: d.byte() == 1}
+	if d.byte() == 1 {
+		s.Terminal = &dray.TerminalSize{}
+	}
+	s.Argv, s.Env = d.strings(), d.strings()
 	if dir := d.strings(); len(dir) == 1 {
 		s.Dir = dir[0]
 	}

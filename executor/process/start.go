@@ -18,7 +18,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 	attr := &syscall.ProcAttr{Dir: spec.Dir, Env: spec.Env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}}
 	pidfd = -1
-	attr.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	attr.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd, Setctty: spec.Terminal != nil} // Ctty is descriptor 0
 	if u := spec.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}

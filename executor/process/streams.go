@@ -9,14 +9,55 @@ import (
 	"time"
 )
 
-// streams are the three pipes of a process: our ends polled, theirs blocking, as a program expects them.
-type streams struct {
-	stdin          *os.File
-	stdout, stderr *output
-	theirs         [3]int
+// PipeSize is what a pipe for output is asked to hold: twice the throughput of the kernel's 64 KiB. Where the kernel refuses (an
+// unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is.
+const PipeSize = 1 << 20
+
+// Ends are the tool's ends of its three streams, made by somebody else.
+type Ends struct{ Stdin, Stdout, Stderr *os.File }
+
+func (e Ends) files() [3]*os.File { return [3]*os.File{e.Stdin, e.Stdout, e.Stderr} }
+
+// Close closes all that are there.
+func (e Ends) Close() {
+	for _, f := range e.files() {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
-func newStreams(user *Credential) (*streams, error) {
+// give makes the ends what a tool expects: blocking, and its user's, so that it can open /dev/stdout and its kin by name.
+func (e Ends) give(user *Credential) error {
+	for _, f := range e.files() {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return fmt.Errorf("preparing a stream: %w", err)
+		}
+		err = raw.Control(func(fd uintptr) {
+			_ = syscall.SetNonblock(int(fd), false)
+			if user != nil {
+				_ = syscall.Fchown(int(fd), int(user.UID), int(user.GID)) // without the right to, only such opens fail
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("preparing a stream: %w", err)
+		}
+	}
+	return nil
+}
+
+// Pipes are the three pipes of a process with both their ends.
+type Pipes struct {
+	// Theirs are the tool's ends. They are closed here once the tool has them, or its streams would not end with it.
+	Theirs Ends
+	Stdin  *os.File
+	Stdout *Output
+	Stderr *Output
+}
+
+// NewPipes makes three pipes, our ends polled.
+func NewPipes() (*Pipes, error) {
 	var in, out, err2 [2]int
 	for i, p := range []*[2]int{&in, &out, &err2} {
 		if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
@@ -26,16 +67,14 @@ func newStreams(user *Credential) (*streams, error) {
 			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("making pipes: %w", err)}
 		}
 	}
-	s := &streams{theirs: [3]int{in[0], out[1], err2[1]}}
-	if user != nil {
-		for _, fd := range s.theirs { // so that the tool can open /dev/stdout and its kin by name
-			_ = syscall.Fchown(fd, int(user.UID), int(user.GID)) // without the right to, only such opens fail
-		}
-	}
-	s.stdin = polled(in[1], "stdin")
-	s.stdout = &output{file: polled(out[0], "stdout")}
-	s.stderr = &output{file: polled(err2[0], "stderr")}
-	return s, nil
+	growPipe(out[0])
+	growPipe(err2[0])
+	return &Pipes{
+		Theirs: Ends{os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"), os.NewFile(uintptr(err2[1]), "stderr")},
+		Stdin:  polled(in[1], "stdin"),
+		Stdout: NewOutput(polled(out[0], "stdout")),
+		Stderr: NewOutput(polled(err2[0], "stderr")),
+	}, nil
 }
 
 func polled(fd int, name string) *os.File {
@@ -43,28 +82,41 @@ func polled(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-func (s *streams) closeTheirs() { closeAll(s.theirs[:]) }
-
-func (s *streams) closeOurs() {
-	_ = s.stdin.Close()
-	_ = s.stdout.file.Close()
-	_ = s.stderr.file.Close()
+// Finish tells the readers that the process is over, and closes its stdin.
+func (p *Pipes) Finish() {
+	p.Stdout.Finish()
+	p.Stderr.Finish()
+	_ = p.Stdin.Close()
 }
 
-// output reads a stream of the process. It ends with end of file, or, once the process is over, with the last byte that is there:
-// whoever still holds the other end cannot keep the reader waiting.
-type output struct {
+// Close closes our ends: nothing was started.
+func (p *Pipes) Close() {
+	_ = p.Stdin.Close()
+	_ = p.Stdout.Close()
+	_ = p.Stderr.Close()
+}
+
+// Output reads a stream of the process. It ends with end of file, or, once the process is over, with the last byte that is there:
+// whoever still holds the other end cannot keep the reader waiting. At its end it closes the file.
+type Output struct {
 	file *os.File
-	left int // of what may still be taken after finish; set by the first rest
+	left int // of what may still be taken after Finish; set by the first rest
 	over bool
 }
 
-// finish tells the reader that nothing more is to be waited for.
-func (o *output) finish() {
+// NewOutput reads a polled file.
+func NewOutput(f *os.File) *Output { return &Output{file: f} }
+
+// Finish tells the reader that nothing more is to be waited for. It may be called from another goroutine.
+func (o *Output) Finish() {
 	_ = o.file.SetReadDeadline(time.Now()) // wakes a reader that waits
 }
 
-func (o *output) Read(p []byte) (int, error) {
+// Close gives the stream up.
+func (o *Output) Close() error { return o.file.Close() }
+
+// Read reads what the process wrote.
+func (o *Output) Read(p []byte) (int, error) {
 	n, err := o.file.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return o.rest(p)
@@ -78,9 +130,9 @@ func (o *output) Read(p []byte) (int, error) {
 
 // rest takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
 // tool handed it on, could write for ever.
-func (o *output) rest(p []byte) (n int, err error) {
+func (o *Output) rest(p []byte) (n int, err error) {
 	if !o.over {
-		o.over, o.left = true, pipeSize(o.file)
+		o.over, o.left = true, capacity(o.file)
 	}
 	p = p[:min(len(p), o.left)]
 	_ = o.file.SetReadDeadline(time.Time{})
@@ -106,8 +158,78 @@ func (o *output) rest(p []byte) (n int, err error) {
 }
 
 func endOf(err error) error {
-	if errors.Is(err, os.ErrClosed) {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO) { // EIO: nobody holds the terminal any more
 		return io.EOF
 	}
 	return err
+}
+
+// streams are our ends of what a process reads and writes: pipes, a terminal, or neither where the caller has them.
+type streams struct {
+	pipes    *Pipes
+	terminal *terminal
+	screen   *Output // of the terminal
+}
+
+func newStreams(spec Spec) (Ends, streams, error) {
+	if spec.Terminal != nil {
+		t, err := openTerminal(*spec.Terminal)
+		if err != nil {
+			return Ends{}, streams{}, err
+		}
+		return t.ends(), streams{terminal: t, screen: NewOutput(t.master)}, nil
+	}
+	p, err := NewPipes()
+	if err != nil {
+		return Ends{}, streams{}, err
+	}
+	return p.Theirs, streams{pipes: p}, nil
+}
+
+func (s streams) stdin() io.WriteCloser {
+	switch {
+	case s.pipes != nil:
+		return s.pipes.Stdin
+	case s.terminal != nil:
+		return s.terminal
+	default:
+		return nothing{}
+	}
+}
+
+func (s streams) stdout() io.Reader {
+	switch {
+	case s.pipes != nil:
+		return s.pipes.Stdout
+	case s.terminal != nil:
+		return s.screen
+	default:
+		return nothing{}
+	}
+}
+
+func (s streams) stderr() io.Reader {
+	if s.pipes != nil {
+		return s.pipes.Stderr
+	}
+	return nothing{}
+}
+
+func (s streams) finish() {
+	switch {
+	case s.pipes != nil:
+		s.pipes.Finish()
+	case s.terminal != nil:
+		s.terminal.finish()
+		s.screen.Finish()
+	}
+}
+
+func (s streams) close() {
+	switch {
+	case s.pipes != nil:
+		s.pipes.Close()
+	case s.terminal != nil:
+		s.terminal.close()
+	}
 }

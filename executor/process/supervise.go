@@ -22,21 +22,30 @@ func Supervise(conn int) error {
 	if err != nil {
 		return err
 	}
+	s := &supervision{conn: conn, wake: wake}
 	for {
 		kind, body, fds, err := receiveRights(conn)
 		if err != nil {
 			closeAll(fds)
 			return nil //nolint:nilerr // the pool is gone and nothing runs: the ordinary end
 		}
-		if kind != msgStart { // a signal or stop that crossed with the end of its call
+		switch kind {
+		case msgStart:
+			if clean, err := s.one(body, fds); err != nil || !clean {
+				return err
+			}
+		case msgCgroup:
+			s.group = newGroupFDs(fds)
+		default: // a signal or stop that crossed with the end of its call
 			closeAll(fds)
-			continue
-		}
-		clean, err := superviseOne(conn, wake, body, fds)
-		if err != nil || !clean {
-			return err
 		}
 	}
+}
+
+// supervision is what a supervisor has for all of its calls.
+type supervision struct {
+	conn, wake int
+	group      *groupFDs // nil for none
 }
 
 // wakeOnChild gives a descriptor that becomes readable when a child ended. Other signals that would end us are received and dropped:
@@ -59,28 +68,28 @@ func wakeOnChild() (int, error) {
 	return p[0], nil
 }
 
-// superviseOne runs one call to its proven end. It reports false if the supervisor must not be used again.
-func superviseOne(conn, wake int, body []byte, fds []int) (clean bool, err error) {
+// one runs one call to its proven end. It reports false if the supervisor must not be used again.
+func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
 	defer closeAll(fds)
 	spec, err := decodeSpec(body)
 	if err != nil || len(fds) != 3 {
 		return false, errMalformed
 	}
-	leader, pidfd, err := start(spec, fds)
+	leader, pidfd, err := s.start(spec, fds)
 	if err != nil {
-		return true, tell(conn, msgFailed, asStartError(err).encode())
+		return true, tell(s.conn, msgFailed, asStartError(err).encode())
 	}
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
-	r := &run{conn: conn, wake: wake, leader: leader, pidfd: pidfd, grace: spec.Grace, hopeless: never}
-	if err := tell(conn, msgStarted, binary.AppendUvarint(nil, uint64(leader))); err != nil { //nolint:gosec // a pid
+	r := &run{supervision: s, leader: leader, pidfd: pidfd, grace: spec.Grace, hopeless: never}
+	if err := tell(s.conn, msgStarted, binary.AppendUvarint(nil, uint64(leader))); err != nil { //nolint:gosec // a pid
 		r.parentGone()
 	}
 	r.loop()
 	if r.orphaned {
 		return false, nil
 	}
-	if err := tell(conn, msgExited, r.exit().encode()); err != nil {
+	if err := tell(s.conn, msgExited, r.exit().encode()); err != nil {
 		return false, nil
 	}
 	if len(r.survivors) == 0 && !r.held {
@@ -90,9 +99,16 @@ func superviseOne(conn, wake int, body []byte, fds []int) (clean bool, err error
 	return false, nil
 }
 
+func (s *supervision) start(spec Spec, fds []int) (pid, pidfd int, err error) {
+	if err := s.group.enter(); err != nil {
+		return 0, -1, err
+	}
+	return start(spec, fds)
+}
+
 // run is one call under supervision. It is single-threaded: one poll waits for the pool, the leader and orphans alike.
 type run struct {
-	conn, wake    int
+	*supervision
 	leader, pidfd int
 	grace         time.Duration
 
@@ -180,6 +196,7 @@ func (r *run) advance(now time.Time) {
 	if r.hopeless.Equal(never) {
 		r.hopeless = now.Add(patience)
 	}
+	r.group.kill()
 	signalDescendants(syscall.SIGKILL)
 	r.pause = min(max(r.pause*2, 200*time.Microsecond), 50*time.Millisecond)
 	if now.After(r.hopeless.Add(tracerPatience - patience)) {

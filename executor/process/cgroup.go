@@ -1,0 +1,165 @@
+package process
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Cgroup is a group of the unified hierarchy (cgroups(7), version 2) for one supervisor and the calls that it serves in turn. The
+// supervisor lives in it, so that a tool is born in it without a race and without a cost, and steps out to write KILL. A call that leaves
+// processes without a supervisor is ended through it, and its end is proved.
+//
+// These are files and never the folder: they may be passed into a container, where a folder would lead to all of the host's hierarchy.
+type Cgroup struct {
+	// Procs is the group's cgroup.procs, opened for reading and writing.
+	Procs *os.File
+	// Home is the cgroup.procs of the group that the supervisor steps out to, opened for writing.
+	Home *os.File
+	// Kill is the group's cgroup.kill, opened for writing.
+	Kill *os.File
+	// Events is the group's cgroup.events, opened for reading.
+	Events *os.File
+}
+
+// Close closes the files. The group itself is its maker's.
+func (c *Cgroup) Close() {
+	for _, f := range []*os.File{c.Procs, c.Home, c.Kill, c.Events} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// adopt puts a process into the group. It reports false where it is not in it: there is no group, or the kernel refused.
+func (c *Cgroup) adopt(pid int) bool {
+	if c == nil {
+		return false
+	}
+	if _, err := c.Procs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+		c.Close()
+		return false
+	}
+	return true
+}
+
+// End kills all that is in the group and waits until it is empty, at most the patience. It gives the pids that are still there, in the
+// reader's pid namespace; proven is false where the kernel does not say.
+func (c *Cgroup) End(patience time.Duration) (survivors []int, proven bool) {
+	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
+		return nil, false
+	}
+	hopeless := time.Now().Add(patience)
+	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs microseconds.
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		populated, err := c.Populated()
+		switch {
+		case err != nil:
+			return nil, false
+		case !populated:
+			return nil, true
+		case time.Now().After(hopeless):
+			return c.pids()
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Populated says whether a process that is no zombie is in the group or below it.
+func (c *Cgroup) Populated() (bool, error) {
+	var b [256]byte
+	n, err := c.Events.ReadAt(b[:], 0)
+	if err != nil && err != io.EOF {
+		return false, err
+	}
+	return !bytes.Contains(b[:n], []byte("populated 0")), nil
+}
+
+func (c *Cgroup) pids() (pids []int, proven bool) {
+	b, err := io.ReadAll(io.NewSectionReader(c.Procs, 0, 1<<20))
+	if err != nil {
+		return nil, false
+	}
+	return numbers(b), true
+}
+
+// group gives a group for a new supervisor: an empty one that is there, else a new one.
+func (p *Pool) group() *Cgroup {
+	p.mu.Lock()
+	if n := len(p.groups); n > 0 {
+		g := p.groups[n-1]
+		p.groups = p.groups[:n-1]
+		p.mu.Unlock()
+		return g
+	}
+	p.mu.Unlock()
+	if p.launch.Cgroup == nil {
+		return nil
+	}
+	return p.launch.Cgroup()
+}
+
+// vacate takes the group of a supervisor that is gone, and ends what is left in it. Clean says that the supervisor proved that nothing is.
+func (p *Pool) vacate(g *Cgroup, clean bool) (survivors []int, proven bool) {
+	if g == nil {
+		return nil, false
+	}
+	if !clean {
+		if survivors, proven = g.End(patience); !proven || len(survivors) > 0 {
+			g.Close()
+			return survivors, proven
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.groups = append(p.groups, g)
+	return nil, true
+}
+
+// groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing without one.
+type groupFDs struct {
+	procs, home, ends int // cgroup.procs, that of where to step out to, cgroup.kill
+	inside            bool
+}
+
+// newGroupFDs takes the descriptors of the group that the pool has put this supervisor in.
+func newGroupFDs(fds []int) *groupFDs {
+	if len(fds) != 3 {
+		closeAll(fds)
+		return nil
+	}
+	return &groupFDs{procs: fds[0], home: fds[1], ends: fds[2], inside: true}
+}
+
+// enter goes back into the group after kill. Outside of it no tool may be started: what the pool believes of the group would be wrong.
+func (g *groupFDs) enter() error {
+	if g == nil || g.inside {
+		return nil
+	}
+	if err := put(g.procs, "0"); err != nil {
+		return &StartError{Step: StepFork, Err: err}
+	}
+	g.inside = true
+	return nil
+}
+
+// kill ends all that is in the group, after stepping out of it.
+func (g *groupFDs) kill() {
+	if g == nil {
+		return
+	}
+	if g.inside && put(g.home, "0") == nil {
+		g.inside = false
+	}
+	if !g.inside {
+		_ = put(g.ends, "1") // the walk goes on all the same
+	}
+}
+
+func put(fd int, text string) error {
+	_, err := syscall.Pwrite(fd, []byte(text), 0)
+	return err
+}
