@@ -90,6 +90,10 @@ type Limits struct {
 	Capture int64
 	// View is how many bytes of head, and as many of tail, a result shows of each stream, above 0.
 	View int64
+	// CapturesDisk is how many bytes the kept output of all calls takes together, above 0.
+	CapturesDisk int64
+	// CapturesKeep is how long kept output stays after its last byte, above 0.
+	CapturesKeep time.Duration
 }
 
 // Host is what tools on the host may see.

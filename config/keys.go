@@ -176,6 +176,16 @@ var settings = append([]setting{
 		read:  func(d *decoder, v value) { d.c.Limits.View = d.size(v) },
 	},
 	{
+		key: "limits.captures_disk", initial: "10GiB", is: aSize,
+		about: "what the kept output of all calls takes together; beyond it the oldest goes first, and never that of a running call",
+		read:  func(d *decoder, v value) { d.c.Limits.CapturesDisk = d.size(v) },
+	},
+	{
+		key: "limits.captures_keep", initial: "168h", is: aPositiveDuration,
+		about: "how long output is kept after its last byte; the trail keeps its head, tail, length and sha256",
+		read:  func(d *decoder, v value) { d.c.Limits.CapturesKeep = d.positive(v) },
+	},
+	{
 		key: "host.env", form: commaForm, is: listOf(aVariable),
 		about: "names of the daemon's variables that host tools get too",
 		read:  func(d *decoder, v value) { d.c.Host.Env = d.each(v, d.variableName) },
@@ -221,7 +231,7 @@ var settings = append([]setting{
 func notYet() []setting {
 	keys := []string{
 		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
-		"limits.concurrent", "limits.per_container", "limits.queue", "limits.captures_disk", "limits.captures_keep",
+		"limits.concurrent", "limits.per_container", "limits.queue",
 		"sandbox.root", "sandbox.sources", "sandbox.max_file", "sandbox.max_total", "sandbox.max_files", "sandbox.max_depth",
 		"sandbox.timeout", "sandbox.deny", "sandbox.executable",
 		"tool_dirs",

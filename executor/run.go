@@ -3,15 +3,12 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/capture"
-	"github.com/dray-dev/dray/executor/process"
 )
 
 // Causes with which a call's context is cancelled; they become the reason of its end.
@@ -20,6 +17,7 @@ var (
 	ErrIdle      = errors.New("the tool printed nothing for longer than its idle timeout")
 	ErrCancelled = errors.New("the call was cancelled")
 	ErrShutdown  = errors.New("the daemon shut down")
+	ErrOutput    = errors.New("what the tool prints can no longer be kept")
 )
 
 // Runner starts processes on environments and captures what they print.
@@ -42,15 +40,10 @@ type Options struct {
 	Idle time.Duration
 }
 
-// Outcome is a finished run.
-type Outcome struct {
-	Result         dray.Result
-	Stdout, Stderr *capture.Capture
-}
-
 // Run starts a process, feeds it, captures it and waits until it and all that descends from it are over. When the context ends, they are
 // ended; the reason is the context's cause. A process that could not be started, or whose end is not known, is an error; what was
-// printed until then is in the Outcome all the same.
+// printed until then is in the Outcome all the same. A process whose output cannot be kept as far as the limit allows is ended, too. The
+// caller releases the Outcome.
 func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, opts Options, sink dray.Sink) (Outcome, error) {
 	out := Outcome{Stdout: r.Captures.New(opts.ID, dray.Stdout), Stderr: r.Captures.New(opts.ID, dray.Stderr)}
 	spec.Grace = r.Grace
@@ -72,16 +65,12 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 	exit, cause, err := r.attend(ctx, proc, opts, sink, &out)
 	out.Result.Exec = time.Since(begun)
 	out.summarize()
-	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover}
-	switch {
-	case err != nil:
-		return out, err
-	case cause != nil:
-		out.stopped(cause)
-	default:
-		out.ended(exit)
+	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.Kept}
+	if err == nil {
+		out.conclude(exit, cause)
 	}
-	return out, nil
+	out.warnUnkept()
+	return out, err
 }
 
 // attend moves the bytes until the end and says why it came: cause is set where we ended it.
@@ -130,129 +119,42 @@ func closeStdin(stdin io.Reader) {
 	}
 }
 
-// chunk is how much is read of a stream at once.
-const chunk = 64 << 10
+// chunk is how much is read of a stream at once. A tool that prints little is read into less: of the calls that run at a time most are silent.
+var chunk, smallChunk = buffersOf(64 << 10), buffersOf(4 << 10)
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+func buffersOf(size int) *sync.Pool {
+	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+}
 
+// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the disk to have room.
 func drain(proc dray.Process, stream dray.Stream, keep *capture.Capture, sink dray.Sink, w *watch) {
-	buf := *buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
-	defer buffers.Put(&buf)
 	from := proc.Output(stream)
+	take := func(p []byte) {
+		w.heard()
+		if _, err := keep.Write(p); err != nil {
+			w.unkept()
+		}
+		sink.Output(stream, p)
+	}
+	if over := pump(from, smallChunk, true, take); !over {
+		pump(from, chunk, false, take)
+	}
+}
+
+// pump reads with one buffer to the end of a stream or, where it may be too small, until it is full.
+func pump(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {
+	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
+	defer buffers.Put(buf)
 	for {
-		n, err := from.Read(buf)
+		n, err := from.Read(*buf)
 		if n > 0 {
-			w.heard()
-			_, _ = keep.Write(buf[:n]) // it remembers its own trouble
-			sink.Output(stream, buf[:n])
+			take((*buf)[:n])
 		}
-		if err != nil {
-			return
+		switch {
+		case err != nil:
+			return true
+		case small && n == len(*buf):
+			return false
 		}
-	}
-}
-
-// summarize ends the captures and puts them into the result.
-func (o *Outcome) summarize() {
-	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {
-		if err := c.Close(); err != nil {
-			o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, err.Error())
-		}
-	}
-	o.Result.Stdout, o.Result.Stderr = o.Stdout.Summary(), o.Stderr.Summary()
-}
-
-// stopped is the end that a cause brought about.
-func (o *Outcome) stopped(cause error) {
-	e := &dray.Error{Message: cause.Error()}
-	switch {
-	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
-		o.Result.Reason = dray.ReasonTimeout
-		e = e.WithHint("give the call a longer timeout_seconds, or run it in parts")
-	case errors.Is(cause, ErrIdle):
-		o.Result.Reason = dray.ReasonIdleTimeout
-		e = e.WithHint("give the call a longer idle_timeout_seconds, or have the tool print its progress")
-	default:
-		o.Result.Reason = dray.ReasonCancelled
-	}
-	o.Result.Error = e
-}
-
-// ended is the tool's own end.
-func (o *Outcome) ended(exit dray.Exit) {
-	if exit.Signal != 0 {
-		o.Result.Reason = dray.ReasonSignalled
-		o.Result.Signal = &dray.Signal{Name: process.SignalName(exit.Signal), Number: int(exit.Signal)}
-		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+process.SignalName(exit.Signal), o.excerpt())}
-		return
-	}
-	o.Result.Reason = dray.ReasonExited
-	o.Result.ExitCode = &exit.Code
-	if exit.Code != 0 {
-		o.Result.Error = &dray.Error{Message: o.excerpt()}
-	}
-}
-
-// maxExcerpt bounds the part of stderr in an error's message, in characters (CA-05).
-const maxExcerpt = 500
-
-// excerpt is the end of stderr, without a character or separator left hanging.
-func (o *Outcome) excerpt() string {
-	text := []rune(strings.ToValidUTF8(string(o.Stderr.Tail(4*maxExcerpt)), "\uFFFD"))
-	return strings.TrimSpace(string(text[max(0, len(text)-maxExcerpt):]))
-}
-
-func joinNonEmpty(a, b string) string {
-	if b == "" {
-		return a
-	}
-	return fmt.Sprintf("%s: %s", a, b)
-}
-
-// watch ends a process when its context does, or when it is silent for too long.
-type watch struct {
-	proc  dray.Process
-	grace time.Duration
-	idle  time.Duration
-	noise chan struct{}
-	cause error // read after until has returned
-}
-
-func newWatch(proc dray.Process, grace, idle time.Duration) *watch {
-	return &watch{proc: proc, grace: grace, idle: idle, noise: make(chan struct{}, 1)}
-}
-
-func (w *watch) heard() {
-	if w.idle == 0 {
-		return
-	}
-	select {
-	case w.noise <- struct{}{}:
-	default:
-	}
-}
-
-func (w *watch) until(ctx context.Context, ended <-chan struct{}) {
-	var silence <-chan time.Time
-	timer := time.NewTimer(max(w.idle, time.Hour))
-	defer timer.Stop()
-	if w.idle > 0 {
-		timer.Reset(w.idle)
-		silence = timer.C
-	}
-	for {
-		select {
-		case <-ended:
-			return
-		case <-w.noise:
-			timer.Reset(w.idle)
-			continue
-		case <-silence:
-			w.cause = ErrIdle
-		case <-ctx.Done():
-			w.cause = context.Cause(ctx)
-		}
-		w.proc.Stop(w.grace)
-		return
 	}
 }

@@ -1,5 +1,8 @@
 // Package capture keeps what tools print: the first bytes of each stream in a file, the head and the tail for people and models, exact
 // totals for all of it, in constant memory.
+//
+// A [Store] is the folder of the files. Retention removes those of calls that have ended: by age, and the oldest first where all together
+// take more room than they may. Other files in the folder (the trail has its own there) are neither counted nor removed.
 package capture
 
 import (
@@ -7,7 +10,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"os"
@@ -22,46 +24,11 @@ import (
 // inMemory is how much of a stream is held before a file is made for it. Most calls print less, and get one write at their end.
 const inMemory = 64 << 10
 
-// Store is a folder of captures.
-type Store struct {
-	dir   string
-	limit int64
-	view  int
-}
-
-// NewStore makes the folder, 0700. Limit is how many bytes of each stream are kept, view how many of head and tail are shown.
-func NewStore(dir string, limit int64, view int) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder for captures: %w", err)
-	}
-	return &Store{dir: dir, limit: limit, view: view}, nil
-}
-
-func (s *Store) path(id string, stream dray.Stream) string {
-	return filepath.Join(s.dir, id+"."+stream.String())
-}
-
-// Open gives the kept bytes of a stream, as far as they are in its file: all of them once the capture was closed. A stream that printed
-// nothing, or no more than its Summary's text shows whole, has no file and is fs.ErrNotExist.
-func (s *Store) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
-	f, err := os.Open(s.path(filepath.Base(id), stream))
-	if err != nil {
-		return nil, fmt.Errorf("opening a capture: %w", err)
-	}
-	return f, nil
-}
-
-// New begins the capture of a stream.
-func (s *Store) New(id string, stream dray.Stream) *Capture {
-	return &Capture{id: id, path: s.path(id, stream), limit: s.limit, view: s.view, sum: sha256.New(), tail: ring{size: s.view}}
-}
-
-// Capture takes one stream. Write never fails: what cannot be kept is counted, and Err says why.
+// Capture takes one stream. Whatever happens to the disk, the totals stay exact; Err says why no more is kept than there is.
 type Capture struct {
+	store *Store
 	id    string
-	path  string
-	limit int64
-	view  int
+	name  string // of its file
 
 	mu     sync.Mutex
 	total  int64
@@ -69,80 +36,127 @@ type Capture struct {
 	sum    hash.Hash
 	memory []byte // the kept bytes while there is no file
 	file   *os.File
+	size   int64 // of the file, as it was claimed from the store
 	head   []byte
 	tail   ring
 	err    error
+	closed bool
 }
 
-// Write takes the next bytes.
+// Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept any more; it is the same as Err's.
 func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.total += int64(len(p))
-	if room := c.limit - c.kept; room > 0 && c.err == nil {
+	if room := c.store.opts.Limit - c.kept; room > 0 && c.err == nil {
 		c.keep(p[:min(int64(len(p)), room)])
 	}
 	rest := p
-	if room := c.view - len(c.head); room > 0 {
+	if room := c.store.opts.View - len(c.head); room > 0 {
 		n := min(len(p), room)
 		c.head = append(c.head, p[:n]...)
 		rest = p[n:]
 	}
 	c.tail.write(rest)
-	return len(p), nil
+	return len(p), c.err
 }
 
 func (c *Capture) keep(p []byte) {
 	if c.file == nil && len(c.memory)+len(p) <= inMemory {
 		c.memory = append(c.memory, p...)
-	} else if err := c.spill(p); err != nil {
-		c.fail(err)
+		c.count(p)
 		return
 	}
+	if c.spill() {
+		c.count(p[:c.append(p)])
+	}
+}
+
+func (c *Capture) count(p []byte) {
 	c.sum.Write(p)
 	c.kept += int64(len(p))
 }
 
-func (c *Capture) spill(p []byte) error {
-	if c.file == nil {
-		f, err := os.OpenFile(c.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		c.file = f
-		if _, err := f.Write(c.memory); err != nil {
-			return err
-		}
-		c.memory = nil
+// spill moves what is in memory to a file, and says whether all of it arrived.
+func (c *Capture) spill() bool {
+	if c.file != nil {
+		return true
 	}
-	_, err := c.file.Write(p)
-	return err
+	memory := c.memory
+	n := 0
+	file, err := os.OpenFile(c.path(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		c.fail(err)
+	} else {
+		c.file = file
+		n = c.append(memory)
+	}
+	c.memory = nil
+	if n == len(memory) {
+		return true
+	}
+	c.kept = 0
+	c.sum.Reset()
+	c.count(memory[:n])
+	return false
+}
+
+// append writes to the file as much as there is room for, and says how much that was.
+func (c *Capture) append(p []byte) int {
+	if err := c.store.claim(int64(len(p))); err != nil {
+		c.err = err
+		return 0
+	}
+	n, err := c.file.Write(p)
+	c.size += int64(n)
+	c.store.unclaim(int64(len(p) - n))
+	if err != nil {
+		c.fail(err)
+	}
+	return n
 }
 
 func (c *Capture) fail(err error) {
-	code := dray.CodeInternal
+	code, hint := dray.CodeInternal, "look at the folder captures in the state folder"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code = dray.CodeDiskFull
+		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder, or lower limits.captures_disk"
 	}
-	c.err = dray.Errorf(code, "keeping the output: %w", err).WithHint("make room on the disk of the state folder")
+	c.err = dray.Errorf(code, "keeping what the tool prints: %w", err).WithHint("%s", hint)
 }
 
-// Close ends the capture: what is only in memory goes to its file. The capture can still be read and summed up.
+// Err says why the stream is not kept as far as the limit allows; nil if it is.
+func (c *Capture) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close ends the capture: what is only in memory goes to its file. The capture can still be read and summed up, and its file stays until
+// Release.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file == nil && len(c.memory) > 0 && c.err == nil && !c.shownWhole() {
-		if err := os.WriteFile(c.path, c.memory, 0o600); err != nil {
-			c.fail(err)
-		}
+	if c.closed {
+		return c.err
 	}
-	if c.file != nil {
-		if err := c.file.Close(); err != nil && c.err == nil {
-			c.fail(err)
-		}
+	c.closed = true
+	if len(c.memory) > 0 && c.err == nil && !c.shownWhole() {
+		c.spill()
+	}
+	if c.file == nil {
+		return c.err
+	}
+	if err := c.file.Close(); err != nil && c.err == nil {
+		c.fail(err)
+	}
+	if c.size == 0 {
+		_ = os.Remove(c.path()) // nothing would be found in it
 	}
 	return c.err
 }
+
+// Release says that the call is over, and its capture subject to retention. It is called once, after Close.
+func (c *Capture) Release() { c.store.release(c) }
 
 // shownWhole says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
 // more than the rest of the capture; whoever reads them again takes them from there.
@@ -150,15 +164,10 @@ func (c *Capture) shownWhole() bool {
 	return c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
 }
 
-// Open gives the kept bytes from the beginning; Close must have been called.
-func (c *Capture) Open() (io.ReadCloser, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.file == nil {
-		return io.NopCloser(bytes.NewReader(c.memory)), nil
-	}
-	return os.Open(c.path)
-}
+// Open gives the kept bytes from the beginning; more may come until Close.
+func (c *Capture) Open() io.ReadSeekCloser { return &reader{capture: c} }
+
+func (c *Capture) path() string { return filepath.Join(c.store.opts.Dir, c.name) }
 
 // Summary is the capture as results show it.
 func (c *Capture) Summary() dray.Capture {
@@ -170,80 +179,27 @@ func (c *Capture) Summary() dray.Capture {
 	}
 	omitted := c.total - int64(len(head)+len(tail))
 	return dray.Capture{
-		Text: c.text(head, tail, omitted), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
+		Text: text(head, tail, omitted, c.id), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
 		TotalBytes: c.total, KeptBytes: c.kept, Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
 	}
 }
 
-func (c *Capture) text(head, tail []byte, omitted int64) string {
-	var b bytes.Buffer
-	b.Write(head)
-	if omitted > 0 {
-		if len(head) > 0 && head[len(head)-1] != '\n' {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "[... %d bytes omitted, read them with id %s ... ]\n", omitted, c.id)
-	}
-	b.Write(tail)
-	return string(bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")))
-}
-
-// Tail gives the last bytes that were printed, at most n and at most a view.
+// Tail gives the last bytes that were printed, at most n and at most a view. It begins with a whole character where that is known.
 func (c *Capture) Tail(n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := append(append([]byte(nil), c.head...), c.tail.bytes()...)
+	b := append(bytes.Clone(c.head), c.tail.bytes()...)
 	if c.total > int64(len(b)) {
 		b = c.tail.bytes()
 	}
-	return b[max(0, len(b)-n):]
-}
-
-// cutEnd drops a character that is cut at the end of b; bytes that are no character at all stay.
-func cutEnd(b []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		c := b[len(b)-i]
-		if utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
-				return b[:len(b)-i]
-			}
-			return b
-		}
+	b = b[max(0, len(b)-n):]
+	if c.total > int64(len(b)) {
+		b = cutStart(b)
 	}
 	return b
 }
 
-// cutStart drops the rest of a character that is cut at the start of b.
-func cutStart(b []byte) []byte {
-	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
-		if utf8.RuneStart(b[i]) {
-			return b[i:]
-		}
-	}
-	return b
-}
-
-// ring holds the last bytes of a stream.
-type ring struct {
-	size int
-	buf  []byte
-	next int // where the oldest byte is, once buf is full
-}
-
-func (r *ring) write(p []byte) {
-	if len(p) >= r.size {
-		r.buf = append(r.buf[:0], p[len(p)-r.size:]...)
-		r.next = 0
-		return
-	}
-	n := min(len(p), r.size-len(r.buf))
-	r.buf = append(r.buf, p[:n]...)
-	for p = p[n:]; len(p) > 0; p = p[n:] {
-		n = copy(r.buf[r.next:], p)
-		r.next = (r.next + n) % r.size
-	}
-}
-
-func (r *ring) bytes() []byte {
-	return append(append([]byte(nil), r.buf[r.next:]...), r.buf[:r.next]...)
+// begin makes the capture of a stream.
+func begin(s *Store, id string, stream dray.Stream) *Capture {
+	return &Capture{store: s, id: id, name: fileName(id, stream), sum: sha256.New(), tail: ring{size: s.opts.View}}
 }

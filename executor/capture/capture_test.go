@@ -21,10 +21,16 @@ import (
 
 func newStore(t *testing.T, limit int64, view int) *capture.Store {
 	t.Helper()
-	s, err := capture.NewStore(filepath.Join(t.TempDir(), "captures"), limit, view)
+	return open(t, capture.Options{Dir: filepath.Join(t.TempDir(), "captures"), Limit: limit, View: view})
+}
+
+func open(t *testing.T, opts capture.Options) *capture.Store {
+	t.Helper()
+	s, err := capture.NewStore(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
 	return s
 }
 
@@ -49,6 +55,7 @@ func TestFigures(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
+		c.Release()
 		check(t, s, c, fmt.Sprint("call", i), data, limit, view)
 	}
 }
@@ -95,10 +102,7 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 
 func TestNothingPrintedMakesNoFile(t *testing.T) {
 	dir := t.TempDir()
-	s, err := capture.NewStore(dir, 10, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, capture.Options{Dir: dir, Limit: 10, View: 10})
 	if err := s.New("id", dray.Stdout).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +113,7 @@ func TestNothingPrintedMakesNoFile(t *testing.T) {
 
 func TestPrivateFiles(t *testing.T) {
 	dir := t.TempDir()
-	s, err := capture.NewStore(dir, 1<<20, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10})
 	c := s.New("id", dray.Stdout)
 	_, _ = c.Write([]byte("more than a view of secrets"))
 	_ = c.Close()

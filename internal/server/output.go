@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -50,16 +51,8 @@ func streamOf(r *http.Request) (dray.Stream, error) {
 	}
 }
 
-// kept opens the kept bytes. A stream that nothing was written to is empty; one that is kept no more is not found. While a call runs, what it has
-// printed is given from memory as long as that has all of it: the file lags behind.
+// kept opens the kept bytes of a stream, those so far while the call runs.
 func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeekCloser, error) {
-	if f.call != nil {
-		if _, ended := f.call.Record(); !ended {
-			if printed, ok := f.call.Events().Printed(stream); ok {
-				return inMemory{bytes.NewReader(printed)}, nil
-			}
-		}
-	}
 	kept, err := s.cfg.Captures.Open(r.PathValue("id"), stream)
 	switch {
 	case err == nil:
@@ -70,19 +63,42 @@ func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeek
 	return f.shown(stream)
 }
 
-// shown gives a stream that has no file: it printed nothing, or its text in the record is all of it, byte for byte.
+// shown gives a stream that has no file: nothing was printed, or the record shows all of it. Between the end of the tool and that of the call
+// there is no record yet, and what would stand in it is in memory.
 func (f found) shown(stream dray.Stream) (io.ReadSeekCloser, error) {
-	if f.call != nil {
-		printed, _ := f.call.Events().Printed(stream) // what memory no longer has whole would have a file
+	if f.call == nil {
+		return wholeText(stream, f.record.Reason, f.record.Stdout, f.record.Stderr)
+	}
+	record, ended := f.call.Record()
+	if !ended {
+		printed, _ := f.call.Events().Printed(stream)
 		return inMemory{bytes.NewReader(printed)}, nil
 	}
-	c := f.record.Stdout
+	var rec struct {
+		Reason dray.Reason  `json:"reason"`
+		Stdout dray.Capture `json:"stdout"`
+		Stderr dray.Capture `json:"stderr"`
+	}
+	if err := json.Unmarshal(record, &rec); err != nil {
+		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).WithHint("the daemon's log has more")
+	}
+	return wholeText(stream, rec.Reason, rec.Stdout, rec.Stderr)
+}
+
+// wholeText gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
+func wholeText(stream dray.Stream, reason dray.Reason, stdout, stderr dray.Capture) (io.ReadSeekCloser, error) {
+	c := stdout
 	if stream == dray.Stderr {
-		c = f.record.Stderr
+		c = stderr
 	}
 	sum := sha256.Sum256([]byte(c.Text))
-	if c.KeptBytes > 0 && hex.EncodeToString(sum[:]) != c.SHA256 {
-		return nil, notFound("the output of this call is kept no more").WithHint("the invocation has its head and tail")
+	switch {
+	case reason == dray.ReasonInterrupted:
+		return nil, notFound("the %v of this call is kept no more, or never was: the daemon died while the call ran", stream).
+			WithHint("what it printed before that is not known; see what it did before you repeat it")
+	case c.KeptBytes > 0 && hex.EncodeToString(sum[:]) != c.SHA256:
+		return nil, notFound("the %v of this call is kept no more: retention has removed it", stream).
+			WithHint("limits.captures_keep and limits.captures_disk say how long output is kept; the invocation has its head, its tail, its length and its sha256")
 	}
 	return inMemory{bytes.NewReader([]byte(c.Text)[:c.KeptBytes])}, nil
 }

@@ -22,7 +22,7 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := capture.NewStore(filepath.Join(dir, "captures"), 1<<20, 16)
+	kept, err := capture.NewStore(capture.Options{Dir: filepath.Join(dir, "captures"), Limit: 1 << 20, View: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +37,7 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 		res.Output = json.RawMessage(`{"n":12345678901234567890,"s":"\u00e4"}`)
 		err := out.Close()
 		res.Stdout = out.Summary()
+		out.Release()
 		return res, err
 	}
 	d = start(t, func(p *parts) {
@@ -48,6 +49,7 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 		if err := d.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
+		kept.Close()
 		if err := store.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -49,10 +49,11 @@ func newBench(t *testing.T, commands ...Command) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	captures, err := capture.NewStore(t.TempDir(), 1<<20, 16<<10)
+	captures, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, View: 16 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(captures.Close)
 	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: os.Environ()})
 	t.Cleanup(pool.Close)
 	folder := realDir(t)

@@ -55,6 +55,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 		opts.Stdin = bytes.NewReader(call.Mapped)
 	}
 	outcome, err := r.Processes.Run(ctx, call.Environment, spec, opts, sink)
+	defer outcome.Release()
 	if !t.program.structured || outcome.Result.Metadata.Kill == nil { // without a report of its end nothing was started
 		return outcome.Result, err
 	}
@@ -68,10 +69,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 // withOutput reads stdout as the tool's output, whichever way the call ended (CA-06). A tool that ended well and broke its promise
 // has failed with output_invalid.
 func (t *Tool) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result, error) {
-	kept, err := stdout.Open()
-	if err != nil {
-		return res, fmt.Errorf("read the tool's output: %w", err)
-	}
+	kept := stdout.Open()
 	defer kept.Close()
 	output, cause, err := structured(kept, res.Stdout)
 	if err != nil {

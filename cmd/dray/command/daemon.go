@@ -31,6 +31,7 @@ type daemon struct {
 	workspaces *workspace.Manager
 	engine     *container.Engine
 	pool       *process.Pool
+	captures   *capture.Store
 	trail      *audit.Store
 }
 
@@ -55,16 +56,15 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err != nil {
 		return err
 	}
-	captures, err := capture.NewStore(cfg.State.Captures(), cfg.Limits.Capture, int(cfg.Limits.View))
-	if err != nil {
+	if d.captures, err = openCaptures(cfg, log); err != nil {
 		return err
 	}
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
 		return err
 	}
 	d.server, err = server.New(server.Config{ //nolint:contextcheck // what it starts lives as long as the daemon
-		Executor: d.chain(cfg, tools, rules, captures), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
-		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: captures, Log: log,
+		Executor: d.chain(cfg, tools, rules), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
+		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: d.captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Version: version,
 	})
@@ -83,6 +83,22 @@ func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Log
 		log.Warn("calls interrupted", zap.Int("calls", interrupted))
 	}
 	return err
+}
+
+// openCaptures opens the folder of kept output, and has the log tell what retention removes.
+func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
+	return capture.NewStore(capture.Options{
+		Dir: cfg.State.Captures(), Limit: cfg.Limits.Capture, View: int(cfg.Limits.View),
+		Disk: cfg.Limits.CapturesDisk, Keep: cfg.Limits.CapturesKeep,
+		Report: func(r capture.Removed) {
+			if r.Err != nil {
+				log.Warn("captures stay", zap.Error(r.Err))
+			}
+			if r.Files > 0 {
+				log.Info("captures removed", zap.Int("files", r.Files), zap.Int64("bytes", r.Bytes))
+			}
+		},
+	})
 }
 
 // openPlaces makes the host, the engine and the workspaces over them.
@@ -112,9 +128,9 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 }
 
 // chain is a call's way down, outermost first.
-func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.Router, captures *capture.Store) dray.Executor {
+func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.Router) dray.Executor {
 	run := &tool.Runner{
-		Tools: tools, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
+		Tools: tools, Processes: &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
 	}
 	ofTool := func(name string) time.Duration {
 		t, err := tools.Get(name)
@@ -150,6 +166,9 @@ func (d *daemon) close(ctx context.Context) error {
 	}
 	if d.pool != nil {
 		d.pool.Close()
+	}
+	if d.captures != nil {
+		d.captures.Close()
 	}
 	if d.trail != nil {
 		err = errors.Join(err, d.trail.Close(ctx))

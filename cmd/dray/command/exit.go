@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
@@ -132,6 +133,8 @@ func recordExitCode(rec dray.Record) int {
 			return exitSignal + rec.Signal.Number
 		}
 		return exitNotRun
+	case dray.ReasonOOM:
+		return exitSignal + int(syscall.SIGKILL)
 	case dray.ReasonTimeout, dray.ReasonIdleTimeout:
 		return exitTimeout
 	case dray.ReasonCancelled:

@@ -75,7 +75,9 @@ func TestRecordExitCodes(t *testing.T) {
 		"invalid":        {dray.Record{Reason: dray.ReasonInvalid, Error: failed(dray.CodePathInvalid)}, 125},
 		"unavailable":    {dray.Record{Reason: dray.ReasonUnavailable, Error: failed(dray.CodeAgentLost)}, 125},
 		"interrupted":    {dray.Record{Reason: dray.ReasonInterrupted}, 125},
-		"of later times": {dray.Record{Reason: "oom"}, 125},
+		"no memory":      {dray.Record{Reason: dray.ReasonOOM}, 137},
+		"output limit":   {dray.Record{Reason: dray.ReasonOutputLimit, Error: failed(dray.CodeDiskFull)}, 125},
+		"of later times": {dray.Record{Reason: "of later times"}, 125},
 		"still running":  {dray.Record{Status: dray.StatusRunning}, 125},
 	}
 	for name, tt := range tests {

@@ -27,8 +27,9 @@ import (
 // wherever the rest can.
 type standIn struct {
 	*server.Server
-	store *audit.Store
-	pool  *process.Pool
+	store    *audit.Store
+	pool     *process.Pool
+	captures *capture.Store
 }
 
 // supervisor is the name that the test program answers to as the supervisor of a call.
@@ -39,7 +40,7 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	if err != nil {
 		return nil, err
 	}
-	captures, err := capture.NewStore(cfg.State.Captures(), cfg.Limits.Capture, int(cfg.Limits.View))
+	captures, err := openCaptures(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +67,13 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	if err != nil {
 		return nil, err
 	}
-	return &standIn{Server: srv, store: store, pool: pool}, nil
+	return &standIn{Server: srv, store: store, pool: pool, captures: captures}, nil
 }
 
 func (s *standIn) Shutdown(ctx context.Context) error {
 	err := s.Server.Shutdown(ctx)
 	s.pool.Close()
+	s.captures.Close()
 	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 }
 

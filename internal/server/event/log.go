@@ -15,9 +15,11 @@ const (
 	// maxPiece bounds the output of one event, and maxMessage the text of one progress event.
 	maxPiece   = 32 << 10
 	maxMessage = 1 << 10
-	// maxHeld bounds what a running call holds in memory, keptHeld what an ended one does.
-	maxHeld  = 4 << 20
-	keptHeld = 64 << 10
+	// maxHeld bounds what a running call holds in memory, unreadHeld what one holds that nobody has followed yet: so much stays in the
+	// processor's caches, and a flood costs next to nothing. keptHeld bounds what an ended call holds.
+	maxHeld    = 4 << 20
+	unreadHeld = 256 << 10
+	keptHeld   = 64 << 10
 	// maxEvents bounds how many events can be read again.
 	maxEvents = 8192
 )
@@ -57,7 +59,7 @@ type entry struct {
 
 // NewLog makes an empty log. Output that has left the memory is read through open.
 func NewLog(open Opener) *Log {
-	return &Log{open: open, first: 1, ring: ring{max: maxHeld}}
+	return &Log{open: open, first: 1, ring: ring{max: unreadHeld}}
 }
 
 // Accepted says that the call has an id and a row in the trail. It comes before everything else.
@@ -126,6 +128,9 @@ func (l *Log) add(name string, body []byte) {
 	defer l.mu.Unlock()
 	if l.over {
 		return
+	}
+	if name == Progress {
+		l.ring.max = maxHeld // it is kept nowhere else, and is no flood
 	}
 	l.growing = false
 	l.push(entry{name: name, size: len(body), at: l.ring.end})

@@ -31,6 +31,7 @@ func (l *Log) Reader(after int64) *Reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readers++
+	l.ring.max = maxHeld
 	return &Reader{log: l, next: after + 1}
 }
 

@@ -1,0 +1,168 @@
+package capture
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	// remembered is how many files one look at the folder remembers: the oldest.
+	remembered = 4096
+	// batch is how many names are read at once.
+	batch = 1024
+	// The janitor comes sixteen times in the time that a capture is kept, within these bounds.
+	shortestRound, longestRound = time.Second, time.Hour
+)
+
+// file is the capture of an ended call as it lies on the disk.
+type file struct {
+	name    string
+	size    int64
+	changed time.Time
+}
+
+// byAge puts the oldest first.
+func byAge(a, b file) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) }
+
+// keepTidy removes what is too old, now and then, until Close.
+func (s *Store) keepTidy() {
+	round := min(max(s.opts.Keep/16, shortestRound), longestRound)
+	tick := time.NewTicker(round)
+	defer tick.Stop()
+	for {
+		s.report(s.removeOld(time.Now().Add(-s.opts.Keep)))
+		select {
+		case <-tick.C:
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// removeOld removes the captures whose last byte came before a time.
+func (s *Store) removeOld(before time.Time) (done Removed) {
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	s.oldest = nil // what is remembered may be gone, and need not be all
+	for removed := true; removed && !s.stopped(); {
+		removed, done.Err = s.removeOldest(&done, func(f file) bool { return f.changed.Before(before) })
+	}
+	return done
+}
+
+func (s *Store) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// makeRoom removes captures of ended calls, the oldest first, until all together take no more than they may. Only the call that needs the
+// room waits for it.
+func (s *Store) makeRoom() error {
+	if !s.over() {
+		return nil
+	}
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	var done Removed
+	for s.over() && done.Err == nil {
+		_, done.Err = s.removeOldest(&done, func(file) bool { return true })
+	}
+	s.report(done)
+	return done.Err
+}
+
+// removeOldest removes the oldest file if it is one to remove. Where none is known, it looks for some.
+func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed bool, err error) {
+	if len(s.oldest) == 0 {
+		if err := s.look(); err != nil {
+			return false, err
+		}
+	}
+	if len(s.oldest) == 0 || !remove(s.oldest[0]) {
+		return false, nil
+	}
+	f := s.oldest[0]
+	s.oldest = s.oldest[1:]
+	err = os.Remove(filepath.Join(s.opts.Dir, f.name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("removing a capture: %w", err)
+	}
+	s.mu.Lock()
+	s.rest = max(0, s.rest-f.size)
+	s.mu.Unlock()
+	done.Files++
+	done.Bytes += f.size
+	return true, nil
+}
+
+// look reads the folder: it remembers the oldest captures of ended calls, and corrects what all of them take, unless a call ended meanwhile.
+func (s *Store) look() error {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	found, total, err := s.scan()
+	if err != nil {
+		return fmt.Errorf("looking into the folder of captures: %w", err)
+	}
+	s.oldest = found
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == ended {
+		s.rest = total
+	}
+	return nil
+}
+
+// scan gives the oldest captures of ended calls, and what all of them take. It holds a bounded number of names, however many there are.
+func (s *Store) scan() (oldest []file, total int64, err error) {
+	dir, err := os.Open(s.opts.Dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = dir.Close() }() // it is only read
+	for {
+		entries, err := dir.ReadDir(batch)
+		for _, e := range entries {
+			if f, ok := s.captureOf(e); ok {
+				oldest = append(oldest, f)
+				total += f.size
+			}
+		}
+		if len(oldest) > 2*remembered || err != nil {
+			slices.SortFunc(oldest, byAge)
+			oldest = oldest[:min(len(oldest), remembered)]
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return oldest, total, nil
+		case err != nil:
+			return nil, 0, err
+		}
+	}
+}
+
+// captureOf says what a file of the folder is, if it is the capture of an ended call. What a daemon that died left is one.
+func (s *Store) captureOf(e fs.DirEntry) (file, bool) {
+	name := e.Name()
+	if ext := filepath.Ext(name); ext != "."+dray.Stdout.String() && ext != "."+dray.Stderr.String() || s.isLive(name) {
+		return file{}, false
+	}
+	info, err := e.Info()
+	if err != nil || !info.Mode().IsRegular() {
+		return file{}, false
+	}
+	return file{name: name, size: info.Size(), changed: info.ModTime()}, true
+}

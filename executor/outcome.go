@@ -1,0 +1,144 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+// Outcome is a finished run.
+type Outcome struct {
+	Result         dray.Result
+	Stdout, Stderr *capture.Capture
+}
+
+// Release lets the captures go: from here on retention may remove them. It is called once.
+func (o *Outcome) Release() {
+	o.Stdout.Release()
+	o.Stderr.Release()
+}
+
+// summarize ends the captures and puts them into the result.
+func (o *Outcome) summarize() {
+	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {
+		_ = c.Close() // unkept says what is wrong
+	}
+	o.Result.Stdout, o.Result.Stderr = o.Stdout.Summary(), o.Stderr.Summary()
+}
+
+func (o *Outcome) warn(text string) {
+	o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, text)
+}
+
+// conclude finds the one reason of a run that went as far as its end. Where we ended the process it is the cause of that, however the process
+// took it. Output that could not be kept goes before the process's own end: whether it was quicker than we is chance.
+func (o *Outcome) conclude(exit dray.Exit, cause error) {
+	if cause == nil && o.unkept() != nil {
+		cause = ErrOutput
+	}
+	switch {
+	case errors.Is(cause, ErrOutput):
+		o.overflowed(exit)
+	case cause != nil:
+		o.stopped(cause)
+	default:
+		o.ended(exit)
+	}
+}
+
+// stopped is the end that a cause brought about.
+func (o *Outcome) stopped(cause error) {
+	e := &dray.Error{Message: cause.Error()}
+	switch {
+	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
+		o.Result.Reason = dray.ReasonTimeout
+		e = e.WithHint("give the call a longer timeout_seconds, or run it in parts")
+	case errors.Is(cause, ErrIdle):
+		o.Result.Reason = dray.ReasonIdleTimeout
+		e = e.WithHint("give the call a longer idle_timeout_seconds, or have the tool print its progress")
+	default:
+		o.Result.Reason = dray.ReasonCancelled
+	}
+	o.Result.Error = e
+}
+
+// unkept says why a stream is not kept as far as the limit allows.
+func (o *Outcome) unkept() *dray.Error {
+	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {
+		if err := c.Err(); err != nil {
+			return dray.AsError(err)
+		}
+	}
+	return nil
+}
+
+// warnUnkept tells of output that is not kept where that is not why the call ended.
+func (o *Outcome) warnUnkept() {
+	if e := o.unkept(); e != nil && o.Result.Reason != dray.ReasonOutputLimit {
+		o.warn(e.Message)
+	}
+}
+
+// overflowed is the end of a tool whose output could not be kept.
+func (o *Outcome) overflowed(exit dray.Exit) {
+	o.Result.Reason = dray.ReasonOutputLimit
+	e := *o.unkept()
+	e.Message = fmt.Sprintf("%v: %s", ErrOutput, e.Message)
+	if exit.Signal == 0 {
+		e.Message += fmt.Sprintf(" (the tool itself exited with %d)", exit.Code)
+	}
+	o.Result.Error = &e
+}
+
+// ended is the tool's own end.
+func (o *Outcome) ended(exit dray.Exit) {
+	switch {
+	case exit.Signal == syscall.SIGKILL && exit.OOM != dray.OOMNo:
+		o.outOfMemory(exit.OOM)
+	case exit.Signal != 0:
+		o.Result.Reason = dray.ReasonSignalled
+		o.Result.Signal = &dray.Signal{Name: process.SignalName(exit.Signal), Number: int(exit.Signal)}
+		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+process.SignalName(exit.Signal), o.excerpt())}
+	default:
+		o.Result.Reason = dray.ReasonExited
+		o.Result.ExitCode = &exit.Code
+		if exit.Code != 0 {
+			o.Result.Error = &dray.Error{Message: o.excerpt()}
+		}
+	}
+}
+
+// outOfMemory is the end of a tool that the kernel killed because memory ran out.
+func (o *Outcome) outOfMemory(oom dray.OOM) {
+	o.Result.Reason = dray.ReasonOOM
+	e := &dray.Error{Message: joinNonEmpty("the kernel killed the tool because memory ran out", o.excerpt())}
+	o.Result.Error = e.WithHint("have the tool need less memory, or give the container more")
+	if oom == dray.OOMLikely {
+		o.warn("that memory ran out is likely and not certain: other calls ran in the same container, and the kernel counts for all of them together")
+	}
+}
+
+// maxExcerpt bounds the part of stderr in an error's message, in characters (CA-05).
+const maxExcerpt = 500
+
+// excerpt is the end of stderr, without a character or separator left hanging.
+func (o *Outcome) excerpt() string {
+	text := []rune(strings.ToValidUTF8(string(o.Stderr.Tail(4*maxExcerpt)), "\uFFFD"))
+	return strings.Trim(string(text[max(0, len(text)-maxExcerpt):]), separators)
+}
+
+// separators are what an excerpt neither begins nor ends with.
+const separators = " \t\r\n\v\f\u0085\u00a0\u2028\u2029:;,|"
+
+func joinNonEmpty(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ": " + b
+}
