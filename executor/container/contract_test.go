@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
 	"github.com/dray-dev/dray"
 	dc "github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/executor/executortest"
@@ -14,23 +17,63 @@ import (
 func TestContract(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportStdio, dc.TransportEngine} {
 		t.Run(string(transport), func(t *testing.T) {
-			e := newEngine(t, transport)
-			c := runContainer(t, e, debian, nil)
-			const dir = "/tmp/work"
-			env := environment(t, e, dc.Target{Container: c, User: "vscode", WorkspaceFolder: dir, RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
-			run(t, env, dray.Spec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
-			id := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "echo $(id -u vscode) $(id -g vscode) $(id -G vscode)"}, Dir: "/tmp"}, "")
-			ignored := ""
-			if transport == dc.TransportEngine { // nothing of dray's stands between the engine and the tool
-				ignored = engineIgnores(t, c)
-			}
-			executortest.Run(t, executortest.Harness{
-				Ignored:     ignored,
-				Environment: env, Dir: dir, ID: strings.TrimSpace(id.stdout),
-				Set:   []string{"FROM_REMOTE=yes", "HOME=/home/vscode", "HOSTNAME=" + c.Hostname},
-				Unset: []string{"PWD", "USER", "DRAY_DEVCONTAINER_CLI", "GOMAXPROCS"},
-			})
+			contract(t, newEngine(t, transport), nil, inFull)
 		})
+	}
+}
+
+// The two lengths of the suite.
+const inFull, inBrief = false, true
+
+// contract runs the suite in a container of its own, which `change` may make unlike others. It gives the environment, for more.
+func contract(t *testing.T, e *dc.Engine, change containerChange, brief bool) dray.Environment {
+	t.Helper()
+	c := runContainer(t, e, debian, all(placed(t, e), change))
+	const dir = "/tmp/work"
+	env := environment(t, e, dc.Target{Container: c, User: "vscode", WorkspaceFolder: dir, RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+	run(t, env, dray.Spec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+	id := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "echo $(id -u vscode) $(id -g vscode) $(id -G vscode)"}, Dir: "/tmp"}, "")
+	ignored := ""
+	if env.Capabilities().Container.Transport == "engine" { // nothing of dray's stands between the engine and the tool
+		ignored = engineIgnores(t, c)
+	}
+	t.Logf("by %s %s", env.Capabilities().Container.Transport, env.Capabilities().Container.Channel)
+	executortest.Run(t, executortest.Harness{
+		Ignored: ignored, Brief: brief,
+		Environment: env, Dir: dir, ID: strings.TrimSpace(id.stdout),
+		Set:   []string{"FROM_REMOTE=yes", "HOME=/home/vscode", "HOSTNAME=" + c.Hostname},
+		Unset: []string{"PWD", "USER", "DRAY_DEVCONTAINER_CLI", "GOMAXPROCS"},
+	})
+	return env
+}
+
+// containerChange is what makes a container unlike the others.
+type containerChange = func(*container.Config, *container.HostConfig)
+
+func all(changes ...containerChange) containerChange {
+	return func(c *container.Config, h *container.HostConfig) {
+		for _, change := range changes {
+			if change != nil {
+				change(c, h)
+			}
+		}
+	}
+}
+
+// placed mounts the agent's folder, as `up` does, where the engine sees ours.
+func placed(t *testing.T, e *dc.Engine) containerChange {
+	t.Helper()
+	spec, err := e.Mount(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec == "" {
+		return nil
+	}
+	name := volumeOf(t, spec)
+	removeVolume(t, name)
+	return func(_ *container.Config, h *container.HostConfig) {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: "/.dray"})
 	}
 }
 

@@ -1,0 +1,88 @@
+package container_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+
+	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/internal/enginetest"
+)
+
+// EX-07, EX-09, EX-10: containers that are started with less than others pass the suite too.
+func TestContractInSettings(t *testing.T) {
+	for name, change := range map[string]containerChange{
+		"no capabilities":      func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} },
+		"no new privileges":    func(_ *container.Config, h *container.HostConfig) { h.SecurityOpt = []string{"no-new-privileges"} },
+		"a limit of processes": func(_ *container.Config, h *container.HostConfig) { h.PidsLimit = new(int64(2000)) },
+		"read-only file system": func(_ *container.Config, h *container.HostConfig) {
+			h.ReadonlyRootfs, h.Tmpfs = true, map[string]string{"/tmp": ""}
+		},
+		"a user of its own": func(c *container.Config, _ *container.HostConfig) { c.User = "vscode" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			caps := contract(t, newEngine(t, dc.TransportAuto), change, inBrief).Capabilities()
+			if caps.Container.Transport != "agent" {
+				t.Errorf("no agent was placed: %q", caps.Warnings)
+			}
+		})
+	}
+}
+
+// The engine gives containers a user namespace: their root is nobody on the host.
+func TestContractInUserNamespace(t *testing.T) {
+	t.Setenv("DOCKER_HOST", enginetest.Start(t, enginetest.Options{RemapUsers: true, Images: []string{debian}}).Host())
+	if caps := contract(t, newEngine(t, dc.TransportAuto), nil, inBrief).Capabilities(); caps.Container.Transport != "agent" {
+		t.Errorf("no agent was placed: %q", caps.Warnings)
+	}
+}
+
+// The daemon and the engine are far apart, in rights or in place.
+func TestContractFromAfar(t *testing.T) {
+	e := enginetest.Start(t, enginetest.Options{TCP: true, Group: group, Images: []string{debian}})
+	t.Run("over TCP", func(t *testing.T) { contractOverTCP(t, e) })
+	t.Run("link cut", func(t *testing.T) { linkCut(t, e) })
+	t.Run("link stalled", func(t *testing.T) { linkStalled(t, e) })
+	t.Run("without root", func(t *testing.T) { contractWithoutRoot(t, e) })
+}
+
+// The engine is reached by TCP, and sees no folder of ours.
+func contractOverTCP(t *testing.T, own *enginetest.Engine) {
+	t.Setenv("DOCKER_HOST", "tcp://"+own.TCP())
+	e := newEngine(t, dc.TransportAuto)
+	if spec, err := e.Mount(t.Context(), t.Name()); spec != "" || err != nil {
+		t.Errorf("a folder was made for an engine that cannot see it: %q, %v", spec, err)
+	}
+	if c := contract(t, e, nil, inBrief).Capabilities().Container; c.Transport != "agent" || c.Channel != "stdio" {
+		t.Errorf("by %s %s", c.Transport, c.Channel)
+	}
+}
+
+// A user who is neither root nor the user that tools run as, and a group that may use the engine's socket.
+const uid, group = 4711, 4712
+
+// The daemon is no root: all that it has is the engine's socket, by its group.
+func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
+	home, err := os.MkdirTemp("", "dray-unprivileged-") //nolint:usetesting // the test's own folders are root's alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	if err := os.Chown(home, uid, group); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^TestContract$", "-test.skip=/^engine$")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = home, &out, &out
+	cmd.Env = append(os.Environ(), "DOCKER_HOST="+e.Host(), "HOME="+home, "TMPDIR="+home)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{group}}}
+	err = cmd.Run()
+	if err != nil || !strings.Contains(out.String(), "--- PASS: TestContract/stdio/StopEndsEscapees/") || strings.Contains(out.String(), "--- SKIP") {
+		t.Errorf("as user %d: %v\n%s", uid, err, &out)
+	}
+}
