@@ -55,6 +55,8 @@ type Devcontainer struct {
 	UpArgs []string
 	// LocalEnv holds the values of ${localEnv:X} for calls over HTTP. They may be secrets.
 	LocalEnv map[string]string
+	// UpTimeout is how long one `up` may take, above 0.
+	UpTimeout time.Duration
 }
 
 // Transport is how daemon and agent talk.
@@ -84,6 +86,12 @@ type Limits struct {
 	IdleTimeout time.Duration
 	// Grace is the time between TERM and KILL; 0 is KILL at once.
 	Grace time.Duration
+	// Concurrent is how many calls run at once, at least 1.
+	Concurrent int
+	// PerContainer is how many of them run in one container, from 1 to MaxPerContainer.
+	PerContainer int
+	// Queue is how many calls wait for their turn besides; 0 lets none wait.
+	Queue int
 	// Drain is how long a daemon that was told to end waits for its calls; 0 cancels them at once.
 	Drain time.Duration
 	// Capture is how many bytes are kept of each output stream, above 0.
@@ -95,6 +103,15 @@ type Limits struct {
 	// CapturesKeep is how long kept output stays after its last byte, above 0.
 	CapturesKeep time.Duration
 }
+
+// MaxPerContainer is how many calls one connection to an agent carries. A call beyond it would be refused in the middle of its way.
+const MaxPerContainer = 4096
+
+// Bounds of counts, so that a number that was mistyped is told. Each call that runs or waits costs memory and descriptors.
+const (
+	maxConcurrent = 65536
+	maxQueue      = 1000000
+)
 
 // Host is what tools on the host may see.
 type Host struct {

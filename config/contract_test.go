@@ -27,8 +27,8 @@ policy.approval_lifetime trust.workspaces`
 // supported are the keys that do something. The others are refused by name.
 const supported = `
 server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
-limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.drain limits.capture limits.view limits.captures_disk
-limits.captures_keep host.env host.roots
+limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue
+limits.drain limits.capture limits.view limits.captures_disk limits.captures_keep host.env host.roots
 routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
 containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping

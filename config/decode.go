@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -201,6 +202,31 @@ func parseDuration(s string) (time.Duration, *badText) {
 	default:
 		return 0, &badText{"is not a duration", "write one such as 90s, 5m or 1h30m"}
 	}
+}
+
+var wholeNumber = regexp.MustCompile(`^(0|[1-9][0-9]{0,6})$`)
+
+// count gives a whole number within bounds.
+func (d *decoder) count(v value, least, most int) int {
+	fix := fmt.Sprintf("write a number from %d to %d", least, most)
+	s, ok := d.scalar(v, "a whole number")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	switch {
+	case wholeNumber.MatchString(s) && err == nil && n >= least && n <= most:
+		return n
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		d.wrong(v, "is not a whole number", fix)
+	case n < least:
+		d.wrong(v, fmt.Sprintf("is below %d", least), fix)
+	case n > most:
+		d.wrong(v, fmt.Sprintf("is above %d", most), fix)
+	default:
+		d.wrong(v, "is not a plain whole number", fix)
+	}
+	return 0
 }
 
 // size gives a number of bytes above 0.

@@ -30,6 +30,11 @@ var (
 	aPositiveDuration = &schema{Type: "string", Pattern: `^\+?` + spans + `$`, AllOf: []*schema{{Pattern: `[1-9]`}}}
 )
 
+// countFrom is a whole number of things.
+func countFrom(least, most int) *schema {
+	return &schema{Type: "integer", Minimum: new(least), Maximum: new(most)}
+}
+
 // spans are numbers with units, as [time.ParseDuration] reads them.
 const spans = `(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
 

@@ -131,6 +131,11 @@ var settings = append([]setting{
 		read:  func(d *decoder, v value) { d.c.Devcontainer.LocalEnv = d.variables(v) },
 	},
 	{
+		key: "devcontainer.up_timeout", initial: "30m", is: aPositiveDuration,
+		about: "how long bringing up a workspace's container may take, whoever waits for it",
+		read:  func(d *decoder, v value) { d.c.Devcontainer.UpTimeout = d.positive(v) },
+	},
+	{
 		key: "agent.lease", initial: "30s", is: aPositiveDuration,
 		about: "how long an agent that hears nothing lets its calls live",
 		read:  func(d *decoder, v value) { d.c.Agent.Lease = d.positive(v) },
@@ -159,6 +164,21 @@ var settings = append([]setting{
 		key: "limits.grace", initial: "2s", is: aDuration,
 		about: "between TERM and KILL",
 		read:  func(d *decoder, v value) { d.c.Limits.Grace = d.duration(v) },
+	},
+	{
+		key: "limits.concurrent", initial: "256", is: countFrom(1, maxConcurrent),
+		about: "calls that run at once",
+		read:  func(d *decoder, v value) { d.c.Limits.Concurrent = d.count(v, 1, maxConcurrent) },
+	},
+	{
+		key: "limits.per_container", initial: "64", is: countFrom(1, MaxPerContainer),
+		about: "calls that run at once in one container; at most 4096, which is what one connection to an agent carries",
+		read:  func(d *decoder, v value) { d.c.Limits.PerContainer = d.count(v, 1, MaxPerContainer) },
+	},
+	{
+		key: "limits.queue", initial: "1024", is: countFrom(0, maxQueue),
+		about: "calls that wait for their turn beside those that run; 0: none waits, what cannot run at once is `busy`",
+		read:  func(d *decoder, v value) { d.c.Limits.Queue = d.count(v, 0, maxQueue) },
 	},
 	{
 		key: "limits.drain", initial: "10s", is: aDuration,
@@ -231,7 +251,6 @@ var settings = append([]setting{
 func notYet() []setting {
 	keys := []string{
 		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
-		"limits.concurrent", "limits.per_container", "limits.queue",
 		"sandbox.root", "sandbox.sources", "sandbox.max_file", "sandbox.max_total", "sandbox.max_files", "sandbox.max_depth",
 		"sandbox.timeout", "sandbox.deny", "sandbox.executable",
 		"tool_dirs",

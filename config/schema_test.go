@@ -107,6 +107,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	spans := []string{"90s", "1h30m", "1.5s", ".5s", "1.s", "+1s", "1", "-1s", "1d", `""`, "x", "[]", "5µs", "100ms", "1h 30m"}
 	zeros := []string{"0", "0s", `"0"`}
 	sizes := []string{"1", "64KiB", "64KB", "0", "0KiB", "-1", "1.5MiB", "07B", "1 KiB", "x", "[]", `""`, "8TiB"}
+	counts := []string{"1", "64", "4096", "4097", "65536", "65537", "1000000", "1000001", "0", "-1", "1.5", "1KiB", "x", "[]", `""`, "99999999999999999999"}
 	names := []string{"a", "A.b-c_9", "-a", `"a b"`, `""`, "ä", "1", "[]"}
 	targets := []string{"host", "/srv/app", "/srv/../app", `""`, "-x", "1", "a/b"}
 	for format, values := range map[string][]string{
@@ -122,6 +123,10 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 		"{tools: [{name: t, argv: [x], timeout: %s}], limits: {max_timeout: 24h}}": append(spans, zeros...),
 		"server: {max_body: %s}":                                                   sizes,
 		"limits: {view: %s}":                                                       sizes,
+		"limits: {concurrent: %s}":                                                 counts,
+		"limits: {per_container: %s}":                                              counts,
+		"limits: {queue: %s}":                                                      counts,
+		"devcontainer: {up_timeout: %s}":                                           append(spans, zeros...),
 		"containers: {%s: {id: x}}":                                                append(names[:6:6], "host"),
 		"containers: {c: {id: %s}}":                                                names,
 		"containers: {c: {label: %s}}":                                             {"a=b", "a=", "=b", "a", `""`, `"a=\t"`, "1"},

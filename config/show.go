@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -64,6 +65,8 @@ func (l *listing) any(key string, v reflect.Value, secret bool) {
 		l.add(key, durationText(x))
 	case int64:
 		l.add(key, sizeText(x))
+	case int:
+		l.add(key, strconv.Itoa(x))
 	case json.RawMessage:
 		l.add(key, maskJSON(x))
 	case []string:
