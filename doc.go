@@ -12,10 +12,12 @@
 // # One request, down once and up once
 //
 //	internal/server       decode and validate, live events
+//	internal/admission    let in, or busy
 //	audit                 begin is committed                        end is committed
 //	internal/router       which environment, and why
 //	executor              deadline
 //	internal/workspace    the container runs, its agent answers     container metadata
+//	internal/admission    its turn                                  the next one's turn
 //	internal/tool         input mapped                              output mapped back
 //	internal/tool         what to start
 //	executor              Start, stdin, capture                     reason of the end
@@ -36,6 +38,7 @@
 //	internal/devcontainer                 dray; it talks to no engine
 //	internal/workspace                    joins internal/devcontainer with executor/...
 //	internal/router, internal/tool        never internal/server
+//	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires
 //

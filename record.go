@@ -11,18 +11,20 @@ type Record struct {
 	Tool   string `json:"tool"`
 	Status Status `json:"status"`
 	// Reason is empty while the call runs.
-	Reason     Reason          `json:"reason,omitempty"`
-	ExitCode   *int            `json:"exit_code"`
-	Signal     *Signal         `json:"signal"`
-	Output     json.RawMessage `json:"output"`
-	Stdout     Capture         `json:"stdout"`
-	Stderr     Capture         `json:"stderr"`
-	Error      *Error          `json:"error"`
-	Route      Route           `json:"route"`
-	Metadata   Metadata        `json:"metadata"`
-	Principal  string          `json:"principal"`
-	Workspace  string          `json:"workspace,omitempty"`
-	Cwd        string          `json:"cwd,omitempty"`
+	Reason    Reason          `json:"reason,omitempty"`
+	ExitCode  *int            `json:"exit_code"`
+	Signal    *Signal         `json:"signal"`
+	Output    json.RawMessage `json:"output"`
+	Stdout    Capture         `json:"stdout"`
+	Stderr    Capture         `json:"stderr"`
+	Error     *Error          `json:"error"`
+	Route     Route           `json:"route"`
+	Metadata  Metadata        `json:"metadata"`
+	Principal string          `json:"principal"`
+	Workspace string          `json:"workspace,omitempty"`
+	Cwd       string          `json:"cwd,omitempty"`
+	// Leftovers is what the call asked for; empty is kill.
+	Leftovers  Leftovers       `json:"leftovers,omitempty"`
 	Context    Context         `json:"context"`
 	Input      json.RawMessage `json:"input"`
 	StartedAt  time.Time       `json:"started_at"`
@@ -34,7 +36,7 @@ type Record struct {
 func NewRecord(inv Invocation, at time.Time) Record {
 	return Record{
 		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
-		Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
+		Leftovers: inv.Leftovers, Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
 	}
 }
 

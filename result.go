@@ -84,6 +84,8 @@ type Metadata struct {
 	Container *ContainerMetadata `json:"container,omitempty"`
 	Mapping   *MappingReport     `json:"mapping,omitempty"`
 	Kill      *KillReport        `json:"kill,omitempty"`
+	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the duration, and no part of the timeout.
+	QueuedMS float64 `json:"queued_ms,omitzero"`
 	// Warnings say what was done differently from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -28,6 +28,8 @@ type Query struct {
 	Container string
 	PlanID    string
 	Principal string
+	// Only are the ids of which those are wanted that fit; nil is all. Except are ids that are not wanted.
+	Only, Except []string
 	// Since is the earliest start, Until the first that is too late.
 	Since, Until time.Time
 	// Text is looked for in the tool's name, the strings of input, output and error, and the texts of stdout and stderr; ASCII

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -100,6 +101,12 @@ func (q Query) conditions() (conditions, error) {
 			c = c.and("i."+f.column+" = ?", f.value)
 		}
 	}
+	if q.Only != nil {
+		c = c.and("i.id IN (SELECT value FROM json_each(?))", idList(q.Only))
+	}
+	if len(q.Except) > 0 {
+		c = c.and("i.id NOT IN (SELECT value FROM json_each(?))", idList(q.Except))
+	}
 	if !q.Since.IsZero() {
 		c = c.and("i.started_at >= ?", nanoseconds(q.Since))
 	}
@@ -119,6 +126,12 @@ func (q Query) conditions() (conditions, error) {
 		c.text = true
 	}
 	return c, nil
+}
+
+// idList writes ids as the JSON list that the query takes apart, so that it is one statement however many there are.
+func idList(ids []string) string {
+	b, _ := json.Marshal(ids) // texts always have a JSON form
+	return string(b)
 }
 
 // nanoseconds is a time as the trail counts it; the years that it cannot count are as far away as can be.

@@ -2,12 +2,14 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dray-dev/dray"
 )
 
-// Deadline bounds a call by a timeout on the monotonic clock. The call's own value goes before the tool's, the tool's before the default.
+// Deadline bounds a call by a timeout on the monotonic clock, on which the time does not count in which the call waits for its turn. The call's own
+// value goes before the tool's, the tool's before the default.
 func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name string) time.Duration) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		timeout := call.Invocation.Timeout
@@ -17,10 +19,14 @@ func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name stri
 		if timeout == 0 {
 			timeout = otherwise
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
-		defer cancel()
+		ctx, stop := withClock(ctx, timeout)
+		defer stop()
 		res, err := next.Execute(ctx, call, sink)
-		if err != nil && res.Reason == "" && ctx.Err() != nil {
+		switch {
+		case err == nil || res.Reason != "":
+		case dray.CodeOf(err) == dray.CodeShuttingDown && errors.Is(err, ErrShutdown):
+			res.Reason = dray.ReasonCancelled // the error says more than the cause would
+		case ctx.Err() != nil:
 			out := Outcome{Result: res} // it ended before anything ran, because the time was over or the caller left
 			out.stopped(context.Cause(ctx))
 			res, err = out.Result, nil

@@ -13,7 +13,7 @@ import (
 
 // Causes with which a call's context is cancelled; they become the reason of its end.
 var (
-	ErrTimeout   = errors.New("the call took longer than its timeout")
+	ErrTimeout   = errors.New("the call timed out")
 	ErrIdle      = errors.New("the tool printed nothing for longer than its idle timeout")
 	ErrCancelled = errors.New("the call was cancelled")
 	ErrShutdown  = errors.New("the daemon shut down")

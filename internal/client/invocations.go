@@ -20,6 +20,8 @@ type Call struct {
 	Environment dray.Choice       `json:"environment,omitzero"`
 	Cwd         string            `json:"cwd,omitzero"`
 	Env         map[string]string `json:"env,omitempty"`
+	// Leftovers "keep" leaves the processes that the tool leaves running to the environment.
+	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
 	// OnSlowReader "wait" has the tool wait for the stream of Start, as it would for a pipe.
 	OnSlowReader string `json:"on_slow_reader,omitzero"`
 	// StdinOpen announces that Stdin follows.

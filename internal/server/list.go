@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,11 +50,29 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 		return reply(w, page{}) // another's are not shown
 	}
 	q.Principal = who
-	p, err := s.cfg.Records.List(r.Context(), q)
+	queued := s.calls.Queued(who)
+	p, err := s.cfg.Records.List(r.Context(), amongQueued(q, queued))
 	if err != nil {
 		return err
 	}
+	for i := range p.Items {
+		if rec := &p.Items[i]; rec.Status == dray.StatusRunning && slices.Contains(queued, rec.ID) {
+			rec.Status = dray.StatusQueued
+		}
+	}
 	return reply(w, page(p))
+}
+
+// amongQueued makes the question one that the trail can answer: to it, what was accepted and is not over is running. Who waits for their turn only
+// this process knows.
+func amongQueued(q audit.Query, queued []string) audit.Query {
+	switch q.Status {
+	case dray.StatusQueued:
+		q.Status, q.Only = dray.StatusRunning, append([]string{}, queued...)
+	case dray.StatusRunning:
+		q.Except = queued
+	}
+	return q
 }
 
 // queryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.

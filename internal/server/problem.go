@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -92,7 +93,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		}
 	}
 	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryAfter(err))
 	}
 	if e.Code == dray.CodeInternal {
 		s.cfg.Log.Error("request failed", zap.Error(err))
@@ -104,6 +105,20 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		return
 	}
 	answer(w, p.Status, "application/problem+json", b)
+}
+
+// advice is an error that knows when it makes sense to try again.
+type advice interface {
+	error
+	RetryAfter() time.Duration
+}
+
+// retryAfter gives the header's value in seconds: 1 where nobody knows better.
+func retryAfter(err error) string {
+	if known, ok := errors.AsType[advice](err); ok {
+		return strconv.Itoa(max(int(known.RetryAfter()/time.Second), 1))
+	}
+	return "1"
 }
 
 // reply answers 200 with a JSON value.

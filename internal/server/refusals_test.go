@@ -131,7 +131,7 @@ var refusals = []refused{
 	post("tty", `{"tool":"exec","tty":{"columns":80,"rows":24}}`, "/tty", "not supported yet"),
 	post("rewrite_text", `{"tool":"exec","rewrite_text":false}`, "/rewrite_text", "not supported yet"),
 	post("sync", `{"tool":"exec","sync":["/a"]}`, "/sync", "not supported yet"),
-	post("leftovers", `{"tool":"exec","leftovers":"keep"}`, "/leftovers", "not supported yet"),
+	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
 	{"Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 
 	{"empty Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: "}, 400, dray.CodeInvalidRequest, "", "not supported yet"},

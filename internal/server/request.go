@@ -33,6 +33,8 @@ type callBody struct {
 	Mapping     dray.MappingMode  `json:"mapping,omitempty" enum:"schema,heuristic,none"`
 	// OnDisconnect says what becomes of the call when its client goes away.
 	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
+	// Leftovers says what becomes of processes that the tool leaves running.
+	Leftovers dray.Leftovers `json:"leftovers,omitempty" enum:"kill,keep" doc:"Processes that the tool leaves running when it exits: kill (default) ends them, keep leaves them to the environment and records them."`
 	// OnSlowReader says whether the tool waits for the stream that is the answer, as it would for a pipe.
 	OnSlowReader string `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For an answer that is a stream. skip (default): the tool waits for nobody, and what is not read in time is sent as far as it is kept. wait: the tool waits for this one reader, unless that stands still for 30 s."`
 
@@ -40,7 +42,6 @@ type callBody struct {
 	TTY         json.RawMessage `json:"tty,omitempty" hidden:"true"`
 	RewriteText json.RawMessage `json:"rewrite_text,omitempty" hidden:"true"`
 	Sync        json.RawMessage `json:"sync,omitempty" hidden:"true"`
-	Leftovers   json.RawMessage `json:"leftovers,omitempty" hidden:"true"`
 }
 
 const (
@@ -82,6 +83,7 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 		Timeout:     seconds(m, "/timeout_seconds", b.Timeout, maxTimeout),
 		IdleTimeout: seconds(m, "/idle_timeout_seconds", b.IdleTimeout, maxTimeout),
 		Mapping:     oneOf(m, "/mapping", b.Mapping, dray.MapSchema, dray.MapHeuristic, dray.MapNone),
+		Leftovers:   oneOf(m, "/leftovers", b.Leftovers, dray.KillLeftovers, dray.KeepLeftovers),
 		Context:     callContext(m, b.Context),
 		Plan: dray.Plan{
 			Override: place(m, "/plan/override", b.Plan.Override),
@@ -94,7 +96,7 @@ func (b *callBody) unsupported(m *mistakes) {
 	for _, f := range []struct {
 		name  string
 		value json.RawMessage
-	}{{"tty", b.TTY}, {"rewrite_text", b.RewriteText}, {"sync", b.Sync}, {"leftovers", b.Leftovers}} {
+	}{{"tty", b.TTY}, {"rewrite_text", b.RewriteText}, {"sync", b.Sync}} {
 		if f.value != nil {
 			m.add("/"+f.name, "is not supported yet: leave %s out", f.name)
 		}
@@ -151,23 +153,26 @@ func (s *Server) accept(ctx context.Context, b *callBody, inv dray.Invocation) (
 	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
 		return calls.Spec{}, err
 	}
-	if err := s.routable(ctx, inv); err != nil {
+	route, err := s.routable(ctx, inv)
+	if err != nil {
 		return calls.Spec{}, err
 	}
-	return calls.Spec{Invocation: inv, Stdin: b.stdin(), StdinOpen: b.StdinOpen, Await: b.OnSlowReader == onSlowReaderWait}, nil
+	return calls.Spec{Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen, Await: b.OnSlowReader == onSlowReaderWait}, nil
 }
 
 // routable refuses a call whose own demands contradict each other, be it that its container is not its workspace's. A place that is not there is
-// another matter: it ends the call.
-func (s *Server) routable(ctx context.Context, inv dray.Invocation) error {
+// another matter: it ends the call. The route is the zero value where there is none.
+func (s *Server) routable(ctx context.Context, inv dray.Invocation) (dray.Route, error) {
 	route, err := s.cfg.Router.Route(inv)
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
 		err = s.cfg.Places.Check(ctx, route, inv)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
-		return err
+		return dray.Route{}, err
+	case "":
+		return route, nil
 	default:
-		return nil
+		return dray.Route{}, nil
 	}
 }

@@ -47,7 +47,10 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 	if err != nil {
 		return dray.Result{}, err
 	}
-	spec := dray.Spec{Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Grace: r.Processes.Grace, Terminal: call.Invocation.Terminal}
+	spec := dray.Spec{
+		Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Grace: r.Processes.Grace, Terminal: call.Invocation.Terminal,
+		Keep: call.Invocation.Leftovers == dray.KeepLeftovers,
+	}
 	opts := executor.Options{
 		ID: call.Invocation.ID, Stdin: call.Stdin, Control: call.Control, Idle: cmp.Or(call.Invocation.IdleTimeout, r.IdleTimeout),
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
@@ -16,9 +17,26 @@ type activation struct {
 	err  error
 
 	mu        sync.Mutex
-	listeners map[int]func(phase, message string)
+	listeners map[int]listener
 	next      int
 	last      [2]string // what a late listener hears first
+}
+
+// listener is one caller who waits.
+type listener struct {
+	progress func(phase, message string)
+	panicked chan *executor.Panic // gets its panic, which is its own call's and nobody else's
+}
+
+// hear tells a listener, and says whether that went well.
+func (l listener) hear(phase, message string) (ok bool) {
+	defer func() {
+		if p := executor.Caught(recover()); p != nil {
+			l.panicked <- p // the first is the last: it hears no more
+		}
+	}()
+	l.progress(phase, message)
+	return true
 }
 
 // up brings a workspace's container up, once, however many ask for it meanwhile.
@@ -27,12 +45,12 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	if a == nil {
 		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
 	}
-	leave := a.listen(progress)
+	panicked, leave := a.listen(progress)
 	defer leave()
 	if mine {
 		go func() { // counted by activation; Close ends it and waits for it
 			defer m.wg.Done()
-			a.id, a.err = m.bringUp(m.ctx, loc, a.tell)
+			a.id, a.err = m.bounded(loc, a.tell)
 			m.mu.Lock()
 			delete(m.running, loc)
 			m.mu.Unlock()
@@ -42,6 +60,8 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	select {
 	case <-a.done:
 		return a.id, a.err
+	case p := <-panicked:
+		panic(p)
 	case <-ctx.Done():
 		return "", dray.Errorf(dray.CodeContainerUnavailable, "the container of %s is still being brought up: %w", loc.Workspace, context.Cause(ctx)).
 			WithHint("it goes on in the background; repeat the call, or wait with `dray workspace up`")
@@ -59,22 +79,22 @@ func (m *Manager) activation(loc devcontainer.Location) (a *activation, mine boo
 		return nil, false
 	}
 	m.wg.Add(1)
-	a = &activation{done: make(chan struct{}), listeners: map[int]func(phase, message string){}}
+	a = &activation{done: make(chan struct{}), listeners: map[int]listener{}}
 	m.running[loc] = a
 	return a, true
 }
 
 // listen adds a listener. After leave has returned it is not called any more.
-func (a *activation) listen(progress func(phase, message string)) (leave func()) {
+func (a *activation) listen(progress func(phase, message string)) (panicked <-chan *executor.Panic, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := a.next
 	a.next++
-	a.listeners[id] = progress
-	if a.last[0] != "" {
-		progress(a.last[0], a.last[1])
+	l := listener{progress: progress, panicked: make(chan *executor.Panic, 1)}
+	if a.last[0] == "" || l.hear(a.last[0], a.last[1]) {
+		a.listeners[id] = l
 	}
-	return func() {
+	return l.panicked, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.listeners, id)
@@ -85,7 +105,9 @@ func (a *activation) tell(phase, message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last = [2]string{phase, message}
-	for _, progress := range a.listeners {
-		progress(phase, message)
+	for id, l := range a.listeners {
+		if !l.hear(phase, message) {
+			delete(a.listeners, id)
+		}
 	}
 }

@@ -17,6 +17,10 @@ type request struct {
 	localEnv        map[string]string
 }
 
+func requestOf(route dray.Route, inv dray.Invocation) request {
+	return request{name: route.Container, workspace: route.Workspace, localEnv: inv.LocalEnv}
+}
+
 // cacheKey is all of a request that changes the answer.
 type cacheKey struct{ name, workspace, localEnv string }
 

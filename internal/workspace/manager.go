@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,7 +39,13 @@ type Config struct {
 	LocalEnv map[string]string
 	// State is where failures of `up` are remembered.
 	State string
+	// UpTimeout bounds one `up`, whoever waits for it; above 0.
+	UpTimeout time.Duration
 }
+
+// Turns gives a call its turn in a container that is ready, or on the host, which has no id. It may wait, and says how long it did; leave gives the
+// turn back and may be called more than once.
+type Turns func(ctx context.Context, container string, sink dray.Sink) (leave func(), waited time.Duration, err error)
 
 // Manager knows the workspaces and their containers.
 type Manager struct {
@@ -94,18 +101,51 @@ func (m *Manager) Close() {
 	m.wg.Wait()
 }
 
-// Executor makes the environment that the route names ready, hands the call on, and puts the container's metadata into the result.
-func (m *Manager) Executor(next dray.Executor) dray.Executor {
+// Executor makes the environment that the route names ready, waits for the call's turn there, hands the call on, and puts the container's metadata
+// into the result. What is being made ready holds nobody's turn.
+func (m *Manager) Executor(next dray.Executor, turns Turns) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		env, err := m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
+		env, leave, waited, err := m.turn(ctx, call, sink, turns)
+		queued := float64(waited.Microseconds()) / 1000
 		if err != nil {
-			return dray.Result{}, err
+			return dray.Result{Metadata: dray.Metadata{QueuedMS: queued}}, err
 		}
+		defer leave()
 		call.Environment = env
 		res, err := next.Execute(ctx, call, sink)
+		res.Metadata.QueuedMS = queued
 		attach(&res, env.Capabilities())
 		return res, err
 	})
+}
+
+// turn makes the environment ready and waits for the turn. What has changed while the call waited is made ready again, with the turn given back.
+func (m *Manager) turn(ctx context.Context, call dray.Call, sink dray.Sink, turns Turns) (env dray.Environment, leave func(), waited time.Duration, err error) {
+	for {
+		env, err = m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
+		if err != nil {
+			return nil, nil, waited, err
+		}
+		var now time.Duration
+		leave, now, err = turns(ctx, containerID(env), sink)
+		waited += now
+		if err != nil || now == 0 || m.stillReady(call, env) {
+			return env, leave, waited, err
+		}
+		leave()
+	}
+}
+
+// stillReady says whether an environment is as it was when it was made ready.
+func (m *Manager) stillReady(call dray.Call, env dray.Environment) bool {
+	return call.Route.Environment == dray.Host || m.warm(requestOf(call.Route, call.Invocation)) == env
+}
+
+func containerID(env dray.Environment) string {
+	if c := env.Capabilities().Container; c != nil {
+		return c.ID
+	}
+	return ""
 }
 
 // attach puts what is known of the place beside the tool's own output, after that was mapped (PM-11).
@@ -125,7 +165,7 @@ func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.In
 	if route.Environment == dray.Host {
 		return m.host.In(hostFolder(inv)), workspaceThere(inv.Workspace)
 	}
-	return m.container(ctx, request{name: route.Container, workspace: route.Workspace, localEnv: inv.LocalEnv}, progress)
+	return m.container(ctx, requestOf(route, inv), progress)
 }
 
 // workspaceThere refuses a workspace that is no folder: what follows would be told as trouble with the folder's rights.

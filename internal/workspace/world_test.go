@@ -62,6 +62,7 @@ func newWorld(t *testing.T, cfg Config) world {
 		t.Fatal(err)
 	}
 	cfg.UpArgs = []string{"--buildkit", "never"}
+	cfg.UpTimeout = cmp.Or(cfg.UpTimeout, 30*time.Minute)
 	cfg.State = cmp.Or(cfg.State, t.TempDir())
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	engine, err := container.FindEngine(container.Choice{}, container.Options{

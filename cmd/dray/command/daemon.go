@@ -16,6 +16,7 @@ import (
 	"github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/admission"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/server"
@@ -27,6 +28,7 @@ import (
 // daemon is every room joined: the server in front, the trail, and where processes run. What is closed comes in the order of the
 // fields, the caller's side first.
 type daemon struct {
+	gate       *admission.Gate
 	server     *server.Server
 	workspaces *workspace.Manager
 	engine     *container.Engine
@@ -62,6 +64,9 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
 		return err
 	}
+	d.gate = admission.New(admission.Limits{
+		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
+	})
 	d.server, err = server.New(server.Config{ //nolint:contextcheck // what it starts lives as long as the daemon
 		Executor: d.chain(cfg, tools, rules), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
 		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: d.captures, Log: log,
@@ -123,6 +128,7 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 	git := workspace.Git(d.pool)
 	d.workspaces = workspace.New(ctx, workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs, LocalEnv: cfg.Devcontainer.LocalEnv, State: string(cfg.State),
+		UpTimeout: cfg.Devcontainer.UpTimeout,
 	}, d.engine, h, d.pool, devcontainer.NewTrustStore(string(cfg.State), cfg.Trust.Workspaces, git), log)
 	return nil
 }
@@ -140,9 +146,9 @@ func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.R
 		return t.Timeout
 	}
 	mapped := tool.Mapping(tools, run)
-	placed := d.workspaces.Executor(mapped)
+	placed := d.workspaces.Executor(mapped, d.gate.Turn)
 	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
-	return d.trail.Executor(calls.Begun(rules.Executor(bounded)))
+	return d.gate.Executor(d.trail.Executor(calls.Begun(rules.Executor(bounded))))
 }
 
 // Serve answers requests until Shutdown.
@@ -153,6 +159,7 @@ func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
 // Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
+	d.gate.Close() // who waits for a turn is not let run any more
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
 

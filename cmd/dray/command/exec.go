@@ -36,6 +36,7 @@ folder.
 	cmd.Flags().SetInterspersed(false) // what follows the program belongs to it
 	to.flags(cmd)
 	to.timeoutFlag(cmd)
+	to.leftoversFlag(cmd)
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runExec(ctx, cmd, to, args) })
 	return cmd

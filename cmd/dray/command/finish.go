@@ -30,22 +30,22 @@ func (a *app) explainEnd(rec dray.Record) {
 	case rec.Error != nil && rec.Error.Code != "":
 		a.complain(rec.Error)
 	case rec.Reason == dray.ReasonTimeout:
-		a.complain((&dray.Error{Message: "the call timed out after " + duration(rec)}).
+		a.complain((&dray.Error{Message: messageOr(rec, "the call timed out")}).
 			WithHint("give it more time with --timeout, at most limits.max_timeout"))
 	case rec.Reason == dray.ReasonIdleTimeout:
-		a.complain((&dray.Error{Message: "the tool printed nothing for too long, and was ended after " + duration(rec)}).
+		a.complain((&dray.Error{Message: messageOr(rec, "the tool printed nothing for too long")}).
 			WithHint("limits.idle_timeout says how long a tool may be silent"))
 	case rec.Reason == dray.ReasonCancelled:
-		a.complain(&dray.Error{Message: cancelled(rec)})
+		a.complain(&dray.Error{Message: messageOr(rec, "the call was cancelled")})
 	case rec.Reason != dray.ReasonExited && rec.Reason != dray.ReasonSignalled:
 		fmt.Fprintf(a.err, "dray: the call ended: %s\n", safeLine(string(rec.Reason)))
 	}
 }
 
-// cancelled says why a call was cancelled: by its caller, or because the daemon ends.
-func cancelled(rec dray.Record) string {
+// messageOr is what the daemon says of the end, such as which timeout was meant or that the daemon ended; else what the reason alone says.
+func messageOr(rec dray.Record, otherwise string) string {
 	if rec.Error == nil || rec.Error.Message == "" {
-		return "the call was cancelled"
+		return otherwise
 	}
 	return rec.Error.Message
 }
@@ -60,10 +60,15 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
+// span writes a span of time, to be read by people.
+func span(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond).String()
+}
+
 // duration is how long a call took, to be read by people.
 func duration(rec dray.Record) string {
 	if rec.DurationMS == nil {
 		return "an unknown time"
 	}
-	return time.Duration(*rec.DurationMS * float64(time.Millisecond)).Round(time.Millisecond).String()
+	return span(*rec.DurationMS)
 }

@@ -39,9 +39,13 @@ func callSection(rec dray.Record) section {
 		s.add("ended", rec.EndedAt.Format(time.RFC3339Nano))
 		s.add("took", duration(rec))
 	}
+	if ms := rec.Metadata.QueuedMS; ms > 0 {
+		s.add("waited", span(ms)+" for its turn")
+	}
 	s.add("principal", rec.Principal)
 	s.add("workspace", rec.Workspace)
 	s.add("cwd", rec.Cwd)
+	s.add("leftovers", string(rec.Leftovers))
 	s.add("plan", rec.Context.PlanID)
 	s.add("session", rec.Context.SessionID)
 	s.add("sandbox", rec.Context.SandboxID)
@@ -123,8 +127,11 @@ func killSection(k *dray.KillReport) section {
 	case len(k.Survivors.PIDs) > 0:
 		s.add("survivors", strings.Trim(fmt.Sprint(k.Survivors.PIDs), "[]"))
 	}
-	if k.Leftover > 0 {
-		s.add("ended", fmt.Sprintf("%d that the tool left running", k.Leftover))
+	if ended := k.Leftover - len(k.Kept); ended > 0 {
+		s.add("ended", fmt.Sprintf("%d that the tool left running", ended))
+	}
+	if len(k.Kept) > 0 {
+		s.add("kept", "the tool left them running, as the call asked: "+strings.Trim(fmt.Sprint(k.Kept), "[]"))
 	}
 	return s
 }

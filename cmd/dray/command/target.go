@@ -20,6 +20,7 @@ type target struct {
 	host                      bool
 	env                       []string
 	timeout                   time.Duration
+	leftovers                 string
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -35,14 +36,22 @@ func (t *target) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 0, "end the call after this `time`, such as 90s")
 }
 
+// leftoversFlag adds --leftovers to the commands that make a call.
+func (t *target) leftoversFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.leftovers, "leftovers", "", "what becomes of processes that the tool leaves running: `kill` (default) or keep")
+}
+
 // call makes the body of a call of a tool.
 func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
-	call := client.Call{Tool: tool, Input: input, Container: t.container}
+	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers)}
 	if t.host {
 		call.Environment = dray.ChooseHost
 	}
 	if t.host && t.container != "" {
 		return call, usagef("--host and --container contradict each other")
+	}
+	if l := call.Leftovers; l != "" && l != dray.KillLeftovers && l != dray.KeepLeftovers {
+		return call, usagef("--leftovers %s is neither kill nor keep", t.leftovers)
 	}
 	if err := t.limit(cmd, &call); err != nil {
 		return call, err

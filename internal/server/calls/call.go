@@ -76,6 +76,23 @@ func (c *Call) Record() (record []byte, ended bool) {
 	return encode(c.record), false
 }
 
+// Queued says whether the call waits for its turn.
+func (c *Call) Queued() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended == nil && c.record.Status == dray.StatusQueued
+}
+
+// queue says whether the call waits for its turn from now on.
+func (c *Call) queue(waiting bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record.Status = dray.StatusRunning
+	if waiting {
+		c.record.Status = dray.StatusQueued
+	}
+}
+
 // wasAccepted says whether the call has a row in the trail.
 func (c *Call) wasAccepted() bool {
 	select {
@@ -129,6 +146,13 @@ type sink struct{ call *Call }
 func (s sink) Running() {
 	s.call.begin()
 	s.call.events.Running()
+}
+
+// Queued belongs to the calls that wait for their turn (admission.Queuer).
+func (s sink) Queued(waiting bool) {
+	s.call.begin()
+	s.call.queue(waiting)
+	s.call.events.Queued(waiting)
 }
 
 func (s sink) Progress(phase, message string) {

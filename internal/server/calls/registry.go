@@ -58,6 +58,8 @@ func New(opts Options) *Registry {
 // Spec is a call to start. Its invocation has no id yet.
 type Spec struct {
 	Invocation dray.Invocation
+	// Route is where the call goes as far as its request says; the zero value where that is not decided.
+	Route dray.Route
 	// Stdin is what the tool reads; nil is an empty stdin.
 	Stdin io.Reader
 	// StdinOpen gives the call a stdin that is written to while it runs, instead of Stdin.
@@ -83,7 +85,7 @@ func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
 		events:   event.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) { return r.opts.Open(inv.ID, s) }),
 		onAccept: func() { r.logBegin(inv) },
 	}
-	call := dray.Call{Invocation: inv, Stdin: spec.Stdin}
+	call := dray.Call{Invocation: inv, Stdin: spec.Stdin, Route: spec.Route}
 	if spec.StdinOpen {
 		c.stdin = stdin.New()
 		call.Stdin = c.stdin
@@ -131,6 +133,19 @@ func (r *Registry) Running() (n int, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.live), r.last
+}
+
+// Queued gives the ids of a principal's calls that wait for their turn.
+func (r *Registry) Queued(principal string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for id, c := range r.live {
+		if c.principal == principal && c.Queued() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // retire moves a call from the living to the ended, where it stays for a while.

@@ -73,6 +73,15 @@ func (l *Log) Running() {
 	l.add(State, []byte(`{"status":"running","phase":"started"}`))
 }
 
+// Queued says that the call waits for its turn, or that it does so no more.
+func (l *Log) Queued(waiting bool) {
+	if waiting {
+		l.add(State, []byte(`{"status":"queued","phase":"waiting"}`))
+		return
+	}
+	l.add(State, []byte(`{"status":"running","phase":"turn"}`))
+}
+
 // Progress tells of a long wait before that. A message beyond 1 KiB is cut.
 func (l *Log) Progress(phase, message string) {
 	body := append([]byte(`{"phase":`), quote(phase[:min(len(phase), maxMessage)])...)

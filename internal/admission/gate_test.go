@@ -1,0 +1,355 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// in is the route of a call for a container of that name.
+func in(name string) dray.Route { return dray.Route{Environment: dray.Container, Container: name} }
+
+var host = dray.Route{Environment: dray.Host}
+
+// stage is a gate with calls that run until they are let go. It is used within synctest, where Wait means that every call has come as far as it can.
+type stage struct {
+	t    *testing.T
+	gate *Gate
+
+	mu    sync.Mutex
+	order []string // who got a turn, in order
+}
+
+// actor is one call.
+type actor struct {
+	name    string
+	let     chan struct{} // closed to end it
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	waited  time.Duration
+	err     error
+	queued  []bool
+	mu      sync.Mutex
+	running bool
+}
+
+func (a *actor) Running()                       {}
+func (a *actor) Progress(_, _ string)           {}
+func (a *actor) Output(_ dray.Stream, _ []byte) {}
+func (a *actor) Queued(waiting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queued = append(a.queued, waiting)
+}
+func (a *actor) set(running bool) { a.mu.Lock(); defer a.mu.Unlock(); a.running = running }
+func (a *actor) now() (running bool, told []bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running, a.queued
+}
+
+func newStage(t *testing.T, limits Limits) *stage { return &stage{t: t, gate: New(limits)} }
+
+// call makes a call whose route leads to a container with that id, and waits until it runs, waits or is over.
+func (s *stage) call(name string, r dray.Route, id string) *actor {
+	ctx, cancel := context.WithCancelCause(s.t.Context())
+	a := &actor{name: name, let: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
+	inner := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+		leave, waited, err := s.gate.Turn(ctx, id, sink)
+		a.waited = waited
+		if err != nil {
+			return dray.Result{}, err
+		}
+		defer leave()
+		s.mu.Lock()
+		s.order = append(s.order, name)
+		s.mu.Unlock()
+		a.set(true)
+		defer a.set(false)
+		select {
+		case <-a.let:
+		case <-ctx.Done():
+		}
+		return dray.Result{}, context.Cause(ctx)
+	})
+	go func() {
+		defer close(a.done)
+		defer cancel(nil)
+		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute, func(string) time.Duration { return 0 })).Execute(ctx, dray.Call{Route: r}, a)
+	}()
+	synctest.Wait()
+	return a
+}
+
+func (s *stage) end(a *actor) {
+	close(a.let)
+	synctest.Wait()
+	<-a.done
+}
+
+// ran gives who got a turn, in order.
+func (s *stage) ran() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.order, " ")
+}
+
+// empty sees to it that nothing is left of anybody.
+func (s *stage) empty() {
+	s.t.Helper()
+	g := s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside != 0 || g.able != 0 || g.running != 0 || g.waiting != 0 || len(g.boxes) != 0 {
+		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.inside, g.able, g.running, g.waiting, len(g.boxes))
+	}
+	if g.pace.begins > 1e-6 || g.pace.begins < -1e-6 {
+		s.t.Errorf("the pace still counts %v s", g.pace.begins)
+	}
+	for _, w := range g.ways {
+		if w.inside != 0 {
+			s.t.Errorf("%d calls are still on a way", w.inside)
+		}
+	}
+}
+
+// EX-13: calls beyond the limits wait in the order in which they came, and one busy container keeps no call for another from running.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 3, PerContainer: 2, Queue: 10})
+		a1, a2 := s.call("a1", in("a"), "A"), s.call("a2", in("a"), "A")
+		a3, a4 := s.call("a3", in("a"), "A"), s.call("a4", in("a"), "A")
+		b1 := s.call("b1", in("b"), "B") // passes those that wait for A
+		h1 := s.call("h1", host, onHost)
+		b2 := s.call("b2", in("b"), "B")
+		if got := s.ran(); got != "a1 a2 b1" {
+			t.Fatalf("running: %s", got)
+		}
+		s.end(b1) // the slot is for whoever came first of those whose place has room
+		if got := s.ran(); got != "a1 a2 b1 h1" {
+			t.Fatalf("then: %s", got)
+		}
+		s.end(a1)
+		s.end(a2)
+		if got := s.ran(); got != "a1 a2 b1 h1 a3 a4" {
+			t.Fatalf("then: %s", got)
+		}
+		for _, a := range []*actor{h1, a3, a4, b2} {
+			s.end(a)
+		}
+		if got := s.ran(); got != "a1 a2 b1 h1 a3 a4 b2" {
+			t.Fatalf("at last: %s", got)
+		}
+		if _, told := b2.now(); !slices.Equal(told, []bool{true, false}) {
+			t.Errorf("b2 was told %v", told)
+		}
+		if _, told := a1.now(); told != nil {
+			t.Errorf("a1, which waited for nobody, was told %v", told)
+		}
+		s.empty()
+	})
+}
+
+// EX-13: a queue that is full refuses before anything is accepted, with an advice that follows from how long calls run; and as soon as there is room
+// again the next is taken.
+func TestBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
+		run, wait := s.call("run", in("a"), "A"), s.call("wait", in("a"), "A")
+		time.Sleep(20 * time.Second) // virtual: the calls that run are 20 s old
+		over := s.call("over", in("a"), "A")
+		if dray.CodeOf(over.err) != dray.CodeBusy {
+			t.Fatalf("the third call of a container that takes one, with one place to wait: %v", over.err)
+		}
+		retry, ok := errors.AsType[interface {
+			error
+			RetryAfter() time.Duration
+		}](over.err)
+		if !ok || retry.RetryAfter() != 20*time.Second {
+			t.Errorf("the advice after 20 s of running is %v", retry)
+		}
+		other := s.call("other", in("b"), "B") // there is a slot for it: the queue that is full is of no concern to it
+		if running, _ := other.now(); !running {
+			t.Errorf("a call for a container that is idle: %v", other.err)
+		}
+		s.end(run)
+		if running, _ := wait.now(); !running {
+			t.Error("who waited does not run")
+		}
+		if wait.waited < 19*time.Second {
+			t.Errorf("it says that it waited %v", wait.waited)
+		}
+		next := s.call("next", in("a"), "A")
+		s.end(other)
+		s.end(wait)
+		s.end(next)
+		s.empty()
+	})
+}
+
+// EX-13: with a queue of 0 nobody waits. The advice is at least a second.
+func TestNoQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 0})
+		run := s.call("run", host, onHost)
+		over := s.call("over", in("a"), "A")
+		if retry, ok := errors.AsType[advice](over.err); !ok || retry.after != time.Second {
+			t.Errorf("refused with %v", over.err)
+		}
+		s.end(run)
+		s.end(s.call("again", host, onHost))
+		s.empty()
+	})
+}
+
+// EX-13: several names of one container are one container, also where they came before that was known.
+func TestNamesOfOneContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 9, PerContainer: 1, Queue: 2})
+		folder := dray.Route{Environment: dray.Container, Workspace: "/srv/app"}
+		run := s.call("run", in("name"), "A")
+		byFolder, byID := s.call("folder", folder, "A"), s.call("id", in("A"), "A")
+		if got := s.ran(); got != "run" {
+			t.Fatalf("side by side in a container that takes one: %s", got)
+		}
+		for _, r := range []dray.Route{in("name"), folder, in("A")} {
+			if over := s.call("over", r, "A"); dray.CodeOf(over.err) != dray.CodeBusy {
+				t.Errorf("%+v: %v", r, over.err)
+			}
+		}
+		s.end(run)
+		s.end(byFolder)
+		s.end(byID)
+		s.empty()
+	})
+}
+
+// EX-08, EX-13: the time in the queue is not the call's: a deadline of a minute lasts through five of waiting, and then for its minute.
+func TestTheClockStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
+		first := s.call("first", host, onHost)
+		second := s.call("second", host, onHost)
+		time.Sleep(50 * time.Second)
+		s.end(first)
+		begun := time.Now()
+		<-second.done
+		if second.err != nil || time.Since(begun) != time.Minute {
+			t.Errorf("it ended %v after its turn began: %v", time.Since(begun), second.err)
+		}
+		s.empty()
+	})
+}
+
+// EX-13: who is cancelled while waiting leaves the queue, and nobody else loses a place by it.
+func TestLeavingTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 2})
+		run := s.call("run", host, onHost)
+		gone, stays := s.call("gone", host, onHost), s.call("stays", host, onHost)
+		gone.cancel(executor.ErrCancelled)
+		<-gone.done
+		synctest.Wait()
+		if gone.err != nil {
+			t.Errorf("Deadline tells a cancelled call by its result, and it gave %v", gone.err)
+		}
+		late := s.call("late", host, onHost)
+		s.end(run)
+		s.end(stays)
+		s.end(late)
+		if got := s.ran(); got != "run stays late" {
+			t.Errorf("ran: %s", got)
+		}
+		s.empty()
+	})
+}
+
+// EX-13, OP-01: a shutdown ends the waiting with a typed answer, leaves those that run alone, and lets nobody in.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
+		run, wait := s.call("run", in("a"), "A"), s.call("wait", in("a"), "A")
+		s.gate.Close()
+		<-wait.done
+		if dray.CodeOf(wait.err) != dray.CodeShuttingDown {
+			t.Errorf("who waited is told %v", wait.err)
+		}
+		if late := s.call("late", host, onHost); dray.CodeOf(late.err) != dray.CodeShuttingDown {
+			t.Errorf("who comes later is told %v", late.err)
+		}
+		s.end(run)
+		if got := s.ran(); got != "run" || run.err != nil {
+			t.Errorf("ran: %s, and ended with %v", got, run.err)
+		}
+		s.empty()
+	})
+}
+
+// EX-13, EX-18: a panic gives the slot back, wherever it comes from: the work, or a sink that hears that the call waits, or waits no more.
+func TestPanicsGiveSlotsBack(t *testing.T) {
+	for _, where := range []string{"work", "queued", "served"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
+				run := s.call("run", host, onHost)
+				raised := make(chan any)
+				go func() {
+					defer func() { raised <- recover() }()
+					_, _ = s.gate.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+						leave, _, err := s.gate.Turn(ctx, onHost, sink)
+						if err != nil {
+							return dray.Result{}, err
+						}
+						defer leave()
+						panic("planted in the work")
+					})).Execute(t.Context(), dray.Call{Route: host}, planted{where})
+				}()
+				synctest.Wait()
+				next := s.call("next", host, onHost)
+				close(run.let)
+				if p := fmt.Sprint(<-raised); !strings.HasPrefix(p, "planted in") {
+					t.Errorf("raised: %s", p)
+				}
+				synctest.Wait()
+				if running, _ := next.now(); !running {
+					t.Error("the slot is lost")
+				}
+				s.end(next)
+				s.empty()
+			})
+		})
+	}
+}
+
+// planted is a sink that panics when it is told of the queue.
+type planted struct{ where string }
+
+func (planted) Running()                       {}
+func (planted) Progress(_, _ string)           {}
+func (planted) Output(_ dray.Stream, _ []byte) {}
+func (p planted) Queued(waiting bool) {
+	if p.where == "queued" && waiting || p.where == "served" && !waiting {
+		panic("planted in the sink")
+	}
+}
+
+// Who was not let in gets no turn: it would be counted nowhere.
+func TestTurnNeedsAGate(t *testing.T) {
+	_, _, err := New(Limits{Concurrent: 1, PerContainer: 1}).Turn(t.Context(), onHost, dray.Discard)
+	if dray.CodeOf(err) != dray.CodeInternal {
+		t.Errorf("%v", err)
+	}
+}

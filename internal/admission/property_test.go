@@ -1,0 +1,159 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+// EX-13: whatever many calls do at once (run, be cancelled while they wait or run, panic, come by several names of one container), never more run
+// than the limits say, none that was let in is left waiting, no more are let in than the limits and the queue have room for, and no slot is lost.
+func TestManyCallsAtOnce(t *testing.T) {
+	rounds := 20
+	if os.Getenv("DRAY_TEST_SOAK") == "1" {
+		rounds = 1000
+	}
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	for round := range rounds {
+		s := seed + uint64(round) //nolint:gosec // it is not negative
+		rush(t, s)
+		if t.Failed() {
+			t.Fatalf("with the seed %d", s)
+		}
+	}
+}
+
+// crowd is what is counted of the calls of one round.
+type crowd struct {
+	limits  Limits
+	total   atomic.Int64
+	inside  atomic.Int64
+	in      [4]atomic.Int64 // by container; the first is the host
+	refused atomic.Int64
+	faults  chan string
+}
+
+func (c *crowd) fault(format string, args ...any) {
+	select {
+	case c.faults <- fmt.Sprintf(format, args...):
+	default: // one is enough
+	}
+}
+
+func rush(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same numbers again for the same seed
+	c := &crowd{limits: Limits{Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4), Queue: rnd.IntN(60)}, faults: make(chan string, 1)}
+	g := New(c.limits)
+	var calls sync.WaitGroup
+	for range 120 {
+		plan := plan{place: rnd.IntN(4), name: rnd.IntN(2), steps: rnd.IntN(20), cancel: rnd.IntN(4) == 0, panics: rnd.IntN(8) == 0}
+		calls.Go(func() { c.one(t.Context(), g, plan) })
+		if rnd.IntN(3) == 0 {
+			g.check(c)
+		}
+	}
+	done := make(chan struct{})
+	go func() { calls.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		g.mu.Lock()
+		t.Errorf("calls wait for ever: %d running, %d waiting", g.running, g.waiting)
+		g.mu.Unlock()
+		return
+	}
+	select {
+	case f := <-c.faults:
+		t.Errorf("%+v: %s", c.limits, f)
+	default:
+	}
+	(&stage{t: t, gate: g}).empty()
+}
+
+// plan is what one call does.
+type plan struct {
+	place, name, steps int
+	cancel, panics     bool
+}
+
+func (c *crowd) one(ctx context.Context, g *Gate, p plan) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if p.cancel {
+		go func() { runtime.Gosched(); cancel(executor.ErrCancelled) }() // at any moment of the call
+	}
+	defer func() {
+		if v := recover(); v != nil && v != "planted" {
+			panic(v)
+		}
+	}()
+	route, id := host, onHost
+	if p.place > 0 {
+		route, id = in(fmt.Sprintf("%d-%d", p.place, p.name)), fmt.Sprint("id", p.place)
+	}
+	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+		if n := c.inside.Add(1); n > int64(c.limits.Concurrent+c.limits.Queue) {
+			c.fault("%d calls were let in", n)
+		}
+		defer c.inside.Add(-1)
+		leave, _, err := g.Turn(ctx, id, sink)
+		if err != nil {
+			return dray.Result{}, err
+		}
+		defer leave()
+		c.work(p)
+		return dray.Result{}, nil
+	})).Execute(ctx, dray.Call{Route: route}, dray.Discard)
+	switch {
+	case dray.CodeOf(err) == dray.CodeBusy:
+		c.refused.Add(1)
+	case err != nil && context.Cause(ctx) == nil:
+		c.fault("a call that nobody cancelled failed: %v", err)
+	}
+}
+
+func (c *crowd) work(p plan) {
+	defer c.total.Add(-1)
+	defer c.in[p.place].Add(-1)
+	if n := c.total.Add(1); n > int64(c.limits.Concurrent) {
+		c.fault("%d calls run at once", n)
+	}
+	if n := c.in[p.place].Add(1); p.place > 0 && n > int64(c.limits.PerContainer) {
+		c.fault("%d calls run in one container", n)
+	}
+	for range p.steps {
+		runtime.Gosched()
+	}
+	if p.panics {
+		panic("planted")
+	}
+}
+
+// check holds the gate's counts against each other, and against the rule that nobody waits who could run.
+func (g *Gate) check(c *crowd) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	running, inside, able, waiting := 0, 0, 0, 0
+	for id, b := range g.boxes {
+		running, inside, able, waiting = running+b.running, inside+b.inside, able+min(b.inside, b.limit), waiting+len(b.queue)
+		if !slices.IsSortedFunc(b.queue, func(x, y *waiter) int { return byNumber(x, y.number) }) {
+			c.fault("the queue of %s is out of order", id)
+		}
+		if len(b.queue) > 0 && b.running < b.limit && g.running < g.limits.Concurrent {
+			c.fault("%d wait for %q, where %d run of %d, and %d in all", len(b.queue), id, b.running, b.limit, g.running)
+		}
+	}
+	if running != g.running || inside != g.inside || able != g.able || waiting != g.waiting {
+		c.fault("counted %d running, %d inside, %d able, %d waiting; known %d, %d, %d, %d", running, inside, able, waiting, g.running, g.inside, g.able, g.waiting)
+	}
+}

@@ -1,0 +1,42 @@
+package workspace
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+var errUpTimeout = errors.New("it took longer than devcontainer.up_timeout")
+
+// bounded brings a workspace up within devcontainer.up_timeout. Nobody's call is around it: a panic ends this start and nothing else.
+func (m *Manager) bounded(loc devcontainer.Location, progress func(phase, message string)) (id string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			id, err = "", m.defect(loc, p)
+		}
+	}()
+	ctx, cancel := context.WithTimeoutCause(m.ctx, m.cfg.UpTimeout, fmt.Errorf("%w (%v)", errUpTimeout, m.cfg.UpTimeout))
+	defer cancel()
+	id, err = m.bringUp(ctx, loc, progress)
+	if err != nil && errors.Is(context.Cause(ctx), errUpTimeout) {
+		err = dray.AsError(err).WithHint("look at what it said last (`dray workspace up %s` shows it) for what hangs; "+
+			"raise devcontainer.up_timeout if the build needs that long", loc.Workspace)
+	}
+	return id, err
+}
+
+// defect logs a panic under an id and makes an error that names it.
+func (m *Manager) defect(loc devcontainer.Location, p any) error {
+	id := rand.Text()
+	m.log.Error("bringing a workspace up panicked", zap.String("id", id), zap.String("workspace", loc.Workspace),
+		zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
+	return dray.Errorf(dray.CodeInternal, "bringing %s up failed inside dray", loc.Workspace).
+		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
+}
