@@ -23,9 +23,9 @@ func TestManyCallsAtOnce(t *testing.T) {
 	if os.Getenv("DRAY_TEST_SOAK") == "1" {
 		rounds = 1000
 	}
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	seed := uint64(time.Now().UnixNano())
 	for round := range rounds {
-		s := seed + uint64(round) //nolint:gosec // it is not negative
+		s := seed + uint64(round)
 		rush(t, s)
 		if t.Failed() {
 			t.Fatalf("with the seed %d", s)
@@ -51,7 +51,7 @@ func (c *crowd) fault(format string, args ...any) {
 }
 
 func rush(t *testing.T, seed uint64) {
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same numbers again for the same seed
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	c := &crowd{limits: Limits{Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4), Queue: rnd.IntN(60)}, faults: make(chan string, 1)}
 	g := New(c.limits)
 	var calls sync.WaitGroup

@@ -15,9 +15,9 @@ import (
 )
 
 // narrow is a daemon in which one call runs at a time and one waits.
-func narrow(t *testing.T, run dray.ExecutorFunc) (*daemon, *admission.Gate) {
+func narrow(t *testing.T, run dray.ExecutorFunc) *daemon {
 	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-	d := start(t, func(p *parts) {
+	return start(t, func(p *parts) {
 		p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 			leave, _, err := gate.Turn(ctx, "", sink)
 			if err != nil {
@@ -28,7 +28,6 @@ func narrow(t *testing.T, run dray.ExecutorFunc) (*daemon, *admission.Gate) {
 		}
 		p.config = func(c *server.Config) { c.Executor = gate.Executor(p.trail.Executor(calls.Begun(p.run))) }
 	})
-	return d, gate
 }
 
 // EX-13: a call that waits is queued, wherever one looks; who is too much is refused with an advice and leaves no row.
@@ -37,7 +36,7 @@ func TestQueued(t *testing.T) {
 	var free sync.Once
 	let := func() { free.Do(func() { close(release) }) }
 	defer let()
-	d, _ := narrow(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	d := narrow(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 		sink.Running()
 		select {
 		case <-release:
@@ -105,7 +104,7 @@ func (d *daemon) listed(t *testing.T, status string) []dray.Record {
 
 // EX-13: a call that waits can be cancelled, a client that goes away takes its call out of the queue, and the place is free for another.
 func TestLeavingTheQueue(t *testing.T) {
-	d, _ := narrow(t, untilCancelled)
+	d := narrow(t, untilCancelled)
 	first := d.running()
 	second := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t)
 	if rec := d.do("POST", "/v1/invocations/"+second.ID+"/cancel", "").record(t); rec.Status != dray.StatusFailed {

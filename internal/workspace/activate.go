@@ -50,7 +50,7 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	if mine {
 		go func() { // counted by activation; Close ends it and waits for it
 			defer m.wg.Done()
-			a.id, a.err = m.bounded(loc, a.tell)
+			a.id, a.err = m.bounded(m.ctx, loc, a.tell)
 			m.mu.Lock()
 			delete(m.running, loc)
 			m.mu.Unlock()

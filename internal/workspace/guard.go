@@ -16,13 +16,13 @@ import (
 var errUpTimeout = errors.New("it took longer than devcontainer.up_timeout")
 
 // bounded brings a workspace up within devcontainer.up_timeout. Nobody's call is around it: a panic ends this start and nothing else.
-func (m *Manager) bounded(loc devcontainer.Location, progress func(phase, message string)) (id string, err error) {
+func (m *Manager) bounded(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (id string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			id, err = "", m.defect(loc, p)
 		}
 	}()
-	ctx, cancel := context.WithTimeoutCause(m.ctx, m.cfg.UpTimeout, fmt.Errorf("%w (%v)", errUpTimeout, m.cfg.UpTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.UpTimeout, fmt.Errorf("%w (%v)", errUpTimeout, m.cfg.UpTimeout))
 	defer cancel()
 	id, err = m.bringUp(ctx, loc, progress)
 	if err != nil && errors.Is(context.Cause(ctx), errUpTimeout) {
