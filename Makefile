@@ -43,6 +43,7 @@ check: build ## Format, tidy, lint, dead code, known vulnerabilities, short race
 
 .PHONY: bench
 bench: ready ## Compare a call through dray with the ways around it
+	@scripts/setup swerex || echo "bench: measuring without SWE-ReX" >&2
 	@$(ENV) && go run ./bench
 
 .PHONY: soak

@@ -11,8 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/dray-dev/dray"
 )
 
 // readyTime bounds the daemon's start, stopTime its end.
@@ -23,22 +26,37 @@ const (
 
 // daemon is a `dray serve` of the bench's own.
 type daemon struct {
+	name   string // by the channel that it talks to the container over
 	cmd    *exec.Cmd
 	state  string
 	socket string
-	ended  chan error // gets the end of the process, once
+	web    *web
+	calls  atomic.Int64 // that went through it and ended well
+	ended  chan error   // gets the end of the process, once
 }
 
-// startDaemon starts one on a state folder below dir, and allows it to run tools of the host in the workspace.
-func startDaemon(ctx context.Context, program, dir, workspace string) (*daemon, error) {
+// settings are the configuration of a daemon that runs tools of the host in the workspace, and so many calls at once as are measured.
+func settings(workspace, transport string) ([]byte, error) {
+	return json.Marshal(map[string]any{ // JSON is YAML
+		"host":  map[string]any{"roots": []string{workspace}},
+		"agent": map[string]any{"transport": transport},
+	})
+}
+
+// startDaemon starts one on a state folder below dir.
+func startDaemon(ctx context.Context, program, dir, workspace, transport string) (*daemon, error) {
 	d := &daemon{state: filepath.Join(dir, "state"), ended: make(chan error, 1)}
 	d.socket = filepath.Join(d.state, "dray.sock")
+	d.web = newHTTP(d.socket)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	config := filepath.Join(dir, "config.yaml")
-	roots, err := json.Marshal(map[string]any{"host": map[string]any{"roots": []string{workspace}}}) // JSON is YAML
+	text, err := settings(workspace, transport)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, roots, 0o600); err != nil {
+	if err := os.WriteFile(config, text, 0o600); err != nil {
 		return nil, err
 	}
 	// Its life is the rig's, not the context's: the rig ends it in order, with what it has made.
@@ -99,4 +117,54 @@ func (d *daemon) stop() error {
 	timer := time.AfterFunc(stopTime, func() { _ = d.cmd.Process.Kill() })
 	defer timer.Stop()
 	return <-d.ended
+}
+
+// The names of the daemons.
+const (
+	daemonSocket = "dray, HTTP, socket"
+	daemonStdio  = "dray, HTTP, stdio"
+)
+
+// channel makes a call and gives the name that the daemon has by what its record says of the channel.
+func (d *daemon) channel(ctx context.Context, workspace string) (string, error) {
+	record, err := d.web.run(ctx, workspace, dray.ChooseContainer, runTrue.argv)
+	if err != nil {
+		return "", err
+	}
+	d.calls.Add(1)
+	if c := record.Metadata.Container.Channel; c != "stdio" {
+		return daemonSocket, nil
+	}
+	return daemonStdio, nil
+}
+
+// pid is the daemon's process.
+func (d *daemon) pid() int { return d.cmd.Process.Pid }
+
+// counted counts the calls that went through the daemon and ended well: so many must be in its trail.
+func (d *daemon) counted(run runner) runner {
+	return func(ctx context.Context, c command) error {
+		err := run(ctx, c)
+		if err == nil {
+			d.calls.Add(1)
+		}
+		return err
+	}
+}
+
+// call runs commands through the daemon.
+func (d *daemon) call(workspace string, where dray.Choice) runner {
+	return d.counted(d.web.call(workspace, where))
+}
+
+// inTrail proves that every call that went through the daemon was recorded, begin and end.
+func (d *daemon) inTrail(ctx context.Context) (calls int, err error) {
+	well, all, err := recorded(ctx, d.socket)
+	if err != nil {
+		return 0, err
+	}
+	if calls = int(d.calls.Load()); well != calls || all != calls {
+		return 0, fmt.Errorf("%d calls went through the daemon, its trail has %d, and %d that ended well", calls, all, well)
+	}
+	return calls, nil
 }

@@ -22,7 +22,7 @@ func newHTTP(socket string) *web {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}
-	return &web{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64}}}
+	return &web{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 512}}}
 }
 
 // body is a call as a caller writes it.
@@ -38,27 +38,35 @@ type input struct {
 }
 
 // call makes calls in a workspace. It is over when the record of the call was read and understood.
-func (w *web) call(workspace string, where dray.Choice) func(context.Context, command) error {
+func (w *web) call(workspace string, where dray.Choice) runner {
 	return func(ctx context.Context, c command) error {
-		b, err := json.Marshal(body{Tool: "exec", Input: input{c.argv}, Workspace: workspace, Environment: where})
+		record, err := w.run(ctx, workspace, where, c.argv)
 		if err != nil {
 			return err
-		}
-		record, err := w.post(ctx, b)
-		if err != nil {
-			return err
-		}
-		if record.Error != nil {
-			return fmt.Errorf("call %s failed: %w", record.ID, record.Error)
-		}
-		if record.ExitCode == nil || string(record.Route.Environment) != string(where) {
-			return fmt.Errorf("call %s ran in %q and is %s", record.ID, record.Route.Environment, record.Status)
-		}
-		if m := record.Metadata.Container; where == dray.ChooseContainer && (m == nil || m.Transport != "agent") {
-			return fmt.Errorf("call %s did not go through the agent", record.ID)
 		}
 		return expect(c, *record.ExitCode, record.Stdout.Text)
 	}
+}
+
+// run gives the record of a call whose tool ended by itself, in the right place.
+func (w *web) run(ctx context.Context, workspace string, where dray.Choice, argv []string) (record dray.Record, err error) {
+	b, err := json.Marshal(body{Tool: "exec", Input: input{argv}, Workspace: workspace, Environment: where})
+	if err != nil {
+		return record, err
+	}
+	if record, err = w.post(ctx, b); err != nil {
+		return record, err
+	}
+	if record.Error != nil {
+		return record, fmt.Errorf("call %s failed: %w", record.ID, record.Error)
+	}
+	if record.ExitCode == nil || string(record.Route.Environment) != string(where) {
+		return record, fmt.Errorf("call %s ran in %q and is %s", record.ID, record.Route.Environment, record.Status)
+	}
+	if m := record.Metadata.Container; where == dray.ChooseContainer && (m == nil || m.Transport != "agent") {
+		return record, fmt.Errorf("call %s did not go through the agent", record.ID)
+	}
+	return record, nil
 }
 
 func (w *web) post(ctx context.Context, b []byte) (record dray.Record, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,8 +27,12 @@ func table(head []string, rows [][]string) string {
 // millis shows a time with three digits that count.
 func millis(d time.Duration) string { return digits(float64(d)/float64(time.Millisecond)) + " ms" }
 
+func nanos(x float64) string { return millis(time.Duration(x)) }
+
 // factor shows a ratio with three digits that count.
 func factor(x float64) string { return digits(x) }
+
+func mebibytes(x float64) string { return digits(x/(1<<20)) + " MiB" }
 
 func digits(x float64) string {
 	switch {
@@ -40,103 +45,129 @@ func digits(x float64) string {
 	}
 }
 
-// serialTable compares the ways for one command.
-func serialTable(r *results, c command) string {
-	var rows [][]string
-	base := r.named(wayDray, c)
-	for _, w := range r.ways {
-		s := r.of(w, c)
-		p50, p99 := s.quantile(0.5), s.quantile(0.99)
-		low, high := s.spread()
-		rows = append(rows, []string{
-			w.name, fmt.Sprint(s.count()), millis(p50), millis(p99), millis(low) + " to " + millis(high),
-			factor(ratio(p50, base.quantile(0.5))), factor(ratio(p99, base.quantile(0.99))),
-		})
-	}
-	return table([]string{"way", "calls", "p50", "p99", "p50 of the rounds", "p50 / dray's", "p99 / dray's"}, rows)
-}
-
-// crowdTable compares the ways for a number of callers.
-func crowdTable(ways []way, crowds map[string]*crowd) string {
-	var rows [][]string
-	base := crowds[wayDray]
-	for _, w := range ways {
-		c := crowds[w.name]
-		if c == nil {
-			continue
-		}
-		rows = append(rows, []string{
-			w.name, fmt.Sprint(c.count()), millis(c.quantile(0.5)), millis(c.quantile(0.99)), digits(c.rate()),
-			factor(ratio(c.quantile(0.5), base.quantile(0.5))),
-		})
-	}
-	return table([]string{"way", "calls", "p50", "p99", "calls/s", "p50 / dray's"}, rows)
-}
-
 // page is all that is published of a run.
-func page(m machine, one *results, many map[int]map[string]*crowd, verdicts []verdict, trail string) string {
+func page(f *findings, verdicts []verdict) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n\n%s", m, trail, verdictTable(verdicts))
-	for _, c := range commands {
-		fmt.Fprintf(&b, "\n### `%s`, one call after another\n\n%s", strings.Join(c.argv, " "), serialTable(one, c))
+	fmt.Fprintf(&b, "%s\n\n%s\n\n%s", f.machine, f.trail, verdictTable(verdicts))
+	section := func(title, body string) {
+		if body != "" {
+			fmt.Fprintf(&b, "\n### %s\n\n%s", title, body)
+		}
 	}
-	for _, n := range callers {
-		fmt.Fprintf(&b, "\n### `%s`, %d callers at once\n\n%s", strings.Join(commands[0].argv, " "), n, crowdTable(one.ways, many[n]))
+	for _, c := range []command{runTrue, runTool} {
+		section(c.name+", one call after another", serialTable(f.latency, c))
 	}
+	for _, c := range []command{runTrue, runSleep} {
+		for _, n := range callers {
+			section(fmt.Sprintf("%s, %d callers at once", c.name, n), crowdTable(f, n, c))
+		}
+	}
+	section("2 GB of stdout", flowTable(f.flows))
+	section("Another call beside it", besideTable(f.neighbours))
+	section("Memory", memoryTable(f.memory))
+	section("The end of a tree of 50 processes", killTable(f.kills))
 	return b.String()
 }
 
-// named gives the sample of the way with a name, an empty one if there is none.
-func (r *results) named(name string, c command) *sample {
-	for _, w := range r.ways {
-		if w.name == name {
-			return r.of(w, c)
-		}
-	}
-	return &sample{}
-}
-
-// target is a promise: another way takes at least so many times as long as a warm call into the container over HTTP, at p50.
-type target struct {
-	way   string
-	least float64
-}
-
-var targets = []target{{wayDevcontainer, 100}, {wayDockerExec, 15}}
-
-// verdict is a target with what this run says of it.
-type verdict struct {
-	target
-
-	command command
-	got     float64
-}
-
-func (v verdict) met() bool { return v.got >= v.least }
-
-// judge holds the run against every target, for every command.
-func judge(r *results) []verdict {
-	var all []verdict
-	for _, t := range targets {
-		for _, c := range commands {
-			got := ratio(r.named(t.way, c).quantile(0.5), r.named(wayDray, c).quantile(0.5))
-			all = append(all, verdict{target: t, command: c, got: got})
-		}
-	}
-	return all
-}
-
-func verdictTable(verdicts []verdict) string {
+// serialTable compares the ways for one command.
+func serialTable(r *results, c command) string {
 	var rows [][]string
-	for _, v := range verdicts {
-		word := "met"
-		if !v.met() {
-			word = "**missed**"
+	dray, host := r.of(wayDray, c).quantile(0.5), r.of(wayHost, c).quantile(0.5)
+	for _, w := range r.ways {
+		s := r.of(w.name, c)
+		if s.count() == 0 {
+			continue
 		}
+		p50, p99 := s.quantile(0.5), s.quantile(0.99)
+		low, high := s.spread()
 		rows = append(rows, []string{
-			fmt.Sprintf("%s takes at least %s times as long as %s, %#q", v.way, factor(v.least), wayDray, strings.Join(v.command.argv, " ")),
-			factor(v.got), word,
+			w.name, fmt.Sprint(s.count()), millis(p50), millis(p99), millis(low) + " to " + millis(high), factor(ratio(p50, host)), factor(ratio(p50, dray)),
 		})
 	}
-	return table([]string{"target, at p50", "this run", ""}, rows)
+	return unlessEmpty([]string{"way", "calls", "p50", "p99", "p50 of the rounds", "p50 / host's", "p50 / dray, HTTP's"}, rows)
+}
+
+// crowdTable compares the ways for a number of callers.
+func crowdTable(f *findings, callers int, c command) string {
+	var rows [][]string
+	host, dray := f.crowds.of(callers, c, wayHost), f.crowds.of(callers, c, wayDray)
+	for _, w := range f.ways {
+		crowd := f.crowds.of(callers, c, w.name)
+		if crowd == nil {
+			continue
+		}
+		rows = append(rows, []string{
+			w.name, fmt.Sprint(crowd.count()), millis(crowd.quantile(0.5)), millis(crowd.quantile(0.99)), digits(crowd.rate()),
+			over(crowd.rate(), host.rate()), over(crowd.rate(), dray.rate()),
+		})
+	}
+	return unlessEmpty([]string{"way", "calls", "p50", "p99", "calls/s", "calls/s / host's", "calls/s / dray, HTTP's"}, rows)
+}
+
+// flowTable compares the ways for many bytes.
+func flowTable(all []*flow) string {
+	var rows [][]string
+	var host float64
+	if i := slices.IndexFunc(all, func(f *flow) bool { return f.name == flowHost }); i >= 0 {
+		host = all[i].rate()
+	}
+	for _, f := range all {
+		low, high := f.spread()
+		rows = append(rows, []string{
+			f.name, fmt.Sprintf("%d MB", f.bytes/1e6), millis(f.quantile(0.5)), millis(low) + " to " + millis(high), digits(f.rate()/1e9) + " GB/s",
+			over(f.rate(), host),
+		})
+	}
+	return unlessEmpty([]string{"way", "printed", "p50", "lowest to highest", "rate", "rate / host pipe's"}, rows)
+}
+
+func besideTable(all []*beside) string {
+	var rows [][]string
+	for _, b := range all {
+		rows = append(rows, []string{b.name, fmt.Sprint(b.count()), millis(b.quantile(0.5)), millis(b.quantile(0.99))})
+	}
+	return unlessEmpty([]string{"`true` over HTTP", "calls", "p50", "p99"}, rows)
+}
+
+func memoryTable(all []held) string {
+	var rows [][]string
+	parts := []string{partDaemon, partAgent, partRex}
+	for _, h := range all {
+		row := []string{h.load}
+		for _, part := range parts {
+			cell := ""
+			if bytes, ok := h.grew[part]; ok {
+				cell = mebibytes(float64(bytes))
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	return unlessEmpty(append([]string{"resident memory at its peak, above what it was before"}, parts...), rows)
+}
+
+func killTable(all []*killing) string {
+	var rows [][]string
+	for _, k := range all {
+		left := slices.Sorted(slices.Values(k.left))
+		rows = append(rows, []string{
+			k.name, fmt.Sprint(k.count()), millis(k.quantile(0.5)), millis(k.quantile(0.99)), fmt.Sprint(left[len(left)/2]), fmt.Sprint(left[len(left)-1]),
+		})
+	}
+	return unlessEmpty([]string{"way", "trees", "p50", "p99", "left, at p50", "left, at most"}, rows)
+}
+
+// over shows a ratio, nothing where there is nothing to compare with.
+func over(a, b float64) string {
+	if b <= 0 {
+		return ""
+	}
+	return factor(a / b)
+}
+
+func unlessEmpty(head []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	return table(head, rows)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,23 +9,6 @@ import (
 	"testing"
 	"time"
 )
-
-// measured makes results in which each of the ways took always the same time.
-func measured(took map[string]time.Duration) *results {
-	var ws []way
-	for _, name := range []string{wayDray, wayDockerExec, wayDevcontainer} {
-		if _, ok := took[name]; ok {
-			ws = append(ws, way{name: name})
-		}
-	}
-	r := newResults(ws)
-	for _, w := range ws {
-		for _, c := range commands {
-			r.of(w, c).add([]time.Duration{took[w.name], took[w.name]})
-		}
-	}
-	return r
-}
 
 func TestTable(t *testing.T) {
 	got := table([]string{"way", "p50"}, [][]string{{"a", "1"}, {"b", "2"}})
@@ -45,58 +29,69 @@ func TestNumbersHaveThreeDigits(t *testing.T) {
 	}
 }
 
-func TestSerialTableComparesWithDray(t *testing.T) {
-	r := measured(map[string]time.Duration{wayDray: 2 * time.Millisecond, wayDockerExec: 50 * time.Millisecond})
-	got := serialTable(r, commands[0])
+func TestSerialTableCompares(t *testing.T) {
+	const ms = time.Millisecond
+	ways := []way{{name: wayDray}, {name: wayDockerExec}, {name: wayRex}, {name: wayHost}}
+	r := newResults(ways)
+	for name, took := range map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 50 * ms, wayHost: ms} {
+		r.of(name, runTrue).add([]time.Duration{took, took})
+	}
+	got := serialTable(r, runTrue)
 	for _, want := range []string{
-		"| dray, HTTP | 2 | 2.00 ms | 2.00 ms | 2.00 ms to 2.00 ms | 1.00 | 1.00 |\n",
-		"| `docker exec` | 2 | 50.0 ms | 50.0 ms | 50.0 ms to 50.0 ms | 25.0 | 25.0 |\n",
+		"| dray, HTTP | 2 | 2.00 ms | 2.00 ms | 2.00 ms to 2.00 ms | 2.00 | 1.00 |\n",
+		"| `docker exec` | 2 | 50.0 ms | 50.0 ms | 50.0 ms to 50.0 ms | 50.0 | 25.0 |\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %q in\n%s", want, got)
 		}
 	}
+	if strings.Contains(got, wayRex) || serialTable(r, runTool) != "" {
+		t.Errorf("what was not measured is shown:\n%s%s", got, serialTable(r, runTool))
+	}
 }
 
-func TestTargets(t *testing.T) {
+func TestEveryPartHasItsTable(t *testing.T) {
 	const ms = time.Millisecond
-	tests := map[string]struct {
-		took   map[string]time.Duration
-		missed int
-	}{
-		"both are met":                {map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 31 * ms, wayDevcontainer: 201 * ms}, 0},
-		"exactly is met":              {map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 30 * ms, wayDevcontainer: 200 * ms}, 0},
-		"one is missed":               {map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 29 * ms, wayDevcontainer: 200 * ms}, 2},
-		"both are missed":             {map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 29 * ms, wayDevcontainer: 199 * ms}, 4},
-		"what was not measured fails": {map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 31 * ms}, 2},
-		"nothing at all fails":        {nil, 4},
+	f := &findings{
+		ways: []way{{name: wayDray}}, latency: newResults(nil), crowds: crowds{},
+		flows:      []*flow{{name: flowHost, bytes: 2e9, sample: sample{rounds: [][]time.Duration{{2 * time.Second}}}}},
+		neighbours: []*beside{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
+		memory:     []held{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
+		kills:      []*killing{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			verdicts := judge(measured(tt.took))
-			text := verdictTable(verdicts)
-			if got := strings.Count(text, "| **missed** |"); got != tt.missed {
-				t.Errorf("%d are missed, want %d:\n%s", got, tt.missed, text)
-			}
-			if err := missed(verdicts, true, quiet); (err != nil) != (tt.missed > 0) {
-				t.Errorf("with -check: %v", err)
-			}
-			if err := missed(verdicts, false, quiet); err != nil {
-				t.Errorf("without -check: %v", err)
-			}
-		})
+	if err := f.crowds.open(8, runTrue, wayDray).together(t.Context(), way{run: func(context.Context, command) error { return nil }}, runTrue, 2, 4); err != nil {
+		t.Fatal(err)
+	}
+	got := page(f, nil)
+	for _, want := range []string{
+		"| host pipe | 2000 MB | 2000 ms | 2000 ms to 2000 ms | 1.00 GB/s | 1.00 |\n",
+		"| b | 2 | 1.00 ms | 3.00 ms |\n",
+		"| l | 3.00 MiB |  |  |\n",
+		"| k | 3 | 1.00 ms | 1.00 ms | 50 | 51 |\n",
+		"### `true`, 8 callers at once\n",
+		"| dray, HTTP | 4 | ",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "64 callers") {
+		t.Errorf("what was not measured is shown:\n%s", got)
 	}
 }
 
 func TestPublishKeepsTheText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	page := "# Title\n\nbefore\n\n" + beginMark + "\nold\n" + endMark + "\n\nafter\n"
+	page := "# Title\n\nbefore\n\n" + beginMark + "\nold\n" + endMark + "\n\nbetween\n" + historyBegin + "\n" + historyEnd + "\nafter\n"
 	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := "# Title\n\nbefore\n\n" + beginMark + "\n\nnew\n\n" + endMark + "\n\nafter\n"
+	line := make([]string, len(historyHead))
+	line[0] = "abc"
+	history := historyBegin + "\n\n" + table(historyHead, [][]string{line}) + "\n" + historyEnd
+	want := "# Title\n\nbefore\n\n" + beginMark + "\n\nnew\n\n" + endMark + "\n\nbetween\n" + history + "\nafter\n"
 	for range 2 { // a second run finds what the first wrote
-		if err := publish(path, "new\n", nil); err != nil {
+		if err := publish(path, "new\n", line, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := os.ReadFile(path); string(got) != want {
@@ -106,12 +101,14 @@ func TestPublishKeepsTheText(t *testing.T) {
 }
 
 func TestPublishRefusesAPageWithoutMarks(t *testing.T) {
-	for _, page := range []string{"", "text\n", beginMark + "\n", endMark + "\n" + beginMark + "\n"} {
+	for _, page := range []string{
+		"", "text\n", beginMark + "\n", endMark + "\n" + beginMark + "\n", beginMark + "\n" + endMark + "\n",
+	} {
 		path := filepath.Join(t.TempDir(), "page.md")
 		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := publish(path, "new\n", nil); !errors.Is(err, errMarks) {
+		if err := publish(path, "new\n", nil, nil); !errors.Is(err, errMarks) {
 			t.Errorf("page %q: %v", page, err)
 		}
 		if got, _ := os.ReadFile(path); string(got) != page {
@@ -122,7 +119,7 @@ func TestPublishRefusesAPageWithoutMarks(t *testing.T) {
 
 func TestPublishPrintsWithoutAPage(t *testing.T) {
 	var out strings.Builder
-	if err := publish("", "new\n", &out); err != nil || out.String() != "new\n" {
+	if err := publish("", "new\n", nil, &out); err != nil || out.String() != "new\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -2,19 +2,23 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync/atomic"
+	"runtime"
 	"time"
 
 	"github.com/moby/moby/client"
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
 	drayclient "github.com/dray-dev/dray/internal/client"
 )
 
@@ -28,7 +32,7 @@ const (
 )
 
 // programs are the paths of what is compared.
-type programs struct{ dray, docker, devcontainer string }
+type programs struct{ dray, docker, devcontainer, rex string }
 
 func findPrograms(dray string) (p programs, err error) {
 	if p.dray, err = filepath.Abs(dray); err == nil {
@@ -46,6 +50,7 @@ func findPrograms(dray string) (p programs, err error) {
 	if err != nil {
 		return p, fmt.Errorf("looking for the devcontainer CLI: %w (run `make setup`)", err)
 	}
+	p.rex = findRex()
 	return p, nil
 }
 
@@ -53,16 +58,24 @@ func findPrograms(dray string) (p programs, err error) {
 type rig struct {
 	programs
 
-	dir       string // holds the workspace and both state folders
+	dir       string // holds the workspace and the state folders
 	workspace string
-	daemon    *daemon
-	engine    *container.Engine // a second one, beside the daemon's, for calls without the daemon
-	api       *client.Client
+	folder    string // the workspace in the container
 	container container.Container
-	env       dray.Environment
-	folder    string       // the workspace in the container
-	calls     atomic.Int64 // that went through the daemon
-	undo      []func(context.Context) error
+	api       *client.Client // a bare client of the engine
+	// daemon brought the container up. Stdio is a second one that uses it without the folder that the first has in it; nil where the
+	// first talks over stdio itself.
+	daemon, stdio *daemon
+	environments  []environment
+	rex           *rex // nil where it is not installed
+	undo          []func(context.Context) error
+}
+
+// environment is a place for processes without a daemon.
+type environment struct {
+	dray.Environment
+
+	name string
 }
 
 // newRig brings everything up. What was made until an error is removed.
@@ -74,23 +87,29 @@ func newRig(ctx context.Context, p programs, image string, progress func(string)
 		}
 	}()
 	progress("making a workspace")
-	if err := r.makeWorkspace(image); err != nil {
+	if err := r.makeWorkspace(ctx, image); err != nil {
 		return r, err
 	}
-	progress("starting a daemon")
-	if r.daemon, err = startDaemon(ctx, p.dray, r.dir, r.workspace); err != nil {
+	progress("starting a daemon and bringing up the devcontainer with the reference CLI")
+	if err := r.bringUp(ctx); err != nil {
 		return r, err
 	}
-	r.later(func(context.Context) error { return r.daemon.stop() })
-	if err := r.openEngine(); err != nil {
+	if err := r.startStdio(ctx); err != nil {
 		return r, err
 	}
-	progress("bringing up the devcontainer with the reference CLI")
-	err = r.bringUp(ctx)
+	if err := r.openEnvironments(ctx); err != nil {
+		return r, err
+	}
+	if p.rex == "" {
+		progress("SWE-ReX is not installed and left out: `scripts/setup swerex` installs it")
+		return r, nil
+	}
+	progress("starting SWE-ReX's server")
+	err = r.startRex(ctx)
 	return r, err
 }
 
-func (r *rig) makeWorkspace(image string) (err error) {
+func (r *rig) makeWorkspace(ctx context.Context, image string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "dray-bench-"); err != nil {
 		return err
 	}
@@ -100,29 +119,31 @@ func (r *rig) makeWorkspace(image string) (err error) {
 	if err := os.MkdirAll(filepath.Join(r.workspace, ".devcontainer"), 0o755); err != nil { //nolint:gosec // the container's user works in it
 		return err
 	}
-	// Without a new image for the caller's uid, so that the bench leaves no image behind.
-	config := fmt.Sprintf(`{"image": %q, "remoteUser": %q, "updateRemoteUserUID": false}`, image, remoteUser)
-	return os.WriteFile(filepath.Join(r.workspace, ".devcontainer", "devcontainer.json"), []byte(config), 0o644) //nolint:gosec // the same
-}
-
-// openEngine makes the two engine clients: ours, as the daemon has one, and a bare one to the same address.
-func (r *rig) openEngine() (err error) {
-	r.engine, err = container.FindEngine(container.Choice{}, container.Options{
-		Lease: 30 * time.Second, Transport: container.TransportStdio, RunDir: filepath.Join(r.dir, "run"), Version: "bench", Log: zap.NewNop(),
-	})
+	if err := compileTool(ctx, r.workspace); err != nil {
+		return err
+	}
+	config, err := devcontainerOf(image, r.programs.rex)
 	if err != nil {
 		return err
 	}
-	r.later(func(context.Context) error { return r.engine.Close() })
-	if r.api, err = client.New(client.WithHost(r.engine.Host())); err != nil {
-		return fmt.Errorf("making a client of the engine: %w", err)
-	}
-	r.later(func(context.Context) error { return r.api.Close() })
-	return nil
+	return os.WriteFile(filepath.Join(r.workspace, ".devcontainer", "devcontainer.json"), config, 0o644) //nolint:gosec // the same
 }
 
-// bringUp has the daemon trust the workspace and bring it up, and connects to the container beside it.
-func (r *rig) bringUp(ctx context.Context) error {
+// devcontainerOf is the configuration of the workspace. It asks for no new image for the caller's uid, so that the bench leaves none behind.
+func devcontainerOf(image, rexFolder string) ([]byte, error) {
+	config := map[string]any{"image": image, "remoteUser": remoteUser, "updateRemoteUserUID": false}
+	if rexFolder != "" {
+		config["mounts"] = []string{fmt.Sprintf("type=bind,source=%s,target=%s,readonly", rexFolder, rexMount)}
+	}
+	return json.Marshal(config)
+}
+
+// bringUp has a daemon trust the workspace and bring it up.
+func (r *rig) bringUp(ctx context.Context) (err error) {
+	if r.daemon, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "daemon"), r.workspace, "auto"); err != nil {
+		return err
+	}
+	r.later(func(context.Context) error { return r.daemon.stop() })
 	c := drayclient.New(r.daemon.socket, nil)
 	defer c.Close()
 	if _, err := c.Trust(ctx, r.workspace); err != nil {
@@ -132,14 +153,95 @@ func (r *rig) bringUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bringing the workspace up: %w", err)
 	}
-	if r.container, err = r.engine.Inspect(ctx, up.Value.Container); err != nil {
+	engine, err := r.openEngine(container.TransportEngine, "none")
+	if err != nil {
+		return err
+	}
+	if r.api, err = client.New(client.WithHost(engine.Host())); err != nil {
+		return fmt.Errorf("making a client of the engine: %w", err)
+	}
+	r.later(func(context.Context) error { return r.api.Close() })
+	if r.container, err = engine.Inspect(ctx, up.Value.Container); err != nil {
 		return err
 	}
 	r.later(r.removeContainer)
-	r.env, err = r.engine.Environment(ctx, container.Target{
+	r.daemon.name, err = r.daemon.channel(ctx, r.workspace)
+	return err
+}
+
+// startStdio starts a second daemon on the same container, unless the first one has no other transport than this one would have.
+func (r *rig) startStdio(ctx context.Context) (err error) {
+	if r.daemon.name == daemonStdio {
+		return nil
+	}
+	if r.stdio, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "stdio"), r.workspace, "stdio"); err != nil {
+		return err
+	}
+	r.later(func(context.Context) error { return r.stdio.stop() })
+	c := drayclient.New(r.stdio.socket, nil)
+	defer c.Close()
+	if _, err := c.Trust(ctx, r.workspace); err != nil {
+		return fmt.Errorf("trusting the workspace: %w", err)
+	}
+	r.stdio.name, err = r.stdio.channel(ctx, r.workspace)
+	if err == nil && r.stdio.name != daemonStdio {
+		err = fmt.Errorf("a daemon that is to talk over stdio is %q", r.stdio.name)
+	}
+	return err
+}
+
+// daemons are those that run.
+func (r *rig) daemons() []*daemon {
+	if r.stdio == nil {
+		return []*daemon{r.daemon}
+	}
+	return []*daemon{r.daemon, r.stdio}
+}
+
+// openEngine makes an engine as a daemon has one.
+func (r *rig) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
+	engine, err := container.FindEngine(container.Choice{}, container.Options{
+		Lease: 30 * time.Second, Transport: transport, RunDir: filepath.Join(r.dir, runDir), Version: "bench", Log: zap.NewNop(),
+	})
+	if err == nil {
+		r.later(func(context.Context) error { return engine.Close() })
+	}
+	return engine, err
+}
+
+// openEnvironments makes the places for processes that are measured without a daemon.
+func (r *rig) openEnvironments(ctx context.Context) error {
+	engine, err := r.openEngine(container.TransportStdio, "none")
+	if err != nil {
+		return err
+	}
+	stdio, err := engine.Environment(ctx, container.Target{
 		Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	pool, err := r.openHost()
+	if err != nil {
+		return err
+	}
+	r.environments = []environment{{stdio, wayStdio}, {pool, wayPool}}
+	return nil
+}
+
+// openHost makes the daemon's host environment, with the agent's program for its supervisors.
+func (r *rig) openHost() (dray.Environment, error) {
+	agent, err := agentbin.For(runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(r.dir, "supervisor")
+	if err := os.WriteFile(path, agent.Data, 0o700); err != nil { //nolint:gosec // it is executed
+		return nil, err
+	}
+	pool := process.NewPool(process.Launch{Path: path, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	r.later(func(context.Context) error { pool.Close(); return nil })
+	return host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).In(r.workspace), nil
 }
 
 // removeContainer removes the container and the volume that shows the agent in it.

@@ -19,31 +19,41 @@ func newResults(ways []way) *results {
 	return &results{ways: ways, samples: map[string]*sample{}}
 }
 
-func key(w way, c command) string { return fmt.Sprint(w.name, c.argv) }
+func key(name string, c command) string { return fmt.Sprint(name, c.argv) }
 
-func (r *results) of(w way, c command) *sample {
-	s := r.samples[key(w, c)]
+// of gives the sample of the way with a name, an empty one if there is none yet.
+func (r *results) of(name string, c command) *sample {
+	s := r.samples[key(name, c)]
 	if s == nil {
 		s = &sample{}
-		r.samples[key(w, c)] = s
+		r.samples[key(name, c)] = s
 	}
 	return s
 }
 
-// serial runs every way in every round, one call after another. The order is another one in each round, the same in each run: no way
-// always pays for what the one before it left behind.
-func serial(ctx context.Context, ways []way, rounds int, progress func(string)) (*results, error) {
-	r := newResults(ways)
+// shuffled gives the order of n ways in each round: another one each time, the same in each run. No way always pays for what the one
+// before it left behind.
+func shuffled(rounds, n int) [][]int {
 	order := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // an order, not a secret
-	for round := range rounds {
-		progress(fmt.Sprintf("round %d of %d", round+1, rounds))
-		for _, i := range order.Perm(len(ways)) {
+	all := make([][]int, rounds)
+	for i := range all {
+		all[i] = order.Perm(n)
+	}
+	return all
+}
+
+// serial runs every way in every round, one call after another.
+func serial(ctx context.Context, ways []way, commands []command, rounds int, progress func(string)) (*results, error) {
+	r := newResults(ways)
+	for round, order := range shuffled(rounds, len(ways)) {
+		progress(fmt.Sprintf("latency: round %d of %d", round+1, rounds))
+		for _, i := range order {
 			for _, c := range commands {
 				times, err := block(ctx, ways[i], c)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", ways[i].name, err)
 				}
-				r.of(ways[i], c).add(times)
+				r.of(ways[i].name, c).add(times)
 			}
 		}
 	}
@@ -59,7 +69,7 @@ func block(ctx context.Context, w way, c command) ([]time.Duration, error) {
 	}
 	times := make([]time.Duration, 0, w.calls)
 	for range w.calls {
-		took, err := timed(ctx, w, c)
+		took, err := timed(ctx, w.run, c)
 		if err != nil {
 			return nil, err
 		}
@@ -68,29 +78,42 @@ func block(ctx context.Context, w way, c command) ([]time.Duration, error) {
 	return times, nil
 }
 
-func timed(ctx context.Context, w way, c command) (time.Duration, error) {
+func timed(ctx context.Context, run runner, c command) (time.Duration, error) {
 	begun := time.Now()
-	err := w.run(ctx, c)
+	err := run(ctx, c)
 	return time.Since(begun), err
+}
+
+// warm makes each way ready: connections, agents, supervisors, page cache.
+func warm(ctx context.Context, ways []way) error {
+	progress("warming up")
+	for _, w := range ways {
+		for range w.calls {
+			if err := w.run(ctx, runTrue); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // crowd is the calls of one way by several callers at once.
 type crowd struct {
 	sample
 
-	took time.Duration // all of them, from the first begin to the last end
+	took time.Duration // all of them, from the first begin to the last end, the rounds added up
 }
 
 // rate is calls in a second.
 func (c *crowd) rate() float64 {
-	if c.took <= 0 {
+	if c == nil || c.took <= 0 {
 		return 0
 	}
 	return float64(c.count()) / c.took.Seconds()
 }
 
 // together has several callers make a number of calls; each makes its next one when its last has ended.
-func together(ctx context.Context, w way, c command, callers, calls int) (*crowd, error) {
+func (c *crowd) together(ctx context.Context, w way, cmd command, callers, calls int) error {
 	times := make([]time.Duration, calls)
 	errs := make([]error, callers)
 	var next atomic.Int64
@@ -99,52 +122,65 @@ func together(ctx context.Context, w way, c command, callers, calls int) (*crowd
 	for caller := range callers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < calls && errs[caller] == nil; i = int(next.Add(1)) - 1 {
-				times[i], errs[caller] = timed(ctx, w, c)
+				times[i], errs[caller] = timed(ctx, w.run, cmd)
 			}
 		})
 	}
 	wg.Wait()
-	out := &crowd{took: time.Since(begun)}
-	out.add(times)
+	c.took += time.Since(begun)
+	c.add(times)
 	for _, err := range errs {
 		if err != nil {
-			return nil, fmt.Errorf("%s, %d at once: %w", w.name, callers, err)
-		}
-	}
-	return out, nil
-}
-
-// warm makes each way ready: connections, agents, supervisors, page cache.
-func warm(ctx context.Context, ways []way) error {
-	progress("warming up")
-	for _, w := range ways {
-		for range w.calls {
-			if err := w.run(ctx, commands[0]); err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
+			return fmt.Errorf("%s, %d at once: %w", w.name, callers, err)
 		}
 	}
 	return nil
 }
 
 // callers are the numbers for which there is a table of calls at once.
-var callers = []int{8, 32}
+var callers = []int{8, 32, 64, 256}
 
-// crowds are the results of calls at once, by number of callers and name of the way.
-func crowds(ctx context.Context, ways []way) (map[int]map[string]*crowd, error) {
-	all := map[int]map[string]*crowd{}
-	for _, n := range callers {
-		progress(fmt.Sprintf("%d at once", n))
-		all[n] = map[string]*crowd{}
-		for _, w := range ways {
-			if w.together < n {
-				continue
+// scene is what a crowd does: so many callers of one command.
+type scene struct {
+	callers int
+	command string
+}
+
+// crowds are the results of calls at once.
+type crowds map[scene]map[string]*crowd
+
+func (all crowds) of(callers int, c command, name string) *crowd {
+	return all[scene{callers, c.name}][name]
+}
+
+func (all crowds) open(callers int, c command, name string) *crowd {
+	s := scene{callers, c.name}
+	if all[s] == nil {
+		all[s] = map[string]*crowd{}
+	}
+	if all[s][name] == nil {
+		all[s][name] = &crowd{}
+	}
+	return all[s][name]
+}
+
+// parallel runs every way that takes part, by number of callers and command, in rounds.
+func parallel(ctx context.Context, ways []way, commands []command, rounds int, progress func(string)) (crowds, error) {
+	all := crowds{}
+	for round, order := range shuffled(rounds, len(ways)) {
+		for _, n := range callers {
+			progress(fmt.Sprintf("parallel: round %d of %d, %d at once", round+1, rounds, n))
+			for _, i := range order {
+				w := ways[i]
+				if w.atOnce[n] == 0 || (w.once && round > 0) {
+					continue
+				}
+				for _, c := range commands {
+					if err := all.open(n, c, w.name).together(ctx, w, c, n, w.atOnce[n]); err != nil {
+						return nil, err
+					}
+				}
 			}
-			c, err := together(ctx, w, commands[0], n, w.together)
-			if err != nil {
-				return nil, err
-			}
-			all[n][w.name] = c
 		}
 	}
 	return all, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 )
@@ -17,17 +18,18 @@ func quiet(string) {}
 func TestSerialRunsEveryWayInEveryRound(t *testing.T) {
 	const rounds = 40
 	var order []string
-	note := func(name string) func(context.Context, command) error {
+	commands := []command{runTrue, runTool}
+	note := func(name string) runner {
 		return func(context.Context, command) error { order = append(order, name); return nil }
 	}
 	ws := []way{{name: "a", calls: 3, run: note("a")}, {name: "b", calls: 1, run: note("b")}}
-	r, err := serial(t.Context(), ws, rounds, quiet)
+	r, err := serial(t.Context(), ws, commands, rounds, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range ws {
 		for _, c := range commands {
-			if s := r.of(w, c); s.count() != rounds*w.calls || len(s.rounds) != rounds {
+			if s := r.of(w.name, c); s.count() != rounds*w.calls || len(s.rounds) != rounds {
 				t.Errorf("%s %q: %d calls in %d rounds", w.name, c.argv, s.count(), len(s.rounds))
 			}
 		}
@@ -56,11 +58,11 @@ func TestTheFirstFailureEndsTheRun(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := serial(t.Context(), []way{w}, 2, quiet); !errors.Is(err, broken) || calls.Load() != 3 {
+	if _, err := serial(t.Context(), []way{w}, []command{runTrue}, 2, quiet); !errors.Is(err, broken) || calls.Load() != 3 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 	calls.Store(0)
-	if _, err := together(t.Context(), w, commands[0], 4, 100); !errors.Is(err, broken) || calls.Load() > 3+4 {
+	if err := new(crowd).together(t.Context(), w, runTrue, 4, 100); !errors.Is(err, broken) || calls.Load() > 3+4 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 }
@@ -75,22 +77,76 @@ func TestTogetherKeepsCallersAtOnce(t *testing.T) {
 		}
 		return nil
 	}}
-	c, err := together(t.Context(), w, commands[0], 2, 100)
+	c := &crowd{}
+	err := c.together(t.Context(), w, runTrue, 2, 100)
 	if err != nil || c.count() != 100 || c.rate() <= 0 {
 		t.Errorf("%d calls, %v a second, %v", c.count(), c.rate(), err)
 	}
 }
 
+func TestParallelRunsWhoTakesPart(t *testing.T) {
+	var calls [3]atomic.Int64
+	count := func(i int) runner {
+		return func(context.Context, command) error { calls[i].Add(1); return nil }
+	}
+	ws := []way{
+		{name: "fast", atOnce: map[int]int{8: 20, 32: 40}, run: count(0)},
+		{name: "slow", atOnce: map[int]int{8: 10}, once: true, run: count(1)},
+		{name: "alone", calls: 5, run: count(2)},
+	}
+	all, err := parallel(t.Context(), ws, []command{runTrue, runSleep}, 3, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := [3]int64{calls[0].Load(), calls[1].Load(), calls[2].Load()}; got != [3]int64{3 * 2 * 60, 2 * 10, 0} {
+		t.Errorf("the ways were called %v times", got)
+	}
+	if c := all.of(8, runSleep, "fast"); c.count() != 60 || len(c.rounds) != 3 || c.rate() <= 0 {
+		t.Errorf("8 at once: %d calls in %d rounds, %v a second", c.count(), len(c.rounds), c.rate())
+	}
+	if c := all.of(32, runSleep, "slow"); c != nil || c.rate() != 0 {
+		t.Errorf("who took no part has %v", c)
+	}
+}
+
+// TestDuringKeepsWhatEndedBefore: the third call ends after the flood, so it is not one of those beside it.
+func TestDuringKeepsWhatEndedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		flood := func(context.Context) error { <-end; return nil }
+		var calls int
+		call := func(context.Context, command) error {
+			if calls++; calls == 3 {
+				close(end)
+				synctest.Wait()
+			}
+			return nil
+		}
+		times, err := during(t.Context(), call, flood)
+		if err != nil || len(times) != 2 {
+			t.Errorf("%d calls, %v", len(times), err)
+		}
+	})
+}
+
+func TestDuringTellsTheFloodsFailure(t *testing.T) {
+	broken := errors.New("broken")
+	flood := func(context.Context) error { return broken }
+	call := func(context.Context, command) error { return errors.New("no daemon any more") }
+	if _, err := during(t.Context(), call, flood); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestExpect(t *testing.T) {
-	echo := commands[1]
-	if err := expect(echo, 0, "hi\n"); err != nil {
+	if err := expect(runTool, 0, "hi\n"); err != nil {
 		t.Error(err)
 	}
 	for _, got := range []struct {
 		code   int
 		stdout string
 	}{{1, "hi\n"}, {0, "hi"}, {0, ""}} {
-		if err := expect(echo, got.code, got.stdout); err == nil {
+		if err := expect(runTool, got.code, got.stdout); err == nil {
 			t.Errorf("%+v counts as a call", got)
 		}
 	}

@@ -17,39 +17,49 @@ import (
 	"github.com/dray-dev/dray"
 )
 
+// How many calls a round of calls at once has, by number of callers.
+var (
+	fastCrowd   = map[int]int{8: 160, 32: 320, 64: 320, 256: 512}
+	engineCrowd = map[int]int{8: 64, 64: 64, 256: 256}
+	dockerCrowd = map[int]int{32: 64}
+	rexCrowd    = map[int]int{32: 96}
+)
+
 // ways are all that is compared, in the order of the tables.
 func ways(r *rig) []way {
-	web := newHTTP(r.daemon.socket)
-	return []way{
-		{name: wayDray, calls: 50, together: 960, run: r.counted(web.call(r.workspace, dray.ChooseContainer))},
-		{name: "dray, executor alone", calls: 50, together: 960, run: executorAlone(r)},
-		{name: "dray, `dray exec`", calls: 5, run: r.counted(program(r.dray, "exec", "--state", r.daemon.state, "--workspace", r.workspace, "--"))},
-		{name: "engine API", calls: 5, together: 64, run: engineAPI(r)},
-		{name: wayDockerExec, calls: 5, together: 64, run: program(r.docker, "exec", "--user", remoteUser, "--workdir", r.folder, r.container.ID)},
-		{name: wayDevcontainer, calls: 1, together: 8, run: program(r.devcontainer, "exec", "--workspace-folder", r.workspace)},
-		{name: "host, os/exec", calls: 50, together: 960, run: program()},
-		{name: "host, dray, HTTP", calls: 50, together: 960, run: r.counted(web.call(r.workspace, dray.ChooseHost))},
+	all := []way{
+		{name: wayDray, calls: 50, atOnce: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseContainer)},
+		{name: wayCLI, calls: 5, run: r.daemon.counted(r.program(r.dray, "exec", "--state", r.daemon.state, "--workspace", r.workspace, "--"))},
 	}
+	for _, e := range r.environments {
+		all = append(all, way{name: e.name, calls: 50, atOnce: fastCrowd, run: executorAlone(e.Environment)})
+	}
+	all = append(all,
+		way{name: wayEngine, calls: 5, atOnce: engineCrowd, once: true, run: engineAPI(r)},
+		way{name: wayDockerExec, calls: 5, atOnce: dockerCrowd, once: true, run: r.program(r.dockerExec()...)},
+		way{name: wayDevcontainer, calls: 1, run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace)},
+	)
+	if r.rex != nil {
+		all = append(all, way{name: wayRex, calls: 50, atOnce: rexCrowd, run: r.rex.call})
+	}
+	return append(all,
+		way{name: wayHost, calls: 50, atOnce: fastCrowd, run: r.program()},
+		way{name: wayHostHTTP, calls: 50, atOnce: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseHost)},
+	)
 }
 
-// counted counts the calls that went through the daemon and ended well: so many must be in its trail.
-func (r *rig) counted(run func(context.Context, command) error) func(context.Context, command) error {
-	return func(ctx context.Context, c command) error {
-		err := run(ctx, c)
-		if err == nil {
-			r.calls.Add(1)
-		}
-		return err
-	}
+func (r *rig) dockerExec() []string {
+	return []string{r.docker, "exec", "--user", remoteUser, "--workdir", r.folder, r.container.ID}
 }
 
-// program runs the command through a program that takes it as its last arguments, or by itself.
-func program(prefix ...string) func(context.Context, command) error {
+// program runs the command through a program that takes it as its last arguments, or by itself, with all three streams as pipes.
+func (r *rig) program(prefix ...string) runner {
 	return func(ctx context.Context, c command) error {
 		argv := slices.Concat(prefix, c.argv)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
 		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Dir = r.workspace
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(""), &stdout, &stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 		}
@@ -58,35 +68,40 @@ func program(prefix ...string) func(context.Context, command) error {
 }
 
 // engineAPI is the least that the engine's own interface needs: create, start and attach, the end of the stream, the exit code.
-func engineAPI(r *rig) func(context.Context, command) error {
+func engineAPI(r *rig) runner {
 	return func(ctx context.Context, c command) error {
-		created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
-			User: remoteUser, WorkingDir: r.folder, Cmd: c.argv, AttachStdout: true, AttachStderr: true,
-		})
-		if err != nil {
-			return err
-		}
-		attached, err := r.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
-		if err != nil {
-			return err
-		}
-		defer attached.Close()
 		var stdout bytes.Buffer
-		if _, err := stdcopy.StdCopy(&stdout, io.Discard, attached.Reader); err != nil {
-			return err
-		}
-		ended, err := r.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
+		code, err := r.engineExec(ctx, c.argv, &stdout)
 		if err != nil {
 			return err
 		}
-		return expect(c, ended.ExitCode, stdout.String())
+		return expect(c, code, stdout.String())
 	}
 }
 
-// executorAlone is a process in the container through the agent, and nothing around it: no request, no trail, no capture.
-func executorAlone(r *rig) func(context.Context, command) error {
+func (r *rig) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int, err error) {
+	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
+		User: remoteUser, WorkingDir: r.folder, Cmd: argv, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	attached, err := r.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return 0, err
+	}
+	defer attached.Close()
+	if _, err := stdcopy.StdCopy(stdout, io.Discard, attached.Reader); err != nil {
+		return 0, err
+	}
+	ended, err := r.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
+	return ended.ExitCode, err
+}
+
+// executorAlone is a process of an environment, and nothing around it: no request, no trail, no capture.
+func executorAlone(env dray.Environment) runner {
 	return func(ctx context.Context, c command) error {
-		proc, err := r.env.Start(ctx, dray.Spec{Argv: c.argv})
+		proc, err := env.Start(ctx, dray.Spec{Argv: c.argv})
 		if err != nil {
 			return err
 		}

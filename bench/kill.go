@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// escapees is how many processes a tree has, beside its leader.
+const escapees = 50
+
+func treeOf(n int) []string { return []string{"./" + toolName, "tree", strconv.Itoa(n)} }
+
+// killing is one way to end a tree of processes that do all to escape.
+type killing struct {
+	name string
+	run  func(ctx context.Context) (took time.Duration, left int, err error)
+
+	sample
+
+	left []int // processes that were there afterwards, by round
+}
+
+// The names of the ways to end a tree that are no environment's.
+const killDocker = "`docker exec`, its client killed"
+
+func killOf(name string) string { return name + ", a tree of 50" }
+
+// killings are all ways to end a tree, in the order of the table.
+func killings(r *rig) []*killing {
+	var all []*killing
+	for _, e := range r.environments {
+		all = append(all, &killing{name: killOf(e.name), run: func(ctx context.Context) (time.Duration, int, error) {
+			took, err := fell(ctx, e.Environment)
+			if err != nil {
+				return 0, 0, err
+			}
+			left, err := trees()
+			return took, len(left), err
+		}})
+	}
+	return append(all, &killing{name: killDocker, run: r.fellDocker})
+}
+
+// kill runs every way in every round. The client of the CLI is slow, and what it leaves does not change: a few rounds of it are enough.
+func kill(ctx context.Context, all []*killing, rounds int, progress func(string)) error {
+	const dockerRounds = 3
+	for round, order := range shuffled(rounds, len(all)) {
+		if round%10 == 0 {
+			progress(fmt.Sprintf("kill: round %d of %d", round+1, rounds))
+		}
+		for _, i := range order {
+			if all[i].name == killDocker && round >= dockerRounds {
+				continue
+			}
+			took, left, err := all[i].run(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", all[i].name, err)
+			}
+			all[i].add([]time.Duration{took})
+			all[i].left = append(all[i].left, left)
+		}
+	}
+	return nil
+}
+
+// fell ends a tree without any grace: from the word KILL until the end was proved.
+func fell(ctx context.Context, env dray.Environment) (took time.Duration, err error) {
+	proc, err := env.Start(ctx, dray.Spec{Argv: treeOf(escapees)})
+	if err != nil {
+		return 0, err
+	}
+	out := bufio.NewReader(proc.Output(dray.Stdout))
+	go func() { _, _ = io.Copy(io.Discard, proc.Output(dray.Stderr)) }() // ends with the process
+	if err := ready(out); err != nil {
+		proc.Stop(0)
+		_, _ = proc.Wait()
+		return 0, err
+	}
+	begun := time.Now()
+	proc.Stop(0)
+	exit, err := proc.Wait()
+	took = time.Since(begun)
+	_, _ = io.Copy(io.Discard, out)
+	switch {
+	case err != nil:
+		return 0, err
+	case !exit.Survivors.Proven || len(exit.Survivors.PIDs) > 0:
+		return 0, fmt.Errorf("the end is not proved: %+v", exit.Survivors)
+	}
+	return took, nil
+}
+
+func ready(out *bufio.Reader) error {
+	line, err := out.ReadString('\n')
+	if err != nil || line != "ready\n" {
+		return errors.Join(fmt.Errorf("the tree said %q", line), err)
+	}
+	return nil
+}
+
+// fellDocker kills the client of the docker CLI, which is what a timeout around it does.
+func (r *rig) fellDocker(ctx context.Context) (took time.Duration, left int, err error) {
+	argv := append(r.dockerExec(), treeOf(escapees)...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, 0, err
+	}
+	err = ready(bufio.NewReader(out))
+	begun := time.Now()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	took = time.Since(begun)
+	if err != nil {
+		return 0, 0, err
+	}
+	pids, err := trees()
+	return took, len(pids), errors.Join(err, endAll(pids))
+}
+
+// endAll ends what a way that is compared left behind, and waits until it is gone.
+func endAll(pids []int) error {
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		left, err := trees()
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d processes do not end", len(left))
+		}
+	}
+}
