@@ -29,6 +29,7 @@ var bans = []ban{
 	{from: "pathmapper/...", to: []string{"./..."}, except: []string{"."}, why: "it is pure: what it needs to know it is told"},
 	{from: "executor/process/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and whatever it linked would run as root in every container"},
 	{from: "internal/wire/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and it reads what a hostile peer wrote"},
+	{from: "internal/shellprobe/...", to: []string{"./..."}, why: "the agent links it, and it reads what a hostile shell printed"},
 	{from: "executor/files/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it"},
 	{from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"}, why: "the trail must be readable and right whatever becomes of the rooms that write to it"},
 	{
@@ -49,6 +50,7 @@ var bans = []ban{
 	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},
 	{from: "./...", to: outside, but: outside, why: "it is for those who work on dray, and no part of what they make"},
 	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
+	{from: "./...", to: []string{"executor/process/processtest"}, why: "it makes a test binary its own supervisor, and only tests may import it"},
 	{from: "./...", to: []string{"internal/enginetest"}, why: "it starts engines as root for tests to break, and only tests may import it"},
 }
 
@@ -65,7 +67,7 @@ type owner struct {
 type starter struct{ room, name, why string }
 
 // agentRooms are what the agent may be made of, the standard library aside.
-var agentRooms = []string{".", "executor/process", "executor/files", "internal/wire"}
+var agentRooms = []string{".", "executor/process", "executor/files", "internal/shellprobe", "internal/wire"}
 
 // owners has the one room of each third-party module, so that replacing a module means to change one room.
 var owners = []owner{

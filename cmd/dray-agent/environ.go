@@ -19,9 +19,7 @@ func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnin
 			warnings = append(warnings, "the user's shell could not be asked for its environment: "+err.Error())
 		}
 		for _, kv := range probed {
-			if !strings.HasPrefix(kv, "PWD=") {
-				vars.set(kv)
-			}
+			vars.set(kv)
 		}
 	}
 	for _, kv := range append(toStrings(req.Call), toStrings(req.Remote)...) {

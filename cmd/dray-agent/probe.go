@@ -6,25 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/shellprobe"
 	"github.com/dray-dev/dray/internal/wire"
 )
-
-const (
-	// probeTimeout is the reference's own: after it the call goes on without the shell's variables.
-	probeTimeout = 10 * time.Second
-	maxProbe     = 4 << 20
-)
-
-var probeFlags = map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}
 
 // probeCache keeps what a shell answered, for as long as the files that shells read at their start look the same.
 type probeCache struct {
@@ -47,7 +38,7 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 		shell = u.shell
 	}
 	if shell == "" {
-		shell = "/bin/sh"
+		shell = shellprobe.DefaultShell
 	}
 	files := startupFiles(u.home)
 	key := strings.Join(append([]string{req.Kind, shell, string(req.Dir), strconv.Itoa(int(u.uid))}, env...), "\x00")
@@ -91,7 +82,7 @@ func (c *probeCache) forget(key string, p *probed) {
 
 // ask runs the shell once.
 func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]string, error) {
-	flags, ok := probeFlags[req.Kind]
+	question, ok := shellprobe.Ask(req.Kind)
 	if !ok {
 		return nil, fmt.Errorf("unknown kind of probe %q", req.Kind)
 	}
@@ -103,15 +94,13 @@ func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
-	script := fmt.Sprintf("echo -n %s; cat /proc/self/environ || '%s' environ; echo -n %s", mark, self, mark)
 	dir := string(req.Dir)
 	if dir == "" {
 		dir = "/"
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), shellprobe.Timeout)
 	defer cancel()
-	proc, err := a.pool.Start(ctx, process.Spec{Argv: []string{shell, flags, script}, Env: env, Dir: dir, User: credential})
+	proc, err := a.pool.Start(ctx, process.Spec{Argv: question.Argv(shell, "'"+self+"' environ"), Env: env, Dir: dir, User: credential})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +108,7 @@ func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	return parseProbe(out, mark)
+	return question.Answer(out)
 }
 
 // answer collects what the shell prints; after the timeout the shell is ended. Its stdin stays open and empty.
@@ -129,8 +118,8 @@ func answer(ctx context.Context, proc *process.Process) ([]byte, error) {
 	var quiet sync.WaitGroup
 	quiet.Go(func() { _, _ = io.Copy(io.Discard, proc.Stderr()) })
 	var out bytes.Buffer
-	n, _ := io.CopyN(&out, proc.Stdout(), maxProbe)
-	if n == maxProbe {
+	n, _ := io.CopyN(&out, proc.Stdout(), shellprobe.MaxAnswer)
+	if n == shellprobe.MaxAnswer {
 		proc.Stop(0)
 		_, _ = io.Copy(io.Discard, proc.Stdout())
 	}
@@ -138,27 +127,11 @@ func answer(ctx context.Context, proc *process.Process) ([]byte, error) {
 	quiet.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("it took longer than %s", probeTimeout)
-	case n == maxProbe:
-		return nil, fmt.Errorf("it printed more than %d bytes", maxProbe)
+		return nil, fmt.Errorf("it took longer than %s", shellprobe.Timeout)
+	case n == shellprobe.MaxAnswer:
+		return nil, fmt.Errorf("it printed more than %d bytes", shellprobe.MaxAnswer)
 	}
 	return out.Bytes(), err
-}
-
-// parseProbe takes what stands between the two marks, exactly: a banner before or after is not part of it.
-func parseProbe(out []byte, mark string) ([]string, error) {
-	_, rest, ok := bytes.Cut(out, []byte(mark))
-	end := bytes.LastIndex(rest, []byte(mark))
-	if !ok || end < 0 {
-		return nil, errors.New("it did not print its environment")
-	}
-	var env []string
-	for kv := range bytes.SplitSeq(rest[:end], []byte{0}) {
-		if len(kv) > 0 {
-			env = append(env, string(kv))
-		}
-	}
-	return env, nil
 }
 
 // startup are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a

@@ -25,44 +25,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// What a shell prints besides its environment is no part of it.
-func TestParseProbe(t *testing.T) {
-	const mark = "dray-0123"
-	for name, c := range map[string]struct {
-		out  string
-		want []string
-		ok   bool
-	}{
-		"plain":              {mark + "A=1\x00B=2\x00" + mark, []string{"A=1", "B=2"}, true},
-		"banner before":      {"welcome\nX=evil\x00\n" + mark + "A=1\x00" + mark, []string{"A=1"}, true},
-		"banner after":       {mark + "A=1\x00" + mark + "bye\nX=evil\x00", []string{"A=1"}, true},
-		"lines in a value":   {mark + "A=1\nB=2\x00" + mark, []string{"A=1\nB=2"}, true},
-		"mark in a value":    {mark + "A=" + mark + "\x00B=2\x00" + mark, []string{"A=" + mark, "B=2"}, true},
-		"empty":              {mark + mark, nil, true},
-		"no mark":            {"A=1\x00", nil, false},
-		"one mark":           {mark + "A=1\x00", nil, false},
-		"nothing":            {"", nil, false},
-		"marks that overlap": {mark[:len(mark)-1] + mark, nil, false},
-	} {
-		got, err := parseProbe([]byte(c.out), mark)
-		if (err == nil) != c.ok || !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, %v", name, got, err)
-		}
-	}
-}
-
-func FuzzParseProbe(f *testing.F) {
-	f.Add([]byte("mA=1\x00m"), "m")
-	f.Fuzz(func(t *testing.T, out []byte, mark string) {
-		env, err := parseProbe(out, mark)
-		for _, kv := range env {
-			if kv == "" || strings.ContainsRune(kv, 0) || err != nil || !bytes.Contains(out, []byte(kv)) {
-				t.Errorf("%q", kv)
-			}
-		}
-	})
-}
-
 // EX-07: from low to high the engine's variables, the call's, the configuration's; each name once.
 func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}

@@ -1,12 +1,10 @@
 package container
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/shellprobe"
 )
 
 // engineExec runs processes through the engine's own exec. It knows exit codes, and no more: a signal is 128+n, nothing can be signalled
@@ -95,8 +94,8 @@ func (e *engineExec) Files(context.Context, string) (dray.Files, error) {
 // shellEnvironment is what the user's shell makes of the environment. It is asked once for each environment; a question that failed is
 // put again by the next call.
 func (e *engineExec) shellEnvironment(ctx context.Context) (env, warnings []string) {
-	flag := map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}[e.target.Probe]
-	if flag == "" {
+	question, ok := shellprobe.Ask(e.target.Probe)
+	if !ok {
 		return nil, nil
 	}
 	e.mu.Lock()
@@ -104,7 +103,7 @@ func (e *engineExec) shellEnvironment(ctx context.Context) (env, warnings []stri
 	if e.asked {
 		return e.probed, nil
 	}
-	probed, err := e.probe(ctx, flag)
+	probed, err := e.probe(ctx, question)
 	if err != nil {
 		return nil, []string{"the user's shell could not be asked for its environment: " + err.Error()}
 	}
@@ -112,21 +111,14 @@ func (e *engineExec) shellEnvironment(ctx context.Context) (env, warnings []stri
 	return probed, nil
 }
 
-const (
-	// probeTimeout is the reference's own: after it the call goes on without the shell's variables.
-	probeTimeout = 10 * time.Second
-	maxProbe     = 4 << 20
-)
-
-func (e *engineExec) probe(ctx context.Context, flag string) ([]string, error) {
+func (e *engineExec) probe(ctx context.Context, question shellprobe.Question) ([]string, error) {
 	shell, ok := lookup(e.target.Container.Env, "SHELL")
 	if !ok {
-		shell = "/bin/sh"
+		shell = shellprobe.DefaultShell
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errProbeSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, shellprobe.Timeout, errProbeSlow)
 	defer cancel()
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
-	p, err := e.exec(ctx, []string{shell, flag, "echo -n " + mark + "; cat /proc/self/environ; echo -n " + mark}, "", nil)
+	p, err := e.exec(ctx, question.Argv(shell, ""), "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,36 +126,17 @@ func (e *engineExec) probe(ctx context.Context, flag string) ([]string, error) {
 	defer stop()
 	var quiet sync.WaitGroup
 	quiet.Go(func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) })
-	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), maxProbe))
+	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), shellprobe.MaxAnswer))
 	p.Stop(0)
 	quiet.Wait()
 	<-p.done
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return parseProbe(out, mark)
+	return question.Answer(out)
 }
 
-var (
-	errProbeSlow = fmt.Errorf("it took longer than %s", probeTimeout)
-	errNoAnswer  = errors.New("it did not print its environment")
-)
-
-// parseProbe takes what stands between the two marks, exactly: a banner before or after is not part of it.
-func parseProbe(out []byte, mark string) ([]string, error) {
-	_, rest, ok := bytes.Cut(out, []byte(mark))
-	end := bytes.LastIndex(rest, []byte(mark))
-	if !ok || end < 0 {
-		return nil, errNoAnswer
-	}
-	var env []string
-	for kv := range strings.SplitSeq(string(rest[:end]), "\x00") {
-		if kv != "" && !strings.HasPrefix(kv, "PWD=") {
-			env = append(env, kv)
-		}
-	}
-	return env, nil
-}
+var errProbeSlow = fmt.Errorf("it took longer than %s", shellprobe.Timeout)
 
 // execProcess is one exec of the engine.
 type execProcess struct {

@@ -14,29 +14,17 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/executortest"
 	"github.com/dray-dev/dray/executor/host"
-	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/executor/process/processtest"
 )
 
-// The test binary is its own supervisor.
-const superviseArg = "supervise-for-test"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == superviseArg {
-		if err := process.Supervise(3); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	processtest.Main()
 	goleak.VerifyTestMain(m)
 }
 
 func newHost(t *testing.T, cfg host.Config) *host.Host {
 	t.Helper()
-	pool := process.NewPool(process.Launch{
-		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
-	})
-	t.Cleanup(pool.Close)
+	pool := processtest.NewPool(t)
 	if cfg.Homes == "" {
 		cfg.Homes = filepath.Join(t.TempDir(), "homes")
 	}

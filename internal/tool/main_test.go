@@ -17,20 +17,11 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
 	"github.com/dray-dev/dray/executor/host"
-	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/executor/process/processtest"
 )
 
-// The test binary is its own supervisor.
-const superviseArg = "supervise-for-test"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == superviseArg {
-		if err := process.Supervise(3); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	processtest.Main()
 	goleak.VerifyTestMain(m)
 }
 
@@ -54,8 +45,7 @@ func newBench(t *testing.T, commands ...Command) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(captures.Close)
-	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: os.Environ()})
-	t.Cleanup(pool.Close)
+	pool := processtest.NewPool(t)
 	folder := realDir(t)
 	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).In(folder)
 	runner := &Runner{Tools: tools, Processes: &executor.Runner{Captures: captures}}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -23,20 +22,12 @@ import (
 	"github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/executor/process/processtest"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// The test binary is its own supervisor.
-const superviseArg = "supervise-for-test"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == superviseArg {
-		if err := process.Supervise(3); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	processtest.Main()
 	goleak.VerifyTestMain(m)
 }
 
@@ -71,9 +62,7 @@ func newWorld(t *testing.T, cfg Config) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := process.NewPool(process.Launch{
-		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
-	})
+	pool := process.NewPool(processtest.Launch())
 	api, err := client.New(client.FromEnv)
 	if err != nil {
 		t.Fatal(err)
