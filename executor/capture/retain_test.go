@@ -264,7 +264,7 @@ func TestCapHolds(t *testing.T) {
 		s := open(t, capture.Options{Dir: dir, Limit: 200 << 10, View: 100, Disk: disk})
 		var calls sync.WaitGroup
 		for i := range 8 {
-			calls.Go(func() { flood(t, s, dir, fmt.Sprint(round, "-", i), rand.New(rand.NewPCG(seed, uint64(i)))) })
+			calls.Go(func() { flood(t, s, fmt.Sprint(round, "-", i), rand.New(rand.NewPCG(seed, uint64(i)))) })
 		}
 		calls.Wait()
 		if got := size(t, dir); got > disk {
@@ -278,7 +278,7 @@ func TestCapHolds(t *testing.T) {
 }
 
 // flood is some calls, one after the other, that print what they like.
-func flood(t *testing.T, s *capture.Store, dir, id string, rng *rand.Rand) {
+func flood(t *testing.T, s *capture.Store, id string, rng *rand.Rand) {
 	for call := range 6 {
 		id := fmt.Sprint(id, "-", call)
 		c := s.New(id, dray.Stdout)
