@@ -24,6 +24,17 @@ func (o *Outcome) Release() {
 	o.Stderr.Release()
 }
 
+// dropAfterPanic closes and releases the captures where a panic passes, since nobody gets the outcome then.
+func (o *Outcome) dropAfterPanic() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	_, _ = o.Stdout.Close(), o.Stderr.Close() // nobody reads them
+	o.Release()
+	panic(Caught(p))
+}
+
 // summarize ends the captures and puts them into the result.
 func (o *Outcome) summarize() {
 	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {

@@ -44,8 +44,11 @@ type Options struct {
 // ended; the reason is the context's cause. A process that could not be started, or whose end is not known, is an error; what was
 // printed until then is in the Outcome all the same. A process whose output cannot be kept as far as the limit allows is ended, too. The
 // caller releases the Outcome.
+//
+// A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then there is no Outcome to release.
 func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, opts Options, sink dray.Sink) (Outcome, error) {
 	out := Outcome{Stdout: r.Captures.New(opts.ID, dray.Stdout), Stderr: r.Captures.New(opts.ID, dray.Stderr)}
+	defer out.dropAfterPanic()
 	spec.Grace = r.Grace
 	begun := time.Now()
 	proc, err := env.Start(ctx, spec)
@@ -57,10 +60,6 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 			return out, nil //nolint:nilerr // the result says it
 		}
 		return out, err
-	}
-	sink.Running()
-	if w, ok := proc.(interface{ Warnings() []string }); ok { // what the place did differently for this call alone
-		out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...)
 	}
 	exit, cause, err := r.attend(ctx, proc, opts, sink, &out)
 	out.Result.Exec = time.Since(begun)
@@ -75,21 +74,23 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 
 // attend moves the bytes until the end and says why it came: cause is set where we ended it.
 func (r *Runner) attend(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink, out *Outcome) (exit dray.Exit, cause, err error) {
+	all := &crew{alarm: func() { proc.Stop(0) }}
+	all.try(sink.Running)
+	if w, ok := proc.(interface{ Warnings() []string }); ok { // what the place did differently for this call alone
+		all.try(func() { out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...) })
+	}
 	watch := newWatch(proc, r.Grace, opts.Idle)
-	var streams, stdin sync.WaitGroup
-	streams.Go(func() { drain(proc, dray.Stdout, out.Stdout, sink, watch) })
-	streams.Go(func() { drain(proc, dray.Stderr, out.Stderr, sink, watch) })
-	stdin.Go(func() { feed(proc, opts.Stdin) })
 	ended := make(chan struct{})
-	var guard sync.WaitGroup
-	guard.Go(func() { watch.until(ctx, ended) })
-	guard.Go(func() { obey(proc, opts.Control, ended) })
-	exit, err = proc.Wait()
+	all.start(func() { drain(proc, dray.Stdout, out.Stdout, sink, watch) }, func() { discard(proc, dray.Stdout) })
+	all.start(func() { drain(proc, dray.Stderr, out.Stderr, sink, watch) }, func() { discard(proc, dray.Stderr) })
+	all.start(func() { feed(proc, opts.Stdin) }, nil)
+	all.start(func() { watch.until(ctx, ended) }, nil)
+	all.start(func() { obey(proc, opts.Control, ended) }, nil)
+	all.try(func() { exit, err = proc.Wait() })
 	close(ended)
-	guard.Wait()
-	streams.Wait()
 	closeStdin(opts.Stdin)
-	stdin.Wait()
+	all.wait()
+	all.raise()
 	return exit, watch.cause, err
 }
 
@@ -140,6 +141,9 @@ func drain(proc dray.Process, stream dray.Stream, keep *capture.Capture, sink dr
 		pump(from, chunk, false, take)
 	}
 }
+
+// discard reads the rest of a stream for nobody: what the process is in does not end before its reader has had everything.
+func discard(proc dray.Process, stream dray.Stream) { _, _ = io.Copy(io.Discard, proc.Output(stream)) }
 
 // pump reads with one buffer to the end of a stream or, where it may be too small, until it is full.
 func pump(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {

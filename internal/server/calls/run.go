@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"time"
 
@@ -15,6 +16,7 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
 	defer close(c.done)
 	defer c.cancel(nil)
+	defer r.lastResort(c)
 	res, err := r.execute(ctx, c, call)
 	if c.stdin != nil {
 		_ = c.stdin.Close() // it never fails
@@ -35,12 +37,21 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	r.retire(c)
 }
 
+// lastResort keeps a panic in the telling of a call's end from being everybody's end. The trail has the call's end by then.
+func (r *Registry) lastResort(c *Call) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	r.logPanic(c.id, p)
+	r.forget(c) // whoever asks for it again gets what the trail has
+}
+
 // execute runs the call below the server. A panic in there ends this call and nothing else (EX-18).
 func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.opts.Log.Error("call panicked", zap.String("id", c.id), zap.Any("panic", p),
-				zap.ByteString("stack", debug.Stack()))
+			r.logPanic(c.id, p)
 			res, err = dray.Result{}, dray.Errorf(dray.CodeInternal, "the call failed inside dray").
 				WithHint("this is a defect of dray: the daemon's log has more under the id %s", c.id)
 		}
@@ -69,6 +80,10 @@ func (c *Call) conclude(res dray.Result, err error) dray.Record {
 		res.Duration = res.EndedAt.Sub(c.started)
 	}
 	return rec.End(res)
+}
+
+func (r *Registry) logPanic(id string, p any) {
+	r.opts.Log.Error("call panicked", zap.String("id", id), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 }
 
 func (r *Registry) logBegin(inv dray.Invocation) {
