@@ -20,6 +20,7 @@ const (
 	frameCredit // the reader consumed so many bytes
 	frameRefuse // the reader wants no more of this channel
 	frameEnd    // the stream is over for the sender
+	framePass   // frameOpen with descriptors (protocol 2, on a socket)
 )
 
 // Sizes, in bytes.
@@ -73,7 +74,7 @@ func readHeader(r io.Reader, maxMessage int) (header, error) {
 func (h header) check(maxMessage int) error {
 	limit := uint32(0)
 	switch h.typ {
-	case frameHello, frameOpen, frameMessage:
+	case frameHello, frameOpen, framePass, frameMessage:
 		limit = uint32(maxMessage) //nolint:gosec // a constant of ours
 	case frameData:
 		limit = MaxData

@@ -26,6 +26,8 @@ type Hello struct {
 	Version     string `json:"version"`
 	// LeaseMS is the daemon's word: without a frame for so long, the agent ends everything.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
+	// Dial is the daemon's word: try that socket, and tell how it went if it did not (protocol 2).
+	Dial *Dial `json:"dial,omitempty"`
 	// SwitchUser is the agent's word: it can become any user (CAP_SETUID, CAP_SETGID and CAP_KILL).
 	SwitchUser bool `json:"switch_user,omitempty"`
 	// UID is what the agent runs as.
@@ -47,14 +49,37 @@ func (e *VersionError) Error() string {
 // Greet sends our hello. The protocols are filled in.
 func Greet(w io.Writer, h Hello) error {
 	h.MinProtocol, h.MaxProtocol = MinProtocol, MaxProtocol
-	body, err := json.Marshal(h)
+	return writeHello(w, bytes.Clone(magic), h)
+}
+
+func writeHello(w io.Writer, b []byte, message any) error {
+	body, err := json.Marshal(message)
 	if err != nil {
 		return err
 	}
-	b := append([]byte(nil), magic...)
 	b = header{length: uint32(len(body)), typ: frameHello}.append(b) //nolint:gosec // a few hundred bytes
 	_, err = w.Write(append(b, body...))
 	return err
+}
+
+// Stay is what an agent says on its stdout when it was told to dial and could not: the connection goes on there.
+type Stay struct {
+	Why string `json:"why"`
+}
+
+// maxWhy bounds Stay.Why.
+const maxWhy = 1 << 10
+
+// TellStay sends why the socket is not used.
+func TellStay(w io.Writer, why error) error {
+	text := why.Error()
+	return writeHello(w, nil, Stay{Why: text[:min(len(text), maxWhy)]})
+}
+
+// HearStay waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
+func HearStay(r io.Reader) (Stay, error) {
+	var s Stay
+	return s, readHello(r, &s)
 }
 
 // maxHello is more than any version of hello will need.
@@ -69,23 +94,30 @@ func Meet(r io.Reader) (Hello, error) {
 	if !bytes.Equal(got, magic) {
 		return Hello{}, violation("the connection began with %q", got)
 	}
-	head, err := readHeader(r, maxHello)
-	if err != nil {
-		return Hello{}, err
-	}
-	if head.typ != frameHello {
-		return Hello{}, violation("frame type %d before the hello", head.typ)
-	}
-	body := make([]byte, head.length)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return Hello{}, err
-	}
 	var h Hello
-	if err := json.Unmarshal(body, &h); err != nil {
-		return Hello{}, violation("hello: %v", err)
+	if err := readHello(r, &h); err != nil {
+		return Hello{}, err
 	}
 	if h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol {
 		return h, &VersionError{Peer: h}
 	}
 	return h, nil
+}
+
+func readHello(r io.Reader, into any) error {
+	head, err := readHeader(r, maxHello)
+	if err != nil {
+		return err
+	}
+	if head.typ != frameHello {
+		return violation("frame type %d where a hello belongs", head.typ)
+	}
+	body := make([]byte, head.length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return violation("hello: %v", err)
+	}
+	return nil
 }

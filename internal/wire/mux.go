@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +38,9 @@ type Config struct {
 
 // Mux carries streams over one connection. Run must be called, once.
 type Mux struct {
-	conn io.ReadWriteCloser
-	cfg  Config
+	conn   io.ReadWriteCloser
+	socket *Socket // conn, where it is one
+	cfg    Config
 
 	heard  atomic.Int64 // when the last frame came, in nanoseconds since start
 	wrote  atomic.Int64 // when the frame began that is being written, 0 for none
@@ -59,11 +61,15 @@ type Mux struct {
 
 // NewMux takes over a connection on which both hellos are done.
 func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
+	socket, _ := conn.(*Socket)
 	return &Mux{
-		conn: conn, cfg: cfg, start: time.Now(), pong: make(chan struct{}, 1), failed: make(chan struct{}),
+		conn: conn, socket: socket, cfg: cfg, start: time.Now(), pong: make(chan struct{}, 1), failed: make(chan struct{}),
 		streams: map[uint32]*Stream{},
 	}
 }
+
+// Passes says that Open can pass descriptors.
+func (m *Mux) Passes() bool { return m.socket != nil }
 
 // Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
 func (m *Mux) Run() error {
@@ -71,6 +77,9 @@ func (m *Mux) Run() error {
 	watching.Go(m.watch)
 	watching.Go(m.talk)
 	m.fail(m.read())
+	if m.socket != nil {
+		m.socket.discard()
+	}
 	watching.Wait()
 	m.serving.Wait()
 	return m.Err()
@@ -106,8 +115,9 @@ func (m *Mux) fail(err error) {
 	}
 }
 
-// Open starts a stream with its first message. It fails with ErrTooMany, ErrTooLarge, or the connection's error; then nothing was sent.
-func (m *Mux) Open(message []byte) (*Stream, error) {
+// Open starts a stream with its first message and, where the connection Passes them, descriptors of files, which stay the caller's to
+// close. It fails with ErrTooMany, ErrTooLarge, or the connection's error; then nothing was sent.
+func (m *Mux) Open(message []byte, files ...*os.File) (*Stream, error) {
 	if len(message) > MaxMessage {
 		return nil, ErrTooLarge
 	}
@@ -126,21 +136,25 @@ func (m *Mux) Open(message []byte) (*Stream, error) {
 	s := newStream(m, m.lastID)
 	m.streams[s.id] = s
 	m.mu.Unlock()
-	if err := m.send(header{stream: s.id, typ: frameOpen}, message); err != nil {
+	head := header{stream: s.id, typ: frameOpen}
+	if len(files) > 0 {
+		head.typ = framePass
+	}
+	if err := m.send(head, message, files...); err != nil {
 		s.drop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (m *Mux) send(h header, payload []byte) error {
+func (m *Mux) send(h header, payload []byte, files ...*os.File) error {
 	m.write.Lock()
 	defer m.write.Unlock()
 	h.length = uint32(len(payload)) //nolint:gosec // bounded by MaxData and the message limits
 	m.scratch = append(h.append(m.scratch[:0]), payload...)
 	m.wrote.Store(max(int64(time.Since(m.start)), 1))
 	defer m.wrote.Store(0)
-	if _, err := m.conn.Write(m.scratch); err != nil {
+	if err := m.put(m.scratch, files); err != nil {
 		m.fail(err)
 		return err
 	}
@@ -148,6 +162,14 @@ func (m *Mux) send(h header, payload []byte) error {
 		m.scratch = nil // a large message passed; its buffer need not stay
 	}
 	return nil
+}
+
+func (m *Mux) put(frame []byte, files []*os.File) error {
+	if len(files) == 0 {
+		_, err := m.conn.Write(frame)
+		return err
+	}
+	return m.socket.writeRights(frame, files)
 }
 
 // watch ends the connection of a peer that says nothing, or takes nothing, for too long. It must not write itself: it would wait with
@@ -226,7 +248,9 @@ func (m *Mux) handle(h header, payload []byte) error {
 	case frameHello:
 		return violation("a second hello")
 	case frameOpen:
-		return m.accept(h.stream, payload)
+		return m.accept(h.stream, payload, nil)
+	case framePass:
+		return m.acceptPassed(h.stream, payload)
 	default:
 		s, err := m.stream(h.stream)
 		if s == nil {
@@ -245,7 +269,22 @@ func (m *Mux) stream(id uint32) (*Stream, error) {
 	return m.streams[id], nil
 }
 
-func (m *Mux) accept(id uint32, payload []byte) error {
+func (m *Mux) acceptPassed(id uint32, payload []byte) error {
+	if m.socket == nil || !m.socket.takes {
+		return violation("a stream with descriptors")
+	}
+	files, err := m.socket.rights()
+	if err != nil {
+		return err
+	}
+	if err := m.accept(id, payload, files); err != nil {
+		closeFiles(files)
+		return err
+	}
+	return nil
+}
+
+func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -261,9 +300,11 @@ func (m *Mux) accept(id uint32, payload []byte) error {
 	m.lastID = id
 	s := newStream(m, id)
 	s.messages <- payload
+	s.files = files
 	m.streams[id] = s
 	m.serving.Go(func() {
 		defer s.Close()
+		defer func() { closeFiles(s.Files()) }()
 		m.cfg.Accept(s)
 	})
 	return nil

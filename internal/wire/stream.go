@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 )
 
@@ -23,6 +24,7 @@ type Stream struct {
 	over     chan struct{} // closed with err set
 	in       [channels]inbox
 	out      [channels]outbox
+	files    []*os.File // came with the first message; Accept's alone
 
 	mu     sync.Mutex
 	err    error
@@ -65,6 +67,13 @@ func (s *Stream) Receive() ([]byte, error) {
 	default:
 		return nil, s.reason()
 	}
+}
+
+// Files gives what came with the first message, once. It is the caller's to close; what Accept does not take is closed after it.
+func (s *Stream) Files() []*os.File {
+	files := s.files
+	s.files = nil
+	return files
 }
 
 // Done is closed when the other side ended the stream, or the connection broke.

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"io"
+)
+
+// Dial tells an agent, over the stdin of its exec, where the daemon waits for it and what to prove itself with. The secret is of one use.
+type Dial struct {
+	Path   string `json:"path"`
+	Secret []byte `json:"secret"`
+}
+
+// SecretSize is the size of a secret, of a nonce and of a proof, in bytes.
+const SecretSize = 32
+
+// proofMagic begins what a dialer says.
+var proofMagic = []byte("DRAYDIAL")
+
+// The roles keep a proof of one side from being sent back as that of the other.
+const (
+	roleDaemon = "daemon"
+	roleAgent  = "agent"
+	welcome    = 1
+)
+
+// errImpostor is a peer that does not know the secret.
+var errImpostor = violation("the peer does not know the secret")
+
+// Await is the daemon's side of the proof: who dialed shows that it knows the secret, and is shown that we do. Nothing that the peer says is
+// answered but with a digest, and at most 72 bytes of it are read.
+//
+//	agent   magic, nonce A
+//	daemon  nonce D, HMAC(secret, "daemon" A D)
+//	agent   HMAC(secret, "agent" A D)
+//	daemon  1
+//
+// Nonce is fresh randomness of ours, SecretSize bytes.
+func Await(conn io.ReadWriter, secret, nonce []byte) error {
+	hail := make([]byte, len(proofMagic)+SecretSize)
+	if _, err := io.ReadFull(conn, hail); err != nil {
+		return fmt.Errorf("waiting for the agent's nonce: %w", err)
+	}
+	theirs, ok := bytes.CutPrefix(hail, proofMagic)
+	if !ok {
+		return violation("a dialer began with %q", hail[:len(proofMagic)])
+	}
+	if _, err := conn.Write(append(bytes.Clone(nonce), proof(secret, roleDaemon, theirs, nonce)...)); err != nil {
+		return fmt.Errorf("proving the secret: %w", err)
+	}
+	shown := make([]byte, SecretSize)
+	if _, err := io.ReadFull(conn, shown); err != nil {
+		return fmt.Errorf("waiting for the agent's proof: %w", err)
+	}
+	if !hmac.Equal(shown, proof(secret, roleAgent, theirs, nonce)) {
+		return errImpostor
+	}
+	if _, err := conn.Write([]byte{welcome}); err != nil {
+		return fmt.Errorf("welcoming the agent: %w", err)
+	}
+	return nil
+}
+
+// Approach is the agent's side. It shows its own proof only to who has shown theirs.
+func Approach(conn io.ReadWriter, secret, nonce []byte) error {
+	if _, err := conn.Write(append(bytes.Clone(proofMagic), nonce...)); err != nil {
+		return fmt.Errorf("greeting the socket: %w", err)
+	}
+	answer := make([]byte, 2*SecretSize)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return fmt.Errorf("waiting for the daemon's proof: %w", err)
+	}
+	theirs, shown := answer[:SecretSize], answer[SecretSize:]
+	if !hmac.Equal(shown, proof(secret, roleDaemon, nonce, theirs)) {
+		return errImpostor
+	}
+	if _, err := conn.Write(proof(secret, roleAgent, nonce, theirs)); err != nil {
+		return fmt.Errorf("proving the secret: %w", err)
+	}
+	var last [1]byte
+	if _, err := io.ReadFull(conn, last[:]); err != nil {
+		return fmt.Errorf("waiting for the daemon's welcome: %w", err)
+	}
+	if last[0] != welcome {
+		return violation("a welcome of %d", last[0])
+	}
+	return nil
+}
+
+func proof(secret []byte, role string, agent, daemon []byte) []byte {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(role))
+	mac.Write(agent)
+	mac.Write(daemon)
+	return mac.Sum(nil)
+}
