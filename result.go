@@ -102,7 +102,7 @@ type ContainerMetadata struct {
 	ConfigHash      string  `json:"config_hash"`
 	ExecMS          float64 `json:"exec_ms"`
 	ExitCode        *int    `json:"exit_code"`
-	// Transport is "agent" or "engine"; Channel says what carries the agent's frames ("stdio").
+	// Transport is "agent" or "engine"; Channel says what carries the agent's frames ("socket" or "stdio").
 	Transport string `json:"transport"`
 	Channel   string `json:"channel,omitempty"`
 }

@@ -62,9 +62,10 @@ type Devcontainer struct {
 // Transport is how daemon and agent talk.
 type Transport string
 
-// The transports. Auto takes the agent over stdio and, where it cannot be placed, the engine's own exec.
+// The transports. Auto takes the agent by a socket, else by its stdio, and, where it cannot be placed, the engine's own exec.
 const (
 	TransportAuto   Transport = "auto"
+	TransportSocket Transport = "socket"
 	TransportStdio  Transport = "stdio"
 	TransportEngine Transport = "engine"
 )

@@ -141,8 +141,8 @@ var settings = append([]setting{
 		read:  func(d *decoder, v value) { d.c.Agent.Lease = d.positive(v) },
 	},
 	{
-		key: "agent.transport", initial: "auto", is: oneOf("auto", "stdio", "engine"),
-		about: "`auto`, `stdio` (an agent or nothing), `engine` (no agent)",
+		key: "agent.transport", initial: "auto", is: oneOf("auto", "socket", "stdio", "engine"),
+		about: "`auto`, `socket` (an agent by its socket or nothing), `stdio` (an agent by its stdio or nothing), `engine` (no agent)",
 		read:  func(d *decoder, v value) { d.c.Agent.Transport = d.transport(v) },
 	},
 	{

@@ -129,12 +129,7 @@ func (d *decoder) toolTimeout(v value) time.Duration {
 }
 
 func (d *decoder) transport(v value) Transport {
-	if v.shape == scalar && v.text == "socket" {
-		d.seen(v)
-		d.wrong(v, "is not supported yet", "write auto, stdio or engine")
-		return ""
-	}
-	return Transport(d.choice(v, string(TransportAuto), string(TransportStdio), string(TransportEngine)))
+	return Transport(d.choice(v, string(TransportAuto), string(TransportSocket), string(TransportStdio), string(TransportEngine)))
 }
 
 // engineHost gives the address of an engine; what schemes there are is for the engine's client to say.

@@ -79,7 +79,7 @@ func TestServeOtherProtocol(t *testing.T) {
 	body := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
 	hello := append([]byte("DRAYWIRE"), byte(len(body)), 0, 0, 0, 0, 0, 0, 0, 1, 0)
 	err := serve(io.NopCloser(bytes.NewReader(append(hello, body...))), discard{})
-	if err == nil || !strings.Contains(err.Error(), "version v9") || !strings.Contains(err.Error(), "protocols 7 to 9, this side 1 to 1") {
+	if err == nil || !strings.Contains(err.Error(), "version v9") || !strings.Contains(err.Error(), "protocols 7 to 9, this side 1 to 2") {
 		t.Errorf("got %v", err)
 	}
 	if err := serve(io.NopCloser(strings.NewReader("")), discard{}); err == nil {

@@ -34,9 +34,8 @@ type agent struct {
 func serve(in io.ReadCloser, out io.WriteCloser) error {
 	debug.SetGCPercent(400) // a small heap that lives in bursts
 	a := &agent{self: whoami()}
-	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Alone: true})
-	defer a.pool.Close()
-	if err := a.pool.Warm(warm); err != nil {
+	defer func() { a.pool.Close() }()
+	if err := a.fill(); err != nil {
 		return err // before the greeting: where no supervisor can be had, the daemon has to find another way
 	}
 	if err := wire.Greet(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
@@ -50,12 +49,36 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if lease <= 0 {
 		lease = defaultLease
 	}
-	mux := wire.NewMux(pipes{in, out}, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Silence: lease})
-	err = a.until(mux)
+	conn, err := a.choose(pipes{in, out}, daemon.Dial)
+	if err != nil {
+		return err
+	}
+	err = a.until(wire.NewMux(conn, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Silence: lease}))
 	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
 		return nil
 	}
 	return err
+}
+
+// fill makes a pool with supervisors at hand.
+func (a *agent) fill() error {
+	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Alone: true})
+	return a.pool.Warm(warm)
+}
+
+// choose gives the connection that is used from here on: the socket where it is reached and both sides have proved the secret, else stdio,
+// on which the daemon is told. With the socket the end of stdin means nothing any more: an engine that is restarted ends it.
+func (a *agent) choose(stdio pipes, where *wire.Dial) (io.ReadWriteCloser, error) {
+	if where == nil {
+		return stdio, nil
+	}
+	socket, err := dial(*where)
+	if err != nil {
+		return stdio, wire.TellStay(stdio, err)
+	}
+	// The daemon may have taken this process into a group, and not the supervisors that were there before.
+	a.pool.Close()
+	return socket, a.fill()
 }
 
 // until runs the connection. When it breaks, the pool is closed first, because the calls end only with their processes.
@@ -109,15 +132,17 @@ func (a *agent) accept(s *wire.Stream) {
 	if s.Send(wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
 		proc.Stop(0)
 	}
-	a.attend(s, proc)
+	a.attend(s, proc, !start.Ends)
 }
 
-// attend moves the bytes and obeys the daemon until the process is over.
-func (a *agent) attend(s *wire.Stream, proc *process.Process) {
+// attend obeys the daemon until the process is over, and moves the bytes where the daemon does not have the streams itself.
+func (a *agent) attend(s *wire.Stream, proc *process.Process, framed bool) {
 	var outputs, rest sync.WaitGroup
-	outputs.Go(func() { pump(s.Writer(1), proc.Stdout()) })
-	outputs.Go(func() { pump(s.Writer(2), proc.Stderr()) })
-	rest.Go(func() { feed(proc, s) })
+	if framed {
+		outputs.Go(func() { pump(s.Writer(1), proc.Stdout()) })
+		outputs.Go(func() { pump(s.Writer(2), proc.Stderr()) })
+		rest.Go(func() { feed(proc, s) })
+	}
 	rest.Go(func() { obey(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
@@ -180,6 +205,7 @@ func obey(s *wire.Stream, proc *process.Process) {
 func exitedOf(exit process.Exit, err error) *wire.Exited {
 	return &wire.Exited{
 		Lost: err != nil, Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: exit.Proven, Survivors: exit.Survivors,
+		Kept: exit.Kept, OOM: exit.OOM,
 	}
 }
 

@@ -20,7 +20,9 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		return nil, nil, err
 	}
 	env, warnings := a.environment(s, req, user)
-	spec := process.Spec{Argv: toStrings(req.Argv), Env: env, Dir: string(req.Dir), Grace: req.Grace}
+	spec := process.Spec{
+		Argv: toStrings(req.Argv), Env: env, Dir: string(req.Dir), Grace: req.Grace, Keep: req.Keep, Terminal: req.Terminal,
+	}
 	if req.Helper != nil {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
 	}
@@ -32,9 +34,27 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 	}
 	ctx, cancel := streamContext(s, startTimeout)
 	defer cancel()
-	proc, err := a.pool.Start(ctx, spec)
+	proc, err := a.launch(ctx, spec, req, s)
 	return proc, warnings, err
 }
+
+// launch starts a process with the streams that the daemon passed, or else with our own.
+func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s *wire.Stream) (*process.Process, error) {
+	if !req.Ends {
+		return a.pool.Start(ctx, spec)
+	}
+	files := s.Files()
+	if len(files) != passedEnds {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong", len(files), passedEnds)
+	}
+	return a.pool.StartWith(ctx, spec, process.Ends{Stdin: files[0], Stdout: files[1], Stderr: files[2]})
+}
+
+// passedEnds is how many descriptors come with wire.Start.Ends.
+const passedEnds = 3
 
 // credential is nil where the agent is that user already and could not change it anyway.
 func (a *agent) credential(u user) (*process.Credential, error) {
@@ -63,6 +83,9 @@ func streamContext(s *wire.Stream, bound time.Duration) (context.Context, contex
 func perform(req wire.Request, proc *process.Process) {
 	if req.Signal != 0 {
 		_ = proc.Signal(syscall.Signal(req.Signal)) // a process that is over takes none
+	}
+	if req.Resize != nil {
+		_ = proc.Resize(*req.Resize) // one without a terminal has no size
 	}
 	if req.Stop != nil {
 		proc.Stop(req.Stop.Grace)

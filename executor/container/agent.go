@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agentbin"
+	"github.com/dray-dev/dray/executor/cgroup"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
@@ -23,8 +25,13 @@ const (
 
 // agent is one living agent.
 type agent struct {
-	mux   *wire.Mux
-	hello wire.Hello
+	mux     *wire.Mux
+	hello   wire.Hello
+	channel string
+	tree    *cgroup.Tree // of all that it starts; nil where there is none
+
+	over      chan struct{} // closed when what it left behind was seen to
+	survivors dray.Survivors
 }
 
 // placementError says that no agent can be had in a container that is otherwise well: the engine's own exec is used instead.
@@ -98,8 +105,10 @@ func (e *Engine) shake(ctx context.Context, c Container, path, user string) (*ag
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	hello, err := e.greet(conn)
+	a, err := e.greet(ctx, c, conn)
 	if !stop() && err == nil {
+		a.mux.Close()
+		a.bury()
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -109,16 +118,40 @@ func (e *Engine) shake(ctx context.Context, c Container, path, user string) (*ag
 		}
 		return nil, err
 	}
-	mux := wire.NewMux(conn, wire.Config{MaxMessage: maxReply, Silence: e.opts.Lease / 3})
-	return &agent{mux: mux, hello: hello}, nil
+	return a, nil
 }
 
-func (e *Engine) greet(conn *attached) (wire.Hello, error) {
+// greet exchanges hellos, and offers the socket where there can be one.
+func (e *Engine) greet(ctx context.Context, c Container, conn *attached) (*agent, error) {
 	hello, err := wire.Meet(conn)
 	if err != nil {
-		return hello, err
+		return nil, err
 	}
-	return hello, wire.Greet(conn, wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()})
+	ours := wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()}
+	d, err := e.offer(ctx, c, hello)
+	if err != nil {
+		return nil, err
+	}
+	if d == nil {
+		return e.newAgent(conn, hello, channelStdio), wire.Greet(conn, ours)
+	}
+	defer d.close()
+	ours.Dial = &d.dial
+	if err := wire.Greet(conn, ours); err != nil {
+		return nil, err
+	}
+	return e.choose(ctx, c, hello, conn, d)
+}
+
+// What carries an agent's frames.
+const (
+	channelStdio  = "stdio"
+	channelSocket = "socket"
+)
+
+func (e *Engine) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel string) *agent {
+	mux := wire.NewMux(conn, wire.Config{MaxMessage: maxReply, Silence: e.opts.Lease / 3})
+	return &agent{mux: mux, hello: hello, channel: channel, over: make(chan struct{})}
 }
 
 // afterLoss gives a container as it is after its agent went. The agent goes before the engine knows that the container does: a container that

@@ -114,7 +114,21 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	s.mu.Lock()
 	s.forget(key, entry)
 	s.mu.Unlock()
+	a.bury()
 	log.Info("agent gone", zap.Error(err))
+}
+
+// buryPatience bounds how long what an agent left behind may take to end.
+const buryPatience = 5 * time.Second
+
+// bury ends what a lost agent left running, where its group lets us, and so knows of it.
+func (a *agent) bury() {
+	defer close(a.over)
+	if a.tree == nil {
+		return
+	}
+	a.survivors.PIDs, a.survivors.Proven = a.tree.End(buryPatience)
+	_ = a.tree.Close() // what is stuck in the kernel stays, for the next sweep
 }
 
 // forget removes an entry, unless another took its place already. The caller holds mu.

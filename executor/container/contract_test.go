@@ -13,9 +13,9 @@ import (
 	"github.com/dray-dev/dray/executor/executortest"
 )
 
-// EX-15, and the contract: an environment with the agent and one with the engine's exec pass the same suite.
+// EX-15, and the contract: environments with the agent, by socket and by stdio, and one with the engine's exec pass the same suite.
 func TestContract(t *testing.T) {
-	for _, transport := range []dc.Transport{dc.TransportStdio, dc.TransportEngine} {
+	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportStdio, dc.TransportEngine} {
 		t.Run(string(transport), func(t *testing.T) {
 			contract(t, newEngine(t, transport), nil, inFull)
 		})

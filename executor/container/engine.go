@@ -17,9 +17,11 @@ import (
 // Transport is how processes are started in containers.
 type Transport string
 
-// The transports. Auto uses the agent, and the engine's exec where no agent can be placed.
+// The transports. Auto uses the agent, by a socket where the agent reaches one and else by its stdio, and the engine's exec where no agent
+// can be placed. Each other insists.
 const (
 	TransportAuto   Transport = "auto"
+	TransportSocket Transport = "socket"
 	TransportStdio  Transport = "stdio"
 	TransportEngine Transport = "engine"
 )

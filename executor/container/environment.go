@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,16 +60,20 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 	if reason, refused := e.refused(env.key()); refused {
 		return newEngineExec(env, reason), nil
 	}
-	_, err = e.agents.get(ctx, t.Container, t.User)
+	a, err := e.agents.get(ctx, t.Container, t.User)
 	if placement, ok := errors.AsType[*placementError](err); ok {
-		if e.opts.Transport == TransportStdio {
+		if e.opts.Transport != TransportAuto {
 			return nil, dray.Errorf(dray.CodeContainerUnavailable, "no agent can be placed in container %s: %w", t.Container.Name, err).
-				WithHint("set agent.transport to auto to run through the engine's own exec there")
+				WithHint("set agent.transport to auto to use whatever works there, at the last the engine's own exec")
 		}
 		e.refuse(env.key(), placement.Error())
 		return newEngineExec(env, placement.Error()), nil
 	}
-	return env, err
+	if err != nil {
+		return nil, err
+	}
+	env.channel.Store(&a.channel)
+	return env, nil
 }
 
 func (e *Engine) refused(key agentKey) (string, bool) {
@@ -93,6 +98,7 @@ type environment struct {
 	engine     *Engine
 	target     Target
 	engineName string
+	channel    atomic.Pointer[string] // of the agent that served last
 }
 
 func (e *environment) key() agentKey {
@@ -103,7 +109,7 @@ func (e *environment) key() agentKey {
 func (e *environment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{
 		Kind: dray.Container, KillProven: true, Signals: true, WorkspaceFolder: e.target.WorkspaceFolder,
-		Mounts: e.target.Mounts, Container: e.metadata("agent", "stdio"), Warnings: e.target.Warnings,
+		Mounts: e.target.Mounts, Container: e.metadata("agent", *e.channel.Load()), Warnings: e.target.Warnings,
 	}
 }
 
@@ -119,6 +125,7 @@ func (e *environment) metadata(transport, channel string) *dray.ContainerMetadat
 func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
 	return e.start(ctx, wire.Start{
 		Argv: toBytes(spec.Argv), User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
+		Keep: spec.Keep, Terminal: spec.Terminal,
 		Env: toBytes(e.engineEnv()), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
 		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: []byte(e.target.Container.Workdir)},
 	})
@@ -138,18 +145,50 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		if err != nil {
 			return nil, e.agentError(err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		}
-		stream, err := a.mux.Open(mustEncode(req))
-		if err != nil {
-			if err := refusedToOpen(err, req); err != nil {
-				return nil, err
-			}
-			if again {
-				return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
-			}
-			continue // nothing was sent
+		if err := a.understands(e.target.Container, req); err != nil {
+			return nil, err
 		}
-		return e.accepted(ctx, stream)
+		p, err := a.open(e, req)
+		if err == nil {
+			return p.accepted(ctx)
+		}
+		if err := refusedToOpen(err, req); err != nil {
+			return nil, err
+		}
+		if again {
+			return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+		}
+		// nothing was sent
 	}
+}
+
+// understands refuses what an agent of an older protocol would take no notice of.
+func (a *agent) understands(c Container, req wire.Start) error {
+	if a.hello.Protocol() >= socketProtocol || !req.Keep && req.Terminal == nil {
+		return nil
+	}
+	return dray.Errorf(dray.CodeContainerUnavailable, "the agent in container %s (version %s) is too old for terminals and kept leftovers", c.Name, a.hello.Version).
+		WithHint("stop the other daemon that started it, or restart the container, so that this daemon's own agent is placed")
+}
+
+// open sends a request. On a socket the process gets pipes that end here; elsewhere, and with a terminal, its streams are framed.
+func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
+	if !a.mux.Passes() || req.Terminal != nil {
+		stream, err := a.mux.Open(mustEncode(req))
+		return newProcess(e, a, stream, nil, req.Terminal != nil), err
+	}
+	pipes, err := process.NewPipes()
+	if err != nil {
+		return nil, err
+	}
+	defer pipes.Theirs.Close()
+	req.Ends = true
+	stream, err := a.mux.Open(mustEncode(req), pipes.Theirs.Stdin, pipes.Theirs.Stdout, pipes.Theirs.Stderr)
+	if err != nil {
+		pipes.Close()
+		return nil, err
+	}
+	return newProcess(e, a, stream, pipes, false), nil
 }
 
 // refusedToOpen is a start that would have broken the connection, and so was not sent.
@@ -160,6 +199,9 @@ func refusedToOpen(err error, req wire.Start) error {
 	case errors.Is(err, wire.ErrTooLarge):
 		return process.Explain(&process.StartError{Step: process.StepExec, Path: string(slices.Concat(req.Argv[:min(1, len(req.Argv))]...)), Err: syscall.E2BIG}, "")
 	default:
+		if _, ok := errors.AsType[*process.StartError](err); ok {
+			return process.Explain(err, "")
+		}
 		return nil
 	}
 }
@@ -169,30 +211,6 @@ func (e *environment) agentError(err error) error {
 		return e.engine.lost(e.target.Container, err)
 	}
 	return err
-}
-
-// accepted waits for the agent's first answer. A caller that gives up takes the process with it.
-func (e *environment) accepted(ctx context.Context, stream *wire.Stream) (*agentProcess, error) {
-	stop := context.AfterFunc(ctx, stream.Close)
-	b, err := stream.Receive()
-	if !stop() {
-		return nil, context.Cause(ctx)
-	}
-	var reply wire.Reply
-	if err == nil {
-		err = wire.Decode(b, &reply)
-	}
-	switch {
-	case err != nil:
-		stream.Close()
-		return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
-	case reply.Failed != nil:
-		return nil, failedStart(reply.Failed)
-	case reply.Started == nil:
-		stream.Close()
-		return nil, e.engine.lost(e.target.Container, wire.ErrProtocol) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
-	}
-	return follow(e, stream, bounded(reply.Started.Warnings)), nil //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 }
 
 // Bounds of what an agent may say in words: it may be anybody's.

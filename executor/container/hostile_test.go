@@ -91,7 +91,7 @@ func hostileContainer(t *testing.T, e *dc.Engine) dc.Container {
 		t.Fatal(err)
 	}
 	removeVolume(t, name)
-	return runContainer(t, e, debian, mounted(name, "/.dray"))
+	return runContainer(t, e, debian, mounted(name))
 }
 
 // An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a code that is not the agent's to give.

@@ -74,14 +74,22 @@ func (e *Engine) sharesOurFolders(ctx context.Context) (bool, error) {
 	return same, nil
 }
 
-// mounted puts the agent into the mounted folder of a container, if that folder is one of ours, and gives its path in there.
-func (e *Engine) mounted(c Container, a agentbin.Agent) (string, bool) {
+// sharedFolder is the folder on this machine that a container was made with, if it is one of ours. Whether the container really has it, the
+// handshake shows.
+func (e *Engine) sharedFolder(c Container) (string, bool) {
 	if !strings.HasPrefix(c.AgentVolume, volumePrefix) || filepath.Base(c.AgentVolume) != c.AgentVolume {
 		return "", false
 	}
 	folder := e.agentFolder(c.AgentVolume)
-	if info, err := os.Lstat(folder); err != nil || !info.IsDir() {
-		return "", false // another daemon's
+	info, err := os.Lstat(folder)
+	return folder, err == nil && info.IsDir() // else another daemon's
+}
+
+// mounted puts the agent into the mounted folder of a container, if that folder is one of ours, and gives its path in there.
+func (e *Engine) mounted(c Container, a agentbin.Agent) (string, bool) {
+	folder, ok := e.sharedFolder(c)
+	if !ok {
+		return "", false
 	}
 	name := "agent-" + a.Digest
 	if err := writeAgent(filepath.Join(folder, name), a.Data); err != nil {

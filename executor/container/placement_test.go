@@ -41,10 +41,10 @@ func volumeOf(t *testing.T, spec string) string {
 	return name
 }
 
-func mounted(name, target string) func(*container.Config, *container.HostConfig) {
+func mounted(name string) func(*container.Config, *container.HostConfig) {
 	return func(_ *container.Config, h *container.HostConfig) {
 		h.ReadonlyRootfs = true // nothing can be copied there
-		h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: target}}
+		h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: "/.dray"}}
 	}
 }
 
@@ -57,7 +57,7 @@ func TestPlacedByVolume(t *testing.T) {
 	}
 	name := volumeOf(t, spec)
 	removeVolume(t, name)
-	c := runContainer(t, e, debian, mounted(name, "/.dray"))
+	c := runContainer(t, e, debian, mounted(name))
 	env := environment(t, e, dc.Target{Container: c})
 	if got := run(t, env, id, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
 		t.Errorf("got %+v by %+v", got, env.Capabilities().Container)
@@ -103,7 +103,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 	}
 	for _, readonly := range []bool{false, true} {
 		c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {
-			mounted(name, "/.dray")(cfg, h)
+			mounted(name)(cfg, h)
 			h.ReadonlyRootfs = readonly
 		})
 		env := environment(t, e, dc.Target{Container: c})

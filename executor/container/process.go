@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"slices"
@@ -9,17 +10,21 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
 // agentProcess is a process behind an agent.
 type agentProcess struct {
-	env    *environment
-	stream *wire.Stream
-	said   []string
-	done   chan struct{} // closed when exit and err are set
-	exit   dray.Exit
-	err    error
+	env      *environment
+	agent    *agent
+	stream   *wire.Stream
+	pipes    *process.Pipes // nil where the streams are framed
+	terminal bool
+	said     []string
+	done     chan struct{} // closed when exit and err are set
+	exit     dray.Exit
+	err      error
 
 	mu      sync.Mutex
 	overdue *time.Timer // set by Stop: the agent has to tell the end by then
@@ -27,37 +32,93 @@ type agentProcess struct {
 	silent  bool
 }
 
-func follow(e *environment, stream *wire.Stream, warnings []string) *agentProcess {
-	p := &agentProcess{env: e, stream: stream, said: warnings, done: make(chan struct{})}
-	go func() { // ends with the process, or with the agent's connection
-		defer close(p.done)
+func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, terminal bool) *agentProcess {
+	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: terminal, done: make(chan struct{})}
+}
+
+// accepted waits for the agent's first answer. A caller that gives up takes the process with it.
+func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
+	stop := context.AfterFunc(ctx, p.stream.Close)
+	b, err := p.stream.Receive()
+	if !stop() {
+		p.abandon()
+		return nil, context.Cause(ctx)
+	}
+	var reply wire.Reply
+	if err == nil {
+		err = wire.Decode(b, &reply)
+	}
+	if err == nil && reply.Failed == nil && reply.Started == nil {
+		err = wire.ErrProtocol
+	}
+	if err != nil || reply.Failed != nil {
+		p.abandon()
+	}
+	switch {
+	case err != nil:
+		return nil, p.env.engine.lost(p.env.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+	case reply.Failed != nil:
+		return nil, failedStart(reply.Failed)
+	}
+	p.said = bounded(reply.Started.Warnings)
+	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+		defer close(p.done) // with the process, or with the agent's connection
 		p.exit, p.err = p.end()
 	}()
-	return p
+	return p, nil
+}
+
+// abandon lets go of a process that was not started, or is not wanted.
+func (p *agentProcess) abandon() {
+	p.stream.Close()
+	if p.pipes != nil {
+		p.pipes.Close()
+	}
 }
 
 // Warnings are what the agent said at the start, such as a shell that was not asked for its environment.
 func (p *agentProcess) Warnings() []string { return p.said }
 
 func (p *agentProcess) end() (dray.Exit, error) {
-	c := p.env.target.Container
 	x, err := p.exited()
-	p.stream.Close() // all output came before; an agent that sends no end of file keeps no reader waiting
+	p.stream.Close() // all framed output came before; an agent that sends no end of file keeps no reader waiting
 	silent := p.settle()
-	if err != nil && silent {
-		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the agent in container %s did not end the call as it was told", c.Name).
-			WithHint("what the call started may still run there; restart the container")
-	}
 	if err != nil {
-		return dray.Exit{}, p.env.engine.lost(c, err)
+		return p.lost(err, silent)
 	}
+	p.finish()
 	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
 	if x.Lost {
 		return dray.Exit{Survivors: survivors},
-			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", c.Name).
+			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", p.env.target.Container.Name).
 				WithHint("a tool that runs as root can do that; let it run as another user (remoteUser)")
 	}
-	return dray.Exit{Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, Survivors: survivors}, nil
+	return dray.Exit{
+		Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, Kept: x.Kept, OOM: x.OOM, Survivors: survivors,
+	}, nil
+}
+
+// lost is the end of a call whose agent told none. What is still in its pipes is read once the agent's group was ended.
+func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
+	c := p.env.target.Container
+	if silent {
+		p.finish()
+		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the agent in container %s did not end the call as it was told", c.Name).
+			WithHint("what the call started may still run there; restart the container")
+	}
+	var survivors dray.Survivors
+	if p.agent.mux.Err() != nil {
+		<-p.agent.over
+		survivors = p.agent.survivors
+	}
+	p.finish()
+	return dray.Exit{Survivors: survivors}, p.env.engine.lost(c, err)
+}
+
+func (p *agentProcess) finish() {
+	if p.pipes != nil {
+		p.pipes.Finish()
+	}
 }
 
 // exited waits for the agent's last word, and takes none that no process can have earned.
@@ -71,7 +132,8 @@ func (p *agentProcess) exited() (*wire.Exited, error) {
 		return nil, err
 	}
 	x := reply.Exited
-	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID || !plausible(x.Survivors) {
+	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID ||
+		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || !plausible(x.Survivors) || !plausible(x.Kept) {
 		return nil, wire.ErrProtocol
 	}
 	return x, nil
@@ -97,19 +159,38 @@ func (p *agentProcess) settle() bool {
 	return p.silent
 }
 
-// Stdin is channel 0.
-func (p *agentProcess) Stdin() io.WriteCloser { return p.stream.Writer(0) }
+// Stdin is a pipe, or channel 0.
+func (p *agentProcess) Stdin() io.WriteCloser {
+	if p.pipes != nil {
+		return p.pipes.Stdin
+	}
+	return p.stream.Writer(0)
+}
 
-// Output is channel 1 or 2.
-func (p *agentProcess) Output(stream dray.Stream) io.Reader { return p.stream.Reader(int(stream)) }
+// Output is a pipe, or channel 1 or 2.
+func (p *agentProcess) Output(stream dray.Stream) io.Reader {
+	switch {
+	case p.pipes == nil:
+		return p.stream.Reader(int(stream))
+	case stream == dray.Stderr:
+		return p.pipes.Stderr
+	default:
+		return p.pipes.Stdout
+	}
+}
 
 // Signal asks the agent for a signal.
 func (p *agentProcess) Signal(sig syscall.Signal) error {
 	return p.stream.Send(wire.Request{Signal: int(sig)})
 }
 
-// Resize fails: no process has a terminal yet.
-func (p *agentProcess) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+// Resize asks the agent for another size of the terminal.
+func (p *agentProcess) Resize(size dray.TerminalSize) error {
+	if !p.terminal {
+		return dray.ErrNoTerminal
+	}
+	return p.stream.Send(wire.Request{Resize: &size})
+}
 
 // stopPatience is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
 const stopPatience = 15 * time.Second

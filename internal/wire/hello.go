@@ -79,7 +79,8 @@ func TellStay(w io.Writer, why error) error {
 // HearStay waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
 func HearStay(r io.Reader) (Stay, error) {
 	var s Stay
-	return s, readHello(r, &s)
+	err := readHello(r, &s)
+	return s, err
 }
 
 // maxHello is more than any version of hello will need.

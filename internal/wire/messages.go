@@ -29,10 +29,9 @@ type Start struct {
 	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is what is typed, channel 1 what is shown
 	// (protocol 2).
 	Terminal *dray.TerminalSize `json:"terminal,omitempty"`
-	// Ends says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used. After them,
-	// or alone, come with Cgroup the folder of its control group and that folder's cgroup.kill (protocol 2, on a socket).
-	Ends   bool `json:"ends,omitempty"`
-	Cgroup bool `json:"cgroup,omitempty"`
+	// Ends says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used (protocol 2,
+	// on a socket).
+	Ends bool `json:"ends,omitempty"`
 }
 
 // Probe says how the user's shell is asked for its environment.

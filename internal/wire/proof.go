@@ -36,7 +36,7 @@ var errImpostor = violation("the peer does not know the secret")
 //	agent   magic, nonce A
 //	daemon  nonce D, HMAC(secret, "daemon" A D)
 //	agent   HMAC(secret, "agent" A D)
-//	daemon  1
+//	daemon  1 (Welcome)
 //
 // Nonce is fresh randomness of ours, SecretSize bytes.
 func Await(conn io.ReadWriter, secret, nonce []byte) error {
@@ -58,6 +58,11 @@ func Await(conn io.ReadWriter, secret, nonce []byte) error {
 	if !hmac.Equal(shown, proof(secret, roleAgent, theirs, nonce)) {
 		return errImpostor
 	}
+	return nil
+}
+
+// Welcome ends the daemon's side, once it has decided for this connection.
+func Welcome(conn io.Writer) error {
 	if _, err := conn.Write([]byte{welcome}); err != nil {
 		return fmt.Errorf("welcoming the agent: %w", err)
 	}

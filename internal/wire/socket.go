@@ -42,8 +42,8 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 	pollErr := s.raw.Read(func(fd uintptr) bool {
 		for {
 			n, oobn, flags, _, err = syscall.Recvmsg(int(fd), p, s.oob, syscall.MSG_CMSG_CLOEXEC)
-			if err != syscall.EINTR { //nolint:errorlint // the bare number
-				return err != syscall.EAGAIN
+			if !errors.Is(err, syscall.EINTR) {
+				return !errors.Is(err, syscall.EAGAIN)
 			}
 		}
 	})
@@ -127,8 +127,8 @@ func (s *Socket) writeRights(p []byte, files []*os.File) error {
 	pollErr := s.raw.Write(func(fd uintptr) bool {
 		for {
 			n, err = syscall.SendmsgN(int(fd), p, rights, nil, syscall.MSG_NOSIGNAL)
-			if err != syscall.EINTR { //nolint:errorlint // the bare number
-				return err != syscall.EAGAIN
+			if !errors.Is(err, syscall.EINTR) {
+				return !errors.Is(err, syscall.EAGAIN)
 			}
 		}
 	})
