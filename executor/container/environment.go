@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -183,12 +184,22 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	}
 	defer pipes.Theirs.Close()
 	req.Ends = true
-	stream, err := a.mux.Open(mustEncode(req), pipes.Theirs.Stdin, pipes.Theirs.Stdout, pipes.Theirs.Stderr)
+	ends := []*os.File{pipes.Theirs.Stdin, pipes.Theirs.Stdout, pipes.Theirs.Stderr}
+	openable(ends)
+	stream, err := a.mux.Open(mustEncode(req), ends...)
 	if err != nil {
 		pipes.Close()
 		return nil, err
 	}
 	return newProcess(e, a, stream, pipes, false), nil
+}
+
+// openable lets the tool open /dev/stdout and its kin by name. The agent makes its user their owner, which it may not without CAP_CHOWN, nor
+// in a user namespace that does not know us. A pipe has no name but in /proc/PID/fd, which the kernel shows to who may trace that process.
+func openable(ends []*os.File) {
+	for _, f := range ends {
+		_ = f.Chmod(0o666) // without it only such opens fail
+	}
 }
 
 // refusedToOpen is a start that would have broken the connection, and so was not sent.
