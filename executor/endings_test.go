@@ -23,6 +23,9 @@ const speak = `printf '%s\n' "a word that is longer than the view" printed; echo
 
 const spoken = "a word that is longer than the view\nprinted\n"
 
+// turning waits for a signal in a way that needs no child to hear it.
+const turning = "while :; do sleep 0.01; done"
+
 // ending is a way in which a call can end, and what its result has to say.
 type ending struct {
 	name   string
@@ -60,7 +63,7 @@ func endings(t *testing.T, b *bench) []ending {
 		{name: "exits with 137 as if killed", script: speak + "exit 137", reason: dray.ReasonExited, message: "trouble"},
 		{name: "kills itself", script: speak + "kill -9 $$", reason: dray.ReasonSignalled, signal: "SIGKILL", message: "ended by SIGKILL: trouble"},
 		{name: "takes too long", script: speak + "sleep 600", cause: executor.ErrTimeout, reason: dray.ReasonTimeout},
-		{name: "takes too long and exits with 0", script: `trap 'exit 0' TERM; sleep 600 & ` + speak + "wait", cause: executor.ErrTimeout, change: patient, reason: dray.ReasonTimeout},
+		{name: "takes too long and exits with 0", script: `trap 'exit 0' TERM; ` + speak + turning, cause: executor.ErrTimeout, change: patient, reason: dray.ReasonTimeout},
 		{name: "is cancelled", script: speak + "sleep 600", cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
 		{name: "outlives the daemon", script: speak + "sleep 600", cause: executor.ErrShutdown, reason: dray.ReasonCancelled},
 		{name: "is silent", script: speak + "sleep 600", change: func(a *attempt) { a.opts.Idle = 300 * time.Millisecond }, reason: dray.ReasonIdleTimeout},
@@ -255,7 +258,7 @@ func checkPartial(t *testing.T, e ending, res dray.Result) {
 // Where output cannot be kept after the call was ended for another reason, that reason stays, and the rest is a warning.
 func TestFirstReasonStays(t *testing.T) {
 	res, err := try(t, newBench(t), ending{
-		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; sleep 600 & " + speak + "wait", cause: executor.ErrTimeout,
+		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + speak + turning, cause: executor.ErrTimeout,
 		change: func(a *attempt) {
 			limited(t, capture.Options{Disk: 100_000})(a)
 			patient(a)
