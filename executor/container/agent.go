@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -30,8 +31,9 @@ type agent struct {
 	channel string
 	tree    *cgroup.Tree // of all that it starts; nil where there is none
 
-	over      chan struct{} // closed when what it left behind was seen to
-	survivors dray.Survivors
+	calls  atomic.Int64  // in flight
+	over   chan struct{} // closed when what it left behind was seen to
+	proven bool          // set by then: nothing of it is left
 }
 
 // placementError says that no agent can be had in a container that is otherwise well: the engine's own exec is used instead.

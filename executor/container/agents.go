@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
 )
 
 // agentKey names an agent: one for each start of a container, and, where root in there may not switch users, one for each user.
@@ -21,6 +23,7 @@ type agents struct {
 
 	mu      sync.Mutex
 	closed  bool
+	events  *Watch // of the containers that have agents; nil until there is one
 	entries map[agentKey]*agentEntry
 	wg      sync.WaitGroup
 }
@@ -73,6 +76,9 @@ func (s *agents) one(ctx context.Context, c Container, user string) (*agent, err
 		return nil, errClosing
 	}
 	if entry == nil || entry.gone() {
+		if s.events == nil {
+			s.events = s.engine.watch(ctx, s.changed)
+		}
 		entry = &agentEntry{ready: make(chan struct{})}
 		s.entries[key] = entry
 		s.wg.Go(func() { s.live(context.WithoutCancel(ctx), key, entry, c) })
@@ -114,21 +120,26 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	s.mu.Lock()
 	s.forget(key, entry)
 	s.mu.Unlock()
-	a.bury()
+	if !a.bury() {
+		s.engine.dirt.mark(key)
+		log.Warn("agent lost, and what its calls may have left behind cannot be known", zap.Error(err))
+	}
 	log.Info("agent gone", zap.Error(err))
 }
 
 // buryPatience bounds how long what an agent left behind may take to end.
-const buryPatience = 5 * time.Second
+const buryPatience = time.Second
 
-// bury ends what a lost agent left running, where its group lets us, and so knows of it.
-func (a *agent) bury() {
+// bury ends what a lost agent left running, where its group lets us. It reports false where calls were lost with the agent and may have left
+// something.
+func (a *agent) bury() (clean bool) {
 	defer close(a.over)
-	if a.tree == nil {
-		return
+	if a.tree != nil {
+		pids, proven := a.tree.End(buryPatience)
+		a.proven = proven && len(pids) == 0 // other pids would be in our numbering, which says nothing in there
+		_ = a.tree.Close()                  // what is stuck in the kernel stays, for the next sweep
 	}
-	a.survivors.PIDs, a.survivors.Proven = a.tree.End(buryPatience)
-	_ = a.tree.Close() // what is stuck in the kernel stays, for the next sweep
+	return a.proven || a.calls.Load() == 0
 }
 
 // forget removes an entry, unless another took its place already. The caller holds mu.
@@ -148,6 +159,46 @@ func (s *agents) close() {
 			go entry.agent.mux.Close() // Run returns with it, and is waited for below
 		}
 	}
+	events := s.events
 	s.mu.Unlock()
+	if events != nil {
+		events.Close()
+	}
 	s.wg.Wait()
+}
+
+// errDown is a container that went down, or was paused, while an agent was in it.
+var errDown = errors.New("the container went down")
+
+// lookTime bounds a look at one container.
+const lookTime = 2 * time.Second
+
+// changed lets go of the agents of a container that cannot run them any more: one that is paused keeps its connections, and an agent in there
+// would be missed only when its lease is over. Events may be late, so that what counts is what the container is now.
+func (s *agents) changed(ctx context.Context, id string) {
+	for key, a := range s.of(id) {
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		now, err := s.engine.Inspect(ctx, key.id)
+		cancel()
+		gone := dray.CodeOf(err) == dray.CodeContainerNotFound
+		if gone || err == nil && (!now.Running() || now.StartedAt != key.startedAt) {
+			a.mux.Fail(errDown)
+		}
+		if gone || err == nil && now.StartedAt != key.startedAt {
+			s.engine.dirt.forget(key)
+		}
+	}
+}
+
+// of gives the living agents of one container, of all for "".
+func (s *agents) of(id string) map[agentKey]*agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[agentKey]*agent{}
+	for key, entry := range s.entries {
+		if entry.agent != nil && (id == "" || key.id == id) {
+			found[key] = entry.agent
+		}
+	}
+	return found
 }

@@ -46,6 +46,7 @@ type Engine struct {
 	opts   Options
 	log    *zap.Logger
 	agents *agents
+	dirt   dirt
 
 	mu      sync.Mutex
 	name    string // "docker 20.10.24", once it was asked

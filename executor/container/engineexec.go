@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,7 +63,7 @@ func (e *engineExec) Start(ctx context.Context, spec dray.Spec) (dray.Process, e
 	if err != nil {
 		return nil, err
 	}
-	p.said = warnings
+	p.said = slices.Concat(warnings, e.engine.dirt.warnings(e.key()))
 	return p, nil
 }
 

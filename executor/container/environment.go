@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -73,7 +72,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 	if err != nil {
 		return nil, err
 	}
-	env.channel.Store(&a.channel)
+	env.channel = a.channel
 	return env, nil
 }
 
@@ -99,7 +98,7 @@ type environment struct {
 	engine     *Engine
 	target     Target
 	engineName string
-	channel    atomic.Pointer[string] // of the agent that served last
+	channel    string // that carried when it was made ready
 }
 
 func (e *environment) key() agentKey {
@@ -110,7 +109,7 @@ func (e *environment) key() agentKey {
 func (e *environment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{
 		Kind: dray.Container, KillProven: true, Signals: true, WorkspaceFolder: e.target.WorkspaceFolder,
-		Mounts: e.target.Mounts, Container: e.metadata("agent", *e.channel.Load()), Warnings: e.target.Warnings,
+		Mounts: e.target.Mounts, Container: e.metadata("agent", e.channel), Warnings: e.target.Warnings,
 	}
 }
 
@@ -176,7 +175,10 @@ func (a *agent) understands(c Container, req wire.Start) error {
 func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	if !a.mux.Passes() || req.Terminal != nil {
 		stream, err := a.mux.Open(mustEncode(req))
-		return newProcess(e, a, stream, nil, req.Terminal != nil), err
+		if err != nil {
+			return nil, err
+		}
+		return newProcess(e, a, stream, nil, req.Terminal != nil), nil
 	}
 	pipes, err := process.NewPipes()
 	if err != nil {

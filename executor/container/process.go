@@ -33,6 +33,7 @@ type agentProcess struct {
 }
 
 func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, terminal bool) *agentProcess {
+	a.calls.Add(1)
 	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: terminal, done: make(chan struct{})}
 }
 
@@ -60,16 +61,18 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	case reply.Failed != nil:
 		return nil, failedStart(reply.Failed)
 	}
-	p.said = bounded(reply.Started.Warnings)
+	p.said = append(bounded(reply.Started.Warnings), p.env.engine.dirt.warnings(p.env.key())...)
 	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		defer close(p.done) // with the process, or with the agent's connection
 		p.exit, p.err = p.end()
+		p.agent.calls.Add(-1)
 	}()
 	return p, nil
 }
 
 // abandon lets go of a process that was not started, or is not wanted.
 func (p *agentProcess) abandon() {
+	p.agent.calls.Add(-1)
 	p.stream.Close()
 	if p.pipes != nil {
 		p.pipes.Close()
@@ -89,6 +92,9 @@ func (p *agentProcess) end() (dray.Exit, error) {
 	p.finish()
 	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
 	if x.Lost {
+		if !x.Proven {
+			p.env.engine.dirt.mark(p.env.key())
+		}
 		return dray.Exit{Survivors: survivors},
 			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", p.env.target.Container.Name).
 				WithHint("a tool that runs as root can do that; let it run as another user (remoteUser)")
@@ -103,13 +109,14 @@ func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
 	c := p.env.target.Container
 	if silent {
 		p.finish()
+		p.env.engine.dirt.mark(p.env.key())
 		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the agent in container %s did not end the call as it was told", c.Name).
 			WithHint("what the call started may still run there; restart the container")
 	}
 	var survivors dray.Survivors
 	if p.agent.mux.Err() != nil {
 		<-p.agent.over
-		survivors = p.agent.survivors
+		survivors.Proven = p.agent.proven
 	}
 	p.finish()
 	return dray.Exit{Survivors: survivors}, p.env.engine.lost(c, err)

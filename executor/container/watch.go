@@ -15,6 +15,7 @@ var changeActions = []string{"create", "start", "die", "destroy", "remove", "ren
 // Watch follows the engine's events until Close. It answers one question: has any container changed since?
 type Watch struct {
 	engine *Engine
+	heard  func(ctx context.Context, id string)
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	count  atomic.Uint64
@@ -23,8 +24,13 @@ type Watch struct {
 
 // Watch begins to follow the engine's events. An engine that does not answer is asked again and again.
 func (e *Engine) Watch(ctx context.Context) *Watch {
+	return e.watch(ctx, func(context.Context, string) {})
+}
+
+// watch also tells of each container that has changed, one after the other, and of "" when some may have while nobody listened.
+func (e *Engine) watch(ctx context.Context, heard func(ctx context.Context, id string)) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &Watch{engine: e, cancel: cancel}
+	w := &Watch{engine: e, heard: heard, cancel: cancel}
 	w.done.Go(func() { w.follow(ctx) })
 	return w
 }
@@ -60,10 +66,12 @@ func (w *Watch) read(ctx context.Context) {
 	stream := w.engine.api.Events(ctx, client.EventsListOptions{Filters: filters})
 	w.count.Add(1) // what happened while nobody listened
 	w.live.Store(true)
+	w.heard(ctx, "")
 	for {
 		select {
-		case <-stream.Messages:
+		case m := <-stream.Messages:
 			w.count.Add(1)
+			w.heard(ctx, m.Actor.ID)
 		case <-stream.Err: //nolint:errcheck // what it says is met by the next question
 			return
 		}

@@ -98,6 +98,9 @@ func (m *Mux) Err() error {
 	return m.err
 }
 
+// Fail ends the connection for a reason of the caller's.
+func (m *Mux) Fail(err error) { m.fail(err) }
+
 func (m *Mux) fail(err error) {
 	m.mu.Lock()
 	if m.err != nil {

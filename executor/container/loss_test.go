@@ -1,0 +1,149 @@
+package container_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+// killAgent is a script of a root tool that kills the agent above its supervisor, and leaves a process that would stay.
+const killAgent = `echo ready; setsid sleep 600 & read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600`
+
+// EX-10, EX-14: whatever takes a container or its agent away, the calls in flight end soon as unavailable with a code that says which it was, and the
+// next call works.
+func TestLossOnSocket(t *testing.T) {
+	api := newAPI(t)
+	for name, c := range map[string]struct {
+		lose, mend func(ctx context.Context, id string) error
+		code       dray.Code
+		says       string
+	}{
+		"restarted": {code: dray.CodeContainerUnavailable, says: "call ran", lose: func(ctx context.Context, id string) error {
+			_, err := api.ContainerRestart(ctx, id, client.ContainerRestartOptions{Timeout: new(0)})
+			return err
+		}},
+		"stopped": {
+			code: dray.CodeContainerUnavailable, says: "exited",
+			lose: func(ctx context.Context, id string) error {
+				_, err := api.ContainerStop(ctx, id, client.ContainerStopOptions{Timeout: new(0)})
+				return err
+			},
+			mend: func(ctx context.Context, id string) error {
+				_, err := api.ContainerStart(ctx, id, client.ContainerStartOptions{})
+				return err
+			},
+		},
+		"paused": {
+			code: dray.CodeContainerUnavailable, says: "paused",
+			lose: func(ctx context.Context, id string) error {
+				_, err := api.ContainerPause(ctx, id, client.ContainerPauseOptions{})
+				return err
+			},
+			mend: func(ctx context.Context, id string) error {
+				_, err := api.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+				return err
+			},
+		},
+		"agent killed": {code: dray.CodeAgentLost, says: "lost", lose: func(context.Context, string) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, dc.TransportSocket)
+			box := runContainer(t, e, debian, placed(t, e))
+			env := environment(t, e, dc.Target{Container: box})
+			calls := []dray.Process{begin(t, env, "echo ready; exec sleep 600"), begin(t, env, killAgent)}
+			if err := c.lose(t.Context(), box.ID); err != nil {
+				t.Fatal(err)
+			}
+			if c.code == dray.CodeAgentLost {
+				_, _ = calls[1].Stdin().Write([]byte("\n"))
+			}
+			begun := time.Now()
+			for _, p := range calls {
+				exit, err := p.Wait()
+				if dray.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || dray.Conclude(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+					t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
+				}
+				if c.code == dray.CodeAgentLost && os.Getuid() == 0 && !exit.Survivors.Proven {
+					t.Errorf("a control group of ours proves nothing: %+v", exit)
+				}
+			}
+			if took := time.Since(begun); took > 5*time.Second { // the promise is 2 s, on a machine that does nothing else
+				t.Errorf("it took %s", took)
+			}
+			next(t, e, box.ID, c.mend)
+		})
+	}
+}
+
+// next makes another call in a container, which finds nothing of the calls before.
+func next(t *testing.T, e *dc.Engine, id string, mend func(context.Context, string) error) dray.Process {
+	t.Helper()
+	if mend != nil {
+		if err := mend(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	box, err := e.Inspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, environment(t, e, dc.Target{Container: box}), "echo ready; exit 7")
+	_ = p.Stdin().Close()
+	if exit, err := p.Wait(); err != nil || exit.Code != 7 {
+		t.Errorf("the next call: %+v, %v", exit, err)
+	}
+	deadline, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for left := commands(t, id); strings.Contains(left, "sleep 600"); left = commands(t, id) {
+		if deadline.Err() != nil {
+			t.Fatalf("these run on: %s", left)
+		}
+	}
+	return p
+}
+
+// EX-10, EX-14: a container that is removed takes its calls with it.
+func TestRemovedMidCall(t *testing.T) {
+	e, api := newEngine(t, dc.TransportSocket), newAPI(t)
+	box := runContainer(t, e, debian, placed(t, e))
+	p := begin(t, environment(t, e, dc.Target{Container: box}), "echo ready; exec sleep 600")
+	if _, err := api.ContainerRemove(t.Context(), box.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "while the call ran") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// EX-10: where no control group proves the end of a lost call, it is null, and later calls in that start of the container say so.
+func TestDirtyContainer(t *testing.T) {
+	e, api := newEngine(t, dc.TransportStdio), newAPI(t) // on stdio nothing is proved to be whose it claims
+	box := runContainer(t, e, debian, nil)
+	p := begin(t, environment(t, e, dc.Target{Container: box}), killAgent)
+	_, _ = p.Stdin().Write([]byte("\n"))
+	if exit, err := p.Wait(); dray.CodeOf(err) != dray.CodeAgentLost || exit.Survivors.Proven {
+		t.Errorf("got %+v, %v", exit, err)
+	}
+	warned := func(p dray.Process) bool {
+		said, ok := p.(interface{ Warnings() []string })
+		return ok && slices.ContainsFunc(said.Warnings(), func(w string) bool { return strings.Contains(w, "without a proof") })
+	}
+	if !warned(next(t, e, box.ID, nil)) {
+		t.Error("the next call does not say that the container is dirty")
+	}
+	restart := func(ctx context.Context, id string) error {
+		_, err := api.ContainerRestart(ctx, id, client.ContainerRestartOptions{Timeout: new(0)})
+		return err
+	}
+	if warned(next(t, e, box.ID, restart)) {
+		t.Error("a restart leaves it dirty")
+	}
+}
