@@ -38,8 +38,9 @@ type daemon struct {
 // settings are the configuration of a daemon that runs tools of the host in the workspace, and so many calls at once as are measured.
 func settings(workspace, transport string) ([]byte, error) {
 	return json.Marshal(map[string]any{ // JSON is YAML
-		"host":  map[string]any{"roots": []string{workspace}},
-		"agent": map[string]any{"transport": transport},
+		"host":   map[string]any{"roots": []string{workspace}},
+		"agent":  map[string]any{"transport": transport},
+		"limits": map[string]any{"concurrent": 2 * mostCallers, "per_container": mostCallers},
 	})
 }
 
@@ -137,6 +138,9 @@ func (d *daemon) channel(ctx context.Context, workspace string) (string, error) 
 	}
 	return daemonStdio, nil
 }
+
+// runDir is where the daemon keeps the folders that containers have of it.
+func (d *daemon) runDir() string { return filepath.Join(d.state, "run") }
 
 // pid is the daemon's process.
 func (d *daemon) pid() int { return d.cmd.Process.Pid }

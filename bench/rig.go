@@ -153,7 +153,7 @@ func (r *rig) bringUp(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("bringing the workspace up: %w", err)
 	}
-	engine, err := r.openEngine(container.TransportEngine, "none")
+	engine, err := r.openEngine(container.TransportEngine, r.daemon.runDir())
 	if err != nil {
 		return err
 	}
@@ -198,10 +198,10 @@ func (r *rig) daemons() []*daemon {
 	return []*daemon{r.daemon, r.stdio}
 }
 
-// openEngine makes an engine as a daemon has one.
+// openEngine makes an engine as a daemon has one. The folders that its containers have of it lie in runDir.
 func (r *rig) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
 	engine, err := container.FindEngine(container.Choice{}, container.Options{
-		Lease: 30 * time.Second, Transport: transport, RunDir: filepath.Join(r.dir, runDir), Version: "bench", Log: zap.NewNop(),
+		Lease: 30 * time.Second, Transport: transport, RunDir: runDir, Version: "bench", Log: zap.NewNop(),
 	})
 	if err == nil {
 		r.later(func(context.Context) error { return engine.Close() })
@@ -211,37 +211,48 @@ func (r *rig) openEngine(transport container.Transport, runDir string) (*contain
 
 // openEnvironments makes the places for processes that are measured without a daemon.
 func (r *rig) openEnvironments(ctx context.Context) error {
-	engine, err := r.openEngine(container.TransportStdio, "none")
+	if r.daemon.name == daemonSocket {
+		if err := r.openContainer(ctx, waySocket, container.TransportSocket); err != nil {
+			return err
+		}
+	}
+	if err := r.openContainer(ctx, wayStdio, container.TransportStdio); err != nil {
+		return err
+	}
+	return r.openHost()
+}
+
+// openContainer starts an agent beside the daemons' in the container.
+func (r *rig) openContainer(ctx context.Context, name string, transport container.Transport) error {
+	engine, err := r.openEngine(transport, r.daemon.runDir())
 	if err != nil {
 		return err
 	}
-	stdio, err := engine.Environment(ctx, container.Target{
+	env, err := engine.Environment(ctx, container.Target{
 		Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	pool, err := r.openHost()
-	if err != nil {
-		return err
-	}
-	r.environments = []environment{{stdio, wayStdio}, {pool, wayPool}}
+	r.environments = append(r.environments, environment{env, name})
 	return nil
 }
 
 // openHost makes the daemon's host environment, with the agent's program for its supervisors.
-func (r *rig) openHost() (dray.Environment, error) {
+func (r *rig) openHost() error {
 	agent, err := agentbin.For(runtime.GOARCH)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	path := filepath.Join(r.dir, "supervisor")
 	if err := os.WriteFile(path, agent.Data, 0o700); err != nil { //nolint:gosec // it is executed
-		return nil, err
+		return err
 	}
 	pool := process.NewPool(process.Launch{Path: path, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
 	r.later(func(context.Context) error { pool.Close(); return nil })
-	return host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).In(r.workspace), nil
+	env := host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).In(r.workspace)
+	r.environments = append(r.environments, environment{env, wayPool})
+	return nil
 }
 
 // removeContainer removes the container and the volume that shows the agent in it.

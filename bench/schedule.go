@@ -137,8 +137,11 @@ func (c *crowd) together(ctx context.Context, w way, cmd command, callers, calls
 	return nil
 }
 
+// mostCallers is how many calls are made at once at most.
+const mostCallers = 256
+
 // callers are the numbers for which there is a table of calls at once.
-var callers = []int{8, 32, 64, 256}
+var callers = []int{8, 32, 64, mostCallers}
 
 // scene is what a crowd does: so many callers of one command.
 type scene struct {

@@ -94,7 +94,7 @@ func crowdRatio(callers int, way, base string) func(*findings) (float64, bool) {
 
 func rateRatio(way, base string) func(*findings) (float64, bool) {
 	return func(f *findings) (float64, bool) {
-		return divided(f.crowds.of(256, runSleep, way).rate(), f.crowds.of(256, runSleep, base).rate())
+		return divided(f.crowds.of(mostCallers, runSleep, way).rate(), f.crowds.of(mostCallers, runSleep, base).rate())
 	}
 }
 

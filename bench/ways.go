@@ -19,8 +19,8 @@ import (
 
 // How many calls a round of calls at once has, by number of callers.
 var (
-	fastCrowd   = map[int]int{8: 160, 32: 320, 64: 320, 256: 512}
-	engineCrowd = map[int]int{8: 64, 64: 64, 256: 256}
+	fastCrowd   = map[int]int{8: 160, 32: 320, 64: 320, mostCallers: 512}
+	engineCrowd = map[int]int{8: 64, 64: 64, mostCallers: 256}
 	dockerCrowd = map[int]int{32: 64}
 	rexCrowd    = map[int]int{32: 96}
 )
