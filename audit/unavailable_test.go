@@ -72,6 +72,31 @@ func TestLockedDatabase(t *testing.T) {
 	checkTrail(t, s)
 }
 
+// OP-01: while the database is locked, or does not take what is written, the trail is not ready and says why; then it is again.
+func TestReady(t *testing.T) {
+	opts := impatient(t.TempDir())
+	s := open(t, opts)
+	if err := s.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	unlock := lockDatabase(t, opts.Path)
+	for range 3 { // it must not use up what it asks for
+		e := dray.AsError(s.Ready(t.Context()))
+		if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Hint, "locked "+opts.Path) {
+			t.Errorf("locked, it says %+v", e)
+		}
+	}
+	refused(t, s, newInvocation("exec"))
+	unlock()
+	for s.Ready(t.Context()) != nil { // the writer may not have tried again yet
+		if t.Context().Err() != nil {
+			t.Fatal("it does not get ready again")
+		}
+	}
+	run(t, s, newInvocation("exec"), exited(0))
+	checkTrail(t, s)
+}
+
 // A request is answered within 25 s: the default leaves room for what is around it.
 func TestDefaultPatience(t *testing.T) {
 	opts := options(t.TempDir())

@@ -26,9 +26,6 @@ const (
 )
 
 const (
-	// bodyTimeout is how long a body may take to arrive, and drainTimeout how long the rest of one is thrown away that is too large.
-	bodyTimeout  = 60 * time.Second
-	drainTimeout = 5 * time.Second
 	// firstBuffer bounds what is set aside for a body before any of it is there.
 	firstBuffer = 1 << 20
 	maxWait     = 24 * time.Hour
@@ -70,22 +67,24 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	if r.ContentLength > limit {
 		return nil, s.tooLarge(w, r, limit)
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // without deadlines, as in a test's recorder, there is none
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
 	_, err := buf.ReadFrom(http.MaxBytesReader(unwrap(w), r.Body, limit))
-	_ = control.SetReadDeadline(time.Time{}) // it would end the watch for a client that goes away
 	switch {
 	case err == nil:
 		return buf.Bytes(), nil
 	case isTooLarge(err):
 		return nil, s.tooLarge(w, r, limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, invalid("", "the body did not arrive within %v", bodyTimeout).WithHint("send it at once, or in smaller requests")
+		return nil, stoodStill()
 	default:
 		return nil, invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
 	}
+}
+
+func stoodStill() *dray.Error {
+	return invalid("", "the body stood still for %v, or trickled for more than %v", bodyPause, bodyTime).
+		WithHint("it may be slow and may not stop: send it again, when all of it is there")
 }
 
 func isTooLarge(err error) bool {
@@ -96,7 +95,9 @@ func isTooLarge(err error) bool {
 // tooLarge refuses a body. Its rest is thrown away for a while: most clients do not read an answer before they have sent everything.
 func (s *Server) tooLarge(w http.ResponseWriter, r *http.Request, limit int64) error {
 	if r.Header.Get("Expect") == "" {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout))
+		if b, ok := r.Body.(*steady); ok {
+			b.hurry()
+		}
 		_, _ = io.CopyN(io.Discard, r.Body, limit)
 	}
 	w.Header().Set("Connection", "close")

@@ -19,6 +19,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.end()
 	t := &tracked{ResponseWriter: w}
 	defer s.recovered(t, r)
+	defer steadied(t, r).leave()
 	if err := check(r); err != nil {
 		s.fail(t, err)
 		return

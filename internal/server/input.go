@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/server/stdin"
@@ -69,9 +68,6 @@ func stdinPlace(q url.Values) (offset int64, eof bool, err error) {
 
 // feed writes the body to the pipe and says how much that has taken in all.
 func (s *Server) feed(w http.ResponseWriter, r *http.Request, pipe *stdin.Pipe, offset int64, eof bool) (int64, error) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	body := http.MaxBytesReader(unwrap(w), r.Body, s.cfg.MaxBody)
 	first, err := io.ReadAll(io.LimitReader(body, stdin.Capacity+1))
 	if err != nil {
@@ -108,7 +104,7 @@ func (s *Server) bodyError(err error) error {
 	case isTooLarge(err):
 		return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody).WithHint("send it in pieces, each with its offset")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return invalid("", "the body did not arrive within %v", bodyTimeout).WithHint("send it at once, or in smaller requests")
+		return stoodStill()
 	default:
 		return invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
 	}

@@ -71,7 +71,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 		Executor: d.chain(cfg, tools, rules), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
 		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: d.captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
-		Version: version,
+		Ready: d.trail.Ready, Version: version,
 	})
 	return err
 }

@@ -45,6 +45,7 @@ func execute(ctx context.Context, args []string, a *app) int {
 	if !a.running || errors.As(err, new(usageError)) {
 		err = misused(cmd, err)
 	}
+	err = inCommands(cmd, err)
 	a.report(err)
 	if cmd.Annotations[exitsLikeTool] != "" {
 		return toolExitCode(err)
@@ -132,6 +133,15 @@ func misused(cmd *cobra.Command, err error) error {
 		known = known.WithHint("see %s --help", cmd.CommandPath())
 	}
 	return known
+}
+
+// inCommands puts a command in the place of a hint that is for those who speak HTTP.
+func inCommands(cmd *cobra.Command, err error) error {
+	known, ok := errors.AsType[*dray.Error](err)
+	if !ok || !strings.Contains(known.Hint, "/openapi.json") {
+		return err
+	}
+	return dray.AsError(err).WithHint("see %s --help", cmd.CommandPath())
 }
 
 // report tells people on stderr what went wrong and, where JSON was asked for, programs on stdout.
