@@ -33,6 +33,8 @@ type world struct {
 	running *runningCall
 	// many are the answers of calls that ran at once, by number.
 	many map[int]answer
+	// background are the calls that were begun and not waited for, by name.
+	background map[string]*background
 	// command is what the last command line did.
 	command ran
 	// release lets the trail's database go again.
@@ -64,6 +66,7 @@ func (w *world) register(sc *godog.ScenarioContext) {
 	w.answerSteps(sc)
 	w.trailSteps(sc)
 	w.daemonSteps(sc)
+	w.limitsSteps(sc)
 	sc.After(func(ctx context.Context, _ *godog.Scenario, _ error) (context.Context, error) {
 		return ctx, w.clean(context.WithoutCancel(ctx))
 	})
