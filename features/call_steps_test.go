@@ -17,7 +17,7 @@ import (
 )
 
 func (w *world) callSteps(sc *godog.ScenarioContext) {
-	sc.Given(`^the call also says (\{.*\})$`, w.alsoSays)
+	sc.Step(`^the call also says (\{.*\})$`, w.alsoSays)
 	sc.Given(`^the call also has (\d+) bytes of stdin$`, w.hasStdin)
 	sc.Given(`^another call$`, w.anotherCall)
 	sc.When(`^the tool (\S+) is called with (\{.*\})$`, w.callTool)

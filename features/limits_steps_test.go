@@ -28,6 +28,8 @@ func (w *world) limitsSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^the calls ([\w ]+) in the container that end with the file "(\w+)"$`, w.beginWaiting)
 	sc.When(`^the tool (\w+) is called in the background with (\{.*\})$`, w.beginTool)
 	sc.When(`^the file "(\w+)" is made$`, w.touch)
+	sc.When(`^the file (\S+) is made on the host$`, func(path string) error { return writeFile(w.named(path), "") })
+	sc.When(`^half a second has passed$`, func() { <-time.After(500 * time.Millisecond) })
 	sc.Step(`^the calls? ([\w ]+) (?:is|are) (queued|running)$`, w.haveStatus)
 	sc.Step(`^the list of those that are (queued|running) is ([\w ]+)$`, w.listIs)
 	sc.Then(`^the answer says when to try again$`, w.saysWhen)
