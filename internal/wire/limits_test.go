@@ -18,7 +18,9 @@ func TestStalledPeerEndsTheConnection(t *testing.T) {
 	pinging := make(chan struct{})
 	go func() {
 		defer close(pinging)
-		for {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
 			if _, err := b.Write(frame(0, 0, 2, 0, nil)); err != nil {
 				return
 			}

@@ -36,6 +36,9 @@ type Config struct {
 	Silence time.Duration
 }
 
+// maxPings is how many pings and pongs of the peer may come in a twelfth of the lease: hundreds of times what any lease asks for.
+const maxPings = 1000
+
 // Mux carries streams over one connection. Run must be called, once.
 type Mux struct {
 	conn   io.ReadWriteCloser
@@ -46,6 +49,7 @@ type Mux struct {
 	wrote  atomic.Int64 // when the frame began that is being written, 0 for none
 	start  time.Time
 	pong   chan struct{} // a pong is owed
+	pings  atomic.Int64  // and pongs since the last look
 	failed chan struct{} // closed with err set
 
 	opening sync.Mutex // streams are opened in the order of their ids
@@ -186,6 +190,7 @@ func (m *Mux) watch() {
 			return
 		case <-tick.C:
 		}
+		m.pings.Store(0)
 		now := time.Since(m.start)
 		if wrote := m.wrote.Load(); wrote != 0 && now-time.Duration(wrote) > m.cfg.Silence {
 			m.fail(ErrStalled)
@@ -245,9 +250,9 @@ func (m *Mux) handle(h header, payload []byte) error {
 		case m.pong <- struct{}{}:
 		default: // one is owed already
 		}
-		return nil
+		return m.countPing()
 	case framePong:
-		return nil
+		return m.countPing()
 	case frameHello:
 		return violation("a second hello")
 	case frameOpen:
@@ -261,6 +266,14 @@ func (m *Mux) handle(h header, payload []byte) error {
 		}
 		return s.handle(h, payload)
 	}
+}
+
+// countPing refuses a flood of frames that bring nothing and cost a reader all its time.
+func (m *Mux) countPing() error {
+	if m.pings.Add(1) > maxPings {
+		return violation("more than %d pings at once", maxPings)
+	}
+	return nil
 }
 
 func (m *Mux) stream(id uint32) (*Stream, error) {

@@ -1,0 +1,159 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// deepFolder is longer than any socket's address.
+func deepFolder(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// knock dials a door from here, through a short name.
+func knock(t *testing.T, d *door) *wire.Socket {
+	t.Helper()
+	short, err := os.MkdirTemp("/tmp", "dray-door-") //nolint:usetesting // the test's own folder is too long for an address
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	if err := os.Symlink(filepath.Dir(d.path), short+"/d"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: short + "/d/" + filepath.Base(d.path), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := socketOf(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	return socket
+}
+
+func approach(s *wire.Socket, secret []byte) error {
+	_ = s.SetDeadline(time.Now().Add(10 * time.Second))
+	return wire.Approach(s, secret, randomBytes(wire.SecretSize))
+}
+
+// EX-15: a socket in a folder with however long a path; who knows the secret is let in, and nothing of the door is left.
+func TestDoor(t *testing.T) {
+	d, err := openDoor(t.Context(), deepFolder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(d.path); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("the container's root may be anybody: %v, %v", info, err)
+	}
+	agent, done := knock(t, d), make(chan error, 1)
+	go func() { done <- approach(agent, d.dial.Secret) }()
+	socket := <-d.proven
+	if err := wire.Welcome(socket); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil || socket.PeerPID() != os.Getpid() {
+		t.Errorf("got %v from %d", err, socket.PeerPID())
+	}
+	d.close()
+	_ = socket.Close()
+	if _, err := os.Lstat(d.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// Dialers that say nothing, nonsense, or a proof of another secret are let go of; the agent gets in all the same, and the door can be closed
+// while they stand there.
+func TestDoorUnderSiege(t *testing.T) {
+	d, err := openDoor(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			d.close()
+		}
+	}()
+	for range maxUnproven / 2 {
+		knock(t, d) // and says nothing
+	}
+	for _, nonsense := range []string{"x", "DRAYWIRE", strings.Repeat("GET / HTTP/1.1\r\n", 1000)} {
+		s := knock(t, d)
+		_, _ = s.Write([]byte(nonsense))
+	}
+	if err := approach(knock(t, d), bytes.Repeat([]byte{1}, wire.SecretSize)); err == nil {
+		t.Error("another secret is taken")
+	}
+	for range 3 * maxUnproven {
+		knock(t, d)
+	}
+	agent, done := knock(t, d), make(chan error, 1)
+	go func() { done <- approach(agent, d.dial.Secret) }()
+	select {
+	case socket := <-d.proven:
+		_ = wire.Welcome(socket)
+		_ = socket.Close()
+	case <-time.After(30 * time.Second):
+		t.Fatal("the agent does not get in")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for range 2 * maxUnproven {
+		knock(t, d)
+	}
+	closing := make(chan struct{})
+	go func() {
+		defer close(closing)
+		d.close()
+	}()
+	closed = true
+	select {
+	case <-closing:
+	case <-time.After(provingTime):
+		t.Error("the silent keep the door from being closed")
+		<-closing
+	}
+}
+
+// What a daemon that crashed left in a folder goes; the door of another agent stays.
+func TestDoorsAreSwept(t *testing.T) {
+	folder := t.TempDir()
+	old, err := openDoor(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.close()
+	other, err := openDoor(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.close()
+	past := time.Now().Add(-2 * staleDoor)
+	if err := os.Chtimes(old.path, past, past); err != nil {
+		t.Fatal(err)
+	}
+	sweepDoors(folder)
+	if _, err := os.Lstat(old.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an old one stays: %v", err)
+	}
+	if _, err := os.Lstat(other.path); err != nil {
+		t.Errorf("one that is in use goes: %v", err)
+	}
+}

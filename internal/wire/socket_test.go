@@ -1,0 +1,253 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// sockets gives the daemon's and the agent's end.
+func sockets(t testing.TB) (daemon, agent *wire.Socket) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := [2]*wire.Socket{}
+	for i, fd := range fds {
+		if ends[i], err = wire.NewSocket(os.NewFile(uintptr(fd), "pair"), i == 1); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}
+
+// onSockets runs both sides, the agent's with accept.
+func onSockets(t testing.TB, accept func(*wire.Stream)) *wire.Mux {
+	t.Helper()
+	a, b := sockets(t)
+	daemon := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Silence: 10 * time.Second})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = daemon.Run() })
+	wg.Go(func() { _ = agent.Run() })
+	t.Cleanup(func() {
+		daemon.Close()
+		wg.Wait()
+	})
+	return daemon
+}
+
+// Each stream gets the descriptors that were sent with it, among frames of every size, and what nobody takes is closed.
+func TestDescriptorsArriveWithTheirStream(t *testing.T) {
+	m := onSockets(t, func(s *wire.Stream) {
+		first, _ := s.Receive()
+		if bytes.HasPrefix(first, []byte("leave")) {
+			return
+		}
+		files := s.Files()
+		for _, f := range files {
+			_, _ = f.Write(first)
+			_ = f.Close()
+		}
+		_ = s.Send(len(files))
+		_, _ = s.Receive()
+	})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			name := fmt.Sprintf("%d %s", i, bytes.Repeat([]byte("x"), i*2000))
+			if i%4 == 0 {
+				name = "leave" + name
+			}
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = r.Close() }()
+			s, err := m.Open([]byte(name), w, w)
+			_ = w.Close()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			want := name + name
+			if i%4 == 0 {
+				want = ""
+			}
+			if got, err := io.ReadAll(r); err != nil || string(got) != want {
+				t.Errorf("stream %d: %d bytes of %d, %v", i, len(got), len(want), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A container that passes descriptors to the daemon is cut off, and they are closed.
+func TestDescriptorsAreRefused(t *testing.T) {
+	a, b := sockets(t)
+	m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run() }()
+	hostile := wire.NewMux(b, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	files := make([]*os.File, 200)
+	for i := range files {
+		files[i] = w
+	}
+	if _, err := hostile.Open(nil, files...); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if err := <-ended; !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("got %v", err)
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("somebody holds what was passed: %d, %v", n, err)
+	}
+	hostile.Close()
+	_ = hostile.Run()
+}
+
+// prove runs both sides of the proof, and gives what each said of it.
+func prove(t testing.TB, daemonSecret, agentSecret []byte) (daemon, agent error) {
+	t.Helper()
+	a, b := sockets(t)
+	nonce := func(c byte) []byte { return bytes.Repeat([]byte{c}, wire.SecretSize) }
+	done := make(chan error, 1)
+	go func() {
+		err := wire.Await(a, daemonSecret, nonce('d'))
+		if err == nil {
+			err = wire.Welcome(a)
+		}
+		_ = a.Close()
+		done <- err
+	}()
+	agent = wire.Approach(b, agentSecret, nonce('a'))
+	_ = b.Close()
+	return <-done, agent
+}
+
+// Both sides know the secret, or neither takes the other.
+func TestProof(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, wire.SecretSize)
+	if daemon, agent := prove(t, secret, secret); daemon != nil || agent != nil {
+		t.Errorf("got %v and %v", daemon, agent)
+	}
+	for i := range secret {
+		other := bytes.Clone(secret)
+		other[i] ^= 1
+		if daemon, agent := prove(t, secret, other); daemon == nil || !errors.Is(agent, wire.ErrProtocol) {
+			t.Errorf("another secret: %v and %v", daemon, agent)
+		}
+	}
+}
+
+// recorded is a peer that says the same, whatever it hears, and keeps what it heard.
+type recorded struct {
+	io.Reader
+	heard bytes.Buffer
+}
+
+func (r *recorded) Write(p []byte) (int, error) { return r.heard.Write(p) }
+
+// What one proof showed is worth nothing in another: replayed, or sent back to its sender.
+func TestProofIsOfOneUse(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, wire.SecretSize)
+	nonce := func(c byte) []byte { return bytes.Repeat([]byte{c}, wire.SecretSize) }
+	// A whole conversation as the agent had it.
+	a, b := sockets(t)
+	agent := &recording{ReadWriter: b}
+	go func() { _ = errors.Join(wire.Await(a, secret, nonce('1')), wire.Welcome(a)) }()
+	if err := wire.Approach(agent, secret, nonce('2')); err != nil {
+		t.Fatal(err)
+	}
+	again := &recorded{Reader: bytes.NewReader(agent.sent.Bytes())}
+	if err := wire.Await(again, secret, nonce('3')); !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("an agent's proof replayed: %v", err)
+	}
+	impostor := &recorded{Reader: bytes.NewReader(agent.came.Bytes())}
+	if err := wire.Approach(impostor, secret, nonce('4')); !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("a daemon's proof replayed: %v", err)
+	}
+	if impostor.heard.Len() > 8+wire.SecretSize {
+		t.Error("the agent shows its proof to an impostor")
+	}
+	// A daemon's own answer, sent back as the proof.
+	mirror := &recorded{Reader: io.MultiReader(bytes.NewReader(agent.sent.Bytes()[:8+wire.SecretSize]), bytes.NewReader(agent.came.Bytes()[wire.SecretSize:]))}
+	if err := wire.Await(mirror, secret, nonce('1')); !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("a proof sent back: %v", err)
+	}
+}
+
+// recording keeps both sides of a conversation.
+type recording struct {
+	io.ReadWriter
+	sent, came bytes.Buffer
+}
+
+func (r *recording) Read(p []byte) (int, error) {
+	n, err := r.ReadWriter.Read(p)
+	r.came.Write(p[:n])
+	return n, err
+}
+
+func (r *recording) Write(p []byte) (int, error) {
+	r.sent.Write(p)
+	return r.ReadWriter.Write(p)
+}
+
+// FuzzAwait: whatever a dialer says that does not know the secret, it is not taken, and hears 64 bytes at most.
+func FuzzAwait(f *testing.F) {
+	f.Add(append([]byte("DRAYDIAL"), make([]byte, 64)...))
+	f.Add([]byte("DRAYWIRE"))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		peer := &recorded{Reader: bytes.NewReader(input)}
+		if err := wire.Await(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil {
+			t.Error("it was taken")
+		}
+		if peer.heard.Len() > 2*wire.SecretSize {
+			t.Errorf("it heard %d bytes", peer.heard.Len())
+		}
+	})
+}
+
+// FuzzApproach: whatever stands behind the socket, the agent does not show its proof.
+func FuzzApproach(f *testing.F) {
+	f.Add(make([]byte, 65))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		peer := &recorded{Reader: bytes.NewReader(input)}
+		if err := wire.Approach(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil || peer.heard.Len() > 8+wire.SecretSize {
+			t.Errorf("it was taken, or heard too much (%d bytes): %v", peer.heard.Len(), err)
+		}
+	})
+}
+
+// FuzzMessages: what an agent and a daemon say to each other parses, or is a breach.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(`{"exited":{"code":1,"kept":[1],"oom":2}}`))
+	f.Add([]byte(`{"argv":["YQ=="],"terminal":{"columns":80,"rows":24},"ends":true}`))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		for _, into := range []any{&wire.Start{}, &wire.Request{}, &wire.Reply{}} {
+			if err := wire.Decode(input, into); err != nil && !errors.Is(err, wire.ErrProtocol) {
+				t.Errorf("got %v", err)
+			}
+		}
+		_, _ = wire.HearStay(bytes.NewReader(input))
+	})
+}
