@@ -40,7 +40,9 @@ type footprint struct {
 	root   string // what up mounts, by the name that the workspace was reached by; empty for compose
 	files  map[string]string
 	walked map[string]bool
-	bytes  int64
+	// folders are those that were taken in in full, each with those in it.
+	folders map[string]bool
+	bytes   int64
 	// services are those of the compose files.
 	services []serviceSummary
 }
@@ -51,7 +53,7 @@ func survey(ctx context.Context, loc Location, git GitFunc) (*footprint, error) 
 	if err != nil {
 		return nil, err
 	}
-	f := &footprint{loc: canonical, files: map[string]string{}, walked: map[string]bool{}}
+	f := &footprint{loc: canonical, files: map[string]string{}, walked: map[string]bool{}, folders: map[string]bool{}}
 	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
 	}
@@ -223,8 +225,12 @@ func (f *footprint) addTree(root string) error {
 		return err
 	}
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil {
 			return err
+		}
+		if d.IsDir() {
+			f.folders[path] = true
+			return nil
 		}
 		return f.add(path)
 	})

@@ -58,33 +58,34 @@ func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 	return summary, nil
 }
 
-// IsTrusted says whether the workspace may be brought up as it stands. Beside false the error says why not.
-func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, error) {
-	_, err := s.Approve(ctx, loc)
-	return err == nil, err
-}
-
 // Approve gives leave to bring the workspace up with the configuration that stands there now, or fails with workspace_untrusted.
 func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error) {
+	approval, _, err := s.approve(ctx, loc)
+	return approval, err
+}
+
+// approve gives the leave and what was looked at for it, which is nothing where the operator's own configuration gives it.
+func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *footprint, error) {
 	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
-		return approval, err
+		return approval, nil, err
 	}
 	f, err := survey(ctx, loc, s.git)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, nil, err
 	}
 	record, found, err := s.file.get(f.loc)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, nil, err
 	}
 	hint := "look at it and agree to it with: dray workspace trust " + loc.Workspace
 	switch {
 	case !found:
-		return Approval{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s is not trusted", loc.Workspace).WithHint("%s", hint)
+		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s is not trusted", loc.Workspace).WithHint("%s", hint)
 	case record.Hash != f.hash():
-		return Approval{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s has changed since it was trusted", loc.Workspace).WithHint("%s", hint)
+		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s has changed since it was trusted", loc.Workspace).WithHint("%s", hint)
 	}
-	return approve(loc, f.file, f.root)
+	approval, err := approve(loc, f.file, f.root)
+	return approval, f, err
 }
 
 // approveAlways gives leave where the operator's own configuration does; then nothing has to be surveyed.

@@ -29,7 +29,7 @@ func mustTrust(t testing.TB, s *TrustStore, loc Location) Summary {
 // wantUntrusted checks for the one error that keeps `up` from running.
 func wantUntrusted(t testing.TB, s *TrustStore, loc Location, message string) {
 	t.Helper()
-	ok, err := s.IsTrusted(t.Context(), loc)
+	ok, _, err := s.IsTrusted(t.Context(), loc)
 	if ok || dray.CodeOf(err) != dray.CodeWorkspaceUntrusted || !strings.Contains(err.Error(), message) || dray.AsError(err).Hint == "" {
 		t.Errorf("trusted %v, error %v (%s), hint %q; want workspace_untrusted with %q", ok, err, dray.CodeOf(err), dray.AsError(err).Hint, message)
 	}
@@ -37,7 +37,7 @@ func wantUntrusted(t testing.TB, s *TrustStore, loc Location, message string) {
 
 func wantTrusted(t testing.TB, s *TrustStore, loc Location) {
 	t.Helper()
-	if ok, err := s.IsTrusted(t.Context(), loc); !ok {
+	if ok, _, err := s.IsTrusted(t.Context(), loc); !ok {
 		t.Errorf("not trusted: %v", err)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
 // request names a container: by name or id, by workspace, or by both.
@@ -29,6 +31,9 @@ type cached struct {
 	env        dray.Environment
 	generation uint64
 	files      string
+	basis      devcontainer.Basis // of the trust that it was right with
+	state      string             // of the basis
+	looked     time.Time          // when that was seen
 }
 
 // maxCached bounds the answers that are remembered; callers with their own variables could make any number of them.
@@ -49,19 +54,26 @@ func (m *Manager) container(ctx context.Context, req request, progress func(phas
 		return env, nil
 	}
 	generation, _ := m.watch.Generation() // before the question, so that a change meanwhile makes the answer stale
-	files := m.fingerprint(req)
-	env, err := m.resolve(ctx, req, progress)
+	files, begun := m.fingerprint(req), time.Now()
+	env, basis, err := m.resolve(ctx, req, progress)
 	if err != nil {
 		return nil, err
+	}
+	state, latest := basis.State()
+	if latest.After(begun.Add(-granularity)) {
+		return env, nil // the trust may have been judged before that change: the next call asks again
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.ready) >= maxCached {
 		clear(m.ready)
 	}
-	m.ready[req.key()] = &cached{env: env, generation: generation, files: files}
+	m.ready[req.key()] = &cached{env: env, generation: generation, files: files, basis: basis, state: state, looked: begun}
 	return env, nil
 }
+
+// granularity is more than what file systems round their times by.
+const granularity = 50 * time.Millisecond
 
 // warm gives a remembered environment that is still right.
 func (m *Manager) warm(req request) dray.Environment {
@@ -69,10 +81,32 @@ func (m *Manager) warm(req request) dray.Environment {
 	m.mu.Lock()
 	hit := m.ready[req.key()]
 	m.mu.Unlock()
-	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) {
+	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) || !m.sameBasis(hit) {
 		return nil
 	}
 	return hit.env
+}
+
+const (
+	// manyFiles is how many files of a trust are looked at in each call: half a millisecond's worth. More are looked at once in lookAgain.
+	manyFiles = 256
+	lookAgain = time.Second
+)
+
+// sameBasis says whether the files that the trust is bound to look as they did when it was judged.
+func (m *Manager) sameBasis(hit *cached) bool {
+	now := time.Now()
+	m.mu.Lock()
+	recent := hit.basis.Size() > manyFiles && now.Before(hit.looked.Add(lookAgain))
+	m.mu.Unlock()
+	if recent {
+		return true
+	}
+	state, _ := hit.basis.State()
+	m.mu.Lock()
+	hit.looked = now
+	m.mu.Unlock()
+	return state == hit.state
 }
 
 // fingerprint is a text that changes when the configuration, the trust in it, or the place of the repository does.

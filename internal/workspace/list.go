@@ -69,7 +69,7 @@ func (m *Manager) folders() map[string]bool {
 }
 
 func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, containers []devcontainer.ContainerInfo) Info {
-	trusted, _ := m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
+	trusted, _, _ := m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
 	info := Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: trusted}
 	if c, found := loc.Match(containers); found {
 		info.Container, info.State = c.ID, Stopped

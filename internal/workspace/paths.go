@@ -30,13 +30,13 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 		if c, err = m.ofService(ctx, c, name, named.Service); err != nil {
 			return nil, err
 		}
-		target, err := m.target(ctx, loc, c, req)
+		target, _, err := m.target(ctx, loc, c, req)
 		return target.Mounts, err
 	}
 	loc, c, err := m.find(ctx, req, func(string, string) {})
 	if err != nil {
 		return nil, err
 	}
-	target, err := m.target(ctx, loc, c, req)
+	target, _, err := m.target(ctx, loc, c, req)
 	return target.Mounts, err
 }

@@ -15,19 +15,20 @@ import (
 )
 
 // resolve finds the container, brings it up where it may, and reads how calls run in it.
-func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, error) {
+func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, devcontainer.Basis, error) {
 	loc, c, err := m.find(ctx, req, progress)
 	if err != nil {
-		return nil, err
+		return nil, devcontainer.Basis{}, err
 	}
 	if loc.Workspace != "" {
 		m.remember(loc.Workspace)
 	}
-	target, err := m.target(ctx, loc, c, req)
+	target, basis, err := m.target(ctx, loc, c, req)
 	if err != nil {
-		return nil, err
+		return nil, basis, err
 	}
-	return m.engine.Environment(ctx, target)
+	env, err := m.engine.Environment(ctx, target)
+	return env, basis, err
 }
 
 // find gives the workspace, if there is one, and the running container.
@@ -175,11 +176,11 @@ func (m *Manager) labelled(ctx context.Context, name, label string) (string, err
 	}
 }
 
-// target reads how calls run in a container. The host's variables are given to trusted workspaces alone.
-func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.Target, error) {
-	trusted := false
+// target reads how calls run in a container. The host's variables are given to trusted workspaces alone; the basis is that of the trust.
+func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.Target, devcontainer.Basis, error) {
+	trusted, basis := false, devcontainer.Basis{}
 	if loc.Workspace != "" {
-		trusted, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
+		trusted, basis, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
 	}
 	in := devcontainer.Input{Location: loc, Container: c.ContainerInfo, Git: Git(m.pool)}
 	if trusted {
@@ -187,7 +188,7 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 	}
 	r, err := devcontainer.Resolve(ctx, in)
 	if err != nil {
-		return container.Target{}, err
+		return container.Target{}, basis, err
 	}
 	warnings := r.Warnings
 	if !trusted && len(r.LocalEnvNames) > 0 {
@@ -196,7 +197,7 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 	return container.Target{
 		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
 		Mounts: m.mounts(req, c, r.Mounts), Warnings: warnings,
-	}, nil
+	}, basis, nil
 }
 
 // mounts are the configured mappings, which go first, the container's bind mounts, and what hides parts of those: volumes and the like, which

@@ -76,6 +76,33 @@ func TestLifeOfAWorkspace(t *testing.T) {
 		t.Errorf("trusted again: got %q", got)
 	}
 
+	// So it does in any other file that the trust is bound to, although the container's configuration is as it was.
+	for _, change := range []func() error{
+		func() error { return os.Mkdir(dir+"/.devcontainer", 0o755) },
+		func() error { return os.WriteFile(dir+"/.devcontainer/post.sh", []byte("evil\n"), 0o755) },
+		func() error { return os.WriteFile(dir+"/.devcontainer/post.sh", []byte("more\n"), 0o755) },
+		func() error { return os.Mkdir(dir+"/.devcontainer/more", 0o755) },
+		func() error { return os.WriteFile(dir+"/.devcontainer/more/Dockerfile", []byte("FROM evil\n"), 0o600) },
+	} {
+		w.trustIt(dir)
+		if got := w.sh(req, "echo $FROM_HOST"); got != "configured" {
+			t.Errorf("before the change: got %q", got)
+		}
+		w.settle(req)
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		loc, err := devcontainer.Locate(dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted, _, _ := w.trust.IsTrusted(t.Context(), loc)
+		if got := w.sh(req, "echo $FROM_HOST"); (got == "configured") != trusted {
+			t.Errorf("after the change: got %q, trusted: %v", got, trusted)
+		}
+	}
+	w.trustIt(dir)
+
 	// Stopped by us, it is started again; removed behind our back, it is made anew.
 	if err := w.Stop(t.Context(), dir); err != nil {
 		t.Fatal(err)
@@ -97,7 +124,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	// Paused, it is left alone.
 	id := w.containers(devcontainer.LabelFolder + "=" + dir)[0]
 	w.docker("pause", id)
-	_, err = w.resolve(t.Context(), req, quiet)
+	_, _, err = w.resolve(t.Context(), req, quiet)
 	w.docker("unpause", id)
 	wantCode(t, "paused", err, dray.CodeContainerUnavailable)
 
@@ -171,7 +198,7 @@ func TestNamedContainers(t *testing.T) {
 	_, err = w.env(request{name: "space", workspace: t.TempDir()})
 	wantCode(t, "another workspace's name", err, dray.CodeRouteConflict)
 	w.docker("kill", a)
-	_, err = w.resolve(t.Context(), request{name: "byid"}, quiet)
+	_, _, err = w.resolve(t.Context(), request{name: "byid"}, quiet)
 	wantCode(t, "a stopped container that is not ours", err, dray.CodeContainerUnavailable)
 }
 

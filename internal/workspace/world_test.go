@@ -167,6 +167,16 @@ func (w world) sh(req request, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// settle waits until a call is a warm one: an answer that is as new as the files that it rests on is not remembered.
+func (w world) settle(req request) {
+	w.t.Helper()
+	for giveUp := time.Now().Add(10 * time.Second); w.warm(req) == nil; {
+		if _, err := w.env(req); err != nil || time.Now().After(giveUp) {
+			w.t.Fatalf("no call is warm: %v", err)
+		}
+	}
+}
+
 func (w world) trustIt(dir string) {
 	w.t.Helper()
 	if _, err := w.Trust(w.t.Context(), dir); err != nil {
