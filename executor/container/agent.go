@@ -55,6 +55,7 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 	if err != nil {
 		return nil, &placementError{err}
 	}
+	e.remake(ctx, c)
 	var first error
 	if path, ok := e.mounted(c, bin); ok {
 		a, err := e.shake(ctx, c, path, user)

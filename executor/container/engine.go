@@ -48,6 +48,8 @@ type Engine struct {
 	agents *agents
 	dirt   dirt
 
+	volumes volumes
+
 	mu      sync.Mutex
 	name    string // "docker 20.10.24", once it was asked
 	images  map[string]image

@@ -28,29 +28,33 @@ const (
 
 // Mount prepares the folder of one container's agent on the host, and the volume that shows it in the container read-only, so that
 // nobody in there can replace what lies in it. The key names the container for all time: its workspace and configuration. The result
-// is for `devcontainer up --mount`; it is empty where the engine does not see this machine's folders.
+// is for `devcontainer up --mount`; it is empty where the engine does not see this machine's folders. Call Release when the container is made.
 func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
 	local, err := e.sharesOurFolders(ctx)
 	if err != nil || !local {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(e.opts.RunDir + "\x00" + key))
-	name := volumePrefix + hex.EncodeToString(sum[:])[:24]
+	e.volumes.mu.Lock()
+	defer e.volumes.mu.Unlock()
+	name := e.volumeName(key)
 	folder := e.agentFolder(name)
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the container's users must be able to enter it
-		return "", fmt.Errorf("making the agent's folder: %w", err)
-	}
-	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // whatever the umask
-		return "", fmt.Errorf("opening the agent's folder: %w", err)
+	if err := makeAgentFolder(folder); err != nil {
+		return "", err
 	}
 	_, err = e.api.VolumeCreate(ctx, client.VolumeCreateOptions{
-		Name: name, Driver: "local", Labels: map[string]string{"dev.dray.agent": "1"},
+		Name: name, Driver: "local", Labels: map[string]string{volumeLabel: "1"},
 		DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": folder},
 	})
 	if err != nil {
 		return "", e.unavailable("making the agent's volume", err)
 	}
+	e.volumes.want(name)
 	return fmt.Sprintf("type=volume,source=%s,target=%s,external=true", name, agentMount), nil
+}
+
+func (e *Engine) volumeName(key string) string {
+	sum := sha256.Sum256([]byte(e.opts.RunDir + "\x00" + key))
+	return volumePrefix + hex.EncodeToString(sum[:])[:24]
 }
 
 func (e *Engine) agentFolder(volume string) string { return filepath.Join(e.opts.RunDir, volume) }

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+	"go.uber.org/zap"
 )
 
 // changeActions are the events after which what is known of the engine's containers may be wrong.
 var changeActions = []string{"create", "start", "die", "destroy", "remove", "rename", "pause", "unpause", "update"}
 
-// Watch follows the engine's events until Close. It answers one question: has any container changed since?
+// Watch follows the engine's events until Close. It answers one question: has any container changed since? And when a container goes, it
+// removes what the engine keeps for that one's agent.
 type Watch struct {
 	engine *Engine
 	heard  func(ctx context.Context, id string)
@@ -20,14 +22,19 @@ type Watch struct {
 	done   sync.WaitGroup
 	count  atomic.Uint64
 	live   atomic.Bool
+	untidy chan struct{} // holds one word that a container may have gone; nil where nobody tidies up
 }
 
 // Watch begins to follow the engine's events. An engine that does not answer is asked again and again.
 func (e *Engine) Watch(ctx context.Context) *Watch {
-	return e.watch(ctx, func(context.Context, string) {})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &Watch{engine: e, heard: func(context.Context, string) {}, cancel: cancel, untidy: make(chan struct{}, 1)}
+	w.done.Go(func() { w.follow(ctx) })
+	w.done.Go(func() { w.tidy(ctx) })
+	return w
 }
 
-// watch also tells of each container that has changed, one after the other, and of "" when some may have while nobody listened.
+// watch tells of each container that has changed, one after the other, and of "" when some may have while nobody listened.
 func (e *Engine) watch(ctx context.Context, heard func(ctx context.Context, id string)) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{engine: e, heard: heard, cancel: cancel}
@@ -67,13 +74,39 @@ func (w *Watch) read(ctx context.Context) {
 	w.count.Add(1) // what happened while nobody listened
 	w.live.Store(true)
 	w.heard(ctx, "")
+	w.gone()
 	for {
 		select {
 		case m := <-stream.Messages:
 			w.count.Add(1)
 			w.heard(ctx, m.Actor.ID)
+			if m.Action == "destroy" || m.Action == "remove" {
+				w.gone()
+			}
 		case <-stream.Err: //nolint:errcheck // what it says is met by the next question
 			return
+		}
+	}
+}
+
+// gone says that a container may have gone.
+func (w *Watch) gone() {
+	select {
+	case w.untidy <- struct{}{}:
+	default: // it is said already
+	}
+}
+
+// tidy looks after what containers left that have gone, beside the events and not between them.
+func (w *Watch) tidy(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.untidy:
+			if err := w.engine.tidy(ctx); err != nil && ctx.Err() == nil {
+				w.engine.log.Warn("what containers left behind that have gone stays", zap.Error(err))
+			}
 		}
 	}
 }

@@ -27,10 +27,12 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 	if err != nil {
 		return "", err
 	}
-	mount, err := m.engine.Mount(ctx, loc.Workspace+"\x00"+loc.Config)
+	key := loc.Workspace + "\x00" + loc.Config
+	mount, err := m.engine.Mount(ctx, key)
 	if err != nil {
 		return "", err
 	}
+	defer m.engine.Release(key)
 	env := m.upEnv()
 	log := m.log.With(zap.String("workspace", loc.Workspace))
 	log.Info("bringing a workspace up")
