@@ -65,7 +65,7 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 		first = err
 		e.log.Info("agent in its mounted folder does not answer, copied instead", zap.String("container", c.Name), zap.Error(err))
 	}
-	path, err := e.copied(ctx, c, bin)
+	path, err := e.brought(ctx, c, bin)
 	if err != nil {
 		return nil, e.judge(ctx, c, errors.Join(first, err))
 	}

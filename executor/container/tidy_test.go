@@ -65,7 +65,7 @@ func TestTidy(t *testing.T) {
 	}
 	others.Release("other")
 	api := newAPI(t)
-	c := runContainer(t, e, busybox, mounted(used.volume, "/.dray"))
+	c := runContainer(t, e, busybox, mounted(used.volume))
 	if _, err := api.ContainerStop(t.Context(), c.ID, client.ContainerStopOptions{Timeout: new(0)}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestFolderGone(t *testing.T) {
 	e := newEngineWith(t, dc.Options{Transport: dc.TransportAuto, RunDir: runDir})
 	m := mountFor(t, e, runDir, "gone")
 	c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {
-		mounted(m.volume, "/.dray")(cfg, h)
+		mounted(m.volume)(cfg, h)
 		h.ReadonlyRootfs = false
 	})
 	if err := os.RemoveAll(m.folder); err != nil {
