@@ -65,7 +65,12 @@ func (w *world) setVariable(name, value string) error {
 }
 
 func (w *world) startOwn(doc *godog.DocString) error {
-	if err := w.tryStart(doc); err != nil {
+	return w.startIn(filepath.Join(newFolder(w.t), "state"), doc)
+}
+
+// startIn starts a daemon on a state folder.
+func (w *world) startIn(state string, doc *godog.DocString) error {
+	if err := w.tryStartIn(state, doc); err != nil {
 		return err
 	}
 	if _, ok := w.daemon.log.await("ready"); !ok {
@@ -75,8 +80,11 @@ func (w *world) startOwn(doc *godog.DocString) error {
 }
 
 func (w *world) tryStart(doc *godog.DocString) error {
-	folder := newFolder(w.t)
-	w.names["state"], w.names["config"] = filepath.Join(folder, "state"), filepath.Join(folder, "config.yaml")
+	return w.tryStartIn(filepath.Join(newFolder(w.t), "state"), doc)
+}
+
+func (w *world) tryStartIn(state string, doc *godog.DocString) error {
+	w.names["state"], w.names["config"] = state, filepath.Join(filepath.Dir(state), "config.yaml")
 	if err := writeFile(w.names["config"], w.named(doc.Content)+"\n"); err != nil {
 		return err
 	}

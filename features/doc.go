@@ -4,6 +4,7 @@
 //	container_tool_exec.feature   a tool in the devcontainer: execution, paths, time, errors, the trail, the edges
 //	routing.feature               where a call runs, and what is refused rather than run elsewhere
 //	workspaces.feature            trust, up, stop, and containers that go away
+//	capture.feature               what tools print: kept, bounded, read again
 //	daemon.feature                configuration, requests, logs and drain
 //
 // Beside them stands the comparison with the reference: TestReference runs the same commands through `devcontainer exec` and through

@@ -67,6 +67,7 @@ func (w *world) register(sc *godog.ScenarioContext) {
 	w.trailSteps(sc)
 	w.daemonSteps(sc)
 	w.limitsSteps(sc)
+	w.captureSteps(sc)
 	sc.After(func(ctx context.Context, _ *godog.Scenario, _ error) (context.Context, error) {
 		return ctx, w.clean(context.WithoutCancel(ctx))
 	})
@@ -207,6 +208,12 @@ func TestDaemon(t *testing.T) {
 	needsEngine(t)
 	root := newFolder(t)
 	runFeature(t, "daemon.feature", &fixture{root: root, names: map[string]string{"root": root, "secret": secret}})
+}
+
+// What is kept has nothing to do with where a tool runs: these run on the host, and need no engine.
+func TestCapture(t *testing.T) {
+	root := newFolder(t)
+	runFeature(t, "capture.feature", &fixture{root: root, names: map[string]string{"root": root}})
 }
 
 // plainContainer runs a container that no devcontainer knows, for the length of the test.
