@@ -22,14 +22,21 @@ var errNoRow = errors.New("no such call is running in the trail")
 
 // commit writes a batch in one transaction: all of it or nothing. All events of it have one time, that of the transaction. Waiting for
 // the lock may take long, so which jobs are still wanted is asked after it; those were written.
+//
+// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which never ends here, and the wake-ups that they
+// cost are a quarter of a commit.
 func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) []*job) (written []*job, err error) {
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := db.Conn(ctx)
 	if err != nil {
+		return nil, fmt.Errorf("begin to write: %w", err)
+	}
+	defer func() { err = errors.Join(err, tx.Close()) }()
+	if _, err := tx.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 		return nil, fmt.Errorf("begin to write: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			_ = tx.Rollback() // SQLite may have done it by itself
+			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done it by itself
 		}
 	}()
 	// Asked each time: another program may have appended, and a gap or a clash would be refused.
@@ -44,14 +51,14 @@ func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) [
 			return nil, err
 		}
 	}
-	if err := tx.Commit(); err != nil {
+	if _, err := tx.ExecContext(ctx, `COMMIT`); err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	return written, nil
 }
 
 // write appends the event and changes the projection.
-func (j *job) write(ctx context.Context, tx *sql.Tx, seq, at int64) error {
+func (j *job) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
 	e := j.event
 	e.seq, e.at = seq, at
 	leaf := e.leaf()
