@@ -143,7 +143,7 @@ func readProc(path string) ([]byte, bool) {
 	for {
 		n, err := syscall.Read(fd, b[len(b):cap(b)])
 		switch {
-		case err == syscall.EINTR: //nolint:errorlint // Read gives the bare number
+		case err == syscall.EINTR:
 			continue
 		case err != nil || n < 0:
 			return nil, false

@@ -15,7 +15,7 @@ func (r *run) stay() {
 	}
 	for !r.empty {
 		pid, err := syscall.Wait4(-1, nil, syscall.WALL, nil)
-		r.empty = pid <= 0 && err != syscall.EINTR //nolint:errorlint // Wait4 gives the bare number
+		r.empty = pid <= 0 && err != syscall.EINTR
 	}
 }
 
