@@ -86,7 +86,7 @@ func TestReady(t *testing.T) {
 			t.Errorf("locked, it says %+v", e)
 		}
 	}
-	refused(t, s, newInvocation("exec"))
+	_ = refused(t, s, newInvocation("exec"))
 	unlock()
 	for s.Ready(t.Context()) != nil { // the writer may not have tried again yet
 		if t.Context().Err() != nil {

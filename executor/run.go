@@ -57,7 +57,7 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 		out.summarize()
 		if ctx.Err() != nil {
 			out.stopped(context.Cause(ctx))
-			return out, nil //nolint:nilerr // the result says it
+			return out, nil // the result says it
 		}
 		return out, err
 	}

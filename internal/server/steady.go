@@ -22,7 +22,7 @@ type steady struct {
 	control *http.ResponseController
 	last    time.Time // no byte is waited for after it; it grows with what comes, unless it is final
 	final   bool
-	over    bool      // no more comes: all of it was read, or it stood still
+	over    bool // no more comes: all of it was read, or it stood still
 }
 
 // steadied watches over the body of a request, if it has one.
@@ -45,7 +45,7 @@ func (b *steady) Read(p []byte) (int, error) {
 		b.last = b.last.Add(time.Duration(n) * time.Second / bodyPace)
 	}
 	b.over = err != nil
-	if err == io.EOF { //nolint:errorlint // it is the word itself that says so
+	if err == io.EOF {
 		_ = b.control.SetReadDeadline(time.Time{}) // it would end the watch for a client that goes away
 	}
 	return n, err

@@ -14,10 +14,10 @@ import (
 )
 
 // within runs a test against a server with a connection whose time is the bubble's.
-func within(t *testing.T, change func(*parts), do func(t *testing.T, conn net.Conn)) {
+func within(t *testing.T, do func(t *testing.T, conn net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := build(t, change)
+		d := build(t, nil)
 		l := &pipes{make(chan net.Conn), make(chan struct{})}
 		served := make(chan error, 1)
 		go func() { served <- d.server.Serve(l) }()
@@ -42,7 +42,7 @@ func headOf(path string, length int, headers ...string) string {
 func TestBodyThatStandsStill(t *testing.T) {
 	for _, path := range []string{"/v1/invocations", "/v1/route", "/v1/paths", "/v1/workspaces/app/up"} {
 		t.Run(path, func(t *testing.T) {
-			within(t, nil, func(t *testing.T, conn net.Conn) {
+			within(t, func(t *testing.T, conn net.Conn) {
 				fmt.Fprint(conn, headOf(path, 100, "Content-Type: application/json"), `{"tool":`)
 				begun := time.Now()
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -61,7 +61,7 @@ func TestBodyThatStandsStill(t *testing.T) {
 // A body that is slow arrives, however long it takes in all: here 400 KiB in as many seconds.
 func TestBodyThatIsSlow(t *testing.T) {
 	body := call + strings.Repeat(" ", 400<<10)
-	within(t, nil, func(t *testing.T, conn net.Conn) {
+	within(t, func(t *testing.T, conn net.Conn) {
 		fmt.Fprint(conn, headOf("/v1/invocations", len(body), "Content-Type: application/json"))
 		begun := time.Now()
 		for rest := body; rest != ""; {
@@ -83,7 +83,7 @@ func TestBodyThatIsSlow(t *testing.T) {
 
 // A body that only trickles is given up.
 func TestBodyThatTrickles(t *testing.T) {
-	within(t, nil, func(t *testing.T, conn net.Conn) {
+	within(t, func(t *testing.T, conn net.Conn) {
 		fmt.Fprint(conn, headOf("/v1/invocations", 100, "Content-Type: application/json"))
 		var dripping sync.WaitGroup
 		defer func() { conn.Close(); dripping.Wait() }()
@@ -109,7 +109,7 @@ func TestBodyThatTrickles(t *testing.T) {
 
 // A body that nobody wants, because the request is refused before it is read, is waited for a few seconds and no longer.
 func TestBodyThatNobodyReads(t *testing.T) {
-	within(t, nil, func(t *testing.T, conn net.Conn) {
+	within(t, func(t *testing.T, conn net.Conn) {
 		fmt.Fprint(conn, headOf("/v1/invocations", 100, "Content-Type: text/plain"), "x")
 		begun := time.Now()
 		in := bufio.NewReader(conn)
