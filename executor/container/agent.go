@@ -177,6 +177,9 @@ func (e *Engine) lost(c Container, cause error) error {
 	if errors.Is(cause, wire.ErrClosed) || errors.Is(cause, errClosing) {
 		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
 	}
+	if p, ok := errors.AsType[*wire.PanicError](cause); ok {
+		return e.defect("serving the agent in container "+c.Name, p.Value, p.Stack)
+	}
 	now, err := e.afterLoss(c)
 	switch {
 	case dray.CodeOf(err) == dray.CodeContainerNotFound:

@@ -99,7 +99,11 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // it ends with the client, not with a caller
 	begun := time.Now()
-	a, err := s.engine.connect(ctx, c, key.user)
+	var a *agent
+	var err error
+	if defect := s.engine.guard("connecting to an agent", func() { a, err = s.engine.connect(ctx, c, key.user) }); defect != nil {
+		err = defect
+	}
 	s.mu.Lock()
 	entry.agent, entry.err = a, err
 	if err != nil || s.closed {

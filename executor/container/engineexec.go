@@ -171,10 +171,16 @@ func newExecProcess(e *Engine, c Container, a *attached) *execProcess {
 	p.err, errOut = io.Pipe()
 	go func() { // ends with the stream, which Stop ends at the latest
 		defer close(p.done)
-		err := demultiplex(a, out, errOut)
-		_, _ = out.Close(), errOut.Close()
-		p.exit, p.failure = p.outcome(err)
-		_ = a.Close()
+		defer func() { _ = a.Close() }()
+		defect := e.guard("following an exec", func() {
+			err := demultiplex(a, out, errOut)
+			_, _ = out.Close(), errOut.Close()
+			p.exit, p.failure = p.outcome(err)
+		})
+		if defect != nil {
+			_, _ = out.CloseWithError(defect), errOut.CloseWithError(defect)
+			p.exit, p.failure = dray.Exit{}, defect
+		}
 	}()
 	return p
 }

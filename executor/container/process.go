@@ -64,8 +64,11 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	p.said = append(bounded(reply.Started.Warnings), p.env.engine.dirt.warnings(p.env.key())...)
 	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		defer close(p.done) // with the process, or with the agent's connection
-		p.exit, p.err = p.end()
-		p.agent.calls.Add(-1)
+		defer p.agent.calls.Add(-1)
+		if defect := p.env.engine.guard("following a process", func() { p.exit, p.err = p.end() }); defect != nil {
+			p.exit, p.err = dray.Exit{}, defect
+			p.drop()
+		}
 	}()
 	return p, nil
 }
@@ -73,6 +76,11 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 // abandon lets go of a process that was not started, or is not wanted.
 func (p *agentProcess) abandon() {
 	p.agent.calls.Add(-1)
+	p.drop()
+}
+
+// drop ends the process by ending its stream, and whatever is read of it or written to it.
+func (p *agentProcess) drop() {
 	p.stream.Close()
 	if p.pipes != nil {
 		p.pipes.Close()

@@ -56,7 +56,7 @@ const patience = time.Second
 
 func (w *Watch) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		w.read(ctx)
+		_ = w.engine.guard("following the engine's events", func() { w.read(ctx) }) // it is asked again
 		w.live.Store(false)
 		select {
 		case <-ctx.Done():

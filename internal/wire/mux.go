@@ -78,9 +78,9 @@ func (m *Mux) Passes() bool { return m.socket != nil }
 // Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
 func (m *Mux) Run() error {
 	var watching sync.WaitGroup
-	watching.Go(m.watch)
-	watching.Go(m.talk)
-	m.fail(m.read())
+	watching.Go(func() { m.aside(m.watch) })
+	watching.Go(func() { m.aside(m.talk) })
+	m.fail(guarded(m.read))
 	if m.socket != nil {
 		m.socket.discard()
 	}

@@ -1,0 +1,43 @@
+package container
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// EX-18: a panic in a goroutine of the engine's client, and one in an agent's connection, are told as internal with an id that the log has with the
+// stack; they are not told as a lost agent.
+func TestDefectsHaveAnID(t *testing.T) {
+	core, logs := observer.New(zapcore.ErrorLevel)
+	e := &Engine{log: zap.New(core)}
+	for name, err := range map[string]error{
+		"planted":   e.guard("working", func() { panic("planted") }),
+		"in frames": e.lost(Container{}, fmt.Errorf("reading: %w", &wire.PanicError{Value: "in frames", Stack: []byte("defect_test.go")})),
+	} {
+		told := dray.AsError(err)
+		if told == nil || told.Code != dray.CodeInternal {
+			t.Errorf("%s: told as %+v", name, told)
+			continue
+		}
+		logged := false
+		for _, entry := range logs.All() {
+			fields := entry.ContextMap()
+			id, _ := fields["id"].(string)
+			logged = logged || id != "" && strings.Contains(told.Hint, id) && fields["panic"] == name && strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go")
+		}
+		if !logged {
+			t.Errorf("%s: %+v, and the log has %v", name, told, logs.All())
+		}
+	}
+	if err := e.guard("working", func() {}); err != nil {
+		t.Error(err)
+	}
+}
