@@ -19,6 +19,9 @@ var version = "dev"
 
 const usage = "usage: dray-agent serve | supervise | files ROOT | environ | version (started by the dray daemon, not by hand)"
 
+// agentThreads is how many threads an agent has from its beginning: about as many as it uses under load.
+const agentThreads = 8
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "dray-agent:", err)
@@ -29,6 +32,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "serve":
+		process.ReserveThreads(agentThreads)
 		return serve(polled(0, "stdin"), polled(1, "stdout"))
 	case len(args) == 1 && args[0] == "supervise":
 		return process.Supervise(3)
