@@ -4,10 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -124,15 +122,11 @@ func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (
 	return dray.Result{}, e.WithHint("do not repeat the call blindly: see what it did, and look for %s in the trail when %s can be written again", inv.ID, s.path)
 }
 
-// unrecordable is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave. The rows of the trail may
-// well have room where the files of long outputs have none.
+// unrecordable is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave.
 func unrecordable(res dray.Result, err error) dray.Result {
 	res.Output, res.Metadata = nil, dray.Metadata{Kill: res.Metadata.Kill}
-	code, hint := dray.CodeInternal, "the call did run: see what it did before you repeat it"
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder; "+hint
-	}
-	return dray.Conclude(res, dray.Errorf(code, "the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
+	return dray.Conclude(res, dray.Errorf(dray.CodeInternal, "the result could not be recorded and is lost: %w", err).
+		WithHint("the call did run: see what it did before you repeat it"))
 }
 
 const projectEnded = `UPDATE invocations SET

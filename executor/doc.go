@@ -8,4 +8,5 @@
 //	container       containers as environments
 //	agentbin        the agent programs inside the daemon
 //	executortest    what every environment must do
+//	torture         tools, containers and engines that misbehave
 package executor

@@ -1,0 +1,192 @@
+package torture_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/process"
+)
+
+const (
+	debian, busybox = "dray-test/debian:latest", "dray-test/busybox:latest"
+	toolFolder      = "/tools"
+)
+
+// newHost is a place on this machine.
+func newHost(t *testing.T, copies int, grace time.Duration) *place {
+	t.Helper()
+	program, err := supervisorProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := process.NewPool(process.Launch{Path: program, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	t.Cleanup(pool.Close)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newArmoury(t, max(copies, 2))
+	h := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool)
+	return &place{name: "host", env: h.In(dir), tools: a, path: a.dir, run: newRunner(t, grace)}
+}
+
+// box is a container and the engine client that calls in it.
+type box struct {
+	id     string
+	engine *dc.Engine
+	api    *client.Client
+	target dc.Target
+}
+
+// boxSpec says what container to make and how to call in it.
+type boxSpec struct {
+	image     string // debian unless said
+	user      string
+	transport dc.Transport // auto unless said
+	lease     time.Duration
+	folder    bool // dray's folder is mounted, as it is by `up`
+	copies    int
+	grace     time.Duration
+	change    func(*container.Config, *container.HostConfig)
+}
+
+var inspectPlain = client.ContainerInspectOptions{}
+
+// way is a way from the daemon to a container's processes.
+type way struct {
+	name   string
+	choose func(*boxSpec)
+}
+
+var ways = []way{
+	{"socket", func(s *boxSpec) { s.transport, s.folder = dc.TransportSocket, true }},
+	{"stdio", func(s *boxSpec) { s.transport = dc.TransportStdio }},
+}
+
+func newAPI(t *testing.T) *client.Client {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a container engine")
+	}
+	api, err := client.New(client.FromEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+func newEngine(t *testing.T, transport dc.Transport, lease time.Duration) *dc.Engine {
+	t.Helper()
+	e, err := dc.FindEngine(dc.Choice{}, dc.Options{
+		RunDir: t.TempDir(), Lease: lease, Transport: transport, Version: "torture", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// newBox makes a container with the tools in it, and a place of it.
+func newBox(t *testing.T, name string, s boxSpec) *place {
+	t.Helper()
+	api := newAPI(t)
+	if s.image == "" {
+		s.image = debian
+	}
+	if s.transport == "" {
+		s.transport = dc.TransportAuto
+	}
+	if s.lease == 0 {
+		s.lease = 30 * time.Second
+	}
+	b := &box{api: api, engine: newEngine(t, s.transport, s.lease)}
+	p := &place{name: name, tools: newArmoury(t, max(s.copies, 2)), path: toolFolder, box: b, run: newRunner(t, s.grace)}
+	if s.folder {
+		s.change = b.withFolder(t, s.change)
+	}
+	b.id = runContainer(t, api, s, p.tools.dir)
+	b.target = dc.Target{User: s.user, WorkspaceFolder: "/"}
+	p.renew(t)
+	return p
+}
+
+// withFolder mounts dray's folder into the container, and removes its volume after it.
+func (b *box) withFolder(t *testing.T, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
+	t.Helper()
+	spec, err := b.engine.Mount(t.Context(), t.Name())
+	_, rest, ok := strings.Cut(spec, "source=")
+	if err != nil || !ok {
+		t.Fatalf("no folder can be shared with the container: %q, %v", spec, err)
+	}
+	name, _, _ := strings.Cut(rest, ",")
+	t.Cleanup(func() {
+		if _, err := b.api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(cfg *container.Config, host *container.HostConfig) {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: "/.dray"})
+		if change != nil {
+			change(cfg, host)
+		}
+	}
+}
+
+// as is the same container for another user.
+func (p *place) as(t *testing.T, user string) *place {
+	t.Helper()
+	other, b := *p, *p.box
+	other.box = &b
+	b.target.User = user
+	other.renew(t)
+	return &other
+}
+
+// renew asks for the environment again, as every call of the daemon does.
+func (p *place) renew(t testing.TB) {
+	t.Helper()
+	var err error
+	if p.box.target.Container, err = p.box.engine.Inspect(t.Context(), p.box.id); err != nil {
+		t.Fatal(err)
+	}
+	if p.env, err = p.box.engine.Environment(t.Context(), p.box.target); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func runContainer(t *testing.T, api *client.Client, s boxSpec, tools string) string {
+	t.Helper()
+	cfg := &container.Config{Image: s.image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
+	host := &container.HostConfig{Init: new(true), NetworkMode: "none", Binds: []string{tools + ":" + toolFolder + ":ro"}}
+	if s.change != nil {
+		s.change(cfg, host)
+	}
+	created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: cfg, HostConfig: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, err := api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+		if err != nil && !errdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return created.ID
+}

@@ -1,0 +1,169 @@
+package torture_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+)
+
+// place is an environment under torture, with tools in it.
+type place struct {
+	name  string
+	env   dray.Environment
+	tools *armoury
+	path  string // of the tools' folder in there
+	box   *box   // nil on the host
+	run   executor.Runner
+}
+
+var callNumber atomic.Int64
+
+func newRunner(t *testing.T, grace time.Duration) executor.Runner {
+	t.Helper()
+	store, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: kept, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return executor.Runner{Captures: store, Grace: grace}
+}
+
+// call is one call under way.
+type call struct {
+	tool   tool
+	ready  chan struct{} // closed when the tool said so
+	over   chan struct{} // closed when the call is over: result and err are set
+	cancel context.CancelCauseFunc
+	result dray.Result
+	err    error
+	ended  time.Time
+}
+
+// begin starts a call of a tool, which the caller hands back with done.
+func (p *place) begin(ctx context.Context, args ...string) *call {
+	return p.beginWith(ctx, nil, args...)
+}
+
+func (p *place) beginWith(ctx context.Context, stdin io.Reader, args ...string) *call {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &call{tool: <-p.tools.stock, ready: make(chan struct{}), over: make(chan struct{}), cancel: cancel}
+	id := fmt.Sprintf("call-%d", callNumber.Add(1))
+	go func() { // ends with the call
+		defer close(c.over)
+		spec := dray.Spec{Argv: append([]string{p.path + "/" + c.tool.name}, args...), Dir: "/"}
+		if p.box == nil {
+			spec.Dir = ""
+		}
+		out, err := p.run.Run(ctx, p.env, spec, executor.Options{ID: id, Stdin: stdin}, &readySink{said: c.ready})
+		c.ended = time.Now()
+		c.result, c.err = out.Result, err
+	}()
+	return c
+}
+
+// settled waits until the tool has said that it is ready.
+func (c *call) settled(t testing.TB) bool {
+	t.Helper()
+	select {
+	case <-c.ready:
+		return true
+	case <-c.over:
+		t.Errorf("the call was over before the tool was ready: %+v, %v; stderr %q", c.result, c.err, c.result.Stderr.Text)
+	case <-time.After(60 * time.Second):
+		t.Error("the tool is not ready after a minute")
+	}
+	return false
+}
+
+// wait waits for the end of a call.
+func (c *call) wait(t testing.TB) bool {
+	t.Helper()
+	select {
+	case <-c.over:
+		return true
+	case <-time.After(90 * time.Second):
+		t.Error("the call does not end")
+		return false
+	}
+}
+
+// end is what a deadline, a client or a shutdown does. It gives the time from then to the end of the call.
+func (c *call) end(t testing.TB, cause error) time.Duration {
+	t.Helper()
+	told := time.Now()
+	c.cancel(cause)
+	if !c.wait(t) {
+		return 0
+	}
+	return c.ended.Sub(told)
+}
+
+// done ends a call, if that did not happen before, and hands the tool back unless something still runs it.
+func (p *place) done(t testing.TB, c *call) {
+	t.Helper()
+	c.cancel(executor.ErrCancelled)
+	if c.wait(t) {
+		p.tools.stock <- c.tool
+	}
+}
+
+// works makes a call of an ordinary kind.
+func (p *place) works(t testing.TB) {
+	t.Helper()
+	c := p.begin(t.Context(), "show")
+	defer p.done(t, c)
+	if c.wait(t) && (c.err != nil || c.result.Reason != dray.ReasonExited || *c.result.ExitCode != 0 || c.result.Stdout.TotalBytes == 0) {
+		t.Errorf("the next call: %+v, %v", c.result, c.err)
+	}
+}
+
+// readySink hears the tool say that it is ready.
+type readySink struct {
+	said chan struct{}
+	mu   sync.Mutex
+	head []byte
+	once sync.Once
+}
+
+func (s *readySink) Running()             {}
+func (s *readySink) Progress(_, _ string) {}
+
+func (s *readySink) Output(stream dray.Stream, p []byte) {
+	if stream != dray.Stdout {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.head) < 6 {
+		s.head = append(s.head, p[:min(len(p), 6)]...)
+	}
+	if bytes.HasPrefix(s.head, []byte("ready\n")) {
+		s.once.Do(func() { close(s.said) })
+	}
+}
+
+// truthful holds the report of a call's end against what is there: 0 is 0, and what is proved is all.
+func truthful(t testing.TB, c *call, style string) {
+	t.Helper()
+	left := c.tool.processes()
+	kill := c.result.Metadata.Kill
+	switch {
+	case kill == nil && errors.Is(c.err, nil):
+		if len(left) > 0 { // the start was given up; its end is not told
+			eventually(t, 5*time.Second, style+": nothing is left of a start that was given up", func() bool { return len(c.tool.processes()) == 0 })
+		}
+	case kill != nil && c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) && (len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
+		// Where the agent was lost the report is of all that it had started: this call's are among them.
+	case kill != nil && kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
+		t.Errorf("%s: the report says %+v, and %d processes are there: %v", style, kill.Survivors, len(left), left)
+	}
+}

@@ -1,0 +1,171 @@
+package torture_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+// escapes are the styles of hostile.c that try to outlive their call.
+var escapes = []string{
+	"child", "session", "double-fork", "double-session", "closed", "cleared", "renamed", "deaf", "stopped", "all-stopped", "traced", "zombies",
+	"comet", "vfork", "sibling", "threads", "headless", "foster", "deep", "tree", "undumpable",
+}
+
+// published is how many timeouts of each style docs/evidence tells of.
+const published = 1000
+
+// grace is what a tool gets between TERM and KILL: the default in what is published, little in between.
+func grace() time.Duration {
+	if soaking {
+		return 2 * time.Second
+	}
+	return 10 * time.Millisecond
+}
+
+// crowd is how many calls of a style run at once.
+func crowd() int {
+	if soaking {
+		return 40
+	}
+	return 4
+}
+
+// EX-09, EX-10: when the time of a call is over all that descends from it ends, whatever it did to get away; what the result says of
+// survivors is what is there, and the next call works.
+func TestEscapes(t *testing.T) {
+	eachPlace(t, boxSpec{user: "vscode", copies: crowd(), grace: grace()}, func(t *testing.T, p *place) {
+		if p.box == nil {
+			eachStyle(t, p, []string{"apart"}) // a container's tools may not make namespaces
+		}
+		eachStyle(t, p, escapes)
+	})
+	t.Run("root without init", func(t *testing.T) {
+		eachStyle(t, newBox(t, "root without init", boxSpec{
+			image: busybox, copies: crowd(), grace: grace(), change: func(_ *container.Config, h *container.HostConfig) { h.Init = nil },
+		}), escapes)
+	})
+}
+
+func eachStyle(t *testing.T, p *place, styles []string) {
+	for _, style := range styles {
+		t.Run(style, func(t *testing.T) {
+			r := random(t)
+			over := new(series)
+			inCrowd(rounds(published), func() func() {
+				if after := time.Duration(r.IntN(40000)) * time.Microsecond; after < 8*time.Millisecond {
+					return func() { escapeAnyTime(t, p, style, after) }
+				}
+				return func() { over.add(escapeReady(t, p, style)) }
+			})
+			p.works(t)
+			told(t, escaping, p.name, style, over, 0, besideDocker(t, p, style))
+		})
+	}
+}
+
+// inCrowd makes so many things to do, in turn, and does some of them at once.
+func inCrowd(n int, next func() func()) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, crowd())
+	for range n {
+		do := next()
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			do()
+		})
+	}
+	all.Wait()
+}
+
+// escapeReady lets the tool do all it can, and then the time is over.
+func escapeReady(t *testing.T, p *place, style string) time.Duration {
+	c := p.begin(t.Context(), style)
+	defer p.done(t, c)
+	if !c.settled(t) {
+		return 0
+	}
+	if len(c.tool.processes()) == 0 {
+		t.Errorf("%s: nothing is there to be ended, or the look is blind", style)
+	}
+	took := c.end(t, executor.ErrTimeout)
+	timedOut(t, c, style)
+	return took
+}
+
+// escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool forks.
+func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), after, executor.ErrTimeout)
+	defer cancel()
+	c := p.begin(ctx, style)
+	defer p.done(t, c)
+	if c.wait(t) {
+		timedOut(t, c, style)
+	}
+}
+
+func timedOut(t *testing.T, c *call, style string) {
+	t.Helper()
+	if c.err != nil || c.result.Reason != dray.ReasonTimeout {
+		t.Errorf("%s: ended as %s: %v, %+v", style, c.result.Reason, c.err, c.result.Error)
+	}
+	if k := c.result.Metadata.Kill; k != nil && (!k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
+		t.Errorf("%s: survivors are %+v", style, k.Survivors)
+	}
+	truthful(t, c, style)
+}
+
+// besideDocker gives how many processes stay of each call by the docker command, ended in the same way. It is asked only for what is published.
+func besideDocker(t *testing.T, p *place, style string) string {
+	t.Helper()
+	if !soaking || p.box == nil {
+		return "-"
+	}
+	const calls = 10
+	other := newBox(t, "docker exec", boxSpec{image: debian, copies: calls})
+	left := 0
+	for range calls {
+		left += dockerExec(t, other, style)
+	}
+	return fmt.Sprintf("%.1f", float64(left)/calls)
+}
+
+// dockerExec starts the tool, ends the client by TERM and, after the grace, by KILL, and counts what is left.
+func dockerExec(t *testing.T, p *place, style string) int {
+	tl := <-p.tools.stock // it does not come back: something may run it
+	args := []string{"exec", p.box.id, p.path + "/" + tl.name, style}
+	if p.box.target.User != "" {
+		args = slices.Insert(args, 1, "--user", p.box.target.User)
+	}
+	cmd := exec.Command("docker", args...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("docker exec printed %q, %v", line, err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	over := time.AfterFunc(grace(), func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	over.Stop()
+	becomes(grace(), func() bool { return len(tl.processes()) == 0 })
+	left := len(tl.processes())
+	tl.kill()
+	return left
+}

@@ -1,0 +1,122 @@
+package torture_test
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/cgroup"
+)
+
+// grouped says whether what an agent starts is in a group of the unified hierarchy: there, even what a tool that is root leaves behind is
+// ended from outside. It takes the socket, which shows who the agent is, and a hierarchy that this program may use.
+func (p *place) grouped(t testing.TB) bool {
+	t.Helper()
+	c, err := p.box.api.ContainerInspect(t.Context(), p.box.id, inspectPlain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cgroup.OfContainer(p.box.id, c.Container.State.Pid)
+	return err == nil && p.env.Capabilities().Container.Channel == "socket"
+}
+
+// without is a container whose first process is the sleeper itself, which the kernel protects from all that is in there.
+func without(_ *container.Config, h *container.HostConfig) { h.Init = nil }
+
+// EX-09, EX-12, EX-14: a tool that is root kills or stops those who watch it. That is never told as the tool's end; what the report says of
+// survivors is what is there; where a group of the unified hierarchy serves nothing is left, and the next call works.
+func TestRootAgainstItsKeepers(t *testing.T) {
+	for _, way := range ways {
+		for _, style := range []string{"kill-supervisor", "kill-both", "kill-all", "stop-supervisor"} {
+			t.Run(way.name+"/"+style, func(t *testing.T) {
+				t.Parallel() // most of the time it waits for the engine
+				s := boxSpec{grace: 10 * time.Millisecond, change: without}
+				way.choose(&s)
+				p := newBox(t, way.name, s)
+				ended, left := new(series), 0
+				for range rounds(200) {
+					left += againstKeepers(t, p, style, ended)
+					if t.Failed() {
+						return
+					}
+				}
+				told(t, losing, p.name, style, ended, left)
+			})
+		}
+	}
+}
+
+// againstKeepers gives how many processes are left when all is over, and ends them itself.
+func againstKeepers(t *testing.T, p *place, style string, ended *series) int {
+	stdin, word := io.Pipe()
+	c := p.beginWith(t.Context(), stdin, style)
+	defer p.done(t, c)
+	if !c.settled(t) || len(c.tool.processes()) < 2 {
+		t.Fatalf("%s: %d processes are there", style, len(c.tool.processes()))
+	}
+	if _, err := word.Write([]byte("!")); err != nil {
+		t.Error(err)
+	}
+	begun := time.Now()
+	if style == "stop-supervisor" { // it ends as it is told to all the same: dray wakes the supervisor
+		eventually(t, 10*time.Second, "the supervisor is stopped", func() bool { return p.box.has(t, "T", "supervise") })
+		took := c.end(t, executor.ErrTimeout)
+		ended.add(took)
+		timedOut(t, c, style)
+		return len(c.tool.processes())
+	}
+	if !c.wait(t) {
+		return 0
+	}
+	ended.add(c.ended.Sub(begun))
+	if got := dray.Conclude(c.result, c.err); got.Reason != dray.ReasonUnavailable || dray.CodeOf(c.err) != dray.CodeAgentLost {
+		t.Errorf("%s: ended as %s, %v", style, got.Reason, c.err)
+	}
+	truthful(t, c, style)
+	if k := c.result.Metadata.Kill; p.grouped(t) && (k == nil || !k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
+		t.Errorf("%s: survivors are %+v where a group proves that there are none", style, k)
+	}
+	if p.grouped(t) || style == "kill-supervisor" {
+		eventually(t, 5*time.Second, style+": nothing is left", func() bool { return len(c.tool.processes()) == 0 })
+	}
+	left := c.tool.processes()
+	c.tool.kill()
+	p.renew(t)
+	p.works(t)
+	return len(left)
+}
+
+// EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call of another user notices nothing.
+func TestUserKillsAll(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := boxSpec{user: "vscode", copies: 2, grace: 10 * time.Millisecond, change: without}
+			way.choose(&s)
+			p := newBox(t, way.name, s)
+			other := p.as(t, "nobody")
+			for range rounds(500) {
+				witness := other.begin(t.Context(), "session")
+				stdin, word := io.Pipe()
+				c := p.beginWith(t.Context(), stdin, "kill-all")
+				if witness.settled(t) && c.settled(t) {
+					_, _ = word.Write([]byte("!"))
+					eventually(t, 10*time.Second, "the tool killed its own", func() bool { return len(c.tool.processes()) == 1 })
+					c.end(t, executor.ErrTimeout)
+					timedOut(t, c, "kill-all")
+					if n := len(witness.tool.processes()); n != 2 {
+						t.Errorf("of the other user's two processes %d are there", n)
+					}
+					witness.end(t, executor.ErrTimeout)
+					timedOut(t, witness, "session")
+				}
+				p.done(t, c)
+				other.done(t, witness)
+			}
+			p.works(t)
+		})
+	}
+}

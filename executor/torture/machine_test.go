@@ -1,0 +1,106 @@
+package torture_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// growth is how much more memory this process, which stands for the daemon, holds at most while f runs than before.
+func growth(t *testing.T, f func()) (int64, time.Duration) {
+	t.Helper()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the high-water mark begins anew
+		t.Fatal(err)
+	}
+	before := memory(t, "VmRSS:")
+	begun := time.Now()
+	f()
+	return memory(t, "VmHWM:") - before, time.Since(begun)
+}
+
+func memory(t *testing.T, field string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(status("self", field), "kB")), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
+
+// status is a field of /proc/PID/status.
+func status(pid, field string) string {
+	b, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return ""
+	}
+	for line := range bytes.Lines(b) {
+		if value, ok := bytes.CutPrefix(line, []byte(field)); ok {
+			return strings.TrimSpace(string(value))
+		}
+	}
+	return ""
+}
+
+// resident is one process of a container, as this machine sees it.
+type resident struct {
+	pid     int
+	state   string
+	command string
+}
+
+// residents are the processes in a container's process namespace, zombies among them.
+func (b *box) residents(t testing.TB) []resident {
+	t.Helper()
+	c, err := b.api.ContainerInspect(t.Context(), b.id, inspectPlain)
+	if err != nil || c.Container.State == nil || c.Container.State.Pid == 0 {
+		return nil
+	}
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", c.Container.State.Pid))
+	if err != nil {
+		return nil
+	}
+	var all []resident
+	for _, pid := range numbers("/proc") {
+		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err != nil || ns != space {
+			continue
+		}
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		state, _, _ := strings.Cut(status(strconv.Itoa(pid), "State:"), " ")
+		all = append(all, resident{pid, state, strings.ReplaceAll(strings.Trim(string(words), "\x00"), "\x00", " ")})
+	}
+	return all
+}
+
+// agents are the pids of the agents in a container.
+func (b *box) agents(t testing.TB) []int {
+	t.Helper()
+	var pids []int
+	for _, r := range b.residents(t) {
+		if strings.HasSuffix(r.command, " serve") {
+			pids = append(pids, r.pid)
+		}
+	}
+	return pids
+}
+
+// has says whether a process is in a state and has a word in its command.
+func (b *box) has(t testing.TB, state, word string) bool {
+	t.Helper()
+	return slices.ContainsFunc(b.residents(t), func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
+}
+
+// zombies counts those that nobody has waited for.
+func (b *box) zombies(t testing.TB) (n int) {
+	t.Helper()
+	for _, r := range b.residents(t) {
+		if r.state == "Z" {
+			n++
+		}
+	}
+	return n
+}

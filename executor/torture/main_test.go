@@ -1,0 +1,105 @@
+package torture_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray/executor/agentbin"
+)
+
+// workshop is a folder of this run, and hostile the program in it.
+var workshop string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "dray-torture-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	workshop = dir
+	flag.Parse()
+	_ = flag.Set("test.parallel", "6") // what is parallel here waits for engines and leases
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+var hostile = sync.OnceValues(func() ([]byte, error) {
+	path := filepath.Join(workshop, "hostile")
+	if out, err := exec.Command("cc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", path, "testdata/hostile.c").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compiling testdata/hostile.c: %w: %s", err, out)
+	}
+	return os.ReadFile(path)
+})
+
+// supervisorProgram is the agent as a file, for pools of the host.
+var supervisorProgram = sync.OnceValues(func() (string, error) {
+	agent, err := agentbin.For("amd64")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(workshop, "supervisor")
+	return path, os.WriteFile(path, agent.Data, 0o755)
+})
+
+var soaking = os.Getenv("DRAY_TEST_SOAK") == "1"
+
+// rounds is how often a property is tried: published is for `make soak`.
+func rounds(published int) int {
+	switch {
+	case soaking:
+		return published
+	case testing.Short():
+		return 4
+	default:
+		return min(20, published)
+	}
+}
+
+// random gives the generator of a test and prints its seed.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("DRAY_TEST_SEED=%d", seed)
+	seeds.Store(t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// eventually polls a condition that is to become true, and fails the test if it does not.
+func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	if !becomes(limit, ok) {
+		t.Errorf("after %s it does not hold that %s", limit, what)
+	}
+}
+
+func becomes(limit time.Duration, ok func() bool) bool {
+	over := time.After(limit)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-over:
+			return ok()
+		case <-tick.C:
+		}
+	}
+	return true
+}
