@@ -352,6 +352,20 @@ Feature: A tool runs in the project's devcontainer
       And the error is container_unavailable
       And the error has a hint
 
+    @EX-12 @CA-04
+    Scenario: A tool that the kernel kills because memory ran out ends as oom, with what it printed, and the next call works
+      Given a container with 64m of memory
+      When the tool exec is called with {"argv": ["sh", "-c", "echo begun; echo trouble >&2; exec awk 'BEGIN { s = \"x\"; while (1) s = s s }'"]}
+      Then the call has failed with the reason oom
+      And /exit_code is null
+      And /signal is null
+      And the error says "memory ran out"
+      And the error has a hint
+      And stdout is "begun\n"
+      And stderr is "trouble\n"
+      When the tool exec is called with {"argv": ["true"]}
+      Then the call has succeeded
+
   Rule: The trail
 
     @AU-01

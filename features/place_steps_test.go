@@ -16,6 +16,9 @@ func (w *world) placeSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^the workspace (\S+)$`, w.inWorkspace)
 	sc.Given(`^a container of its own$`, func(ctx context.Context) error { return w.ownContainer(ctx) })
 	sc.Given(`^a container without a writable root$`, func(ctx context.Context) error { return w.ownContainer(ctx, "--read-only") })
+	sc.Given(`^a container with (\d+m) of memory$`, func(ctx context.Context, size string) error {
+		return w.ownContainer(ctx, "--memory", size, "--memory-swap", size)
+	})
 	sc.When(`^the container is killed$`, w.killContainer)
 	sc.Then(`^no process "(.*)" is in the container$`, w.noProcess)
 	sc.Then(`^the file (\S+) holds (".*") and belongs to (\d+)$`, w.fileHolds)
