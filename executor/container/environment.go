@@ -178,7 +178,7 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newProcess(e, a, stream, nil, req.Terminal != nil), nil
+		return newProcess(e, a, stream, nil, req), nil
 	}
 	pipes, err := process.NewPipes()
 	if err != nil {
@@ -193,7 +193,7 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 		pipes.Close()
 		return nil, err
 	}
-	return newProcess(e, a, stream, pipes, false), nil
+	return newProcess(e, a, stream, pipes, req), nil
 }
 
 // openable lets the tool open /dev/stdout and its kin by name. The agent makes its user their owner, which it may not without CAP_CHOWN, nor

@@ -147,3 +147,30 @@ func TestDirtyContainer(t *testing.T) {
 		t.Error("a restart leaves it dirty")
 	}
 }
+
+// EX-11: what a call was allowed to leave lives on in its container when the agent goes, however it goes.
+func TestKeptOutliveTheAgent(t *testing.T) {
+	e := newEngine(t, dc.TransportSocket)
+	box := runContainer(t, e, debian, placed(t, e))
+	env := environment(t, e, dc.Target{Container: box, User: "vscode"})
+	p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"sh", "-c", "setsid sleep 4711 >/dev/null 2>&1 & setsid sleep 4712 >/dev/null 2>&1 & exit 3"}, Dir: "/", Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := p.Wait()
+	if err != nil || exit.Code != 3 || exit.Leftover != 2 || len(exit.Kept) != 2 {
+		t.Fatalf("got %+v, %v", exit, err)
+	}
+	lost := begin(t, environment(t, e, dc.Target{Container: box}), killAgent)
+	_, _ = lost.Stdin().Write([]byte("\n"))
+	if _, err := lost.Wait(); dray.CodeOf(err) != dray.CodeAgentLost {
+		t.Errorf("got %v", err)
+	}
+	next(t, e, box.ID, nil)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := commands(t, box.ID); !strings.Contains(left, "sleep 4711") || !strings.Contains(left, "sleep 4712") {
+		t.Errorf("only these run: %s", left)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/wire"
@@ -21,6 +23,7 @@ type agentProcess struct {
 	stream   *wire.Stream
 	pipes    *process.Pipes // nil where the streams are framed
 	terminal bool
+	kept     bool // the caller allowed leftovers
 	said     []string
 	done     chan struct{} // closed when exit and err are set
 	exit     dray.Exit
@@ -32,9 +35,9 @@ type agentProcess struct {
 	silent  bool
 }
 
-func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, terminal bool) *agentProcess {
+func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, req wire.Start) *agentProcess {
 	a.calls.Add(1)
-	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: terminal, done: make(chan struct{})}
+	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: req.Terminal != nil, kept: req.Keep, done: make(chan struct{})}
 }
 
 // accepted waits for the agent's first answer. A caller that gives up takes the process with it.
@@ -98,6 +101,7 @@ func (p *agentProcess) end() (dray.Exit, error) {
 		return p.lost(err, silent)
 	}
 	p.finish()
+	p.keep(x.Kept)
 	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
 	if x.Lost {
 		if !x.Proven {
@@ -130,6 +134,17 @@ func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
 	return dray.Exit{Survivors: survivors}, p.env.engine.lost(c, err)
 }
 
+// keep takes what the caller wanted kept out of the group that ends with the agent. The agent is not given the means to do so: with them a
+// root tool could leave its group too.
+func (p *agentProcess) keep(pids []int) {
+	if len(pids) == 0 || p.agent.tree == nil {
+		return
+	}
+	if err := p.agent.tree.Release(pids); err != nil {
+		p.env.engine.log.Warn("kept processes stay in the agent's group and end with it", zap.Error(err))
+	}
+}
+
 func (p *agentProcess) finish() {
 	if p.pipes != nil {
 		p.pipes.Finish()
@@ -148,7 +163,7 @@ func (p *agentProcess) exited() (*wire.Exited, error) {
 	}
 	x := reply.Exited
 	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID ||
-		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || !plausible(x.Survivors) || !plausible(x.Kept) {
+		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || len(x.Kept) > 0 && !p.kept || !plausible(x.Survivors) || !plausible(x.Kept) {
 		return nil, wire.ErrProtocol
 	}
 	return x, nil
