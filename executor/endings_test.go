@@ -23,8 +23,8 @@ const speak = `printf '%s\n' "a word that is longer than the view" printed; echo
 
 const spoken = "a word that is longer than the view\nprinted\n"
 
-// turning waits for a signal in a way that needs no child to hear it.
-const turning = "while :; do sleep 0.01; done"
+// turning waits for a signal in a way that needs no child to hear it, and says nothing of one that did.
+const turning = "exec 2>/dev/null; while :; do sleep 0.01; done"
 
 // ending is a way in which a call can end, and what its result has to say.
 type ending struct {
