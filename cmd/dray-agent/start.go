@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +22,9 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		return nil, nil, err
 	}
 	env, warnings := a.environment(s, req, user)
+	if req.Terminal != nil && !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
+		env = append(env, "TERM=xterm") // as an engine gives it to an exec with a terminal
+	}
 	spec := process.Spec{
 		Argv: toStrings(req.Argv), Env: env, Dir: string(req.Dir), Grace: req.Grace, Keep: req.Keep, Terminal: req.Terminal,
 	}

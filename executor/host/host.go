@@ -65,12 +65,12 @@ func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, 
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }()
-	env, err := e.variables(dir, spec.Env)
+	env, err := e.variables(dir, spec)
 	if err != nil {
 		return nil, err
 	}
 	proc, err := e.host.pool.Start(ctx, process.Spec{
-		Argv: spec.Argv, Env: env, Dir: throughDescriptor(folder), Grace: spec.Grace,
+		Argv: spec.Argv, Env: env, Dir: throughDescriptor(folder), Grace: spec.Grace, Keep: spec.Keep, Terminal: spec.Terminal,
 	})
 	if err != nil {
 		return nil, process.Explain(err, dir)
@@ -170,18 +170,22 @@ func openFiles(path, name string) (*files.Local, error) {
 }
 
 // variables builds the environment of a host tool: nothing of the daemon's but what configuration names.
-func (e *environment) variables(dir string, call map[string]string) ([]string, error) {
+func (e *environment) variables(dir string, spec dray.Spec) ([]string, error) {
 	home, err := e.host.home(e.folder)
 	if err != nil {
 		return nil, err
 	}
 	vars := map[string]string{"PATH": fixedPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8", "TERM": "dumb"}
-	for _, name := range append([]string{"LANG", "TERM", "TZ"}, e.host.cfg.Env...) {
+	passed := []string{"LANG", "TERM", "TZ"}
+	if spec.Terminal != nil { // the tool's terminal is not the one that the daemon was started from
+		vars["TERM"], passed = "xterm", []string{"LANG", "TZ"}
+	}
+	for _, name := range append(passed, e.host.cfg.Env...) {
 		if v, ok := os.LookupEnv(name); ok {
 			vars[name] = v
 		}
 	}
-	for name, value := range call {
+	for name, value := range spec.Env {
 		if forbidden(name) {
 			return nil, dray.Errorf(dray.CodeDenied, "the variable %s may not be set for a tool on the host", name).
 				WithHint("it could run code or redirect tools there; leave it out, or run the tool in a container")

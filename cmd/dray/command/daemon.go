@@ -33,6 +33,7 @@ type daemon struct {
 	workspaces *workspace.Manager
 	engine     *container.Engine
 	pool       *process.Pool
+	ungroup    func() // gives up the control groups of what the pool starts
 	captures   *capture.Store
 	trail      *audit.Store
 }
@@ -112,6 +113,10 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 	if err != nil {
 		return err
 	}
+	launch, d.ungroup, err = host.Grouped(launch)
+	if err != nil {
+		log.Info("no control groups for host tools", zap.Error(err))
+	}
 	d.pool = process.NewPool(launch)
 	d.engine, err = container.FindEngine(container.Choice{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{
 		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport), RunDir: cfg.State.Run(), Version: version, Log: log,
@@ -173,6 +178,7 @@ func (d *daemon) close(ctx context.Context) error {
 	}
 	if d.pool != nil {
 		d.pool.Close()
+		d.ungroup()
 	}
 	if d.captures != nil {
 		d.captures.Close()

@@ -1,0 +1,195 @@
+package executortest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// screen is a process with a terminal, and what it has shown so far.
+type screen struct {
+	dray.Process
+	shown bytes.Buffer
+}
+
+// screen starts a shell script on a terminal.
+func (h Harness) screen(t *testing.T, script string) *screen {
+	t.Helper()
+	spec := dray.Spec{Argv: []string{"/bin/sh", "-c", script}, Terminal: &dray.TerminalSize{Columns: 81, Rows: 25}}
+	return &screen{Process: h.start(t, spec)}
+}
+
+// until reads until the terminal shows a text, and forgets what came before.
+func (s *screen) until(t *testing.T, text string) {
+	t.Helper()
+	within(t, 20*time.Second, func() error {
+		b := make([]byte, 4096)
+		for !strings.Contains(s.shown.String(), text) {
+			n, err := s.Output(dray.Stdout).Read(b)
+			s.shown.Write(b[:n])
+			if err != nil {
+				t.Errorf("the terminal shows %q and then: %v; want %q", s.shown.String(), err, text)
+				return err
+			}
+		}
+		_, after, _ := strings.Cut(s.shown.String(), text)
+		s.shown.Reset()
+		s.shown.WriteString(after)
+		return nil
+	})
+}
+
+func (s *screen) enter(t *testing.T, text string) {
+	t.Helper()
+	if _, err := s.Stdin().Write([]byte(text)); err != nil {
+		t.Errorf("typing %q: %v", text, err)
+	}
+}
+
+func (h Harness) terminals(t *testing.T) bool {
+	t.Helper()
+	if !h.caps().KillProven {
+		t.Log("not promised here: the engine's exec has no terminals")
+		return false
+	}
+	return true
+}
+
+// EX-19: all three streams are one terminal, the controlling one of a session of the tool's own; its output is one stream.
+func testTerminal(t *testing.T, h Harness) {
+	if !h.terminals(t) {
+		return
+	}
+	for range h.rounds() {
+		p := h.screen(t, `for fd in 0 1 2; do test -t $fd || exit 9; done
+			echo out; echo err >&2; echo own >/dev/tty; again=$(readlink /proc/self/fd/0); echo named >$again; echo "$TERM" >&2; exit 3`)
+		got := collect(p)
+		want := "out\r\nerr\r\nown\r\nnamed\r\nxterm\r\n"
+		if got.err != nil || got.stdout != want || got.stderr != "" || got.exit.Code != 3 {
+			t.Fatalf("got %+v, want %q", got, want)
+		}
+	}
+}
+
+// EX-19: the size is there from the beginning, and a change is told by SIGWINCH.
+func testTerminalSize(t *testing.T, h Harness) {
+	if !h.terminals(t) {
+		return
+	}
+	p := h.screen(t, `trap 'stty size; exit 4' WINCH; stty size; while :; do sleep 0.02; done`)
+	p.until(t, "25 81\r\n")
+	if err := p.Resize(dray.TerminalSize{Columns: 132, Rows: 50}); err != nil {
+		t.Error(err)
+	}
+	p.until(t, "50 132\r\n")
+	if got := collect(p); got.err != nil || got.exit.Code != 4 {
+		t.Errorf("got %+v", got)
+	}
+	if err := p.Resize(dray.TerminalSize{Columns: 1, Rows: 1}); err != nil {
+		t.Logf("a size after the end: %v", err)
+	}
+}
+
+// EX-19: Ctrl-C reaches the foreground job alone, Ctrl-Z stops it, and the shell takes it up again.
+func testTerminalJobs(t *testing.T, h Harness) {
+	if !h.terminals(t) {
+		return
+	}
+	p := h.screen(t, `PS1='ready> ' PS2= ENV= HISTFILE= exec /bin/bash --norc --noprofile --noediting -i`)
+	p.until(t, "ready> ")
+	p.enter(t, "sleep 600; echo \"code $?\"\n")
+	p.until(t, "\r\n")
+	p.foreground(t, h)
+	p.enter(t, "\x03")
+	p.until(t, "ready> ")
+	p.enter(t, "sleep 601\n")
+	p.until(t, "\r\n")
+	p.foreground(t, h)
+	p.enter(t, "\x1a")
+	p.until(t, "Stopped")
+	p.until(t, "ready> ")
+	p.enter(t, "kill -9 %1; wait; echo \"still $((40+2))\"\n")
+	p.until(t, "still 42\r\n")
+	p.until(t, "ready> ")
+	p.enter(t, "exit 7\n")
+	if got := collect(p); got.err != nil || got.exit.Code != 7 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// foreground waits until a sleep is what the terminal's keys reach: the shell makes it so after it has begun.
+func (s *screen) foreground(t *testing.T, h Harness) {
+	t.Helper()
+	script := `for p in /proc/[0-9]*; do
+			read -r stat <$p/stat || continue
+			name=${stat#*\(}; name=${name%\)*}; set -- ${stat##*) }
+			test "$name" = sleep -a "$3" = "$6" && exit 0
+		done 2>/dev/null; exit 1`
+	within(t, 20*time.Second, func() error {
+		for h.sh(t, script).exit.Code != 0 {
+			if t.Failed() {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// EX-19, EX-20: closing stdin is the terminal's end of file, at the beginning of a line and within one.
+func testTerminalEndOfFile(t *testing.T, h Harness) {
+	if !h.terminals(t) {
+		return
+	}
+	for _, typed := range []string{"", "a line\n", "no line", "one\ntwo"} {
+		p := h.screen(t, `stty -echo; echo ready; cat; echo; echo end; exit 6`)
+		p.until(t, "ready\r\n")
+		p.enter(t, typed)
+		if err := p.Stdin().Close(); err != nil {
+			t.Errorf("%q: %v", typed, err)
+		}
+		got := within(t, 20*time.Second, func() ended { return collect(p) })
+		want := strings.ReplaceAll(typed, "\n", "\r\n") + "\r\nend\r\n"
+		if all := p.shown.String() + got.stdout; got.err != nil || all != want || got.exit.Code != 6 {
+			t.Errorf("%q: got %q, %+v, want %q", typed, all, got.exit, want)
+		}
+		if _, err := p.Stdin().Write([]byte("more")); err == nil {
+			t.Error("a terminal whose stdin was closed takes more")
+		}
+	}
+}
+
+// EX-09, EX-19: what was shown last is not lost, whoever still has the terminal; Stop ends all, in sessions of their own too.
+func testTerminalEnds(t *testing.T, h Harness) {
+	if !h.terminals(t) {
+		return
+	}
+	for range h.rounds() {
+		p := h.screen(t, `(trap '' HUP; setsid sleep 600) & head -c 3000 /dev/zero | tr '\0' x; exit 5`)
+		got := within(t, 20*time.Second, func() ended { return collect(p) })
+		if got.err != nil || got.exit.Code != 5 || len(got.stdout) != 3000 || len(got.exit.Survivors.PIDs) != 0 {
+			t.Fatalf("got %d bytes, %+v, %v", len(got.stdout), got.exit, got.err)
+		}
+		p = h.screen(t, `trap '' HUP TERM; setsid sleep 600 & echo $!; while :; do sleep 600; done`)
+		p.until(t, "\r\n")
+		p.Stop(time.Millisecond)
+		if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL || len(got.exit.Survivors.PIDs) != 0 {
+			t.Fatalf("got %+v", got)
+		}
+	}
+}
+
+// Without a terminal there is none: no size, no controlling terminal.
+func testNoTerminal(t *testing.T, h Harness) {
+	p := h.shell(t, `test -t 0 || test -t 1 || test -t 2 || (: >/dev/tty) 2>/dev/null || { read line; exit 8; }`)
+	if err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24}); !errors.Is(err, dray.ErrNoTerminal) {
+		t.Errorf("got %v", err)
+	}
+	_, _ = io.WriteString(p.Stdin(), "\n")
+	h.ok(t, collect(p), 8)
+}
