@@ -28,7 +28,7 @@ func (h Harness) screen(t *testing.T, script string) *screen {
 // until reads until the terminal shows a text, and forgets what came before.
 func (s *screen) until(t *testing.T, text string) {
 	t.Helper()
-	within(t, 20*time.Second, func() error {
+	_ = within(t, 20*time.Second, func() error {
 		b := make([]byte, 4096)
 		for !strings.Contains(s.shown.String(), text) {
 			n, err := s.Output(dray.Stdout).Read(b)
@@ -131,7 +131,7 @@ func (s *screen) foreground(t *testing.T, h Harness) {
 			name=${stat#*\(}; name=${name%\)*}; set -- ${stat##*) }
 			test "$name" = sleep -a "$3" = "$6" && exit 0
 		done 2>/dev/null; exit 1`
-	within(t, 20*time.Second, func() error {
+	_ = within(t, 20*time.Second, func() error {
 		for h.sh(t, script).exit.Code != 0 {
 			if t.Failed() {
 				return nil
