@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -63,6 +64,15 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 // Invocation gives one call of the trail.
 func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record], error) {
 	return get[dray.Record](ctx, c, "/v1/invocations/"+url.PathEscape(id), nil)
+}
+
+// Output gives what is kept of a call's stdout or stderr, while it runs what is kept so far. The caller closes it.
+func (c *Client) Output(ctx context.Context, id, stream string) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodGet, "/v1/invocations/"+url.PathEscape(id)+"/output/"+stream, nil, "*/*")
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // Invocations gives a page of the trail, newest first. The filters are those of the HTTP interface.

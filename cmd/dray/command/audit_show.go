@@ -1,7 +1,10 @@
 package command
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -10,15 +13,29 @@ import (
 )
 
 func newAuditShow(a *app) *cobra.Command {
+	var stream string
 	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show one call in full",
-		Example: "  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab",
-		Args:    exactArgs(1, "the id of a call", "dray audit list shows them"),
+		Use:   "show ID",
+		Short: "Show one call in full, or what it printed",
+		Long: `show prints what the trail says of one call. With --output it prints instead
+what is kept of the call's stdout or stderr, byte for byte, also while the call
+runs; on a terminal control codes are shown as escapes.`,
+		Example: `  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab
+  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab --output stdout >log`,
+		Args: exactArgs(1, "the id of a call", "dray audit list shows them"),
 	}
 	a.jsonFlag(cmd)
+	cmd.Flags().StringVar(&stream, "output", "", "print the kept `stream`: stdout or stderr")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		return a.with(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
+		switch {
+		case stream == "":
+			return a.with(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
+		case a.json:
+			return usagef("--output and --json exclude each other").WithHint("leave one of them out")
+		case stream != "stdout" && stream != "stderr":
+			return usagef("--output is %q", stream).WithHint("write stdout or stderr")
+		}
+		return a.with(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream) })
 	})
 	return cmd
 }
@@ -35,4 +52,35 @@ func (a *app) runAuditShow(ctx context.Context, c *client.Client, id string) err
 		return a.printRaw(reply.JSON)
 	}
 	return writeSections(a.out, sectionsOf(reply.Value))
+}
+
+// runAuditOutput copies what is kept of a stream.
+func (a *app) runAuditOutput(ctx context.Context, c *client.Client, id, stream string) error {
+	kept, err := c.Output(ctx, id, stream)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	if !isTerminal(a.out) {
+		_, err := io.Copy(a.out, kept)
+		return wrote(err)
+	}
+	return copySafely(a.out, kept)
+}
+
+// copySafely copies text line by line, so that none of it acts on a terminal.
+func copySafely(to io.Writer, from io.Reader) error {
+	lines := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n') // one that is longer comes in parts
+		if _, err := io.WriteString(to, safeText(string(line))); err != nil {
+			return wrote(err)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
+	}
 }
