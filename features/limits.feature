@@ -21,7 +21,7 @@ Feature: Calls at once
     And the answer says when to try again
     And the error has a hint
     And the trail has 3 calls
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 c2 c3 have succeeded in this order
     And the call c3 says that it waited
 
@@ -32,7 +32,7 @@ Feature: Calls at once
     When this is asked: {"tool": "exec", "input": {"argv": ["echo", "host"]}, "environment": "host", "workspace": "{root}"}
     Then the call has succeeded
     And stdout is "host\n"
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 c2 have succeeded in this order
 
   @EX-13
@@ -47,7 +47,7 @@ Feature: Calls at once
     And the file {root}/done is made on the host
     Then the calls exec list_dir have succeeded in this order
     And the call list_dir says that it waited
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 have succeeded in this order
 
   @EX-13 @EX-08
@@ -56,7 +56,7 @@ Feature: Calls at once
     When the call c2 is given up
     Then the call has failed with the reason cancelled
     And nothing was started
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 have succeeded in this order
 
   @EX-13
@@ -65,7 +65,7 @@ Feature: Calls at once
     When the client of c2 is gone
     Then the call c2 has ended with cancelled
     And the call c3 is queued
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 c3 have succeeded in this order
 
   @EX-13 @OP-01
@@ -74,7 +74,7 @@ Feature: Calls at once
     And the call c2 is queued
     When the daemon is told to end
     Then the call c2 has ended with shutting_down
-    When the file "go" is made
+    When the container gets the file "go"
     Then the calls c1 have succeeded in this order
 
   @EX-13 @CF-01
@@ -102,3 +102,19 @@ Feature: Calls at once
     Then the call has succeeded
     And /metadata/kill/leftover is 1
     And the process "sleep 984" is gone from that container
+
+  @EX-11
+  Scenario Outline: A call that asks for it leaves to its environment what its tool leaves running, and the trail says so
+    Given the call also says {"container": "<container>", "environment": "<where>", "workspace": "<workspace>", "leftovers": "keep"}
+    When the tool exec is called with {"argv": ["sh", "-c", "sleep <seconds> >/dev/null 2>&1 & echo $!"]}
+    Then the call has succeeded
+    And /leftovers is "keep"
+    And /metadata/kill/leftover is 1
+    And /metadata/kill/kept/0 is above 1
+    And asking for the call again gives the same
+    And the kept process is still there on the <where>
+
+    Examples:
+      | where     | container       | workspace | seconds |
+      | container | {own container} |           | 983     |
+      | host      |                 | {root}    | 5       |

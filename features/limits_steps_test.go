@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestLimits(t *testing.T) {
 func (w *world) limitsSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^the calls ([\w ]+) in the container that end with the file "(\w+)"$`, w.beginWaiting)
 	sc.When(`^the tool (\w+) is called in the background with (\{.*\})$`, w.beginTool)
-	sc.When(`^the file "(\w+)" is made$`, w.touch)
+	sc.When(`^the container gets the file "(\w+)"$`, w.touch)
 	sc.When(`^the file (\S+) is made on the host$`, func(path string) error { return writeFile(w.named(path), "") })
 	sc.When(`^half a second has passed$`, func() { <-time.After(500 * time.Millisecond) })
 	sc.Step(`^the calls? ([\w ]+) (?:is|are) (queued|running)$`, w.haveStatus)
@@ -39,6 +40,7 @@ func (w *world) limitsSteps(sc *godog.ScenarioContext) {
 	sc.When(`^the call (\w+) is given up$`, w.giveUp)
 	sc.When(`^the client of (\w+) is gone$`, w.goAway)
 	sc.Then(`^the call (\w+) has ended with (\w+)$`, w.endedWith)
+	sc.Then(`^the kept process is still there on the (host|container)$`, w.keptIsThere)
 	sc.Then(`^the process "(.*)" is (in|gone from) that container$`, w.processIs)
 }
 
@@ -229,6 +231,23 @@ func (w *world) endedWith(ctx context.Context, name, word string) error {
 		err = fmt.Errorf("it has not: %s", a.raw)
 	}
 	return err
+}
+
+// keptIsThere looks for the pid that the tool printed, which is one of its environment's own, and ends that process.
+func (w *world) keptIsThere(ctx context.Context, where string) error {
+	pid := strings.TrimSpace(w.output("stdout"))
+	if kept := fmt.Sprint(w.answer.at("/metadata/kill/kept/0")); kept != pid {
+		return fmt.Errorf("the tool left %s running, and %s is told", pid, kept)
+	}
+	if where == "container" {
+		_, err := docker(ctx, "exec", w.names["own container"], "kill", "-9", pid)
+		return err
+	}
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(n, syscall.SIGKILL)
 }
 
 func (w *world) processIs(ctx context.Context, command, where string) error {
