@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -122,11 +124,15 @@ func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (
 	return dray.Result{}, e.WithHint("do not repeat the call blindly: see what it did, and look for %s in the trail when %s can be written again", inv.ID, s.path)
 }
 
-// unrecordable is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave.
+// unrecordable is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave. The rows of the trail may
+// well have room where the files of long outputs have none.
 func unrecordable(res dray.Result, err error) dray.Result {
 	res.Output, res.Metadata = nil, dray.Metadata{Kill: res.Metadata.Kill}
-	return dray.Conclude(res, dray.Errorf(dray.CodeInternal, "the result could not be recorded and is lost: %w", err).
-		WithHint("the call did run: see what it did before you repeat it"))
+	code, hint := dray.CodeInternal, "the call did run: see what it did before you repeat it"
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder; "+hint
+	}
+	return dray.Conclude(res, dray.Errorf(code, "the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
 }
 
 const projectEnded = `UPDATE invocations SET

@@ -128,6 +128,40 @@ func TestFullDatabase(t *testing.T) {
 	checkTrail(t, s)
 }
 
+// AU-01, CA-01: where the disk of the captures alone is full the trail goes on: every call has its begin and end, and a long output that is lost is
+// told by its code. What cannot be recorded before it runs does not run.
+func TestFullCaptures(t *testing.T) {
+	dir := t.TempDir()
+	opts := impatient(dir)
+	opts.CapturesDir = filepath.Join(dir, "small")
+	if err := os.Mkdir(opts.CapturesDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", opts.CapturesDir, "tmpfs", 0, "size=4k"); err != nil {
+		t.Skipf("a small disk needs the right to mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(opts.CapturesDir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := open(t, opts)
+	inv, res := newInvocation("exec"), exited(0)
+	res.Output = longJSON(maxInline + 1)
+	got, err := s.Executor(returning(res)).Execute(t.Context(), dray.Call{Invocation: inv}, dray.Discard)
+	if err != nil || got.Error == nil || got.Error.Code != dray.CodeDiskFull || got.Error.Hint == "" || got.Reason != dray.ReasonExited || got.Status != dray.StatusFailed {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeDiskFull {
+		t.Errorf("the trail has %+v", rec.Error)
+	}
+	long := newInvocation("exec")
+	long.Input = longJSON(maxInline + 1)
+	_ = refused(t, s, long)
+	run(t, s, newInvocation("exec"), exited(0))
+	checkTrail(t, s)
+}
+
 // AU-01: the same on a disk that is really full.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()

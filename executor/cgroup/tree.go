@@ -100,8 +100,13 @@ func (t *Tree) Group() (*process.Cgroup, error) {
 	g, err := openGroup(dir, filepath.Join(t.dir, "home", procs))
 	if err != nil {
 		_ = os.Remove(dir)
+		return nil, err
 	}
-	return g, err
+	if g.Out, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY, 0); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("opening the group above: %w", err)
+	}
+	return g, nil
 }
 
 func openGroup(dir, home string) (*process.Cgroup, error) {

@@ -59,17 +59,28 @@ func (e *engineExec) Start(ctx context.Context, spec dray.Spec) (dray.Process, e
 	if dir == "" {
 		dir, _ = lookup(probed, "HOME") // without a shell that knows it, the image's own folder
 	}
-	p, err := e.exec(ctx, spec.Argv, dir, vars)
+	p, err := e.exec(ctx, spec.Argv, dir, vars, spec.Terminal != nil)
 	if err != nil {
 		return nil, err
 	}
 	p.said = slices.Concat(warnings, e.engine.dirt.warnings(e.key()))
+	if spec.Keep {
+		p.said = append(p.said, "the engine's exec leaves alone whatever a call leaves running, and does not tell what that is")
+	}
+	if spec.Terminal != nil {
+		_ = p.Resize(*spec.Terminal) //nolint:contextcheck // it has a bound of its own; one that is over already has no size
+	}
 	return p, nil
 }
 
-func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string) (*execProcess, error) {
+// noDetach is typed by nobody: by default the engine would keep every Ctrl-P of a terminal for itself.
+const noDetach = "ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^,ctrl-]"
+
+func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string, terminal bool) (*execProcess, error) {
 	c := e.target.Container
-	a, err := e.engine.attach(ctx, c.ID, client.ExecCreateOptions{User: e.target.User, Cmd: argv, WorkingDir: dir, Env: env})
+	a, err := e.engine.attach(ctx, c.ID, client.ExecCreateOptions{
+		User: e.target.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal, DetachKeys: noDetach,
+	})
 	if err != nil {
 		return nil, e.engine.containerError(c.Name, "starting a process", err)
 	}
@@ -119,7 +130,7 @@ func (e *engineExec) probe(ctx context.Context, question shellprobe.Question) ([
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, shellprobe.Timeout, errProbeSlow)
 	defer cancel()
-	p, err := e.exec(ctx, question.Argv(shell, ""), "", nil)
+	p, err := e.exec(ctx, question.Argv(shell, ""), "", nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +293,16 @@ func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.conn} }
 
 type execStdin struct{ *attached }
 
-func (s execStdin) Close() error { return s.hijack.CloseWrite() }
+func (s execStdin) Close() error {
+	if s.raw { // a terminal has no end but the character that means it
+		_, err := s.Write([]byte{endOfFile})
+		return err
+	}
+	return s.hijack.CloseWrite()
+}
+
+// endOfFile is Ctrl-D.
+const endOfFile = 4
 
 // Output is one of the two streams.
 func (p *execProcess) Output(stream dray.Stream) io.Reader {
@@ -297,8 +317,22 @@ func (p *execProcess) Signal(syscall.Signal) error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec takes no signals")
 }
 
-// Resize fails: no process has a terminal yet.
-func (p *execProcess) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+// resizeTime bounds the engine's answer to a new size.
+const resizeTime = 5 * time.Second
+
+// Resize asks the engine for another size of the terminal.
+func (p *execProcess) Resize(size dray.TerminalSize) error {
+	if !p.conn.raw {
+		return dray.ErrNoTerminal
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTime)
+	defer cancel()
+	_, err := p.engine.api.ExecResize(ctx, p.conn.id, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+	if err != nil {
+		return p.engine.containerError(p.container.Name, "resizing a terminal", err)
+	}
+	return nil
+}
 
 // Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is not known.
 func (p *execProcess) Stop(time.Duration) {

@@ -126,7 +126,7 @@ func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, 
 	return e.start(ctx, wire.Start{
 		Argv: toBytes(spec.Argv), User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
 		Keep: spec.Keep, Terminal: spec.Terminal,
-		Env: toBytes(e.engineEnv()), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
+		Env: toBytes(e.engineEnv(spec.Terminal != nil)), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
 		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: []byte(e.target.Container.Workdir)},
 	})
 }
@@ -256,7 +256,7 @@ func failedStart(f *wire.Failed) error {
 // Files opens a folder of the container through a helper process that runs as the call's user.
 func (e *environment) Files(ctx context.Context, root string) (dray.Files, error) {
 	proc, err := e.start(ctx, wire.Start{
-		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte("/"), Env: toBytes(e.engineEnv()),
+		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte("/"), Env: toBytes(e.engineEnv(false)),
 	})
 	if err != nil {
 		return nil, err
@@ -274,10 +274,14 @@ func (e *environment) Files(ctx context.Context, root string) (dray.Files, error
 // defaultPath is what the engine gives an exec in an image that sets no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// engineEnv is the environment that the engine gives every exec without a terminal, HOME aside, which depends on the user.
-func (e *environment) engineEnv() []string {
+// engineEnv is the environment that the engine gives every exec, HOME aside, which depends on the user.
+func (e *environment) engineEnv(terminal bool) []string {
 	c := e.target.Container
-	return append([]string{"PATH=" + defaultPath, "HOSTNAME=" + c.Hostname}, c.Env...)
+	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Hostname}
+	if terminal {
+		env = append(env, "TERM=xterm")
+	}
+	return append(env, c.Env...)
 }
 
 func shellOf(env []string) string {

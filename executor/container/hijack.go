@@ -24,6 +24,7 @@ type attached struct {
 	hijack client.HijackedResponse
 	r      *bufio.Reader
 
+	raw    bool   // a terminal's: one stream without frames
 	left   uint32 // of the current frame
 	stream byte
 
@@ -38,11 +39,11 @@ func (e *Engine) attach(ctx context.Context, id string, opts client.ExecCreateOp
 	if err != nil {
 		return nil, err
 	}
-	res, err := e.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	res, err := e.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{TTY: opts.TTY})
 	if err != nil {
 		return nil, err
 	}
-	return &attached{id: created.ID, hijack: res.HijackedResponse, r: res.Reader}, nil
+	return &attached{id: created.ID, hijack: res.HijackedResponse, r: res.Reader, raw: opts.TTY}, nil
 }
 
 // next reads the header of the next frame, unless one is being read.
@@ -62,6 +63,10 @@ func (a *attached) next() error {
 
 // read reads the rest of a frame and says which stream it belongs to.
 func (a *attached) read(p []byte) (stream byte, n int, err error) {
+	if a.raw {
+		n, err = a.r.Read(p)
+		return engineStdout, n, err
+	}
 	if err := a.next(); err != nil {
 		return 0, 0, err
 	}

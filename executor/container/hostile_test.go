@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/dray-dev/dray"
@@ -26,7 +27,12 @@ func (stdio) Close() error                { return nil }
 
 // hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
 func hostileAgent() {
-	_ = wire.Greet(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
+	if os.Getenv(oldAgent) != "" {
+		hello := `{"min_protocol":1,"max_protocol":1,"version":"v0.1","switch_user":true,"uid":0}`
+		_, _ = os.Stdout.WriteString("DRAYWIRE" + string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
+	} else {
+		_ = wire.Greet(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
+	}
 	if _, err := wire.Meet(os.Stdin); err != nil {
 		return
 	}
@@ -40,6 +46,9 @@ func hostileAgent() {
 	}}).Run()
 }
 
+// oldAgent makes it one of the first protocol.
+const oldAgent = "DRAY_TEST_OLD_AGENT"
+
 func lie(s *wire.Stream, what string) {
 	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
 	replies := map[string][]wire.Reply{
@@ -49,6 +58,8 @@ func lie(s *wire.Stream, what string) {
 		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
 		"never ends":      {started},
 		"odd exit":        {started, {Exited: &wire.Exited{Code: 4711, Proven: true}}},
+		"odd kept":        {started, {Exited: &wire.Exited{Proven: true, Leftover: 1, Kept: []int{-1}}}},
+		"odd memory":      {started, {Exited: &wire.Exited{Proven: true, OOM: 9}}},
 		"odd signal":      {started, {Exited: &wire.Exited{Signal: -9, Proven: true}}},
 	}[what]
 	for _, r := range replies {
@@ -62,7 +73,7 @@ func lie(s *wire.Stream, what string) {
 }
 
 // hostileContainer runs the test binary where the agent should be.
-func hostileContainer(t *testing.T, e *dc.Engine) dc.Container {
+func hostileContainer(t *testing.T, e *dc.Engine, changes ...containerChange) dc.Container {
 	t.Helper()
 	spec, err := e.Mount(t.Context(), t.Name())
 	if err != nil {
@@ -91,7 +102,7 @@ func hostileContainer(t *testing.T, e *dc.Engine) dc.Container {
 		t.Fatal(err)
 	}
 	removeVolume(t, name)
-	return runContainer(t, e, debian, mounted(name))
+	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
 }
 
 // An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a code that is not the agent's to give.
@@ -111,7 +122,7 @@ func TestHostileAgent(t *testing.T) {
 			t.Errorf("%s: got %.200v (%s)", what, err, dray.CodeOf(err))
 		}
 	}
-	for what, want := range map[string]dray.Code{"no end of file": "", "odd exit": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost} {
+	for what, want := range map[string]dray.Code{"no end of file": "", "odd exit": dray.CodeAgentLost, "odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost} {
 		p, err := begin(what, time.Minute)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -126,5 +137,33 @@ func TestHostileAgent(t *testing.T) {
 		if dray.CodeOf(err) != want || (want == "" && exit.Code != 7) || (want != "" && exit.Survivors.Proven) {
 			t.Errorf("%s: got %+v, %v", what, exit, err)
 		}
+	}
+}
+
+// EX-21: an agent of the first protocol serves this daemon over stdio. What it would take no notice of is refused, saying why.
+func TestOldAgent(t *testing.T) {
+	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
+	e := newEngine(t, dc.TransportAuto)
+	env := environment(t, e, dc.Target{Container: hostileContainer(t, e, old)})
+	if got := env.Capabilities().Container; got.Channel != "stdio" {
+		t.Errorf("by %s", got.Channel)
+	}
+	if got := run(t, env, dray.Spec{Argv: []string{"no end of file"}, Dir: "/"}, ""); got.exit.Code != 7 {
+		t.Errorf("got %+v", got)
+	}
+	for _, spec := range []dray.Spec{{Keep: true}, {Terminal: &dray.TerminalSize{Columns: 80, Rows: 24}}} {
+		spec.Argv, spec.Dir = []string{"no end of file"}, "/"
+		if _, err := env.Start(t.Context(), spec); dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "v0.1") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// EX-15: agent.transport socket is refused where there is no socket, with a code and what to do.
+func TestNoSocketToBeHad(t *testing.T) {
+	e := newEngine(t, dc.TransportSocket)
+	_, err := e.Environment(t.Context(), dc.Target{Container: runContainer(t, e, debian, nil)})
+	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "no socket is shared") || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -23,11 +23,17 @@ type Cgroup struct {
 	Kill *os.File
 	// Events is the group's cgroup.events, opened for reading.
 	Events *os.File
+	// Out is the cgroup.procs of the environment's own group, opened for writing: what a call may leave running is put there. Nil keeps it
+	// in the group.
+	Out *os.File
 }
 
 // Close closes the files. The group itself is its maker's.
 func (c *Cgroup) Close() {
-	for _, f := range []*os.File{c.Procs, c.Home, c.Kill, c.Events} {
+	if c == nil {
+		return
+	}
+	for _, f := range []*os.File{c.Procs, c.Home, c.Kill, c.Events, c.Out} {
 		if f != nil {
 			_ = f.Close()
 		}
@@ -86,6 +92,24 @@ func (c *Cgroup) pids() (pids []int, proven bool) {
 	return numbers(b), true
 }
 
+// handOver puts all that is in the group into the environment's own. It reports true when the group is empty.
+func (c *Cgroup) handOver() bool {
+	if c.Out == nil {
+		return false
+	}
+	for range 100 { // they may fork meanwhile
+		pids, _ := c.pids()
+		if len(pids) == 0 {
+			populated, err := c.Populated()
+			return err == nil && !populated
+		}
+		for _, pid := range pids {
+			_, _ = c.Out.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0) // one that ended meanwhile is no loss
+		}
+	}
+	return false
+}
+
 // group gives a group for a new supervisor: an empty one that is there, else a new one.
 func (p *Pool) group() *Cgroup {
 	p.mu.Lock()
@@ -113,10 +137,15 @@ func (p *Pool) vacate(g *Cgroup, clean bool) (survivors []int, proven bool) {
 			return survivors, proven
 		}
 	}
+	p.regroup(g)
+	return nil, true
+}
+
+// regroup keeps an empty group for the next supervisor.
+func (p *Pool) regroup(g *Cgroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.groups = append(p.groups, g)
-	return nil, true
 }
 
 // groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing without one.
@@ -144,6 +173,13 @@ func (g *groupFDs) enter() error {
 	}
 	g.inside = true
 	return nil
+}
+
+// release lets go of the group, whoever is in it.
+func (g *groupFDs) release() {
+	if g != nil {
+		closeAll([]int{g.procs, g.home, g.ends})
+	}
 }
 
 // kill ends all that is in the group, after stepping out of it.

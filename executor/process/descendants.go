@@ -13,11 +13,18 @@ type descendant struct {
 	pid, parent int
 }
 
+// procStat is what /proc/pid/stat says of a process.
+type procStat struct {
+	state           byte
+	parent, threads int
+}
+
+func (s procStat) alive() bool { return s.state != 'Z' && s.state != 'X' }
+
 // liveDescendants gives the pids of all that descend from this process and are not zombies.
-func liveDescendants() []int {
-	var live []int
-	for _, d := range descendants() {
-		if state, _, ok := stateOf(d.pid); ok && state != 'Z' && state != 'X' {
+func liveDescendants() (live []int) {
+	for _, d := range below(childrenOf(os.Getpid(), nil)) {
+		if stat, ok := statOf(d.pid); ok && stat.alive() {
 			live = append(live, d.pid)
 		}
 	}
@@ -25,32 +32,36 @@ func liveDescendants() []int {
 }
 
 // signalDescendants sends a signal to all that descend from this process. A parent comes before its children, so that it cannot make
-// more of them while they are signalled.
+// more of them while they are signalled; it is asked for them before, because those of a process that has ended are found only by
+// looking again.
 func signalDescendants(sig syscall.Signal) {
 	self := os.Getpid()
-	for _, d := range descendants() {
-		d.signal(sig, self)
+	queue := childrenOf(self, nil)
+	for i := 0; i < len(queue); i++ {
+		queue = queue[i].signal(sig, self, queue)
 	}
 }
 
 // signal reaches the process that was seen, or none: the descriptor is opened first, and a pid that was given to a stranger meanwhile
-// has another parent.
-func (d descendant) signal(sig syscall.Signal, self int) {
+// has another parent. Its children are appended to the list.
+func (d descendant) signal(sig syscall.Signal, self int, list []descendant) []descendant {
 	fd, err := pidfdOpen(d.pid)
-	if errors.Is(err, syscall.ENOSYS) {
-		_ = syscall.Kill(d.pid, sig)
-		return
-	}
-	if err != nil {
-		return
+	if err != nil && !errors.Is(err, syscall.ENOSYS) {
+		return list
 	}
 	defer closeFD(fd)
-	if _, parent, ok := stateOf(d.pid); ok && (parent == d.parent || parent == self) {
-		_ = pidfdSignal(fd, sig)
+	stat, ok := statOf(d.pid)
+	if !ok || stat.parent != d.parent && stat.parent != self {
+		return list
 	}
+	list = childrenOfThreads(d.pid, stat.threads, list)
+	if fd < 0 {
+		_ = syscall.Kill(d.pid, sig)
+		return list
+	}
+	_ = pidfdSignal(fd, sig)
+	return list
 }
-
-func descendants() []descendant { return below(childrenOf(os.Getpid(), nil)) }
 
 // below gives the processes of a list and all that descend from them.
 func below(queue []descendant) []descendant {
@@ -58,6 +69,15 @@ func below(queue []descendant) []descendant {
 		queue = childrenOf(queue[i].pid, queue)
 	}
 	return queue
+}
+
+// childrenOfThreads is childrenOf for a process whose number of threads is known: most have one, and no folder needs to be listed.
+func childrenOfThreads(pid, threads int, list []descendant) []descendant {
+	if threads != 1 {
+		return childrenOf(pid, list)
+	}
+	id := strconv.Itoa(pid)
+	return appendChildren(pid, "/proc/"+id+"/task/"+id+"/children", list)
 }
 
 // childrenOf appends the children of every thread of a process (proc(5), /proc/pid/task/tid/children).
@@ -70,13 +90,18 @@ func childrenOf(pid int, list []descendant) []descendant {
 	defer func() { _ = dir.Close() }()
 	names, _ := dir.Readdirnames(-1) // a process that ends meanwhile has no children any more
 	for _, tid := range names {
-		b, err := os.ReadFile(tasks + "/" + tid + "/children")
-		if err != nil {
-			continue
-		}
-		for _, child := range numbers(b) {
-			list = append(list, descendant{pid: child, parent: pid})
-		}
+		list = appendChildren(pid, tasks+"/"+tid+"/children", list)
+	}
+	return list
+}
+
+func appendChildren(pid int, path string, list []descendant) []descendant {
+	b, ok := readProc(path)
+	if !ok {
+		return list
+	}
+	for _, child := range numbers(b) {
+		list = append(list, descendant{pid: child, parent: pid})
 	}
 	return list
 }
@@ -91,16 +116,42 @@ func numbers(text []byte) (list []int) {
 	return list
 }
 
-// stateOf reads the state letter and the parent of a process. The name before them may hold anything, closing parentheses too.
-func stateOf(pid int) (state byte, parent int, ok bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0, false
+// statOf reads the state letter, the parent and the number of threads of a process: fields 3, 4 and 20 of /proc/pid/stat. The name before
+// them may hold anything, closing parentheses too.
+func statOf(pid int) (stat procStat, ok bool) {
+	b, ok := readProc("/proc/" + strconv.Itoa(pid) + "/stat")
+	if !ok {
+		return procStat{}, false
 	}
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 2 {
-		return 0, 0, false
+	if len(fields) < 18 {
+		return procStat{}, false
 	}
-	parent, err = strconv.Atoi(string(fields[1]))
-	return fields[0][0], parent, err == nil
+	parent, err := strconv.Atoi(string(fields[1]))
+	threads, err2 := strconv.Atoi(string(fields[17]))
+	return procStat{state: fields[0][0], parent: parent, threads: threads}, err == nil && err2 == nil
+}
+
+// readProc reads a file of /proc in three system calls where it is short. It is read while something is being killed, by the hundred.
+func readProc(path string) ([]byte, bool) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer closeFD(fd)
+	b := make([]byte, 0, 1024)
+	for {
+		n, err := syscall.Read(fd, b[len(b):cap(b)])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil || n < 0:
+			return nil, false
+		}
+		b = b[:len(b)+n]
+		if n == 0 || len(b) < cap(b) { // a short read is the end: the kernel fills what it can
+			return b, true
+		}
+		b = append(b, 0)[:len(b)]
+	}
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -50,8 +51,9 @@ func (p *Pool) strays() []descendant {
 // endStrays kills them with all that is below them, and collects those that have ended.
 func endStrays(strays []descendant) {
 	self := os.Getpid()
-	for _, d := range below(strays) {
-		d.signal(syscall.SIGKILL, self)
+	queue := slices.Clone(strays)
+	for i := 0; i < len(queue); i++ {
+		queue = queue[i].signal(syscall.SIGKILL, self, queue)
 	}
 	for _, d := range strays {
 		_, _ = syscall.Wait4(d.pid, nil, syscall.WNOHANG|syscall.WALL, nil) // one that runs on is looked at again

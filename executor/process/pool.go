@@ -34,19 +34,22 @@ type Launch struct {
 type Pool struct {
 	launch Launch
 
-	mu     sync.Mutex
-	closed bool
-	idle   []*supervisor
-	groups []*Cgroup // empty ones, of supervisors that are gone
-	all    map[*supervisor]struct{}
-	pids   map[int]struct{} // of supervisors that were not waited for yet
-	births sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	idle    []*supervisor
+	groups  []*Cgroup // empty ones, of supervisors that are gone
+	all     map[*supervisor]struct{}
+	keepers map[*supervisor]struct{}
+	pids    map[int]struct{} // of supervisors that were not waited for yet
+	calls   int              // that run
+	starts  int              // ever
+	births  sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
+	wg      sync.WaitGroup
 }
 
 // NewPool makes an empty pool; Warm fills it ahead of the first call.
 func NewPool(launch Launch) *Pool {
-	return &Pool{launch: launch, all: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
+	return &Pool{launch: launch, all: map[*supervisor]struct{}{}, keepers: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
 }
 
 // Warm starts supervisors until n are idle.
@@ -103,16 +106,35 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends Ends, streams streams) (
 	if err := ends.give(spec.User); err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
+	alone := p.count()
 	s, err := p.send(body, ends)
 	if err != nil {
+		alone()
 		return nil, err
 	}
 	pid, err := s.accepted(ctx)
 	if err != nil {
+		alone()
 		p.settle(s, err)
 		return nil, err
 	}
-	return p.follow(s, pid, streams), nil
+	return p.follow(s, pid, streams, alone), nil
+}
+
+// count counts a call that begins. The function that it gives counts its end, and says whether nothing else of the pool's ran beside it.
+func (p *Pool) count() (alone func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.calls == 0 && len(p.keepers) == 0
+	p.calls++
+	p.starts++
+	mine := p.starts
+	return func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls--
+		return first && p.starts == mine
+	}
 }
 
 // enter counts a start, so that Close waits for it.
@@ -237,6 +259,9 @@ func (p *Pool) Close() {
 		open = append(open, s)
 	}
 	p.idle = nil
+	for s := range p.keepers {
+		_ = s.conn.Close()
+	}
 	p.mu.Unlock()
 	for _, s := range open {
 		p.discard(s)

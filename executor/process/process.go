@@ -29,14 +29,19 @@ type Process struct {
 }
 
 // follow waits for the end in a goroutine that the pool owns.
-func (p *Pool) follow(s *supervisor, pid int, st streams) *Process {
+func (p *Pool) follow(s *supervisor, pid int, st streams, alone func() bool) *Process {
 	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		exit, err := s.exited()
 		proc.release()
+		if alone() && exit.OOM != dray.OOMNo {
+			exit.OOM = dray.OOMCertain
+		}
 		switch {
 		case err != nil:
 			exit.Survivors, exit.Proven = p.bury(s)
+		case len(exit.Kept) > 0:
+			p.keep(s)
 		case len(exit.Survivors) == 0 && !exit.held:
 			p.put(s)
 		default:

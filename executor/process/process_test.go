@@ -360,24 +360,3 @@ func TestStartCancelled(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func BenchmarkTrue(b *testing.B) {
-	b.Run("supervised", func(b *testing.B) {
-		pool := newPool(b)
-		for b.Loop() {
-			p := start(b, pool, process.Spec{Argv: []string{"/bin/true"}})
-			collect(p)
-		}
-	})
-	b.Run("os-exec", func(b *testing.B) {
-		for b.Loop() {
-			cmd := exec.Command("/bin/true")
-			var out, errOut bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &errOut
-			cmd.Stdin = strings.NewReader("")
-			if err := cmd.Run(); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
