@@ -80,10 +80,7 @@ func (s *Store) makeRoom() error {
 	for s.over() && done.Err == nil {
 		_, done.Err = s.removeOldest(&done, func(file) bool { return true })
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made.Files += done.Files
-	s.made.Bytes += done.Bytes
+	s.report(done)
 	return done.Err
 }
 

@@ -56,7 +56,8 @@ type boxSpec struct {
 	user      string
 	transport dc.Transport // auto unless said
 	lease     time.Duration
-	folder    bool // dray's folder is mounted, as it is by `up`
+	folder    bool   // dray's folder is mounted, as it is by `up`
+	engine    string // the address of a test's own; empty is the machine's
 	copies    int
 	grace     time.Duration
 	change    func(*container.Config, *container.HostConfig)
@@ -75,12 +76,17 @@ var ways = []way{
 	{"stdio", func(s *boxSpec) { s.transport = dc.TransportStdio }},
 }
 
-func newAPI(t *testing.T) *client.Client {
+// newAPI is an engine without anything of dray's; empty is the machine's.
+func newAPI(t *testing.T, host string) *client.Client {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine")
 	}
-	api, err := client.New(client.FromEnv)
+	options := []client.Opt{client.FromEnv}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	api, err := client.New(options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +94,10 @@ func newAPI(t *testing.T) *client.Client {
 	return api
 }
 
-func newEngine(t *testing.T, transport dc.Transport, lease time.Duration) *dc.Engine {
+func newEngine(t *testing.T, s boxSpec) *dc.Engine {
 	t.Helper()
-	e, err := dc.FindEngine(dc.Choice{}, dc.Options{
-		RunDir: t.TempDir(), Lease: lease, Transport: transport, Version: "torture", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+	e, err := dc.FindEngine(dc.Choice{Host: s.engine}, dc.Options{
+		RunDir: t.TempDir(), Lease: s.lease, Transport: s.transport, Version: "torture", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +109,7 @@ func newEngine(t *testing.T, transport dc.Transport, lease time.Duration) *dc.En
 // newBox makes a container with the tools in it, and a place of it.
 func newBox(t *testing.T, name string, s boxSpec) *place {
 	t.Helper()
-	api := newAPI(t)
+	api := newAPI(t, s.engine)
 	if s.image == "" {
 		s.image = debian
 	}
@@ -113,10 +119,10 @@ func newBox(t *testing.T, name string, s boxSpec) *place {
 	if s.lease == 0 {
 		s.lease = 30 * time.Second
 	}
-	b := &box{api: api, engine: newEngine(t, s.transport, s.lease)}
+	b := &box{api: api, engine: newEngine(t, s)}
 	p := &place{name: name, tools: newArmoury(t, max(s.copies, 2)), path: toolFolder, box: b, run: newRunner(t, s.grace)}
 	if s.folder {
-		s.change = b.withFolder(t, s.change)
+		s.change = b.withFolder(t, s.engine != "", s.change)
 	}
 	b.id = runContainer(t, api, s, p.tools.dir)
 	b.target = dc.Target{User: s.user, WorkspaceFolder: "/"}
@@ -125,7 +131,7 @@ func newBox(t *testing.T, name string, s boxSpec) *place {
 }
 
 // withFolder mounts dray's folder into the container, and removes its volume after it.
-func (b *box) withFolder(t *testing.T, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
+func (b *box) withFolder(t *testing.T, ofTest bool, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
 	t.Helper()
 	spec, err := b.engine.Mount(t.Context(), t.Name())
 	_, rest, ok := strings.Cut(spec, "source=")
@@ -134,6 +140,9 @@ func (b *box) withFolder(t *testing.T, change func(*container.Config, *container
 	}
 	name, _, _ := strings.Cut(rest, ",")
 	t.Cleanup(func() {
+		if ofTest {
+			return // it goes with its engine, which after a restart may have forgotten who used the volume
+		}
 		if _, err := b.api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{}); err != nil {
 			t.Error(err)
 		}

@@ -21,6 +21,9 @@ type armoury struct {
 	stock chan tool
 }
 
+// keeperName is one more copy, which no call has: a container without another program keeps it as its first process.
+const keeperName = "keeper"
+
 func newArmoury(t *testing.T, copies int) *armoury {
 	t.Helper()
 	program, err := hostile()
@@ -28,6 +31,9 @@ func newArmoury(t *testing.T, copies int) *armoury {
 		t.Fatal(err)
 	}
 	a := &armoury{dir: t.TempDir(), stock: make(chan tool, copies)}
+	if err := os.WriteFile(filepath.Join(a.dir, keeperName), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for i := range copies {
 		tl := tool{name: fmt.Sprintf("hostile%d", i)}
 		path := filepath.Join(a.dir, tl.name)

@@ -1,0 +1,85 @@
+package torture_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+// emptyImage is an image without a single file: no shell, no kill, no ps, no tar, no cat, no timeout, no /etc/passwd, no /tmp.
+func emptyImage(t *testing.T) string {
+	t.Helper()
+	api := newAPI(t, "")
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, folder := range []string{"proc/", "dev/", "sys/", "etc/"} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder, Mode: 0o755}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const name = "dray-test/empty:torture"
+	said, err := api.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(io.Discard, said)
+	if closeErr := said.Close(); err != nil || closeErr != nil {
+		t.Fatal(err, closeErr)
+	}
+	t.Cleanup(func() {
+		if _, err := api.ImageRemove(context.Background(), name, client.ImageRemoveOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// EX-09, EX-10, EX-14, CA-01: what dray promises needs nothing of the image and no right in the container: no program, no user, no /tmp, no
+// root file system that can be written.
+func TestBare(t *testing.T) {
+	empty := emptyImage(t)
+	keeper := func(cfg *container.Config, _ *container.HostConfig) {
+		cfg.Cmd = []string{toolFolder + "/" + keeperName, "linger"}
+	}
+	readonly := func(cfg *container.Config, h *container.HostConfig) {
+		keeper(cfg, h)
+		h.ReadonlyRootfs = true
+	}
+	for _, c := range []struct {
+		name string
+		spec boxSpec
+	}{
+		{"nothing in the image", boxSpec{image: empty, transport: dc.TransportStdio, change: keeper}},
+		{"nothing in the image, by socket", boxSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper}},
+		{"nothing to be written", boxSpec{image: empty, transport: dc.TransportSocket, folder: true, change: readonly}},
+		{"a user without a name", boxSpec{image: empty, user: "4242:4243", transport: dc.TransportSocket, folder: true, change: readonly}},
+		{"a user without a name, by stdio", boxSpec{image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true, change: readonly}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.spec.copies, c.spec.grace = max(crowd(), inFlight), grace()
+			p := newBox(t, c.name, c.spec)
+			for _, style := range []string{"double-session", "deaf", "foster"} {
+				over := new(series)
+				inCrowd(rounds(100), func() func() { return func() { over.add(escapeReady(t, p, style)) } })
+				told(t, escaping, p.name, style, over, 0, "-")
+			}
+			repeat(t, p, rounds(100), []string{"flood", "100000"}, func(t *testing.T, c *call) {
+				exits(t, c, 0)
+				stream(t, c.result.Stdout, "o", 100000)
+				stream(t, c.result.Stderr, "e", 100000)
+			})
+			repeat(t, p, rounds(100), []string{"reopen"}, func(t *testing.T, c *call) { exits(t, c, 0) })
+			lost(t, p, agentKilled, "deep", new(series))
+		})
+	}
+}
