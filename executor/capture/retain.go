@@ -80,7 +80,10 @@ func (s *Store) makeRoom() error {
 	for s.over() && done.Err == nil {
 		_, done.Err = s.removeOldest(&done, func(file) bool { return true })
 	}
-	s.report(done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made.Files += done.Files
+	s.made.Bytes += done.Bytes
 	return done.Err
 }
 

@@ -68,7 +68,8 @@ func aged(t *testing.T, dir, name string, changed time.Time) {
 // CA-01: beyond what all captures may take, the oldest goes, and only as much as is needed.
 func TestOldestMakesRoom(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 100 << 10})
+	var told []capture.Removed
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 100 << 10, Report: func(r capture.Removed) { told = append(told, r) }})
 	past := time.Now().Add(-time.Hour)
 	for i, id := range []string{"second", "first", "third"} {
 		printed(t, s, id, 30<<10)
@@ -84,6 +85,9 @@ func TestOldestMakesRoom(t *testing.T) {
 	printed(t, s, "fifth", 100<<10)
 	if got := names(t, dir); !slices.Equal(got, []string{"fifth.stdout"}) {
 		t.Errorf("there are %v", got)
+	}
+	if want := []capture.Removed{{Files: 1, Bytes: 30 << 10}, {Files: 3, Bytes: 95 << 10}}; !slices.Equal(told, want) {
+		t.Errorf("it told %+v", told)
 	}
 }
 

@@ -22,7 +22,7 @@ type Options struct {
 	Disk int64
 	// Keep is how long a capture stays after its last byte; zero is for ever.
 	Keep time.Duration
-	// Report hears what retention did, in the background; nil is silence.
+	// Report hears what retention did, from several goroutines; nil is silence.
 	Report func(Removed)
 }
 
@@ -43,6 +43,7 @@ type Store struct {
 	grown int64               // what the files of running calls take
 	rest  int64               // what the files of ended calls take
 	ended int64               // what was moved from the one to the other, ever
+	made  Removed             // what was removed to make room, and is not reported yet
 
 	removing sync.Mutex // held by whoever removes
 	oldest   []file     // what to remove next, the oldest first
@@ -125,14 +126,17 @@ func (s *Store) unclaim(n int64) {
 	s.grown -= n
 }
 
-// release makes a capture one of an ended call.
+// release makes a capture one of an ended call. What went to make room is reported here: at most once for each call, not for each write.
 func (s *Store) release(c *Capture) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.live, c.name)
 	s.grown -= c.size
 	s.rest += c.size
 	s.ended += c.size
+	made := s.made
+	s.made = Removed{}
+	s.mu.Unlock()
+	s.report(made)
 }
 
 // over says whether the files take more room than they may.
