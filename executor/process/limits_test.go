@@ -1,0 +1,37 @@
+package process_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// EX-16: a tool has the limits, the priorities and the score of whoever started the pool's program, though Go raises its own limit of
+// open files.
+func TestInheritedLimits(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = "ulimit -Sn; ulimit -Hn; ulimit -c; cut -d' ' -f18,19 /proc/self/stat; cat /proc/self/oom_score_adj; ulimit -s"
+	setUp := `ulimit -Sn 512; ulimit -Hn 4000; ulimit -Sc 0; `
+	want, err := exec.Command("/bin/sh", "-c", setUp+script).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", setUp+`exec "$1" "$2" "$3"`, "sh", self, aloneArg, script)
+	cmd.Env, cmd.Stderr = supervisorEnv(), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r lostReport
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Stdout != string(want) || !strings.HasPrefix(r.Stdout, "512\n4000\n") {
+		t.Errorf("got %q, want %q", r.Stdout, want)
+	}
+}
