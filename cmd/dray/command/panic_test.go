@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,16 +114,13 @@ func TestPlantedPanics(t *testing.T) {
 				t.Errorf("the trail has %+v, %v", rec, err)
 			}
 			o.wantLogged(t, id, "planted in "+where, "panic_test.go")
-			if text, err := os.ReadFile(pidFile); err == nil { // else it was ended before it could write
-				pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
-					t.Errorf("process %d is still there", pid)
-				}
-			} else if where != "running" {
-				t.Error(err)
+			text, _ := os.ReadFile(pidFile)
+			pid := strings.TrimSpace(string(text))
+			if pid == "" && where != "running" { // there it may be ended before it can write
+				t.Error("the tool did not write its pid")
+			}
+			if _, err := os.Stat("/proc/" + pid); pid != "" && err == nil {
+				t.Errorf("process %s is still there", pid)
 			}
 			if _, res := o.exec(t, "echo next", dray.Discard); res.Status != dray.StatusSucceeded || res.Stdout.Text != "next\n" {
 				t.Errorf("the next call: %+v, %+v", res, res.Error)
