@@ -55,24 +55,24 @@ func targets() []target {
 	const ms = float64(time.Millisecond)
 	return []target{
 		atMost("a warm `true` at the executor, p50, over host os/exec", 1.5, factor, serialRatio(waySocket, wayHost)),
-		atMost("over HTTP with the trail, p50, over host os/exec", 2.3, factor, serialRatio(wayDray, wayHost)),
+		atMost("a warm `true` over HTTP with the trail, p50, over host os/exec", 2.3, factor, serialRatio(wayDray, wayHost)),
 		atLeast("`devcontainer exec`, p50, over dray, HTTP", 160, factor, serialRatio(wayDevcontainer, wayDray)),
 		atLeast("`docker exec`, p50, over dray, HTTP", 25, factor, serialRatio(wayDockerExec, wayDray)),
 		atLeast("SWE-ReX, p50, over dray, HTTP", 1, factor, serialRatio(wayRex, wayDray)),
 		atMost("32 at once of `true`, p50, over SWE-ReX's", 1.0/3, factor, crowdRatio(32, wayDray, wayRex)),
 		atLeast("256 at once of `sleep 0.05; echo` at the executor, calls a second, over the engine API's", 35, factor, rateRatio(waySocket, wayEngine)),
-		atLeast("the same over host os/exec's", 0.85, factor, rateRatio(waySocket, wayHost)),
-		atLeast("the same over HTTP with the trail, over host os/exec's", 0.6, factor, rateRatio(wayDray, wayHost)),
+		atLeast("256 at once of `sleep 0.05; echo` at the executor, calls a second, over host os/exec's", 0.85, factor, rateRatio(waySocket, wayHost)),
+		atLeast("256 at once of `sleep 0.05; echo` over HTTP with the trail, calls a second, over host os/exec's", 0.6, factor, rateRatio(wayDray, wayHost)),
 		atLeast("2 GB of stdout on the socket, over 1 GB/s or 60% of a host pipe, whichever is less", 1, factor, flowShare(daemonSocket)),
 		atMost("growth of the daemon's memory, 2 GB on both streams at once, socket", 64<<20, mebibytes, grown(loadBoth(daemonSocket), partDaemon)),
-		atMost("the same, stdio", 64<<20, mebibytes, grown(loadBoth(daemonStdio), partDaemon)),
+		atMost("growth of the daemon's memory, 2 GB on both streams at once, stdio", 64<<20, mebibytes, grown(loadBoth(daemonStdio), partDaemon)),
 		atLeast("SWE-ReX's growth at 500 MB of output, over dray's (daemon, agent and supervisors), socket", 100, factor, rexShare),
 		atMost("p99 of another call while both streams flood, socket", 250*ms, nanos, besideP99(besideBoth(daemonSocket))),
-		atMost("the same, stdio", 250*ms, nanos, besideP99(besideBoth(daemonStdio))),
+		atMost("p99 of another call while both streams flood, stdio", 250*ms, nanos, besideP99(besideBoth(daemonStdio))),
 		atMost("p99 of another call beside one bulk stream, socket", 20*ms, nanos, besideP99(besideOne(daemonSocket))),
-		atMost("the same, stdio", 60*ms, nanos, besideP99(besideOne(daemonStdio))),
-		atMost("a tree of 50 escapees from KILL to verified empty, p50, with a cgroup", 2*ms, nanos, killP50(waySocket)),
-		atMost("the same without one", 4*ms, nanos, killP50(wayStdio)),
+		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos, besideP99(besideOne(daemonStdio))),
+		atMost("a tree of 50 escapees from KILL to verified empty, p50, socket (with a cgroup)", 2*ms, nanos, killP50(waySocket)),
+		atMost("a tree of 50 escapees from KILL to verified empty, p50, stdio (without)", 4*ms, nanos, killP50(wayStdio)),
 	}
 }
 

@@ -84,8 +84,8 @@ func TestOtherTargets(t *testing.T) {
 			{loadBoth(daemonSocket), map[string]int64{partDaemon: 0}},
 		}}},
 		"p99 beside":    {text: "beside one bulk stream", want: float64(7 * ms), f: findings{neighbours: []*beside{{besideOne(daemonSocket), took(7 * ms)}}}},
-		"p50 of a kill": {text: "with a cgroup", want: float64(ms), f: findings{kills: []*killing{{name: killOf(waySocket), sample: took(ms)}}}},
-		"nothing":       {text: "with a cgroup", absent: true},
+		"p50 of a kill": {text: "(with a cgroup)", want: float64(ms), f: findings{kills: []*killing{{name: killOf(waySocket), sample: took(ms)}}}},
+		"nothing":       {text: "(with a cgroup)", absent: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
