@@ -3,8 +3,10 @@ package process
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -18,9 +20,10 @@ type Process struct {
 	Pid     int
 	streams streams
 
-	done chan struct{} // closed when exit and err are set
-	exit Exit
-	err  error
+	done   chan struct{} // closed when exit and err are set
+	exit   Exit
+	err    error
+	raised error // a panic of ours, with its stack, that Wait raises again
 
 	mu      sync.Mutex
 	sup     *supervisor // nil once the process is over: the supervisor may serve another call by then
@@ -32,29 +35,40 @@ type Process struct {
 func (p *Pool) follow(s *supervisor, pid int, st streams, alone func() bool) *Process {
 	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
+		defer close(proc.done)
+		defer proc.streams.finish()
+		defer func() {
+			if v := recover(); v != nil { // a defect: it is the call's, whose goroutine waits, and nobody else's
+				proc.raised = fmt.Errorf("%v, in the goroutine that follows a process:\n%s", v, debug.Stack())
+				p.discard(s)
+			}
+		}()
 		exit, err := s.exited()
 		proc.release()
 		if alone() && exit.OOM != dray.OOMNo {
 			exit.OOM = dray.OOMCertain
 		}
-		switch {
-		case err != nil:
-			exit.Survivors, exit.Proven = p.bury(s)
-		case len(exit.Kept) > 0:
-			p.keep(s)
-		case len(exit.Survivors) == 0 && !exit.held:
-			p.put(s)
-		default:
-			p.discard(s)
-		}
-		if exit.untold {
-			err = ErrTraced
-		}
-		proc.exit, proc.err = exit, err
-		proc.streams.finish()
-		close(proc.done)
+		proc.exit, proc.err = p.judge(s, exit, err)
 	})
 	return proc
+}
+
+// judge decides what becomes of a supervisor whose process is over, and completes what is known of the end.
+func (p *Pool) judge(s *supervisor, exit Exit, err error) (Exit, error) {
+	switch {
+	case err != nil:
+		exit.Survivors, exit.Proven = p.bury(s)
+	case len(exit.Kept) > 0:
+		p.keep(s)
+	case len(exit.Survivors) == 0 && !exit.held:
+		p.put(s)
+	default:
+		p.discard(s)
+	}
+	if exit.untold {
+		err = ErrTraced
+	}
+	return exit, err
 }
 
 // release takes the supervisor from the process: from here on it is told nothing on behalf of this one.
@@ -148,8 +162,12 @@ func (p *Process) tell(kind byte, body []byte) error {
 // Done is closed when Wait would not wait.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process and its descendants are over. ErrLost means that the supervisor died, and the end is not known.
+// Wait waits until the process and its descendants are over. ErrLost means that the supervisor died, and the end is not known. A defect of the
+// pool in its following of the process is raised here as a panic, so that it ends what waits, and nothing else.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
+	if p.raised != nil {
+		panic(p.raised)
+	}
 	return p.exit, p.err
 }
