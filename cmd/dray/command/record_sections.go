@@ -76,7 +76,7 @@ func containerSection(c *dray.ContainerMetadata) section {
 	s.add("engine", c.Engine)
 	s.add("folder", c.WorkspaceFolder)
 	s.add("user", c.User)
-	s.add("transport", c.Transport)
+	s.add("transport", strings.TrimSuffix(c.Transport+", "+c.Channel, ", "))
 	s.add("exec", strconv.FormatFloat(c.ExecMS, 'f', 1, 64)+" ms")
 	return s
 }
