@@ -27,8 +27,17 @@ type Capabilities struct {
 	Kind Kind
 	// KillProven says that after Process.Stop the survivors are known, not guessed.
 	KillProven bool
+	// BestEffort says that Process.Stop may have to leave something alive, which is then told by its pid: who ends the processes has no right
+	// to signal those that became another user, and runs as the tool's own, which can end it.
+	BestEffort bool
+	// Leftovers says that what a process leaves running is found: ended and counted, or with Spec.Keep kept and named. Where it is not, all of
+	// it is kept, and nothing of it known.
+	Leftovers bool
 	// Signals says that Process.Signal reaches the process.
 	Signals bool
+	// Terminals says that a terminal has its size before the process sees it, and that its end of file and its last output arrive. Where it
+	// is not so, the terminal is the engine's own, which gets its size a moment after the start.
+	Terminals bool
 	// WorkspaceFolder is where calls run that name no folder: an absolute path in the environment.
 	WorkspaceFolder string
 	// Mounts lead from host folders to the environment's; empty on the host, where the paths are the caller's own.

@@ -72,7 +72,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 	if err != nil {
 		return nil, err
 	}
-	env.channel = a.channel
+	env.channel, env.sameUser = a.channel, !a.hello.SwitchUser
 	return env, nil
 }
 
@@ -99,6 +99,7 @@ type environment struct {
 	target     Target
 	engineName string
 	channel    string // that carried when it was made ready
+	sameUser   bool   // the agent is the call's user, and no other can be had
 }
 
 func (e *environment) key() agentKey {
@@ -108,9 +109,18 @@ func (e *environment) key() agentKey {
 // Capabilities of a container with an agent.
 func (e *environment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{
-		Kind: dray.Container, KillProven: true, Signals: true, WorkspaceFolder: e.target.WorkspaceFolder,
-		Mounts: e.target.Mounts, Container: e.metadata("agent", e.channel), Warnings: e.target.Warnings,
+		Kind: dray.Container, KillProven: true, BestEffort: e.sameUser, Leftovers: true, Signals: true, Terminals: true, WorkspaceFolder: e.target.WorkspaceFolder,
+		Mounts: e.target.Mounts, Container: e.metadata("agent", e.channel), Warnings: e.warnings(),
 	}
+}
+
+// warnings say what holds for every call.
+func (e *environment) warnings() []string {
+	if !e.sameUser {
+		return e.target.Warnings
+	}
+	return append(slices.Clip(e.target.Warnings), "root in the container may not switch users, so dray's agent runs as the tool's own user there: "+
+		"what a call is ended by is best effort, since a tool can end the agent, and what became another user cannot be ended")
 }
 
 func (e *environment) metadata(transport, channel string) *dray.ContainerMetadata {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 
+	"github.com/dray-dev/dray"
 	dc "github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/internal/enginetest"
 )
@@ -87,5 +88,23 @@ func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
 		if err != nil || strings.Contains(said, "--- SKIP") || !strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
 			t.Fatalf("as user %d: %v\n%s", uid, err, said)
 		}
+	}
+}
+
+// EX-09: where root may not switch users the kill is best effort, and says so: what became another user is told by its pid.
+func TestKillIsBestEffort(t *testing.T) {
+	e := newEngine(t, dc.TransportAuto)
+	c := runContainer(t, e, debian, all(placed(t, e), func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} }))
+	root := environment(t, newEngine(t, dc.TransportEngine), dc.Target{Container: c})
+	run(t, root, dray.Spec{Argv: []string{"sh", "-c", "cp /usr/bin/setpriv /tmp/become && chmod 4755 /tmp/become"}, Dir: "/"}, "")
+	env := environment(t, e, dc.Target{Container: c, User: "vscode"})
+	if caps := env.Capabilities(); !caps.BestEffort || !strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
+		t.Errorf("nothing is said of it: %+v", caps)
+	}
+	p := begin(t, env, `/tmp/become --reuid 0 --keep-groups sh -c 'echo ready; exec sleep 600' & wait`)
+	p.Stop(0)
+	exit, err := p.Wait()
+	if err != nil || !exit.Survivors.Proven || len(exit.Survivors.PIDs) != 1 || !strings.Contains(commands(t, c.ID), "sleep 600") {
+		t.Errorf("got %+v, %v, and these run: %s", exit, err, commands(t, c.ID))
 	}
 }

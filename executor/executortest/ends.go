@@ -109,7 +109,7 @@ var escapes = map[string]string{
 // EX-09, EX-10: on Stop every descendant ends, whatever it did to get away, and the end is proved.
 func testStopEndsEscapees(t *testing.T, h Harness) {
 	if !h.caps().KillProven {
-		t.Log("not promised here: Stop claims no proof, see Stop")
+		t.Log("not promised here: see Stop and LetGo")
 		return
 	}
 	for name, script := range escapes {
@@ -146,8 +146,8 @@ func testStopTwice(t *testing.T, h Harness) {
 
 // EX-11: what the leader leaves running is ended and counted.
 func testLeftovers(t *testing.T, h Harness) {
-	if !h.caps().KillProven {
-		t.Log("not promised here: leftovers are not known to the engine's exec")
+	if !h.caps().Leftovers {
+		t.Log("not promised here: see KeptLeftovers")
 		return
 	}
 	for range h.rounds() {

@@ -51,6 +51,7 @@ func Run(t *testing.T, h Harness) {
 		{"Stop", testStop},
 		{"StopEndsEscapees", testStopEndsEscapees},
 		{"StopTwice", testStopTwice},
+		{"LetGo", testLetGo},
 		{"Leftovers", testLeftovers},
 		{"KeptLeftovers", testKeptLeftovers},
 		{"KeepAndStop", testKeepAndStop},

@@ -10,8 +10,7 @@ import (
 
 // EX-11: what a call was told to keep runs on after the result, which names it; it delays neither that nor the end of the output.
 func testKeptLeftovers(t *testing.T, h Harness) {
-	if !h.caps().KillProven {
-		t.Log("not promised here: leftovers are not known to the engine's exec")
+	if !h.leftovers(t) {
 		return
 	}
 	for range h.rounds() {
@@ -35,8 +34,8 @@ func testKeptLeftovers(t *testing.T, h Harness) {
 
 // EX-11: a call that is stopped takes all with it, whatever it was to keep.
 func testKeepAndStop(t *testing.T, h Harness) {
-	if !h.caps().KillProven {
-		t.Log("not promised here: leftovers are not known to the engine's exec")
+	if !h.caps().Leftovers {
+		t.Log("not promised here: see KeptLeftovers and LetGo")
 		return
 	}
 	for range h.rounds() {

@@ -52,20 +52,8 @@ func (s *screen) enter(t *testing.T, text string) {
 	}
 }
 
-func (h Harness) terminals(t *testing.T) bool {
-	t.Helper()
-	if !h.caps().KillProven {
-		t.Log("not promised here: the engine's exec has no terminals")
-		return false
-	}
-	return true
-}
-
 // EX-19: all three streams are one terminal, the controlling one of a session of the tool's own; its output is one stream.
 func testTerminal(t *testing.T, h Harness) {
-	if !h.terminals(t) {
-		return
-	}
 	for range h.rounds() {
 		p := h.screen(t, `for fd in 0 1 2; do test -t $fd || exit 9; done
 			echo out; echo err >&2; echo own >/dev/tty; again=$(readlink /proc/self/fd/0); echo named >$again; echo "$TERM" >&2; exit 3`)
@@ -98,9 +86,6 @@ func testTerminalSize(t *testing.T, h Harness) {
 
 // EX-19: Ctrl-C reaches the foreground job alone, Ctrl-Z stops it, and the shell takes it up again.
 func testTerminalJobs(t *testing.T, h Harness) {
-	if !h.terminals(t) {
-		return
-	}
 	p := h.screen(t, `PS1='ready> ' PS2= ENV= HISTFILE= exec /bin/bash --norc --noprofile --noediting -i`)
 	p.until(t, "ready> ")
 	p.enter(t, "sleep 600; echo \"code $?\"\n")

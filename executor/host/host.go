@@ -51,7 +51,7 @@ type environment struct {
 
 // Capabilities of the host: paths are the caller's own.
 func (e *environment) Capabilities() dray.Capabilities {
-	return dray.Capabilities{Kind: dray.Host, KillProven: true, Signals: true, WorkspaceFolder: e.folder}
+	return dray.Capabilities{Kind: dray.Host, KillProven: true, BestEffort: os.Geteuid() != 0, Leftovers: true, Signals: true, Terminals: true, WorkspaceFolder: e.folder}
 }
 
 // Start runs a process in an allowed folder.
