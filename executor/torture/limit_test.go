@@ -16,6 +16,7 @@ func TestForkBomb(t *testing.T) {
 	const limit = 64
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
 			s := boxSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
 				h.PidsLimit = new(int64(limit))
 			}}

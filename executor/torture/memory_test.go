@@ -1,0 +1,42 @@
+package torture_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/dray-dev/dray"
+)
+
+// EX-12: memory that ran out is told as that, once the kernel killed the tool for it; a tool whose child it killed ends by its own code.
+func TestMemoryBomb(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := boxSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
+				h.Memory, h.MemorySwap = 64<<20, 64<<20
+			}}
+			way.choose(&s)
+			p := newBox(t, way.name, s)
+			ended := new(series)
+			for range rounds(100) {
+				c := p.begin(t.Context(), "memory")
+				begun := time.Now()
+				if c.wait(t) {
+					ended.add(c.ended.Sub(begun))
+					if c.err != nil || c.result.Reason != dray.ReasonOOM || c.result.ExitCode != nil {
+						t.Errorf("ended as %s: %v, %+v, %+v", c.result.Reason, c.err, c.result.Signal, c.result.Error)
+					}
+					truthful(t, c, "memory")
+				}
+				p.done(t, c)
+				repeat(t, p, 1, []string{"memory-below"}, func(t *testing.T, c *call) { exits(t, c, 49) })
+				p.works(t)
+				if t.Failed() {
+					return
+				}
+			}
+			told(t, losing, p.name, "memory", ended, 0)
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package torture_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+// suspendedArg makes this program a daemon with one call in a container; it is for the test below to stop.
+const suspendedArg = "daemon-to-be-suspended"
+
+// suspended runs a tool in a container, says so, and prints how the call ended.
+func suspended(container, path string) error {
+	dir, err := os.MkdirTemp("", "dray-suspended-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx := context.Background()
+	e, err := dc.FindEngine(dc.Choice{}, dc.Options{RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture", Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	c, err := e.Inspect(ctx, container)
+	if err != nil {
+		return err
+	}
+	env, err := e.Environment(ctx, dc.Target{Container: c, WorkspaceFolder: "/"})
+	if err != nil {
+		return err
+	}
+	p, err := env.Start(ctx, dray.Spec{Argv: []string{path, "deaf"}, Dir: "/"})
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) }() // ends with the process
+	if _, err := io.CopyN(os.Stdout, p.Output(dray.Stdout), int64(len("ready\n"))); err != nil {
+		return err
+	}
+	_, err = p.Wait()
+	fmt.Println(dray.Conclude(dray.Result{}, err).Reason)
+	return nil
+}
+
+// EX-21: a daemon that stands still for longer than the lease, as it does on a machine that is suspended, has lost its calls: the agent ends
+// them without it. When it goes on it tells them as unavailable.
+func TestSuspendedPastTheLease(t *testing.T) {
+	p := newBox(t, "stdio", boxSpec{copies: 2})
+	for range max(rounds(20)/5, 1) {
+		tl := <-p.tools.stock
+		cmd := exec.Command("/proc/self/exe", suspendedArg, p.box.id, p.path+"/"+tl.name)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewReader(out)
+		if line, err := said.ReadString('\n'); line != "ready\n" || len(tl.processes()) == 0 {
+			t.Errorf("it said %q, %v; %d processes are there", line, err, len(tl.processes()))
+		}
+		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 20*time.Second, "the agent ends what a daemon that stands still had started", func() bool { return len(tl.processes()) == 0 })
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := said.ReadString('\n'); line != string(dray.ReasonUnavailable)+"\n" {
+			t.Errorf("the daemon that goes on says %q, %v", line, err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		p.tools.stock <- tl
+	}
+	p.works(t)
+}
