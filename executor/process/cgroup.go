@@ -182,17 +182,15 @@ func (g *groupFDs) release() {
 	}
 }
 
-// kill ends all that is in the group, after stepping out of it.
-func (g *groupFDs) kill() {
+// kill ends all that is in the group, after stepping out of it. It reports whether the kernel took the order.
+func (g *groupFDs) kill() bool {
 	if g == nil {
-		return
+		return false
 	}
 	if g.inside && put(g.home, "0") == nil {
 		g.inside = false
 	}
-	if !g.inside {
-		_ = put(g.ends, "1") // the walk goes on all the same
-	}
+	return !g.inside && put(g.ends, "1") == nil
 }
 
 func put(fd int, text string) error {

@@ -133,8 +133,9 @@ func (r *run) advance(now time.Time) {
 	if now.Before(r.walkAt) {
 		return
 	}
-	r.group.kill()
-	signalDescendants(syscall.SIGKILL)
+	if !r.group.kill() || r.pause > 0 { // from the second time on, for what a tool that may took out of its group
+		signalDescendants(syscall.SIGKILL)
+	}
 	r.pause = min(max(r.pause*2, firstPause), 50*time.Millisecond)
 	r.walkAt = time.Now().Add(r.pause)
 	if now.After(r.hopeless.Add(tracerPatience - patience)) {
