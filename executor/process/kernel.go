@@ -52,9 +52,15 @@ func capacity(f *os.File) int {
 	return size
 }
 
-// growPipe asks for a pipe of PipeSize. A refusal changes nothing.
-func growPipe(fd int) {
-	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), fcntlSetPipeSize, PipeSize)
+// growPipe asks for a pipe of PipeSize. A refusal changes nothing, as does asking a terminal.
+func growPipe(f *os.File) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { // a closed file needs none
+		_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlSetPipeSize, PipeSize)
+	})
 }
 
 func becomeSubreaper() error {

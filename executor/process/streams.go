@@ -9,9 +9,13 @@ import (
 	"time"
 )
 
-// PipeSize is what a pipe for output is asked to hold: twice the throughput of the kernel's 64 KiB. Where the kernel refuses (an
-// unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is.
+// PipeSize is what a pipe of much output is asked to hold: twice the throughput of the kernel's 64 KiB. Where the kernel refuses (an
+// unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not asked: an
+// unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new ones of 8 KiB.
 const PipeSize = 1 << 20
+
+// muchOutput is how much a stream brings, in bytes, before its pipe is enlarged.
+const muchOutput = 256 << 10
 
 // Ends are the tool's ends of its three streams, made by somebody else.
 type Ends struct{ Stdin, Stdout, Stderr *os.File }
@@ -67,8 +71,6 @@ func NewPipes() (*Pipes, error) {
 			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("making pipes: %w", err)}
 		}
 	}
-	growPipe(out[0])
-	growPipe(err2[0])
 	return &Pipes{
 		Theirs: Ends{os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"), os.NewFile(uintptr(err2[1]), "stderr")},
 		Stdin:  polled(in[1], "stdin"),
@@ -100,6 +102,7 @@ func (p *Pipes) Close() {
 // whoever still holds the other end cannot keep the reader waiting. At its end it closes the file.
 type Output struct {
 	file *os.File
+	seen int // bytes, until it was much
 	left int // of what may still be taken after Finish; set by the first rest
 	over bool
 }
@@ -125,7 +128,18 @@ func (o *Output) Read(p []byte) (int, error) {
 		_ = o.file.Close()
 		err = endOf(err)
 	}
+	o.count(n)
 	return n, err
+}
+
+// count enlarges the pipe of a stream that proves to be a large one.
+func (o *Output) count(n int) {
+	if o.seen >= muchOutput {
+		return
+	}
+	if o.seen += n; o.seen >= muchOutput {
+		growPipe(o.file)
+	}
 }
 
 // rest takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
