@@ -182,10 +182,15 @@ func engineVersion() string {
 	return v.Version
 }
 
+// commit names what was tested, and says so if it was changed since; what is written here is no change.
 var commit = sync.OnceValue(func() string {
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude", "*").Output()
+	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(out))
+	name := strings.TrimSpace(string(out))
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs/evidence").Run() != nil {
+		name += ", changed"
+	}
+	return name
 })
