@@ -65,7 +65,7 @@ func eachStyle(t *testing.T, p *place, styles []string) {
 			over := new(series)
 			inCrowd(rounds(published), func() func() {
 				if after := time.Duration(r.IntN(40000)) * time.Microsecond; after < 8*time.Millisecond {
-					return func() { escapeAnyTime(t, p, style, after) }
+					return func() { over.add(escapeAnyTime(t, p, style, after)) }
 				}
 				return func() { over.add(escapeReady(t, p, style)) }
 			})
@@ -106,7 +106,8 @@ func escapeReady(t *testing.T, p *place, style string) time.Duration {
 }
 
 // escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool forks.
-func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) {
+func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) time.Duration {
+	due := time.Now().Add(after)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), after, executor.ErrTimeout)
 	defer cancel()
 	c := p.begin(ctx, style)
@@ -114,6 +115,7 @@ func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) {
 	if c.wait(t) {
 		timedOut(t, c, style)
 	}
+	return c.ended.Sub(due)
 }
 
 func timedOut(t *testing.T, c *call, style string) {
