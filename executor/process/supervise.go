@@ -79,7 +79,8 @@ func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
 	ooms := s.memory.read()
 	leader, pidfd, err := s.start(spec, fds)
 	if err != nil {
-		return true, tell(s.conn, msgFailed, asStartError(err).encode())
+		told := tell(s.conn, msgFailed, asStartError(err).encode())
+		return told == nil, nil // a pool that hung up meanwhile is the ordinary end
 	}
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
