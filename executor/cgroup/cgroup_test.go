@@ -2,11 +2,15 @@ package cgroup_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +19,69 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// headlessMark makes this binary a process whose first thread has ended while others run on.
+const headlessMark = "DRAY_TEST_HEADLESS"
+
+func init() {
+	if os.Getenv(headlessMark) != "" {
+		runtime.LockOSThread() // the first thread is the one that init runs on
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(headlessMark) != "" {
+		_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
+		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread; the runtime has others
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// EX-09: cgroup.kill signals the first thread of a process, and one whose first thread has ended would run on.
+func TestEndHeadless(t *testing.T) {
+	tree := open(t, newFolder(t))
+	group, err := tree.Group()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	for range 5 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), headlessMark+"=1")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := group.Procs.WriteString(strconv.Itoa(cmd.Process.Pid)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+		headless(t, cmd.Process.Pid)
+		if survivors, proven := tree.End(10 * time.Second); !proven || len(survivors) != 0 {
+			t.Errorf("survivors %v, proven %v", survivors, proven)
+			_ = cmd.Process.Kill()
+		}
+		_ = cmd.Wait()
+	}
+}
+
+// headless waits until the kernel shows a process as a zombie that still has threads.
+func headless(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, rest, _ := strings.Cut(string(b), ") "); err == nil && strings.HasPrefix(rest, "Z") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is not headless: %s, %v", pid, b, err)
+		}
+	}
+}
 
 // newFolder makes a group of the test's own, where a container's would be.
 func newFolder(t *testing.T) string {

@@ -36,7 +36,7 @@ func end(dir string) {
 		return
 	}
 	defer groups.Close()
-	groups.End(sweepPatience)
+	groups.EndAll(sweepPatience, func() ([]int, bool) { return pidsBelow(dir) })
 	_ = remove(dir) // what is stuck in the kernel is tried again next time
 }
 

@@ -142,19 +142,14 @@ func (t *Tree) Adopt(pid int) error {
 
 // End kills all that is in the tree and waits until it is empty, at most the patience: see process.Cgroup.End.
 func (t *Tree) End(patience time.Duration) (survivors []int, proven bool) {
-	survivors, proven = t.self.End(patience)
-	if len(survivors) == 0 && !proven {
-		return nil, false
-	}
-	if populated, err := t.self.Populated(); err != nil || populated {
-		return t.pids()
-	}
-	return nil, true
+	return t.self.EndAll(patience, t.pids)
 }
 
-// pids are those of all groups in the tree.
-func (t *Tree) pids() (pids []int, proven bool) {
-	err := filepath.WalkDir(t.dir, func(dir string, d fs.DirEntry, err error) error {
+func (t *Tree) pids() (pids []int, proven bool) { return pidsBelow(t.dir) }
+
+// pidsBelow are those of a group and of all below it.
+func pidsBelow(dir string) (pids []int, proven bool) {
+	err := filepath.WalkDir(dir, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}

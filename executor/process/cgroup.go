@@ -55,12 +55,21 @@ func (c *Cgroup) adopt(pid int) bool {
 // End kills all that is in the group and waits until it is empty, at most the patience. It gives the pids that are still there, in the
 // reader's pid namespace; proven is false where the kernel does not say.
 func (c *Cgroup) End(patience time.Duration) (survivors []int, proven bool) {
+	return c.EndAll(patience, c.pids)
+}
+
+// patientLooks is how often the group is looked at before its members are killed one by one.
+const patientLooks = 4
+
+// EndAll is End for a group with others below it: members gives the pids in all of them.
+func (c *Cgroup) EndAll(patience time.Duration, members func() (pids []int, proven bool)) (survivors []int, proven bool) {
 	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
 		return nil, false
 	}
 	hopeless := time.Now().Add(patience)
+	pause := 50 * time.Microsecond
 	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs microseconds.
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	for looks := 1; ; looks++ {
 		populated, err := c.Populated()
 		switch {
 		case err != nil:
@@ -68,9 +77,34 @@ func (c *Cgroup) End(patience time.Duration) (survivors []int, proven bool) {
 		case !populated:
 			return nil, true
 		case time.Now().After(hopeless):
-			return c.pids()
+			return members()
+		case looks >= patientLooks:
+			killEach(members)
 		}
 		time.Sleep(pause)
+		pause = min(2*pause, 10*time.Millisecond)
+	}
+}
+
+// killEach reaches those that cgroup.kill does not: it signals the first thread of each process, which does nothing where that one has ended and
+// others run on, and a signal to the process ends them. A pid is signalled only if it is a member's after it was opened, so that it cannot
+// be a stranger's by now.
+func killEach(members func() (pids []int, proven bool)) {
+	pids, _ := members()
+	opened := make(map[int]int, len(pids))
+	for _, pid := range pids {
+		if fd, err := pidfdOpen(pid); err == nil {
+			opened[pid] = fd
+		}
+	}
+	pids, _ = members()
+	for _, pid := range pids {
+		if fd, ok := opened[pid]; ok {
+			_ = pidfdSignal(fd, syscall.SIGKILL) // one that ended meanwhile needs none
+		}
+	}
+	for _, fd := range opened {
+		closeFD(fd)
 	}
 }
 
