@@ -266,6 +266,9 @@ func TestLeavingTheQueue(t *testing.T) {
 		if gone.err != nil {
 			t.Errorf("Deadline tells a cancelled call by its result, and it gave %v", gone.err)
 		}
+		if _, told := gone.now(); !slices.Equal(told, []bool{true}) {
+			t.Errorf("who never had a turn was told %v", told)
+		}
 		late := s.call("late", host, onHost)
 		s.end(run)
 		s.end(stays)

@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// Queuer is a [dray.Sink] that shows, too, that a call waits for its turn, and that it waits no more.
+// Queuer is a [dray.Sink] that shows, too, that a call waits for its turn, and that it has it. A call that ends while it waits never has it.
 type Queuer interface {
 	Queued(waiting bool)
 }
@@ -102,14 +102,25 @@ func (g *Gate) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) 
 	return err
 }
 
-// stand waits, with everybody told and the clock of the deadline standing.
+// stand waits, with everybody told and the clock of the deadline standing. Who leaves the queue without a slot is told nothing: the call ends, and
+// until then it is one that nothing ran of.
 func stand(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	defer executor.PauseDeadline(ctx)()
-	if q, ok := sink.(Queuer); ok {
+	q, shows := sink.(Queuer)
+	if shows {
 		q.Queued(true)
-		defer q.Queued(false)
 	}
 	sink.Progress("queue", waitingFor(before))
+	if err := stoodUntil(ctx, w); err != nil {
+		return err
+	}
+	if shows {
+		q.Queued(false)
+	}
+	return nil
+}
+
+func stoodUntil(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.over:
 		return w.err
