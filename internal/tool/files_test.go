@@ -267,6 +267,20 @@ func TestFilesOutsideTheRoots(t *testing.T) {
 	failedWith(t, b.call(t, "write_file", object{"path": "file", "content": "y"}), dray.CodeDenied)
 }
 
+// A container that belongs to no workspace has no folder that file tools could work in, and says so before anything is asked of it.
+func TestFilesNeedAWorkspaceFolder(t *testing.T) {
+	b := newBench(t)
+	b.contain()
+	b.env = renamedFolder{b.env, ""}
+	for _, given := range []string{".", "/etc"} {
+		res := b.call(t, "list_dir", object{"path": given})
+		failedWith(t, res, dray.CodePathInvalid)
+		if !strings.Contains(res.Error.Message, "no workspace folder") || !strings.Contains(res.Error.Hint, "exec") {
+			t.Errorf("%q: %+v", given, res.Error)
+		}
+	}
+}
+
 // renamedFolder is an environment with another workspace folder.
 type renamedFolder struct {
 	dray.Environment

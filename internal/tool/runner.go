@@ -106,7 +106,12 @@ func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
 
 // touch does a file tool's work. It starts no process, so its result reads as that of a program that exited with 0.
 func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
-	root := call.Environment.Capabilities().WorkspaceFolder
+	env := call.Environment.Capabilities()
+	if env.Kind == dray.Container && env.WorkspaceFolder == "" {
+		return dray.Result{}, dray.Errorf(dray.CodePathInvalid, "the container has no workspace folder, and file tools work in one").
+			WithHint("name the workspace that the container belongs to, in the call or in the configuration, or use exec or shell")
+	}
+	root := env.WorkspaceFolder
 	files, err := call.Environment.Files(ctx, root)
 	if err != nil {
 		return dray.Result{}, fmt.Errorf("open the workspace folder: %w", err)
