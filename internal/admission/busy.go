@@ -30,7 +30,8 @@ func (g *Gate) busy(b *box) *dray.Error {
 		running, what = b.running, "calls run in the container"
 	}
 	tell := advice{g.pace.next(running, g.running)}
-	return dray.Errorf(dray.CodeBusy, "%d %s and %d wait for their turn: %w", running, what, g.waiting, tell).
+	preparing := g.inside - 1 - g.running - g.waiting // neither run nor wait, and hold their places all the same; the call itself is not meant
+	return dray.Errorf(dray.CodeBusy, "%d %s, %d wait for their turn and %d for their container: %w", running, what, g.waiting, preparing, tell).
 		WithHint("repeat the call in %v; limits.concurrent, limits.per_container and limits.queue say how many there may be", tell.after)
 }
 

@@ -254,6 +254,19 @@ func TestTheClockStands(t *testing.T) {
 	})
 }
 
+// EX-13: the refusal counts those, too, that hold a place while their container is made ready: else it would seem that nobody does.
+func TestBusyCountsThosePrepared(t *testing.T) {
+	g := New(Limits{Concurrent: 1, PerContainer: 1})
+	var refused error
+	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		_, refused = g.Executor(dray.ExecutorFunc(nil)).Execute(ctx, call, sink)
+		return dray.Result{}, nil
+	})).Execute(t.Context(), dray.Call{Route: in("a")}, dray.Discard)
+	if err != nil || dray.CodeOf(refused) != dray.CodeBusy || !strings.Contains(refused.Error(), "0 calls run, 0 wait for their turn and 1 for their container") {
+		t.Errorf("%v, %v", err, refused)
+	}
+}
+
 // EX-13: who is cancelled while waiting leaves the queue, and nobody else loses a place by it.
 func TestLeavingTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
