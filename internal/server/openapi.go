@@ -93,7 +93,7 @@ func (r described) describe(registry huma.Registry) *huma.Response {
 func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
 
 // requests are the schemas whose unknown members are refused. Answers may get more members with time.
-var requests = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true}
+var requests = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true}
 
 // finish corrects what huma takes for granted and our encoder does otherwise: lists are never null, and answers may grow.
 func finish(registry huma.Registry) {

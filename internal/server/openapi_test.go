@@ -16,7 +16,8 @@ import (
 var contract = []string{
 	"GET /healthz", "GET /openapi.json", "GET /readyz",
 	"GET /v1/invocations", "POST /v1/invocations", "GET /v1/invocations/{id}", "GET /v1/invocations/{id}/events",
-	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/cancel",
+	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/resize",
+	"POST /v1/invocations/{id}/signal", "POST /v1/invocations/{id}/cancel",
 	"POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths",
 	"GET /v1/workspaces", "POST /v1/workspaces/{id}/up", "POST /v1/workspaces/{id}/stop", "POST /v1/workspaces/{id}/trust",
 }
@@ -70,7 +71,7 @@ func TestDocumentHasEveryOperation(t *testing.T) {
 	if !slices.Equal(all, want) || !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Errorf("%s has\n%s\nnot\n%s", doc.OpenAPI, strings.Join(all, "\n"), strings.Join(want, "\n"))
 	}
-	for _, hidden := range []string{"rewrite_text", `"tty"`, "Proven"} {
+	for _, hidden := range []string{"rewrite_text", "Proven"} {
 		if bytes.Contains(text, []byte(hidden)) {
 			t.Errorf("the document speaks of %s", hidden)
 		}
@@ -103,7 +104,7 @@ func TestDocumentIsTrue(t *testing.T) {
 	}
 	const full = `{"tool":"exec","input":{"argv":["a"]},"workspace":"/w","container":"c","environment":"auto","cwd":"x","env":{"A":"b"},"stdin_open":true,
 		"timeout_seconds":0.5,"idle_timeout_seconds":1,"context":{"plan_id":"p","labels":{"a":"b"}},"plan":{"override":"host"},"mapping":"none",
-		"on_disconnect":"cancel","local_env":{"A":"b"}}`
+		"on_disconnect":"cancel","local_env":{"A":"b"},"tty":{"columns":80,"rows":24}}`
 	good := map[string][]byte{"CallBody": []byte(full)}
 	good["Record"] = d.do("POST", "/v1/invocations?wait_ms=60000", full).body
 	good["Problem"] = d.do("GET", "/nowhere", "").body

@@ -28,6 +28,10 @@ func get(name, path string) refused {
 	return refused{"query: " + name, "GET", path, "", nil, 400, dray.CodeInvalidRequest, "", ""}
 }
 
+func control(name, verb, body, pointer, says string) refused {
+	return refused{name, "POST", "/v1/invocations/" + someID + "/" + verb, body, nil, 400, dray.CodeInvalidRequest, pointer, says}
+}
+
 const someID = "0198a000-0000-7000-8000-000000000009"
 
 var refusals = []refused{
@@ -127,8 +131,30 @@ var refusals = []refused{
 	post("too many labels", `{"tool":"exec","context":{"labels":{`+labels(65)+`}}}`, "/context/labels", "64"),
 	post("long label", `{"tool":"exec","context":{"labels":{"a":"`+strings.Repeat("x", 1025)+`"}}}`, "/context/labels/a", "1024"),
 
+	// EX-19: terminals.
+	post("tty of no size", `{"tool":"exec","tty":{}}`, "/tty/columns", "65535"),
+	post("tty without rows", `{"tool":"exec","tty":{"columns":80}}`, "/tty/rows", "65535"),
+	post("tty of 0 columns", `{"tool":"exec","tty":{"columns":0,"rows":24}}`, "/tty/columns", "65535"),
+	post("tty of too many rows", `{"tool":"exec","tty":{"columns":80,"rows":65536}}`, "/tty/rows", "65535"),
+	post("tty of -1 columns", `{"tool":"exec","tty":{"columns":-1,"rows":24}}`, "/tty/columns", "65535"),
+	post("tty of half a column", `{"tool":"exec","tty":{"columns":80.5,"rows":24}}`, "/tty/columns", ""),
+	post("tty with pixels", `{"tool":"exec","tty":{"columns":80,"rows":24,"width":1}}`, "/tty/width", "unknown"),
+	post("tty true", `{"tool":"exec","tty":true}`, "/tty", ""),
+	post("tty null", `{"tool":"exec","tty":null}`, "/tty", "null"),
+	post("tty of a tool that reads its input", `{"tool":"greet","tty":{"columns":80,"rows":24}}`, "/tty", "greet"),
+	control("resize to nothing", "resize", `{}`, "/columns", "65535"),
+	control("resize to too much", "resize", `{"columns":80,"rows":70000}`, "/rows", "65535"),
+	control("resize with more", "resize", `{"columns":80,"rows":24,"force":true}`, "/force", ""),
+	control("no signal", "signal", `{}`, "/signal", "SIGINT"),
+	control("an unknown signal", "signal", `{"signal":"SIGFOO"}`, "/signal", "SIGHUP, SIGINT, "),
+	control("signal 0", "signal", `{"signal":0}`, "/signal", "SIGINT"),
+	control("signal 65", "signal", `{"signal":65}`, "/signal", "SIGINT"),
+	control("signal -9", "signal", `{"signal":-9}`, "/signal", "SIGINT"),
+	control("signal of a list", "signal", `{"signal":["INT"]}`, "/signal", "SIGINT"),
+	control("signal null", "signal", `{"signal":null}`, "/signal", "null"),
+	{"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil, 400, dray.CodeInvalidRequest, "", "unknown parameter"},
+
 	// What the contract has and this version does not is refused by its name.
-	post("tty", `{"tool":"exec","tty":{"columns":80,"rows":24}}`, "/tty", "not supported yet"),
 	post("rewrite_text", `{"tool":"exec","rewrite_text":false}`, "/rewrite_text", "not supported yet"),
 	post("sync", `{"tool":"exec","sync":["/a"]}`, "/sync", "not supported yet"),
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
@@ -196,7 +222,8 @@ var refusals = []refused{
 	{"a slash at the end", "GET", "/v1/tools/", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"metrics", "GET", "/metrics", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"mcp", "POST", "/mcp", "{}", nil, 404, dray.CodeNotFound, "", ""},
-	{"signal", "POST", "/v1/invocations/" + someID + "/signal", "{}", nil, 404, dray.CodeNotFound, "", ""},
+	{"no such call to signal", "POST", "/v1/invocations/" + someID + "/signal", `{"signal":15}`, nil, 404, dray.CodeNotFound, "", ""},
+	{"no such call to resize", "POST", "/v1/invocations/" + someID + "/resize", `{"columns":1,"rows":1}`, nil, 404, dray.CodeNotFound, "", ""},
 	{"rebuild", "POST", "/v1/workspaces/app/rebuild", "{}", nil, 404, dray.CodeNotFound, "", ""},
 	{"containers", "GET", "/v1/containers", "", nil, 404, dray.CodeNotFound, "", ""},
 

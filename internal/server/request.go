@@ -26,6 +26,7 @@ type callBody struct {
 	Stdin       *string           `json:"stdin,omitempty" doc:"What the tool reads, as text."`
 	StdinBase64 *[]byte           `json:"stdin_base64,omitempty" doc:"What the tool reads, as bytes."`
 	StdinOpen   bool              `json:"stdin_open,omitempty" doc:"The tool's stdin is written to while it runs."`
+	TTY         *terminalBody     `json:"tty,omitempty" doc:"A terminal of that size instead of three pipes. What the tool prints is stdout alone."`
 	Timeout     *float64          `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"At most limits.max_timeout."`
 	IdleTimeout *float64          `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest silence; at most limits.max_timeout."`
 	Context     dray.Context      `json:"context,omitzero"`
@@ -39,7 +40,6 @@ type callBody struct {
 	OnSlowReader string `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For an answer that is a stream. skip (default): the tool waits for nobody, and what is not read in time is sent as far as it is kept. wait: the tool waits for this one reader, unless that stands still for 30 s."`
 
 	// The contract's members that are not supported yet. To ignore one would break its promise.
-	TTY         json.RawMessage `json:"tty,omitempty" hidden:"true"`
 	RewriteText json.RawMessage `json:"rewrite_text,omitempty" hidden:"true"`
 	Sync        json.RawMessage `json:"sync,omitempty" hidden:"true"`
 }
@@ -84,6 +84,7 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 		IdleTimeout: seconds(m, "/idle_timeout_seconds", b.IdleTimeout, maxTimeout),
 		Mapping:     oneOf(m, "/mapping", b.Mapping, dray.MapSchema, dray.MapHeuristic, dray.MapNone),
 		Leftovers:   oneOf(m, "/leftovers", b.Leftovers, dray.KillLeftovers, dray.KeepLeftovers),
+		Terminal:    b.TTY.size(m, "/tty"),
 		Context:     callContext(m, b.Context),
 		Plan: dray.Plan{
 			Override: place(m, "/plan/override", b.Plan.Override),
@@ -96,7 +97,7 @@ func (b *callBody) unsupported(m *mistakes) {
 	for _, f := range []struct {
 		name  string
 		value json.RawMessage
-	}{{"tty", b.TTY}, {"rewrite_text", b.RewriteText}, {"sync", b.Sync}} {
+	}{{"rewrite_text", b.RewriteText}, {"sync", b.Sync}} {
 		if f.value != nil {
 			m.add("/"+f.name, "is not supported yet: leave %s out", f.name)
 		}
@@ -149,6 +150,10 @@ func (s *Server) accept(ctx context.Context, b *callBody, inv dray.Invocation) (
 	}
 	if b.hasStdin() && !tool.Stdin {
 		return calls.Spec{}, invalid("/tool", "the tool %s takes no stdin of the caller's", inv.Tool).WithHint("give it everything in its input")
+	}
+	if inv.Terminal != nil && !tool.Stdin { // there is nobody at the terminal, or it would show the input and cut it into lines
+		return calls.Spec{}, invalid("/tty", "the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
+			WithHint("leave tty out, or run the program with exec or shell")
 	}
 	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
 		return calls.Spec{}, err

@@ -108,6 +108,18 @@ func (s *Server) invocationOperations() []operation {
 			replies: []described{{status: 200, what: "How many bytes were taken in all.", json: typeOf[stdinReply]()}},
 		},
 		{
+			method: http.MethodPost, path: invocationPath + "/resize", id: "resize-terminal", handle: s.resize,
+			summary: "Change the size of the terminal of a call that was started with tty. A call whose process has not started is waited for.",
+			params:  []*huma.Param{id}, body: typeOf[terminalBody](),
+			replies: []described{{status: 200, what: "The size that it has now.", json: typeOf[dray.TerminalSize]()}},
+		},
+		{
+			method: http.MethodPost, path: invocationPath + "/signal", id: "signal-invocation", handle: s.signal,
+			summary: "Send a signal to the process that the call started, and to no other. A call whose process has not started is waited for.",
+			params:  []*huma.Param{id}, body: typeOf[signalBody](),
+			replies: []described{{status: 200, what: "The signal that was sent.", json: typeOf[signalReply]()}},
+		},
+		{
 			method: http.MethodPost, path: invocationPath + "/cancel", id: "cancel-invocation", handle: s.cancel,
 			summary: "End a call. One that has ended stays as it is.",
 			params:  []*huma.Param{id, waitParam("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},

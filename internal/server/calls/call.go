@@ -19,6 +19,8 @@ type Call struct {
 	events    *event.Log
 	reader    *event.Reader
 	stdin     *stdin.Pipe
+	control   chan dray.Control
+	terminal  bool
 	cancel    context.CancelCauseFunc
 	accept    sync.Once
 	onAccept  func()

@@ -82,10 +82,12 @@ func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
 	c := &Call{
 		id: inv.ID, principal: inv.Principal, started: now, cancel: cancel, accepted: make(chan struct{}), done: make(chan struct{}),
 		record:   dray.NewRecord(inv, now),
+		control:  make(chan dray.Control),
+		terminal: inv.Terminal != nil,
 		events:   event.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) { return r.opts.Open(inv.ID, s) }),
 		onAccept: func() { r.logBegin(inv) },
 	}
-	call := dray.Call{Invocation: inv, Stdin: spec.Stdin, Route: spec.Route}
+	call := dray.Call{Invocation: inv, Stdin: spec.Stdin, Control: c.control, Route: spec.Route}
 	if spec.StdinOpen {
 		c.stdin = stdin.New()
 		call.Stdin = c.stdin
