@@ -27,6 +27,8 @@ type Call struct {
 	OnSlowReader string `json:"on_slow_reader,omitzero"`
 	// StdinOpen announces that Stdin follows.
 	StdinOpen bool `json:"stdin_open,omitzero"`
+	// TTY asks for a terminal of that size.
+	TTY *dray.TerminalSize `json:"tty,omitzero"`
 	// TimeoutSeconds is absent where it is 0: then the tool's or the configured default holds.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitzero"`
 	// LocalEnv holds the caller's values of the ${localEnv:X} that the workspace's configuration uses.
@@ -89,4 +91,13 @@ func (c *Client) Route(ctx context.Context, call Call) (Reply[Route], error) {
 type Route struct {
 	dray.Route
 	Error *dray.Error `json:"error"`
+}
+
+// Resize changes the size of the terminal of a call that was started with one. It waits until the call's process runs.
+func (c *Client) Resize(ctx context.Context, id string, size dray.TerminalSize) error {
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/resize", size, "application/json")
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }

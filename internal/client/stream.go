@@ -23,6 +23,9 @@ const (
 	EventEnd      = "end"
 )
 
+// PhaseStarted is the phase of the state event that tells of the process.
+const PhaseStarted = "started"
+
 // ErrHole says that output is missing between two events: the client was too slow, and the daemon went on without it.
 var ErrHole = errors.New("a part of the output was not received")
 

@@ -3,15 +3,20 @@ package command
 import (
 	"context"
 	"io"
+	"maps"
+	"os"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 )
 
 func newExec(a *app) *cobra.Command {
 	var to target
+	var tty ttyChoice
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- ARGV...",
 		Short: "Run a program and show its output live",
@@ -19,6 +24,10 @@ func newExec(a *app) *cobra.Command {
 workspace that the current folder lies in, else as configured. Its arguments,
 stdin, stdout and stderr pass byte for byte, and its exit code is ours.
 Ctrl-C cancels the call; a second one leaves at once.
+
+Where stdin and stdout are terminals the program gets a terminal too: it can be a
+shell or an editor, stdout and stderr are one stream, and Ctrl-C and Ctrl-Z are
+the program's. Ctrl-] three times within a second cancels the call.
 
 A relative --cwd begins at --workspace where that is given, else at the current
 folder.
@@ -37,15 +46,32 @@ folder.
 	to.flags(cmd)
 	to.timeoutFlag(cmd)
 	to.leftoversFlag(cmd)
+	cmd.Flags().BoolVarP(&tty.wanted, "tty", "t", false, "give the program a terminal, whatever stdin and stdout are")
+	cmd.Flags().BoolVarP(&tty.refused, "no-tty", "T", false, "give it three pipes, whatever they are")
 	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runExec(ctx, cmd, to, args) })
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runExec(ctx, cmd, to, tty, args) })
 	return cmd
 }
 
-func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, argv []string) error {
+// ttyChoice says whether a program gets a terminal, as the flags have it.
+type ttyChoice struct{ wanted, refused bool }
+
+// terminal decides: without a flag the program gets what we have.
+func (c ttyChoice) terminal(a *app) (bool, error) {
+	if c.wanted && c.refused {
+		return false, usagef("--tty and --no-tty contradict each other")
+	}
+	return c.wanted || !c.refused && isTerminal(a.in) && isTerminal(a.out), nil
+}
+
+func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty ttyChoice, argv []string) error {
 	input, err := json.Marshal(map[string][]string{"argv": argv})
 	if err != nil {
 		return usagef("an argument is not UTF-8").WithHint("a request is JSON, which carries UTF-8 only; pass such bytes on stdin or in a file")
+	}
+	terminal, err := tty.terminal(a)
+	if err != nil {
+		return err
 	}
 	call, err := to.call(cmd, "exec", input)
 	if err != nil {
@@ -54,12 +80,33 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, argv [
 	return a.with(func(c *client.Client) error {
 		l := a.live(c, call)
 		l.stdin = callerStdin(a.in)
+		if terminal {
+			a.lend(l)
+		}
 		end, err := l.run(ctx)
 		if err != nil {
 			return err
 		}
 		return a.finish(end)
 	})
+}
+
+// lend prepares a call whose program gets a terminal: of our size, of our kind, and, where our stdin is one, with our keyboard. With --json nothing of
+// what is typed would be seen, so our terminal stays as it is.
+func (a *app) lend(l *live) {
+	size := func() dray.TerminalSize { return sizeOf(a.out, a.in, a.err) }
+	l.session = &session{client: l.client, size: size}
+	shown := size()
+	l.call.TTY = &shown
+	if kind := os.Getenv("TERM"); kind != "" && utf8.ValidString(kind) {
+		env := map[string]string{"TERM": kind}
+		maps.Copy(env, l.call.Env) // the flag goes before
+		l.call.Env = env
+	}
+	if isTerminal(l.stdin) && !a.json {
+		l.session.file, _ = l.stdin.(*os.File)
+		l.stdin = nil
+	}
 }
 
 // live prepares a call. With --json the output is not shown: it stands in the record.

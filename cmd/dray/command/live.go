@@ -20,6 +20,8 @@ type live struct {
 	call   client.Call
 	// stdin is passed to the tool; nil is none.
 	stdin io.Reader
+	// session lends our terminal to the tool; nil where the tool has none.
+	session *session
 	// stdout and stderr take the tool's bytes.
 	stdout, stderr io.Writer
 	progress       *progress
@@ -44,9 +46,9 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	accepted := make(chan string, 1)
-	watching.Go(func() { l.watch(ctx, signals, accepted, leave) })
+	watching.Go(func() { l.session.guard(func() { l.watch(ctx, signals, accepted, leave) }) })
 
-	l.call.StdinOpen = l.stdin != nil
+	l.call.StdinOpen = l.stdin != nil || l.session.reads()
 	l.call.OnSlowReader = "wait" // what is behind us in a pipe may read as slowly as it likes
 	stream, err := l.client.Start(ctx, l.call)
 	if err != nil {
@@ -54,10 +56,17 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 	}
 	defer stream.Close()
 	accepted <- stream.ID()
+	pump := func(ctx context.Context, from io.Reader) { l.pump(ctx, stream.ID(), from, leave) }
 	if l.stdin != nil {
-		go l.pump(ctx, stream.ID(), leave) // not waited for: nothing can end the read of a terminal
+		go pump(ctx, l.stdin) // not waited for: nothing can end a read that waits
 	}
-	return l.follow(ctx, stream)
+	defer l.session.close()
+	return l.follow(ctx, stream, func() error {
+		if l.session == nil {
+			return nil
+		}
+		return l.session.begin(ctx, lent{id: stream.ID(), shown: *l.call.TTY, pump: pump, signals: signals})
+	})
 }
 
 // watch acts on signals until the context ends.
@@ -68,7 +77,7 @@ func (l *live) watch(ctx context.Context, signals <-chan os.Signal, accepted <-c
 	for {
 		select {
 		case id := <-accepted:
-			interrupt = func() { cancelling.Go(func() { l.cancel(ctx, id, leave) }) }
+			interrupt = func() { cancelling.Go(func() { l.session.guard(func() { l.cancel(ctx, id, leave) }) }) }
 		case <-signals:
 			interrupt()
 			interrupt = func() { leave(errInterrupted) }
@@ -86,10 +95,10 @@ func (l *live) cancel(ctx context.Context, id string, leave context.CancelCauseF
 }
 
 // pump passes stdin on. Where that fails the call ends: half of an input must not look like all of it.
-func (l *live) pump(ctx context.Context, id string, leave context.CancelCauseFunc) {
-	err := l.client.Stdin(ctx, id, l.stdin)
+func (l *live) pump(ctx context.Context, id string, from io.Reader, leave context.CancelCauseFunc) {
+	err := l.client.Stdin(ctx, id, from)
 	switch {
-	case err == nil:
+	case err == nil, ctx.Err() != nil:
 	case client.IsLost(err): // it is told alike, whether the stream or stdin is the first to see it
 		leave(err)
 	default:
@@ -97,8 +106,8 @@ func (l *live) pump(ctx context.Context, id string, leave context.CancelCauseFun
 	}
 }
 
-// follow shows the events of a call until it is over.
-func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, error) {
+// follow shows the events of a call until it is over. begun is called when the tool was started.
+func (l *live) follow(ctx context.Context, stream *client.Stream, begun func() error) (outcome, error) {
 	for {
 		ev, err := stream.Next()
 		if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -109,7 +118,10 @@ func (l *live) follow(ctx context.Context, stream *client.Stream) (outcome, erro
 		}
 		switch ev.Name {
 		case client.EventState:
-			l.progress.clear() // the tool was started
+			l.progress.clear()
+			if ev.Phase == client.PhaseStarted {
+				err = begun()
+			}
 		case client.EventProgress:
 			l.progress.show(ev.Phase, ev.Message)
 		case client.EventStdout:
