@@ -3,7 +3,6 @@ package torture_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -111,7 +110,11 @@ func (c *call) end(t testing.TB, cause error) time.Duration {
 func (p *place) done(t testing.TB, c *call) {
 	t.Helper()
 	c.cancel(executor.ErrCancelled)
-	if c.wait(t) {
+	switch {
+	case !c.wait(t):
+	case c.err == nil && c.result.Metadata.Kill == nil:
+		p.tools.retire(t, c.tool)
+	default:
 		p.tools.stock <- c.tool
 	}
 }
@@ -157,13 +160,10 @@ func truthful(t testing.TB, c *call, style string) {
 	left := c.tool.processes()
 	kill := c.result.Metadata.Kill
 	switch {
-	case kill == nil && errors.Is(c.err, nil):
-		if len(left) > 0 { // the start was given up; its end is not told
-			eventually(t, 5*time.Second, style+": nothing is left of a start that was given up", func() bool { return len(c.tool.processes()) == 0 })
-		}
-	case kill != nil && c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) && (len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
+	case kill == nil: // the start was given up, or failed
+	case c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) && (len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
 		// Where the agent was lost the report is of all that it had started: this call's are among them.
-	case kill != nil && kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
-		t.Errorf("%s: the report says %+v, and %d processes are there: %v", style, kill.Survivors, len(left), left)
+	case kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
+		t.Errorf("%s: the report says %+v, and %d processes are there: %s", style, kill.Survivors, len(left), described(left))
 	}
 }

@@ -70,6 +70,7 @@ func eachStyle(t *testing.T, p *place, styles []string) {
 				return func() { over.add(escapeReady(t, p, style)) }
 			})
 			p.works(t)
+			p.tools.noneRuns(t, style)
 			told(t, escaping, p.name, style, over, 0, besideDocker(t, p, style))
 		})
 	}

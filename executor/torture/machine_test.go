@@ -46,6 +46,17 @@ func status(pid, field string) string {
 	return ""
 }
 
+// described tells of processes what could explain that they are there.
+func described(pids []int) string {
+	var b strings.Builder
+	for _, pid := range pids {
+		id := strconv.Itoa(pid)
+		words, _ := os.ReadFile("/proc/" + id + "/cmdline")
+		fmt.Fprintf(&b, "%d (%s, child of %s, %q) ", pid, status(id, "State:"), status(id, "PPid:"), words)
+	}
+	return b.String()
+}
+
 // resident is one process of a container, as this machine sees it.
 type resident struct {
 	pid     int

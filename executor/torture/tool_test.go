@@ -1,12 +1,16 @@
 package torture_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // tool is one copy of the hostile program. A call has it for itself, so that what runs this very file is what the call left.
@@ -17,8 +21,11 @@ type tool struct {
 
 // armoury is a folder of such copies.
 type armoury struct {
-	dir   string
-	stock chan tool
+	dir     string
+	stock   chan tool
+	made    atomic.Int64
+	mu      sync.Mutex
+	retired []tool
 }
 
 // keeperName is one more copy, which no call has: a container without another program keeps it as its first process.
@@ -26,27 +33,52 @@ const keeperName = "keeper"
 
 func newArmoury(t *testing.T, copies int) *armoury {
 	t.Helper()
-	program, err := hostile()
-	if err != nil {
-		t.Fatal(err)
-	}
 	a := &armoury{dir: t.TempDir(), stock: make(chan tool, copies)}
-	if err := os.WriteFile(filepath.Join(a.dir, keeperName), program, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range copies {
-		tl := tool{name: fmt.Sprintf("hostile%d", i)}
-		path := filepath.Join(a.dir, tl.name)
-		if err := os.WriteFile(path, program, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if tl.file, err = os.Stat(path); err != nil {
-			t.Fatal(err)
-		}
-		a.stock <- tl
+	a.make(t, keeperName)
+	for range copies {
+		a.add(t)
 	}
 	return a
+}
+
+// add puts one more copy into the stock.
+func (a *armoury) add(t testing.TB) { a.stock <- a.make(t, fmt.Sprintf("hostile%d", a.made.Add(1))) }
+
+func (a *armoury) make(t testing.TB, name string) tool {
+	program, err := hostile()
+	path := filepath.Join(a.dir, name)
+	if err == nil {
+		syscall.ForkLock.RLock() // a file that a new child still has open for writing cannot be run
+		err = os.WriteFile(path, program, 0o755)
+		syscall.ForkLock.RUnlock()
+	}
+	info, statErr := os.Stat(path)
+	if err = errors.Join(err, statErr); err != nil {
+		t.Fatal(err)
+	}
+	return tool{name, info}
+}
+
+// retire takes a copy out of use for which a start was given up: it may begin to run yet, and its end is nobody's to tell.
+func (a *armoury) retire(t testing.TB, tl tool) {
+	a.mu.Lock()
+	a.retired = append(a.retired, tl)
+	a.mu.Unlock()
+	a.add(t)
+}
+
+// noneRuns fails the test if one that was taken out of use runs on, and removes them.
+func (a *armoury) noneRuns(t testing.TB, style string) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, tl := range a.retired {
+		eventually(t, 10*time.Second, style+": nothing is left of a start that was given up", func() bool { return len(tl.processes()) == 0 })
+		if err := os.Remove(filepath.Join(a.dir, tl.name)); err != nil {
+			t.Error(err)
+		}
+	}
+	a.retired = nil
 }
 
 // processes are the pids, in this machine's numbers, of all that run the tool and are more than zombies.
