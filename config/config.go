@@ -72,7 +72,7 @@ const (
 
 // Agent is about the program inside the container.
 type Agent struct {
-	// Lease is how long an agent that hears nothing lets its calls live, above 0.
+	// Lease is how long an agent that hears nothing lets its calls live, at least 1 s.
 	Lease     time.Duration
 	Transport Transport
 }

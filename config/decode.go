@@ -161,6 +161,17 @@ func (d *decoder) positive(v value) time.Duration {
 	return span
 }
 
+// minLease leaves an agent time to be heard: under a shorter one every call in a container would be lost.
+const minLease = time.Second
+
+func (d *decoder) lease(v value) time.Duration {
+	span := d.positive(v)
+	if span > 0 && span < minLease {
+		d.wrong(v, "is shorter than an agent takes to answer", "write 1s or more")
+	}
+	return span
+}
+
 // duration gives a duration of 0 or more.
 func (d *decoder) duration(v value) time.Duration {
 	s, ok := d.scalar(v, "a duration such as 90s")

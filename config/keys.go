@@ -137,8 +137,8 @@ var settings = append([]setting{
 	},
 	{
 		key: "agent.lease", initial: "30s", is: aPositiveDuration,
-		about: "how long an agent that hears nothing lets its calls live",
-		read:  func(d *decoder, v value) { d.c.Agent.Lease = d.positive(v) },
+		about: "how long an agent that hears nothing lets its calls live; at least 1s",
+		read:  func(d *decoder, v value) { d.c.Agent.Lease = d.lease(v) },
 	},
 	{
 		key: "agent.transport", initial: "auto", is: oneOf("auto", "socket", "stdio", "engine"),

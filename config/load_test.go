@@ -282,3 +282,16 @@ func TestNamesKeepTheirCase(t *testing.T) {
 		t.Errorf("local_env is %v", env)
 	}
 }
+
+// Under a lease that no agent can keep, every call in a container would be lost.
+func TestLeaseIsLongEnough(t *testing.T) {
+	for _, lease := range []string{"1ms", "999ms"} {
+		m := source{env: []string{"DRAY_AGENT_LEASE=" + lease}}.mistakes(t)
+		if len(m) != 1 || m[0].Key != "agent.lease" || m[0].Fix != "write 1s or more" {
+			t.Errorf("%s: %+v", lease, m)
+		}
+	}
+	if c := (source{env: []string{"DRAY_AGENT_LEASE=1s"}}).mustLoad(t); c.Agent.Lease != time.Second {
+		t.Errorf("1s is %v", c.Agent.Lease)
+	}
+}
