@@ -75,6 +75,9 @@ type signalReply struct {
 }
 
 func (b signalBody) signal() (syscall.Signal, error) {
+	if len(b.Signal) == 0 {
+		return 0, invalid("/signal", "the request names no signal").WithHint("give a name such as SIGINT, or a number from 1 to 64")
+	}
 	text := string(b.Signal)
 	if strings.HasPrefix(text, `"`) {
 		name, err := jsontext.AppendUnquote(nil, b.Signal)

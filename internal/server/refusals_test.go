@@ -145,7 +145,7 @@ var refusals = []refused{
 	control("resize to nothing", "resize", `{}`, "/columns", "65535"),
 	control("resize to too much", "resize", `{"columns":80,"rows":70000}`, "/rows", "65535"),
 	control("resize with more", "resize", `{"columns":80,"rows":24,"force":true}`, "/force", ""),
-	control("no signal", "signal", `{}`, "/signal", "SIGINT"),
+	control("no signal", "signal", `{}`, "/signal", "names no signal"),
 	control("an unknown signal", "signal", `{"signal":"SIGFOO"}`, "/signal", "SIGHUP, SIGINT, "),
 	control("signal 0", "signal", `{"signal":0}`, "/signal", "SIGINT"),
 	control("signal 65", "signal", `{"signal":65}`, "/signal", "SIGINT"),
