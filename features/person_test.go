@@ -1,0 +1,155 @@
+package features
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long is waited for what a terminal shall show, and for the end of what runs there.
+const patience = 30 * time.Second
+
+// person sits at a terminal on which a command runs.
+type person struct {
+	t *testing.T
+	// screen is the person's end of the terminal, line the command's.
+	screen, line *os.File
+	// unread is what was shown after the text that was last waited for.
+	unread []byte
+	cmd    *exec.Cmd
+}
+
+func newPerson(t *testing.T, columns, rows uint16) *person {
+	t.Helper()
+	p := &person{t: t, screen: openFile(t, "/dev/ptmx")}
+	var number int
+	control(t, p.screen, func(fd int) (err error) {
+		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+			number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		}
+		return err
+	})
+	p.line = openFile(t, fmt.Sprintf("/dev/pts/%d", number))
+	p.resize(columns, rows)
+	return p
+}
+
+func openFile(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// control does something with a file's descriptor. Fd would take the file's deadlines away.
+func control(t *testing.T, f *os.File, do func(fd int) error) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failure := raw.Control(func(fd uintptr) { err = do(int(fd)) }); failure != nil || err != nil {
+		t.Fatal(failure, err)
+	}
+}
+
+// start starts a command in the foreground of the terminal, as a shell would. Streams that are set already stay what they are.
+func (p *person) start(cmd *exec.Cmd) {
+	p.t.Helper()
+	control(p.t, p.line, func(fd int) error { return unix.SetNonblock(fd, false) }) // the command has the same open file
+	if cmd.Stdin == nil {
+		cmd.Stdin = p.line
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = p.line
+	}
+	cmd.Stderr = p.line
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 2}
+	p.cmd = cmd
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	p.t.Cleanup(func() {
+		late.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// types types without a look at the screen.
+func (p *person) types(text string) {
+	p.t.Helper()
+	if err := p.screen.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := io.WriteString(p.screen, text); err != nil {
+		p.t.Fatalf("typing %q: %v", text, err)
+	}
+}
+
+// sees waits until the screen has shown a text, and gives all that was shown up to there since the last one.
+func (p *person) sees(text string) string {
+	p.t.Helper()
+	if err := p.screen.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		p.t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for {
+		if i := bytes.Index(p.unread, []byte(text)); i >= 0 {
+			shown := string(p.unread[:i+len(text)])
+			p.unread = p.unread[i+len(text):]
+			return shown
+		}
+		n, err := p.screen.Read(buf)
+		p.unread = append(p.unread, buf[:n]...)
+		if err != nil {
+			p.t.Fatalf("the terminal shows %q, not %q: %v", p.unread, text, err)
+		}
+	}
+}
+
+// resize gives the terminal another size.
+func (p *person) resize(columns, rows uint16) {
+	p.t.Helper()
+	control(p.t, p.screen, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	})
+}
+
+// modes are how the terminal treats what is typed and shown.
+func (p *person) modes() (modes unix.Termios) {
+	p.t.Helper()
+	control(p.t, p.line, func(fd int) error {
+		now, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err == nil {
+			modes = *now
+		}
+		return err
+	})
+	return modes
+}
+
+// exits waits for the end of the command and wants this exit code.
+func (p *person) exits(want int) {
+	p.t.Helper()
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != want { // -1 is a signal, such as that of patience
+		p.t.Errorf("exit code %d, want %d; the terminal shows %q", got, want, p.unread)
+	}
+}

@@ -1,0 +1,167 @@
+package features
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// typist uses the terminal of a call by requests alone.
+type typist struct {
+	t    *testing.T
+	d    *daemon
+	path string
+	// seq is that of the last event that was read, typed how many bytes were written.
+	seq   json.Number
+	typed int64
+	// unread is what was printed after the text that was last waited for, next where its end is among all that was printed.
+	unread string
+	next   int64
+}
+
+// begin starts a call that it does not wait for.
+func (d desk) begin(t *testing.T, body map[string]any) *typist {
+	t.Helper()
+	body["workspace"], body["environment"] = d.root, d.where
+	a, err := d.call(t.Context(), "?wait_ms=0", body)
+	if err != nil || a.status != http.StatusAccepted {
+		t.Fatalf("%v: %d %s", err, a.status, a.raw)
+	}
+	return &typist{t: t, d: d.daemon, path: a.header.Get("Location"), seq: "0"}
+}
+
+// post makes one request and wants it to succeed.
+func (p *typist) post(path, body string) answer {
+	p.t.Helper()
+	a, err := p.d.ask(p.t.Context(), http.MethodPost, p.path+path, body)
+	if err != nil || a.status != http.StatusOK {
+		p.t.Fatalf("%s: %v: %d %s", path, err, a.status, a.raw)
+	}
+	return a
+}
+
+// types writes, and writes again as a client does that got no answer: it counts once.
+func (p *typist) types(text string) {
+	p.t.Helper()
+	for range 2 {
+		a := p.post("/stdin?"+url.Values{"offset": {strconv.FormatInt(p.typed, 10)}}.Encode(), text)
+		if want := p.typed + int64(len(text)); fmt.Sprint(a.at("/accepted")) != fmt.Sprint(want) {
+			p.t.Fatalf("%s are accepted, not %d", a.raw, want)
+		}
+	}
+	p.typed += int64(len(text))
+}
+
+// sees reads the events after the last one that was read, over a new connection, until stdout has a text.
+func (p *typist) sees(text string) {
+	p.t.Helper()
+	p.follow(func() bool {
+		_, rest, found := strings.Cut(p.unread, text)
+		if found {
+			p.unread = rest
+		}
+		return found
+	})
+}
+
+// ends reads the events to the last and gives the record in it.
+func (p *typist) ends() answer {
+	p.t.Helper()
+	end := p.follow(func() bool { return false })
+	value, err := decode(end)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return answer{raw: end, value: value}
+}
+
+func (p *typist) follow(seen func() bool) (end []byte) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	resp, err := p.d.send(ctx, http.MethodGet, p.path+"/events?after="+p.seq.String(), nil, "application/x-ndjson")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for !seen() {
+		if !lines.Scan() {
+			p.t.Fatalf("the events end after %q: %v", p.unread, lines.Err())
+		}
+		var event struct {
+			Seq         json.Number
+			Event, Text string
+			Offset      int64
+			Invocation  json.RawMessage
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			p.t.Fatal(err)
+		}
+		p.seq = event.Seq
+		switch event.Event {
+		case "stdout":
+			if event.Offset != p.next {
+				p.t.Fatalf("output from %d on follows what ends at %d", event.Offset, p.next)
+			}
+			p.next += int64(len(event.Text))
+			p.unread += event.Text
+		case "stderr":
+			p.t.Errorf("a terminal has one stream, and stderr says %q", event.Text)
+		case "end":
+			return event.Invocation
+		}
+	}
+	return nil
+}
+
+const atTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
+	"input": {"argv": ["bash", "--norc", "--noprofile"]}, "env": {"PS1": "[\\j jobs, $?] ", "TERM": "dumb"}}`
+
+// EX-19, EX-20: all of a session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Each write is repeated, and each look at
+// the output begins where the last one ended; nothing is doubled and nothing is missing.
+func TestSessionOverHTTP(t *testing.T) {
+	atDesks(t, func(t *testing.T, d desk) {
+		for name, end := range map[string]struct {
+			do           func(*typist)
+			reason, code string
+		}{
+			"end of file": {func(p *typist) { p.post("/stdin?eof=1", "") }, "exited", "130"}, // of the last command
+			"signal":      {func(p *typist) { p.post("/signal", `{"signal": "HUP"}`) }, "signalled", "<nil>"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var body map[string]any
+				if err := json.Unmarshal([]byte(atTerminal), &body); err != nil {
+					t.Fatal(err)
+				}
+				p := d.begin(t, body)
+				p.sees("[0 jobs, 0] ")
+				p.types("echo once >> " + d.where + ".log; wc -l < " + d.where + ".log; rm " + d.where + ".log; stty size\n")
+				p.sees("1\r\n30 100\r\n")
+				p.post("/resize", `{"columns": 132, "rows": 43}`)
+				p.types("stty size; stty size >&2\n")
+				p.sees("43 132\r\n43 132\r\n")
+				p.sees("[0 jobs, 0] ")
+				p.types("sleep 100 &\ncat -n\nhere\n")
+				p.sees("1\there\r\n")
+				p.types("\x03")
+				p.sees("[1 jobs, 130] ")
+				end.do(p)
+				rec := p.ends()
+				if rec.at("/reason") != end.reason || fmt.Sprint(rec.at("/exit_code")) != end.code {
+					t.Errorf("the call ended so: %s", rec.raw)
+				}
+				if fmt.Sprint(rec.at("/metadata/kill/survivors")) != "0" || fmt.Sprint(rec.at("/stdout/total_bytes")) != fmt.Sprint(p.next) {
+					t.Errorf("the record does not tell what was there: %s", rec.raw)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package features
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// desk is a daemon with one workspace, and the flags that choose where its tools run.
+type desk struct {
+	*daemon
+	root  string
+	where string
+}
+
+// atDesks runs a test on the host and in a container.
+func atDesks(t *testing.T, test func(*testing.T, desk)) {
+	root := newFolder(t)
+	config := "host: {roots: [" + root + "]}\n"
+	if !testing.Short() {
+		config += "trust: {workspaces: [" + root + "]}\n"
+		writeFiles(t, root, map[string]string{
+			".devcontainer.json": withImages(`{"image": "DEBIAN", "remoteUser": "vscode", "updateRemoteUserUID": false}`),
+		})
+		if err := os.Chmod(root, 0o777); err != nil { // for the container's user
+			t.Fatal(err)
+		}
+	}
+	d := startDaemon(t, config)
+	t.Cleanup(func() { // before the volumes of the daemon's state
+		if !testing.Short() {
+			removeContainers(t, root)
+		}
+	})
+	t.Run("host", func(t *testing.T) { test(t, desk{d, root, "host"}) })
+	t.Run("container", func(t *testing.T) {
+		needsEngine(t)
+		test(t, desk{d, root, "container"})
+	})
+}
+
+// exec prepares `dray exec` in a process of its own, since a terminal belongs to processes.
+func (d desk) exec(args ...string) *exec.Cmd {
+	own := []string{"exec", "--state", d.state, "--config", d.config, "--workspace", d.root}
+	if d.where == "host" {
+		own = append(own, "--host")
+	}
+	cmd := exec.Command(os.Args[0], append(own, args...)...)
+	cmd.Dir = d.root
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	return cmd
+}
+
+// shell is a bash whose prompt tells how many jobs it has and how the last command ended.
+var shell = []string{"--env", `PS1=[\j jobs, $?] `, "--", "bash", "--norc", "--noprofile"}
+
+// EX-19: bash has a terminal as at home: job control, Ctrl-C and Ctrl-Z for the job in the foreground and for no other, the size and each new one,
+// the exit code. The caller's own terminal is raw meanwhile, and afterwards what it was.
+func TestShellOnATerminal(t *testing.T) {
+	atDesks(t, func(t *testing.T, d desk) {
+		p := newPerson(t, 100, 30)
+		before := p.modes()
+		p.start(d.exec(shell...))
+		p.sees("[0 jobs, 0] ")
+		if during := p.modes(); during.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
+			t.Errorf("the caller's terminal is not raw: %+v", during)
+		}
+
+		p.types("stty size\n")
+		p.sees("30 100\r\n")
+		p.resize(132, 43)
+		p.types("until [ \"$(stty size)\" = '43 132' ]; do :; done; echo resized $((40 + 2))\n")
+		p.sees("resized 42\r\n")
+		p.sees("[0 jobs, 0] ")
+
+		p.types("sleep 100 &\n")
+		p.sees("[1] ")
+		p.sees("[1 jobs, 0] ")
+		p.types("cat -n\none\n")
+		p.sees("1\tone\r\n") // who reads the terminal is in the foreground
+		p.types("\x1a")
+		p.sees("Stopped")
+		p.sees("[2 jobs, 148] ")
+		p.types("jobs\n")
+		p.sees("Running")
+		p.sees("Stopped")
+		p.sees("[2 jobs, 0] ")
+		p.types("fg\n")
+		p.sees("cat -n\r\n")
+		p.types("two\n")
+		p.sees("2\ttwo\r\n")
+		p.types("\x03")
+		p.sees("[1 jobs, 130] ") // cat has ended by it, and sleep has not
+		p.types("jobs\n")
+		p.sees("Running")
+		p.sees("[1 jobs, 0] ")
+
+		p.types("exit 7\n")
+		p.exits(7)
+		if after := p.modes(); after != before {
+			t.Errorf("the caller's terminal was %+v and is %+v", before, after)
+		}
+	})
+}
+
+// EX-19: an editor draws on the terminal and saves what is typed.
+func TestEditorOnATerminal(t *testing.T) {
+	atDesks(t, func(t *testing.T, d desk) {
+		editor := "vim.tiny"
+		if _, err := exec.LookPath(editor); err != nil && d.where == "host" {
+			t.Skip("vim.tiny is not installed here")
+		}
+		file := filepath.Join(d.root, d.where+".txt")
+		if err := os.WriteFile(file, []byte("first\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		p := newPerson(t, 80, 24)
+		before := p.modes()
+		p.start(d.exec("--", editor, "-u", "NONE", filepath.Base(file)))
+		p.sees("first")
+		p.types("oder zweite ä\x1b")
+		p.sees("zweite ä")
+		p.types(":wq\r")
+		p.exits(0)
+		if got, err := os.ReadFile(file); err != nil || string(got) != "first\nder zweite ä\n" {
+			t.Errorf("the file has %q, %v", got, err)
+		}
+		if after := p.modes(); after != before {
+			t.Errorf("the caller's terminal was %+v and is %+v", before, after)
+		}
+	})
+}
+
+// EX-19: a program that keeps Ctrl-C to itself is left with Ctrl-], three times.
+func TestEscapeFromATerminal(t *testing.T) {
+	atDesks(t, func(t *testing.T, d desk) {
+		p := newPerson(t, 80, 24)
+		before := p.modes()
+		p.start(d.exec("--", "sh", "-c", `trap 'echo "not me"' INT; echo ready; while :; do read line; done`))
+		p.sees("ready")
+		p.types("\x03")
+		p.sees("not me")
+		p.types("\x1d\x1d\x1d")
+		p.exits(130)
+		if after := p.modes(); after != before {
+			t.Errorf("the caller's terminal was %+v and is %+v", before, after)
+		}
+	})
+}
+
+// EX-19: a program gets a terminal exactly where stdin and stdout are ones, unless a flag says otherwise.
+func TestWhoGetsATerminal(t *testing.T) {
+	atDesks(t, func(t *testing.T, d desk) {
+		for _, tt := range []struct {
+			name          string
+			flags         []string
+			stdin, stdout bool // are a terminal
+			want          bool
+		}{
+			{"both", nil, true, true, true},
+			{"stdin alone", nil, true, false, false},
+			{"stdout alone", nil, false, true, false},
+			{"neither", nil, false, false, false},
+			{"neither, and wanted", []string{"-t"}, false, false, true},
+			{"both, and not wanted", []string{"-T"}, true, true, false},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				cmd := d.exec(append(tt.flags, "--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2; echo $? > "+d.where+".seen")...)
+				var out strings.Builder
+				if !tt.stdin {
+					cmd.Stdin = strings.NewReader("")
+				}
+				if !tt.stdout {
+					cmd.Stdout = &out
+				}
+				p := newPerson(t, 80, 24)
+				p.start(cmd)
+				p.exits(0)
+				got, err := os.ReadFile(filepath.Join(d.root, d.where+".seen"))
+				if want := map[bool]string{true: "0\n", false: "1\n"}[tt.want]; err != nil || string(got) != want {
+					t.Errorf("test -t says %q, want %q; %v; %s", got, want, err, out.String())
+				}
+			})
+		}
+	})
+}
