@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -94,13 +93,13 @@ func (p *person) types(text string) {
 	if err := p.screen.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		p.t.Fatal(err)
 	}
-	if _, err := io.WriteString(p.screen, text); err != nil {
+	if _, err := p.screen.WriteString(text); err != nil {
 		p.t.Fatalf("typing %q: %v", text, err)
 	}
 }
 
-// sees waits until the screen has shown a text, and gives all that was shown up to there since the last one.
-func (p *person) sees(text string) string {
+// sees waits until the screen has shown a text after the one that was last waited for.
+func (p *person) sees(text string) {
 	p.t.Helper()
 	if err := p.screen.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		p.t.Fatal(err)
@@ -108,9 +107,8 @@ func (p *person) sees(text string) string {
 	buf := make([]byte, 4096)
 	for {
 		if i := bytes.Index(p.unread, []byte(text)); i >= 0 {
-			shown := string(p.unread[:i+len(text)])
 			p.unread = p.unread[i+len(text):]
-			return shown
+			return
 		}
 		n, err := p.screen.Read(buf)
 		p.unread = append(p.unread, buf[:n]...)
