@@ -64,14 +64,16 @@ func TestShellOnATerminal(t *testing.T) {
 	atDesks(t, func(t *testing.T, d desk) {
 		p := newPerson(t, 100, 30)
 		before := p.modes()
-		p.start(d.exec(shell...))
+		cmd := d.exec(shell...)
+		cmd.Env = append(cmd.Env, "TERM=vt220")
+		p.start(cmd)
 		p.sees("[0 jobs, 0] ")
 		if during := p.modes(); during.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
 			t.Errorf("the caller's terminal is not raw: %+v", during)
 		}
 
-		p.types("stty size\n")
-		p.sees("30 100\r\n")
+		p.types("stty size; echo $TERM\n")
+		p.sees("30 100\r\nvt220\r\n")
 		p.resize(132, 43)
 		p.types("until [ \"$(stty size)\" = '43 132' ]; do :; done; echo resized $((40 + 2))\n")
 		p.sees("resized 42\r\n")
