@@ -18,11 +18,11 @@ import (
 type web struct{ client *http.Client }
 
 func newHTTP(socket string) *web {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}
-	return &web{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 512}}}
+	return &web{client: &http.Client{Transport: &direct{dial: dial}}}
 }
 
 // body is a call as a caller writes it.

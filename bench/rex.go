@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -51,10 +52,15 @@ func (r *rig) startRex(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x := &rex{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}, token: rand.Text(), folder: r.folder}
+	var address string
 	for _, network := range inspected.Container.NetworkSettings.Networks {
-		x.url = fmt.Sprintf("http://%s:%d", network.IPAddress, rexPort)
+		address = fmt.Sprintf("%s:%d", network.IPAddress, rexPort)
 	}
+	dial := func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", address)
+	}
+	x := &rex{client: &http.Client{Transport: &direct{dial: dial}}, url: "http://" + address, token: rand.Text(), folder: r.folder}
 	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
 		User: remoteUser, WorkingDir: "/", Env: []string{"PYTHONPATH=" + rexMount},
 		Cmd: []string{"python3", "-m", "swerex.server", "--port", fmt.Sprint(rexPort), "--auth-token", x.token},
