@@ -116,7 +116,7 @@ type answer struct {
 
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
-	a.whole = a.whole || err == io.EOF //nolint:errorlint // a Reader gives it bare
+	a.whole = a.whole || err == io.EOF
 	return n, err
 }
 

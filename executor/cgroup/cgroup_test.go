@@ -22,9 +22,9 @@ import (
 // headlessMark makes this binary a process whose first thread has ended while others run on.
 const headlessMark = "DRAY_TEST_HEADLESS"
 
-func init() {
+func init() { //nolint:gochecknoinits // the first thread is the main goroutine's only if it is held from here on
 	if os.Getenv(headlessMark) != "" {
-		runtime.LockOSThread() // the first thread is the one that init runs on
+		runtime.LockOSThread()
 	}
 }
 

@@ -103,9 +103,6 @@ func (e *Engine) Socket() string { return filepath.Join(e.dir, "docker.sock") }
 // TCP is where the engine listens besides, HOST:PORT; empty without Options.TCP.
 func (e *Engine) TCP() string { return e.tcp }
 
-// Dir is the engine's folder, for what a test wants to lie beside it and to go with it.
-func (e *Engine) Dir() string { return e.dir }
-
 // claim locks the folder. The lock appears at its name with its holder, so that nobody takes a new folder for a left one.
 func (e *Engine) claim() error {
 	next := filepath.Join(e.dir, "lock.new")
