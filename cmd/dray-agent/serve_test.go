@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -48,7 +49,9 @@ func TestServeOldDaemon(t *testing.T) {
 		}
 	}
 	daemon.Close()
-	_ = <-ran // the end that Close brought
+	if err := <-ran; !errors.Is(err, wire.ErrClosed) {
+		t.Error(err)
+	}
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
