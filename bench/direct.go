@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -40,13 +41,23 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, nil
 		}
 		_ = c.Close()
-		if !c.used || req.GetBody == nil || !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) {
+		if !c.used || req.GetBody == nil || !gone(err) {
 			return nil, err
 		}
 		if req.Body, err = req.GetBody(); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// gone says that the server had closed the connection; whether the write or the read tells so is chance.
+func gone(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *direct) ask(c *kept, req *http.Request) (*http.Response, error) {
