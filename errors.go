@@ -22,6 +22,7 @@ const (
 	CodeConflict             Code = "conflict"
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
+	CodeSyncRefused          Code = "sync_refused"
 	CodeRouteConflict        Code = "route_conflict"
 	CodeBusy                 Code = "busy"
 	CodeInternal             Code = "internal"
@@ -49,6 +50,7 @@ const (
 	CodeLimitExceeded        Code = "limit_exceeded"
 	CodeDiskFull             Code = "disk_full"
 	CodeAgentLost            Code = "agent_lost"
+	CodeTransferFailed       Code = "transfer_failed"
 )
 
 // Error is every error that a caller may see. Message says what happened, Hint what to do next; both are for people, Code is for

@@ -58,6 +58,10 @@ type Invocation struct {
 	// IdleTimeout is the longest silence on both streams; zero means the configured default, which may be none.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	Mapping     MappingMode   `json:"mapping,omitempty"`
+	// RewriteText has the paths in text output and in files that are read rewritten; nil leaves it to the tool.
+	RewriteText *bool `json:"rewrite_text,omitempty"`
+	// Sync are paths to bring home when the call ends, in the caller's or the environment's form, or relative to the working folder.
+	Sync []string `json:"sync,omitempty"`
 	// Terminal asks for a terminal of that size; nil is three pipes.
 	Terminal *TerminalSize `json:"tty,omitempty"`
 	// Leftovers says what becomes of the processes that the tool leaves running; empty is KillLeftovers.

@@ -85,7 +85,7 @@ func reasonOf(code Code) Reason {
 		return ReasonStartFailed
 	case CodeDenied, CodeWorkspaceUntrusted:
 		return ReasonDenied
-	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool:
+	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool, CodeSyncRefused:
 		return ReasonInvalid
 	default:
 		return ReasonUnavailable

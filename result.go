@@ -77,6 +77,19 @@ type Capture struct {
 	Truncated  bool  `json:"truncated"`
 	// SHA256 is the hexadecimal digest of the kept bytes.
 	SHA256 string `json:"sha256"`
+	// Rewritten is set where the stream's paths were rewritten: Text is then the view of the rewritten stream, and all other figures are those of
+	// what the tool wrote.
+	Rewritten *Rewritten `json:"rewritten,omitempty"`
+}
+
+// Rewritten is what is known of a stream after its paths were rewritten.
+type Rewritten struct {
+	// Paths counts the rewrites.
+	Paths int64 `json:"paths"`
+	// TotalBytes, KeptBytes and SHA256 are those of the rewritten stream.
+	TotalBytes int64  `json:"total_bytes"`
+	KeptBytes  int64  `json:"kept_bytes"`
+	SHA256     string `json:"sha256"`
 }
 
 // Metadata is what dray knows of a call beside the tool's own output. Paths in it are the environment's own.
@@ -84,6 +97,9 @@ type Metadata struct {
 	Container *ContainerMetadata `json:"container,omitempty"`
 	Mapping   *MappingReport     `json:"mapping,omitempty"`
 	Kill      *KillReport        `json:"kill,omitempty"`
+	Sync      *SyncReport        `json:"sync,omitempty"`
+	// Changes are the files that dray itself changed for this call.
+	Changes []FileChange `json:"changes,omitempty"`
 	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the duration, and no part of the timeout.
 	QueuedMS float64 `json:"queued_ms,omitzero"`
 	// Warnings say what was done differently from what the caller may expect.

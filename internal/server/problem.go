@@ -41,6 +41,7 @@ var statuses = map[dray.Code]int{
 	dray.CodeTooLarge:             http.StatusRequestEntityTooLarge,
 	dray.CodeUnsupportedMediaType: http.StatusUnsupportedMediaType,
 	dray.CodeRouteConflict:        http.StatusUnprocessableEntity,
+	dray.CodeSyncRefused:          http.StatusUnprocessableEntity,
 	dray.CodeBusy:                 http.StatusTooManyRequests,
 	dray.CodeInternal:             http.StatusInternalServerError,
 	dray.CodeAuditUnavailable:     http.StatusServiceUnavailable,
@@ -58,6 +59,7 @@ var statuses = map[dray.Code]int{
 	dray.CodeHelperMissing:        http.StatusServiceUnavailable,
 	dray.CodeAgentLost:            http.StatusServiceUnavailable,
 	dray.CodeDiskFull:             http.StatusInsufficientStorage,
+	dray.CodeTransferFailed:       http.StatusUnprocessableEntity,
 }
 
 // status gives the HTTP status of a code; one that is in no table is a defect of ours.
