@@ -16,6 +16,7 @@ type Config struct {
 	Devcontainer Devcontainer
 	Agent        Agent
 	Limits       Limits
+	Sandbox      Sandbox
 	Host         Host
 	Routing      Routing
 	// Containers are the named containers, by name.
@@ -192,6 +193,10 @@ type Tool struct {
 	Output string
 	// Mapping is "schema", "heuristic", "none", or empty for schema where the schema marks a path, else heuristic.
 	Mapping string
+	// Results are paths that come home when a call ends, clean, without "..": absolute, or relative to the call's working folder.
+	Results []string
+	// RewriteText has the paths in its text output rewritten, for calls that do not say otherwise.
+	RewriteText bool
 }
 
 // Trust names what may be built without asking.

@@ -29,10 +29,11 @@ const supported = `
 server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
 limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue
 limits.drain limits.capture limits.view limits.captures_disk limits.captures_keep host.env host.roots
+sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth sandbox.timeout sandbox.deny sandbox.executable
 routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
 containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
-trust.workspaces`
+tools.results tools.rewrite_text trust.workspaces`
 
 // nested writes a key with a value as a file would: a.b becomes {a: {b: value}}, elements of tools stand in a list.
 func nested(key, val string) string {
@@ -87,7 +88,7 @@ func TestToolNames(t *testing.T) {
 		"a": true, "A.b-c_9": true, "9": true, strings.Repeat("x", 128): true,
 		"": false, strings.Repeat("x", 129): false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false,
 		" a": false, "a ": false, "exec": false, "shell": false, "read_file": false, "write_file": false, "edit_file": false, "list_dir": false,
-		"glob": false, "grep": false, "stat": false, "python": false, "Exec": true,
+		"glob": false, "grep": false, "stat": false, "sync": false, "python": false, "Exec": true,
 	}
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {

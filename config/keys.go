@@ -88,8 +88,10 @@ var (
 			{"timeout", aPositiveDuration, "at most `limits.max_timeout`; without it `limits.timeout`"},
 			{"output", oneOf("text", "json"), "what its stdout is"},
 			{"mapping", oneOf("schema", "heuristic", "none"), "how paths are found in its input and output"},
+			{"results", listOf(aPath), "files and folders that come home when it ends: absolute, or relative to its working folder"},
+			{"rewrite_text", aTruth, "whether the paths in what it prints are rewritten to the caller's"},
 		},
-		later: []string{"capabilities", "idempotent", "results", "rewrite_text"},
+		later: []string{"capabilities", "idempotent"},
 	}
 )
 
@@ -206,6 +208,51 @@ var settings = append([]setting{
 		read:  func(d *decoder, v value) { d.c.Limits.CapturesKeep = d.positive(v) },
 	},
 	{
+		key: "sandbox.root", is: aMappedPath,
+		about: "the folder that files come home to, of this user alone with mode 0700; none: every sync is refused",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Root = d.sandboxRoot(v) },
+	},
+	{
+		key: "sandbox.sources", form: commaForm, is: listOf(anAbsolutePath),
+		about: "folders in containers that files may come from, beside the workspace, its bind mounts and `/tmp`",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Sources = d.each(v, d.path) },
+	},
+	{
+		key: "sandbox.max_file", initial: "64MiB", is: aSize,
+		about: "the largest file of a sync",
+		read:  func(d *decoder, v value) { d.c.Sandbox.MaxFile = d.size(v) },
+	},
+	{
+		key: "sandbox.max_total", initial: "512MiB", is: aSize,
+		about: "all files of a sync together",
+		read:  func(d *decoder, v value) { d.c.Sandbox.MaxTotal = d.size(v) },
+	},
+	{
+		key: "sandbox.max_files", initial: "10000", is: countFrom(1, MaxSyncFiles),
+		about: "files and folders of a sync; at most 100000, since the record of a call names each",
+		read:  func(d *decoder, v value) { d.c.Sandbox.MaxFiles = d.count(v, 1, MaxSyncFiles) },
+	},
+	{
+		key: "sandbox.max_depth", initial: "64", is: countFrom(1, maxSyncDepth),
+		about: "folders that a file lies in below what was named",
+		read:  func(d *decoder, v value) { d.c.Sandbox.MaxDepth = d.count(v, 1, maxSyncDepth) },
+	},
+	{
+		key: "sandbox.timeout", initial: "300s", is: aPositiveDuration,
+		about: "how long a sync may take",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Timeout = d.positive(v) },
+	},
+	{
+		key: "sandbox.deny", form: commaForm, is: listOf(aPattern),
+		about: "patterns of names that never come home, beside those that dray knows; one without a slash is a name at any depth",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Deny = d.each(v, d.pattern) },
+	},
+	{
+		key: "sandbox.executable", initial: "false", is: aTruth,
+		about: "whether files keep their right to be run: 0700 then, else 0600",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Executable = d.truth(v) },
+	},
+	{
 		key: "host.env", form: commaForm, is: listOf(aVariable),
 		about: "names of the daemon's variables that host tools get too",
 		read:  func(d *decoder, v value) { d.c.Host.Env = d.each(v, d.variableName) },
@@ -251,8 +298,6 @@ var settings = append([]setting{
 func notYet() []setting {
 	keys := []string{
 		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
-		"sandbox.root", "sandbox.sources", "sandbox.max_file", "sandbox.max_total", "sandbox.max_files", "sandbox.max_depth",
-		"sandbox.timeout", "sandbox.deny", "sandbox.executable",
 		"tool_dirs",
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",

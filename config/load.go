@@ -102,6 +102,7 @@ func (d *decoder) settle(stack layers, env environment) {
 		d.c.origins["server.socket"] = d.c.origins["state"]
 	}
 	d.checkSocket(env)
+	d.checkSandbox(stack)
 	d.checkTimeouts(stack)
 	d.checkTargets()
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {

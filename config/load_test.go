@@ -149,6 +149,12 @@ func TestDefaults(t *testing.T) {
 	if c.Limits != want {
 		t.Errorf("limits are %+v, want %+v", c.Limits, want)
 	}
+	if s := c.Sandbox; s.Root != "" || s.Sources != nil || s.Deny != nil || s.Executable {
+		t.Errorf("without a word about it the sandbox is %+v", s) // SY-04: no default root
+	}
+	if s := c.Sandbox; s.MaxFile != 64<<20 || s.MaxTotal != 512<<20 || s.MaxFiles != 10000 || s.MaxDepth != 64 || s.Timeout != 5*time.Minute {
+		t.Errorf("the sandbox's limits are %+v", s)
+	}
 	if c.Server != (config.Server{Socket: "/home/me/.local/state/dray/dray.sock", MaxBody: 64 << 20}) {
 		t.Errorf("server is %+v", c.Server)
 	}

@@ -111,6 +111,8 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	sizes := []string{"1", "64KiB", "64KB", "0", "0KiB", "-1", "1.5MiB", "07B", "1 KiB", "x", "[]", `""`, "8TiB"}
 	counts := []string{"1", "64", "4096", "4097", "65536", "65537", "1000000", "1000001", "0", "-1", "1.5", "1KiB", "x", "[]", `""`, "99999999999999999999"}
 	names := []string{"a", "A.b-c_9", "-a", `"a b"`, `""`, "ä", "1", "[]"}
+	truths := []string{"true", "false", "True", "yes", "1", `"true"`, "[]", `""`}
+	patterns := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
 	targets := []string{"host", "/srv/app", "/srv/../app", `""`, "-x", "1", "a/b"}
 	for format, values := range map[string][]string{
 		"server: {socket: %s}":                                                     paths,
@@ -129,6 +131,17 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 		"limits: {per_container: %s}":                                              counts,
 		"limits: {queue: %s}":                                                      counts,
 		"devcontainer: {up_timeout: %s}":                                           append(spans, zeros...),
+		"sandbox: {root: %s}":                                                      append(paths, "/", "//"),
+		"sandbox: {sources: [%s]}":                                                 paths,
+		"sandbox: {max_file: %s}":                                                  sizes,
+		"sandbox: {max_total: %s}":                                                 sizes,
+		"sandbox: {max_files: %s}":                                                 append(counts, "100000", "100001"),
+		"sandbox: {max_depth: %s}":                                                 counts,
+		"sandbox: {timeout: %s}":                                                   append(spans, zeros...),
+		"sandbox: {deny: [%s]}":                                                    patterns,
+		"sandbox: {executable: %s}":                                                truths,
+		"tools: [{name: t, argv: [x], results: [%s]}]":                             {"a", "/a", "a/b/", "../a", "a/../b", `""`, "1", `"a\0"`, "[]"},
+		"tools: [{name: t, argv: [x], rewrite_text: %s}]":                          truths,
 		"containers: {%s: {id: x}}":                                                append(names[:6:6], "host"),
 		"containers: {c: {id: %s}}":                                                names,
 		"containers: {c: {label: %s}}":                                             {"a=b", "a=", "=b", "a", `""`, `"a=\t"`, "1"},

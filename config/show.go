@@ -67,6 +67,8 @@ func (l *listing) any(key string, v reflect.Value, secret bool) {
 		l.add(key, sizeText(x))
 	case int:
 		l.add(key, strconv.Itoa(x))
+	case bool:
+		l.add(key, strconv.FormatBool(x))
 	case json.RawMessage:
 		l.add(key, maskJSON(x))
 	case []string:

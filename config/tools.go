@@ -13,7 +13,7 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 const maxToolName = 128
 
 // builtIn are the names of the tools that dray brings along, now or by its contract: a configuration must not change what they mean.
-var builtIn = []string{"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat", "python"}
+var builtIn = []string{"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat", "sync", "python"}
 
 func (d *decoder) tools(v value) []Tool {
 	d.seen(v)
@@ -43,6 +43,8 @@ func (d *decoder) tool(v value) Tool {
 		"timeout":       func(v value) { t.Timeout = d.toolTimeout(v) },
 		"output":        func(v value) { t.Output = d.choice(v, "text", "json") },
 		"mapping":       func(v value) { t.Mapping = d.choice(v, "schema", "heuristic", "none") },
+		"results":       func(v value) { t.Results = d.each(v, d.relativePath) },
+		"rewrite_text":  func(v value) { t.RewriteText = d.truth(v) },
 	})
 	for _, key := range []string{"name", "argv"} {
 		if _, ok := v.field(key); !ok && v.shape == object {
