@@ -44,6 +44,27 @@ func TestStartAnswersWithTheInvocation(t *testing.T) {
 	}
 }
 
+// SY-11: what a call wants brought home, and whether its text is rewritten, reaches the tool as it was sent.
+func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"tool":"exec"}`: `null []`,
+		`{"tool":"exec","sync":[],"rewrite_text":false}`:                   `false []`,
+		`{"tool":"exec","sync":["out/","/a//b",". "],"rewrite_text":true}`: `true [out/ /a//b . ]`,
+	} {
+		got := make(chan string, 1)
+		d := start(t, func(p *parts) {
+			p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+				rewrite, _ := json.Marshal(c.Invocation.RewriteText)
+				got <- fmt.Sprintf("%s %v", rewrite, c.Invocation.Sync)
+				return succeed(ctx, c, sink)
+			}
+		})
+		if a := d.do("POST", "/v1/invocations", body); a.status != 200 || <-got != want {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+}
+
 func TestFailureIsStill200(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -154,9 +154,18 @@ var refusals = []refused{
 	control("signal null", "signal", `{"signal":null}`, "/signal", "null"),
 	{"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil, 400, dray.CodeInvalidRequest, "", "unknown parameter"},
 
+	// SY-11: what is to come home.
+	post("rewrite_text as a text", `{"tool":"exec","rewrite_text":"yes"}`, "/rewrite_text", ""),
+	post("rewrite_text null", `{"tool":"exec","rewrite_text":null}`, "/rewrite_text", "null"),
+	post("sync of one text", `{"tool":"exec","sync":"/a"}`, "/sync", ""),
+	post("sync of nothing", `{"tool":"exec","sync":["a",""]}`, "/sync/1", "empty"),
+	post("sync upwards", `{"tool":"exec","sync":["/a/../../etc"]}`, "/sync/0", "upwards"),
+	post("sync with NUL", `{"tool":"exec","sync":["/a\u0000"]}`, "/sync/0", "NUL"),
+	post("sync of a number", `{"tool":"exec","sync":[1]}`, "/sync/0", ""),
+	post("sync of too much", `{"tool":"exec","sync":[`+strings.Repeat(`"/a",`, 1000)+`"/a"]}`, "/sync", "1000"),
+	post("sync of a long path", `{"tool":"exec","sync":["/`+strings.Repeat("a", 4096)+`"]}`, "/sync/0", "4096"),
+
 	// What the contract has and this version does not is refused by its name.
-	post("rewrite_text", `{"tool":"exec","rewrite_text":false}`, "/rewrite_text", "not supported yet"),
-	post("sync", `{"tool":"exec","sync":["/a"]}`, "/sync", "not supported yet"),
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
 	{"Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 

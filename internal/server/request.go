@@ -38,10 +38,9 @@ type callBody struct {
 	Leftovers dray.Leftovers `json:"leftovers,omitempty" enum:"kill,keep" doc:"Processes that the tool leaves running when it exits: kill (default) ends them, keep leaves them to the environment and records them."`
 	// OnSlowReader says whether the tool waits for the stream that is the answer, as it would for a pipe.
 	OnSlowReader string `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For an answer that is a stream. skip (default): the tool waits for nobody, and what is not read in time is sent as far as it is kept. wait: the tool waits for this one reader, unless that stands still for 30 s."`
-
-	// The contract's members that are not supported yet. To ignore one would break its promise.
-	RewriteText json.RawMessage `json:"rewrite_text,omitempty" hidden:"true"`
-	Sync        json.RawMessage `json:"sync,omitempty" hidden:"true"`
+	RewriteText  *bool  `json:"rewrite_text,omitempty" doc:"Whether paths in what the tool prints, and in files that it reads for the caller, are rewritten to the caller's. Default: the tool's own."`
+	// Sync are paths to bring home when the call ends.
+	Sync []string `json:"sync,omitempty" maxItems:"1000" doc:"Files and folders to bring home into the sandbox root when the call ends: the caller's paths, the environment's, or relative to the working folder."`
 }
 
 const (
@@ -67,7 +66,6 @@ func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray
 
 // invocation makes the invocation, with every mistake told.
 func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invocation {
-	b.unsupported(m)
 	b.checkStdin(m)
 	oneOf(m, "/on_disconnect", b.OnDisconnect, onDisconnectCancel, onDisconnectContinue)
 	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
@@ -85,22 +83,13 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 		Mapping:     oneOf(m, "/mapping", b.Mapping, dray.MapSchema, dray.MapHeuristic, dray.MapNone),
 		Leftovers:   oneOf(m, "/leftovers", b.Leftovers, dray.KillLeftovers, dray.KeepLeftovers),
 		Terminal:    b.TTY.size(m, "/tty"),
+		RewriteText: b.RewriteText,
+		Sync:        namedPaths(m, "/sync", b.Sync, maxSync),
 		Context:     callContext(m, b.Context),
 		Plan: dray.Plan{
 			Override: place(m, "/plan/override", b.Plan.Override),
 			Fallback: place(m, "/plan/fallback", b.Plan.Fallback),
 		},
-	}
-}
-
-func (b *callBody) unsupported(m *mistakes) {
-	for _, f := range []struct {
-		name  string
-		value json.RawMessage
-	}{{"rewrite_text", b.RewriteText}, {"sync", b.Sync}} {
-		if f.value != nil {
-			m.add("/"+f.name, "is not supported yet: leave %s out", f.name)
-		}
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	maxName      = 128  // bytes of a tool's name
 	maxReference = 255  // bytes of a container's name or id
 	maxPath      = 4096 // bytes of a path: PATH_MAX
+	maxSync      = 1000 // paths that one call brings home
 	maxLabels    = 64
 	maxID        = 256  // bytes of a context's id or a label's name
 	maxLabel     = 1024 // bytes of a label's value
@@ -143,6 +144,23 @@ func pathFault(s string) string {
 	default:
 		return ""
 	}
+}
+
+// namedPaths checks paths that are to be taken as they stand: whose they are, host's or container's, is found out later.
+func namedPaths(m *mistakes, pointer string, paths []string, most int) []string {
+	if len(paths) > most {
+		m.add(pointer, "there are %d paths, and %d are the most", len(paths), most)
+		return nil
+	}
+	for i, p := range paths {
+		at := fmt.Sprintf("%s/%d", pointer, i)
+		if p == "" {
+			m.add(at, "a path is not empty")
+		} else if fault := pathFault(p); fault != "" {
+			m.add(at, "%s", fault)
+		}
+	}
+	return paths
 }
 
 // variables checks names and values of an environment.
