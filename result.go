@@ -98,8 +98,9 @@ type Metadata struct {
 	Mapping   *MappingReport     `json:"mapping,omitempty"`
 	Kill      *KillReport        `json:"kill,omitempty"`
 	Sync      *SyncReport        `json:"sync,omitempty"`
-	// Changes are the files that dray itself changed for this call.
-	Changes []FileChange `json:"changes,omitempty"`
+	// Changes are the files that dray itself changed for this call. ChangesOmitted counts those that a list of calls leaves out.
+	Changes        []FileChange `json:"changes,omitempty"`
+	ChangesOmitted int          `json:"changes_omitted,omitzero"`
 	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the duration, and no part of the timeout.
 	QueuedMS float64 `json:"queued_ms,omitzero"`
 	// Warnings say what was done differently from what the caller may expect.

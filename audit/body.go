@@ -39,6 +39,8 @@ type endedBody struct {
 	Duration   *time.Duration  `json:"duration_ns"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	OutputFile *fileRef        `json:"output_file,omitempty"`
+	// ListsFile holds the lists of the metadata where they are longer than they are here.
+	ListsFile *fileRef `json:"lists_file,omitempty"`
 }
 
 // encodeBegun gives the body of a begun event and, where the input is too long for it, the file that holds it. An input that is not
@@ -63,9 +65,13 @@ func encodeEnded(res dray.Result, files *files) ([]byte, *fileRef, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("keep the output: %w", err)
 	}
+	metadata, lists, err := placeShortened(res.Metadata, files)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep the lists of files: %w", err)
+	}
 	body, err := encode(endedBody{
 		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal, Stdout: res.Stdout, Stderr: res.Stderr,
-		Error: res.Error, Route: res.Route, Metadata: res.Metadata, EndedAt: res.EndedAt, Duration: &res.Duration, OutputFile: file,
+		Error: res.Error, Route: res.Route, Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration, OutputFile: file, ListsFile: lists,
 	}, "output", inline)
 	return body, file, err
 }

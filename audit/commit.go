@@ -73,7 +73,7 @@ func (j *job) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
 	if n, err := changed.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(errNoRow, err)
 	}
-	return nil
+	return j.changes.write(ctx, tx, seq, e.invocation)
 }
 
 // transient says whether a write may succeed later although nobody changes what is written: the file is locked, the disk is full,

@@ -9,6 +9,11 @@
 // outputs over 8 KiB lie in files beside the database, named by their SHA-256, written and synced before the row that names them.
 // Values of environment variables are not stored, their names are.
 //
+// The files that dray itself changed for a call, with a file tool or a sync, stand in the table changed_files too, written in the
+// transaction of the event that tells how the call ended, to be listed by plan and by path. Lists of files in a record's metadata that
+// have more than 10 entries lie in such a file as well; the event has their beginning and how many more there are, which is what lists of
+// calls show.
+//
 // # The bytes of an event
 //
 // The leaf of an event is the RFC 6962 leaf hash (tlog.RecordHash: SHA-256 over a zero byte and the data) of these bytes, six

@@ -107,11 +107,18 @@ func (s *Store) tooLate(inv dray.Invocation, started time.Time) *job {
 
 // end commits how a call ended and gives the result as it was recorded. Nothing that the caller does can break it off.
 func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (dray.Result, error) {
-	j, err := s.endJob(inv, res)
+	changed, err := changesOf(inv, res)
+	var j *job
+	if err == nil {
+		j, err = s.endJob(inv, res)
+	}
 	if err != nil {
 		s.log.Error("a result cannot be recorded", zap.String("invocation", inv.ID), zap.Error(err))
 		res = unrecordable(res, err)
 		j, err = s.endJob(inv, res)
+	}
+	if err == nil {
+		j.changes = changed // of what was done to files nothing is lost with the result
 	}
 	if err == nil {
 		err = s.submit(ctx, j)

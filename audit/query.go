@@ -14,8 +14,9 @@ const (
 	maxLimit     = 1000
 	maxText      = 1024
 
-	cursorVersion = 1
-	cursorSize    = 1 + 2*8
+	// The first byte of a cursor says what it is a place in, and in which form.
+	callCursor, changeCursor byte = 1, 2
+	cursorSize                    = 1 + 2*8
 )
 
 // Query says which invocations are wanted. What is zero does not restrict; strings are compared exactly unless said otherwise.
@@ -43,7 +44,8 @@ type Query struct {
 
 // Page is a part of an answer, newest first.
 type Page struct {
-	// Items are complete but for inputs and outputs over 8 KiB, which are null: Get has them.
+	// Items are complete but for inputs and outputs over 8 KiB, which are null, and for lists of files, which have at most 10 entries and the
+	// number of the others: Get has them.
 	Items []dray.Record `json:"items"`
 	// NextCursor leads to the next page; it is empty on the last.
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -57,8 +59,8 @@ type Unreadable struct {
 	Message string `json:"message"`
 }
 
-// position is a place in the order of pages.
-type position struct{ startedAt, seq int64 }
+// position is a place in the order of pages: of calls the start and the seq, of changed files the seq and the number within it.
+type position struct{ major, minor int64 }
 
 // List gives a page of invocations. What is inserted meanwhile comes before the first page, so no row is given twice and none that
 // was there is left out. It fails with invalid_request for a limit or cursor that cannot be, else with audit_unavailable.
@@ -79,18 +81,18 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	page := Page{Items: []dray.Record{}}
 	if limit := q.limit(); len(found) > limit {
 		found = found[:limit]
-		page.NextCursor = found[limit-1].cursor()
+		page.NextCursor = found[limit-1].cursor(callCursor)
 	}
 	// Row by row, so that one that cannot be read spoils no other.
 	for _, p := range found {
-		rec, err := s.load(ctx, tx, bySeq, p.seq, false)
+		rec, err := s.load(ctx, tx, bySeq, p.minor, false)
 		switch {
 		case err == nil:
 			page.Items = append(page.Items, rec)
 		case ctx.Err() != nil:
 			return Page{}, unavailable(s.path, "list the trail", err)
 		default:
-			page.Unreadable = append(page.Unreadable, Unreadable{Seq: p.seq, Message: err.Error()})
+			page.Unreadable = append(page.Unreadable, Unreadable{Seq: p.minor, Message: err.Error()})
 		}
 	}
 	return page, nil
@@ -114,21 +116,21 @@ func (q Query) check() error {
 	}
 }
 
-// cursor writes a position down: a version byte and the two numbers.
-func (p position) cursor() string {
+// cursor writes a position down: a byte for what it is a place in, and the two numbers.
+func (p position) cursor(of byte) string {
 	b := make([]byte, cursorSize)
-	b[0] = cursorVersion
-	_, _ = binary.Encode(b[1:], binary.BigEndian, [2]int64{p.startedAt, p.seq}) // the size is right
+	b[0] = of
+	_, _ = binary.Encode(b[1:], binary.BigEndian, [2]int64{p.major, p.minor}) // the size is right
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func parseCursor(s string) (position, error) {
+func parseCursor(of byte, s string) (position, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != cursorSize || b[0] != cursorVersion {
+	if err != nil || len(b) != cursorSize || b[0] != of {
 		return position{}, dray.Errorf(dray.CodeInvalidRequest, "the cursor is malformed").
 			WithHint("send next_cursor as the page before gave it, or none for the first page")
 	}
 	var n [2]int64
 	_, _ = binary.Decode(b[1:], binary.BigEndian, &n) // the size is right
-	return position{startedAt: n[0], seq: n[1]}, nil
+	return position{major: n[0], minor: n[1]}, nil
 }

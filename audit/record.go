@@ -107,6 +107,7 @@ func (r row) atEnd(rec dray.Record, files *files) (dray.Record, error) {
 		res.ExitCode, res.Signal, res.Stdout, res.Stderr = body.ExitCode, body.Signal, body.Stdout, body.Stderr
 		res.Error, res.Route, res.Metadata = body.Error, body.Route, body.Metadata
 		res.Output, err = fetch(body.Output, body.OutputFile, files)
+		err = errors.Join(err, restore(&res.Metadata, body.ListsFile, files))
 	}
 	rec = rec.End(res)
 	if !r.duration.Valid {

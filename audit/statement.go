@@ -26,7 +26,7 @@ func (st statement) positions(ctx context.Context, tx *sql.Tx) ([]position, erro
 	var found []position
 	for rows.Next() {
 		var p position
-		if err := rows.Scan(&p.startedAt, &p.seq); err != nil {
+		if err := rows.Scan(&p.major, &p.minor); err != nil {
 			return nil, err
 		}
 		found = append(found, p)
@@ -74,15 +74,20 @@ func (c conditions) and(clause string, args ...any) conditions {
 	return c
 }
 
+func (c conditions) where() string {
+	if len(c.clause) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.clause, " AND ")
+}
+
 func (c conditions) page(limit int) statement {
 	var b strings.Builder
 	b.WriteString("SELECT i.started_at, i.seq FROM invocations i")
 	if c.text {
 		b.WriteString(" JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq")
 	}
-	if len(c.clause) > 0 {
-		b.WriteString(" WHERE " + strings.Join(c.clause, " AND "))
-	}
+	b.WriteString(c.where())
 	b.WriteString(" ORDER BY i.started_at DESC, i.seq DESC LIMIT ?")
 	return statement{sql: b.String(), args: append(slices.Clip(c.args), limit)}
 }
@@ -114,11 +119,11 @@ func (q Query) conditions() (conditions, error) {
 		c = c.and("i.started_at < ?", nanoseconds(q.Until))
 	}
 	if q.Cursor != "" {
-		p, err := parseCursor(q.Cursor)
+		p, err := parseCursor(callCursor, q.Cursor)
 		if err != nil {
 			return conditions{}, err
 		}
-		c = c.and("(i.started_at, i.seq) < (?, ?)", p.startedAt, p.seq)
+		c = c.and("(i.started_at, i.seq) < (?, ?)", p.major, p.minor)
 	}
 	if q.Text != "" {
 		like := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Text) + "%"

@@ -29,6 +29,7 @@ type job struct {
 	event   event  // without seq and at: these the writer gives
 	project string // an SQL statement that changes one row exactly; ?1 is the seq
 	args    []any
+	changes *changes // the files that the call changed; nil for none
 	// undo makes the job that ends a begin whose caller has gone when it is committed. An end has none: it is wanted all the same.
 	undo func() *job
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -80,6 +81,19 @@ func (c *Client) Output(ctx context.Context, id, stream string) (io.ReadCloser, 
 // Invocations gives a page of the trail, newest first. The filters are those of the HTTP interface.
 func (c *Client) Invocations(ctx context.Context, filters url.Values) (Reply[Page[dray.Record]], error) {
 	return get[Page[dray.Record]](ctx, c, "/v1/invocations", filters)
+}
+
+// ChangedFiles gives a page of the files that dray changed, newest first. The filters are those of the HTTP interface.
+func (c *Client) ChangedFiles(ctx context.Context, filters url.Values) (Reply[Page[ChangedFile]], error) {
+	return get[Page[ChangedFile]](ctx, c, "/v1/audit/files", filters)
+}
+
+// ChangedFile is a file that dray changed for a call, which ended at At.
+type ChangedFile struct {
+	Invocation string `json:"invocation"`
+	PlanID     string `json:"plan_id"`
+	dray.FileChange
+	At time.Time `json:"at"`
 }
 
 // Route says where a call would run, and why. Nothing runs.

@@ -76,6 +76,7 @@ type trail struct {
 	begin   error
 	began   chan struct{} // if set, begin waits for it
 	listed  audit.Query
+	changes audit.ChangeQuery
 }
 
 func (t *trail) Executor(next dray.Executor) dray.Executor {
@@ -129,6 +130,13 @@ func (t *trail) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	}
 	slices.SortFunc(all, func(a, b dray.Record) int { return strings.Compare(b.ID, a.ID) })
 	return audit.Page{Items: all[:min(len(all), q.Limit)], NextCursor: "next"}, nil
+}
+
+func (t *trail) Changes(_ context.Context, q audit.ChangeQuery) (audit.ChangePage, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changes = q
+	return audit.ChangePage{}, nil
 }
 
 // captures are kept streams by id and name.

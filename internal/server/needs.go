@@ -15,6 +15,8 @@ type Records interface {
 	Get(ctx context.Context, principal, id string) (dray.Record, error)
 	// List gives a page, newest first.
 	List(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Changes gives a page of the files that dray changed, newest first.
+	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
 }
 
 // Tools knows the tools.

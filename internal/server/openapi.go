@@ -157,14 +157,24 @@ func waitParam(what string) *huma.Param {
 
 // listParams describes the filters of the list.
 func listParams() []*huma.Param {
-	what := map[string]string{
+	return filterParams(filters, map[string]string{
 		"tool": "A tool's name.", "status": "queued, running, succeeded or failed.", "reason": "Why it ended.", "environment": "host or container.",
 		"container": "A container's name or id.", "plan_id": "The context's plan.", "principal": "Whose; another's are not shown.",
 		"since": "Begun then or later (RFC 3339).", "until": "Begun before (RFC 3339).", "q": "Text to search for.",
-		"limit": "1 to 1000; default 50.", "cursor": "next_cursor of the page before.",
-	}
-	params := make([]*huma.Param, 0, len(filters))
-	for _, name := range filters {
+	})
+}
+
+// changeParams describes the filters of the list of changed files.
+func changeParams() []*huma.Param {
+	return filterParams(changeFilters, map[string]string{
+		"plan_id": "The plan of the calls.", "invocation": "The id of one call.", "path": "The absolute path of one file, as it was recorded.",
+	})
+}
+
+func filterParams(names []string, what map[string]string) []*huma.Param {
+	what["limit"], what["cursor"] = "1 to 1000; default 50.", "next_cursor of the page before."
+	params := make([]*huma.Param, 0, len(names))
+	for _, name := range names {
 		kind := huma.TypeString
 		if name == "limit" {
 			kind = huma.TypeInteger

@@ -18,7 +18,7 @@ var contract = []string{
 	"GET /v1/invocations", "POST /v1/invocations", "GET /v1/invocations/{id}", "GET /v1/invocations/{id}/events",
 	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/resize",
 	"POST /v1/invocations/{id}/signal", "POST /v1/invocations/{id}/cancel",
-	"POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths",
+	"GET /v1/audit/files", "POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths",
 	"GET /v1/workspaces", "POST /v1/workspaces/{id}/up", "POST /v1/workspaces/{id}/stop", "POST /v1/workspaces/{id}/trust",
 }
 
@@ -107,6 +107,7 @@ func TestDocumentIsTrue(t *testing.T) {
 	good["Record"] = d.do("POST", "/v1/invocations?wait_ms=60000", full).body
 	good["Problem"] = d.do("GET", "/nowhere", "").body
 	good["Page"] = d.do("GET", "/v1/invocations", "").body
+	good["ChangePage"] = d.do("GET", "/v1/audit/files", "").body
 	good["RouteReply"] = d.do("POST", "/v1/route", full).body
 	good["Tool"] = d.do("GET", "/v1/tools/exec", "").body
 	good["ItemsTool"] = d.do("GET", "/v1/tools", "").body

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/server/event"
 )
 
@@ -60,6 +61,11 @@ func (s *Server) callOperations() []operation {
 		{
 			method: http.MethodGet, path: "/v1/invocations", id: "list-invocations", summary: "The caller's invocations, newest first.", handle: s.list,
 			params: listParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[page]()}},
+		},
+		{
+			method: http.MethodGet, path: "/v1/audit/files", id: "list-changed-files", handle: s.changes,
+			summary: "The files that dray itself changed in the caller's calls, by file tools and syncs, newest first.",
+			params:  changeParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[audit.ChangePage]()}},
 		},
 		{
 			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: s.route,

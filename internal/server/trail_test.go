@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
@@ -86,5 +87,62 @@ func TestOneRecordFromMemoryAndTrail(t *testing.T) {
 	}
 	if a := d.do("GET", "/v1/invocations?cursor=x", ""); a.status != 400 || a.problem(t).Code != dray.CodeInvalidRequest {
 		t.Errorf("a cursor of no page: %d %s", a.status, a.body)
+	}
+}
+
+// AU-11: the files that calls changed are listed by plan, one page after the other; another principal's are not.
+func TestChangesFromTheTrail(t *testing.T) {
+	dir := t.TempDir()
+	store, _, err := audit.Open(t.Context(), audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	write := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+		res := exited(0)
+		for _, name := range []string{"/a", "/b", "/c"} {
+			res.Metadata.Changes = append(res.Metadata.Changes, dray.FileChange{
+				Environment: dray.Container, Path: name, Action: dray.FileReplaced, Before: "01", After: "02",
+			})
+		}
+		return res, nil
+	}
+	d := start(t, func(p *parts) {
+		p.config = func(c *server.Config) {
+			c.Executor, c.Records = store.Executor(calls.Begun(dray.ExecutorFunc(write))), store
+		}
+	})
+	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
+	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
+	other := dray.Invocation{ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec", Principal: "uid:99999", Context: dray.Context{PlanID: "p"}}
+	if _, err := store.Executor(dray.ExecutorFunc(write)).Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var page audit.ChangePage
+	got := d.do("GET", "/v1/audit/files?plan_id=p&limit=2", "")
+	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 2 || page.NextCursor == "" {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	for _, member := range []string{
+		`"invocation":"` + mine.ID + `"`, `"plan_id":"p"`, `"environment":"container"`, `"path":"/c"`, `"action":"replaced"`, `"sha256_before":"01"`,
+		`"sha256_after":"02"`, `"at":"` + mine.EndedAt.Format(time.RFC3339Nano) + `"`,
+	} {
+		if !strings.Contains(string(got.body), member) {
+			t.Errorf("no %s in %s", member, got.body)
+		}
+	}
+	got = d.do("GET", "/v1/audit/files?plan_id=p&limit=2&cursor="+page.NextCursor, "")
+	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 1 || page.Items[0].Path != "/a" || page.NextCursor != "" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := d.do("GET", "/v1/audit/files?path=/b", ""); strings.Count(string(got.body), `"path":"/b"`) != 2 {
+		t.Errorf("by path: %d %s", got.status, got.body)
+	}
+	if got := d.do("GET", "/v1/audit/files?invocation="+other.ID, ""); string(got.body) != `{"items":[],"next_cursor":""}` {
+		t.Errorf("another's: %d %s", got.status, got.body)
 	}
 }

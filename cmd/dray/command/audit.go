@@ -4,6 +4,6 @@ import "github.com/spf13/cobra"
 
 func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "Read the trail of calls"}
-	cmd.AddCommand(newAuditList(a), newAuditShow(a))
+	cmd.AddCommand(newAuditList(a), newAuditShow(a), newAuditFiles(a))
 	return group(cmd)
 }

@@ -17,6 +17,7 @@ func sectionsOf(rec dray.Record) []section {
 		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container), inputSection(rec),
 		mappingSection(rec.Metadata.Mapping), captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
 		{title: "output", text: indented(rec.Output)},
+		syncSection(rec.Metadata.Sync), changesSection(rec.Metadata),
 		killSection(rec.Metadata.Kill), errorSection(rec.Error),
 		{title: "warnings", text: strings.Join(rec.Metadata.Warnings, "\n")},
 	}
@@ -99,6 +100,35 @@ func mappingSection(m *dray.MappingReport) section {
 	}
 	for _, p := range m.Errors {
 		s.add(p.Pointer, "error: "+p.Message)
+	}
+	return s
+}
+
+// syncSection says what came home.
+func syncSection(r *dray.SyncReport) section {
+	s := section{title: "sync"}
+	if r == nil {
+		return s
+	}
+	s.add("state", string(r.State))
+	s.add("files", fmt.Sprintf("%d, %d bytes", len(r.Files)+r.FilesOmitted, r.Bytes))
+	if r.DryRun {
+		s.add("dry run", "nothing was written")
+	}
+	for _, p := range r.Refused {
+		s.add("refused", fmt.Sprintf("%s (%s): %s", p.Path, p.Code, p.Message))
+	}
+	if r.Error != nil {
+		s.add("error", fmt.Sprintf("%s (%s)", r.Error.Message, r.Error.Code))
+	}
+	return s
+}
+
+// changesSection lists the files that dray changed.
+func changesSection(m dray.Metadata) section {
+	s := section{title: "changed files"}
+	for _, c := range m.Changes {
+		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path, orDash(shortHash(c.Before)), orDash(shortHash(c.After))))
 	}
 	return s
 }

@@ -2,8 +2,10 @@ package command
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -77,14 +79,22 @@ func (s *standIn) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 }
 
-// onHost gives every call the host. A variable of the call makes it tell a progress before.
+// onHost gives every call the host. A variable of the call makes it tell a progress before, another has it say that it made files.
 func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		if message := call.Invocation.Env["TEST_PROGRESS"]; message != "" {
 			sink.Progress("build", message)
 		}
 		call.Environment = hosts.In(call.Invocation.Workspace)
-		return next.Execute(ctx, call, sink)
+		res, err := next.Execute(ctx, call, sink)
+		if names := call.Invocation.Env["TEST_CHANGES"]; names != "" {
+			for name := range strings.SplitSeq(names, ",") {
+				digest := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
+				res.Metadata.Changes = append(res.Metadata.Changes,
+					dray.FileChange{Environment: dray.Host, Path: name, Action: dray.FileCreated, After: digest})
+			}
+		}
+		return res, err
 	})
 }
 

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// changes are the files that a call changed, on their way into the table changed_files. They are one text, which SQLite takes apart: a sync may
+// have changed very many, and while they are written nobody else's begin or end is.
+type changes struct {
+	list      []byte // a JSON list of dray.FileChange
+	principal string
+	plan      sql.NullString
+	at        int64
+}
+
+const insertChanges = `INSERT INTO changed_files
+	(seq, n, invocation, principal, plan_id, environment, path, action, sha256_before, sha256_after, at)
+	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action', value ->> 'sha256_before', value ->> 'sha256_after', ?
+	FROM json_each(?)`
+
+// changesOf gives what is to be written of a result; nil where nothing was changed.
+func changesOf(inv dray.Invocation, res dray.Result) (*changes, error) {
+	if len(res.Metadata.Changes) == 0 {
+		return nil, nil
+	}
+	list, err := json.Marshal(res.Metadata.Changes)
+	if err != nil {
+		return nil, fmt.Errorf("encode the changed files: %w", err)
+	}
+	return &changes{list: list, principal: inv.Principal, plan: text(inv.Context.PlanID), at: res.EndedAt.UnixNano()}, nil
+}
+
+func (c *changes) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
+	if c == nil {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, insertChanges, seq, invocation, c.principal, c.plan, c.at, string(c.list)); err != nil {
+		return fmt.Errorf("write the changed files: %w", err)
+	}
+	return nil
+}
+
+// ChangeQuery says which changed files are wanted. What is empty does not restrict; texts are compared exactly.
+type ChangeQuery struct {
+	PlanID, Invocation, Path, Principal string
+	// Limit is 50 if zero, at most 1000.
+	Limit int
+	// Cursor is the NextCursor of the page before, or empty.
+	Cursor string
+}
+
+// Change is a file that dray changed, with the call that it did so for.
+type Change struct {
+	Invocation string `json:"invocation"`
+	PlanID     string `json:"plan_id,omitzero"`
+	dray.FileChange
+	// At is when the call ended.
+	At time.Time `json:"at"`
+}
+
+// ChangePage is a part of an answer: the files of the call that ended last come first, and of one call the last.
+type ChangePage struct {
+	Items []Change `json:"items"`
+	// NextCursor leads to the next page; it is empty on the last.
+	NextCursor string `json:"next_cursor"`
+}
+
+// Changes gives a page of changed files. What is recorded meanwhile comes before the first page. It fails with invalid_request for a limit or
+// cursor that cannot be, else with audit_unavailable.
+func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) {
+	stmt, err := q.statement()
+	if err != nil {
+		return ChangePage{}, err
+	}
+	found, last, err := stmt.changes(ctx, s.read, q.limit())
+	if err != nil {
+		return ChangePage{}, unavailable(s.path, "list the changed files", err)
+	}
+	page := ChangePage{Items: found}
+	if last != nil {
+		page.NextCursor = last.cursor(changeCursor)
+	}
+	return page, nil
+}
+
+func (q ChangeQuery) limit() int { return Query{Limit: q.Limit}.limit() }
+
+// statement gives the query for one row more than the limit, which tells whether there is another page.
+func (q ChangeQuery) statement() (statement, error) {
+	if err := (Query{Limit: q.Limit}).check(); err != nil {
+		return statement{}, err
+	}
+	var c conditions
+	if q.PlanID != "" {
+		c = c.and("plan_id = ?", q.PlanID)
+	}
+	if q.Invocation != "" {
+		c = c.and("seq = (SELECT ended_seq FROM invocations WHERE id = ?)", q.Invocation)
+	}
+	if q.Path != "" {
+		c = c.and("path = ?", q.Path)
+	}
+	if q.Principal != "" {
+		c = c.and("principal = ?", q.Principal)
+	}
+	if q.Cursor != "" {
+		p, err := parseCursor(changeCursor, q.Cursor)
+		if err != nil {
+			return statement{}, err
+		}
+		c = c.and("(seq, n) < (?, ?)", p.major, p.minor)
+	}
+	return statement{
+		sql: "SELECT seq, n, invocation, plan_id, environment, path, action, sha256_before, sha256_after, at FROM changed_files" +
+			c.where() + " ORDER BY seq DESC, n DESC LIMIT ?",
+		args: append(c.args, q.limit()+1),
+	}, nil
+}
+
+// changes runs the query and gives at most limit rows, and the place of the last of them where there are more.
+func (st statement) changes(ctx context.Context, db *sql.DB, limit int) (found []Change, last *position, err error) {
+	rows, err := db.QueryContext(ctx, st.sql, st.args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	found = []Change{}
+	var p position
+	for rows.Next() {
+		if len(found) == limit {
+			return found, &p, rows.Err()
+		}
+		var c Change
+		var plan, before, after sql.NullString
+		var at int64
+		if err := rows.Scan(&p.major, &p.minor, &c.Invocation, &plan, &c.Environment, &c.Path, &c.Action, &before, &after, &at); err != nil {
+			return nil, nil, err
+		}
+		c.PlanID, c.Before, c.After, c.At = plan.String, before.String, after.String, time.Unix(0, at).UTC()
+		found = append(found, c)
+	}
+	return found, nil, rows.Err()
+}
