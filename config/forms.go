@@ -19,7 +19,7 @@ var (
 	aContainer     = &schema{Type: "string", Pattern: containerName.String()}
 	aTarget        = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: goesUp}
 	aToolName      = &schema{Type: "string", Pattern: toolName.String(), MaxLength: maxToolName, Not: &schema{Enum: builtIn}}
-	aPattern       = &schema{Type: "string", Pattern: `^([^/\x00]+/)*[^/\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
+	aDeniedName    = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
 	aTruth         = &schema{Type: "boolean"}
 	anArgv         = &schema{Type: "array", Items: aText, MinItems: 1}
 	aJSONSchema    = &schema{Type: "object"}

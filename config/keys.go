@@ -243,9 +243,9 @@ var settings = append([]setting{
 		read:  func(d *decoder, v value) { d.c.Sandbox.Timeout = d.positive(v) },
 	},
 	{
-		key: "sandbox.deny", form: commaForm, is: listOf(aPattern),
-		about: "patterns of names that never come home, beside those that dray knows; one without a slash is a name at any depth",
-		read:  func(d *decoder, v value) { d.c.Sandbox.Deny = d.each(v, d.pattern) },
+		key: "sandbox.deny", form: commaForm, is: listOf(aDeniedName),
+		about: "names that never come home, beside those that dray knows: one without a slash at any depth, `a/b` where the one lies in the other",
+		read:  func(d *decoder, v value) { d.c.Sandbox.Deny = d.each(v, d.deniedName) },
 	},
 	{
 		key: "sandbox.executable", initial: "false", is: aTruth,

@@ -21,8 +21,8 @@ type Sandbox struct {
 	MaxFiles, MaxDepth int
 	// Timeout is how long one sync may take, above 0.
 	Timeout time.Duration
-	// Deny are patterns as [path.Match] reads them, of names that never come home, beside those that dray knows. One without a slash is a name
-	// at any depth.
+	// Deny are names that never come home, beside those that dray knows: one without a slash at any depth, one with slashes as a sequence of
+	// names at any depth.
 	Deny []string
 	// Executable lets files keep their right to be run.
 	Executable bool
@@ -45,8 +45,8 @@ func (d *decoder) sandboxRoot(v value) string {
 	return s
 }
 
-// pattern gives a pattern of names that are relative to anything.
-func (d *decoder) pattern(v value) string {
+// deniedName gives a name, or names with slashes between them, that are relative to anything.
+func (d *decoder) deniedName(v value) string {
 	s, ok := d.text(v)
 	if !ok {
 		return ""
@@ -60,10 +60,8 @@ func (d *decoder) pattern(v value) string {
 		problem, fix = "is every file there is", "leave sandbox.root out where nothing may come home"
 	case path.Clean(s) != s:
 		problem, fix = "is not written as plainly as it can be", "write "+path.Clean(s)
-	default:
-		if _, err := path.Match(s, ""); err != nil {
-			problem, fix = "is not a pattern", `close the bracket, or write \[ for the character itself; *, ? and [a-z] have a meaning`
-		}
+	case strings.ContainsAny(s, "*?["):
+		problem, fix = "looks like a pattern, and names are taken as they are", "write out each name that is to be refused"
 	}
 	if problem != "" {
 		d.wrong(v, problem, fix)

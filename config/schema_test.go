@@ -112,7 +112,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	counts := []string{"1", "64", "4096", "4097", "65536", "65537", "1000000", "1000001", "0", "-1", "1.5", "1KiB", "x", "[]", `""`, "99999999999999999999"}
 	names := []string{"a", "A.b-c_9", "-a", `"a b"`, `""`, "ä", "1", "[]"}
 	truths := []string{"true", "false", "True", "yes", "1", `"true"`, "[]", `""`}
-	patterns := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
+	denied := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "a?", "'[a]'", "'a]'", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
 	targets := []string{"host", "/srv/app", "/srv/../app", `""`, "-x", "1", "a/b"}
 	for format, values := range map[string][]string{
 		"server: {socket: %s}":                                                     paths,
@@ -138,7 +138,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 		"sandbox: {max_files: %s}":                                                 append(counts, "100000", "100001"),
 		"sandbox: {max_depth: %s}":                                                 counts,
 		"sandbox: {timeout: %s}":                                                   append(spans, zeros...),
-		"sandbox: {deny: [%s]}":                                                    patterns,
+		"sandbox: {deny: [%s]}":                                                    denied,
 		"sandbox: {executable: %s}":                                                truths,
 		"tools: [{name: t, argv: [x], results: [%s]}]":                             {"a", "/a", "a/b/", "../a", "a/../b", `""`, "1", `"a\0"`, "[]"},
 		"tools: [{name: t, argv: [x], rewrite_text: %s}]":                          truths,

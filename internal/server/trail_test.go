@@ -102,7 +102,7 @@ func TestChangesFromTheTrail(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	write := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+	write := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 		res := exited(0)
 		for _, name := range []string{"/a", "/b", "/c"} {
 			res.Metadata.Changes = append(res.Metadata.Changes, dray.FileChange{
@@ -110,16 +110,16 @@ func TestChangesFromTheTrail(t *testing.T) {
 			})
 		}
 		return res, nil
-	}
+	})
 	d := start(t, func(p *parts) {
 		p.config = func(c *server.Config) {
-			c.Executor, c.Records = store.Executor(calls.Begun(dray.ExecutorFunc(write))), store
+			c.Executor, c.Records = store.Executor(calls.Begun(write)), store
 		}
 	})
 	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
 	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
 	other := dray.Invocation{ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec", Principal: "uid:99999", Context: dray.Context{PlanID: "p"}}
-	if _, err := store.Executor(dray.ExecutorFunc(write)).Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
+	if _, err := store.Executor(write).Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var page audit.ChangePage
