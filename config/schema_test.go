@@ -112,7 +112,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	counts := []string{"1", "64", "4096", "4097", "65536", "65537", "1000000", "1000001", "0", "-1", "1.5", "1KiB", "x", "[]", `""`, "99999999999999999999"}
 	names := []string{"a", "A.b-c_9", "-a", `"a b"`, `""`, "ä", "1", "[]"}
 	truths := []string{"true", "false", "True", "yes", "1", `"true"`, "[]", `""`}
-	denied := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "a?", "'[a]'", "'a]'", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
+	denied := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "'a?'", "'[a]'", "'a]'", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
 	targets := []string{"host", "/srv/app", "/srv/../app", `""`, "-x", "1", "a/b"}
 	for format, values := range map[string][]string{
 		"server: {socket: %s}":                                                     paths,
