@@ -45,6 +45,10 @@ var bans = []ban{
 		from: "internal/workspace/...", to: []string{"internal/router/...", "internal/tool/...", "internal/server/...", "audit/..."},
 		why: "it carries out a route; one that chose would be a second router",
 	},
+	{
+		from: "internal/transfer/...", to: []string{"./..."}, except: []string{".", "executor/files/...", "pathmapper"},
+		why: "what may be moved depends on the two sides' files and names, never on who asks or by which tool",
+	},
 	{from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"}, why: "it counts calls, and must not depend on what they are"},
 	{from: "internal/client/...", to: []string{"./..."}, except: []string{"."}, why: "it stands for any client: what it needs has to be in the HTTP interface"},
 	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},

@@ -38,6 +38,7 @@
 //	internal/devcontainer                 dray; it talks to no engine
 //	internal/workspace                    joins internal/devcontainer with executor/...
 //	internal/router, internal/tool        never internal/server
+//	internal/transfer                     dray, executor/files, pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires

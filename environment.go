@@ -53,6 +53,8 @@ type Capabilities struct {
 type Mount struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`
+	// Configured says that configuration joins the two names, so that the files may be others.
+	Configured bool `json:"configured,omitempty"`
 }
 
 // Spec is a process to start.

@@ -75,7 +75,7 @@ func namedContainers(cfg *config.Config) map[string]workspace.Named {
 	for name, c := range cfg.Containers {
 		n := workspace.Named{Workspace: c.Workspace, Config: c.Config, Service: c.Service, ID: c.ID, Label: c.Label}
 		for _, m := range c.Mappings {
-			n.Mappings = append(n.Mappings, dray.Mount{Host: m.Host, Container: m.Container})
+			n.Mappings = append(n.Mappings, dray.Mount{Host: m.Host, Container: m.Container, Configured: true})
 		}
 		named[name] = n
 	}

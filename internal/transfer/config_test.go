@@ -1,0 +1,96 @@
+package transfer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// SY-04: a root that others could write to, or that leads elsewhere, is refused with its fix.
+func TestRootIsChecked(t *testing.T) {
+	dir := t.TempDir()
+	make := func(name string, mode os.FileMode) string {
+		p := filepath.Join(dir, name)
+		if err := os.Mkdir(p, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(p, mode); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	own := make("own", 0o700)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ root, says, hint string }{
+		"relative":           {"sandbox", "absolute", "from / on"},
+		"not clean":          {own + "/", "clean", "from / on"},
+		"parent":             {own + "/../own", "clean", "from / on"},
+		"everything":         {"/", "whole file system", "of its own"},
+		"a link":             {link, "link", own},
+		"a file":             {file, "not a folder", "remove"},
+		"open to the group":  {make("group", 0o750), "0750", "chmod 700"},
+		"open to the world":  {make("world", 0o701), "0701", "chmod 700"},
+		"nothing around it":  {filepath.Join(dir, "a", "b"), "does not exist", "mkdir -p -m 700"},
+		"a NUL in its name":  {dir + "/a\x00b", "absolute, clean", "from / on"},
+		"nothing but a name": {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.Context(), Config{Root: tc.root})
+			if tc.says == "" {
+				if err != nil || s.root != nil {
+					t.Fatalf("got %v, %v", s, err)
+				}
+				_ = s.Close()
+				return
+			}
+			if e := dray.AsError(err); e == nil || e.Code != dray.CodeInvalidRequest || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+// SY-04: another's folder is refused, whatever its mode.
+func TestRootOfAnotherIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(root, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{Root: root})
+	if e := dray.AsError(err); e == nil || !strings.Contains(e.Message, "12345") || !strings.Contains(e.Hint, "chown") {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// SY-04: a root that is missing is made for the daemon's user alone, whatever the umask.
+func TestRootIsMade(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	s, err := Open(t.Context(), Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if info, err := os.Stat(root); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v", info, err)
+	}
+}

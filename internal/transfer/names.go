@@ -1,0 +1,130 @@
+package transfer
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dray-dev/dray"
+)
+
+// Builtin gives the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
+// without being asked to: when somebody enters the folder, opens it in an editor, or uses git in it (SY-08). The one that is a
+// file alone, and no folder, ends with "(file)".
+func Builtin() []string { return slices.Clone(builtin) }
+
+var builtin = []string{
+	// git runs hooks, and what its configuration names: pagers, editors, filters, fsmonitor. A file .git leads to another folder with both.
+	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees", ".git" + fileOnly,
+	".hg/hgrc", ".husky",
+	// Editors, and dray's own source of what to run.
+	".devcontainer", ".devcontainer.json", ".vscode", ".idea", ".zed", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json",
+	// Debuggers, package managers and build tools.
+	".gdbinit", ".lldbinit", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo",
+	// Shells, and what reads a home folder, should the root be one.
+	".envrc", ".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
+	".zlogout", ".kshrc", ".gitconfig", ".ssh", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d",
+}
+
+const (
+	fileOnly = " (file)"
+	// stagePrefix is of the folders in which dray.Files.Place prepares a tree.
+	stagePrefix = ".dray-stage-"
+)
+
+// denied are names that are not written.
+type denied []deniedName
+
+// deniedName is a sequence of elements, folded, that stands anywhere in a path; the last may be refused only as a file.
+type deniedName struct {
+	elements []string
+	fileOnly bool
+	text     string
+}
+
+// newDenied takes the built-in names and the configured ones. An entry that is no name is invalid_request.
+func newDenied(configured []string) (denied, error) {
+	var d denied
+	for _, entry := range builtin {
+		name, only := strings.CutSuffix(entry, fileOnly)
+		d = append(d, deniedName{elementsOf(name), only, name})
+	}
+	for _, entry := range configured {
+		name := strings.Trim(entry, "/")
+		if !isName(name) {
+			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names; patterns are none", entry).
+				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of names, such as .git/hooks")
+		}
+		d = append(d, deniedName{elementsOf(name), false, entry})
+	}
+	return d, nil
+}
+
+// isName wants a clean relative path. What looks like a pattern is refused, because taken as a name it would refuse nothing.
+func isName(name string) bool {
+	return name != "." && filepath.IsLocal(name) && path.Clean(name) == name && !strings.ContainsAny(name, "*?[\x00")
+}
+
+// find says by which entry a name beneath the root is refused; ok is false where it may be written. folder says what it is.
+func (d denied) find(name string, folder bool) (entry string, ok bool) {
+	elements := elementsOf(name)
+	for _, e := range elements {
+		if strings.HasPrefix(e, stagePrefix) {
+			return stagePrefix + "*", true
+		}
+	}
+	for _, n := range d {
+		if at := n.in(elements); at >= 0 && !(n.fileOnly && (folder || at+len(n.elements) < len(elements))) {
+			return n.text, true
+		}
+	}
+	return "", false
+}
+
+// in gives where the elements stand in a path, the last time they do; -1 if nowhere.
+func (n deniedName) in(elements []string) int {
+	for i := len(elements) - len(n.elements); i >= 0; i-- {
+		if slices.Equal(elements[i:i+len(n.elements)], n.elements) {
+			return i
+		}
+	}
+	return -1
+}
+
+func elementsOf(name string) []string { return strings.Split(fold(name), "/") }
+
+// fold makes names equal that a file system which folds case takes for one: also those in which a letter has an odd form, as the long s, or
+// that differ in characters that nobody sees.
+func fold(name string) string {
+	return strings.ToLower(strings.ToUpper(strings.Map(visible, name)))
+}
+
+func visible(r rune) rune {
+	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+		return -1
+	}
+	return r
+}
+
+// refusedName is the error of a name that is not written.
+func (d denied) refusedName(name string, folder bool) *dray.Error {
+	entry, ok := d.find(name, folder)
+	if !ok {
+		return nil
+	}
+	return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: programs on the host run what it says", quote(name), entry).
+		WithHint("leave it out, or say that refusals are to be skipped")
+}
+
+// quote writes a path for people: escaped, because it may come from a container, and cut, because it may be long.
+func quote(p string) string {
+	const limit = 200
+	if len(p) > limit {
+		return fmt.Sprintf("%q...", p[:limit])
+	}
+	return fmt.Sprintf("%q", p)
+}

@@ -1,0 +1,60 @@
+package transfer
+
+import (
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// SY-08: names that would run code on the host, at any depth and in any case.
+func TestDeniedNames(t *testing.T) {
+	d, err := newDenied([]string{"secrets.txt", "deploy/keys", "/edge/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"a/.git/hooks":               ".git/hooks",
+		"a/.git/hooks/pre-commit":    ".git/hooks",
+		".git/config":                ".git/config",
+		".GIT/Config":                ".git/config",
+		"x/.git/modules/y/config":    ".git/modules",
+		".git":                       ".git",
+		".git/HEAD":                  "",
+		"a/.devcontainer":            ".devcontainer",
+		"a/.devcontainer.json":       ".devcontainer.json",
+		".DevContainer/x":            ".devcontainer",
+		".v\u017fcode/settings.json": ".vscode",
+		".vs\u200dcode/tasks.json":   ".vscode",
+		".vscode\ufe0f":              ".vscode",
+		".envrc":                     ".envrc",
+		"a/.envrc.sample":            "",
+		"envrc":                      "",
+		".dray-stage-ABC":            ".dray-stage-*",
+		"a/.Dray-Stage-x/y":          ".dray-stage-*",
+		"a/secrets.txt":              "secrets.txt",
+		"deploy/keys/id":             "deploy/keys",
+		"x/deploy/keys":              "deploy/keys",
+		"deploy/key":                 "",
+		"keys/deploy":                "",
+		"a/edge":                     "/edge/",
+		"report.csv":                 "",
+		"a\xff/.envrc":               ".envrc",
+	} {
+		entry, ok := d.find(name, false)
+		if ok != (want != "") || entry != want {
+			t.Errorf("%q: got %q, %v; want %q", name, entry, ok, want)
+		}
+	}
+	if _, ok := d.find("a/.git", true); ok {
+		t.Error("a folder .git is refused as a whole")
+	}
+}
+
+// SY-08: an entry that would refuse nothing stops the start.
+func TestDeniedEntriesAreChecked(t *testing.T) {
+	for _, entry := range []string{"", "/", ".", "..", "../x", "a//b", "a/./b", "*.sh", "a\x00b"} {
+		if _, err := newDenied([]string{entry}); dray.CodeOf(err) != dray.CodeInvalidRequest {
+			t.Errorf("%q: got %v", entry, err)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package transfer
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/pathmapper"
+)
+
+// paths are the names of one container's folders on both sides.
+type paths struct {
+	caps      dray.Capabilities
+	all, real *pathmapper.Mapper // with the configured mappings, and by mounts alone
+	dir       string             // where relative paths begin; empty where they are none of a workspace
+	workspace string             // the host's name of the workspace folder; may be empty
+}
+
+func newPaths(caps dray.Capabilities, dir, workspace string) (paths, error) {
+	p := paths{caps: caps, dir: dir, workspace: workspace}
+	var mounts []dray.Mount
+	for _, m := range caps.Mounts {
+		if !m.Configured {
+			mounts = append(mounts, m)
+		}
+	}
+	var err error
+	if p.all, _, err = pathmapper.FromMounts(caps.Mounts, nil); err == nil {
+		p.real, _, err = pathmapper.FromMounts(mounts, nil)
+	}
+	return p, err
+}
+
+// inContainer gives the container's name of a path that a caller wrote: one of the host's that a mount, a configured mapping or the same step
+// below the workspace folder leads to, or the container's own.
+func (p paths) inContainer(given string) (string, error) {
+	if err := checkSource(given); err != nil {
+		return "", err
+	}
+	if !path.IsAbs(given) {
+		if p.dir == "" {
+			return "", invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).
+				WithHint("write it from / on")
+		}
+		return path.Join(p.dir, given), nil
+	}
+	t, err := p.all.ToContainer(given)
+	if err != nil {
+		return "", err
+	}
+	if t.Mapped {
+		return t.Path, nil
+	}
+	if rest, ok := below(given, p.workspace); ok && p.caps.WorkspaceFolder != "" {
+		return path.Join(p.caps.WorkspaceFolder, rest), nil
+	}
+	return path.Clean(given), nil
+}
+
+// shown gives the name of a container's path that the caller knows: the host's, where it has one.
+func (p paths) shown(inContainer string) string {
+	if t, err := p.real.ToHost(inContainer); err == nil && t.Mapped {
+		return t.Path
+	}
+	return inContainer
+}
+
+// mount gives the bind mount that shows a path of the container, and the path below it, "." for the mount itself.
+func (p paths) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
+	t, err := p.real.ToHost(inContainer)
+	if err != nil || !t.Mapped {
+		return dray.Mount{}, "", false
+	}
+	for _, one := range p.caps.Mounts {
+		if one.Configured || one.Host == "" {
+			continue
+		}
+		if rest, ok := below(inContainer, one.Container); ok && path.Join(one.Host, rest) == t.Path {
+			return one, rest, true
+		}
+	}
+	return dray.Mount{}, "", false
+}
+
+// roots are the folders of the container that files may come from (SY-02).
+func (p paths) roots(configured []string) []string {
+	roots := []string{"/tmp"}
+	if p.caps.WorkspaceFolder != "/" && p.caps.WorkspaceFolder != "" { // a workspace of everything would allow everything
+		roots = append(roots, p.caps.WorkspaceFolder)
+	}
+	for _, m := range p.caps.Mounts {
+		if m.Host != "" && !m.Configured {
+			roots = append(roots, m.Container)
+		}
+	}
+	return append(roots, configured...)
+}
+
+// nearest gives the longest of some folders that a path lies in.
+func nearest(p string, folders []string) (folder, rest string, ok bool) {
+	for _, f := range folders {
+		if r, in := below(p, f); in && (!ok || len(f) > len(folder)) {
+			folder, rest, ok = f, r, true
+		}
+	}
+	return folder, rest, ok
+}
+
+// below gives the path from a folder to what lies in it, "." for the folder itself. Both are absolute and clean.
+func below(p, folder string) (rest string, ok bool) {
+	if folder == "" || !path.IsAbs(p) {
+		return "", false
+	}
+	rest, err := filepath.Rel(folder, p)
+	return rest, err == nil && filepath.IsLocal(rest)
+}
+
+// checkSource refuses what is no clean path. A slash at the end says that a folder is meant, and is let be.
+func checkSource(given string) error {
+	trimmed := given
+	if len(given) > 1 {
+		trimmed = strings.TrimSuffix(given, "/")
+	}
+	switch {
+	case given == "":
+		return invalid("a path is empty").WithHint("name a file or folder")
+	case strings.IndexByte(given, 0) >= 0:
+		return invalid("%s has a NUL byte", quote(given)).WithHint("no file can have that name: remove the NUL")
+	case hasDotDot(given):
+		return invalid(`%s has a ".." segment`, quote(given)).WithHint("write the path that is meant without ..: links decide where .. leads")
+	case path.Clean(trimmed) != trimmed:
+		return invalid("%s is not a clean path", quote(given)).WithHint("write it as %s", quote(path.Clean(given)))
+	}
+	return nil
+}
+
+func hasDotDot(p string) bool {
+	for element := range strings.SplitSeq(p, "/") {
+		if element == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDestination gives a clean name of a folder beneath the root, "." for the root itself.
+func checkDestination(given string) (string, error) {
+	if given == "" {
+		return ".", nil
+	}
+	trimmed := strings.TrimSuffix(given, "/")
+	if strings.IndexByte(given, 0) >= 0 || !filepath.IsLocal(trimmed) || path.Clean(trimmed) != trimmed {
+		return "", invalid("the destination %s is not a clean path relative to the sandbox root", quote(given)).
+			WithHint("name a folder below the root, without a slash at the beginning and without ..")
+	}
+	return trimmed, nil
+}
+
+func invalid(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodePathInvalid, format, args...)
+}

@@ -1,0 +1,183 @@
+package transfer
+
+import (
+	"cmp"
+	"path"
+	"slices"
+
+	"github.com/dray-dev/dray"
+)
+
+// source is one file or folder that is to be moved.
+type source struct {
+	// given is what the caller wrote, shown the name under which it is reported: the caller's own.
+	given, shown string
+	// path is its absolute name on the side that it comes from, root the folder that it is opened beneath, and name the way from there.
+	path, root, name string
+	// lands is its name beneath the folder that it goes to; "." is that folder.
+	lands string
+}
+
+// at gives what an entry of the source is called on the side that it comes from, in the caller's terms, and where it lands. rest is the way from
+// the source to the entry, "." for the source itself.
+func (s source) at(rest string) (from, shown, lands string) {
+	return path.Join(s.path, rest), path.Join(s.shown, rest), path.Join(s.lands, rest)
+}
+
+// fetched finds the sources of a call in a container (SY-02). What may not be taken is refused.
+func (j *job) fetched(given []string) {
+	roots := j.paths.roots(j.s.cfg.Sources)
+	for _, g := range given {
+		src, err := j.source(g, roots)
+		if err != nil {
+			j.refuse(g, err)
+			continue
+		}
+		j.sources = append(j.sources, src)
+	}
+}
+
+func (j *job) source(given string, roots []string) (source, error) {
+	p, err := j.paths.inContainer(given)
+	if err != nil {
+		return source{}, err
+	}
+	if host, ok := j.configured(p); ok { // whoever configured that it leads beneath the root wants it there
+		roots = append(slices.Clip(roots), configuredRoot(j.paths.caps.Mounts, p))
+		_ = host
+	}
+	root, name, ok := nearest(p, roots)
+	if !ok {
+		return source{}, denyf("%s is not in a folder that files may come from", quote(given)).
+			WithHint("they come from the workspace folder, bind mounts, /tmp, and the folders of sandbox.sources")
+	}
+	src := source{given: given, shown: given, path: p, root: root, name: name}
+	if !path.IsAbs(given) {
+		src.shown = j.paths.shown(p)
+	}
+	src.lands, err = j.landing(p)
+	return src, err
+}
+
+// configured gives where a configured mapping, which is no mount, leads to beneath the sandbox root.
+func (j *job) configured(p string) (lands string, ok bool) {
+	if t, err := j.paths.real.ToHost(p); err != nil || t.Mapped {
+		return "", false
+	}
+	t, err := j.paths.all.ToHost(p)
+	if err != nil || !t.Mapped {
+		return "", false
+	}
+	lands, ok = below(t.Path, j.s.cfg.Root)
+	return lands, ok && lands != "."
+}
+
+func configuredRoot(mounts []dray.Mount, p string) string {
+	var roots []string
+	for _, m := range mounts {
+		if m.Configured {
+			roots = append(roots, m.Container)
+		}
+	}
+	root, _, _ := nearest(p, roots)
+	return cmp.Or(root, p)
+}
+
+// landing gives where a source lands beneath the sandbox root.
+func (j *job) landing(p string) (string, error) {
+	if j.req.Destination == "" {
+		if lands, ok := j.configured(p); ok {
+			return lands, nil
+		}
+	}
+	if j.declared {
+		return path.Join(j.req.ID, j.stepOf(p)), nil
+	}
+	base := path.Base(p)
+	if base == "/" {
+		return "", invalid("the whole file system has no name to land at").WithHint("name folders in it")
+	}
+	return path.Join(j.destination, base), nil
+}
+
+// stepOf is the way to a declared output below the folder of its call.
+func (j *job) stepOf(p string) string {
+	if rest, ok := below(p, j.paths.caps.WorkspaceFolder); ok {
+		return rest
+	}
+	return path.Join(".", p)[0:]
+}
+
+// apart drops the sources that come with another, and refuses those that would land where another does, or within it.
+func (j *job) apart() {
+	slices.SortStableFunc(j.sources, func(a, b source) int { return cmp.Compare(a.lands, b.lands) })
+	var kept []source
+	for _, s := range j.sources {
+		i := slices.IndexFunc(kept, func(k source) bool { _, in := beneath(s.lands, k.lands); return in })
+		if i < 0 {
+			kept = append(kept, s)
+			continue
+		}
+		rest, _ := beneath(s.lands, kept[i].lands)
+		if path.Join(kept[i].path, rest) != s.path {
+			j.refuse(s.given, invalid("%s would land where %s does", quote(s.given), quote(kept[i].given)).
+				WithHint("bring them home one at a time, each to a destination of its own"))
+		}
+	}
+	j.sources = kept
+}
+
+// beneath is below for relative names; "." holds all.
+func beneath(name, folder string) (rest string, ok bool) {
+	return below(path.Join("/", name), path.Join("/", folder))
+}
+
+// group are sources beneath one folder, none of which lies in another.
+type group struct {
+	root    string
+	sources []source
+}
+
+// groups puts the sources together that are opened beneath the same folder.
+func groups(sources []source) []group {
+	var all []group
+	for _, s := range sources {
+		i := slices.IndexFunc(all, func(g group) bool { return g.root == s.root && g.takes(s) })
+		if i < 0 {
+			all = append(all, group{root: s.root, sources: []source{s}})
+			continue
+		}
+		all[i].sources = append(all[i].sources, s)
+	}
+	return all
+}
+
+func (g group) takes(s source) bool {
+	return !slices.ContainsFunc(g.sources, func(o source) bool {
+		_, in := below(s.path, o.path)
+		_, around := below(o.path, s.path)
+		return in || around
+	})
+}
+
+// of gives the source that an entry belongs to, and the way from there to it.
+func (g group) of(name string) (s source, rest string, ok bool) {
+	for _, s := range g.sources {
+		if rest, ok := beneath(name, s.name); ok {
+			return s, rest, true
+		}
+	}
+	return source{}, "", false
+}
+
+func (g group) names() []string {
+	names := make([]string, len(g.sources))
+	for i, s := range g.sources {
+		names[i] = s.name
+	}
+	return names
+}
+
+func denyf(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodeDenied, format, args...)
+}
