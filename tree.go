@@ -99,11 +99,20 @@ type SyncReport struct {
 	// FilesOmitted and RefusedOmitted count the entries that a list of calls leaves out; the call itself has all of them.
 	FilesOmitted   int `json:"files_omitted,omitzero"`
 	RefusedOmitted int `json:"refused_omitted,omitzero"`
+	// Landed says where each of the sources came to of which anything was taken.
+	Landed []Landing `json:"landed,omitempty"`
 	// Bytes are those of all files, copied or unchanged.
 	Bytes int64 `json:"bytes"`
 	// DryRun says that nothing was written.
 	DryRun bool   `json:"dry_run,omitempty"`
 	Error  *Error `json:"error,omitempty"`
+}
+
+// Landing is the file or folder that a source came to.
+type Landing struct {
+	// Source is absolute in the paths of the side that it comes from, Path in those of the other.
+	Source string `json:"source"`
+	Path   string `json:"path"`
 }
 
 // SyncState is how a sync ended, apart from how the tool did.

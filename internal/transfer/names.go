@@ -46,7 +46,7 @@ type deniedName struct {
 	text     string
 }
 
-// newDenied takes the built-in names and the configured ones. An entry that is no name is invalid_request.
+// newDenied takes the built-in names and the configured ones. One that could refuse nothing, as what looks like a pattern, is invalid_request.
 func newDenied(configured []string) (denied, error) {
 	var d denied
 	for _, entry := range builtin {
@@ -54,23 +54,17 @@ func newDenied(configured []string) (denied, error) {
 		d = append(d, deniedName{elementsOf(name), only, name})
 	}
 	for _, entry := range configured {
-		name := strings.Trim(entry, "/")
-		if !isName(name) {
-			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names; patterns are none", entry).
-				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of names, such as .git/hooks")
+		if entry == "." || !filepath.IsLocal(entry) || path.Clean(entry) != entry || strings.ContainsAny(entry, "*?[\x00") {
+			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names", entry).
+				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of them, such as .git/hooks")
 		}
-		d = append(d, deniedName{elementsOf(name), false, entry})
+		d = append(d, deniedName{elementsOf(entry), false, entry})
 	}
 	return d, nil
 }
 
-// isName wants a clean relative path. What looks like a pattern is refused, because taken as a name it would refuse nothing.
-func isName(name string) bool {
-	return name != "." && filepath.IsLocal(name) && path.Clean(name) == name && !strings.ContainsAny(name, "*?[\x00")
-}
-
-// find says by which entry a name beneath the root is refused; ok is false where it may be written. folder says what it is.
-func (d denied) find(name string, folder bool) (entry string, ok bool) {
+// find says by which entry a name beneath the root is refused. folder says what it is.
+func (d denied) find(name string, folder bool) (entry string, refused bool) {
 	elements := elementsOf(name)
 	for _, e := range elements {
 		if strings.HasPrefix(e, stagePrefix) {
@@ -88,7 +82,7 @@ func (d denied) find(name string, folder bool) (entry string, ok bool) {
 // in gives where the elements stand in a path, the last time they do; -1 if nowhere.
 func (n deniedName) in(elements []string) int {
 	for i := len(elements) - len(n.elements); i >= 0; i-- {
-		if slices.Equal(elements[i:i+len(n.elements)], n.elements) {
+		if slices.Equal(n.elements, elements[i:i+len(n.elements)]) {
 			return i
 		}
 	}
@@ -112,8 +106,8 @@ func visible(r rune) rune {
 
 // refusedName is the error of a name that is not written.
 func (d denied) refusedName(name string, folder bool) *dray.Error {
-	entry, ok := d.find(name, folder)
-	if !ok {
+	entry, refused := d.find(name, folder)
+	if !refused {
 		return nil
 	}
 	return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: programs on the host run what it says", quote(name), entry).

@@ -97,6 +97,38 @@ func (p paths) roots(configured []string) []string {
 	return append(roots, configured...)
 }
 
+// leadingTo are the folders of the container that configuration maps to beneath a folder of the host: whoever configured that wants them there.
+func (p paths) leadingTo(root string) []string {
+	var folders []string
+	for _, m := range p.caps.Mounts {
+		if _, ok := below(m.Host, root); ok && m.Configured {
+			folders = append(folders, m.Container)
+		}
+	}
+	return folders
+}
+
+// configured gives where a configured mapping, and no mount, leads to beneath a root of the host.
+func (p paths) configured(inContainer, root string) (lands string, ok bool) {
+	if t, err := p.real.ToHost(inContainer); err != nil || t.Mapped {
+		return "", false
+	}
+	t, err := p.all.ToHost(inContainer)
+	if err != nil || !t.Mapped {
+		return "", false
+	}
+	lands, ok = below(t.Path, root)
+	return lands, ok && lands != "."
+}
+
+// step is the way to a path below the workspace folder, else from the top.
+func (p paths) step(inContainer string) string {
+	if rest, ok := below(inContainer, p.caps.WorkspaceFolder); ok {
+		return rest
+	}
+	return path.Join(".", inContainer)
+}
+
 // nearest gives the longest of some folders that a path lies in.
 func nearest(p string, folders []string) (folder, rest string, ok bool) {
 	for _, f := range folders {

@@ -26,7 +26,7 @@ func (s source) at(rest string) (from, shown, lands string) {
 
 // fetched finds the sources of a call in a container (SY-02). What may not be taken is refused.
 func (j *job) fetched(given []string) {
-	roots := j.paths.roots(j.s.cfg.Sources)
+	roots := append(j.paths.roots(j.s.cfg.Sources), j.paths.leadingTo(j.s.cfg.Root)...)
 	for _, g := range given {
 		src, err := j.source(g, roots)
 		if err != nil {
@@ -42,16 +42,12 @@ func (j *job) source(given string, roots []string) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	if host, ok := j.configured(p); ok { // whoever configured that it leads beneath the root wants it there
-		roots = append(slices.Clip(roots), configuredRoot(j.paths.caps.Mounts, p))
-		_ = host
-	}
 	root, name, ok := nearest(p, roots)
 	if !ok {
-		return source{}, denyf("%s is not in a folder that files may come from", quote(given)).
+		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder that files may come from", quote(given)).
 			WithHint("they come from the workspace folder, bind mounts, /tmp, and the folders of sandbox.sources")
 	}
-	src := source{given: given, shown: given, path: p, root: root, name: name}
+	src := source{given: given, shown: path.Clean(given), path: p, root: root, name: name}
 	if !path.IsAbs(given) {
 		src.shown = j.paths.shown(p)
 	}
@@ -59,53 +55,20 @@ func (j *job) source(given string, roots []string) (source, error) {
 	return src, err
 }
 
-// configured gives where a configured mapping, which is no mount, leads to beneath the sandbox root.
-func (j *job) configured(p string) (lands string, ok bool) {
-	if t, err := j.paths.real.ToHost(p); err != nil || t.Mapped {
-		return "", false
-	}
-	t, err := j.paths.all.ToHost(p)
-	if err != nil || !t.Mapped {
-		return "", false
-	}
-	lands, ok = below(t.Path, j.s.cfg.Root)
-	return lands, ok && lands != "."
-}
-
-func configuredRoot(mounts []dray.Mount, p string) string {
-	var roots []string
-	for _, m := range mounts {
-		if m.Configured {
-			roots = append(roots, m.Container)
-		}
-	}
-	root, _, _ := nearest(p, roots)
-	return cmp.Or(root, p)
-}
-
 // landing gives where a source lands beneath the sandbox root.
 func (j *job) landing(p string) (string, error) {
 	if j.req.Destination == "" {
-		if lands, ok := j.configured(p); ok {
+		if lands, ok := j.paths.configured(p, j.s.cfg.Root); ok {
 			return lands, nil
 		}
 	}
 	if j.declared {
-		return path.Join(j.req.ID, j.stepOf(p)), nil
+		return path.Join(j.req.ID, j.paths.step(p)), nil
 	}
-	base := path.Base(p)
-	if base == "/" {
+	if p == "/" {
 		return "", invalid("the whole file system has no name to land at").WithHint("name folders in it")
 	}
-	return path.Join(j.destination, base), nil
-}
-
-// stepOf is the way to a declared output below the folder of its call.
-func (j *job) stepOf(p string) string {
-	if rest, ok := below(p, j.paths.caps.WorkspaceFolder); ok {
-		return rest
-	}
-	return path.Join(".", p)[0:]
+	return path.Join(j.destination, path.Base(p)), nil
 }
 
 // apart drops the sources that come with another, and refuses those that would land where another does, or within it.
@@ -176,8 +139,4 @@ func (g group) names() []string {
 		names[i] = s.name
 	}
 	return names
-}
-
-func denyf(format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeDenied, format, args...)
 }

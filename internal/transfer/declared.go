@@ -1,0 +1,56 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/dray-dev/dray"
+)
+
+// Declared brings home what a tool or a call declared as its outputs (SY-11), when the call has ended. What the host sees through a mount, or
+// because the call ran there, is named with the action "mounted" and not copied. What is refused, or was never written, is listed,
+// and does not keep the rest. The report tells how it went: there is no error beside it.
+func (s *Syncer) Declared(ctx context.Context, env dray.Environment, req Request) dray.SyncReport {
+	ctx, done := s.bounded(ctx)
+	defer done()
+	req.SkipRefused = true
+	j, err := s.newJob(env, req)
+	if err != nil {
+		return dray.SyncReport{State: dray.SyncFailed, Files: []dray.SyncedFile{}, Refused: []dray.RefusedPath{}, Error: dray.AsError(err)}
+	}
+	j.declared = true
+	report, err := j.bringHome(ctx, env)
+	if err != nil {
+		failed := j.failed(j.settled(ctx, err))
+		failed.Files, failed.Bytes = report.Files, report.Bytes // what a mount shows is there all the same
+		return failed
+	}
+	return report
+}
+
+func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+	j.fetched(j.req.Paths)
+	seen, err := j.mounted(ctx, env)
+	report := j.empty(dray.SyncComplete)
+	for _, f := range seen {
+		report.Files, report.Bytes = append(report.Files, f), report.Bytes+f.Size
+	}
+	j.apart()
+	if err != nil || len(j.sources) == 0 {
+		report.Refused = append([]dray.RefusedPath{}, j.refused...)
+		return report, err
+	}
+	if err := j.canFetch(); err != nil {
+		return report, err
+	}
+	copied, err := j.move(ctx, env.Files, j.s.root, j.s.cfg.Root)
+	if err != nil {
+		return report, err
+	}
+	copied.Files, copied.Bytes = slices.Concat(report.Files, copied.Files), report.Bytes+copied.Bytes
+	return copied, nil
+}
+
+// errElsewhere says that the host does not see a source through the mount that should show it.
+var errElsewhere = errors.New("it is not the same file")

@@ -1,0 +1,85 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dray-dev/dray"
+)
+
+// Fetch brings files and folders of a container into the sandbox root. With an error nothing was written, and the report says what was refused.
+// The error's code is sync_refused, limit_exceeded, disk_full or transfer_failed, shutting_down, or that of a container that
+// cannot be reached.
+func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
+	ctx, done := s.bounded(ctx)
+	defer done()
+	j, err := s.newJob(env, req)
+	if err != nil {
+		return dray.SyncReport{}, err
+	}
+	report, err := j.fetch(ctx, env)
+	if err != nil {
+		why := j.settled(ctx, err)
+		return j.failed(why), why
+	}
+	return report, nil
+}
+
+func (j *job) fetch(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+	if err := j.canFetch(); err != nil {
+		return dray.SyncReport{}, err
+	}
+	var err error
+	if j.destination, err = checkDestination(j.req.Destination); err != nil {
+		j.refuse(j.req.Destination, err)
+		return dray.SyncReport{}, errRefused // there is nowhere to go, whatever may be skipped
+	}
+	j.fetched(j.req.Paths)
+	j.apart()
+	if j.endsByRefusal() {
+		return dray.SyncReport{}, errRefused
+	}
+	return j.move(ctx, env.Files, j.s.root, j.s.cfg.Root)
+}
+
+// canFetch refuses what nothing can come of.
+func (j *job) canFetch() error {
+	switch {
+	case j.paths.caps.Kind == dray.Host:
+		return dray.Errorf(dray.CodeSyncRefused, "the call runs on the host, where its files are already").
+			WithHint("name a container, or a workspace that has one, to bring files home from")
+	case j.s.root == nil:
+		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root that files could come to").
+			WithHint("set sandbox.root in the configuration to a folder that is for these files alone, and restart the daemon")
+	}
+	return nil
+}
+
+// move collects the sources on one side and places them on the other, beneath a folder that is called root there.
+func (j *job) move(ctx context.Context, open func(context.Context, string) (dray.Files, error), to dray.Files, root string) (dray.SyncReport, error) {
+	place, ok := to.(placer)
+	if !ok {
+		return dray.SyncReport{}, noFiles()
+	}
+	tree := newSelection(j, &joined{ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources)})
+	defer func() { _ = tree.Close() }()
+	placed, err := place.Place(ctx, tree, dray.Placement{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
+	if err != nil {
+		return dray.SyncReport{}, j.unplaced(tree, root, err)
+	}
+	return j.complete(root, placed, tree.from), nil
+}
+
+// unplaced makes a refusal of a file that cannot be written where it would land, because of what is there.
+func (j *job) unplaced(tree *selection, root string, err error) error {
+	code := dray.CodeOf(err)
+	if errors.Is(err, errRefused) || code != dray.CodePathInvalid && code != dray.CodeDenied {
+		return err
+	}
+	at := tree.last
+	if tree.ended || at == "" {
+		at = root // it turned out when all was there
+	}
+	j.refuse(at, err)
+	return errRefused
+}

@@ -1,0 +1,128 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/dray-dev/dray"
+)
+
+// job is one sync under way.
+type job struct {
+	s     *Syncer
+	req   Request
+	paths paths
+	// declared are outputs that were declared, rather than named by a call of the tool sync.
+	declared bool
+	// destination is the request's, clean; "." is the folder that files come to.
+	destination string
+	// mayWrite says why a name at the destination is not written; nil if it is.
+	mayWrite func(name string, folder bool) *dray.Error
+
+	sources []source
+	homes   []dray.Landing
+	refused []dray.RefusedPath
+	folders map[string]bool // that were refused: what lies in them is not listed on its own
+	limited int             // refusals that are limits
+	done    Progress
+}
+
+func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
+	j := &job{s: s, req: req, folders: map[string]bool{}, destination: "."}
+	j.mayWrite = s.deny.refusedName
+	var err error
+	j.paths, err = newPaths(env.Capabilities(), req.Dir, req.Workspace)
+	return j, err
+}
+
+// refuse lists a path that is not taken, and why.
+func (j *job) refuse(p string, why error) {
+	if under(p, j.folders) {
+		return
+	}
+	j.folders[p] = true
+	e := dray.AsError(why)
+	if e.Code == dray.CodeLimitExceeded {
+		j.limited++
+	}
+	j.refused = append(j.refused, dray.RefusedPath{Path: printable(p), Code: e.Code, Message: e.Message})
+}
+
+// endsByRefusal says that something was refused that ends the sync.
+func (j *job) endsByRefusal() bool { return len(j.refused) > 0 && !j.req.SkipRefused }
+
+// landed notes that something of a source was taken.
+func (j *job) landed(s source) {
+	_, _, lands := s.at(".")
+	if !slices.ContainsFunc(j.homes, func(l dray.Landing) bool { return l.Source == s.path }) {
+		j.homes = append(j.homes, dray.Landing{Source: s.path, Path: lands})
+	}
+}
+
+// Between two words about the progress lie so many files or bytes.
+const (
+	filesOfProgress = 500
+	bytesOfProgress = 16 << 20
+)
+
+func (j *job) progress(e entry) {
+	before := j.done
+	j.done.Files++
+	j.done.Bytes += e.Size
+	if j.req.Progress != nil && (j.done.Files/filesOfProgress > before.Files/filesOfProgress || j.done.Bytes/bytesOfProgress > before.Bytes/bytesOfProgress) {
+		j.req.Progress(j.done)
+	}
+}
+
+// errDeadline is the end of a sync that took too long.
+var errDeadline = errors.New("it took longer than sandbox.timeout")
+
+// bounded gives a sync its time.
+func (s *Syncer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errDeadline)
+	ctx, stop := context.WithCancelCause(ctx)
+	off := context.AfterFunc(s.life, func() { stop(context.Cause(s.life)) })
+	return ctx, func() {
+		off()
+		stop(nil)
+		cancel()
+	}
+}
+
+// settled gives the error of a sync the code that callers switch on.
+func (j *job) settled(ctx context.Context, err error) *dray.Error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errRefused):
+		return j.refusal()
+	case errors.Is(cause, errDeadline):
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v)", errDeadline, j.s.cfg.Timeout).
+			WithHint("nothing was written; move less at once, or raise sandbox.timeout in the configuration")
+	case errors.Is(cause, errStopped):
+		return dray.Errorf(dray.CodeShuttingDown, "the sync was given up: %w", errStopped).WithHint("nothing was written; repeat it when the daemon is up again")
+	case cause != nil:
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w", cause).WithHint("nothing was written; repeat it")
+	}
+	e := dray.AsError(err)
+	if e.Code == dray.CodeAgentLost || errors.Is(err, errors.ErrUnsupported) {
+		e.Code = dray.CodeTransferFailed
+	}
+	return e
+}
+
+// refusal is the error of a sync in which something is refused.
+func (j *job) refusal() *dray.Error {
+	code := dray.CodeSyncRefused
+	if j.limited == len(j.refused) {
+		code = dray.CodeLimitExceeded
+	}
+	first, more := j.refused[0], ""
+	if n := len(j.refused); n > 1 {
+		more = " (and more; the list has all)"
+	}
+	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path, first.Message, more).
+		WithHint("leave out what is refused, or set on_refused to skip")
+}

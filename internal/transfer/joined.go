@@ -1,0 +1,164 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/dray-dev/dray"
+)
+
+// entry is an entry with the source that it belongs to, and the way from there to it.
+type entry struct {
+	dray.TreeEntry
+	source source
+	rest   string
+}
+
+// joined are the trees of several groups, one after the other. The next one is opened when the one before it is at its end, so that one
+// access to files is open at a time.
+type joined struct {
+	ctx    context.Context //nolint:containedctx // as in resuming
+	open   func(ctx context.Context, root string) (dray.Files, error)
+	limits dray.TreeLimits
+	groups []group
+
+	now  group
+	tree dray.Tree
+	lost []entry // of a group whose folder is not there: its sources, refused
+}
+
+// Next goes to the next entry of any group.
+func (t *joined) Next() (entry, error) {
+	for {
+		if len(t.lost) > 0 {
+			e := t.lost[0]
+			t.lost = t.lost[1:]
+			return e, nil
+		}
+		if t.tree == nil {
+			if len(t.groups) == 0 {
+				return entry{}, io.EOF
+			}
+			if err := t.begin(); err != nil {
+				return entry{}, err
+			}
+			continue
+		}
+		e, err := t.tree.Next()
+		if errors.Is(err, io.EOF) {
+			_ = t.Close()
+			continue
+		}
+		if err != nil {
+			return entry{}, err
+		}
+		return t.located(e)
+	}
+}
+
+// begin opens the next group.
+func (t *joined) begin() error {
+	t.now, t.groups = t.groups[0], t.groups[1:]
+	what := dray.Collection{Names: t.now.names(), Limits: t.limits}
+	tree, err := newResuming(t.ctx, func(held map[string]dray.Held) (dray.Tree, error) {
+		what.Held = held
+		return t.collect(what)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		t.lose(dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(t.now.root)))
+	case errors.Is(err, fs.ErrPermission):
+		t.lose(dray.Errorf(dray.CodeDenied, "the user that tools run as may not open %s", quote(t.now.root)))
+	case err != nil:
+		return err
+	default:
+		t.tree = tree
+	}
+	return nil
+}
+
+func (t *joined) lose(why *dray.Error) {
+	for _, s := range t.now.sources {
+		t.lost = append(t.lost, entry{TreeEntry: dray.TreeEntry{Name: s.name, Refused: why}, source: s, rest: "."})
+	}
+}
+
+// collect opens the group's folder and collects from it; the tree closes both.
+func (t *joined) collect(what dray.Collection) (dray.Tree, error) {
+	files, err := t.open(t.ctx, t.now.root)
+	if err != nil {
+		return nil, err
+	}
+	from, ok := files.(collector)
+	if !ok {
+		return nil, errors.Join(noFiles(), files.Close())
+	}
+	tree, err := from.Collect(t.ctx, what)
+	if err != nil {
+		_ = files.Close()
+		return nil, err
+	}
+	return &closing{tree, files}, nil
+}
+
+// closing is a tree that is alone in using the files that it comes from.
+type closing struct {
+	dray.Tree
+	files dray.Files
+}
+
+// Close closes both.
+func (c *closing) Close() error { return errors.Join(c.Tree.Close(), c.files.Close()) }
+
+func (t *joined) located(e dray.TreeEntry) (entry, error) {
+	s, rest, ok := t.now.of(e.Name)
+	if !ok {
+		return entry{}, dray.Errorf(dray.CodeTransferFailed, "%s came, and nobody asked for it", quote(e.Name))
+	}
+	return entry{e, s, rest}, nil
+}
+
+// Read reads the current file.
+func (t *joined) Read(p []byte) (int, error) {
+	if t.tree == nil {
+		return 0, io.EOF
+	}
+	return t.tree.Read(p)
+}
+
+// Close closes the tree that is open.
+func (t *joined) Close() error {
+	if t.tree == nil {
+		return nil
+	}
+	err := t.tree.Close()
+	t.tree = nil
+	return err
+}
+
+// collector and placer are what this room needs of files.
+type (
+	collector interface {
+		Collect(ctx context.Context, what dray.Collection) (dray.Tree, error)
+	}
+	placer interface {
+		Place(ctx context.Context, tree dray.Tree, how dray.Placement) ([]dray.Placed, error)
+	}
+)
+
+func noFiles() error {
+	return fmt.Errorf("%w: whole trees cannot be moved here", errors.ErrUnsupported)
+}
+
+// depth counts the folders that an entry lies in below its source.
+func depth(rest string) (folders int) {
+	for rest != "." && rest != "" {
+		rest = path.Dir(rest)
+		folders++
+	}
+	return max(folders-1, 0)
+}

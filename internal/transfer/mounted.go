@@ -1,0 +1,139 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files"
+)
+
+// shown is a source that the host sees.
+type shown struct {
+	source source
+	// root is the host's folder of the mount, name the way from there.
+	root, name string
+}
+
+// mounted names the sources that the host sees through a mount, and takes them from the list of those that are to be moved. A mount is believed
+// when both sides find the same file there: with an engine on another machine the folder of that name here is another.
+func (j *job) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
+	var rest []source
+	var list []dray.SyncedFile
+	for _, s := range j.sources {
+		seen, err := j.seen(ctx, env, s)
+		switch {
+		case errors.Is(err, errElsewhere):
+			rest = append(rest, s)
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			j.refuse(s.shown, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.shown)))
+			continue
+		case err != nil:
+			return list, err
+		}
+		found, err := j.look(ctx, seen)
+		list = append(list, found...)
+		if err != nil {
+			return list, err
+		}
+	}
+	j.sources = rest
+	return list, nil
+}
+
+// seen finds a source on the host.
+func (j *job) seen(ctx context.Context, env dray.Environment, s source) (shown, error) {
+	if j.paths.caps.Kind == dray.Host {
+		return shown{s, s.root, s.name}, nil
+	}
+	mount, rest, ok := j.paths.mount(s.path)
+	if !ok {
+		return shown{}, errElsewhere
+	}
+	there, err := j.stat(ctx, env, s)
+	if err != nil {
+		return shown{}, err
+	}
+	root, name := mount.Host, rest
+	if info, err := os.Stat(root); err == nil && !info.IsDir() { // one file that is mounted
+		root, name = path.Dir(root), path.Base(root)
+	}
+	here, err := statHere(root, name)
+	if err != nil || here.Type != there.Type || here.Size != there.Size || here.Mode != there.Mode || !here.Modified.Equal(there.Modified) {
+		return shown{}, errElsewhere
+	}
+	return shown{s, root, name}, nil
+}
+
+// stat looks at a source where the call ran.
+func (j *job) stat(ctx context.Context, env dray.Environment, s source) (dray.FileInfo, error) {
+	f, err := env.Files(ctx, s.root)
+	if err != nil {
+		return dray.FileInfo{}, err
+	}
+	info, err := f.Stat(s.name)
+	return info, errors.Join(err, f.Close())
+}
+
+func statHere(root, name string) (dray.FileInfo, error) {
+	f, err := files.Open(root)
+	if err != nil {
+		return dray.FileInfo{}, err
+	}
+	info, err := f.Stat(name)
+	return info, errors.Join(err, f.Close())
+}
+
+// look reads what a mount shows, beneath its folder on the host and through no link out of it.
+func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
+	one := s.source
+	one.name = s.name
+	tree := &joined{ctx: ctx, limits: j.s.cfg.Limits, groups: []group{{root: s.root, sources: []source{one}}}, open: here}
+	defer func() { _ = tree.Close() }()
+	watch := newSelection(j, tree)
+	var list []dray.SyncedFile
+	for {
+		e, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return list, err
+		}
+		from, shown, _ := one.at(e.rest)
+		if err := watch.weigh(e, shown); err != nil {
+			return list, err
+		}
+		switch {
+		case e.Refused != nil:
+			j.refuse(shown, e.Refused)
+		case e.Type == "file":
+			sum, err := digest(tree)
+			if err != nil {
+				return list, err
+			}
+			list = append(list, dray.SyncedFile{
+				Path: printable(path.Join(s.root, e.Name)), Source: printable(from), Size: e.Size, SHA256: sum,
+				Mode: octal(uint32(e.Mode.Perm())), Action: dray.FileMounted,
+			})
+		}
+	}
+}
+
+// here opens a folder of the host.
+func here(_ context.Context, root string) (dray.Files, error) { return files.Open(root) }
+
+func digest(r io.Reader) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,138 @@
+package transfer
+
+import (
+	"context"
+	"path"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files"
+)
+
+// Push takes files and folders of the host into a container, as its user, with the guarantees of Fetch: all of them or none. They land at the
+// same step below the container's workspace folder if they come from the call's workspace, else there under their base name; with a
+// destination, which is relative to that folder, in it under their base name. Where the container shows a folder of the host it is
+// refused: the files are there already, or belong on the host. The errors are those of Fetch.
+func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
+	ctx, done := s.bounded(ctx)
+	defer done()
+	j, err := s.newJob(env, req)
+	if err != nil {
+		return dray.SyncReport{}, err
+	}
+	report, err := j.push(ctx, env)
+	if err != nil {
+		why := j.settled(ctx, err)
+		return j.failed(why), why
+	}
+	return report, nil
+}
+
+func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+	folder := j.paths.caps.WorkspaceFolder
+	switch {
+	case j.paths.caps.Kind == dray.Host:
+		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused, "the call runs on the host, where its files are already").
+			WithHint("name a container, or a workspace that has one, to take files to")
+	case folder == "":
+		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused, "the container has no workspace folder that files could come to").
+			WithHint("name the workspace that the container belongs to, in the call or in the configuration")
+	}
+	var err error
+	if j.destination, err = checkDestination(j.req.Destination); err != nil {
+		j.refuse(j.req.Destination, err)
+		return dray.SyncReport{}, errRefused
+	}
+	j.mayWrite = j.mayPush
+	j.pushed(ctx, j.req.Paths)
+	j.apart()
+	if j.endsByRefusal() {
+		return dray.SyncReport{}, errRefused
+	}
+	to, err := env.Files(ctx, folder)
+	if err != nil {
+		return dray.SyncReport{}, err
+	}
+	defer func() { _ = to.Close() }()
+	return j.move(ctx, j.openHost, to, folder)
+}
+
+// mayPush refuses names that are dray's own, and places in the container that are the host's. Names that would run code are the container's
+// own matter.
+func (j *job) mayPush(name string, folder bool) *dray.Error {
+	if why := denied(nil).refusedName(name, folder); why != nil {
+		return why
+	}
+	at := path.Join(j.paths.caps.WorkspaceFolder, name)
+	if m, _, ok := j.paths.mount(at); ok {
+		return dray.Errorf(dray.CodeDenied, "%s is in the host's folder %s, which the container shows", quote(at), quote(m.Host)).
+			WithHint("work on the files there: nothing has to be moved")
+	}
+	return nil
+}
+
+// pushed finds the sources on the host.
+func (j *job) pushed(ctx context.Context, given []string) {
+	roots := append([]string(nil), j.s.cfg.HostRoots...)
+	if j.s.root != nil {
+		roots = append(roots, j.s.cfg.Root)
+	}
+	if w := j.req.Workspace; w != "" && j.s.cfg.Trusted != nil && j.s.cfg.Trusted(ctx, w) {
+		roots = append(roots, w)
+	}
+	for _, g := range given {
+		src, err := j.hostSource(g, roots)
+		if err == nil {
+			err = orNil(j.mayWrite(src.lands, true))
+		}
+		if err != nil {
+			j.refuse(g, err)
+			continue
+		}
+		j.sources = append(j.sources, src)
+	}
+}
+
+// orNil keeps a nil pointer from becoming an error that is not nil.
+func orNil(e *dray.Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+func (j *job) hostSource(given string, roots []string) (source, error) {
+	if err := checkSource(given); err != nil {
+		return source{}, err
+	}
+	p := path.Clean(given)
+	if !path.IsAbs(given) {
+		if j.req.Workspace == "" {
+			return source{}, invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).WithHint("write it from / on")
+		}
+		p = path.Join(j.req.Workspace, given)
+	}
+	root, name, ok := nearest(p, roots)
+	if !ok {
+		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder of the host that files may be taken from", quote(given)).
+			WithHint("they come from the sandbox root, host.roots, and the workspace of the call where it is trusted")
+	}
+	src := source{given: given, shown: p, path: p, root: root, name: name, lands: path.Join(j.destination, path.Base(p))}
+	if rest, in := below(p, j.req.Workspace); in && j.req.Destination == "" {
+		src.lands = rest
+	}
+	return src, nil
+}
+
+// openHost opens a folder of the host; the sandbox root is the one that was checked.
+func (j *job) openHost(_ context.Context, root string) (dray.Files, error) {
+	if j.s.root != nil && root == j.s.cfg.Root {
+		return unclosed{j.s.root}, nil
+	}
+	return files.Open(root)
+}
+
+// unclosed are files that stay open for others.
+type unclosed struct{ *files.Local }
+
+// Close leaves them open.
+func (unclosed) Close() error { return nil }

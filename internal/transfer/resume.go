@@ -1,0 +1,210 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+
+	"github.com/dray-dev/dray"
+)
+
+// attempts is how often a tree is opened at most: once, and again after it broke off.
+const attempts = 3
+
+// opener opens a tree that leaves out what is held already.
+type opener func(held map[string]dray.Held) (dray.Tree, error)
+
+// resuming is a tree that goes on when the one below it breaks off: that is opened again without what came already, and read from the very
+// byte at which it stopped, so that whoever reads never notices. A file that changed meanwhile ends it with transfer_failed, because what
+// came would be no content that the file ever had.
+type resuming struct {
+	ctx  context.Context //nolint:containedctx // a tree is one operation, which its reader cannot pass a context to
+	open opener
+	tree dray.Tree
+	left int // attempts
+
+	seen map[string]dray.Held // all entries that came, with how much of the last one did; folders hold nothing
+	last string
+	size int64
+	// again counts the entries of the present tree that came in an earlier one too, before is how many there were.
+	again, before int
+}
+
+func newResuming(ctx context.Context, open opener) (*resuming, error) {
+	r := &resuming{ctx: ctx, open: open, left: attempts, seen: map[string]dray.Held{}}
+	for {
+		err := r.reopen()
+		if err == nil || !r.mayRetry(err) {
+			return r, err
+		}
+	}
+}
+
+// reopen opens the tree without what came.
+func (r *resuming) reopen() error {
+	r.left--
+	if r.tree != nil {
+		_ = r.tree.Close() // it is broken
+		r.tree = nil
+	}
+	held := maps.Clone(r.seen)
+	maps.DeleteFunc(held, func(_ string, h dray.Held) bool { return h.Version == "" })
+	tree, err := r.open(held)
+	if err != nil {
+		return err
+	}
+	r.tree, r.again, r.before = tree, 0, len(r.seen)
+	return nil
+}
+
+func (r *resuming) mayRetry(err error) bool {
+	if r.left <= 0 || r.ctx.Err() != nil {
+		return false
+	}
+	code := dray.CodeOf(err)
+	return code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errChanged)
+}
+
+// Next goes to the next entry that did not come yet.
+func (r *resuming) Next() (dray.TreeEntry, error) {
+	r.passed()
+	for {
+		e, err := r.step()
+		switch {
+		case errors.Is(err, io.EOF) && r.again < r.before:
+			return dray.TreeEntry{}, changed("what was there is gone")
+		case errors.Is(err, io.EOF):
+			return dray.TreeEntry{}, io.EOF
+		case err != nil:
+			if err := r.afterwards(err); err != nil {
+				return dray.TreeEntry{}, err
+			}
+			continue
+		}
+		if old, came := r.seen[e.Name]; came {
+			if err := r.same(e, old); err != nil {
+				return dray.TreeEntry{}, err
+			}
+			continue
+		}
+		r.last, r.size = e.Name, e.Size
+		r.seen[e.Name] = dray.Held{Version: e.Version}
+		return e, nil
+	}
+}
+
+func (r *resuming) step() (dray.TreeEntry, error) {
+	if r.tree == nil {
+		return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "the transfer broke off")
+	}
+	return r.tree.Next()
+}
+
+// passed counts the last entry as had, whether it was read or passed over.
+func (r *resuming) passed() {
+	if h, ok := r.seen[r.last]; ok && h.Version != "" {
+		r.seen[r.last] = dray.Held{Version: h.Version, Bytes: r.size}
+	}
+}
+
+// afterwards opens the tree again after an error, and gives the error where it does not help.
+func (r *resuming) afterwards(err error) error {
+	for r.mayRetry(err) {
+		if err = r.reopen(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// same says that an entry is the one that came.
+func (r *resuming) same(e dray.TreeEntry, old dray.Held) error {
+	r.again++
+	if e.Version != old.Version {
+		return changed("%s has another content by now", quote(e.Name))
+	}
+	return nil
+}
+
+// Read reads the current file, in as many trees as it takes.
+func (r *resuming) Read(p []byte) (int, error) {
+	for {
+		if r.tree == nil {
+			return 0, dray.Errorf(dray.CodeTransferFailed, "the transfer broke off")
+		}
+		n, err := r.tree.Read(p)
+		h := r.seen[r.last]
+		r.seen[r.last] = dray.Held{Version: h.Version, Bytes: h.Bytes + int64(n)}
+		if err == nil || errors.Is(err, io.EOF) || n > 0 {
+			return n, ignore(err, n)
+		}
+		if err := r.goOn(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// ignore leaves an error that came with bytes to the next read, but for the end.
+func ignore(err error, n int) error {
+	if n > 0 && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// goOn brings a new tree to the byte where the old one broke off.
+func (r *resuming) goOn(err error) error {
+	for {
+		if err := r.afterwards(err); err != nil {
+			return err
+		}
+		if err = r.find(); err == nil {
+			return nil
+		}
+		if !r.mayRetry(err) {
+			return err
+		}
+	}
+}
+
+func (r *resuming) find() error {
+	for {
+		e, err := r.tree.Next()
+		if errors.Is(err, io.EOF) {
+			return changed("%s is gone", quote(r.last))
+		}
+		if err != nil {
+			return err
+		}
+		old, came := r.seen[e.Name]
+		if !came {
+			return changed("%s has come meanwhile", quote(e.Name))
+		}
+		if err := r.same(e, old); err != nil {
+			return err
+		}
+		if e.Name != r.last {
+			continue
+		}
+		if e.From != old.Bytes || e.Size != r.size {
+			return changed("%s has another length by now", quote(e.Name))
+		}
+		return nil
+	}
+}
+
+// Close closes the tree that is open.
+func (r *resuming) Close() error {
+	if r.tree == nil {
+		return nil
+	}
+	return r.tree.Close()
+}
+
+var errChanged = errors.New("the files changed while they were moved")
+
+func changed(format string, args ...any) error {
+	return dray.Errorf(dray.CodeTransferFailed, "%w: "+format, append([]any{errChanged}, args...)...).
+		WithHint("repeat it when nothing writes there any more")
+}

@@ -1,0 +1,121 @@
+package transfer
+
+import (
+	"errors"
+	"io"
+	"path"
+
+	"github.com/dray-dev/dray"
+)
+
+// selection is the tree that is placed: what the sources hold, under the names at the destination, without what is refused. It keeps to the
+// limits by itself, whoever it comes from.
+type selection struct {
+	job  *job
+	tree *joined
+
+	entries int
+	bytes   int64
+	from    map[string]string // by the name at the destination, what a file is called where it comes from
+	names   map[string]bool   // that came
+	last    string            // the name that came last
+	ended   bool
+}
+
+func newSelection(j *job, tree *joined) *selection {
+	return &selection{job: j, tree: tree, from: map[string]string{}, names: map[string]bool{}}
+}
+
+// errRefused ends a tree in which something is refused.
+var errRefused = errors.New("something is refused")
+
+// Next goes to the next entry that may be written. Where a refusal ends the sync, all that is refused is looked for first, so that the
+// caller hears of it at once.
+func (t *selection) Next() (dray.TreeEntry, error) {
+	for {
+		e, err := t.tree.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			t.ended = true
+			if t.job.endsByRefusal() {
+				return dray.TreeEntry{}, dray.Errorf(dray.CodeSyncRefused, "%w", errRefused)
+			}
+			return dray.TreeEntry{}, io.EOF
+		case err != nil:
+			return dray.TreeEntry{}, err
+		}
+		from, shown, lands := e.source.at(e.rest)
+		if err := t.weigh(e, shown); err != nil {
+			return dray.TreeEntry{}, err
+		}
+		if why := t.refusal(e, lands); why != nil {
+			t.job.refuse(shown, why)
+			continue
+		}
+		if t.job.endsByRefusal() || lands == "." {
+			continue
+		}
+		if t.names[lands] {
+			return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "%s would be written twice", quote(lands))
+		}
+		t.names[lands] = true
+		if e.Type == "file" {
+			t.from[lands] = from
+			t.job.landed(e.source)
+		}
+		t.last = shown
+		e.Name = lands
+		return e.TreeEntry, nil
+	}
+}
+
+// weigh holds an entry against the limits.
+func (t *selection) weigh(e entry, shown string) error {
+	limits := t.job.s.cfg.Limits
+	t.entries++
+	if e.Refused == nil {
+		t.bytes += e.Size
+	}
+	switch {
+	case limits.MaxFiles > 0 && t.entries > limits.MaxFiles:
+		return exceeded("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
+	case limits.MaxTotal > 0 && t.bytes > limits.MaxTotal:
+		return exceeded("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
+	case e.Refused == nil && limits.MaxFile > 0 && e.Size > limits.MaxFile:
+		return exceeded("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size, limits.MaxFile)
+	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.rest) > limits.MaxDepth:
+		return exceeded("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
+	}
+	t.job.progress(e)
+	return nil
+}
+
+// refusal says why an entry is not written; nil if it is.
+func (t *selection) refusal(e entry, lands string) *dray.Error {
+	if e.Refused != nil {
+		return e.Refused
+	}
+	return t.job.mayWrite(lands, e.Type == "directory")
+}
+
+// Read reads the current file.
+func (t *selection) Read(p []byte) (int, error) { return t.tree.Read(p) }
+
+// Close closes what is open.
+func (t *selection) Close() error { return t.tree.Close() }
+
+func exceeded(key, format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("move less at once, or raise %s in the configuration", key)
+}
+
+// under says that a path is one of some folders, or lies in one.
+func under(p string, folders map[string]bool) bool {
+	for at := p; ; at = path.Dir(at) {
+		if folders[at] {
+			return true
+		}
+		if at == "/" || at == "." {
+			return false
+		}
+	}
+}
