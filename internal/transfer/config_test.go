@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // SY-04: a root that others could write to, or that leads elsewhere, is refused with its fix.
 func TestRootIsChecked(t *testing.T) {
 	dir := t.TempDir()
-	make := func(name string, mode os.FileMode) string {
+	folder := func(name string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
 		if err := os.Mkdir(p, 0o700); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestRootIsChecked(t *testing.T) {
 		}
 		return p
 	}
-	own := make("own", 0o700)
+	own := folder("own", 0o700)
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(own, link); err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func TestRootIsChecked(t *testing.T) {
 		"everything":         {"/", "whole file system", "of its own"},
 		"a link":             {link, "link", own},
 		"a file":             {file, "not a folder", "remove"},
-		"open to the group":  {make("group", 0o750), "0750", "chmod 700"},
-		"open to the world":  {make("world", 0o701), "0701", "chmod 700"},
+		"open to the group":  {folder("group", 0o750), "0750", "chmod 700"},
+		"open to the world":  {folder("world", 0o701), "0701", "chmod 700"},
 		"nothing around it":  {filepath.Join(dir, "a", "b"), "does not exist", "mkdir -p -m 700"},
 		"a NUL in its name":  {dir + "/a\x00b", "absolute, clean", "from / on"},
 		"nothing but a name": {"", "", ""},

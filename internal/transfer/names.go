@@ -72,7 +72,8 @@ func (d denied) find(name string, folder bool) (entry string, refused bool) {
 		}
 	}
 	for _, n := range d {
-		if at := n.in(elements); at >= 0 && !(n.fileOnly && (folder || at+len(n.elements) < len(elements))) {
+		at := n.in(elements)
+		if isFolder := folder || at+len(n.elements) < len(elements); at >= 0 && !(n.fileOnly && isFolder) {
 			return n.text, true
 		}
 	}
