@@ -77,6 +77,9 @@ func (r described) describe(registry huma.Registry) *huma.Response {
 	if r.json != nil {
 		d.Content[mediaJSON] = &huma.MediaType{Schema: registry.Schema(r.json, true, "")}
 	}
+	if r.problem {
+		d.Content[mediaProblem] = &huma.MediaType{Schema: registry.Schema(typeOf[problem](), true, "")}
+	}
 	if r.bytes {
 		d.Content[mediaBytes] = &huma.MediaType{Schema: binary()}
 	}
@@ -93,7 +96,7 @@ func (r described) describe(registry huma.Registry) *huma.Response {
 func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
 
 // requests are the schemas whose unknown members are refused. Answers may get more members with time.
-var requests = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true}
+var requests = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true, "SyncBody": true}
 
 // finish corrects what huma takes for granted and our encoder does otherwise: lists are never null, and answers may grow.
 func finish(registry huma.Registry) {

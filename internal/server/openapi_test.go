@@ -18,7 +18,7 @@ var contract = []string{
 	"GET /v1/invocations", "POST /v1/invocations", "GET /v1/invocations/{id}", "GET /v1/invocations/{id}/events",
 	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/resize",
 	"POST /v1/invocations/{id}/signal", "POST /v1/invocations/{id}/cancel",
-	"GET /v1/audit/files", "POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths",
+	"GET /v1/audit/files", "POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths", "POST /v1/sync",
 	"GET /v1/workspaces", "POST /v1/workspaces/{id}/up", "POST /v1/workspaces/{id}/stop", "POST /v1/workspaces/{id}/trust",
 }
 
@@ -114,6 +114,9 @@ func TestDocumentIsTrue(t *testing.T) {
 	good["ItemsWorkspace"] = d.do("GET", "/v1/workspaces", "").body
 	good["Workspace"] = d.do("POST", "/v1/workspaces/app/up", "").body
 	good["StateReply"] = d.do("GET", "/healthz", "").body
+	good["SyncBody"] = []byte(`{"workspace":"/w","container":"c","paths":["/a"],"destination":"x","dry_run":true,"on_refused":"skip","direction":"to_host",
+		"context":{"plan_id":"p"},"local_env":{"A":"b"}}`)
+	good["SyncReply"] = syncing(t, reporting(&manifest, nil)).do("POST", "/v1/sync", string(good["SyncBody"])).body
 	for schema, body := range good {
 		if err := check(schema, body); err != nil {
 			t.Errorf("%s: %v\n%s", schema, err, body)

@@ -23,6 +23,10 @@ type problem struct {
 	Errors []dray.Detail `json:"errors,omitempty" doc:"One for each violation, with a JSON pointer into the request's body."`
 	// Accepted is what stdin has taken so far, where a write to it was refused.
 	Accepted *int64 `json:"accepted,omitempty" doc:"For stdin: how many bytes were taken in all."`
+	// ID is that of the invocation which the request became before it failed.
+	ID string `json:"id,omitempty" doc:"For a sync: the invocation's."`
+	// Refused are the paths for which a sync was not done.
+	Refused []dray.RefusedPath `json:"refused,omitzero" doc:"For a sync: the paths that were refused."`
 }
 
 // statuses is the one table from codes to HTTP statuses. The first part is the contract's; the second holds codes that usually end a call, for
@@ -60,6 +64,7 @@ var statuses = map[dray.Code]int{
 	dray.CodeAgentLost:            http.StatusServiceUnavailable,
 	dray.CodeDiskFull:             http.StatusInsufficientStorage,
 	dray.CodeTransferFailed:       http.StatusUnprocessableEntity,
+	dray.CodeLimitExceeded:        http.StatusUnprocessableEntity,
 }
 
 // status gives the HTTP status of a code; one that is in no table is a defect of ours.
@@ -76,6 +81,8 @@ type httpError struct {
 	status   int    // zero: by the code
 	allow    string // of a 405
 	accepted *int64
+	id       string // of the invocation that failed
+	refused  []dray.RefusedPath
 }
 
 func (e *httpError) Error() string { return e.err.Error() }
@@ -86,7 +93,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	e := dray.AsError(err)
 	p := problem{Type: "about:blank", Status: status(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint, Errors: e.Details}
 	if more, ok := errors.AsType[*httpError](err); ok {
-		p.Accepted = more.accepted
+		p.Accepted, p.ID, p.Refused = more.accepted, more.id, more.refused
 		if more.status != 0 {
 			p.Status = more.status
 		}

@@ -31,6 +31,7 @@ type described struct {
 	what    string
 	json    reflect.Type // nil: no JSON
 	streams bool         // as events too
+	problem bool         // an error
 	bytes   bool
 	headers map[string]string
 }
@@ -174,6 +175,17 @@ func (s *Server) otherOperations() []operation {
 		{
 			method: http.MethodPost, path: "/v1/paths", id: "map-paths", summary: "Map paths between host and container.", handle: s.paths,
 			body: typeOf[PathsRequest](), replies: []described{{status: 200, what: "The paths, in order.", json: typeOf[PathsReply]()}},
+		},
+		{
+			method: http.MethodPost, path: "/v1/sync", id: "sync", handle: s.sync,
+			summary: "Bring files and folders of a container home into the sandbox root, or take some there: all of them or none. It is a call of the tool sync. " +
+				"With Accept: text/event-stream or application/x-ndjson the answer is the call's events.",
+			body: typeOf[syncBody](),
+			replies: []described{
+				{status: 200, what: "What was done; or its events.", json: typeOf[syncReply](), streams: true},
+				{status: 422, what: "Nothing was written: " + string(dray.CodeSyncRefused) + ", " + string(dray.CodeLimitExceeded) + ", " +
+					string(dray.CodeDiskFull) + " or " + string(dray.CodeTransferFailed) + ".", problem: true},
+			},
 		},
 		{
 			method: http.MethodGet, path: "/healthz", id: "health", summary: "Whether the process lives.", handle: s.health,
