@@ -1,0 +1,234 @@
+package pathmapper
+
+import (
+	"bytes"
+	"strings"
+)
+
+// ahead is the text from a place on, as far as it is known; whole says that this is all of it.
+type ahead struct {
+	b     []byte
+	whole bool
+}
+
+func (a ahead) from(i int) ahead { return ahead{a.b[i:], a.whole} }
+
+// unknown is the answer where the known text ends.
+func (a ahead) unknown() verdict {
+	if a.whole {
+		return no
+	}
+	return more
+}
+
+// goesOn says whether a path that is known up to an index has a slash there.
+func (a ahead) goesOn(i int) bool {
+	c, _, v := a.char(i, plain)
+	return v == yes && c == '/'
+}
+
+// char decodes the character of a path at an index: yes gives it and its length in the text.
+func (a ahead) char(i int, n notation) (c byte, length int, v verdict) {
+	if i >= len(a.b) {
+		return 0, 0, a.unknown()
+	}
+	switch c = a.b[i]; {
+	case c == '%' && n == encoded:
+		return a.percent(i)
+	case c != '\\' || n == encoded:
+		return c, 1, yes
+	case i+1 < len(a.b) && a.b[i+1] == '/':
+		return '/', 2, yes
+	case i+1 == len(a.b) && !a.whole:
+		return 0, 0, more
+	}
+	return c, 1, yes
+}
+
+func (a ahead) percent(i int) (c byte, length int, v verdict) {
+	if i+2 >= len(a.b) {
+		return 0, 0, a.unknown()
+	}
+	high, ok1 := unhex(a.b[i+1])
+	low, ok2 := unhex(a.b[i+2])
+	if !ok1 || !ok2 {
+		return 0, 0, no
+	}
+	return high<<4 | low, 3, yes
+}
+
+func unhex(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
+}
+
+// authority gives where the path of a file URI begins, from what follows its scheme: none or an empty host, or localhost.
+func (a ahead) authority() (start int, v verdict) {
+	if len(a.b) < 2 {
+		return 0, a.unknown()
+	}
+	if a.b[1] != '/' {
+		return 0, yes
+	}
+	const local = "localhost"
+	host := a.b[2:]
+	end := bytes.IndexByte(host, '/')
+	switch {
+	case end == 0, end == len(local) && strings.EqualFold(string(host[:end]), local):
+		return 2 + end, yes
+	case end < 0 && len(host) <= len(local) && strings.EqualFold(string(host), local[:len(host)]):
+		return 0, a.unknown()
+	}
+	return 0, no
+}
+
+// under says whether the text is a path under root, and how long the root's name is in it. As cleaning has it, slashes within that
+// name may be repeated, and have "." segments between them.
+func (a ahead) under(root string, n notation) (length int, v verdict) {
+	for i := range len(root) {
+		c, size, v := a.char(length, n)
+		if v == yes && c != root[i] {
+			v = no
+		}
+		if v != yes {
+			return 0, v
+		}
+		length += size
+		if c != '/' || i == 0 {
+			continue
+		}
+		if length, v = a.afterSlashes(length, n); v != yes {
+			return 0, v
+		}
+	}
+	return length, a.endsSegment(length, n)
+}
+
+// afterSlashes goes past slashes and "." segments.
+func (a ahead) afterSlashes(i int, n notation) (int, verdict) {
+	for {
+		c, size, v := a.char(i, n)
+		if v != yes {
+			return i, v
+		}
+		if c == '.' {
+			next, dot, v := a.char(i+size, n)
+			if v == more {
+				return i, more
+			}
+			if v == yes && next == '/' {
+				i += size + dot
+				continue
+			}
+		}
+		if c != '/' {
+			return i, yes
+		}
+		i += size
+	}
+}
+
+// endsSegment says whether the segment of a path that is known up to an index ends there: with a slash, with the text, or with what
+// does not belong to its name.
+func (a ahead) endsSegment(i int, n notation) verdict {
+	i, v := a.afterStyle(i)
+	switch {
+	case v == more:
+		return more
+	case i == len(a.b):
+		return not(a.unknown())
+	}
+	switch c := a.b[i]; {
+	case isControl(c), isOneOf(c, quotes+")]}<>|,;:&"):
+		return yes
+	case c == '.':
+		return a.endsSentence(i)
+	case c == '\\' && n != encoded:
+		return a.endsInEscape(i)
+	case n == encoded && (c == '?' || c == '#'):
+		return yes
+	case c >= 0x80:
+		return a.endsInQuotationMark(i)
+	}
+	c, _, v := a.char(i, n)
+	if v == yes && c != '/' {
+		v = no
+	}
+	return v
+}
+
+// endsSentence says whether dots are followed by what ends a sentence, or a text, too.
+func (a ahead) endsSentence(i int) verdict {
+	for i < len(a.b) && a.b[i] == '.' {
+		i++
+	}
+	if i == len(a.b) {
+		return not(a.unknown())
+	}
+	if c := a.b[i]; isControl(c) || isOneOf(c, quotes+")]<") {
+		return yes
+	}
+	return no
+}
+
+// endsInEscape knows "\/", and what texts within texts have at the end of a string or a line.
+func (a ahead) endsInEscape(i int) verdict {
+	if i+1 == len(a.b) {
+		return a.unknown()
+	}
+	if isOneOf(a.b[i+1], "/nrt"+quotes) {
+		return yes
+	}
+	return no
+}
+
+// endsInQuotationMark knows quotation marks beyond ASCII, and the ellipsis.
+func (a ahead) endsInQuotationMark(i int) verdict {
+	for _, q := range []string{"’", "”", "»", "…"} {
+		rest := a.b[i:]
+		if bytes.HasPrefix(rest, []byte(q)) {
+			return yes
+		}
+		if strings.HasPrefix(q, string(rest[:min(len(rest), len(q))])) {
+			return a.unknown()
+		}
+	}
+	return no
+}
+
+// sequence reads a control sequence for the terminal (ESC [ ... letter) that begins the text.
+func (a ahead) sequence() (length int, final byte, v verdict) {
+	for i, c := range a.b[:min(len(a.b), maxSequence)] {
+		switch {
+		case i == 0 && c == '\x1b', i == 1 && c == '[', i > 1 && ' ' <= c && c < '@':
+		case i > 1 && '@' <= c && c <= '~':
+			return i + 1, c, yes
+		default:
+			return 0, 0, no
+		}
+	}
+	if len(a.b) >= maxSequence {
+		return 0, 0, no
+	}
+	return 0, 0, a.unknown()
+}
+
+// afterStyle goes past control sequences that change no position.
+func (a ahead) afterStyle(i int) (int, verdict) {
+	for i < len(a.b) && a.b[i] == '\x1b' {
+		n, final, v := a.from(i).sequence()
+		if v == more {
+			return i, more
+		}
+		if v == no || !isStyle(final) {
+			break
+		}
+		i += n
+	}
+	return i, yes
+}

@@ -1,0 +1,210 @@
+package pathmapper
+
+import (
+	"bytes"
+	"strings"
+)
+
+const (
+	quotes = "\"'`"
+	// openers and separators may stand directly before a path. A path ends where one of them is directly followed by the next.
+	openers    = "([{|"
+	separators = ":,;="
+)
+
+func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
+
+// isControl counts the space to them.
+func isControl(c byte) bool { return c <= ' ' || c == 0x7f }
+
+func isNameByte(c byte) bool {
+	return isLetter(c) || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= 0x80
+}
+
+// behind is the text before a place, lookBehind bytes of it or, where it begins there, all.
+type behind struct {
+	b     []byte
+	whole bool
+}
+
+// cut takes away the last n bytes.
+func (b behind) cut(n int) behind { return behind{b.b[:len(b.b)-n], b.whole} }
+
+// last gives the last byte that can be seen on a terminal; zero if there is none.
+func (b behind) last() byte {
+	b = b.withoutStyle()
+	if len(b.b) == 0 {
+		return 0
+	}
+	return b.b[len(b.b)-1]
+}
+
+func (b behind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
+
+// notation says how a path is written whose slash follows, and gives the text before all that belongs to it.
+func (b behind) notation() (behind, notation) {
+	const scheme = len(fileScheme)
+	switch {
+	case b.ends(`\`) && !b.ends("\x1b\\"):
+		return b.cut(1), slashed
+	case len(b.b) >= scheme && isFileURI(string(b.b[len(b.b)-scheme:])):
+		return b.cut(scheme), encoded
+	}
+	return b, plain
+}
+
+// orMore says whether what follows is worth waiting for.
+func (b behind) orMore() verdict {
+	if b.begins() {
+		return more
+	}
+	return no
+}
+
+// begins says whether a path may begin here, and does not go on what stands before.
+func (b behind) begins() bool {
+	if b.ends("\x1b\\") { // the end of a string for the terminal, such as a link's
+		return true
+	}
+	if _, final, ok := b.sequence(); ok && !isStyle(final) { // it moves the cursor, so nothing visible stands directly before
+		return true
+	}
+	b = b.withoutStyle()
+	if len(b.b) == 0 {
+		return b.whole
+	}
+	if b.endsInQuotationMark() {
+		return true
+	}
+	c := b.b[len(b.b)-1]
+	b = b.cut(1)
+	switch {
+	case c == ' ':
+		return !b.endsInMethod()
+	case isControl(c), c == '<', c == '>':
+		return true
+	case isOneOf(c, quotes):
+		return b.opens()
+	case isOneOf(c, openers):
+		return !b.inURL()
+	case isOneOf(c, separators):
+		return !b.inURL() && (c != ':' || !b.endsInHost())
+	case isLetter(c):
+		return isOneOf(c, "nrt") && b.ends(`\`) || b.startsOption()
+	case c == '+', c == '-': // a line of a diff
+		b = b.withoutStyle()
+		return b.startsText() || b.ends("\n")
+	}
+	return false
+}
+
+func (b behind) startsText() bool { return len(b.b) == 0 && b.whole }
+
+// opens says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
+// before a literal (b'/x').
+func (b behind) opens() bool {
+	for range 2 {
+		if l := len(b.b); l > 0 && isOneOf(b.b[l-1], "bBfFLrRuU") {
+			b = b.cut(1)
+		}
+	}
+	return len(b.b) == 0 || !closes(b.b[len(b.b)-1])
+}
+
+// closes says that a quote directly behind this byte ends something. Text without spaces, such as Chinese, has its opening quotes
+// directly behind letters.
+func closes(c byte) bool { return c < 0x80 && isNameByte(c) || isOneOf(c, ")]}") }
+
+// endsInQuotationMark knows those beyond ASCII.
+func (b behind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
+
+// startsOption says whether the text ends in a dash that begins an option of one letter, as in -I/usr/include.
+func (b behind) startsOption() bool {
+	if !b.ends("-") {
+		return false
+	}
+	b = b.cut(1)
+	if len(b.b) == 0 {
+		return b.whole
+	}
+	c := b.b[len(b.b)-1]
+	return isControl(c) || isOneOf(c, quotes+openers+separators)
+}
+
+// endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
+func (b behind) endsInMethod() bool {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
+		if b.ends(method) {
+			b = b.cut(len(method))
+			return len(b.b) == 0 || !isNameByte(b.b[len(b.b)-1])
+		}
+	}
+	return false
+}
+
+// word gives the end of the text from its last white space, quote, < or > on.
+func (b behind) word() []byte {
+	i := len(b.b)
+	for i > 0 && !isControl(b.b[i-1]) && !isOneOf(b.b[i-1], quotes+"<>") {
+		i--
+	}
+	return b.b[i:]
+}
+
+// inURL says whether a URL that is no file's goes on here.
+func (b behind) inURL() bool {
+	for word := b.word(); ; {
+		i := bytes.Index(word, []byte("://"))
+		if i < 0 {
+			return false
+		}
+		if i < 4 || !isFileURI(string(word[i-4:i+1])) || i > 4 && isSchemeByte(word[i-5]) {
+			return true
+		}
+		word = word[i+3:]
+	}
+}
+
+func isSchemeByte(c byte) bool { return isLetter(c) || '0' <= c && c <= '9' || isOneOf(c, "+-.") }
+
+// endsInHost says whether the colon that follows has the user and host of another machine before it, as in me@host:/srv, or a drive
+// of Windows.
+func (b behind) endsInHost() bool {
+	word := b.word()
+	if i := bytes.LastIndexAny(word, openers+separators); i >= 0 {
+		word = word[i+1:]
+	}
+	if len(word) == 1 && isLetter(word[0]) {
+		return true
+	}
+	return bytes.IndexByte(word, '@') >= 0 && bytes.IndexByte(word, '/') < 0
+}
+
+// maxSequence is the length of the longest control sequence that is known as one.
+const maxSequence = 32
+
+// isStyle says that a control sequence with that last byte changes how text looks, or erases what stands behind it, as grep does: text
+// around it stands directly together.
+func isStyle(final byte) bool { return final == 'm' || final == 'K' }
+
+// sequence finds a control sequence for the terminal (ESC [ ... letter) at the end of the text.
+func (b behind) sequence() (start int, final byte, ok bool) {
+	from := max(0, len(b.b)-maxSequence)
+	start = bytes.LastIndexByte(b.b[from:], '\x1b')
+	if start < 0 {
+		return 0, 0, false
+	}
+	start += from
+	n, final, v := ahead{b.b[start:], true}.sequence()
+	return start, final, v == yes && start+n == len(b.b)
+}
+
+func (b behind) withoutStyle() behind {
+	for {
+		start, final, ok := b.sequence()
+		if !ok || !isStyle(final) {
+			return b
+		}
+		b = behind{b.b[:start], b.whole}
+	}
+}

@@ -1,0 +1,183 @@
+package pathmapper
+
+import (
+	"bytes"
+	"strings"
+)
+
+// verdict answers a question about a stream of which only the beginning is known.
+type verdict int
+
+const (
+	no verdict = iota
+	yes
+	// more says that what follows decides.
+	more
+)
+
+// notation is how a path is written in a text.
+type notation int
+
+const (
+	// plain paths may write a slash as "\/", too, as some encoders of JSON do.
+	plain notation = iota
+	// slashed paths begin with "\/".
+	slashed
+	// encoded paths are those of file URIs.
+	encoded
+	notations
+)
+
+// roots are what a Rewriter looks for.
+type roots struct {
+	// list has the longest first, and of equal ones those that decide first.
+	list []textRoot
+	// second has the bytes that follow the slash of a root.
+	second [256]bool
+}
+
+// textRoot is one folder of the side that a text is from.
+type textRoot struct {
+	from string
+	// to is the folder's name on the other side, in each notation; empty for a folder that has none there.
+	to [notations]string
+	// covers are the folders beneath it whose place on the other side shows something else.
+	covers []string
+}
+
+func (m *Mapper) rootsOf(dir Direction) *roots {
+	r := &roots{}
+	if dir == ToHost {
+		for _, mp := range m.byContainer {
+			r.add(mp.Container, mp.Host, nil)
+		}
+		return r
+	}
+	for _, mp := range m.byHost {
+		r.add(mp.Host, mp.Container, m.covers(mp))
+	}
+	return r
+}
+
+func (r *roots) add(from, to string, covers []string) {
+	names := [notations]string{plain: to, encoded: encodePath(to)}
+	names[slashed] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`) // the first backslash stands there already
+	r.list = append(r.list, textRoot{from, names, covers})
+	r.second[from[1]] = true
+}
+
+// covers gives the host folders beneath a mapping's that the container does not show, since it has something else mounted there.
+func (m *Mapper) covers(mp Mapping) []string {
+	var hidden []string
+	for _, other := range m.byContainer {
+		if rest, ok := below(other.Container, mp.Container); ok && rest != "" {
+			hidden = append(hidden, join(mp.Host, rest))
+		}
+	}
+	return hidden
+}
+
+// next gives the index of the next slash, from i on, that may begin a path; the length of b if there is none.
+func (r *roots) next(b []byte, i int) int {
+	if len(r.list) == 0 {
+		return len(b)
+	}
+	for ; ; i++ {
+		n := bytes.IndexByte(b[i:], '/')
+		if n < 0 {
+			return len(b)
+		}
+		i += n
+		if i+1 == len(b) || r.second[b[i+1]] || i > 0 && b[i-1] == ':' {
+			return i
+		}
+	}
+}
+
+// edit is a rewrite: text takes the place of the bytes from one index up to another, both counted from the slash that was judged.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// judge says whether a path to rewrite begins at a slash, which is the first byte ahead.
+func (r *roots) judge(b behind, a ahead) (edit, verdict) {
+	full := len(a.b) >= maxPath
+	if full {
+		a = ahead{b: a.b[:maxPath]}
+	}
+	e, v := r.try(b, a)
+	if v == more && full {
+		v = no
+	}
+	return e, v
+}
+
+func (r *roots) try(b behind, a ahead) (edit, verdict) {
+	b, n := b.notation()
+	start := 0
+	if n == encoded {
+		var v verdict
+		if start, v = a.authority(); v == no {
+			return edit{}, no
+		} else if v == more {
+			return edit{}, b.orMore()
+		}
+	}
+	root, length, v := r.find(a.from(start), n)
+	switch {
+	case v == no, !b.begins():
+		return edit{}, no
+	case v == more:
+		return edit{}, more
+	case root.to[n] == "", root.to[plain] == root.from:
+		return edit{}, no
+	}
+	end := start + length
+	if b.last() == '<' && !a.goesOn(end) {
+		return edit{}, no // </app> ends an element
+	}
+	if v := a.climbs(end, b.last(), n); v != no {
+		if v == yes {
+			v = no
+		}
+		return edit{}, v
+	}
+	return edit{start, end, root.to[n]}, yes
+}
+
+// find gives the root that the text ahead lies under, and the length of its name there.
+func (r *roots) find(a ahead, n notation) (root *textRoot, length int, v verdict) {
+	for i := range r.list {
+		root = &r.list[i]
+		length, v = a.under(root.from, n)
+		if v == yes {
+			v = not(root.covered(a, n))
+		}
+		if v != no {
+			return root, length, v
+		}
+	}
+	return nil, 0, no
+}
+
+// covered says whether the text ahead lies under a folder that the other side does not show.
+func (t *textRoot) covered(a ahead, n notation) verdict {
+	for _, folder := range t.covers {
+		if _, v := a.under(folder, n); v != no {
+			return v
+		}
+	}
+	return no
+}
+
+func not(v verdict) verdict {
+	switch v {
+	case yes:
+		return no
+	case no:
+		return yes
+	default:
+		return more
+	}
+}
