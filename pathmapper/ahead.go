@@ -90,6 +90,20 @@ func (a ahead) authority() (start int, v verdict) {
 // under says whether the text is a path under root, and how long the root's name is in it. As cleaning has it, slashes within that
 // name may be repeated, and have "." segments between them.
 func (a ahead) under(root string, n notation) (length int, v verdict) {
+	for length < min(len(root), len(a.b)) && a.b[length] == root[length] {
+		length++
+	}
+	switch {
+	case length == len(root):
+		return length, a.endsSegment(length, n)
+	case length < len(a.b) && !isOneOf(a.b[length], `/.\%`):
+		return 0, no
+	}
+	return a.underSpelt(root, n)
+}
+
+// underSpelt is under for a root that is not written as it is stored.
+func (a ahead) underSpelt(root string, n notation) (length int, v verdict) {
 	for i := range len(root) {
 		c, size, v := a.char(length, n)
 		if v == yes && c != root[i] {
@@ -144,7 +158,7 @@ func (a ahead) endsSegment(i int, n notation) verdict {
 		return not(a.unknown())
 	}
 	switch c := a.b[i]; {
-	case isControl(c), isOneOf(c, quotes+")]}<>|,;:&"):
+	case is(c, controlByte|quoteByte|angle), isOneOf(c, ")]}|,;:&"):
 		return yes
 	case c == '.':
 		return a.endsSentence(i)
@@ -170,7 +184,7 @@ func (a ahead) endsSentence(i int) verdict {
 	if i == len(a.b) {
 		return not(a.unknown())
 	}
-	if c := a.b[i]; isControl(c) || isOneOf(c, quotes+")]<") {
+	if c := a.b[i]; is(c, controlByte|quoteByte) || isOneOf(c, ")]<") {
 		return yes
 	}
 	return no
@@ -181,7 +195,7 @@ func (a ahead) endsInEscape(i int) verdict {
 	if i+1 == len(a.b) {
 		return a.unknown()
 	}
-	if isOneOf(a.b[i+1], "/nrt"+quotes) {
+	if is(a.b[i+1], quoteByte) || isOneOf(a.b[i+1], "/nrt") {
 		return yes
 	}
 	return no

@@ -2,24 +2,8 @@ package pathmapper
 
 import (
 	"bytes"
-	"strings"
+	"slices"
 )
-
-const (
-	quotes = "\"'`"
-	// openers and separators may stand directly before a path. A path ends where one of them is directly followed by the next.
-	openers    = "([{|"
-	separators = ":,;="
-)
-
-func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
-
-// isControl counts the space to them.
-func isControl(c byte) bool { return c <= ' ' || c == 0x7f }
-
-func isNameByte(c byte) bool {
-	return isLetter(c) || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= 0x80
-}
 
 // behind is the text before a place, lookBehind bytes of it or, where it begins there, all.
 type behind struct {
@@ -81,14 +65,13 @@ func (b behind) begins() bool {
 	switch {
 	case c == ' ':
 		return !b.endsInMethod()
-	case isControl(c), c == '<', c == '>':
+	case is(c, controlByte|angle):
 		return true
-	case isOneOf(c, quotes):
+	case is(c, quoteByte):
 		return b.opens()
-	case isOneOf(c, openers):
-		return !b.inURL()
-	case isOneOf(c, separators):
-		return !b.inURL() && (c != ':' || !b.endsInHost())
+	case is(c, opener|separator):
+		word := b.word()
+		return !isInURL(word) && (c != ':' || !endsInHost(word))
 	case isLetter(c):
 		return isOneOf(c, "nrt") && b.ends(`\`) || b.startsOption()
 	case c == '+', c == '-': // a line of a diff
@@ -101,19 +84,15 @@ func (b behind) begins() bool {
 func (b behind) startsText() bool { return len(b.b) == 0 && b.whole }
 
 // opens says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
-// before a literal (b'/x').
+// before a literal (b'/x'). Text without spaces, such as Chinese, has its opening quotes directly behind letters.
 func (b behind) opens() bool {
 	for range 2 {
 		if l := len(b.b); l > 0 && isOneOf(b.b[l-1], "bBfFLrRuU") {
 			b = b.cut(1)
 		}
 	}
-	return len(b.b) == 0 || !closes(b.b[len(b.b)-1])
+	return len(b.b) == 0 || !is(b.b[len(b.b)-1], closer)
 }
-
-// closes says that a quote directly behind this byte ends something. Text without spaces, such as Chinese, has its opening quotes
-// directly behind letters.
-func closes(c byte) bool { return c < 0x80 && isNameByte(c) || isOneOf(c, ")]}") }
 
 // endsInQuotationMark knows those beyond ASCII.
 func (b behind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
@@ -128,7 +107,7 @@ func (b behind) startsOption() bool {
 		return b.whole
 	}
 	c := b.b[len(b.b)-1]
-	return isControl(c) || isOneOf(c, quotes+openers+separators)
+	return is(c, controlByte|quoteByte|opener|separator)
 }
 
 // endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
@@ -136,7 +115,7 @@ func (b behind) endsInMethod() bool {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
 		if b.ends(method) {
 			b = b.cut(len(method))
-			return len(b.b) == 0 || !isNameByte(b.b[len(b.b)-1])
+			return len(b.b) == 0 || !is(b.b[len(b.b)-1], nameByte)
 		}
 	}
 	return false
@@ -145,15 +124,15 @@ func (b behind) endsInMethod() bool {
 // word gives the end of the text from its last white space, quote, < or > on.
 func (b behind) word() []byte {
 	i := len(b.b)
-	for i > 0 && !isControl(b.b[i-1]) && !isOneOf(b.b[i-1], quotes+"<>") {
+	for i > 0 && !is(b.b[i-1], controlByte|quoteByte|angle) {
 		i--
 	}
 	return b.b[i:]
 }
 
-// inURL says whether a URL that is no file's goes on here.
-func (b behind) inURL() bool {
-	for word := b.word(); ; {
+// isInURL says whether a URL that is no file's goes on behind a word.
+func isInURL(word []byte) bool {
+	for {
 		i := bytes.Index(word, []byte("://"))
 		if i < 0 {
 			return false
@@ -165,14 +144,16 @@ func (b behind) inURL() bool {
 	}
 }
 
-func isSchemeByte(c byte) bool { return isLetter(c) || '0' <= c && c <= '9' || isOneOf(c, "+-.") }
+func isSchemeByte(c byte) bool { return is(c, alphanumeric) || isOneOf(c, "+-.") }
 
-// endsInHost says whether the colon that follows has the user and host of another machine before it, as in me@host:/srv, or a drive
-// of Windows.
-func (b behind) endsInHost() bool {
-	word := b.word()
-	if i := bytes.LastIndexAny(word, openers+separators); i >= 0 {
-		word = word[i+1:]
+// endsInHost says whether a word before a colon ends in the user and host of another machine, as in me@host:/srv, or in a drive of
+// Windows.
+func endsInHost(word []byte) bool {
+	for i, c := range slices.Backward(word) {
+		if is(c, opener|separator) {
+			word = word[i+1:]
+			break
+		}
 	}
 	if len(word) == 1 && isLetter(word[0]) {
 		return true

@@ -9,6 +9,11 @@ func (a ahead) climbs(i int, before byte, n notation) verdict {
 	}
 	s := segment{dots: notDots}
 	for i < len(a.b) {
+		if is(a.b[i], alphanumeric) {
+			s.dots = notDots
+			i++
+			continue
+		}
 		at, v := a.afterStyle(i)
 		if v == more || at == len(a.b) {
 			i = len(a.b)
@@ -49,7 +54,7 @@ func (s *segment) next(c byte) (climbed bool) {
 	case c == '.' && 0 <= s.dots && s.dots < 2:
 		s.dots++
 	default:
-		climbed = s.dots == 2 && !isNameByte(c)
+		climbed = s.dots == 2 && !is(c, nameByte)
 		s.dots = notDots
 	}
 	return climbed
@@ -65,7 +70,7 @@ func (s *segment) climbed() verdict {
 // closing finds the end of a quoted path: the next quote of its kind in the same line. Without one the path is not taken for quoted,
 // and closing is -1.
 func (a ahead) closing(i int, quote byte) (closing int, v verdict) {
-	if !isOneOf(quote, quotes) {
+	if !is(quote, quoteByte) {
 		return -1, yes
 	}
 	for ; i < len(a.b); i++ {
@@ -89,13 +94,13 @@ func (a ahead) endsPath(i, closing int, n notation) verdict {
 		return no
 	case c == ' ' && a.b[i-1] == '\\' && n != encoded:
 		return no
-	case isControl(c), isOneOf(c, "<>|"), n == encoded && (c == '?' || c == '#'):
+	case is(c, controlByte|angle), c == '|', n == encoded && (c == '?' || c == '#'):
 		return yes
-	case i == closing, isOneOf(c, quotes) && i > 0 && closes(a.b[i-1]):
+	case i == closing, is(c, quoteByte) && is(a.b[i-1], closer):
 		return not(a.followed(i, n, func(next byte) bool { return next == '/' || c == '\'' && i != closing && isLetter(next) }))
-	case isOneOf(c, quotes):
+	case is(c, quoteByte):
 		return yes
-	case isOneOf(c, openers+separators):
+	case is(c, opener|separator):
 		return a.followed(i, n, func(next byte) bool { return next == '/' })
 	}
 	return no

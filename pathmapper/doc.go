@@ -37,4 +37,28 @@
 // Both walk objects and arrays to a depth of 64 containers below the top, never touch a key, and copy all that they do not rewrite
 // byte for byte: digits, order, white space. What is a path is said by the tool's schema ([CompileMarks]) or, where that marks
 // nothing, guessed from the whole string; each rewrite and each decline is listed by its JSON pointer.
+//
+// # Texts
+//
+// A [Rewriter] finds the roots of one side in a stream of bytes and replaces them by those of the other: in paths, bare or within
+// quotes and brackets, with a line and a column behind them or not, and in file URIs. Nothing but roots is replaced; what follows one
+// stays as it was written. Where a text might mean something else, it stays, too:
+//
+//   - A path begins at the beginning of the text, behind white space and control characters, an opening bracket or quote, one of
+//     : , ; = | > and behind "\n", "\t" and "\r" of a text within a text; behind + and - at the beginning of a line (a diff), and
+//     behind an option of one letter (-I/usr/include). It does not begin behind any other character: not in "a/workspace",
+//     "~/workspace" or "$X/workspace".
+//   - A root ends with its last segment: before a slash, white space, a quote, a closing bracket, one of < | , ; : & the end of a
+//     sentence and the end of the text. /workspaceevil, /workspace.bak and /workspace-2 are not under /workspace.
+//   - URLs other than file:///p, file://localhost/p and file:/p, whatever stands in them, the path of a request line ("GET /workspace/x
+//     HTTP/1.1"), paths of another machine (me@host:/workspace), of Windows (C:/workspace), and the end of an element (</workspace>)
+//     stay.
+//   - A path with a ".." segment stays, as cleaning refuses it. In quotes it ends with them, elsewhere with white space that has no
+//     backslash before it, a control character, a quote, one of < > | or where the next path begins directly, as in a list. So does a
+//     path of 4096 bytes or more (PATH_MAX).
+//   - Slashes written as "\/", as some encoders of JSON do, are slashes; the new root is written in the same way. In URIs percent signs
+//     are decoded to compare, and the new root is encoded. Other escapes are not known.
+//   - Sequences that colour or erase (ESC [ ... m, ESC [ ... K) count for nothing: what stands on both sides of one stands together.
+//   - As everywhere, the longest root decides, and a part that a volume or another mount hides is not mapped. Slashes and "." segments
+//     within a root may be repeated. A folder that has the same name on both sides is not counted.
 package pathmapper

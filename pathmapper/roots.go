@@ -32,8 +32,8 @@ const (
 type roots struct {
 	// list has the longest first, and of equal ones those that decide first.
 	list []textRoot
-	// second has the bytes that follow the slash of a root.
-	second [256]bool
+	// second and third have the bytes that follow the first slash of a root.
+	second, third [256]bool
 }
 
 // textRoot is one folder of the side that a text is from.
@@ -64,6 +64,13 @@ func (r *roots) add(from, to string, covers []string) {
 	names[slashed] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`) // the first backslash stands there already
 	r.list = append(r.list, textRoot{from, names, covers})
 	r.second[from[1]] = true
+	if len(from) > 2 {
+		r.third[from[2]] = true
+		return
+	}
+	for c := range r.third {
+		r.third[c] = true // whatever follows the root
+	}
 }
 
 // covers gives the host folders beneath a mapping's that the container does not show, since it has something else mounted there.
@@ -88,7 +95,7 @@ func (r *roots) next(b []byte, i int) int {
 			return len(b)
 		}
 		i += n
-		if i+1 == len(b) || r.second[b[i+1]] || i > 0 && b[i-1] == ':' {
+		if i+1 == len(b) || r.second[b[i+1]] && (i+2 == len(b) || r.third[b[i+2]]) || i > 0 && b[i-1] == ':' {
 			return i
 		}
 	}
