@@ -16,7 +16,6 @@ func (a ahead) climbs(i int, before byte, n notation) verdict {
 		}
 		at, v := a.afterStyle(i)
 		if v == more || at == len(a.b) {
-			i = len(a.b)
 			break
 		}
 		if v = a.endsPath(at, closing, n); v == yes {

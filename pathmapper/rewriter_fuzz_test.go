@@ -147,8 +147,12 @@ func direction(toHost bool) pathmapper.Direction {
 
 // pairs are the roots of layout as texts spell them, longest first.
 var pairs = [][2]string{
-	{"/workspace/lib/shared", "/srv/shared"}, {"/workspace", "/home/me/app"}, {"/mnt/big data", "/data"},
-	{`/workspace\/lib\/shared`, `/srv\/shared`}, {`/workspace`, `/home\/me\/app`}, {`/mnt\/big data`, `/data`},
+	{"/workspace/lib/shared", "/srv/shared"},
+	{"/workspace", "/home/me/app"},
+	{"/mnt/big data", "/data"},
+	{`/workspace\/lib\/shared`, `/srv\/shared`},
+	{`/workspace`, `/home\/me\/app`},
+	{`/mnt\/big data`, `/data`},
 	{"/mnt/big%20data", "/data"},
 }
 
