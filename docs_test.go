@@ -167,6 +167,7 @@ func TestReferenceIsComplete(t *testing.T) {
 		{"config/keys.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
 		{"internal/server/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
 		{"internal/server/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
+		{"internal/server/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
 		{"internal/server/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
 		{"internal/server/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
 	} {
@@ -195,7 +196,7 @@ func TestStatusesAreTrue(t *testing.T) {
 	}
 	page := read(t, "docs/reference/codes.md")
 	for _, m := range regexp.MustCompile(`dray\.(Code\w+): +http\.Status(\w+),`).FindAllStringSubmatch(read(t, "internal/server/problem.go"), -1) {
-		row := regexp.MustCompile("(?m)^\\| `" + codes[m[1]] + "` \\| (\\d*) *\\|[^|]*\\|$").FindStringSubmatch(page)
+		row := regexp.MustCompile("(?m)^\\| `" + codes[m[1]] + "` \\| (\\d*)(?:, of a sync 422)? *\\|[^|]*\\|$").FindStringSubmatch(page)
 		if len(row) < 2 || !strings.Contains(row[1], statusNumbers[m[2]]) || statusNumbers[m[2]] == "" {
 			t.Errorf("%s is %s (%s) to the server, and docs/reference/codes.md says %q", codes[m[1]], m[2], statusNumbers[m[2]], row)
 		}
