@@ -1,0 +1,227 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// prefix begins the names of stage folders. No tree may have such a name anywhere.
+const prefix = ".dray-stage-"
+
+// What a stage folder holds.
+const (
+	treeName    = "tree"
+	journalName = "journal"
+)
+
+// stage is a stage folder that this process holds.
+type stage struct {
+	walker
+	root int
+	name string
+	dir  int // of the folder itself; the lock is on it
+	made *folders
+	// synced is false while something may not be on the disk, kept is true when the folder has to stay for a recovery.
+	synced, kept bool
+}
+
+// begin makes the stage folder when there is something to put into it.
+func (p *placing) begin() (err error) {
+	if p.stage == nil {
+		p.stage, err = newStage(p.walker, p.root)
+	}
+	return err
+}
+
+// stageFolder gives a folder in the stage folder's tree, and makes it if it is not there.
+func (p *placing) stageFolder(name string) (int, error) {
+	if err := p.begin(); err != nil {
+		return -1, err
+	}
+	fd, err := p.stage.folder(name)
+	return fd, problem("making the folder", name, err)
+}
+
+// makeFolder makes one that must not be there: a file system that folds case could take it for another of the tree.
+func (p *placing) makeFolder(name string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	_, err := p.stage.make(name)
+	return problem("making the folder", name, err)
+}
+
+// newStage makes a stage folder and locks it. A recovery may see it before it is locked, and remove it; then another is made.
+func newStage(w walker, root int) (*stage, error) {
+	for {
+		name := prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is taken is not used; nothing depends on its being secret
+		err := syscall.Mkdirat(root, name, folderMode)
+		if errors.Is(err, syscall.EEXIST) {
+			continue
+		}
+		if err != nil {
+			return nil, problem("making the folder", name, err)
+		}
+		s, err := hold(w, root, name)
+		if err == nil && s == nil {
+			continue
+		}
+		if err == nil {
+			err = s.furnish()
+		}
+		if err != nil {
+			_ = unlink(root, name, atRemoveDir)
+			return nil, problem("making the folder", name, err)
+		}
+		return s, nil
+	}
+}
+
+// hold opens and locks a stage folder. It gives nil without an error if another holds it, or it is gone.
+func hold(w walker, root int, name string) (*stage, error) {
+	dir, err := openFolder(w, root, name)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = again(func() error { return syscall.Flock(dir, syscall.LOCK_EX|syscall.LOCK_NB) })
+	if err == nil {
+		if now, err := w.folder(root, name); err == nil {
+			same := sameFile(dir, now)
+			_ = syscall.Close(now)
+			if same {
+				return &stage{walker: w, root: root, name: name, dir: dir}, nil
+			}
+		}
+	}
+	_ = syscall.Close(dir)
+	if err == nil || errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// openFolder opens a folder so that it can be read and locked, whatever the umask made of its mode.
+func openFolder(w walker, at int, name string) (int, error) {
+	held, err := w.folder(at, name)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = syscall.Close(held) }()
+	if err := ownMode(held); err != nil {
+		return -1, err
+	}
+	return reopen(held)
+}
+
+// ownMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor: a name could be another's by now.
+func ownMode(held int) error {
+	var st syscall.Stat_t
+	if err := syscall.Fstat(held, &st); err != nil || st.Mode&0o7777 == folderMode || int(st.Uid) != syscall.Geteuid() {
+		return err
+	}
+	return syscall.Chmod("/proc/self/fd/"+strconv.Itoa(held), folderMode)
+}
+
+// furnish takes from the folder what the root handed down to it, so that nothing in it inherits an access list or a group, and makes its tree.
+func (s *stage) furnish() error {
+	for _, list := range []string{"system.posix_acl_access", "system.posix_acl_default"} {
+		_ = removeXattr(s.dir, list) // most folders have none, and many file systems know none
+	}
+	if err := syscall.Fchmod(s.dir, folderMode); err != nil {
+		return err
+	}
+	if err := syscall.Mkdirat(s.dir, treeName, folderMode); err != nil {
+		return err
+	}
+	return s.openTree()
+}
+
+func (s *stage) openTree() error {
+	tree, err := s.walker.folder(s.dir, treeName)
+	if err != nil {
+		return err
+	}
+	if err := ownMode(tree); err != nil {
+		_ = syscall.Close(tree)
+		return err
+	}
+	s.made = newFolders(s.walker, tree, cached)
+	return nil
+}
+
+// folder gives a folder of the tree, and makes it with all that it lies in.
+func (s *stage) folder(name string) (int, error) {
+	fd, err := s.made.get(name)
+	if !errors.Is(err, syscall.ENOENT) {
+		return fd, err
+	}
+	return s.make(name)
+}
+
+func (s *stage) make(name string) (int, error) {
+	above, base := split(name)
+	parent, err := s.folder(above)
+	if err != nil {
+		return -1, err
+	}
+	if err := syscall.Mkdirat(parent, base, folderMode); err != nil {
+		return -1, err
+	}
+	s.synced = false
+	fd, err := s.made.get(name)
+	if err != nil {
+		return -1, err
+	}
+	return fd, ownMode(fd)
+}
+
+// close lets the folder go, and removes it unless a recovery needs it. What cannot be removed now is the next recovery's.
+func (s *stage) close() {
+	if !s.kept {
+		_ = s.sweep()
+	}
+	if s.made != nil {
+		s.made.close()
+		_ = syscall.Close(s.made.base)
+	}
+	_ = syscall.Close(s.dir)
+}
+
+// lockRoot takes the lock that commits beneath a root have one after the other. It is a lock on the root folder itself; closing lets go.
+func lockRoot(ctx context.Context, root int) (int, error) {
+	fd, err := openat(root, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, problem("opening", ".", err)
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := again(func() error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+		if err == nil {
+			return fd, nil
+		}
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = pause(ctx, wait) // the kernel's own queue could not be left when the context ends
+		}
+		if err != nil {
+			_ = syscall.Close(fd)
+			return -1, problem("locking", ".", err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ended(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,97 @@
+package stage
+
+import (
+	"strings"
+	"syscall"
+)
+
+// cached is how many descriptors of folders are kept while contents arrive. Trees come folder by folder, so that few are in use at a time.
+const cached = 128
+
+// maxName is how long a path may be for the kernel. What goes deeper step by step nobody could open by its name.
+const maxName = 4095
+
+// folders are descriptors of the folders beneath one, by name. Each is opened by its whole name from there, so that one that was moved
+// out meanwhile is not found by way of another's descriptor.
+type folders struct {
+	walker
+	base int
+	open map[string]int
+	most int // beyond so many all are let go and opened again; zero is no bound
+}
+
+func newFolders(w walker, base, most int) *folders {
+	return &folders{walker: w, base: base, open: map[string]int{}, most: most}
+}
+
+// get gives the descriptor of a folder, which stays the cache's. The empty name is the base.
+func (f *folders) get(name string) (int, error) {
+	if name == "" {
+		return f.base, nil
+	}
+	if fd, ok := f.open[name]; ok {
+		return fd, nil
+	}
+	if f.most > 0 && len(f.open) >= f.most {
+		f.close()
+	}
+	fd, err := f.folder(f.base, name)
+	if err != nil {
+		return -1, err
+	}
+	f.open[name] = fd
+	return fd, nil
+}
+
+// still fails if a folder that is open has another place than its name by now.
+func (f *folders) still() error {
+	for name, fd := range f.open {
+		now, err := f.folder(f.base, name)
+		if err != nil {
+			return problem("opening the folder", name, err)
+		}
+		same := sameFile(fd, now)
+		_ = syscall.Close(now)
+		if !same {
+			return invalid(name, "was exchanged for another folder meanwhile")
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b int) bool {
+	var one, two syscall.Stat_t
+	return syscall.Fstat(a, &one) == nil && syscall.Fstat(b, &two) == nil && one.Dev == two.Dev && one.Ino == two.Ino
+}
+
+func (f *folders) close() {
+	for name, fd := range f.open {
+		_ = syscall.Close(fd)
+		delete(f.open, name)
+	}
+}
+
+// split gives the folder of a name, empty for the root's own, and what it is called there.
+func split(name string) (folder, base string) {
+	i := strings.LastIndexByte(name, '/')
+	if i < 0 {
+		return "", name
+	}
+	return name[:i], name[i+1:]
+}
+
+// checkName refuses what is not a clean name beneath a root, and names that a later recovery would take for a stage folder.
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
+		return invalid(name[:min(len(name), 100)], "is empty, longer than a path may be, or has a NUL in it")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "" || part == "." || part == "..":
+			return invalid(name, "is not a clean name beneath a folder")
+		case len(part) >= len(prefix) && strings.EqualFold(part[:len(prefix)], prefix):
+			return invalid(name, "is a name that only dray itself gives")
+		}
+	}
+	return nil
+}

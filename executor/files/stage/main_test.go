@@ -1,0 +1,143 @@
+package stage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dray-dev/dray"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// random gives the generator of a test and prints its seed.
+func random(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("DRAY_TEST_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func openRoot(t testing.TB, dir string) *os.File {
+	t.Helper()
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+func place(t testing.TB, dir string, how dray.Placement, list ...made) ([]dray.Placed, error) {
+	t.Helper()
+	return Place(t.Context(), openRoot(t, dir), treeOf(list...), how)
+}
+
+func mustPlace(t testing.TB, dir string, list ...made) []dray.Placed {
+	t.Helper()
+	placed, err := place(t, dir, dray.Placement{}, list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return placed
+}
+
+func sh(t testing.TB, dir, script string) string {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-ec", script)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return string(out)
+}
+
+// tree describes all that lies beneath a folder: mode, kind, name, and content or target.
+func tree(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		what := info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			what += " " + string(b)
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			what += " " + target
+		}
+		got[strings.TrimPrefix(path, dir+"/")] = what
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func wantTree(t testing.TB, dir string, want map[string]string) {
+	t.Helper()
+	got := tree(t, dir)
+	for name, what := range want {
+		if got[name] != what {
+			t.Errorf("%.80q: got %.200q, want %.200q", name, got[name], what)
+		}
+		delete(got, name)
+	}
+	for name, what := range got {
+		t.Errorf("%.80q is there: %.200q", name, what)
+	}
+}
+
+func sum(content string) string {
+	s := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(s[:])
+}
+
+func wantCode(t testing.TB, what string, err error, code dray.Code) {
+	t.Helper()
+	if err == nil || dray.CodeOf(err) != code {
+		t.Errorf("%s: got %v (%s), want %s", what, err, dray.CodeOf(err), code)
+	}
+}
+
+// scratch is an empty folder, in memory where that can be: what is tested here is no disk, and syncfs waits for all that others write to it.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting // it chooses no file system
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}

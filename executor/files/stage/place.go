@@ -1,0 +1,253 @@
+package stage
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	folderMode     = 0o700
+	fileMode       = 0o600
+	executableMode = 0o700
+)
+
+// item is one file or folder on its way to its place.
+type item struct {
+	name   string
+	folder bool
+	size   int64
+	sum    digest
+	mode   uint32
+	// listed says that a folder came as an entry, not only as what an entry lies in.
+	listed bool
+	// staged says that it lies in the stage folder. A small file that was found unchanged does not.
+	staged bool
+	// found is what lies at its place.
+	found found
+}
+
+// Place writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600, with how.Executable and an x bit 0700, and folders
+// that are new 0700, whatever the umask; what the root would hand down (set-id bits, access lists) they do not have. Folders that a name lies
+// in need no entry of their own. The files are given in the tree's order.
+//
+// It fails with path_invalid for names that lead out of the root, through links or mounts, or where a folder and a file stand against each
+// other; denied, disk_full, limit_exceeded (open files), transfer_failed, and with what the tree ends with. An error that is ErrUnfinished is
+// the one case in which something was written. The end of the context gives up until the journal is written; from then on the
+// tree comes.
+func Place(ctx context.Context, root *os.File, tree dray.Tree, how dray.Placement) ([]dray.Placed, error) {
+	p := newPlacing(int(root.Fd()), how)
+	defer p.close()
+	if err := p.receive(ctx, tree); err != nil {
+		return nil, err
+	}
+	if err := p.collisions(); err != nil {
+		return nil, err
+	}
+	if !how.DryRun {
+		if err := p.commit(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.manifest(), nil
+}
+
+// placing is one tree that is being placed.
+type placing struct {
+	walker
+	root    int
+	how     dray.Placement
+	items   []*item
+	names   map[string]*item
+	there   *folders // at the destination
+	stage   *stage   // made when there is something to write
+	content []byte   // a small file, or what is in flight of a large one
+	compare []byte   // of what is there
+}
+
+func newPlacing(root int, how dray.Placement) *placing {
+	w := newWalker()
+	return &placing{
+		walker: w, root: root, how: how, names: map[string]*item{}, there: newFolders(w, root, cached),
+		content: make([]byte, pieces*piece), compare: make([]byte, piece),
+	}
+}
+
+func (p *placing) close() {
+	p.there.close()
+	if p.stage != nil {
+		p.stage.close()
+	}
+}
+
+func (p *placing) receive(ctx context.Context, tree dray.Tree) error {
+	for {
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		e, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return problem("reading", "the tree", err)
+		}
+		if err := p.add(ctx, e, tree); err != nil {
+			return problem("placing", e.Name, err)
+		}
+	}
+}
+
+func (p *placing) add(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+	if e.Refused != nil {
+		return e.Refused
+	}
+	if err := checkName(e.Name); err != nil {
+		return err
+	}
+	switch e.Type {
+	case "directory":
+		it, err := p.folderOf(e.Name)
+		if err != nil {
+			return err
+		}
+		if it.listed {
+			return invalid(e.Name, "is in the tree twice")
+		}
+		it.listed = true
+		return nil
+	case "file":
+		return p.file(ctx, e, content)
+	default:
+		return dray.Errorf(dray.CodePathInvalid, "%q is a %s, neither a file nor a folder", e.Name, e.Type)
+	}
+}
+
+// folderOf gives a folder of the tree, and makes it with all that it lies in.
+func (p *placing) folderOf(name string) (*item, error) {
+	if it := p.names[name]; it != nil {
+		if !it.folder {
+			return nil, invalid(name, "is a file and a folder in the tree")
+		}
+		return it, nil
+	}
+	it := &item{name: name, folder: true, mode: folderMode}
+	if name == "" {
+		it.found.kind = directory
+		p.names[name] = it
+		return it, nil
+	}
+	above, _ := split(name)
+	parent, err := p.folderOf(above)
+	if err != nil {
+		return nil, err
+	}
+	if parent.found.kind == directory {
+		if it.found.kind, err = p.lookForFolder(name); err != nil {
+			return nil, err
+		}
+	}
+	if it.found.kind == absent && !p.how.DryRun {
+		if err := p.makeFolder(name); err != nil {
+			return nil, err
+		}
+	}
+	p.names[name], p.items = it, append(p.items, it)
+	return it, nil
+}
+
+func (p *placing) lookForFolder(name string) (kind, error) {
+	_, err := p.there.get(name)
+	switch {
+	case err == nil:
+		return directory, nil
+	case errors.Is(err, syscall.ENOENT):
+		return absent, nil
+	default:
+		return absent, problem("opening the folder", name, err)
+	}
+}
+
+func (p *placing) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+	if e.From != 0 || e.Size < 0 {
+		return dray.Errorf(dray.CodeTransferFailed, "%q begins at byte %d of %d: only whole files are placed", e.Name, e.From, e.Size)
+	}
+	if p.names[e.Name] != nil {
+		return invalid(e.Name, "is in the tree twice")
+	}
+	above, base := split(e.Name)
+	parent, err := p.folderOf(above)
+	if err != nil {
+		return err
+	}
+	it := &item{name: e.Name, size: e.Size, mode: fileMode}
+	if p.how.Executable && e.Mode&0o111 != 0 {
+		it.mode = executableMode
+	}
+	if parent.found.kind == directory {
+		if err := p.lookAt(ctx, it, above, base); err != nil {
+			return err
+		}
+	}
+	p.names[e.Name], p.items = it, append(p.items, it)
+	if it.size <= int64(len(p.content)) {
+		return p.small(it, content)
+	}
+	return p.large(ctx, it, content)
+}
+
+// lookAt says what is at a file's place, and reads it.
+func (p *placing) lookAt(ctx context.Context, it *item, above, base string) error {
+	dir, err := p.there.get(above)
+	if err == nil {
+		it.found, err = p.look(ctx, dir, base, nil, p.compare)
+	}
+	if err == nil && it.found.kind == directory {
+		err = syscall.EISDIR
+	}
+	return problem("looking at", it.name, err)
+}
+
+// collisions finds two names of the tree that are one file at the destination, as a file system that folds case has them.
+func (p *placing) collisions() error {
+	type id struct{ dev, ino uint64 }
+	seen := map[id]*item{}
+	for _, it := range p.items {
+		if it.folder || it.found.kind == absent || it.found.stat.Nlink != 1 {
+			continue
+		}
+		key := id{it.found.stat.Dev, it.found.stat.Ino}
+		if twin := seen[key]; twin != nil {
+			return dray.Errorf(dray.CodePathInvalid, "%q and %q are one file at the destination", twin.name, it.name)
+		}
+		seen[key] = it
+	}
+	return nil
+}
+
+func (p *placing) manifest() []dray.Placed {
+	var list []dray.Placed
+	for _, it := range p.items {
+		if it.folder {
+			continue
+		}
+		placed := dray.Placed{Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]), Mode: fs.FileMode(it.mode), Action: dray.FileReplaced}
+		switch {
+		case it.found.unchanged(it):
+			placed.Action = dray.FileUnchanged
+		case it.found.kind == absent:
+			placed.Action = dray.FileCreated
+		}
+		if it.found.kind == regular {
+			placed.Before = hex.EncodeToString(it.found.sum[:])
+		}
+		list = append(list, placed)
+	}
+	return list
+}

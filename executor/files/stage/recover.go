@@ -1,0 +1,180 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Recover puts a root in order after processes that died beneath it: a stage folder with a whole journal is finished, the others are removed,
+// and those that somebody holds, or that are not this user's alone, are left. It gives how many were finished. What cannot be
+// finished stays, and is told in the error, whatever else was done.
+func Recover(ctx context.Context, root *os.File) (finished int, err error) {
+	fd := int(root.Fd())
+	lock, err := lockRoot(ctx, fd)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = syscall.Close(lock) }()
+	return recoverAll(ctx, newWalker(), fd)
+}
+
+// recoverAll is Recover under the root's lock.
+func recoverAll(ctx context.Context, w walker, root int) (finished int, err error) {
+	left, err := abandoned(w, root)
+	for _, a := range left {
+		did, failed := a.settle(ctx)
+		if did {
+			finished++
+		}
+		err = errors.Join(err, failed)
+	}
+	return finished, err
+}
+
+// leftover is a stage folder that nobody held, and its journal, if it has a whole one.
+type leftover struct {
+	*stage
+	journal *journal
+}
+
+// abandoned gives the stage folders that nobody holds, the oldest commit first.
+func abandoned(w walker, root int) ([]leftover, error) {
+	names, err := list(root)
+	if err != nil {
+		return nil, problem("reading", ".", err)
+	}
+	var left []leftover
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) || !ours(w, root, name) {
+			continue
+		}
+		s, err := hold(w, root, name)
+		if err != nil || s == nil {
+			continue // in use, or gone
+		}
+		left = append(left, leftover{s, s.readJournal()})
+	}
+	slices.SortStableFunc(left, func(a, b leftover) int {
+		if a.journal == nil || b.journal == nil {
+			return cmp.Compare(boolean(a.journal != nil), boolean(b.journal != nil))
+		}
+		return a.journal.stamp.Compare(b.journal.stamp)
+	})
+	return left, nil
+}
+
+func boolean(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ours says that a name is a folder that this user alone may have put something into.
+func ours(w walker, root int, name string) bool {
+	fd, err := w.folder(root, name)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	var st syscall.Stat_t
+	return syscall.Fstat(fd, &st) == nil && int(st.Uid) == syscall.Geteuid() && st.Mode&0o077 == 0
+}
+
+// readJournal gives the journal, or nil if there is no whole one.
+func (s *stage) readJournal() *journal {
+	fd, err := s.open(s.dir, journalName, syscall.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), journalName)
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxJournal {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxJournal))
+	if err != nil {
+		return nil
+	}
+	j, err := decodeJournal(b)
+	if err != nil {
+		return nil
+	}
+	return &j
+}
+
+// settle finishes or removes a stage folder.
+func (l leftover) settle(ctx context.Context) (finished bool, err error) {
+	defer l.close()
+	if l.journal == nil {
+		return false, nil
+	}
+	l.kept = true
+	if err := l.finish(ctx); err != nil {
+		return false, err
+	}
+	l.kept = false
+	return true, nil
+}
+
+// finish does what is still to be done of a journal. It may have been begun, and that may have been recovered in part.
+func (l leftover) finish(ctx context.Context) error {
+	if err := l.openTree(); err != nil {
+		return problem("opening", l.name, err)
+	}
+	p := &placing{walker: l.walker, root: l.root, stage: l.stage, there: newFolders(l.walker, l.root, cached), compare: make([]byte, piece)}
+	defer p.there.close()
+	p.names = map[string]*item{"": {folder: true, found: found{kind: directory}}}
+	for _, it := range l.journal.items {
+		if err := p.remaining(ctx, it); err != nil {
+			return problem("looking for", it.name, err)
+		}
+	}
+	m := newMoves(l.walker, l.root, l.stage)
+	defer m.close()
+	if err := p.plan(ctx, m); err != nil {
+		return err
+	}
+	if _, err := m.forth(); err != nil {
+		return err
+	}
+	return problem("writing", ".", syncfs(l.root))
+}
+
+// remaining takes up an item that still lies in the stage folder as it was staged. One that is not there was moved, and what replaced it there
+// is what it had replaced. A folder that the destination had and has no more took with it what should come into it.
+func (p *placing) remaining(ctx context.Context, it *item) error {
+	above, base := split(it.name)
+	if it.folder && p.names[it.name] != nil || p.names[above] == nil {
+		return nil
+	}
+	if it.folder && it.found.kind == directory {
+		there, err := p.lookForFolder(it.name)
+		if err == nil && there == directory {
+			p.names[it.name] = it
+		}
+		return err
+	}
+	dir, err := p.stage.made.get(above)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, err := p.look(ctx, dir, base, nil, p.compare)
+	if err != nil {
+		return err
+	}
+	if it.folder && now.kind == directory || !it.folder && now.kind == regular && now.sum == it.sum && now.stat.Size == it.size {
+		it.staged = true
+		p.names[it.name], p.items = it, append(p.items, it)
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// SY-05, SY-10: modes are exact, and the manifest says what was done.
+func TestPlace(t *testing.T) {
+	for _, stepwise := range []bool{false, true} {
+		t.Run("stepwise "+strconv.FormatBool(stepwise), func(t *testing.T) {
+			if stepwise {
+				withoutOpenat2(t)
+			}
+			testPlace(t)
+		})
+	}
+}
+
+func testPlace(t *testing.T) {
+	dir, large := scratch(t), strings.Repeat("0123456789abcdef", 3<<16+1) // just over three MiB
+	first := []made{
+		folder("a"), file("a/one", "1"),
+		{name: "a/run", content: "#!", mode: 0o755},
+		folder("a/empty"), file("b/deep/er/two", large),
+		file("none", ""), file("odd \xff\n name", "odd"), file(strings.Repeat("n", 255), "long"),
+	}
+	placed := mustPlace(t, dir, first...)
+	if len(placed) != 6 {
+		t.Errorf("got %+v", placed)
+	}
+	for i, want := range []dray.Placed{
+		{Name: "a/one", Size: 1, SHA256: sum("1"), Mode: 0o600, Action: dray.FileCreated},
+		{Name: "a/run", Size: 2, SHA256: sum("#!"), Mode: 0o600, Action: dray.FileCreated},
+		{Name: "b/deep/er/two", Size: int64(len(large)), SHA256: sum(large), Mode: 0o600, Action: dray.FileCreated},
+	} {
+		if placed[i] != want {
+			t.Errorf("got %+v, want %+v", placed[i], want)
+		}
+	}
+	want := map[string]string{
+		"a": "drwx------", "a/one": "-rw------- 1", "a/run": "-rw------- #!", "a/empty": "drwx------",
+		"b": "drwx------", "b/deep": "drwx------", "b/deep/er": "drwx------", "b/deep/er/two": "-rw------- " + large,
+		"none": "-rw------- ", "odd \xff\n name": "-rw------- odd", strings.Repeat("n", 255): "-rw------- long",
+	}
+	wantTree(t, dir, want)
+
+	// Once more: nothing is touched.
+	before := sh(t, dir, "stat -c %n%i%Z a/* b/deep/er/two none")
+	for _, p := range mustPlace(t, dir, first...) {
+		if p.Action != dray.FileUnchanged || p.Before != p.SHA256 {
+			t.Errorf("got %+v", p)
+		}
+	}
+	if after := sh(t, dir, "stat -c %n%i%Z a/* b/deep/er/two none"); after != before {
+		t.Errorf("got %s, want %s", after, before)
+	}
+
+	// One of each kind, and the x bit on demand.
+	placed, err := place(t, dir, dray.Placement{Executable: true}, file("a/one", "one"), file("a/run", "#!"),
+		made{name: "a/run2", content: "#!", mode: 0o755}, file("b/deep/er/two", large[1:]), file("b/new", "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []dray.Placed{
+		{Name: "a/one", Size: 3, SHA256: sum("one"), Before: sum("1"), Mode: 0o600, Action: dray.FileReplaced},
+		{Name: "a/run", Size: 2, SHA256: sum("#!"), Before: sum("#!"), Mode: 0o600, Action: dray.FileUnchanged},
+		{Name: "a/run2", Size: 2, SHA256: sum("#!"), Mode: 0o700, Action: dray.FileCreated},
+		{Name: "b/deep/er/two", Size: int64(len(large) - 1), SHA256: sum(large[1:]), Before: sum(large), Mode: 0o600, Action: dray.FileReplaced},
+		{Name: "b/new", Size: 1, SHA256: sum("n"), Mode: 0o600, Action: dray.FileCreated},
+	} {
+		if placed[i] != want {
+			t.Errorf("got %+v, want %+v", placed[i], want)
+		}
+	}
+	want["a/one"], want["a/run2"], want["b/deep/er/two"], want["b/new"] = "-rw------- one", "-rwx------ #!", "-rw------- "+large[1:], "-rw------- n"
+	wantTree(t, dir, want)
+}
+
+// withoutOpenat2 makes the test go the way of old kernels.
+func withoutOpenat2(t *testing.T) {
+	had := hasOpenat2
+	hasOpenat2 = func() bool { return false }
+	t.Cleanup(func() { hasOpenat2 = had })
+}
+
+// SY-10: a dry run says the same as the real one and writes nothing.
+func TestDryRun(t *testing.T) {
+	dir := scratch(t)
+	mustPlace(t, dir, file("same", "s"), file("other", "o"), folder("d"))
+	now := tree(t, dir)
+	list := []made{file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)), file("e/f/new", "")}
+	said, err := place(t, dir, dray.Placement{DryRun: true}, list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, dir, now)
+	done := mustPlace(t, dir, list...)
+	for i := range done {
+		if said[i] != done[i] {
+			t.Errorf("said %+v, did %+v", said[i], done[i])
+		}
+	}
+	for _, list := range [][]made{{file("d", "")}, {folder("same")}, {file("same/below", "")}, {file("x", ""), file("x", "")}} {
+		_, err := place(t, dir, dray.Placement{DryRun: true}, list...)
+		wantCode(t, list[0].name, err, dray.CodePathInvalid)
+	}
+}
+
+// SY-03: what lies at a file's name is replaced, never written through.
+func TestReplaces(t *testing.T) {
+	dir := scratch(t)
+	sh(t, dir, `mkdir outside root; echo secret >outside/secret; cp -a outside/secret outside/linked; ln outside/linked root/hard
+		cd root; ln -s ../outside/secret link; ln -s ../outside dangling; ln -s no-such broken; mkfifo fifo; mknod device c 1 3
+		perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local=>"socket",Listen=>1)' || python3 -c 'import socket;socket.socket(socket.AF_UNIX).bind("socket")'`)
+	before := tree(t, dir+"/outside")
+	names := []string{"link", "dangling", "broken", "fifo", "device", "socket", "hard"}
+	var list []made
+	want := map[string]string{}
+	for _, name := range names {
+		list = append(list, file(name, "new"))
+		want[name] = "-rw------- new"
+	}
+	placed := mustPlace(t, dir+"/root", list...)
+	for _, p := range placed {
+		if before := map[bool]string{true: sum("secret\n")}[p.Name == "hard"]; p.Action != dray.FileReplaced || p.Before != before {
+			t.Errorf("got %+v", p)
+		}
+	}
+	wantTree(t, dir+"/root", want)
+	wantTree(t, dir+"/outside", before)
+
+	// The same content behind a second name is not left there: it could change behind that name.
+	sh(t, dir+"/root", "ln hard ../outside/again")
+	if placed := mustPlace(t, dir+"/root", file("hard", "new")); placed[0].Action != dray.FileReplaced {
+		t.Errorf("got %+v", placed[0])
+	}
+	if got := sh(t, dir+"/root", "stat -c %h hard"); got != "1\n" {
+		t.Errorf("it has %s names", got)
+	}
+}
+
+// SY-03, SY-09: what does not fit is refused before anything is written.
+func TestRefuses(t *testing.T) {
+	dir := scratch(t)
+	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+prefix+`held; chmod 755 `+prefix+`held`)
+	before := tree(t, dir)
+	lie := func(change func(*dray.TreeEntry)) made {
+		return made{name: "liar", content: "12345", entry: change}
+	}
+	cause := errors.New("the wire broke")
+	for _, c := range []struct {
+		name string
+		code dray.Code
+		list []made
+	}{
+		{"a folder where a file shall be", dray.CodePathInvalid, []made{file("folder", "")}},
+		{"a file where a folder shall be", dray.CodePathInvalid, []made{folder("file")}},
+		{"a file above a file", dray.CodePathInvalid, []made{file("file/below", "")}},
+		{"a FIFO above a file", dray.CodePathInvalid, []made{file("fifo/below", "")}},
+		{"a link that leads out", dray.CodePathInvalid, []made{file("out/x", "")}},
+		{"a link that stays in", dray.CodePathInvalid, []made{file("in/x", "")}},
+		{"a link to here", dray.CodePathInvalid, []made{file("here/x", "")}},
+		{"a folder that is a link", dray.CodePathInvalid, []made{folder("in")}},
+		{"a link in the middle", dray.CodePathInvalid, []made{file("here/folder/x", "")}},
+		{"parent", dray.CodePathInvalid, []made{file("../outside/x", "")}},
+		{"parent in the middle", dray.CodePathInvalid, []made{file("folder/../../outside/x", "")}},
+		{"parent at the end", dray.CodePathInvalid, []made{file("folder/..", "")}},
+		{"absolute", dray.CodePathInvalid, []made{file(dir+"/outside/x", "")}},
+		{"the root itself", dray.CodePathInvalid, []made{folder(".")}},
+		{"no name", dray.CodePathInvalid, []made{file("", "")}},
+		{"a slash at the end", dray.CodePathInvalid, []made{folder("x/")}},
+		{"NUL", dray.CodePathInvalid, []made{file("a\x00b", "")}},
+		{"256 bytes", dray.CodePathInvalid, []made{file(strings.Repeat("n", 256), "")}},
+		{"a path without end", dray.CodePathInvalid, []made{file(strings.Repeat("folder/", 1000)+"x", "")}},
+		{"our own names", dray.CodePathInvalid, []made{file(prefix+"x/journal", "")}},
+		{"our own names below", dray.CodePathInvalid, []made{file("folder/"+strings.ToUpper(prefix)+"x/journal", "")}},
+		{"a file twice", dray.CodePathInvalid, []made{file("x", ""), file("x", "")}},
+		{"a folder twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
+		{"a file and a folder", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
+		{"a folder and a file", dray.CodePathInvalid, []made{folder("x"), file("x", "")}},
+		{"a file below a file", dray.CodePathInvalid, []made{file("x", ""), file("x/y", "")}},
+		{"a device", dray.CodePathInvalid, []made{lie(func(e *dray.TreeEntry) { e.Type = "other" })}},
+		{"longer", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 4 })}},
+		{"shorter", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 6 })}},
+		{"shorter by far", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 10 << 30 })}},
+		{"negative", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = -1 })}},
+		{"resumed", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.From = 2 })}},
+		{"refused by its source", dray.CodeNotFound, []made{lie(func(e *dray.TreeEntry) { e.Refused = dray.Errorf(dray.CodeNotFound, "it vanished") })}},
+		{"broken off", dray.CodeTransferFailed, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 10 }, after: cause}}},
+		{"broken off with a code", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone")}}},
+	} {
+		for _, stepwise := range []bool{false, true} {
+			t.Run(c.name+map[bool]string{true: " stepwise"}[stepwise], func(t *testing.T) {
+				if stepwise {
+					withoutOpenat2(t)
+				}
+				fine := []made{file("before", "1"), file("folder/before", "1"), file("file", "replaced"), folder("new"), file("new/large", strings.Repeat("1", 2<<20))}
+				if c.list[0].name == "file" || c.list[0].name == "file/below" {
+					fine = fine[:2]
+				}
+				_, err := place(t, dir+"/root", dray.Placement{}, append(fine, c.list...)...)
+				wantCode(t, c.name, err, c.code)
+				wantTree(t, dir, before)
+			})
+		}
+	}
+}
+
+// SY-05: neither the umask, nor a group or access list that the root hands down, nor an attribute of the replaced file changes anything.
+func TestInheritsNothing(t *testing.T) {
+	for _, umask := range []int{0, 0o077, 0o777} {
+		dir := scratch(t)
+		sh(t, dir, `mkdir -p there; chmod 2777 . there; printf old >there/old; chmod 6777 there/old; chgrp 1 . there`)
+		for _, path := range []string{dir, dir + "/there"} {
+			setDefaultACL(t, path)
+		}
+		if err := syscall.Setxattr(dir+"/there/old", "user.mark", []byte("x"), 0); err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+			t.Fatal(err)
+		}
+		had := syscall.Umask(umask)
+		_, err := place(t, dir, dray.Placement{Executable: true}, file("there/old", "new"), file("there/sub/x", "x"),
+			made{name: "y/run", content: "z", mode: 0o7755 | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky}, file("there/large", strings.Repeat("l", 2<<20)))
+		syscall.Umask(had)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, mode := range map[string]string{"there/old": "600", "there/sub": "700", "there/sub/x": "600", "y": "700", "y/run": "700", "there/large": "600"} {
+			if got := strings.TrimSpace(sh(t, dir, "stat -c %a:%g "+name)); got != mode+":0" {
+				t.Errorf("umask %o: %s: got %s, want %s:0", umask, name, got, mode)
+			}
+			buf := make([]byte, 1024)
+			if n, err := syscall.Listxattr(dir+"/"+name, buf); n > 0 || (err != nil && !errors.Is(err, syscall.EOPNOTSUPP)) {
+				t.Errorf("%s has attributes %q, %v", name, buf[:max(n, 0)], err)
+			}
+		}
+	}
+}
+
+// setDefaultACL gives a folder an access list that all it holds shall have: user 7 may do everything.
+func setDefaultACL(t *testing.T, path string) {
+	t.Helper()
+	acl := []byte("\x02\x00\x00\x00" +
+		"\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\x07\x00\x00\x00" + "\x04\x00\x07\x00\xff\xff\xff\xff" + "\x10\x00\x07\x00\xff\xff\xff\xff" + "\x20\x00\x07\x00\xff\xff\xff\xff")
+	if err := syscall.Setxattr(path, "system.posix_acl_default", acl, 0); err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Fatal(err)
+	}
+}
+
+// SY-09: the end of the context before the commit gives up, and nothing stays.
+func TestGivenUp(t *testing.T) {
+	dir := scratch(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("time ran out")
+	last := made{name: "last", content: "x", before: func() { cancel(cause) }}
+	_, err := Place(ctx, openRoot(t, dir), treeOf(file("x", "1"), file("y/z", strings.Repeat("1", 2<<20)), last), dray.Placement{})
+	wantCode(t, "given up", err, dray.CodeTransferFailed)
+	if !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	wantTree(t, dir, nil)
+
+	// Nor does it wait for a lock for ever.
+	lock, err := lockRoot(t.Context(), int(openRoot(t, dir).Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(lock) }()
+	short, cancel2 := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel2()
+	_, err = Place(short, openRoot(t, dir), treeOf(file("x", "1")), dray.Placement{})
+	if !errors.Is(err, context.DeadlineExceeded) || dray.CodeOf(err) != dray.CodeTransferFailed {
+		t.Errorf("got %v", err)
+	}
+	wantTree(t, dir, nil)
+}
