@@ -142,6 +142,10 @@ type Files interface {
 	Remove(name string) error
 	// List gives the entries of a folder by name, at most limit, and whether there were more.
 	List(name string, limit int) (entries []FileInfo, more bool, err error)
+	// Collect gives files and folders as a tree: regular files and folders only, decided on what was opened; everything else comes as an
+	// entry that is refused. Names that are no clean relative paths fail with path_invalid. The tree ends with the context, with the
+	// cause of that; it has to be closed.
+	Collect(ctx context.Context, what Collection) (Tree, error)
 	// Close ends the access.
 	Close() error
 }

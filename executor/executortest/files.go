@@ -46,6 +46,18 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"NotRegular", filesNotRegular},
 		{"Swapped", filesSwapped},
 		{"Many", filesMany},
+		{"CollectExact", collectExact},
+		{"CollectNames", collectNames},
+		{"CollectRefuses", collectRefuses},
+		{"CollectHardLinks", collectHardLinks},
+		{"CollectDenied", collectDenied},
+		{"CollectLimits", collectLimits},
+		{"CollectSources", collectSources},
+		{"CollectResumes", collectResumes},
+		{"CollectChanging", collectChanging},
+		{"CollectGivenUp", collectGivenUp},
+		{"CollectThenMore", collectThenMore},
+		{"CollectSwapped", collectSwapped},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := h.Open(t, h.Dir+"/root")

@@ -23,7 +23,7 @@ type Client struct {
 
 // NewClient talks to Serve over its stdin and stdout. Close calls close, which must end the helper.
 func NewClient(stdin io.Writer, stdout io.Reader, closeHelper func() error) *Client {
-	return &Client{close: closeHelper, w: stdin, r: bufio.NewReaderSize(stdout, 64<<10)}
+	return &Client{close: sync.OnceValue(closeHelper), w: stdin, r: bufio.NewReaderSize(stdout, 64<<10)}
 }
 
 // Close ends the helper.

@@ -1,0 +1,175 @@
+package files
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
+)
+
+// Collect gives files and folders beneath the root, those of a folder in the order of their names, files with several names last. An entry
+// is what an open descriptor says that it is, whatever was swapped in meanwhile, and nothing but a regular file is opened to be read. A
+// file with more names than were come to is refused: what it shares with a place outside is not the folder's own. One that changes while
+// it is read ends the tree with transfer_failed. When the context is done, the tree ends with its cause.
+func (l *Local) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	root, err := l.root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the root: %w", classify(err))
+	}
+	defer func() { _ = root.Close() }()
+	over := func() error { return ended(ctx) }
+	c, err := newCollecting(descriptor(root.Fd()), what, over)
+	if err != nil {
+		return nil, err
+	}
+	return &collected{next: c.next, over: over, close: c.close, now: none}, nil
+}
+
+// ended is what ended a collection from outside, if anything did.
+func ended(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("collecting files: %w", context.Cause(ctx))
+}
+
+// item is an entry, and the descriptor of a file.
+type item struct {
+	entry dray.TreeEntry
+	file  descriptor
+}
+
+var none = item{file: nowhere}
+
+// refused is an entry that is not taken.
+func refused(name string, why *dray.Error) (item, error) {
+	if why.Hint == "" {
+		why = why.WithHint("%s", tree.Hint(why.Code))
+	}
+	return item{entry: dray.TreeEntry{Name: name, Refused: why}, file: nowhere}, nil
+}
+
+func exceeded(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("%s", tree.Hint(dray.CodeLimitExceeded))
+}
+
+func tooMany(limit int) *dray.Error {
+	return exceeded("there are more than %d files and folders", limit)
+}
+
+func modeOf(s *syscall.Stat_t) fs.FileMode { return fs.FileMode(s.Mode) & fs.ModePerm }
+
+// version is a word that changes with a file's content: a change that leaves no trace in size and times takes root and a wrong clock.
+func version(s *syscall.Stat_t) string {
+	b := make([]byte, 0, 64)
+	b = strconv.AppendUint(b, s.Ino, 36)
+	for _, n := range [...]int64{s.Size, s.Mtim.Nano(), s.Ctim.Nano()} {
+		b = strconv.AppendInt(append(b, '.'), n, 36)
+	}
+	return string(b)
+}
+
+// collected is a dray.Tree of what is come to.
+type collected struct {
+	next  func() (item, error)
+	over  func() error // what ends the tree from outside
+	close func()
+
+	now  item
+	left int64 // of the current file
+	err  error
+}
+
+// Next closes the current file and goes to the next entry.
+func (c *collected) Next() (dray.TreeEntry, error) {
+	c.drop()
+	if c.err == nil {
+		it, err := c.next()
+		if err != nil {
+			return dray.TreeEntry{}, c.end(err)
+		}
+		c.now, c.left = it, it.entry.Size-it.entry.From
+	}
+	return c.now.entry, c.err
+}
+
+// Read reads the current file, and says that it ended only if it is still what it was when it was opened.
+func (c *collected) Read(p []byte) (int, error) {
+	switch {
+	case c.err != nil && c.err != io.EOF: //nolint:errorlint // our own, never wrapped
+		return 0, c.err
+	case c.now.file == nowhere:
+		return 0, io.EOF
+	case len(p) == 0:
+		return 0, nil
+	}
+	n, err := c.read(p)
+	if err == nil || err == io.EOF { //nolint:errorlint // our own, never wrapped
+		return n, err
+	}
+	c.drop()
+	return 0, c.end(err)
+}
+
+func (c *collected) read(p []byte) (int, error) {
+	if err := c.over(); err != nil {
+		return 0, err
+	}
+	if c.left == 0 {
+		return 0, c.unchanged()
+	}
+	n, err := c.now.file.read(p[:min(int64(len(p)), c.left)])
+	if err != nil {
+		return 0, dray.Errorf(dray.CodeTransferFailed, "reading %.200q: %w", c.now.entry.Name, err).
+			WithHint("look at the disk that it lies on; repeat the call")
+	}
+	if n == 0 {
+		return 0, changed(c.now.entry.Name)
+	}
+	c.left -= int64(n)
+	return n, nil
+}
+
+// unchanged gives io.EOF for a file that is as it was.
+func (c *collected) unchanged() error {
+	var now syscall.Stat_t
+	if err := c.now.file.stat(&now); err != nil || version(&now) != c.now.entry.Version {
+		return changed(c.now.entry.Name)
+	}
+	return io.EOF
+}
+
+func changed(name string) error {
+	return dray.Errorf(dray.CodeTransferFailed, "%.200q changed while it was read", name).
+		WithHint("repeat it when nothing writes the file any more")
+}
+
+// drop closes the current file.
+func (c *collected) drop() {
+	c.now.file.close()
+	c.now = none
+}
+
+// end keeps why the tree ended, and lets go of what was open.
+func (c *collected) end(err error) error {
+	if c.err == nil {
+		c.err = err
+		c.close()
+	}
+	return c.err
+}
+
+// Close gives the tree up.
+func (c *collected) Close() error {
+	c.drop()
+	_ = c.end(errGivenUp)
+	return nil
+}
+
+var errGivenUp = dray.Errorf(dray.CodeTransferFailed, "the files were given up: %w", fs.ErrClosed)

@@ -1,0 +1,163 @@
+package tree
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who writes need not take turns.
+	sendBuffer = 512 << 10
+	// leastPiece is the room in the buffer below which it is written out rather than filled up with a small piece.
+	leastPiece = 16 << 10
+	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may be.
+	pieceHead  = 5
+	recordRoom = MaxName + maxVersion + maxMessage + 64
+)
+
+// WriteError is a stream that could not be written to: its reader knows nothing of it.
+type WriteError struct{ cause error }
+
+// Error says what the writer said.
+func (e *WriteError) Error() string { return "writing a tree: " + e.cause.Error() }
+
+// Unwrap gives the writer's error.
+func (e *WriteError) Unwrap() error { return e.cause }
+
+// Send writes a tree until its end. A tree that ends with an error is broken off in the stream too, so that its reader fails with the same
+// code, and Send gives that error; a *WriteError is a stream that ends anywhere. The tree is not closed.
+func Send(w io.Writer, t dray.Tree) error {
+	s := &sender{w: w, buf: append(make([]byte, 0, sendBuffer), magic...)}
+	err := s.entries(t)
+	s.room()
+	if err != nil {
+		s.letter(recordBroken)
+		s.reason(breaks, err)
+	} else {
+		s.letter(recordDone)
+		s.number(s.count)
+		s.number(s.bytes)
+	}
+	s.flush()
+	if s.err != nil {
+		return &WriteError{s.err}
+	}
+	return err
+}
+
+// sender collects records in a buffer. Once it cannot write it does nothing more.
+type sender struct {
+	w            io.Writer
+	buf          []byte
+	err          error // of w
+	count, bytes uint64
+}
+
+func (s *sender) entries(t dray.Tree) error {
+	for s.err == nil {
+		entry, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.entry(t, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
+	if err := CheckName(e.Name); err != nil {
+		return err
+	}
+	s.count++
+	s.room()
+	switch {
+	case e.Refused != nil:
+		s.letter(recordRefused)
+		s.text(e.Name)
+		s.reason(refusals, e.Refused)
+	case e.Type == typeFolder:
+		s.letter(recordFolder)
+		s.text(e.Name)
+		s.number(uint64(e.Mode.Perm()))
+	case e.Type == typeFile && e.From >= 0 && e.Size >= e.From && len(e.Version) <= maxVersion:
+		s.letter(recordFile)
+		s.text(e.Name)
+		s.number(uint64(e.Mode.Perm()))
+		s.text(e.Version)
+		s.number(uint64(e.Size)) //nolint:gosec // not negative
+		s.number(uint64(e.From))
+		return s.content(t, e.Size-e.From)
+	default:
+		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name, e.Type, e.Size, e.From)
+	}
+	return nil
+}
+
+// content writes a file. Its pieces are read to where they go from.
+func (s *sender) content(t dray.Tree, length int64) error {
+	for s.err == nil {
+		if cap(s.buf)-len(s.buf) < leastPiece {
+			s.flush()
+		}
+		at := len(s.buf)
+		piece := s.buf[at+pieceHead : min(at+pieceHead+MaxPiece, cap(s.buf))]
+		n, err := t.Read(piece)
+		if length -= int64(n); length < 0 {
+			return dray.Errorf(dray.CodeInternal, "the tree gave more of a file than it has")
+		}
+		if n > 0 {
+			s.buf = s.buf[:at+pieceHead+n]
+			s.buf[at] = recordPiece
+			binary.LittleEndian.PutUint32(s.buf[at+1:], uint32(n)) //nolint:gosec // at most MaxPiece
+			s.bytes += uint64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF) && length > 0:
+			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length, io.ErrUnexpectedEOF)
+		case errors.Is(err, io.EOF):
+			s.room()
+			s.letter(recordEnd)
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// room makes sure that one more record fits into the buffer.
+func (s *sender) room() {
+	if cap(s.buf)-len(s.buf) < recordRoom {
+		s.flush()
+	}
+}
+
+func (s *sender) flush() {
+	if s.err == nil && len(s.buf) > 0 {
+		_, s.err = s.w.Write(s.buf)
+	}
+	s.buf = s.buf[:0]
+}
+
+func (s *sender) letter(l byte)   { s.buf = append(s.buf, l) }
+func (s *sender) number(n uint64) { s.buf = binary.AppendUvarint(s.buf, n) }
+
+func (s *sender) text(t string) {
+	s.number(uint64(len(t)))
+	s.buf = append(s.buf, t...)
+}
+
+// reason writes a code of a list, the first for one that is not in it, and the words.
+func (s *sender) reason(list []dray.Code, err error) {
+	s.number(place(list, dray.CodeOf(err)))
+	words := err.Error()
+	s.text(words[:min(len(words), maxMessage)])
+}
