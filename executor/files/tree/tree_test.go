@@ -1,0 +1,399 @@
+package tree_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
+)
+
+// entry is one of a tree that a test makes, or that came.
+type entry struct {
+	dray.TreeEntry
+	content string
+	fail    error // instead of the end of the content
+}
+
+// made is a tree in memory.
+type made struct {
+	entries []entry
+	err     error // instead of the end
+	now     io.Reader
+}
+
+func (m *made) Next() (dray.TreeEntry, error) {
+	if len(m.entries) == 0 {
+		if m.err != nil {
+			return dray.TreeEntry{}, m.err
+		}
+		return dray.TreeEntry{}, io.EOF
+	}
+	e := m.entries[0]
+	m.entries = m.entries[1:]
+	m.now = strings.NewReader(e.content)
+	if e.fail != nil {
+		m.now = io.MultiReader(m.now, iotest.ErrReader(e.fail))
+	}
+	return e.TreeEntry, nil
+}
+
+func (m *made) Read(p []byte) (int, error) { return m.now.Read(p) }
+func (m *made) Close() error               { return nil }
+
+func folder(name string) entry {
+	return entry{TreeEntry: dray.TreeEntry{Name: name, Type: "directory", Mode: 0o755}}
+}
+
+func file(name, content string) entry {
+	return entry{TreeEntry: dray.TreeEntry{Name: name, Type: "file", Size: int64(len(content)), Mode: 0o644, Version: "v1"}, content: content}
+}
+
+func refused(name string, code dray.Code) entry {
+	return entry{TreeEntry: dray.TreeEntry{Name: name, Refused: dray.Errorf(code, "it is odd")}}
+}
+
+// sent gives a tree as bytes.
+func sent(t testing.TB, entries ...entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := tree.Send(&b, &made{entries: entries}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// read reads a tree to its end.
+func read(t dray.Tree) (all []entry, err error) {
+	for {
+		e, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		content, err := io.ReadAll(t)
+		all = append(all, entry{TreeEntry: e, content: string(content)})
+		if err != nil {
+			return all, err
+		}
+	}
+}
+
+func reader(t testing.TB, stream []byte, what dray.Collection) *tree.Reader {
+	t.Helper()
+	r, err := tree.NewReader(bytes.NewReader(stream), what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func same(a, b entry) bool {
+	ra, rb := a.Refused, b.Refused
+	a.Refused, b.Refused = nil, nil
+	return a == b && (ra == nil) == (rb == nil) && (ra == nil || ra.Code == rb.Code && ra.Message == rb.Message && rb.Hint != "")
+}
+
+func names(sources ...string) dray.Collection { return dray.Collection{Names: sources} }
+
+// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way.
+func TestRoundTrip(t *testing.T) {
+	odd := []string{"new\nline", "\xff\xfe", strings.Repeat("n", 255), "README", "readme", "caf\u00e9", "cafe\u0301", "\x1b[31m", " ", "..."}
+	want := []entry{folder("a"), file("a/empty", ""), folder("a/b"), file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/link", dray.CodePathInvalid)}
+	for _, name := range odd {
+		want = append(want, file("a/"+name, name))
+	}
+	want = append(want, refused("b", dray.CodeNotFound), file("c/d/e", "alone"))
+	stream := sent(t, want...)
+	for name, cut := range map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "by halves": iotest.HalfReader, "data and error": iotest.DataErrReader,
+	} {
+		r, err := tree.NewReader(cut(bytes.NewReader(stream)), names("a", "b", "c/d/e"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := read(r)
+		if err != nil || !slices.EqualFunc(want, got, same) || !r.Over() {
+			t.Errorf("%s: got %d entries of %d, %v", name, len(got), len(want), err)
+		}
+	}
+}
+
+// Entries that are passed over are checked as well, and the rest comes.
+func TestPassedOver(t *testing.T) {
+	r := reader(t, sent(t, folder("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")), names("a"))
+	for range 2 {
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.CopyN(io.Discard, r, 300000); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := read(r)
+	if err != nil || len(rest) != 1 || rest[0].content != "two" {
+		t.Errorf("got %+v, %v", rest, err)
+	}
+}
+
+// A property: any honest tree arrives as it was.
+func TestRoundTripOfAny(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("DRAY_TEST_SEED=%d", seed)
+	rounds := 200
+	if os.Getenv("DRAY_TEST_SOAK") == "1" {
+		rounds = 20000
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range rounds {
+		want := anyTree(r, 40)
+		sources := sourcesOf(want)
+		got, err := read(reader(t, sent(t, want...), sources))
+		if err != nil || !slices.EqualFunc(want, got, same) {
+			t.Fatalf("sent %+v of %q, got %+v, %v", want, sources.Names, got, err)
+		}
+	}
+}
+
+func anyTree(r *rand.Rand, most int) []entry {
+	all := []entry{}
+	folders, used := []string{""}, map[string]bool{}
+	for range r.IntN(most) {
+		in := folders[r.IntN(len(folders))]
+		name := path.Join(in, anyElement(r))
+		if used[name] {
+			continue
+		}
+		used[name] = true
+		switch r.IntN(4) {
+		case 0:
+			all = append(all, folder(name))
+			folders = append(folders, name)
+		case 1:
+			all = append(all, refused(name, dray.CodeDenied))
+		default:
+			all = append(all, file(name, strings.Repeat("c", anySize(r))))
+		}
+	}
+	return all
+}
+
+func anyElement(r *rand.Rand) string {
+	b := make([]byte, 1+r.IntN(8))
+	for i := range b {
+		for b[i] = 0; b[i] == 0 || b[i] == '/' || b[i] == '.'; {
+			b[i] = byte(r.IntN(256))
+		}
+	}
+	return string(b)
+}
+
+func anySize(r *rand.Rand) int {
+	if r.IntN(20) == 0 {
+		return tree.MaxPiece - 1 + r.IntN(3)
+	}
+	return r.IntN(100)
+}
+
+func sourcesOf(all []entry) (what dray.Collection) {
+	for _, e := range all {
+		if !strings.Contains(e.Name, "/") {
+			what.Names = append(what.Names, e.Name)
+		}
+	}
+	return what
+}
+
+// Only the part of a file that was asked for may be left out.
+func TestResumed(t *testing.T) {
+	resumed := func(version string, from int64) []byte {
+		e := file("f", "rest")
+		e.Size, e.From, e.Version = from+4, from, version
+		return sent(t, e)
+	}
+	what := names("f")
+	what.Held = map[string]dray.Held{"f": {Version: "v1", Bytes: 100}}
+	got, err := read(reader(t, resumed("v1", 100), what))
+	if err != nil || len(got) != 1 || got[0].content != "rest" || got[0].From != 100 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for version, from := range map[string]int64{"v1": 99, "v2": 100} {
+		if got, err := read(reader(t, resumed(version, from), what)); dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("%s from %d: got %+v, %v", version, from, got, err)
+		}
+	}
+	if got, err := read(reader(t, resumed("v1", 100), names("f"))); dray.CodeOf(err) != dray.CodeTransferFailed {
+		t.Errorf("nothing was held: got %+v, %v", got, err)
+	}
+}
+
+// SY-09: why a tree broke off is told on the other side, by a code of the list.
+func TestBrokenOff(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want dray.Code
+	}{
+		{dray.Errorf(dray.CodeTransferFailed, "it changed"), dray.CodeTransferFailed},
+		{dray.Errorf(dray.CodeLimitExceeded, "too much"), dray.CodeLimitExceeded},
+		{dray.Errorf(dray.CodeUnauthorized, "not its to say"), dray.CodeTransferFailed},
+		{errors.New("plain\x1b[2J\nwords"), dray.CodeTransferFailed},
+	} {
+		torn := file("a/2", "half")
+		torn.Size, torn.fail = 100, c.err
+		for where, m := range map[string]*made{
+			"between": {entries: []entry{folder("a"), file("a/1", "x")}, err: c.err},
+			"within":  {entries: []entry{folder("a"), torn}},
+		} {
+			var b bytes.Buffer
+			if err := tree.Send(&b, m); !errors.Is(err, c.err) {
+				t.Errorf("%s: the sender got %v", where, err)
+			}
+			b.WriteString("and more")
+			in := bufio.NewReader(&b)
+			r, err := tree.Part(in, names("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = read(r)
+			_, again := r.Next()
+			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Over() || strings.ContainsAny(err.Error(), "\x1b\n") {
+				t.Errorf("%s: got %q (%s), then %v", where, err, dray.CodeOf(err), again)
+			}
+			if rest, _ := io.ReadAll(in); string(rest) != "and more" {
+				t.Errorf("%s: behind it there was %q", where, rest)
+			}
+		}
+	}
+}
+
+// What a tree must not be: a sender that is asked to send it says so, to both sides.
+func TestNotToSend(t *testing.T) {
+	short, long, negative := file("f", "short"), file("f", "long"), file("f", "")
+	short.Size, long.Size, negative.From = 6, 3, -1
+	for name, e := range map[string]entry{
+		"short": short, "long": long, "negative": negative, "absolute": file("/f", ""), "no type": {TreeEntry: dray.TreeEntry{Name: "f", Type: "link"}},
+	} {
+		var b bytes.Buffer
+		if err := tree.Send(&b, &made{entries: []entry{e}}); err == nil {
+			t.Errorf("%s was sent", name)
+		}
+		if got, err := read(reader(t, b.Bytes(), names("f"))); err == nil {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+type brokenWriter struct{ left int }
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// A sender whose stream is gone says that, and reads no more of the tree.
+func TestUnsent(t *testing.T) {
+	endless := &made{}
+	for i := range 100 {
+		endless.entries = append(endless.entries, file(strconv.Itoa(i), strings.Repeat("x", 300000)))
+	}
+	var broken *tree.WriteError
+	err := tree.Send(&brokenWriter{left: 3}, endless)
+	if !errors.As(err, &broken) || !errors.Is(err, io.ErrClosedPipe) || len(endless.entries) < 50 {
+		t.Errorf("got %v, with %d entries unread", err, len(endless.entries))
+	}
+}
+
+// Any takes what it was not told of, and still nothing that contradicts itself.
+func TestAny(t *testing.T) {
+	anyOf := func(stream []byte, limits dray.TreeLimits) error {
+		_, err := read(tree.Any(bufio.NewReader(bytes.NewReader(stream)), limits))
+		return err
+	}
+	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), folder("x/z"), file("x/z/c", "3"), file("w", "4")), dray.TreeLimits{MaxFiles: 7}); err != nil {
+		t.Error(err)
+	}
+	if err := anyOf(sent(t, file("1/2/3/4/5/f", "")), dray.TreeLimits{MaxFiles: 6}); err != nil {
+		t.Error(err)
+	}
+	for name, entries := range map[string][]entry{
+		"a folder after what lies in it": {file("x/a", ""), folder("x")},
+		"a file for a folder":            {file("x/a", ""), file("x", "")},
+		"a file as a folder":             {file("x", ""), file("x/a", "")},
+		"a file as a folder, further up": {file("x", ""), file("x/y/a", "")},
+		"a folder that was left out":     {folder("x"), file("x/y/a", "")},
+		"a folder that was refused":      {refused("x", dray.CodeDenied), file("x/a", "")},
+	} {
+		if err := anyOf(sent(t, entries...), dray.TreeLimits{}); dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if err := anyOf(sent(t, file("1/2/3/f", ""), file("4", ""), file("5", "")), dray.TreeLimits{MaxFiles: 4}); dray.CodeOf(err) != dray.CodeLimitExceeded {
+		t.Errorf("the folders that are to be made count too: got %v", err)
+	}
+}
+
+func TestSources(t *testing.T) {
+	for _, c := range []struct{ in, want []string }{
+		{nil, []string{}},
+		{[]string{"a", "b/c", "a"}, []string{"a", "b/c"}},
+		{[]string{"a/b", "a", "a/b/c", "ab"}, []string{"a", "ab"}},
+		{[]string{"a", "."}, []string{"."}},
+	} {
+		if got, err := tree.Sources(c.in); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q: got %q, %v", c.in, got, err)
+		}
+	}
+	for _, bad := range badNames() {
+		if got, err := tree.Sources([]string{"a", bad}); dray.CodeOf(err) != dray.CodePathInvalid {
+			t.Errorf("%.40q: got %q, %v", bad, got, err)
+		}
+	}
+}
+
+func badNames() []string {
+	return []string{
+		"", "/", "/etc", "//etc", "..", "../x", "a/..", "a/../b", "a/./b", "./a", "a/.", "a//b", "a/", "a\x00", "\x00", strings.Repeat("x", 256),
+		"a/" + strings.Repeat("x", 256) + "/b", strings.Repeat("x/", 2048) + "y",
+	}
+}
+
+func TestAsk(t *testing.T) {
+	want := dray.Collection{
+		Names:  []string{"a", "\xff\n", strings.Repeat("x", 255)},
+		Limits: dray.TreeLimits{MaxFile: 1, MaxTotal: 1 << 62, MaxFiles: 3, MaxDepth: 4},
+		Held:   map[string]dray.Held{"a": {Version: "v", Bytes: 7}, "b": {}},
+	}
+	var b bytes.Buffer
+	if err := tree.Ask(&b, want); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	got, err := tree.Asked(bufio.NewReader(bytes.NewReader(whole)))
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for i := range whole {
+		if _, err := tree.Asked(bufio.NewReader(bytes.NewReader(whole[:i]))); err == nil {
+			t.Errorf("%d bytes of %d were enough", i, len(whole))
+		}
+	}
+}
