@@ -71,7 +71,7 @@ type owner struct {
 type starter struct{ room, name, why string }
 
 // agentRooms are what the agent may be made of, the standard library aside.
-var agentRooms = []string{".", "executor/process", "executor/files", "executor/files/stage", "internal/shellprobe", "internal/wire"}
+var agentRooms = []string{".", "executor/process", "executor/files", "executor/files/stage", "executor/files/tree", "internal/shellprobe", "internal/wire"}
 
 // owners has the one room of each third-party module, so that replacing a module means to change one room.
 var owners = []owner{

@@ -32,7 +32,7 @@
 //	dray, config, migrations              nothing of ours
 //	pathmapper, executor/process,
 //	internal/wire                         dray
-//	executor/files                        dray
+//	executor/files/...                    dray, each other
 //	audit                                 dray, migrations
 //	executor/...                          never internal/server, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine

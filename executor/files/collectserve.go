@@ -1,33 +1,4 @@
 package files
 
-import (
-	"bufio"
-	"context"
-	"errors"
-	"io"
-
-	"github.com/dray-dev/dray/executor/files/tree"
-)
-
 // opCollect is answered with a tree behind the response; what it is of stands behind the request.
 const opCollect = "collect"
-
-// collect streams a tree. An error means that the client cannot be answered any more.
-func (s *server) collect(r *bufio.Reader, out io.Writer) error {
-	what, err := tree.Asked(r)
-	if err != nil {
-		return err
-	}
-	t, err := s.local.Collect(context.Background(), what) // the daemon ends this process where it wants no more
-	if err != nil {
-		return writeMessage(out, response{Error: toFailure(err)}, nil)
-	}
-	defer func() { _ = t.Close() }()
-	if err := writeMessage(out, response{}, nil); err != nil {
-		return err
-	}
-	if broken, ok := errors.AsType[*tree.WriteError](tree.Send(out, t)); ok {
-		return broken
-	}
-	return nil // whatever else ended the tree was told
-}

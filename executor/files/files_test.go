@@ -77,7 +77,9 @@ func serve(t *testing.T, root string) *files.Client {
 }
 
 func TestClient(t *testing.T) {
-	executortest.RunFiles(t, harness(t, func(t *testing.T, root string) dray.Files { return serve(t, root) }))
+	h := harness(t, func(t *testing.T, root string) dray.Files { return serve(t, root) })
+	h.NoTrees = true
+	executortest.RunFiles(t, h)
 }
 
 func TestHelperLimits(t *testing.T) {
