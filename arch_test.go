@@ -27,10 +27,11 @@ var bans = []ban{
 	{from: "config", to: []string{"./..."}, why: "a configuration is a value that every room can be given; one that knew rooms could not be"},
 	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
 	{from: "pathmapper/...", to: []string{"./..."}, except: []string{"."}, why: "it is pure: what it needs to know it is told"},
-	{from: "executor/process/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and whatever it linked would run as root in every container"},
-	{from: "internal/wire/...", to: []string{"./..."}, except: []string{"."}, why: "the agent links it, and it reads what a hostile peer wrote"},
+	{from: "internal/pack/...", to: []string{"./..."}, why: "the agent links it, and it reads what a hostile peer wrote"},
+	{from: "executor/process/...", to: []string{"./..."}, except: []string{".", "internal/pack"}, why: "the agent links it, and whatever it linked would run as root in every container"},
+	{from: "internal/wire/...", to: []string{"./..."}, except: []string{".", "internal/pack"}, why: "the agent links it, and it reads what a hostile peer wrote"},
 	{from: "internal/shellprobe/...", to: []string{"./..."}, why: "the agent links it, and it reads what a hostile shell printed"},
-	{from: "executor/files/...", to: []string{"./..."}, except: []string{".", "executor/files/..."}, why: "the agent links it"},
+	{from: "executor/files/...", to: []string{"./..."}, except: []string{".", "executor/files/...", "internal/pack"}, why: "the agent links it"},
 	{from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"}, why: "the trail must be readable and right whatever becomes of the rooms that write to it"},
 	{
 		from: "executor/...", to: []string{"internal/server/...", "internal/router/...", "internal/tool/...", "internal/workspace/...", "audit/..."},
@@ -71,7 +72,9 @@ type owner struct {
 type starter struct{ room, name, why string }
 
 // agentRooms are what the agent may be made of, the standard library aside.
-var agentRooms = []string{".", "executor/process", "executor/files", "executor/files/stage", "executor/files/tree", "internal/shellprobe", "internal/wire"}
+var agentRooms = []string{
+	".", "executor/process", "executor/files", "executor/files/stage", "executor/files/tree", "internal/pack", "internal/shellprobe", "internal/wire",
+}
 
 // owners has the one room of each third-party module, so that replacing a module means to change one room.
 var owners = []owner{

@@ -29,10 +29,11 @@
 //
 // # Who may import whom
 //
-//	dray, config, migrations              nothing of ours
-//	pathmapper, executor/process,
-//	internal/wire                         dray
-//	executor/files/...                    dray, each other
+//	dray, config, migrations,
+//	internal/pack                         nothing of ours
+//	pathmapper                            dray
+//	executor/process, internal/wire       dray, internal/pack; the agent links them, and has no other codec
+//	executor/files/...                    dray, internal/pack, each other; the agent links it too
 //	audit                                 dray, migrations
 //	executor/...                          never internal/server, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine

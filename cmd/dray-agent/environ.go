@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray/internal/wire"
@@ -11,7 +12,7 @@ import (
 // environment builds a process's variables. From low to high: what the engine gives every exec, what the user's shell makes of it
 // (without its PWD), the call's own, the configuration's remoteEnv.
 func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnings []string) {
-	vars := newVariables(toStrings(req.Env))
+	vars := newVariables(req.Env)
 	vars.setDefault("HOME", u.home)
 	if req.Probe.Kind != "" && req.Probe.Kind != "none" {
 		probed, err := a.probe(s, req.Probe, u, vars.list())
@@ -22,7 +23,7 @@ func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnin
 			vars.set(kv)
 		}
 	}
-	for _, kv := range append(toStrings(req.Call), toStrings(req.Remote)...) {
+	for _, kv := range slices.Concat(req.Call, req.Remote) {
 		vars.set(kv)
 	}
 	return vars.list(), warnings

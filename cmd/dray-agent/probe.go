@@ -41,7 +41,7 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 		shell = shellprobe.DefaultShell
 	}
 	files := startupFiles(u.home)
-	key := strings.Join(append([]string{req.Kind, shell, string(req.Dir), strconv.Itoa(int(u.uid))}, env...), "\x00")
+	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...), "\x00")
 	p, mine := a.probes.claim(key, files)
 	if mine {
 		p.env, p.err = a.ask(req, shell, u, env)
@@ -94,7 +94,7 @@ func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	dir := string(req.Dir)
+	dir := req.Dir
 	if dir == "" {
 		dir = "/"
 	}

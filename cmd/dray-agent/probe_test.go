@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -28,12 +25,7 @@ func TestMain(m *testing.M) {
 // EX-07: from low to high the engine's variables, the call's, the configuration's; each name once.
 func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}
-	list := func(kv ...string) (b [][]byte) {
-		for _, s := range kv {
-			b = append(b, []byte(s))
-		}
-		return b
-	}
+	list := func(kv ...string) []string { return kv }
 	env, warnings := a.environment(nil, wire.Start{
 		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine", "PATH=/image"), Call: list("B=call", "C=call", "=odd", "none"), Remote: list("C=remote"),
 	}, user{home: "/home/me"})
@@ -73,21 +65,3 @@ func TestProbeCache(t *testing.T) {
 		t.Errorf("%d answers are kept", len(c.known))
 	}
 }
-
-// EX-21: a daemon of another time is told apart, and both sides' protocols are named.
-func TestServeOtherProtocol(t *testing.T) {
-	body := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
-	hello := append([]byte("DRAYWIRE"), byte(len(body)), 0, 0, 0, 0, 0, 0, 0, 1, 0)
-	err := serve(io.NopCloser(bytes.NewReader(append(hello, body...))), discard{})
-	if err == nil || !strings.Contains(err.Error(), "version v9") || !strings.Contains(err.Error(), "protocols 7 to 9, this side 1 to 2") {
-		t.Errorf("got %v", err)
-	}
-	if err := serve(io.NopCloser(strings.NewReader("")), discard{}); err == nil {
-		t.Error("nobody is no daemon")
-	}
-}
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-func (discard) Close() error                { return nil }

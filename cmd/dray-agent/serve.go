@@ -45,7 +45,7 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if err != nil {
 		return fmt.Errorf("meeting the daemon: %w", err)
 	}
-	lease := time.Duration(daemon.LeaseMS) * time.Millisecond
+	lease := daemon.Lease
 	if lease <= 0 {
 		lease = defaultLease
 	}
@@ -121,15 +121,15 @@ func (a *agent) accept(s *wire.Stream) {
 	}
 	var start wire.Start
 	if err := wire.Decode(first, &start); err != nil {
-		_ = s.Send(wire.Reply{Failed: &wire.Failed{Code: "internal", Message: err.Error()}})
+		_ = s.Send(&wire.Reply{Failed: &wire.Failed{Code: "internal", Message: err.Error()}})
 		return
 	}
 	proc, warnings, err := a.start(s, start)
 	if err != nil {
-		_ = s.Send(wire.Reply{Failed: failureOf(err, string(start.Dir))})
+		_ = s.Send(&wire.Reply{Failed: failureOf(err, start.Dir)})
 		return
 	}
-	if s.Send(wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
+	if s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
 		proc.Stop(0)
 	}
 	a.attend(s, proc, !start.Ends)
@@ -146,7 +146,7 @@ func (a *agent) attend(s *wire.Stream, proc *process.Process, framed bool) {
 	rest.Go(func() { obey(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
-	_ = s.Send(wire.Reply{Exited: exitedOf(exit, err)})
+	_ = s.Send(&wire.Reply{Exited: exitedOf(exit, err)})
 	s.Close() // wakes feed and obey
 	rest.Wait()
 }

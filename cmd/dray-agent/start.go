@@ -26,9 +26,9 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		env = append(env, "TERM=xterm") // as an engine gives it to an exec with a terminal
 	}
 	spec := process.Spec{
-		Argv: toStrings(req.Argv), Env: env, Dir: string(req.Dir), Grace: req.Grace, Keep: req.Keep, Terminal: req.Terminal,
+		Argv: req.Argv, Env: env, Dir: req.Dir, Grace: req.Grace, Keep: req.Keep, Terminal: req.Terminal,
 	}
-	if req.Helper != nil {
+	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
 	}
 	if spec.Dir == "" {
@@ -100,13 +100,5 @@ func perform(req wire.Request, proc *process.Process) {
 // failureOf gives the error its code, here where it is still known which step failed.
 func failureOf(err error, dir string) *wire.Failed {
 	e := dray.AsError(process.Explain(err, dir))
-	return &wire.Failed{Code: string(e.Code), Message: e.Message}
-}
-
-func toStrings(list [][]byte) []string {
-	out := make([]string, len(list))
-	for i, b := range list {
-		out[i] = string(b)
-	}
-	return out
+	return &wire.Failed{Code: e.Code, Message: e.Message}
 }

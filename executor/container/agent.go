@@ -130,8 +130,8 @@ func (e *Engine) greet(ctx context.Context, c Container, conn *attached) (*agent
 	if err != nil {
 		return nil, err
 	}
-	ours := wire.Hello{Version: e.opts.Version, LeaseMS: e.opts.Lease.Milliseconds()}
-	d, err := e.offer(ctx, c, hello)
+	ours := wire.Hello{Version: e.opts.Version, Lease: e.opts.Lease}
+	d, err := e.offer(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -11,14 +11,11 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// socketProtocol is the first protocol that knows the socket, terminals and kept leftovers.
-const socketProtocol = 2
-
 // errNoSocket says why agent.transport cannot be socket here.
 var errNoSocket = errors.New("agent.transport is socket, and no socket is shared with the container")
 
 // offer opens a door for an agent to the folder that this machine shares with the container; nil where none is to be had.
-func (e *Engine) offer(ctx context.Context, c Container, hello wire.Hello) (*door, error) {
+func (e *Engine) offer(ctx context.Context, c Container) (*door, error) {
 	if e.opts.Transport == TransportStdio {
 		return nil, nil //nolint:nilnil // as said
 	}
@@ -27,8 +24,6 @@ func (e *Engine) offer(ctx context.Context, c Container, hello wire.Hello) (*doo
 	switch {
 	case !ok:
 		err = errors.New("the container was made without dray's folder, or for another daemon")
-	case hello.Protocol() < socketProtocol:
-		err = fmt.Errorf("the agent (version %s) speaks protocol %d at most", hello.Version, hello.Protocol())
 	default:
 		var d *door
 		if d, err = openDoor(ctx, folder); err == nil {

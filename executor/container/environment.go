@@ -134,10 +134,10 @@ func (e *environment) metadata(transport, channel string) *dray.ContainerMetadat
 // Start runs a process as devcontainer exec would.
 func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
 	return e.start(ctx, wire.Start{
-		Argv: toBytes(spec.Argv), User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte(e.dir(spec.Dir)), Grace: spec.Grace,
+		Argv: spec.Argv, User: e.target.User, Groups: e.target.Container.Groups, Dir: e.dir(spec.Dir), Grace: spec.Grace,
 		Keep: spec.Keep, Terminal: spec.Terminal,
-		Env: toBytes(e.engineEnv(spec.Terminal != nil)), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
-		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: []byte(e.target.Container.Workdir)},
+		Env: e.engineEnv(spec.Terminal != nil), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
+		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: e.target.Container.Workdir},
 	})
 }
 
@@ -155,9 +155,6 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		if err != nil {
 			return nil, e.agentError(err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		}
-		if err := a.understands(e.target.Container, req); err != nil {
-			return nil, err
-		}
 		p, err := a.open(e, req)
 		if err == nil {
 			return p.accepted(ctx)
@@ -172,19 +169,10 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 	}
 }
 
-// understands refuses what an agent of an older protocol would take no notice of.
-func (a *agent) understands(c Container, req wire.Start) error {
-	if a.hello.Protocol() >= socketProtocol || !req.Keep && req.Terminal == nil {
-		return nil
-	}
-	return dray.Errorf(dray.CodeContainerUnavailable, "the agent in container %s (version %s) is too old for terminals and kept leftovers", c.Name, a.hello.Version).
-		WithHint("stop the other daemon that started it, or restart the container, so that this daemon's own agent is placed")
-}
-
 // open sends a request. On a socket the process gets pipes that end here; elsewhere, and with a terminal, its streams are framed.
 func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	if !a.mux.Passes() || req.Terminal != nil {
-		stream, err := a.mux.Open(mustEncode(req))
+		stream, err := a.mux.Open(&req)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +186,7 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	req.Ends = true
 	ends := []*os.File{pipes.Theirs.Stdin, pipes.Theirs.Stdout, pipes.Theirs.Stderr}
 	openable(ends)
-	stream, err := a.mux.Open(mustEncode(req), ends...)
+	stream, err := a.mux.Open(&req, ends...)
 	if err != nil {
 		pipes.Close()
 		return nil, err
@@ -220,7 +208,7 @@ func refusedToOpen(err error, req wire.Start) error {
 	case errors.Is(err, wire.ErrTooMany):
 		return dray.Errorf(dray.CodeBusy, "too many processes of dray run in the container: %w", err).WithHint("wait until some of them have ended")
 	case errors.Is(err, wire.ErrTooLarge):
-		return process.Explain(&process.StartError{Step: process.StepExec, Path: string(slices.Concat(req.Argv[:min(1, len(req.Argv))]...)), Err: syscall.E2BIG}, "")
+		return process.Explain(&process.StartError{Step: process.StepExec, Path: strings.Join(req.Argv[:min(1, len(req.Argv))], ""), Err: syscall.E2BIG}, "")
 	default:
 		if _, ok := errors.AsType[*process.StartError](err); ok {
 			return process.Explain(err, "")
@@ -256,7 +244,7 @@ var startCodes = []dray.Code{
 }
 
 func failedStart(f *wire.Failed) error {
-	code := dray.Code(f.Code)
+	code := f.Code
 	if !slices.Contains(startCodes, code) {
 		code = dray.CodeAgentLost
 	}
@@ -266,7 +254,7 @@ func failedStart(f *wire.Failed) error {
 // Files opens a folder of the container through a helper process that runs as the call's user.
 func (e *environment) Files(ctx context.Context, root string) (dray.Files, error) {
 	proc, err := e.start(ctx, wire.Start{
-		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: []byte("/"), Env: toBytes(e.engineEnv(false)),
+		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: "/", Env: e.engineEnv(false),
 	})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package container
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"slices"
 	"sync"
@@ -211,7 +210,7 @@ func (p *agentProcess) Output(stream dray.Stream) io.Reader {
 
 // Signal asks the agent for a signal.
 func (p *agentProcess) Signal(sig syscall.Signal) error {
-	return p.stream.Send(wire.Request{Signal: int(sig)})
+	return p.stream.Send(&wire.Request{Signal: int(sig)})
 }
 
 // Resize asks the agent for another size of the terminal.
@@ -219,7 +218,7 @@ func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	if !p.terminal {
 		return dray.ErrNoTerminal
 	}
-	return p.stream.Send(wire.Request{Resize: &size})
+	return p.stream.Send(&wire.Request{Resize: &size})
 }
 
 // stopPatience is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
@@ -236,7 +235,7 @@ func (p *agentProcess) Stop(grace time.Duration) {
 		p.due, p.overdue = due, time.AfterFunc(time.Until(due), p.giveUp)
 	}
 	p.mu.Unlock()
-	_ = p.stream.Send(wire.Request{Stop: &wire.Stop{Grace: grace}}) // a lost agent ends by itself, and Wait says that it is lost
+	_ = p.stream.Send(&wire.Request{Stop: &wire.Stop{Grace: grace}}) // a lost agent ends by itself, and Wait says that it is lost
 }
 
 func (p *agentProcess) giveUp() {
@@ -252,27 +251,10 @@ func (p *agentProcess) Wait() (dray.Exit, error) {
 	return p.exit, p.err
 }
 
-func toBytes(list []string) [][]byte {
-	out := make([][]byte, len(list))
-	for i, s := range list {
-		out[i] = []byte(s)
-	}
-	return out
-}
-
-func assignments(vars map[string]string) [][]byte {
-	out := make([][]byte, 0, len(vars))
+func assignments(vars map[string]string) []string {
+	out := make([]string, 0, len(vars))
 	for name, value := range vars {
-		out = append(out, []byte(name+"="+value))
+		out = append(out, name+"="+value)
 	}
 	return out
-}
-
-// mustEncode encodes a message of ours, which holds nothing that JSON cannot say.
-func mustEncode(message any) []byte {
-	b, err := json.Marshal(message)
-	if err != nil {
-		panic(err)
-	}
-	return b
 }

@@ -36,10 +36,10 @@ func (c *Client) call(req request, data []byte) (response, []byte, error) {
 		return response{}, nil, c.err
 	}
 	var resp response
-	err := writeMessage(c.w, req, data)
+	err := writeMessage(c.w, &req, packRequest, data)
 	var payload []byte
 	if err == nil {
-		payload, err = readMessage(c.r, &resp)
+		payload, err = readMessage(c.r, &resp, packResponse)
 	}
 	if err != nil {
 		c.err = lost(err)
@@ -62,29 +62,22 @@ func lost(err error) error {
 
 // Stat describes what a name is.
 func (c *Client) Stat(name string) (dray.FileInfo, error) {
-	resp, _, err := c.call(request{Op: "stat", Name: []byte(name)}, nil)
-	return resp.info(), err
-}
-
-func (r response) info() dray.FileInfo {
-	if r.Info == nil {
-		return dray.FileInfo{}
-	}
-	return r.Info.info()
+	resp, _, err := c.call(request{Op: opStat, Name: name}, nil)
+	return resp.Info, err
 }
 
 // Open reads a regular file from an offset.
 func (c *Client) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
-	resp, _, err := c.call(request{Op: "open", Name: []byte(name), Offset: offset}, nil)
+	resp, _, err := c.call(request{Op: opOpen, Name: name, Offset: offset}, nil)
 	if err != nil {
 		return nil, dray.FileInfo{}, err
 	}
-	return &reader{handle{c, resp.Handle}, nil, false}, resp.info(), nil
+	return &reader{handle{c, resp.Handle}, nil, false}, resp.Info, nil
 }
 
 // Create makes a new file that must not exist.
 func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
-	resp, _, err := c.call(request{Op: "create", Name: []byte(name), Mode: mode}, nil)
+	resp, _, err := c.call(request{Op: opCreate, Name: name, Mode: mode}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -93,31 +86,27 @@ func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 
 // Rename replaces newName by oldName.
 func (c *Client) Rename(oldName, newName string) error {
-	_, _, err := c.call(request{Op: "rename", Name: []byte(oldName), To: []byte(newName)}, nil)
+	_, _, err := c.call(request{Op: opRename, Name: oldName, To: newName}, nil)
 	return err
 }
 
 // Remove removes one file or empty folder.
 func (c *Client) Remove(name string) error {
-	_, _, err := c.call(request{Op: "remove", Name: []byte(name)}, nil)
+	_, _, err := c.call(request{Op: opRemove, Name: name}, nil)
 	return err
 }
 
 // List gives at most limit entries of a folder.
 func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 	limit = min(max(limit, 0), MaxList)
-	resp, _, err := c.call(request{Op: "list", Name: []byte(name), Limit: limit}, nil)
+	resp, _, err := c.call(request{Op: opList, Name: name, Limit: limit}, nil)
 	if err == nil && len(resp.Entries) > limit {
 		err = lost(fmt.Errorf("it listed %d entries of %d asked for", len(resp.Entries), limit))
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	entries := make([]dray.FileInfo, len(resp.Entries))
-	for i, e := range resp.Entries {
-		entries[i] = e.info()
-	}
-	return entries, resp.More, nil
+	return resp.Entries, resp.More, nil
 }
 
 // handle is a file that the helper holds open.
@@ -127,7 +116,7 @@ type handle struct {
 }
 
 func (h handle) Close() error {
-	_, _, err := h.client.call(request{Op: "close", Handle: h.id}, nil)
+	_, _, err := h.client.call(request{Op: opClose, Handle: h.id}, nil)
 	return err
 }
 
@@ -139,7 +128,7 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 && !r.eof {
-		resp, data, err := r.client.call(request{Op: "read", Handle: r.id, Limit: chunk}, nil)
+		resp, data, err := r.client.call(request{Op: opRead, Handle: r.id, Limit: chunk}, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -161,7 +150,7 @@ type writer struct{ handle }
 func (w *writer) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		n := min(len(p), chunk)
-		if _, _, err := w.client.call(request{Op: "write", Handle: w.id}, p[:n]); err != nil {
+		if _, _, err := w.client.call(request{Op: opWrite, Handle: w.id}, p[:n]); err != nil {
 			return written, err
 		}
 		written += n

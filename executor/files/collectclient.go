@@ -38,12 +38,12 @@ func (c *Client) begin(what dray.Collection) error {
 		return c.err
 	}
 	var resp response
-	err := writeMessage(c.w, request{Op: opCollect}, nil)
+	err := writeMessage(c.w, &request{Op: opCollect}, packRequest, nil)
 	if err == nil {
 		err = tree.Ask(c.w, what)
 	}
 	if err == nil {
-		_, err = readMessage(c.r, &resp)
+		_, err = readMessage(c.r, &resp, packResponse)
 	}
 	switch {
 	case err != nil:

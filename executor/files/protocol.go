@@ -2,70 +2,102 @@ package files
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Sizes, in bytes.
 const (
 	// chunk is how many bytes of a file travel in one message.
 	chunk = 256 << 10
-	// maxHead bounds a message's JSON, maxListing the names and targets in it: in base64 and with all that stands around 10,000 of them
-	// they stay below.
-	maxHead    = 8 << 20
+	// maxHead bounds the rest of a message, maxListing the names and targets in it: with all that stands around 10,000 of them they stay below.
+	maxHead    = 3 << 20
 	maxListing = 2 << 20
 )
 
 // MaxList is how many entries one listing may have.
 const MaxList = 10000
 
-// request is one operation. A message is the length of this as JSON, the JSON, the length of the data, the data.
+// operation is what the helper is asked for.
+type operation uint8
+
+const (
+	opStat operation = iota + 1
+	opOpen
+	opCreate
+	opRead
+	opWrite
+	opClose
+	opRename
+	opRemove
+	opList
+	opCollect // answered with a tree behind the response; what it is of stands behind the request
+)
+
+// request is one operation. A message is the length of this, packed, then this, the length of the data, the data.
 type request struct {
-	Op     string      `json:"op"`
-	Name   []byte      `json:"name,omitempty"` // bytes: a name need not be text
-	To     []byte      `json:"to,omitempty"`
-	Mode   fs.FileMode `json:"mode,omitempty"`
-	Offset int64       `json:"offset,omitempty"`
-	Limit  int         `json:"limit,omitempty"`
-	Handle int         `json:"handle,omitempty"`
+	Op     operation
+	Name   string // bytes: a name need not be text
+	To     string
+	Mode   fs.FileMode
+	Offset int64
+	Limit  int
+	Handle int
+}
+
+func packRequest(f *pack.Fields, r *request) {
+	pack.Uint(f, &r.Op)
+	pack.Text(f, &r.Name)
+	pack.Text(f, &r.To)
+	pack.Uint(f, &r.Mode)
+	pack.Int(f, &r.Offset)
+	pack.Int(f, &r.Limit)
+	pack.Int(f, &r.Handle)
 }
 
 type response struct {
-	Error   *failure `json:"error,omitempty"`
-	Handle  int      `json:"handle,omitempty"`
-	Info    *entry   `json:"info,omitempty"`
-	Entries []entry  `json:"entries,omitempty"`
-	More    bool     `json:"more,omitempty"`
-	EOF     bool     `json:"eof,omitempty"`
+	Error   *failure
+	Handle  int
+	Info    dray.FileInfo
+	Entries []dray.FileInfo
+	More    bool
+	EOF     bool
 }
 
-// entry is a FileInfo whose names are bytes.
-type entry struct {
-	dray.FileInfo
-	Name   []byte `json:"name"`
-	Target []byte `json:"target,omitempty"`
+func packResponse(f *pack.Fields, r *response) {
+	pack.Optional(f, &r.Error, packFailure)
+	pack.Int(f, &r.Handle)
+	packInfo(f, &r.Info)
+	pack.List(f, &r.Entries, MaxList, packInfo)
+	pack.Bool(f, &r.More)
+	pack.Bool(f, &r.EOF)
 }
 
-func toEntry(i dray.FileInfo) entry {
-	return entry{FileInfo: i, Name: []byte(i.Name), Target: []byte(i.Target)}
-}
-
-func (e entry) info() dray.FileInfo {
-	i := e.FileInfo
-	i.Name, i.Target = string(e.Name), string(e.Target)
-	return i
+func packInfo(f *pack.Fields, i *dray.FileInfo) {
+	pack.Text(f, &i.Name)
+	pack.Text(f, &i.Type)
+	pack.Int(f, &i.Size)
+	pack.Uint(f, &i.Mode)
+	pack.Time(f, &i.Modified)
+	pack.Text(f, &i.Target)
 }
 
 // failure is an error on its way: its kind, so that errors.Is works on the other side too.
 type failure struct {
-	Kind    string    `json:"kind,omitempty"`
-	Code    dray.Code `json:"code,omitempty"`
-	Message string    `json:"message"`
+	Kind    string
+	Code    dray.Code
+	Message string
+}
+
+func packFailure(f *pack.Fields, x *failure) {
+	pack.Text(f, &x.Kind)
+	pack.Text(f, &x.Code)
+	pack.Text(f, &x.Message)
 }
 
 var kinds = map[string]error{"exist": fs.ErrExist, "not_exist": fs.ErrNotExist, "permission": fs.ErrPermission}
@@ -103,26 +135,21 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-func writeMessage(w io.Writer, head any, data []byte) error {
-	j, err := json.Marshal(head)
-	if err != nil {
-		return err
-	}
-	b := make([]byte, 0, 8+len(j)+len(data))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(j))) //nolint:gosec // bounded by MaxList
-	b = append(b, j...)
+func writeMessage[T any](w io.Writer, head *T, fields func(*pack.Fields, *T), data []byte) error {
+	b := pack.Append(make([]byte, 4, 512+len(data)), head, fields)
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-4))         //nolint:gosec // bounded by MaxList
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(data))) //nolint:gosec // at most chunk
-	_, err = w.Write(append(b, data...))
+	_, err := w.Write(append(b, data...))
 	return err
 }
 
 // readMessage reads a message into head and gives its data. The peer is not trusted with our memory.
-func readMessage(r io.Reader, head any) ([]byte, error) {
-	j, err := readBlock(r, maxHead)
+func readMessage[T any](r io.Reader, head *T, fields func(*pack.Fields, *T)) ([]byte, error) {
+	b, err := readBlock(r, maxHead)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(j, head); err != nil {
+	if err := pack.Decode(b, head, fields); err != nil {
 		return nil, fmt.Errorf("decoding a file message: %w", err)
 	}
 	return readBlock(r, chunk)

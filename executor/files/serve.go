@@ -23,7 +23,7 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 	r := bufio.NewReader(in)
 	for {
 		var req request
-		data, err := readMessage(r, &req)
+		data, err := readMessage(r, &req, packRequest)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -31,7 +31,7 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 			return err
 		}
 		resp, payload := s.handle(req, data)
-		if err := writeMessage(out, resp, payload); err != nil {
+		if err := writeMessage(out, &resp, packResponse, payload); err != nil {
 			return err
 		}
 	}
@@ -39,10 +39,10 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 
 func refuse(cause error, in io.Reader, out io.Writer) error {
 	var req request
-	if _, err := readMessage(in, &req); err != nil {
+	if _, err := readMessage(in, &req, packRequest); err != nil {
 		return cause
 	}
-	return writeMessage(out, response{Error: toFailure(classify(cause))}, nil)
+	return writeMessage(out, &response{Error: toFailure(classify(cause))}, packResponse, nil)
 }
 
 type server struct {
@@ -67,41 +67,39 @@ func (s *server) handle(req request, data []byte) (response, []byte) {
 }
 
 func (s *server) operate(req request, data []byte) (resp response, payload []byte, err error) {
-	name := string(req.Name)
+	name := req.Name
 	switch req.Op {
-	case "stat":
-		info, err := s.local.Stat(name)
-		e := toEntry(info)
-		return response{Info: &e}, nil, err
-	case "open":
+	case opStat:
+		resp.Info, err = s.local.Stat(name)
+		return resp, nil, err
+	case opOpen:
 		f, info, err := s.local.Open(name, req.Offset)
 		if err != nil {
 			return resp, nil, err
 		}
-		e := toEntry(info)
 		handle, err := s.keep(f)
-		return response{Handle: handle, Info: &e}, nil, err
-	case "create":
+		return response{Handle: handle, Info: info}, nil, err
+	case opCreate:
 		f, err := s.local.Create(name, req.Mode)
 		if err != nil {
 			return resp, nil, err
 		}
 		handle, err := s.keep(f)
 		return response{Handle: handle}, nil, err
-	case "read":
+	case opRead:
 		return s.read(req)
-	case "write":
+	case opWrite:
 		return resp, nil, s.write(req.Handle, data)
-	case "close":
+	case opClose:
 		return resp, nil, s.drop(req.Handle)
-	case "rename":
-		return resp, nil, s.local.Rename(name, string(req.To))
-	case "remove":
+	case opRename:
+		return resp, nil, s.local.Rename(name, req.To)
+	case opRemove:
 		return resp, nil, s.local.Remove(name)
-	case "list":
+	case opList:
 		return s.list(name, req.Limit)
 	default:
-		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %q", req.Op)
+		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
 	}
 }
 
@@ -157,7 +155,7 @@ func (s *server) list(name string, limit int) (response, []byte, error) {
 			resp.More = true
 			break
 		}
-		resp.Entries = append(resp.Entries, toEntry(e))
+		resp.Entries = append(resp.Entries, e)
 	}
 	return resp, nil, err
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Step is the part of a start that failed.
@@ -66,17 +67,14 @@ var ErrLost = errors.New("the supervisor of the process is gone")
 // ErrClosed is a start on a closed pool.
 var ErrClosed = errors.New("the process pool is closed")
 
-func (e *StartError) encode() []byte {
-	errno := syscall.Errno(0)
-	errors.As(e.Err, &errno)
-	return append([]byte{byte(e.Step), byte(errno)}, e.Path...)
-}
-
-func decodeStartError(b []byte) error {
-	if len(b) < 2 {
-		return fmt.Errorf("decoding a start error: %w", errMalformed)
-	}
-	return &StartError{Step: Step(b[0]), Err: syscall.Errno(b[1]), Path: string(b[2:])}
+// packStartError takes of the cause the system's number alone, on both sides.
+func packStartError(f *pack.Fields, e *StartError) {
+	var number syscall.Errno
+	errors.As(e.Err, &number)
+	pack.Uint(f, &e.Step)
+	pack.Text(f, &e.Path)
+	pack.Uint(f, &number)
+	e.Err = number
 }
 
 // Code is the error as callers of dray see it.

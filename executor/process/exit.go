@@ -1,10 +1,10 @@
 package process
 
 import (
-	"encoding/binary"
 	"syscall"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Exit is how a process ended.
@@ -27,43 +27,14 @@ type Exit struct {
 	held   bool // the supervisor waits for a tracer to let go of what has ended, and serves no more calls
 }
 
-func (e Exit) encode() []byte {
-	b := binary.AppendVarint(nil, int64(e.Code))
-	b = binary.AppendVarint(b, int64(e.Signal))
-	b = binary.AppendVarint(b, int64(e.Leftover))
-	b = append(b, flag(e.untold), flag(e.held), byte(e.OOM)) //nolint:gosec // one of three
-	return appendPIDs(appendPIDs(b, e.Survivors), e.Kept)
-}
-
-func appendPIDs(b []byte, pids []int) []byte {
-	b = binary.AppendUvarint(b, uint64(len(pids)))
-	for _, pid := range pids {
-		b = binary.AppendVarint(b, int64(pid))
-	}
-	return b
-}
-
-func flag(set bool) byte {
-	if set {
-		return 1
-	}
-	return 0
-}
-
-func decodeExit(b []byte) (Exit, error) {
-	d := decoder{b: b}
-	e := Exit{Code: int(d.varint()), Signal: syscall.Signal(d.varint()), Leftover: int(d.varint()), Proven: true}
-	e.untold, e.held, e.OOM = d.byte() == 1, d.byte() == 1, dray.OOM(d.byte())
-	e.Survivors, e.Kept = d.pids(), d.pids()
-	if d.failed {
-		return Exit{}, errMalformed
-	}
-	return e, nil
-}
-
-func (d *decoder) pids() (pids []int) {
-	for range d.count() {
-		pids = append(pids, int(d.varint()))
-	}
-	return pids
+// packExit leaves Proven out: it is not the supervisor's to say.
+func packExit(f *pack.Fields, e *Exit) {
+	pack.Int(f, &e.Code)
+	pack.Int(f, &e.Signal)
+	pack.Int(f, &e.Leftover)
+	pack.List(f, &e.Kept, pack.NoLimit, pack.Int)
+	pack.Int(f, &e.OOM)
+	pack.List(f, &e.Survivors, pack.NoLimit, pack.Int)
+	pack.Bool(f, &e.untold)
+	pack.Bool(f, &e.held)
 }

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // maxIdle is how many supervisors are kept warm. Starting one costs about a millisecond; keeping one about 2 MiB.
@@ -373,12 +374,18 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 	case err != nil:
 		return 0, ErrLost
 	case kind == msgFailed:
+		failure := &StartError{}
+		if err := pack.Decode(body, failure, packStartError); err != nil {
+			return 0, err
+		}
 		s.alive = true
-		return 0, decodeStartError(body)
+		return 0, failure
 	case kind != msgStarted:
 		return 0, errMalformed
 	}
-	n, _ := binary.Uvarint(body)
+	if err := pack.Decode(body, &pid, pack.Int); err != nil {
+		return 0, err
+	}
 	s.alive = true
-	return int(n), nil //nolint:gosec // a pid
+	return pid, nil
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Process is a started process and all that descends from it.
@@ -86,7 +86,9 @@ func (s *supervisor) exited() (Exit, error) {
 	if err != nil || kind != msgExited {
 		return Exit{}, ErrLost
 	}
-	return decodeExit(body)
+	exit := Exit{Proven: true}
+	err = pack.Decode(body, &exit, packExit)
+	return exit, err
 }
 
 // Stdin writes to the process. It fails once the process is over or has closed its end. Closing a terminal's types its end-of-file character.
@@ -113,13 +115,13 @@ func (p *Process) Resize(size dray.TerminalSize) error {
 
 // Signal sends one signal to the leader. A process that is over takes none, without an error.
 func (p *Process) Signal(sig syscall.Signal) error {
-	return p.tell(msgSignal, binary.AppendUvarint(nil, uint64(sig))) //nolint:gosec // a signal number
+	return p.tell(msgSignal, pack.Append(nil, &sig, pack.Int))
 }
 
 // Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can only shorten the grace. A supervisor
 // that does not bring it about (a tool with its rights can stop it) is killed in its turn, and the end is told as lost.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.tell(msgStop, binary.AppendVarint(nil, int64(grace))) // a supervisor that is gone is reported by Wait
+	_ = p.tell(msgStop, pack.Append(nil, &grace, pack.Int)) // a supervisor that is gone is reported by Wait
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {

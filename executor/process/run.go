@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // run is one call under supervision. It is single-threaded: one poll waits for the pool, the leader and orphans alike.
@@ -195,13 +196,18 @@ func (r *run) obey() {
 		r.parentGone()
 		return
 	}
-	d := decoder{b: body}
 	switch kind {
 	case msgSignal:
-		r.signalLeader(syscall.Signal(d.uvarint())) //nolint:gosec // a signal number
+		var sig syscall.Signal
+		if pack.Decode(body, &sig, pack.Int) == nil {
+			r.signalLeader(sig)
+		}
 	case msgStop:
-		r.told = true
-		r.stop(time.Duration(d.varint()))
+		var grace time.Duration
+		if pack.Decode(body, &grace, pack.Int) == nil {
+			r.told = true
+			r.stop(grace)
+		}
 	}
 }
 

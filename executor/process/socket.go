@@ -12,6 +12,9 @@ import (
 // maxMessage bounds one message between pool and supervisor. The kernel refuses argv and environment above 2 MiB or so anyway.
 const maxMessage = 8 << 20
 
+// errMalformed is a message that our own parent or child cannot have sent.
+var errMalformed = errors.New("malformed supervisor message")
+
 // Kinds of message. Down: start, signal, stop, cgroup. Up: started, failed, exited.
 const (
 	msgStart byte = iota + 1

@@ -2,13 +2,12 @@ package process
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Spec is a process to start, with everything resolved.
@@ -35,38 +34,41 @@ type Credential struct {
 	Groups   []uint32
 }
 
-// errMalformed is a message that our own parent or child cannot have sent.
-var errMalformed = errors.New("malformed supervisor message")
+// packSpec has no version among its fields: both ends are the same binary.
+func packSpec(f *pack.Fields, s *Spec) {
+	pack.Int(f, &s.Grace)
+	pack.Bool(f, &s.Keep)
+	pack.Optional(f, &s.Terminal, packTerminal)
+	packStrings(f, &s.Argv)
+	packStrings(f, &s.Env)
+	pack.Text(f, &s.Dir)
+	pack.Optional(f, &s.User, packCredential)
+	if len(s.Argv) == 0 {
+		f.Fail("no argv")
+	}
+}
 
-// encode writes a spec as length-prefixed fields. Both ends are the same binary, so there is no version in it.
+// packTerminal says that there is one: its size is set before the supervisor sees it.
+func packTerminal(*pack.Fields, *dray.TerminalSize) {}
+
+func packCredential(f *pack.Fields, c *Credential) {
+	pack.Uint(f, &c.UID)
+	pack.Uint(f, &c.GID)
+	pack.List(f, &c.Groups, pack.NoLimit, pack.Uint)
+}
+
+func packStrings(f *pack.Fields, list *[]string) { pack.List(f, list, pack.NoLimit, pack.Text) }
+
+// encode refuses what no supervisor could start.
 func (s Spec) encode() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := binary.AppendVarint(nil, int64(s.Grace))
-	b = append(b, flag(s.Keep), flag(s.Terminal != nil)) // the size is set before the supervisor sees the terminal
-	b = appendStrings(b, s.Argv)
-	b = appendStrings(b, s.Env)
-	b = appendStrings(b, []string{s.Dir})
-	b = appendUser(b, s.User)
+	b := pack.Append(nil, &s, packSpec)
 	if len(b) > maxMessage {
 		return nil, &StartError{Step: StepExec, Path: s.Argv[0], Err: syscall.E2BIG} // as the kernel would say
 	}
 	return b, nil
-}
-
-func appendUser(b []byte, u *Credential) []byte {
-	if u == nil {
-		return append(b, 0)
-	}
-	b = append(b, 1)
-	b = binary.AppendUvarint(b, uint64(u.UID))
-	b = binary.AppendUvarint(b, uint64(u.GID))
-	b = binary.AppendUvarint(b, uint64(len(u.Groups)))
-	for _, g := range u.Groups {
-		b = binary.AppendUvarint(b, uint64(g))
-	}
-	return b
 }
 
 func (s Spec) check() error {
@@ -81,95 +83,4 @@ func (s Spec) check() error {
 		}
 	}
 	return nil
-}
-
-func decodeSpec(b []byte) (Spec, error) {
-	d := decoder{b: b}
-	s := Spec{Grace: time.Duration(d.varint()), Keep: d.byte() == 1}
-	if d.byte() == 1 {
-		s.Terminal = &dray.TerminalSize{}
-	}
-	s.Argv, s.Env = d.strings(), d.strings()
-	if dir := d.strings(); len(dir) == 1 {
-		s.Dir = dir[0]
-	}
-	if d.byte() == 1 {
-		s.User = &Credential{UID: uint32(d.uvarint()), GID: uint32(d.uvarint())} //nolint:gosec // ids are encoded from 32 bits
-		for range d.count() {
-			s.User.Groups = append(s.User.Groups, uint32(d.uvarint())) //nolint:gosec // ids are encoded from 32 bits
-		}
-	}
-	if d.failed || len(s.Argv) == 0 {
-		return Spec{}, fmt.Errorf("decoding a spec: %w", errMalformed)
-	}
-	return s, nil
-}
-
-func appendStrings(b []byte, list []string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(list)))
-	for _, s := range list {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	return b
-}
-
-// decoder reads fields; after the first that is not there, all read as zero and failed is set.
-type decoder struct {
-	b      []byte
-	failed bool
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.failed = true
-		return 0
-	}
-	c := d.b[0]
-	d.b = d.b[1:]
-	return c
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	d.skip(n)
-	return v
-}
-
-func (d *decoder) skip(n int) {
-	if n <= 0 {
-		d.failed, d.b = true, nil
-		return
-	}
-	d.b = d.b[n:]
-}
-
-// count reads a number of elements; each takes at least one byte, so more than what is left is a lie.
-func (d *decoder) count() int {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.failed, d.b = true, nil
-		return 0
-	}
-	return int(n) //nolint:gosec // at most what is left
-}
-
-func (d *decoder) strings() []string {
-	n := d.count()
-	list := make([]string, 0, n)
-	for range n {
-		size := d.count()
-		if d.failed {
-			return nil
-		}
-		list = append(list, string(d.b[:size]))
-		d.b = d.b[size:]
-	}
-	return list
 }

@@ -1,11 +1,12 @@
 package process
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Supervise is the supervisor's whole life: it serves one pool over a socket, one call at a time, and returns when the pool is gone
@@ -72,27 +73,28 @@ func wakeOnChild() (int, error) {
 // one runs one call to its proven end. It reports false if the supervisor must not be used again.
 func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
 	defer closeAll(fds)
-	spec, err := decodeSpec(body)
-	if err != nil || len(fds) != 3 {
+	var spec Spec
+	if err := pack.Decode(body, &spec, packSpec); err != nil || len(fds) != 3 {
 		return false, errMalformed
 	}
 	ooms := s.memory.read()
 	leader, pidfd, err := s.start(spec, fds)
 	if err != nil {
-		told := tell(s.conn, msgFailed, asStartError(err).encode())
+		told := tell(s.conn, msgFailed, pack.Append(nil, asStartError(err), packStartError))
 		return told == nil, nil // a pool that hung up meanwhile is the ordinary end
 	}
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
 	r := &run{supervision: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep, ooms: ooms, hopeless: never}
-	if err := tell(s.conn, msgStarted, binary.AppendUvarint(nil, uint64(leader))); err != nil { //nolint:gosec // a pid
+	if err := tell(s.conn, msgStarted, pack.Append(nil, &leader, pack.Int)); err != nil {
 		r.parentGone()
 	}
 	r.loop()
 	if r.orphaned {
 		return false, nil
 	}
-	if err := tell(s.conn, msgExited, r.exit().encode()); err != nil {
+	exit := r.exit()
+	if err := tell(s.conn, msgExited, pack.Append(nil, &exit, packExit)); err != nil {
 		return false, nil
 	}
 	switch {

@@ -20,7 +20,7 @@ const (
 	frameCredit // the reader consumed so many bytes
 	frameRefuse // the reader wants no more of this channel
 	frameEnd    // the stream is over for the sender
-	framePass   // frameOpen with descriptors (protocol 2, on a socket)
+	framePass   // frameOpen with descriptors, on a socket
 )
 
 // Sizes, in bytes.
@@ -30,7 +30,7 @@ const (
 	MaxData = 64 << 10
 	// Window is how much of one channel may be on the way unread.
 	Window = 256 << 10
-	// MaxMessage is what an agent takes in one message: the largest argv and environment that Linux takes, in base64.
+	// MaxMessage is what an agent takes in one message: more than the largest argv and environment that Linux takes.
 	MaxMessage = 8 << 20
 	// MaxStreams is how many streams may be open on one connection.
 	MaxStreams = 4096

@@ -2,70 +2,85 @@ package wire
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
+	"time"
+
+	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Protocols that this build speaks. A change that an older peer would misunderstand takes a new number.
+// Protocols that this build speaks. Any change of a frame or of a message takes a new number, because a message names no fields.
 //
-//	1  processes with three framed streams
-//	2  terminals, kept leftovers, the socket and descriptors on it
+//	3  messages are packed; what 1 and 2 spoke was never released
 const (
-	MinProtocol = 1
-	MaxProtocol = 2
+	MinProtocol = 3
+	MaxProtocol = 3
 )
 
 // magic starts a connection, so that whatever else may answer (a shell, an error text) is told from a peer at the first byte.
 var magic = []byte("DRAYWIRE")
 
-// Hello is the first message of each side.
+// Hello is the first message of each side. Every version begins its hello with the two protocols and its own name, so that a peer of
+// another time can be told. What follows grows at its end alone, and what a reader does not know there it passes over.
 type Hello struct {
-	MinProtocol int    `json:"min_protocol"`
-	MaxProtocol int    `json:"max_protocol"`
-	Version     string `json:"version"`
-	// LeaseMS is the daemon's word: without a frame for so long, the agent ends everything.
-	LeaseMS int64 `json:"lease_ms,omitempty"`
-	// Dial is the daemon's word: try that socket, and tell how it went if it did not (protocol 2).
-	Dial *Dial `json:"dial,omitempty"`
+	MinProtocol int
+	MaxProtocol int
+	Version     string
+	// Lease is the daemon's word: without a frame for so long, the agent ends everything.
+	Lease time.Duration
+	// Dial is the daemon's word: try that socket, and tell how it went if it did not.
+	Dial *Dial
 	// SwitchUser is the agent's word: it can become any user (CAP_SETUID, CAP_SETGID and CAP_KILL).
-	SwitchUser bool `json:"switch_user,omitempty"`
+	SwitchUser bool
 	// UID is what the agent runs as.
-	UID int `json:"uid"`
+	UID int
 }
 
-// Protocol is what both sides speak, after Meet.
-func (h Hello) Protocol() int { return min(h.MaxProtocol, MaxProtocol) }
+// fields of a peer that we cannot speak to end with its version.
+func (h *Hello) fields(f *pack.Fields) {
+	pack.Int(f, &h.MinProtocol)
+	pack.Int(f, &h.MaxProtocol)
+	pack.Text(f, &h.Version)
+	if h.foreign() {
+		return
+	}
+	pack.Int(f, &h.Lease)
+	pack.Optional(f, &h.Dial, packDial)
+	pack.Bool(f, &h.SwitchUser)
+	pack.Int(f, &h.UID)
+}
+
+func (h *Hello) foreign() bool { return h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol }
 
 // VersionError is a peer that speaks no protocol that we speak.
 type VersionError struct{ Peer Hello }
 
-// Error names both sides' protocols and the peer's version.
+// Error names both sides' protocols, the peer's version, and what to do.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the peer (version %s) speaks protocols %d to %d, this side %d to %d",
+	return fmt.Sprintf("the peer (version %q) speaks protocols %d to %d, this side %d to %d: "+
+		"daemon and agent must be of one build, so install dray again",
 		e.Peer.Version, e.Peer.MinProtocol, e.Peer.MaxProtocol, MinProtocol, MaxProtocol)
 }
 
 // Greet sends our hello. The protocols are filled in.
 func Greet(w io.Writer, h Hello) error {
 	h.MinProtocol, h.MaxProtocol = MinProtocol, MaxProtocol
-	return writeHello(w, bytes.Clone(magic), h)
+	return writeHello(w, bytes.Clone(magic), &h)
 }
 
-func writeHello(w io.Writer, b []byte, message any) error {
-	body, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
+func writeHello(w io.Writer, b []byte, message Message) error {
+	body := encode(message)
 	b = header{length: uint32(len(body)), typ: frameHello}.append(b) //nolint:gosec // a few hundred bytes
-	_, err = w.Write(append(b, body...))
+	_, err := w.Write(append(b, body...))
 	return err
 }
 
 // Stay is what an agent says on its stdout when it was told to dial and could not: the connection goes on there.
 type Stay struct {
-	Why string `json:"why"`
+	Why string
 }
+
+func (s *Stay) fields(f *pack.Fields) { pack.Text(f, &s.Why) }
 
 // maxWhy bounds Stay.Why.
 const maxWhy = 1 << 10
@@ -73,13 +88,16 @@ const maxWhy = 1 << 10
 // TellStay sends why the socket is not used.
 func TellStay(w io.Writer, why error) error {
 	text := why.Error()
-	return writeHello(w, nil, Stay{Why: text[:min(len(text), maxWhy)]})
+	return writeHello(w, nil, &Stay{Why: text[:min(len(text), maxWhy)]})
 }
 
 // HearStay waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
 func HearStay(r io.Reader) (Stay, error) {
 	var s Stay
-	err := readHello(r, &s)
+	body, err := readHello(r)
+	if err == nil {
+		err = Decode(body, &s)
+	}
 	return s, err
 }
 
@@ -95,30 +113,35 @@ func Meet(r io.Reader) (Hello, error) {
 	if !bytes.Equal(got, magic) {
 		return Hello{}, violation("the connection began with %q", got)
 	}
-	var h Hello
-	if err := readHello(r, &h); err != nil {
+	body, err := readHello(r)
+	if err != nil {
 		return Hello{}, err
 	}
-	if h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol {
+	if bytes.HasPrefix(body, jsonHello) {
+		return Hello{}, &VersionError{Peer: Hello{MinProtocol: 1, MaxProtocol: 2, Version: "unreleased"}}
+	}
+	var h Hello
+	if _, err := pack.DecodePrefix(body, &h, func(f *pack.Fields, h *Hello) { h.fields(f) }); err != nil {
+		return Hello{}, violation("hello: %v", err)
+	}
+	if h.foreign() {
 		return h, &VersionError{Peer: h}
 	}
 	return h, nil
 }
 
-func readHello(r io.Reader, into any) error {
+// jsonHello begins the hello of protocols 1 and 2.
+var jsonHello = []byte("{")
+
+func readHello(r io.Reader) ([]byte, error) {
 	head, err := readHeader(r, maxHello)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if head.typ != frameHello {
-		return violation("frame type %d where a hello belongs", head.typ)
+		return nil, violation("frame type %d where a hello belongs", head.typ)
 	}
 	body := make([]byte, head.length)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return violation("hello: %v", err)
-	}
-	return nil
+	_, err = io.ReadFull(r, body)
+	return body, err
 }

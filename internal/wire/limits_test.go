@@ -26,12 +26,12 @@ func TestStalledPeerEndsTheConnection(t *testing.T) {
 			}
 		}
 	}()
-	s, err := m.Open([]byte("hello"))
+	s, err := m.Open(words("hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for err == nil { // more than the socket holds, on channels that the peer never grants again
-		err = s.Send(string(make([]byte, 60<<10)))
+		err = s.Send(words(string(make([]byte, 60<<10))))
 	}
 	if got := <-ended; !errors.Is(got, wire.ErrStalled) {
 		t.Errorf("got %v", got)
@@ -43,26 +43,26 @@ func TestStalledPeerEndsTheConnection(t *testing.T) {
 // One call more than the other side takes, or one larger, harms no other call on the connection.
 func TestOpenIsBounded(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) { _, _ = s.Receive(); _, _ = s.Receive() })
-	if _, err := m.Open(make([]byte, wire.MaxMessage+1)); !errors.Is(err, wire.ErrTooLarge) {
+	if _, err := m.Open(words(string(make([]byte, wire.MaxMessage)))); !errors.Is(err, wire.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	open := make([]*wire.Stream, wire.MaxStreams)
 	for i := range open {
-		s, err := m.Open(nil)
+		s, err := m.Open(words(""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		open[i] = s
 	}
-	if _, err := m.Open(nil); !errors.Is(err, wire.ErrTooMany) {
+	if _, err := m.Open(words("")); !errors.Is(err, wire.ErrTooMany) {
 		t.Errorf("got %v", err)
 	}
 	open[7].Close()
-	s, err := m.Open(nil)
+	s, err := m.Open(words(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send("end"); err != nil {
+	if err := s.Send(words("end")); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Receive(); !errors.Is(err, io.EOF) {

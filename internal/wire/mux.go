@@ -124,7 +124,8 @@ func (m *Mux) fail(err error) {
 
 // Open starts a stream with its first message and, where the connection Passes them, descriptors of files, which stay the caller's to
 // close. It fails with ErrTooMany, ErrTooLarge, or the connection's error; then nothing was sent.
-func (m *Mux) Open(message []byte, files ...*os.File) (*Stream, error) {
+func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
+	message := encode(first)
 	if len(message) > MaxMessage {
 		return nil, ErrTooLarge
 	}

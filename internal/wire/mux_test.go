@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,13 +56,24 @@ func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
 	return daemon
 }
 
+// words is a message of text, and heard reads it.
+func words(text string) wire.Message { return &wire.Stay{Why: text} }
+
+func heard(b []byte) string {
+	var s wire.Stay
+	if err := wire.Decode(b, &s); err != nil {
+		return err.Error()
+	}
+	return s.Why
+}
+
 // echo sends back what it receives, message for message and byte for byte.
 func echo(s *wire.Stream) {
 	first, err := s.Receive()
 	if err != nil {
 		return
 	}
-	_ = s.Send(string(first))
+	_ = s.Send(words(heard(first)))
 	_, _ = io.Copy(s.Writer(1), s.Reader(0))
 	_ = s.Writer(1).Close()
 	_, _ = s.Receive()
@@ -77,13 +89,13 @@ func TestEcho(t *testing.T) {
 	for i := range 50 {
 		wg.Go(func() {
 			hello := fmt.Sprint("stream ", i)
-			s, err := m.Open([]byte(hello))
+			s, err := m.Open(words(hello))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer s.Close()
-			if b, err := s.Receive(); err != nil || string(b) != `"`+hello+`"` {
+			if b, err := s.Receive(); err != nil || heard(b) != hello {
 				t.Errorf("got %q, %v", b, err)
 			}
 			go func() {
@@ -101,23 +113,23 @@ func TestEcho(t *testing.T) {
 // A reader that does not read holds up its own channel and no other.
 func TestSlowReaderStallsNobody(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) {
-		if b, _ := s.Receive(); string(b) == "flood" {
+		if b, _ := s.Receive(); heard(b) == "flood" {
 			_, _ = s.Writer(1).Write(make([]byte, 100*wire.Window))
 			return
 		}
-		_ = s.Send("pong")
+		_ = s.Send(words("pong"))
 	})
-	flood, err := m.Open([]byte("flood"))
+	flood, err := m.Open(words("flood"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer flood.Close()
 	for range 100 {
-		s, err := m.Open([]byte("ping"))
+		s, err := m.Open(words("ping"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.Receive(); err != nil || string(b) != `"pong"` {
+		if b, err := s.Receive(); err != nil || heard(b) != "pong" {
 			t.Fatalf("got %q, %v", b, err)
 		}
 		s.Close()
@@ -130,7 +142,7 @@ func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
 		_, _ = s.Receive()
 		_, _ = s.Receive()
 	})
-	s, err := m.Open(nil)
+	s, err := m.Open(words(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,14 +156,14 @@ func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
 func TestEndComesLast(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) {
 		_, _ = s.Writer(1).Write([]byte("last words"))
-		_ = s.Send("bye")
+		_ = s.Send(words("bye"))
 	})
 	for range 200 {
-		s, err := m.Open(nil)
+		s, err := m.Open(words(""))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.Receive(); err != nil || string(b) != `"bye"` {
+		if b, err := s.Receive(); err != nil || heard(b) != "bye" {
 			t.Fatalf("got %q, %v", b, err)
 		}
 		if _, err := s.Receive(); !errors.Is(err, io.EOF) {
@@ -187,14 +199,14 @@ func TestBreaches(t *testing.T) {
 		"credit of no size":    frame(0, 1, 8, 0, nil),
 		"a flood of pings":     bytes.Repeat(frame(0, 0, 2, 0, nil), 5000),
 		"descriptors opened":   frame(0, 9, 11, 0, nil),
-		"messages not awaited": bytes.Repeat(frame(2, 1, 5, 0, []byte("{}")), 200),
+		"messages not awaited": bytes.Repeat(frame(2, 1, 5, 0, []byte{1, 'x'}), 200),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := socketPair(t)
 			m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
 			ended := make(chan error, 1)
 			go func() { ended <- m.Run() }()
-			s, err := m.Open([]byte("hello"))
+			s, err := m.Open(words("hello"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,27 +260,57 @@ func TestPingsKeepItAlive(t *testing.T) {
 
 func TestHello(t *testing.T) {
 	var b bytes.Buffer
-	if err := wire.Greet(&b, wire.Hello{Version: "v1", LeaseMS: 30000}); err != nil {
+	if err := wire.Greet(&b, wire.Hello{Version: "v1", Lease: 30 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := wire.Meet(&b)
-	if err != nil || h.Version != "v1" || h.LeaseMS != 30000 || h.MaxProtocol != wire.MaxProtocol {
+	if err != nil || h.Version != "v1" || h.Lease != 30*time.Second || h.MaxProtocol != wire.MaxProtocol {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	if _, err := wire.Meet(bytes.NewReader([]byte("OCI runtime exec failed: exec failed"))); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("a shell's text: %v", err)
 	}
-	body := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
-	future := append([]byte("DRAYWIRE"), frame(uint32(len(body)), 0, 1, 0, []byte(body))...)
-	var version *wire.VersionError
-	if _, err := wire.Meet(bytes.NewReader(future)); !errors.As(err, &version) || version.Peer.Version != "v9" {
-		t.Errorf("another time's peer: %v", err)
+	for name, c := range map[string]struct {
+		body, version string
+		first         int
+	}{
+		"a later time's":   {body: "\x0e\x12\x02v9 and whatever it means by that", version: "v9", first: 7},
+		"an earlier one's": {body: `{"min_protocol":1,"max_protocol":2,"version":"v0.1","uid":0}`, version: "unreleased", first: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hello := append([]byte("DRAYWIRE"), frame(uint32(len(c.body)), 0, 1, 0, []byte(c.body))...)
+			_, err := wire.Meet(bytes.NewReader(hello))
+			version, ok := errors.AsType[*wire.VersionError](err)
+			if !ok || version.Peer.Version != c.version || version.Peer.MinProtocol != c.first || !strings.Contains(err.Error(), "install") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A hello may have grown at its end, and not before.
+func TestLongerHello(t *testing.T) {
+	var b bytes.Buffer
+	if err := wire.Greet(&b, wire.Hello{Version: "v1", Lease: time.Second, SwitchUser: true, UID: 7, Dial: &wire.Dial{Path: "/s", Secret: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	hello := b.Bytes()
+	const length = 8 // of the magic
+	longer := append(bytes.Clone(hello), "more"...)
+	longer[length] += 4
+	if h, err := wire.Meet(bytes.NewReader(longer)); err != nil || h.UID != 7 || h.Dial.Path != "/s" {
+		t.Errorf("got %+v, %v", h, err)
+	}
+	cut := bytes.Clone(hello)
+	cut[length]--
+	if h, err := wire.Meet(bytes.NewReader(cut)); !errors.Is(err, wire.ErrProtocol) {
+		t.Errorf("got %+v, %v", h, err)
 	}
 }
 
 // FuzzPeer feeds a side with whatever bytes: it ends, typed, and keeps nothing.
 func FuzzPeer(f *testing.F) {
-	f.Add(frame(2, 1, 5, 0, []byte("{}")))
+	f.Add(frame(2, 1, 5, 0, []byte{1, 'x'}))
 	f.Add(append(frame(3, 1, 6, 1, []byte("abc")), frame(0, 1, 10, 0, nil)...))
 	f.Add(frame(4, 1, 8, 0, []byte{0, 1, 0, 0}))
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -292,5 +334,10 @@ func FuzzPeer(f *testing.F) {
 // FuzzHello reads whatever comes first.
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("DRAYWIRE"))
+	var b bytes.Buffer
+	if err := wire.Greet(&b, wire.Hello{Version: "v1", Dial: &wire.Dial{Path: "/s", Secret: []byte("secret")}}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
 	f.Fuzz(func(_ *testing.T, input []byte) { _, _ = wire.Meet(bytes.NewReader(input)) })
 }

@@ -41,7 +41,7 @@ func TestPanicEndsTheConnection(t *testing.T) {
 			var s *wire.Stream
 			if trap.reading {
 				var err error
-				if s, err = m.Open(nil); err != nil {
+				if s, err = m.Open(words("")); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := b.Write(frame(0, 0, 6, 0, nil)); err != nil { // whatever it is

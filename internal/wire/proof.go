@@ -6,12 +6,19 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+
+	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Dial tells an agent, over the stdin of its exec, where the daemon waits for it and what to prove itself with. The secret is of one use.
 type Dial struct {
-	Path   string `json:"path"`
-	Secret []byte `json:"secret"`
+	Path   string
+	Secret []byte
+}
+
+func packDial(f *pack.Fields, d *Dial) {
+	pack.Text(f, &d.Path)
+	pack.Text(f, &d.Secret)
 }
 
 // SecretSize is the size of a secret, of a nonce and of a proof, in bytes.

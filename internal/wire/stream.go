@@ -2,9 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -41,12 +39,8 @@ func newStream(m *Mux, id uint32) *Stream {
 }
 
 // Send sends a message.
-func (s *Stream) Send(message any) error {
-	b, err := json.Marshal(message)
-	if err != nil {
-		return fmt.Errorf("encoding a message: %w", err)
-	}
-	return s.mux.send(header{stream: s.id, typ: frameMessage}, b)
+func (s *Stream) Send(message Message) error {
+	return s.mux.send(header{stream: s.id, typ: frameMessage}, encode(message))
 }
 
 // Receive waits for the next message. io.EOF means that the other side ended the stream; what came before it is received first.

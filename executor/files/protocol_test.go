@@ -1,0 +1,115 @@
+package files
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// A helper that talks nonsense answers nothing from then on: the answers would not belong to the questions.
+func TestHostileHelper(t *testing.T) {
+	honest := answer(response{Info: dray.FileInfo{Size: 12345}})
+	for name, said := range map[string]string{
+		"too long":      "\xff\xff\xff\x7f" + strings.Repeat("x", 100),
+		"no message":    "\x03\x00\x00\x00abc\x00\x00\x00\x00" + honest,
+		"data too long": strings.TrimSuffix(answer(response{}), "\x00\x00\x00\x00") + "\xff\xff\xff\x7f" + honest,
+		"cut":           "\x02\x00",
+		"nothing":       "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := NewClient(io.Discard, strings.NewReader(said), func() error { return nil })
+			for range 2 {
+				if info, err := c.Stat("f"); dray.CodeOf(err) != dray.CodeAgentLost || info.Size != 0 {
+					t.Errorf("got %+v, %v", info, err)
+				}
+			}
+		})
+	}
+	for n, limit := range map[int]int{3: 2, MaxList + 1: MaxList} {
+		flood := NewClient(io.Discard, strings.NewReader(answer(response{Entries: make([]dray.FileInfo, n), More: true})), func() error { return nil })
+		if list, _, err := flood.List(".", limit); dray.CodeOf(err) != dray.CodeAgentLost {
+			t.Errorf("%d entries, more than asked for: %d, %v", n, len(list), err)
+		}
+	}
+}
+
+// answer is a message of a helper's, without data.
+func answer(r response) string {
+	var b bytes.Buffer
+	_ = writeMessage(&b, &r, packResponse, nil) // a buffer takes all
+	return b.String()
+}
+
+// What crosses is what was sent, names that are not text and moments to the nanosecond too.
+func TestMessagesCross(t *testing.T) {
+	info := dray.FileInfo{Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644, Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe"}
+	want := response{Error: &failure{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7, Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true}
+	var got response
+	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	asked := request{Op: opRename, Name: "\xff", To: "b", Mode: 0o600, Offset: -5, Limit: -1, Handle: 3}
+	var b bytes.Buffer
+	_ = writeMessage(&b, &asked, packRequest, []byte("data"))
+	var heard request
+	if data, err := readMessage(&b, &heard, packRequest); err != nil || string(data) != "data" || heard != asked {
+		t.Errorf("got %+v, %q, %v", heard, data, err)
+	}
+}
+
+// FuzzServe feeds the helper whatever bytes: it ends, and nothing outside its root is touched.
+func FuzzServe(f *testing.F) {
+	for op := range opCollect + 2 {
+		var b bytes.Buffer
+		_ = writeMessage(&b, &request{Op: op, Name: ".", Handle: 1, Limit: -1, Offset: -5}, packRequest, []byte("x"))
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		dir := t.TempDir()
+		if err := os.MkdirAll(dir+"/root", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_ = Serve(dir+"/root", bytes.NewReader(input), io.Discard)
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("beside the root: %v, %v", left, err)
+		}
+	})
+}
+
+// FuzzClient feeds the client whatever answers: every operation ends.
+func FuzzClient(f *testing.F) {
+	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) + answer(response{EOF: true})))
+	f.Add([]byte(answer(response{Error: &failure{Message: "m"}})))
+	f.Fuzz(func(_ *testing.T, input []byte) {
+		c := NewClient(io.Discard, bytes.NewReader(input), func() error { return nil })
+		_, _ = c.Stat("x")
+		_, _, _ = c.List(".", 3)
+		if r, _, err := c.Open("x", 0); err == nil {
+			_, _ = io.Copy(io.Discard, r)
+			_ = r.Close()
+		}
+	})
+}
+
+// BenchmarkListing is a folder of a hundred files on its way from the helper.
+func BenchmarkListing(b *testing.B) {
+	list := response{}
+	for i := range 100 {
+		list.Entries = append(list.Entries, dray.FileInfo{Name: fmt.Sprintf("file-%d.go", i), Type: "file", Size: 12345, Mode: 0o644, Modified: time.Unix(1700000000, int64(i)).UTC()})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var r response
+		if _, err := readMessage(strings.NewReader(answer(list)), &r, packResponse); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(answer(list))), "bytes")
+}

@@ -1,0 +1,4 @@
+package wire
+
+// Encode is what a message is as bytes.
+var Encode = encode
