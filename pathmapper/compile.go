@@ -223,7 +223,7 @@ func (c *compiler) array(user *schema, at string, doc map[string]any, keyword st
 	return schemas
 }
 
-// spread carries leads from the marks to all that reach them.
+// spread carries leads from the marks to all that reach them, and then lets each choose by it.
 func (c *compiler) spread() {
 	var queue []*schema
 	for _, s := range c.done {
@@ -240,6 +240,9 @@ func (c *compiler) spread() {
 				queue = append(queue, user)
 			}
 		}
+	}
+	for _, s := range c.done {
+		s.choose()
 	}
 }
 

@@ -3,6 +3,7 @@ package pathmapper
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,7 +61,7 @@ func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.
 }
 
 func (m *Mapper) document(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value, *report, error) {
-	w := &walk{mapper: m, dir: dir, exists: opts.Exists, prefix: opts.Pointer, src: raw}
+	w := &walk{mapper: m, dir: dir, opts: opts, src: raw}
 	marks, err := opts.marks()
 	switch {
 	case err != nil:
@@ -68,11 +69,11 @@ func (m *Mapper) document(dir Direction, raw jsontext.Value, opts Options) (json
 	case opts.Mode == dray.MapNone, len(raw) == 0:
 		return raw, &w.report, nil
 	}
-	if err := validate(raw, opts.Pointer); err != nil {
-		return nil, &w.report, err
+	out, ok := w.run(marks)
+	if !ok {
+		return nil, &report{}, broken(raw, opts.Pointer)
 	}
-	out, err := w.run(marks)
-	return out, &w.report, err
+	return out, &w.report, nil
 }
 
 // marks gives the marks to go by; nil stands for the heuristic.
@@ -95,17 +96,19 @@ func (o Options) marks() (*Marks, error) {
 		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
-// lax leaves to the decoder what the walk need not know: it copies such spans as they are.
-var lax = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-
-// validate makes sure that the walk may take the grammar for granted.
-func validate(raw jsontext.Value, prefix string) error {
-	if raw.IsValid(lax...) {
-		return nil
-	}
-	_, err := jsontext.NewDecoder(bytes.NewReader(raw), lax...).ReadValue()
+// broken says why the walk could not go through a document: it is no JSON, with the place, or it is too deep.
+func broken(raw jsontext.Value, prefix string) error {
+	// What the walk copies as it stands, the decoder may accept or not: repeated keys, and strings that are not UTF-8.
+	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	_, err := d.ReadValue()
 	if err == nil {
-		err = errors.New("something follows it")
+		_, err = d.ReadToken()
+		switch {
+		case errors.Is(err, io.EOF):
+			return tooDeep(prefix) // for it is JSON
+		case err == nil:
+			err = errors.New("something follows it")
+		}
 	}
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && strings.Count(string(syntax.JSONPointer), "/") > maxDepth {

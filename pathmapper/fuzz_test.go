@@ -81,6 +81,8 @@ func FuzzDocument(f *testing.F) {
 		` [ "/srv/app/a b", "/srv/app/it is", "/srv/app/a\nb", "\\", "\\\\\"/srv/app", "\u002fsrv/app" ] `,
 		`["/srv/app:/srv/app/b::c", "file:///srv/app/%61", "/srv/apple", "/srv/app/\udcff"]`,
 		`{"a":{},"b":[],"a":[[[]]],"":{"":"/srv/app/."}}`, `"/srv/app"`, `0`, `[[[[`, `{"a":"/srv/app/.."}`,
+		`[-0, 1e5, 0.5E-3, 01, 1., .5, -, 1e, true, nul]`, "[\"\\u00e9\\ud800\\x\", \"a\x01b\", \"\xff12345678\\\\\"]", `{"a" :1 , "b":[ ] } x`, `{"a":1,}`,
+		"{\"\xe9\":\"/srv/app/\"}", strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat(`{"a":`, 66) + "1" + strings.Repeat("}", 66),
 	} {
 		for mode := range byte(3) {
 			f.Add([]byte(doc), mode)
@@ -99,6 +101,7 @@ func FuzzDocument(f *testing.F) {
 		if !bytes.Equal(doc, given) {
 			t.Fatalf("Input changed what it was given: %q", doc)
 		}
+		checkGrammar(t, doc, err)
 		if err != nil {
 			checkRefused(t, out, err)
 		} else {
@@ -120,6 +123,34 @@ func checkRefused(t *testing.T, out []byte, err error) {
 	}
 	if out != nil {
 		t.Fatalf("refused, and yet %q", out)
+	}
+}
+
+// checkGrammar holds what is accepted against another reader.
+func checkGrammar(t *testing.T, doc []byte, err error) {
+	t.Helper()
+	valid := len(doc) == 0 || jsontext.Value(doc).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	code := dray.CodeOf(err)
+	switch {
+	case !valid && code != dray.CodeInvalidInput && code != dray.CodePathTooDeep:
+		t.Fatalf("%q is no JSON, and yet: %v", doc, err)
+	case valid && code == dray.CodeInvalidInput:
+		t.Fatalf("%q is JSON, and yet: %v", doc, err)
+	case valid && len(doc) > 0 && (code == dray.CodePathTooDeep) != (depth(t, doc) > 64):
+		t.Fatalf("%q is nested %d deep below its top: %v", doc, depth(t, doc), err)
+	}
+}
+
+// depth counts the containers inside one another below the top one.
+func depth(t *testing.T, doc []byte) int {
+	t.Helper()
+	deepest := 0
+	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return deepest - 1
+		}
+		deepest = max(deepest, d.StackDepth())
 	}
 }
 

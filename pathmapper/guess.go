@@ -78,13 +78,13 @@ func featuresOf(s string) features {
 // present asks for the host's name of s. With ".." in it s is prose, or as good as.
 func (w *walk) present(s string) bool {
 	t, err := w.mapper.translate(w.dir, s)
-	if err != nil || !t.Mapped || w.exists == nil {
+	if err != nil || !t.Mapped || w.opts.Exists == nil {
 		return false
 	}
 	if w.dir == ToHost {
-		return w.exists(t.Path)
+		return w.opts.Exists(t.Path)
 	}
-	return w.exists(clean(s))
+	return w.opts.Exists(clean(s))
 }
 
 // claims says whether p lies under a root of its side. With ".." in it, it is enough that it passes one or leads beneath one: such a

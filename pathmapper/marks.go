@@ -1,7 +1,6 @@
 package pathmapper
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 
@@ -33,6 +32,8 @@ type schema struct {
 	kinds    kinds
 	props    map[string]*schema
 	patterns []patternSchema
+	// few are those of props that are looked for, where those are so few that going through them beats looking them up.
+	few []property
 	// additional applies to keys that props and patterns of this schema leave out, items to elements after prefix.
 	additional *schema
 	prefix     []*schema
@@ -41,6 +42,11 @@ type schema struct {
 	also []*schema
 	// leads says that there is a mark in this schema or in one that is reached from it. Others are never looked at.
 	leads bool
+}
+
+type property struct {
+	name string
+	*schema
 }
 
 type patternSchema struct {
@@ -60,10 +66,10 @@ func push(stack []*schema, base int, s *schema) []*schema {
 	return stack
 }
 
-// member pushes the schemas of an object's member whose key stands quoted in the document.
-func member(stack, object []*schema, quoted []byte) []*schema {
+// member pushes the schemas of an object's member whose key stands quoted in the document; plain says that it needs no decoding.
+func member(stack, object []*schema, quoted []byte, plain bool) []*schema {
 	key := quoted[1 : len(quoted)-1]
-	if bytes.IndexByte(key, '\\') >= 0 {
+	if !plain {
 		key, _ = jsontext.AppendUnquote(nil, quoted)
 	}
 	base := len(stack)
@@ -74,7 +80,7 @@ func member(stack, object []*schema, quoted []byte) []*schema {
 }
 
 func (s *schema) member(stack []*schema, base int, key []byte) []*schema {
-	sub, known := s.props[string(key)]
+	sub, known := s.property(key)
 	stack = push(stack, base, sub)
 	for _, p := range s.patterns {
 		if p.re.Match(key) {
@@ -86,6 +92,33 @@ func (s *schema) member(stack []*schema, base int, key []byte) []*schema {
 		stack = push(stack, base, s.additional)
 	}
 	return stack
+}
+
+func (s *schema) property(key []byte) (sub *schema, known bool) {
+	if s.few == nil {
+		sub, known = s.props[string(key)]
+		return sub, known
+	}
+	for _, p := range s.few {
+		if p.name == string(key) {
+			return p.schema, true
+		}
+	}
+	return nil, false
+}
+
+// choose fills few. Which keys lead nowhere matters only where others are additional.
+func (s *schema) choose() {
+	const most = 8
+	few := make([]property, 0, most)
+	for name, sub := range s.props {
+		if sub.leads || s.additional != nil && s.additional.leads {
+			few = append(few, property{name, sub})
+		}
+	}
+	if len(few) <= most {
+		s.few = few
+	}
 }
 
 // element pushes the schemas of an array's element.

@@ -65,7 +65,7 @@ func (w *walk) fault(err error) {
 	case ok:
 		w.report.faults.add(pointer, err)
 	case w.report.faults.first == nil:
-		w.report.faults.add(w.prefix, err)
+		w.report.faults.add(w.opts.Pointer, err)
 	}
 }
 

@@ -4,18 +4,16 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// walk goes once through a document that is known to be valid JSON. Since the grammar holds, it only looks for the brackets, the
-// strings and the keys; what it does not rewrite it copies in spans as long as they come.
+// walk goes once through a document: it checks that it is JSON, looks at its strings, and copies what it does not rewrite in spans as long
+// as they come.
 type walk struct {
 	mapper *Mapper
 	dir    Direction
-	exists func(string) bool
-	prefix string
+	opts   Options
 	report report
 
 	src jsontext.Value
@@ -37,156 +35,180 @@ type step struct {
 	index int
 }
 
-func (w *walk) run(marks *Marks) (jsontext.Value, error) {
+// run gives the document with its paths mapped, or false for one that is no JSON or nested too deep.
+func (w *walk) run(marks *Marks) (jsontext.Value, bool) {
 	w.guess = marks == nil
 	if !w.guess {
 		w.marks = append(w.marks, marks.top...)
 	}
-	w.next(0)
-	if err := w.value(w.marks); err != nil {
-		return nil, err
+	if w.blank(); !w.value(w.marks) {
+		return nil, false
+	}
+	if w.blank(); w.pos < len(w.src) {
+		return nil, false
 	}
 	if w.copied == 0 {
-		return w.src, nil
+		return w.src, true
 	}
-	return append(w.out, w.src[w.copied:]...), nil
+	return append(w.out, w.src[w.copied:]...), true
 }
 
-// next goes to the next token, past white space, commas and colons. It returns false, and goes past it, if that is the end bracket.
-func (w *walk) next(end byte) bool {
-	for {
-		switch c := w.src[w.pos]; c {
-		case ' ', '\t', '\n', '\r', ',', ':':
-			w.pos++
-		case end:
-			w.pos++
-			return false
-		default:
-			return true
-		}
+// blank goes past white space.
+func (w *walk) blank() {
+	for w.pos < len(w.src) && w.src[w.pos] <= ' ' && isBlank(w.src[w.pos]) {
+		w.pos++
 	}
 }
 
-func (w *walk) value(marks []*schema) error {
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// skip goes past white space and a character, if that is what follows.
+func (w *walk) skip(c byte) bool {
+	w.blank()
+	if w.pos == len(w.src) || w.src[w.pos] != c {
+		return false
+	}
+	w.pos++
+	return true
+}
+
+// value goes past a value; false means that there is none, or that it is nested too deep.
+func (w *walk) value(marks []*schema) bool {
+	if w.pos == len(w.src) {
+		return false
+	}
 	switch w.src[w.pos] {
 	case '{':
 		return w.object(marks)
 	case '[':
 		return w.array(marks)
 	case '"':
-		w.str(marks)
-	default:
-		for w.pos < len(w.src) && !endsScalar(w.src[w.pos]) {
-			w.pos++
+		return w.str(marks)
+	}
+	end := scalarEnd(w.src, w.pos)
+	w.pos = end
+	return end > 0
+}
+
+func (w *walk) object(marks []*schema) bool {
+	at, ok := w.enter()
+	if !ok || w.skip('}') {
+		return w.leave(at, ok)
+	}
+	base := len(w.marks)
+	for {
+		w.blank()
+		plain, ok := w.key(at)
+		if !ok {
+			return false
 		}
-	}
-	return nil
-}
-
-func endsScalar(c byte) bool {
-	return c == ',' || c == ']' || c == '}' || c <= ' '
-}
-
-func (w *walk) object(marks []*schema) error {
-	at, err := w.enter()
-	if err != nil {
-		return err
-	}
-	for base := len(w.marks); w.next('}'); w.marks = w.marks[:base] {
-		key := w.quoted()
-		w.steps[at].key = key
 		if len(marks) > 0 {
-			w.marks = member(w.marks, marks, key)
+			w.marks = member(w.marks, marks, w.steps[at].key, plain)
 		}
-		w.next(0)
-		if err := w.value(w.marks[base:]); err != nil {
-			return err
+		if w.blank(); !w.value(w.marks[base:]) {
+			return false
+		}
+		w.marks = w.marks[:base]
+		if !w.skip(',') {
+			return w.leave(at, w.skip('}'))
 		}
 	}
-	w.steps = w.steps[:at]
-	return nil
 }
 
-func (w *walk) array(marks []*schema) error {
-	at, err := w.enter()
-	if err != nil {
-		return err
+// key goes past a key and its colon; plain says that it needs no decoding.
+func (w *walk) key(at int) (plain, ok bool) {
+	if w.pos == len(w.src) || w.src[w.pos] != '"' {
+		return false, false
 	}
-	for base := len(w.marks); w.next(']'); w.marks = w.marks[:base] {
+	end, plain := stringEnd(w.src, w.pos+1)
+	if end < 0 {
+		return false, false
+	}
+	w.steps[at].key = w.src[w.pos : end+1]
+	w.pos = end + 1
+	return plain, w.skip(':')
+}
+
+func (w *walk) array(marks []*schema) bool {
+	at, ok := w.enter()
+	if !ok || w.skip(']') {
+		return w.leave(at, ok)
+	}
+	for base := len(w.marks); ; w.steps[at].index++ {
 		if len(marks) > 0 {
 			w.marks = element(w.marks, marks, w.steps[at].index)
 		}
-		if err := w.value(w.marks[base:]); err != nil {
-			return err
+		if w.blank(); !w.value(w.marks[base:]) {
+			return false
 		}
-		w.steps[at].index++
+		w.marks = w.marks[:base]
+		if !w.skip(',') {
+			return w.leave(at, w.skip(']'))
+		}
 	}
-	w.steps = w.steps[:at]
-	return nil
 }
 
-// enter goes past the start bracket and gives the place of the container's step.
-func (w *walk) enter() (at int, err error) {
+// enter goes past the start bracket and gives the place of the container's step. Not ok is a container that stands too deep.
+func (w *walk) enter() (at int, ok bool) {
 	at = len(w.steps)
 	if at > maxDepth {
-		return 0, tooDeep(w.prefix)
+		return at, false
 	}
 	w.pos++
 	w.steps = append(w.steps, step{})
-	return at, nil
+	return at, true
 }
 
-// quoted goes past a string and gives it as it stands in the document.
-func (w *walk) quoted() []byte {
+// leave takes the container's step away again.
+func (w *walk) leave(at int, ok bool) bool {
+	w.steps = w.steps[:at]
+	return ok
+}
+
+func (w *walk) str(marks []*schema) bool {
 	start := w.pos
-	for i := start + 1; ; {
-		i += bytes.IndexByte(w.src[i:], '"')
-		if !escaped(w.src[start+1 : i]) {
-			w.pos = i + 1
-			return w.src[start:w.pos]
-		}
-		i++
+	end, plain := stringEnd(w.src, start+1)
+	if end < 0 {
+		return false
 	}
-}
-
-// escaped says whether the quote after s is part of the string: an odd number of backslashes stands before it.
-func escaped(s []byte) bool {
-	n := 0
-	for n < len(s) && s[len(s)-1-n] == '\\' {
-		n++
-	}
-	return n%2 == 1
-}
-
-func (w *walk) str(marks []*schema) {
-	start := w.pos
-	quoted := w.quoted()
-	from, to := w.rewrite(quoted, marks)
+	w.pos = end + 1
+	from, to := w.rewrite(w.src[start:w.pos], plain, marks)
 	if from == to {
-		return
+		return true
 	}
 	if w.out == nil {
 		w.out = slices.Grow(w.out, len(w.src)+len(w.src)/16)
 	}
 	w.out = append(w.out, w.src[w.copied:start]...)
-	w.out, _ = jsontext.AppendQuote(w.out, to)
+	w.out = appendQuoted(w.out, to)
 	w.copied = w.pos
+	return true
+}
+
+// appendQuoted writes a string. Most need no escape, and no other look.
+func appendQuoted(out []byte, text string) []byte {
+	start := len(out)
+	out = append(append(append(out, '"'), text...), '"')
+	if end, plain := stringEnd(out, start+1); !plain || end != len(out)-1 {
+		out, _ = jsontext.AppendQuote(out[:start], text)
+	}
+	return out
 }
 
 // rewrite decodes a string only if it may be a path.
-func (w *walk) rewrite(quoted []byte, marks []*schema) (from, to string) {
+func (w *walk) rewrite(quoted []byte, plain bool, marks []*schema) (from, to string) {
 	if w.guess {
 		if !startsWithSlash(quoted) {
 			return "", ""
 		}
-		from, err := unquote(quoted)
+		from, err := unquote(quoted, plain)
 		return from, w.guessed(from, err)
 	}
 	kinds := kindsOf(marks)
 	if kinds == 0 {
 		return "", ""
 	}
-	from, err := unquote(quoted)
+	from, err := unquote(quoted, plain)
 	return from, w.marked(kinds, from, err)
 }
 
@@ -202,9 +224,9 @@ func startsWithSlash(quoted []byte) bool {
 }
 
 // unquote decodes a string. The error says that it is not Unicode; the text has replacement characters then.
-func unquote(quoted []byte) (string, error) {
-	if inner := quoted[1 : len(quoted)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
-		return string(inner), nil
+func unquote(quoted []byte, plain bool) (string, error) {
+	if plain {
+		return string(quoted[1 : len(quoted)-1]), nil
 	}
 	text, err := jsontext.AppendUnquote(nil, quoted)
 	return string(text), err
@@ -212,7 +234,7 @@ func unquote(quoted []byte) (string, error) {
 
 // pointer gives the RFC 6901 pointer of the current value.
 func (w *walk) pointer() string {
-	b := append(make([]byte, 0, 64), w.prefix...)
+	b := append(make([]byte, 0, 64), w.opts.Pointer...)
 	for _, s := range w.steps {
 		b = append(b, '/')
 		if s.key == nil {
