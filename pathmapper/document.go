@@ -23,6 +23,9 @@ type Options struct {
 	// Exists says whether the host has something at an absolute host path. It is asked only where the heuristic meets a string with
 	// white space whose host path lies under a root; nil means that nothing exists.
 	Exists func(hostPath string) bool
+	// Check says why Output must not hand on the name that a path has on the host, where name is that name and root the host root of its
+	// mapping: the path stays raw then, and the error is listed. Nil accepts all.
+	Check func(root, name string) error
 	// Pointer stands before each JSON pointer of the report, for instance "/input".
 	Pointer string
 }

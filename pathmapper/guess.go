@@ -14,7 +14,7 @@ func (w *walk) guessed(s string, notUnicode error) string {
 		return s
 	}
 	// Whatever is left is a path, so ".." and NUL are errors from here on.
-	t, err := w.mapper.translate(w.dir, s)
+	t, err := w.translate(s)
 	return w.settle(s, t.withTail(s), t, err)
 }
 

@@ -35,8 +35,9 @@ type Translation struct {
 	Mapped bool
 	// Reason says for people why the path was not mapped; empty if it was.
 	Reason string
-	// isRoot says that the path is the root of its mapping.
+	// isRoot says that the path is the root of its mapping, and root is that root on the host.
 	isRoot bool
+	root   string
 }
 
 // ToContainer gives the container's name of a host path. A path under no host root, or relative, is not mapped, which is no error. It
@@ -127,7 +128,7 @@ func (m *Mapper) hostOf(p string) Translation {
 		return Translation{Reason: "what is mounted at " + quote(mp.Container) + " is mapped to no folder of the host"}
 	}
 	rest, _ := below(p, mp.Container)
-	return Translation{Path: join(mp.Host, rest), Mapped: true, isRoot: rest == ""}
+	return Translation{Path: join(mp.Host, rest), Mapped: true, isRoot: rest == "", root: mp.Host}
 }
 
 // owner gives what the container shows at a clean path.

@@ -20,7 +20,7 @@ func (w *walk) marked(k kinds, s string, notUnicode error) string {
 	case k&pathList != 0:
 		return w.list(s)
 	case k&singlePath != 0:
-		t, err := w.mapper.translate(w.dir, s)
+		t, err := w.translate(s)
 		return w.settle(s, t.withTail(s), t, err)
 	}
 	w.unmapped(s, "it is not a file URI")
@@ -82,7 +82,7 @@ func (w *walk) element(list, element string) (Translation, error) {
 	if isWindows(list) && strings.Contains(list, `\`) {
 		return Translation{}, refuse(list)
 	}
-	t, err := w.mapper.translate(w.dir, element)
+	t, err := w.translate(element)
 	if err == nil && t.Mapped && strings.Contains(t.Path, ":") {
 		err = dray.Errorf(dray.CodePathInvalid, "%s maps to %s, which no list can hold because of its colon", quote(element), quote(t.Path)).
 			WithHint("mount a folder without a colon in its name")

@@ -47,7 +47,7 @@ func (w *walk) decodeAndMap(encoded string) (string, Translation, error) {
 	if drive, ok := strings.CutPrefix(p, "/"); ok && isWindows(drive) {
 		return "", Translation{}, refuse(drive)
 	}
-	t, err := w.mapper.translate(w.dir, p)
+	t, err := w.translate(p)
 	return p, t, err
 }
 

@@ -212,6 +212,15 @@ func (w *walk) rewrite(quoted []byte, plain bool, marks []*schema) (from, to str
 	return from, w.marked(kinds, from, err)
 }
 
+// translate maps one path, which an output's Check may refuse.
+func (w *walk) translate(p string) (Translation, error) {
+	t, err := w.mapper.translate(w.dir, p)
+	if err == nil && t.Mapped && w.dir == ToHost && w.opts.Check != nil {
+		err = w.opts.Check(t.root, t.Path)
+	}
+	return t, err
+}
+
 // startsWithSlash looks through the two ways to escape a slash.
 func startsWithSlash(quoted []byte) bool {
 	switch s := quoted[1:]; s[0] {

@@ -16,8 +16,8 @@ import (
 
 // Mapping gives an executor that turns the call's input and working folder into the environment's paths for next, and the output of
 // next into the caller's. What it refuses (path_invalid, path_too_deep, bad_cwd) is refused before anything starts; a bad path in
-// an output stays raw and is listed. Text output is not touched. On the host the paths are the caller's already: nothing is
-// rewritten or listed, and the same inputs are refused.
+// an output, and one that a link on the host leads out of its folder, stays raw and is listed. Text output is not touched. On the host
+// the paths are the caller's already: nothing is rewritten or listed, and the same inputs are refused.
 func Mapping(tools *Registry, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		t, err := tools.Get(call.Invocation.Tool)
@@ -86,7 +86,11 @@ func (m *mapping) up(res dray.Result) dray.Result {
 	if !m.container || len(res.Output) == 0 {
 		return res
 	}
-	output, report := m.mapper.Output(jsontext.Value(res.Output), m.options("/output", m.tool.outputPaths))
+	var on bounds
+	defer on.close()
+	opts := m.options("/output", m.tool.outputPaths)
+	opts.Check = on.check
+	output, report := m.mapper.Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)
 	return res
