@@ -203,7 +203,7 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 // mounts are the configured mappings, which go first, the container's bind mounts, and what hides parts of those: volumes and the like, which
 // no host folder leads to.
 func (m *Manager) mounts(req request, c container.Container, binds []dray.Mount) []dray.Mount {
-	all := append(append([]dray.Mount(nil), m.cfg.Named[req.name].Mappings...), binds...)
+	all := append(slices.Clone(m.mappings(req, c)), binds...)
 	for _, mount := range c.Mounts {
 		if mount.Type != "bind" {
 			all = append(all, dray.Mount{Container: mount.Destination})
