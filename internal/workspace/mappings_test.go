@@ -55,7 +55,7 @@ func TestConfiguredMappings(t *testing.T) {
 		for _, m := range mounts {
 			hosts = append(hosts, m.Host)
 		}
-		if want := append(c.want, dir); !slices.Equal(hosts, want) {
+		if want := slices.Concat(c.want, []string{dir}); !slices.Equal(hosts, want) {
 			t.Errorf("workspace %q, container %q: %q, want %q", c.workspace, c.name, hosts, want)
 		}
 	}
