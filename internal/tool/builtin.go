@@ -25,6 +25,7 @@ func builtins() ([]*Tool, error) {
 		{Name: "read_file", files: readFile},
 		{Name: "write_file", files: writeFile, refuse: refuseWrite},
 		{Name: "list_dir", files: listDir},
+		{Name: "sync", moves: true},
 	}
 	for _, t := range all {
 		if err := t.describe(); err != nil {

@@ -35,6 +35,8 @@ type Command struct {
 	Timeout time.Duration
 	Output  Format
 	Mapping dray.MappingMode
+	// Results are files and folders that come home when a call ends: absolute, or relative to its working folder.
+	Results []string
 }
 
 func (c Command) tool() (*Tool, error) {
@@ -43,6 +45,7 @@ func (c Command) tool() (*Tool, error) {
 	}
 	t := &Tool{
 		Name: c.Name, Description: c.Description, Environment: c.Environment, Timeout: c.Timeout, Mapping: c.Mapping,
+		results: slices.Clone(c.Results),
 		program: &program{
 			argv:         func(json.RawMessage) ([]string, error) { return slices.Clone(c.Argv), nil },
 			inputOnStdin: true,

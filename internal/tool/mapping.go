@@ -53,6 +53,9 @@ func newMapping(t *Tool, call dray.Call) (*mapping, error) {
 		mapper: &pathmapper.Mapper{},
 		report: dray.MappingReport{Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{}},
 	}
+	if t.moves {
+		m.mode = dray.MapNone // it knows by itself whose a path is
+	}
 	m.container = m.caps.Kind != dray.Host
 	if !m.container {
 		return m, nil
@@ -83,17 +86,31 @@ func (m *mapping) up(res dray.Result) dray.Result {
 		m.add(*r)
 		res.Metadata.Mapping = nil
 	}
-	if !m.container || len(res.Output) == 0 {
+	if !m.container || len(res.Output) == 0 || m.tool.moves {
 		return res
 	}
 	var on bounds
 	defer on.close()
 	opts := m.options("/output", m.tool.outputPaths)
 	opts.Check = on.check
-	output, report := m.mapper.Output(jsontext.Value(res.Output), opts)
+	output, report := m.upwards(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)
 	return res
+}
+
+// upwards is the mapper of the output: what came home has its name on the host by that, before any mount (SY-11).
+func (m *mapping) upwards(report *dray.SyncReport) *pathmapper.Mapper {
+	home := landed(report)
+	if len(home) == 0 {
+		return m.mapper
+	}
+	mapper, _, err := pathmapper.FromMounts(append(home, m.caps.Mounts...), nil)
+	if err != nil {
+		return m.mapper
+	}
+
+	return mapper
 }
 
 func (m *mapping) options(pointer string, marks *pathmapper.Marks) pathmapper.Options {

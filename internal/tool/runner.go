@@ -22,6 +22,8 @@ import (
 type Runner struct {
 	Tools     *Registry
 	Processes *executor.Runner
+	// Transfer does the work of the tool sync.
+	Transfer Transfer
 	// IdleTimeout is the longest silence where the call names none; zero is no limit.
 	IdleTimeout time.Duration
 }
@@ -35,6 +37,9 @@ func (r *Runner) Execute(ctx context.Context, call dray.Call, sink dray.Sink) (d
 	if call.Stdin != nil && !t.AcceptsStdin() {
 		return dray.Result{}, dray.Errorf(dray.CodeInvalidRequest, "tool %s takes no stdin", t.Name).
 			WithHint("leave out stdin: what the tool needs is in its input")
+	}
+	if t.moves {
+		return r.move(ctx, call, sink)
 	}
 	if t.files != nil {
 		return touch(ctx, t, call, sink)

@@ -26,9 +26,12 @@ type Tool struct {
 	inputPaths, outputPaths *pathmapper.Marks
 	// refuse finds what the input's schema cannot say; it may be nil.
 	refuse func(input json.RawMessage) []dray.Detail
-	// A tool has one of these: it starts a process, or it touches files.
+	// results are paths that come home when a call of the tool ends.
+	results []string
+	// A tool has one of these: it starts a process, it touches files, or it moves them between the two sides.
 	program *program
 	files   fileTool
+	moves   bool
 }
 
 // program says how a tool becomes a process.
@@ -45,6 +48,9 @@ type fileTool func(ctx context.Context, at place, input json.RawMessage) (any, e
 
 // AcceptsStdin says whether a call may bring a stdin: a command tool gets its input there, and a file tool has no process.
 func (t *Tool) AcceptsStdin() bool { return t.program != nil && !t.program.inputOnStdin }
+
+// MovesFiles says that the tool is the one that moves files between the host and a container.
+func (t *Tool) MovesFiles() bool { return t.moves }
 
 // StartsProcess says that the tool is a program, not an operation on files.
 func (t *Tool) StartsProcess() bool { return t.program != nil }

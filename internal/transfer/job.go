@@ -21,7 +21,8 @@ type job struct {
 	mayWrite func(name string, folder bool) *dray.Error
 
 	sources []source
-	homes   []dray.Landing
+	taken   []source        // of which a file came
+	torn    map[string]bool // sources, by their path, in which something was refused
 	refused []dray.RefusedPath
 	folders map[string]bool // that were refused: what lies in them is not listed on its own
 	limited int             // refusals that are limits
@@ -29,7 +30,7 @@ type job struct {
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
-	j := &job{s: s, req: req, folders: map[string]bool{}, destination: "."}
+	j := &job{s: s, req: req, folders: map[string]bool{}, torn: map[string]bool{}, destination: "."}
 	j.mayWrite = s.deny.refusedName
 	var err error
 	j.paths, err = newPaths(env.Capabilities(), req.Dir, req.Workspace)
@@ -52,11 +53,10 @@ func (j *job) refuse(p string, why error) {
 // endsByRefusal says that something was refused that ends the sync.
 func (j *job) endsByRefusal() bool { return len(j.refused) > 0 && !j.req.SkipRefused }
 
-// landed notes that something of a source was taken.
-func (j *job) landed(s source) {
-	_, _, lands := s.at(".")
-	if !slices.ContainsFunc(j.homes, func(l dray.Landing) bool { return l.Source == s.path }) {
-		j.homes = append(j.homes, dray.Landing{Source: s.path, Path: lands})
+// took notes that a file of a source was taken.
+func (j *job) took(s source) {
+	if !slices.ContainsFunc(j.taken, func(t source) bool { return t.path == s.path && t.lands == s.lands }) {
+		j.taken = append(j.taken, s)
 	}
 }
 

@@ -2,7 +2,9 @@ package transfer
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -19,10 +21,34 @@ func (j *job) complete(root string, placed []dray.Placed, from map[string]string
 		})
 		r.Bytes += p.Size
 	}
-	for _, l := range j.homes {
-		r.Landed = append(r.Landed, dray.Landing{Source: printable(l.Source), Path: printable(path.Join(root, l.Path))})
-	}
+	r.Landed = j.landings(root, from)
 	return r
+}
+
+// maxLandings bounds the list of what came to where.
+const maxLandings = 1000
+
+// landings say where the sources came to: of one in which something was refused each file by itself, because the folder is not all there. What
+// JSON cannot carry is left out.
+func (j *job) landings(root string, from map[string]string) []dray.Landing {
+	var list []dray.Landing
+	add := func(source, lands string) {
+		if at := path.Join(root, lands); utf8.ValidString(source) && utf8.ValidString(at) && len(list) < maxLandings {
+			list = append(list, dray.Landing{Source: source, Path: at})
+		}
+	}
+	for _, s := range j.taken {
+		if !j.torn[s.path] {
+			add(s.path, s.lands)
+			continue
+		}
+		for _, lands := range slices.Sorted(maps.Keys(from)) {
+			if _, in := beneath(lands, s.lands); in {
+				add(from[lands], lands)
+			}
+		}
+	}
+	return list
 }
 
 // failed is the report of a sync that has written nothing.

@@ -50,6 +50,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 		}
 		if why := t.refusal(e, lands); why != nil {
 			t.job.refuse(shown, why)
+			t.job.torn[e.source.path] = true
 			continue
 		}
 		if t.job.endsByRefusal() || lands == "." {
@@ -61,7 +62,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 		t.names[lands] = true
 		if e.Type == "file" {
 			t.from[lands] = from
-			t.job.landed(e.source)
+			t.job.took(e.source)
 		}
 		t.last = shown
 		e.Name = lands

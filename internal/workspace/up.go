@@ -128,6 +128,16 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 	return summary, err
 }
 
+// Trusted says whether a workspace folder is trusted. One that cannot be judged is not.
+func (m *Manager) Trusted(ctx context.Context, folder string) bool {
+	loc, err := m.of(folder)
+	if err != nil {
+		return false
+	}
+	trusted, _, err := m.trust.IsTrusted(ctx, loc)
+	return err == nil && trusted
+}
+
 // of finds the configuration of a folder, the one that a configured container names for it included.
 func (m *Manager) of(folder string) (devcontainer.Location, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) { // of several the first by name, every time

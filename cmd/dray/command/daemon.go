@@ -22,6 +22,7 @@ import (
 	"github.com/dray-dev/dray/internal/server"
 	"github.com/dray-dev/dray/internal/server/calls"
 	"github.com/dray-dev/dray/internal/tool"
+	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -35,6 +36,7 @@ type daemon struct {
 	pool       *process.Pool
 	ungroup    func() // gives up the control groups of what the pool starts
 	captures   *capture.Store
+	transfer   *transfer.Syncer
 	trail      *audit.Store
 }
 
@@ -63,6 +65,9 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 		return err
 	}
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
+		return err
+	}
+	if d.transfer, err = d.openTransfer(ctx, cfg); err != nil {
 		return err
 	}
 	d.gate = admission.New(admission.Limits{
@@ -142,15 +147,19 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.Router) dray.Executor {
 	run := &tool.Runner{
 		Tools: tools, Processes: &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
+		Transfer: d.transfer,
 	}
 	ofTool := func(name string) time.Duration {
 		t, err := tools.Get(name)
 		if err != nil {
 			return 0
 		}
+		if t.MovesFiles() {
+			return cfg.Sandbox.Timeout + lastWords
+		}
 		return t.Timeout
 	}
-	mapped := tool.Mapping(tools, run)
+	mapped := tool.Mapping(tools, tool.Outputs(tools, d.transfer, run))
 	placed := d.workspaces.Executor(mapped, d.gate.Turn)
 	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
 	return d.gate.Executor(d.trail.Executor(calls.Begun(rules.Executor(bounded))))
@@ -164,7 +173,8 @@ func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
 // Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
-	d.gate.Close() // who waits for a turn is not let run any more
+	d.gate.Close()                                    // who waits for a turn is not let run any more
+	defer context.AfterFunc(ctx, d.transfer.Stop)() // what still comes home when calls are cancelled would keep them
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
 
@@ -182,6 +192,9 @@ func (d *daemon) close(ctx context.Context) error {
 	}
 	if d.captures != nil {
 		d.captures.Close()
+	}
+	if d.transfer != nil {
+		err = errors.Join(err, d.transfer.Close())
 	}
 	if d.trail != nil {
 		err = errors.Join(err, d.trail.Close(ctx))
