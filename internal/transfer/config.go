@@ -29,6 +29,9 @@ type Config struct {
 	Deny []string
 	// Executable gives files with an x bit mode 0700 instead of 0600.
 	Executable bool
+	// Recovered is told how many syncs, which an earlier daemon had committed and not finished, were finished at the start, and what could
+	// not be put in order; nil is nobody. Later syncs try it again.
+	Recovered func(finished int, err error)
 	// HostRoots are folders of the host that files may be pushed from.
 	HostRoots []string
 	// Trusted says whether a workspace folder is trusted, so that its files may be pushed; nil trusts none.
@@ -55,8 +58,12 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	}
 	s := &Syncer{cfg: cfg, deny: deny}
 	if cfg.Root != "" {
-		if s.root, err = openRoot(ctx, cfg.Root); err != nil {
+		if s.root, err = openRoot(cfg.Root); err != nil {
 			return nil, err
+		}
+		finished, err := s.root.Recover(ctx)
+		if cfg.Recovered != nil && (finished > 0 || err != nil) {
+			cfg.Recovered(finished, err)
 		}
 	}
 	s.life, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -78,7 +85,7 @@ func (s *Syncer) Close() error {
 	return s.root.Close()
 }
 
-func openRoot(ctx context.Context, root string) (*files.Local, error) {
+func openRoot(root string) (*files.Local, error) {
 	if err := checkRootName(root); err != nil {
 		return nil, err
 	}
@@ -95,7 +102,7 @@ func openRoot(ctx context.Context, root string) (*files.Local, error) {
 	if err := checkRoot(root, dir); err != nil {
 		return nil, err
 	}
-	return openFiles(ctx, root, dir)
+	return openFiles(root, dir)
 }
 
 func checkRootName(root string) error {
@@ -159,7 +166,7 @@ func checkRoot(root string, dir *os.File) error {
 }
 
 // openFiles opens the very folder that was checked, whatever stands at its path by now.
-func openFiles(_ context.Context, root string, dir *os.File) (*files.Local, error) {
+func openFiles(root string, dir *os.File) (*files.Local, error) {
 	local, err := files.Open(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("sandbox.root: opening %s: %w", root, err)

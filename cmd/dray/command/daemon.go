@@ -67,7 +67,7 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if err := d.openPlaces(ctx, cfg, log); err != nil {
 		return err
 	}
-	if d.transfer, err = d.openTransfer(ctx, cfg); err != nil {
+	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
 		return err
 	}
 	d.gate = admission.New(admission.Limits{
