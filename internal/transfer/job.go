@@ -37,12 +37,17 @@ func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
 	return j, err
 }
 
+// refuseEntry refuses what a source holds.
+func (j *job) refuseEntry(s source, p string, why error) {
+	j.torn[s.path] = true
+	if !under(p, j.folders) {
+		j.folders[p] = true
+		j.refuse(p, why)
+	}
+}
+
 // refuse lists a path that is not taken, and why.
 func (j *job) refuse(p string, why error) {
-	if under(p, j.folders) {
-		return
-	}
-	j.folders[p] = true
 	e := dray.AsError(why)
 	if e.Code == dray.CodeLimitExceeded {
 		j.limited++

@@ -113,7 +113,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 		}
 		switch {
 		case e.Refused != nil:
-			j.refuse(shown, e.Refused)
+			j.refuseEntry(one, shown, e.Refused)
 		case e.Type == "file":
 			sum, err := digest(tree)
 			if err != nil {

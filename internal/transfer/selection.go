@@ -49,8 +49,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 			return dray.TreeEntry{}, err
 		}
 		if why := t.refusal(e, lands); why != nil {
-			t.job.refuse(shown, why)
-			t.job.torn[e.source.path] = true
+			t.job.refuseEntry(e.source, shown, why)
 			continue
 		}
 		if t.job.endsByRefusal() || lands == "." {
