@@ -154,8 +154,8 @@ func TestFetch(t *testing.T) {
 	w.put("/tmp/out/a.txt", "alpha")
 	w.put("/tmp/out/deep/b\xff\n", "beta\x00\xff")
 	w.put("/ws/report.csv", "1,2\n")
-	write(t, filepath.Join(w.root, "out/a.txt"), "old")
-	if err := os.Chmod(filepath.Join(w.root, "out"), 0o700); err != nil {
+	write(t, w.root+"/out/a.txt", "old")
+	if err := os.Chmod(w.root+"/out", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	req := Request{Paths: []string{"/tmp/out/", "report.csv"}, Dir: "/ws", DryRun: true}
@@ -165,12 +165,12 @@ func TestFetch(t *testing.T) {
 	}
 	w.wantRoot(map[string]string{"out/a.txt": "old"})
 	req.DryRun = false
-	real, err := w.Fetch(t.Context(), w.box, req)
+	done, err := w.Fetch(t.Context(), w.box, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.wantRoot(map[string]string{"out/a.txt": "alpha", "out/deep/b\xff\n": "beta\x00\xff", "report.csv": "1,2\n"})
-	for _, r := range []dray.SyncReport{dry, real} {
+	for _, r := range []dray.SyncReport{dry, done} {
 		want := []dray.SyncedFile{
 			{Path: w.root + "/out/a.txt", Source: "/tmp/out/a.txt", Size: 5, SHA256: sum("alpha"), Before: sum("old"), Mode: "0600", Action: dray.FileReplaced},
 			{Path: w.root + "/out/deep/b\\xff\n", Source: "/tmp/out/deep/b\\xff\n", Size: 6, SHA256: sum("beta\x00\xff"), Mode: "0600", Action: dray.FileCreated},
@@ -180,11 +180,11 @@ func TestFetch(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if !dry.DryRun || len(Changes(dry, dray.Host)) != 0 || len(Changes(real, dray.Host)) != 3 {
+	if !dry.DryRun || len(Changes(dry, dray.Host)) != 0 || len(Changes(done, dray.Host)) != 3 {
 		t.Errorf("a dry run changes nothing: %+v", Changes(dry, dray.Host))
 	}
-	if want := []dray.Landing{{Source: "/tmp/out", Path: w.root + "/out"}, {Source: "/ws/report.csv", Path: w.root + "/report.csv"}}; !slices.Equal(real.Landed, want) {
-		t.Errorf("landed %v", real.Landed)
+	if want := []dray.Landing{{Source: "/tmp/out", Path: w.root + "/out"}, {Source: "/ws/report.csv", Path: w.root + "/report.csv"}}; !slices.Equal(done.Landed, want) {
+		t.Errorf("landed %v", done.Landed)
 	}
 	again, err := w.Fetch(t.Context(), w.box, req)
 	if err != nil || again.Files[0].Action != dray.FileUnchanged || len(Changes(again, dray.Host)) != 0 {
@@ -200,7 +200,7 @@ func TestFetchRefusals(t *testing.T) {
 	w.put("/ws/d/.git/hooks/pre-commit", "evil")
 	w.put("/ws/d/.Envrc", "evil")
 	w.put("/etc/shadow", "secret")
-	d := filepath.Join(w.box.base, "ws/d")
+	d := w.box.base + "/ws/d"
 	if err := errors.Join(os.Symlink("/etc/shadow", d+"/link"), syscall.Mkfifo(d+"/fifo", 0o600), os.Link(w.box.base+"/etc/shadow", d+"/hard")); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (d denied) find(name string, folder bool) (entry string, refused bool) {
 	}
 	for _, n := range d {
 		at := n.in(elements)
-		if isFolder := folder || at+len(n.elements) < len(elements); at >= 0 && !(n.fileOnly && isFolder) {
+		if isFolder := folder || at+len(n.elements) < len(elements); at >= 0 && (!n.fileOnly || !isFolder) {
 			return n.text, true
 		}
 	}

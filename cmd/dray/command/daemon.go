@@ -173,7 +173,7 @@ func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
 // Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
-	d.gate.Close()                                    // who waits for a turn is not let run any more
+	d.gate.Close()                                  // who waits for a turn is not let run any more
 	defer context.AfterFunc(ctx, d.transfer.Stop)() // what still comes home when calls are cancelled would keep them
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
