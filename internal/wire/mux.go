@@ -45,16 +45,16 @@ type Mux struct {
 	socket *Socket // conn, where it is one
 	cfg    Config
 
-	heard  atomic.Int64 // when the last frame came, in nanoseconds since start
-	wrote  atomic.Int64 // when the frame began that is being written, 0 for none
-	start  time.Time
-	pong   chan struct{} // a pong is owed
-	pings  atomic.Int64  // and pongs since the last look
-	failed chan struct{} // closed with err set
+	heard   atomic.Bool   // a frame came since the last look
+	writing atomic.Int64  // the frame that is being written, 0 for none
+	pong    chan struct{} // a pong is owed
+	pings   atomic.Int64  // and pongs since the last look
+	failed  chan struct{} // closed with err set
 
 	opening sync.Mutex // streams are opened in the order of their ids
 	write   sync.Mutex // one frame at a time
-	scratch []byte     // owned by write
+	frames  int64      // that were written, or begun; owned by write, as is
+	scratch []byte
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
@@ -67,7 +67,7 @@ type Mux struct {
 func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 	socket, _ := conn.(*Socket)
 	return &Mux{
-		conn: conn, socket: socket, cfg: cfg, start: time.Now(), pong: make(chan struct{}, 1), failed: make(chan struct{}),
+		conn: conn, socket: socket, cfg: cfg, pong: make(chan struct{}, 1), failed: make(chan struct{}),
 		streams: map[uint32]*Stream{},
 	}
 }
@@ -160,8 +160,9 @@ func (m *Mux) send(h header, payload []byte, files ...*os.File) error {
 	defer m.write.Unlock()
 	h.length = uint32(len(payload)) //nolint:gosec // bounded by MaxData and the message limits
 	m.scratch = append(h.append(m.scratch[:0]), payload...)
-	m.wrote.Store(max(int64(time.Since(m.start)), 1))
-	defer m.wrote.Store(0)
+	m.frames++
+	m.writing.Store(m.frames)
+	defer m.writing.Store(0)
 	if err := m.put(m.scratch, files); err != nil {
 		m.fail(err)
 		return err
@@ -178,28 +179,6 @@ func (m *Mux) put(frame []byte, files []*os.File) error {
 		return err
 	}
 	return m.socket.writeRights(frame, files)
-}
-
-// watch ends the connection of a peer that says nothing, or takes nothing, for too long. It must not write itself: it would wait with
-// the others.
-func (m *Mux) watch() {
-	tick := time.NewTicker(max(m.cfg.Silence/12, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-m.failed:
-			return
-		case <-tick.C:
-		}
-		m.pings.Store(0)
-		now := time.Since(m.start)
-		if wrote := m.wrote.Load(); wrote != 0 && now-time.Duration(wrote) > m.cfg.Silence {
-			m.fail(ErrStalled)
-		}
-		if now-time.Duration(m.heard.Load()) > m.cfg.Silence {
-			m.fail(ErrSilent)
-		}
-	}
 }
 
 // talk pings and answers pings. The reading side must never write itself: two sides that both wait to write would wait for ever.
@@ -229,7 +208,7 @@ func (m *Mux) read() error {
 		if err != nil {
 			return err
 		}
-		m.heard.Store(int64(time.Since(m.start)))
+		m.heard.Store(true)
 		payload := buf
 		if h.typ != frameData {
 			payload = make([]byte, h.length) // messages are kept by their receiver
