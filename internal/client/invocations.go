@@ -44,15 +44,7 @@ type Page[T any] struct {
 
 // Start starts a call and gives its events while it runs. Ending the context, or closing the stream, takes the client away, and with it the call.
 func (c *Client) Start(ctx context.Context, call Call) (*Stream, error) {
-	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations", call, ndjson) //nolint:bodyclose // the stream closes it
-	if err != nil {
-		return nil, err
-	}
-	s, err := newStream(resp)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return nil, cause
-	}
-	return s, err
+	return c.stream(ctx, "/v1/invocations", call)
 }
 
 // Cancel asks that a call ends. Its stream tells when it has.

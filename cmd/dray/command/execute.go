@@ -70,7 +70,7 @@ folder, and start it where it does not run.
 	root.PersistentFlags().StringVar(&a.state, "state", "", "state `folder` (default $DRAY_STATE, ~/.local/state/dray)")
 	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default $DRAY_CONFIG, ~/.config/dray/config.yaml)")
 	root.AddCommand(
-		newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a),
+		newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a), newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a),
 	)
 	root.SetUsageTemplate(usage(root))
 	root.CompletionOptions.DisableDefaultCmd = true

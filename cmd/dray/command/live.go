@@ -18,6 +18,8 @@ import (
 type live struct {
 	client *client.Client
 	call   client.Call
+	// start starts the call; nil starts it as call says.
+	start func(context.Context) (*client.Stream, error)
 	// stdin is passed to the tool; nil is none.
 	stdin io.Reader
 	// session lends our terminal to the tool; nil where the tool has none.
@@ -25,6 +27,8 @@ type live struct {
 	// stdout and stderr take the tool's bytes.
 	stdout, stderr io.Writer
 	progress       *progress
+	// told hears of progress instead of the line on stderr; nil is that line.
+	told func(phase, message string)
 }
 
 // outcome is how a call ended: as a value, and as the daemon wrote it.
@@ -48,9 +52,7 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 	accepted := make(chan string, 1)
 	watching.Go(func() { l.session.guard(func() { l.watch(ctx, signals, accepted, leave) }) })
 
-	l.call.StdinOpen = l.stdin != nil || l.session.reads()
-	l.call.OnSlowReader = "wait" // what is behind us in a pipe may read as slowly as it likes
-	stream, err := l.client.Start(ctx, l.call)
+	stream, err := l.open(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -67,6 +69,25 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 		}
 		return l.session.begin(ctx, lent{id: stream.ID(), shown: *l.call.TTY, pump: pump, signals: signals})
 	})
+}
+
+// open starts the call.
+func (l *live) open(ctx context.Context) (*client.Stream, error) {
+	if l.start != nil {
+		return l.start(ctx)
+	}
+	l.call.StdinOpen = l.stdin != nil || l.session.reads()
+	l.call.OnSlowReader = "wait" // what is behind us in a pipe may read as slowly as it likes
+	return l.client.Start(ctx, l.call)
+}
+
+// tell shows progress.
+func (l *live) tell(phase, message string) {
+	if l.told != nil {
+		l.told(phase, message)
+		return
+	}
+	l.progress.show(phase, message)
 }
 
 // watch acts on signals until the context ends.
@@ -123,7 +144,7 @@ func (l *live) follow(ctx context.Context, stream *client.Stream, begun func() e
 				err = begun()
 			}
 		case client.EventProgress:
-			l.progress.show(ev.Phase, ev.Message)
+			l.tell(ev.Phase, ev.Message)
 		case client.EventStdout:
 			err = l.write(l.stdout, ev.Bytes)
 		case client.EventStderr:

@@ -61,7 +61,7 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	var chain dray.Executor = &tool.Runner{Tools: registry, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}}
 	chain = onHost(hosts, tool.Mapping(registry, chain))
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
-	chain = store.Executor(calls.Begun(routes.Executor(chain)))
+	chain = store.Executor(calls.Begun(standInSync(routes.Executor(chain))))
 	srv, err := server.New(server.Config{
 		Executor: chain, Records: store, Tools: standInTools{registry}, Router: routes, Places: standInPlaces{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,

@@ -1,0 +1,106 @@
+package command
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 5 << 29: "2.5 GiB", 1 << 62: "4194304.0 TiB",
+	} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}
+
+// The rate is that since the first word of progress, whatever the daemon says.
+func TestTransferRate(t *testing.T) {
+	tr := newTransfer(newProgress(&strings.Builder{}, 0))
+	begin := time.Unix(1000, 0)
+	for _, c := range []struct {
+		after time.Duration
+		bytes int64
+		want  string
+	}{
+		{0, 16_000_000, "x"},
+		{0, 16_000_000, "x"},
+		{2 * time.Second, 48_000_000, "x, 16.0 MB/s"},
+		{4 * time.Second, 16_000_000, "x, 0.0 MB/s"},
+		{4 * time.Second, 0, "x"},
+	} {
+		if got := tr.line("x", c.bytes, begin.Add(c.after)); got != c.want {
+			t.Errorf("%d bytes after %v: %q, want %q", c.bytes, c.after, got, c.want)
+		}
+	}
+}
+
+// Where stderr is no terminal a sync that runs says nothing, and what comes before it does.
+func TestTransferElsewhere(t *testing.T) {
+	var out strings.Builder
+	tr := newTransfer(newProgress(&out, 0))
+	tr.show("sync", "500 files and folders, 16.8 MB")
+	tr.show("build", "step 1 \x1b[2J")
+	if got, want := out.String(), "dray: build: step 1 \\x1b[2J\n"; got != want {
+		t.Errorf("it said %q, want %q", got, want)
+	}
+}
+
+func TestSyncPaths(t *testing.T) {
+	for name, c := range map[string]struct {
+		f                syncFlags
+		given, workspace string
+		want             string
+	}{
+		"within the workspace":      {syncFlags{}, "out/", "/home/me", "/home/me/app/out"},
+		"the folder itself":         {syncFlags{}, ".", "/home/me/app", "/home/me/app"},
+		"from elsewhere":            {syncFlags{workspace: "/srv/w"}, "out", "/srv/w", "/srv/w/out"},
+		"of the host, to elsewhere": {syncFlags{workspace: "/srv/w", push: true}, "out", "/srv/w", "/home/me/app/out"},
+		"of the host to a container": {
+			syncFlags{container: "c", push: true}, "out", "", "/home/me/app/out",
+		},
+		"absolute, as it is":  {syncFlags{}, "/tmp//a/../b/", "/home/me", "/tmp//a/../b/"},
+		"of no one's folder":  {syncFlags{container: "c"}, "out", "", ""},
+		"empty":               {syncFlags{}, "", "/home/me", ""},
+		"in bytes of no text": {syncFlags{}, "/a\xff", "/home/me", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.f.paths([]string{c.given}, "/home/me/app", c.workspace)
+			if (err == nil) != (c.want != "") || err == nil && got[0] != c.want {
+				t.Errorf("%q became %q, %v; want %q", c.given, got, err, c.want)
+			}
+		})
+	}
+}
+
+// What ends a sync decides the exit code, by the table of all commands.
+func TestSyncExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		reason dray.Reason
+		code   dray.Code
+		want   int
+	}{
+		{dray.ReasonInvalid, dray.CodeSyncRefused, 1},
+		{dray.ReasonInvalid, dray.CodeLimitExceeded, 1},
+		{dray.ReasonUnavailable, dray.CodeTransferFailed, 1},
+		{dray.ReasonTimeout, "", 1},
+		{dray.ReasonCancelled, "", 130},
+		{dray.ReasonDenied, dray.CodeDenied, 4},
+		{dray.ReasonDenied, dray.CodeWorkspaceUntrusted, 4},
+		{dray.ReasonUnavailable, dray.CodeContainerNotFound, 5},
+		{dray.ReasonUnavailable, dray.CodeNoDevcontainer, 5},
+		{dray.ReasonInvalid, dray.CodeInvalidInput, 2},
+	} {
+		rec := dray.Record{Status: dray.StatusFailed, Reason: c.reason, Error: &dray.Error{Code: c.code}}
+		if got := syncExitCode(rec); got != c.want {
+			t.Errorf("%s with %q is %d, want %d", c.reason, c.code, got, c.want)
+		}
+	}
+	if got := syncExitCode(dray.Record{Status: dray.StatusSucceeded}); got != 0 {
+		t.Errorf("success is %d", got)
+	}
+}
