@@ -108,7 +108,7 @@ func (f syncFlags) paths(given []string, current, workspace string) ([]string, e
 }
 
 func (a *app) runSync(ctx context.Context, c *client.Client, request client.Sync) error {
-	shown := newTransfer(newProgress(a.err, progressPatience))
+	shown := newSyncProgress(newProgress(a.err, progressPatience))
 	l := &live{
 		client: c, stdout: io.Discard, stderr: io.Discard, progress: shown.progress, told: shown.show,
 		start: func(ctx context.Context) (*client.Stream, error) { return c.Sync(ctx, request) },

@@ -10,17 +10,17 @@ import (
 // transferred is how a sync tells how far it is.
 var transferred = regexp.MustCompile(`^(\d{1,9}) files and folders, (\d{1,9}\.\d) MB$`)
 
-// transfer shows how far a sync is on a terminal: files, bytes, and how many bytes a second since the first was told of. Where stderr is no terminal
+// syncProgress shows how far a sync is on a terminal: files, bytes, and how many bytes a second since the first was told of. Where stderr is no terminal
 // it shows what comes before alone, such as a container that is brought up.
-type transfer struct {
+type syncProgress struct {
 	progress *progress
 	since    time.Time
 	from     int64
 }
 
-func newTransfer(p *progress) *transfer { return &transfer{progress: p} }
+func newSyncProgress(p *progress) *syncProgress { return &syncProgress{progress: p} }
 
-func (t *transfer) show(phase, message string) {
+func (t *syncProgress) show(phase, message string) {
 	m := transferred.FindStringSubmatch(message)
 	if m == nil {
 		t.progress.show(phase, message)
@@ -34,7 +34,7 @@ func (t *transfer) show(phase, message string) {
 }
 
 // line is what is shown at a moment.
-func (t *transfer) line(message string, bytes int64, now time.Time) string {
+func (t *syncProgress) line(message string, bytes int64, now time.Time) string {
 	if t.since.IsZero() {
 		t.since, t.from = now, bytes
 		return message

@@ -19,8 +19,8 @@ func TestBytesText(t *testing.T) {
 }
 
 // The rate is that since the first word of progress, whatever the daemon says.
-func TestTransferRate(t *testing.T) {
-	tr := newTransfer(newProgress(&strings.Builder{}, 0))
+func TestSyncRate(t *testing.T) {
+	tr := newSyncProgress(newProgress(&strings.Builder{}, 0))
 	begin := time.Unix(1000, 0)
 	for _, c := range []struct {
 		after time.Duration
@@ -40,9 +40,9 @@ func TestTransferRate(t *testing.T) {
 }
 
 // Where stderr is no terminal a sync that runs says nothing, and what comes before it does.
-func TestTransferElsewhere(t *testing.T) {
+func TestSyncProgressElsewhere(t *testing.T) {
 	var out strings.Builder
-	tr := newTransfer(newProgress(&out, 0))
+	tr := newSyncProgress(newProgress(&out, 0))
 	tr.show("sync", "500 files and folders, 16.8 MB")
 	tr.show("build", "step 1 \x1b[2J")
 	if got, want := out.String(), "dray: build: step 1 \\x1b[2J\n"; got != want {
