@@ -35,7 +35,10 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 	if name == "refuse" {
 		report.Refused = append(report.Refused, dray.RefusedPath{Path: "/w/l\x1b[2Jnk", Code: dray.CodePathInvalid, Message: "is a link"})
 	}
-	if code != "" && !(skip && name == "refuse") {
+	if skip && name == "refuse" {
+		code = ""
+	}
+	if code != "" {
 		report.State = dray.SyncRefused
 		return dray.Result{Metadata: dray.Metadata{Sync: report}}, dray.Errorf(code, "nothing was written, because %s", name).WithHint("mend it")
 	}
