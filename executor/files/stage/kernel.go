@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,11 +131,20 @@ func (w walker) open(dir int, name string, flags int) (int, error) {
 	if flags&oPath != 0 {
 		flags &^= syscall.O_NONBLOCK | syscall.O_NOCTTY // openat2 refuses what makes no sense
 	}
-	if !w.stepwise {
-		return openat2(dir, name, flags, resolve)
+	if w.stepwise {
+		return openStepwise(dir, name, flags)
 	}
-	return openStepwise(dir, name, flags)
+	for tries := 1; ; tries++ {
+		fd, err := openat2(dir, name, flags, resolve)
+		if tries == maxTries || !errors.Is(err, syscall.EXDEV) && !errors.Is(err, syscall.EAGAIN) {
+			return fd, err
+		}
+	}
 }
+
+// maxTries is how often a name is looked up that the kernel finds to be out of bounds: it says so too of a file that is moved away in the very
+// moment, as one is that another commit replaces.
+const maxTries = 16
 
 // folder opens a folder, for nothing but to be gone through.
 func (w walker) folder(dir int, name string) (int, error) {
