@@ -49,7 +49,7 @@ func (p *placing) planOne(ctx context.Context, m *moves, it, parent *item, above
 	known := it.found
 	it.found = found{}
 	if parent.found.kind == directory {
-		dir, err := m.to.get(above)
+		dir, err := m.to.hold(above)
 		if err != nil {
 			return err
 		}

@@ -11,20 +11,19 @@ const cached = 128
 // maxName is how long a path may be for the kernel. What goes deeper step by step nobody could open by its name.
 const maxName = 4095
 
-// folders are descriptors of the folders beneath one, by name. Each is opened by its whole name from there, so that one that was moved
-// out meanwhile is not found by way of another's descriptor.
+// folders are descriptors of the folders beneath one, by name: either got, each by its whole name from there, or held until the end.
 type folders struct {
 	walker
 	base int
 	open map[string]int
-	most int // beyond so many all are let go and opened again; zero is no bound
+	most int // of those that are got and not held: beyond so many all are let go and opened again
 }
 
 func newFolders(w walker, base, most int) *folders {
 	return &folders{walker: w, base: base, open: map[string]int{}, most: most}
 }
 
-// get gives the descriptor of a folder, which stays the cache's. The empty name is the base.
+// get gives the descriptor of a folder, for use until the next call. The empty name is the base.
 func (f *folders) get(name string) (int, error) {
 	if name == "" {
 		return f.base, nil
@@ -32,7 +31,7 @@ func (f *folders) get(name string) (int, error) {
 	if fd, ok := f.open[name]; ok {
 		return fd, nil
 	}
-	if f.most > 0 && len(f.open) >= f.most {
+	if len(f.open) >= f.most {
 		f.close()
 	}
 	fd, err := f.folder(f.base, name)
@@ -43,10 +42,36 @@ func (f *folders) get(name string) (int, error) {
 	return fd, nil
 }
 
-// still fails if a folder that is open has another place than its name by now.
+// hold opens a folder from the one above it, which is held too, so that all that are held are one hierarchy.
+func (f *folders) hold(name string) (int, error) {
+	if name == "" {
+		return f.base, nil
+	}
+	if fd, ok := f.open[name]; ok {
+		return fd, nil
+	}
+	above, base := split(name)
+	parent, err := f.hold(above)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := f.folder(parent, base)
+	if err != nil {
+		return -1, err
+	}
+	f.open[name] = fd
+	return fd, nil
+}
+
+// still fails if a folder that is held has another place by now.
 func (f *folders) still() error {
 	for name, fd := range f.open {
-		now, err := f.folder(f.base, name)
+		above, base := split(name)
+		parent, err := f.hold(above)
+		if err != nil {
+			return problem("opening the folder", above, err)
+		}
+		now, err := f.folder(parent, base)
 		if err != nil {
 			return problem("opening the folder", name, err)
 		}

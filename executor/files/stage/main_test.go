@@ -18,7 +18,10 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	asVictim()
+	goleak.VerifyTestMain(m)
+}
 
 // random gives the generator of a test and prints its seed.
 func random(t testing.TB) *rand.Rand {
@@ -31,6 +34,7 @@ func random(t testing.TB) *rand.Rand {
 		}
 	}
 	t.Logf("DRAY_TEST_SEED=%d", seed)
+	seeds.Store(t.Name(), seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 

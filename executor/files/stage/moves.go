@@ -40,11 +40,11 @@ func (m *moves) add(it *item, above, base string) error {
 	if m.from == nil {
 		m.from = newFolders(m.walker, m.stage.made.base, 0)
 	}
-	from, err := m.from.get(above)
+	from, err := m.from.hold(above)
 	if err != nil {
 		return err
 	}
-	to, err := m.to.get(above)
+	to, err := m.to.hold(above)
 	if err != nil {
 		return err
 	}

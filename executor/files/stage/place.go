@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"syscall"
 
 	"github.com/dray-dev/dray"
@@ -42,6 +43,7 @@ type item struct {
 // the one case in which something was written. The end of the context gives up until the journal is written; from then on the
 // tree comes.
 func Place(ctx context.Context, root *os.File, tree dray.Tree, how dray.Placement) ([]dray.Placed, error) {
+	defer runtime.KeepAlive(root) // a file that nobody has any more is closed
 	p := newPlacing(int(root.Fd()), how)
 	defer p.close()
 	if err := p.receive(ctx, tree); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 // and those that somebody holds, or that are not this user's alone, are left. It gives how many were finished. What cannot be
 // finished stays, and is told in the error, whatever else was done.
 func Recover(ctx context.Context, root *os.File) (finished int, err error) {
+	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
 	lock, err := lockRoot(ctx, fd)
 	if err != nil {

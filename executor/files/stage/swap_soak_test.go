@@ -1,0 +1,237 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/dray-dev/dray"
+)
+
+// exchange swaps two names of a folder in one step, as an attacker in a shared folder may.
+func exchange(dir int, one, two string) {
+	a, _ := syscall.BytePtrFromString(one)
+	b, _ := syscall.BytePtrFromString(two)
+	_, _, _ = syscall.Syscall6(sysRenameat2, uintptr(dir), uintptr(unsafe.Pointer(a)), uintptr(dir), uintptr(unsafe.Pointer(b)), renameExchange, 0)
+}
+
+// attack is what somebody does to the destination, over and over, while a tree comes.
+type attack struct {
+	name string
+	turn func(root, d int, fresh string)
+	// files says that a file's own name is attacked: its attacker can take it away, whatever we do.
+	files bool
+}
+
+var attacks = []attack{
+	{name: "folder and link", turn: func(root, _ int, _ string) { exchange(root, "d", "l") }},
+	{name: "folder below and link", turn: func(_, d int, _ string) { exchange(d, "s", "sl") }},
+	{name: "both", turn: func(root, d int, _ string) { exchange(root, "d", "l"); exchange(d, "s", "sl") }},
+	{name: "file and link", turn: func(_, d int, _ string) { exchange(d, "f", "fl") }, files: true},
+	{name: "link for a new folder", turn: func(root, _ int, fresh string) {
+		at := fmt.Sprintf("/proc/self/fd/%d/%s", root, fresh)
+		_ = syscall.Symlink("../outside", at)
+		_ = syscall.Unlink(at)
+	}},
+	{name: "two folders", turn: func(root, _ int, _ string) { exchange(root, "d", "other") }},
+}
+
+// arena is a root, what lies outside of it, and a watch on that.
+type arena struct {
+	dir     string
+	root, d int
+	watch   int
+	outside map[string]string
+	// versions are what d and the folder that it is exchanged with hold.
+	versions map[string]string
+}
+
+func newArena(t *testing.T) *arena {
+	t.Helper()
+	a := &arena{dir: scratch(t), versions: map[string]string{"d": "", "other": ""}}
+	sh(t, a.dir, `mkdir -p outside/deep root/d/s root/other/s; for f in outside/canary outside/deep/0 outside/0 outside/f; do echo canary >$f; done
+		ln -s ../outside root/l; ln -s ../../outside/deep root/d/sl; ln -s ../../outside/canary root/d/fl; echo f >root/d/f`)
+	a.outside = tree(t, a.dir+"/outside")
+	for path, fd := range map[string]*int{"root": &a.root, "root/d": &a.d} {
+		*fd = int(openRoot(t, a.dir+"/"+path).Fd())
+	}
+	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.watch = watch
+	t.Cleanup(func() { _ = syscall.Close(watch) })
+	for _, path := range []string{"", "/deep", "/canary", "/0", "/f", "/deep/0"} {
+		if _, err := syscall.InotifyAddWatch(watch, a.dir+"/outside"+path, syscall.IN_ALL_EVENTS); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// untouched fails the test if anything outside was so much as opened, and counts what happened there.
+func (a *arena) untouched(t *testing.T) int {
+	t.Helper()
+	n, err := syscall.Read(a.watch, make([]byte, 64<<10))
+	if err == nil || !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("outside something happened: %d bytes of events, %v", n, err)
+	}
+	return max(n, 0)
+}
+
+// under runs an attack while a tree is placed.
+func (a *arena) under(t *testing.T, r *rand.Rand, k attack, fresh string, list []made) error {
+	t.Helper()
+	over := make(chan struct{})
+	idle, turns := r.IntN(1<<r.IntN(20)+1), 1<<r.IntN(20) // always, often, or a few times
+	var attacker sync.WaitGroup
+	attacker.Go(func() {
+		for range turns {
+			select {
+			case <-over:
+				return
+			default:
+				k.turn(a.root, a.d, fresh)
+				for i := 0; i < idle; i++ { //nolint:modernize // it spins: the attack comes at any moment
+				}
+			}
+		}
+	})
+	placed, err := Place(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...), dray.Placement{})
+	close(over)
+	attacker.Wait()
+	if err == nil && len(placed) != len(list) {
+		t.Errorf("%d of %d files were placed", len(placed), len(list))
+	}
+	// Whatever has another name now gets its own back.
+	if info, err := os.Lstat(a.dir + "/root/d"); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		exchange(a.root, "d", "l")
+	}
+	var here, ours syscall.Stat_t
+	if syscall.Stat(a.dir+"/root/d", &here) == nil && syscall.Fstat(a.d, &ours) == nil && here.Ino != ours.Ino {
+		exchange(a.root, "d", "other")
+	}
+	if info, err := os.Lstat(a.dir + "/root/d/s"); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		exchange(a.d, "s", "sl")
+	}
+	_ = os.Remove(a.dir + "/root/" + fresh) // a link, or nothing
+	return err
+}
+
+// SY-03: while folders, files and links are exchanged in the destination, every tree is there as a whole, or an error is, and nothing outside
+// is touched.
+func TestSoakSwap(t *testing.T) {
+	rounds, files := 20, 200
+	if soaking {
+		rounds, files = 100, 10_000
+	}
+	for _, k := range attacks {
+		t.Run(k.name, func(t *testing.T) {
+			r := random(t)
+			a := newArena(t)
+			exact, refused := 0, 0
+			version := ""
+			for round := range rounds {
+				fresh, next := fmt.Sprint("n", round), fmt.Sprint("version ", round)
+				err := a.under(t, r, k, fresh, attacked(files, fresh, next))
+				if errors.Is(err, ErrUnfinished) {
+					recoverIn(t, a.dir+"/root")
+					err = nil
+				}
+				if err == nil {
+					exact++
+					version = next
+				} else {
+					refused++
+					mustBeTyped(t, err)
+				}
+				a.check(t, k, files, fresh, version, err)
+			}
+			events := a.untouched(t)
+			wantTree(t, a.dir+"/outside", a.outside)
+			if exact == 0 || refused == 0 && soaking && k.name != "file and link" {
+				t.Errorf("%d were exact, %d refused", exact, refused)
+			}
+			report(t, swapping, k.name, fmt.Sprint(rounds), fmt.Sprint(files), fmt.Sprint(exact), fmt.Sprint(refused), fmt.Sprint(events))
+		})
+	}
+}
+
+func mustBeTyped(t *testing.T, err error) {
+	t.Helper()
+	switch dray.CodeOf(err) {
+	case dray.CodePathInvalid, dray.CodeTransferFailed:
+	default:
+		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
+	}
+}
+
+// attacked is a tree that goes where the attacks are.
+func attacked(files int, fresh, content string) []made {
+	var list []made
+	for i := range files {
+		at := []string{"d/", "d/s/", fresh + "/", "plain/", ""}[i%5]
+		list = append(list, file(fmt.Sprint(at, i), content))
+	}
+	return append(list, file("d/f", content))
+}
+
+// check looks at every file of the last tree that came. Of two folders that are exchanged either may have got it, as a whole.
+func (a *arena) check(t *testing.T, k attack, files int, fresh, version string, failed error) {
+	t.Helper()
+	if k.files {
+		a.checkFile(t, version, failed)
+	}
+	if failed == nil && a.content("d/0") == version {
+		a.versions["d"] = version
+	} else if failed == nil {
+		a.versions["other"] = version
+	}
+	for _, m := range attacked(files, fresh, version) {
+		below, inD := strings.CutPrefix(m.name, "d/")
+		inFresh := strings.HasPrefix(m.name, fresh+"/")
+		switch {
+		case inD && below == "f":
+		case inD:
+			for folder, version := range a.versions {
+				if got := a.content(folder + "/" + below); got != version {
+					t.Fatalf("%s/%s is %q, it should be %q after %v", folder, below, got, version, failed)
+				}
+			}
+		case inFresh && failed != nil:
+			if got := a.content(m.name); got != "" {
+				t.Fatalf("%s is %q after %v", m.name, got, failed)
+			}
+		default:
+			if got := a.content(m.name); got != version {
+				t.Fatalf("%s is %q, it should be %q after %v", m.name, got, version, failed)
+			}
+		}
+	}
+}
+
+// checkFile looks for the file whose own name was attacked under both its names, and puts both back.
+func (a *arena) checkFile(t *testing.T, version string, failed error) {
+	t.Helper()
+	if failed == nil && a.content("d/f") != version && a.content("d/fl") != version {
+		t.Fatalf("the file is %q or %q, it should be %q", a.content("d/f"), a.content("d/fl"), version)
+	}
+	sh(t, a.dir+"/root/d", "rm -f f fl; ln -s ../../outside/canary fl; echo f >f")
+}
+
+// content is what a regular file beneath the root holds; nothing else has any.
+func (a *arena) content(name string) string {
+	info, err := os.Lstat(a.dir + "/root/" + name)
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	b, _ := os.ReadFile(a.dir + "/root/" + name)
+	return string(b)
+}
