@@ -57,7 +57,7 @@ func (b *bounds) open(root string) (*os.File, error) {
 		return dir, nil
 	}
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) { // nothing lies below a single file
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
 	if err != nil {

@@ -31,12 +31,12 @@ func (s *Syncer) Declared(ctx context.Context, env dray.Environment, req Request
 
 func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
 	j.fetched(j.req.Paths)
+	j.apart()
 	seen, err := j.mounted(ctx, env)
 	report := j.empty(dray.SyncComplete)
 	for _, f := range seen {
 		report.Files, report.Bytes = append(report.Files, f), report.Bytes+f.Size
 	}
-	j.apart()
 	if err != nil || len(j.sources) == 0 {
 		report.Refused = append([]dray.RefusedPath{}, j.refused...)
 		return report, err

@@ -230,7 +230,7 @@ func TestFetchRefusals(t *testing.T) {
 		t.Errorf("got %v, %v", refusedAs(r), err)
 	}
 	w.wantRoot(map[string]string{"good": "good", "d/good": "good"})
-	if wantLanded := []dray.Landing{{Source: "/ws/d/good", Path: w.root + "/d/good"}, {Source: "/ws/good", Path: w.root + "/good"}}; !slices.Equal(r.Landed, wantLanded) {
+	if wantLanded := []dray.Landing{{Source: "/ws/good", Path: w.root + "/good"}, {Source: "/ws/d/good", Path: w.root + "/d/good"}}; !slices.Equal(r.Landed, wantLanded) {
 		t.Errorf("of a folder that is not whole each file is told of: %v", r.Landed)
 	}
 }

@@ -115,6 +115,9 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 	if e.Code == dray.CodeAgentLost || errors.Is(err, errors.ErrUnsupported) {
 		e.Code = dray.CodeTransferFailed
 	}
+	if e.Hint == "" {
+		e.Hint = "nothing was written; repeat it"
+	}
 	return e
 }
 

@@ -79,7 +79,7 @@ func (j *job) pushed(ctx context.Context, given []string) {
 	if w := j.req.Workspace; w != "" && j.s.cfg.Trusted != nil && j.s.cfg.Trusted(ctx, w) {
 		roots = append(roots, w)
 	}
-	for _, g := range given {
+	for i, g := range given {
 		src, err := j.hostSource(g, roots)
 		if err == nil {
 			err = orNil(j.mayWrite(src.lands, true))
@@ -88,6 +88,7 @@ func (j *job) pushed(ctx context.Context, given []string) {
 			j.refuse(g, err)
 			continue
 		}
+		src.order = i
 		j.sources = append(j.sources, src)
 	}
 }

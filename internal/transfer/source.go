@@ -16,6 +16,8 @@ type source struct {
 	path, root, name string
 	// lands is its name beneath the folder that it goes to; "." is that folder.
 	lands string
+	// order is its place among those that the caller named.
+	order int
 }
 
 // at gives what an entry of the source is called on the side that it comes from, in the caller's terms, and where it lands. rest is the way from
@@ -27,12 +29,13 @@ func (s source) at(rest string) (from, shown, lands string) {
 // fetched finds the sources of a call in a container (SY-02). What may not be taken is refused.
 func (j *job) fetched(given []string) {
 	roots := append(j.paths.roots(j.s.cfg.Sources), j.paths.leadingTo(j.s.cfg.Root)...)
-	for _, g := range given {
+	for i, g := range given {
 		src, err := j.source(g, roots)
 		if err != nil {
 			j.refuse(g, err)
 			continue
 		}
+		src.order = i
 		j.sources = append(j.sources, src)
 	}
 }
@@ -73,9 +76,8 @@ func (j *job) landing(p string) (string, error) {
 
 // apart drops the sources that come with another, and refuses those that would land where another does, or within it.
 func (j *job) apart() {
-	slices.SortStableFunc(j.sources, func(a, b source) int { return cmp.Compare(a.lands, b.lands) })
 	var kept []source
-	for _, s := range j.sources {
+	for _, s := range slices.SortedStableFunc(slices.Values(j.sources), func(a, b source) int { return cmp.Compare(a.lands, b.lands) }) {
 		i := slices.IndexFunc(kept, func(k source) bool { _, in := beneath(s.lands, k.lands); return in })
 		if i < 0 {
 			kept = append(kept, s)
@@ -87,6 +89,7 @@ func (j *job) apart() {
 				WithHint("bring them home one at a time, each to a destination of its own"))
 		}
 	}
+	slices.SortFunc(kept, func(a, b source) int { return cmp.Compare(a.order, b.order) })
 	j.sources = kept
 }
 

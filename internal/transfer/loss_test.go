@@ -1,0 +1,107 @@
+package transfer
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// flaky is a container whose agent goes away within each tree but the last.
+type flaky struct {
+	dray.Files
+	losses *int
+	hold   bool // the tree until the context is done
+}
+
+func (f flaky) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	tree, err := f.Files.(collector).Collect(ctx, what) //nolint:forcetypeassert // the box's own
+	if err != nil {
+		return nil, err
+	}
+	if f.hold {
+		<-ctx.Done()
+	}
+	if *f.losses == 0 {
+		return tree, nil
+	}
+	*f.losses--
+	return &breaking{tree, 100_000}, nil
+}
+
+// breaking is a tree that is lost after so many bytes.
+type breaking struct {
+	dray.Tree
+	left int
+}
+
+func (b *breaking) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errAgent
+	}
+	n, err := b.Tree.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// SY-09: an agent that goes away twice is not noticed; at the third time the sync fails, and the old file is as it was.
+func TestFetchResumes(t *testing.T) {
+	large := strings.Repeat("0123456789abcdef", 50_000)
+	for losses, ok := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
+		w := newWorld(t, nil)
+		w.put("/tmp/x/large", large)
+		w.put("/tmp/x/small", "s")
+		write(t, w.root+"/x/large", "old")
+		left := losses
+		w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, false} }
+		r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
+		if ok {
+			if err != nil || left != 0 || r.Files[0].SHA256 != sum(large) {
+				t.Errorf("%d losses: got %+v, %v", losses, r, err)
+			}
+			w.wantRoot(map[string]string{"x/large": large, "x/small": "s"})
+			continue
+		}
+		if dray.CodeOf(err) != dray.CodeTransferFailed || r.State != dray.SyncFailed || !strings.Contains(err.Error(), "agent") {
+			t.Errorf("%d losses: got %+v, %v", losses, r, err)
+		}
+		w.wantRoot(map[string]string{"x/large": "old"})
+	}
+}
+
+// SY-09: what takes too long ends with transfer_failed and the key that says how long it may.
+func TestDeadline(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
+	w.put("/tmp/x", "x")
+	left := 0
+	w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, true} }
+	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Hint, "sandbox.timeout") || r.State != dray.SyncFailed {
+		t.Errorf("got %+v, %+v", r, e)
+	}
+	w.wantRoot(nil)
+}
+
+// The end of the daemon, and of the call, ends a sync with nothing written.
+func TestFetchIsGivenUp(t *testing.T) {
+	for name, end := range map[string]func(w *world, cancel context.CancelFunc) dray.Code{
+		"stopped":   func(w *world, _ context.CancelFunc) dray.Code { w.Stop(); return dray.CodeShuttingDown },
+		"cancelled": func(_ *world, cancel context.CancelFunc) dray.Code { cancel(); return dray.CodeTransferFailed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.put("/tmp/x", "x")
+			left := 0
+			w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, true} }
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			code := end(w, cancel)
+			if _, err := w.Fetch(ctx, w.box, Request{Paths: []string{"/tmp/x"}}); dray.CodeOf(err) != code {
+				t.Errorf("got %v", err)
+			}
+			w.wantRoot(nil)
+		})
+	}
+}
