@@ -146,6 +146,12 @@ type Files interface {
 	// entry that is refused. Names that are no clean relative paths fail with path_invalid. The tree ends with the context, with the
 	// cause of that; it has to be closed.
 	Collect(ctx context.Context, what Collection) (Tree, error)
+	// Walk visits name and all that lies beneath it: a folder before what it holds, names in the order of their bytes. A link to name itself is
+	// followed, none beneath it is. A folder whose content does not come has FileInfo.Refused: one that the user may not read, one deeper than
+	// 128, one of over a million entries, and a file system of the kernel's own (/proc, /sys). A link's Target is not told. What goes while the
+	// walk is under way is left out. visit may answer fs.SkipDir and fs.SkipAll as for fs.WalkDir, and may use the Files; any other error ends
+	// the walk and is given back, and so is the cause of the context's end.
+	Walk(ctx context.Context, name string, visit func(name string, info FileInfo) error) error
 	// Close ends the access.
 	Close() error
 }
@@ -159,4 +165,6 @@ type FileInfo struct {
 	Mode     fs.FileMode `json:"mode"`
 	Modified time.Time   `json:"modified"`
 	Target   string      `json:"target,omitempty"`
+	// Refused is set by Walk alone, for a folder whose content does not come, and says why.
+	Refused *Error `json:"-"`
 }

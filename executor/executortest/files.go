@@ -60,6 +60,11 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"CollectGivenUp", collectGivenUp},
 		{"CollectThenMore", collectThenMore},
 		{"CollectSwapped", collectSwapped},
+		{"Walk", filesWalk},
+		{"WalkClosed", filesWalkClosed},
+		{"WalkAnswers", filesWalkAnswers},
+		{"WalkMany", filesWalkMany},
+		{"WalkSwapped", filesWalkSwapped},
 	} {
 		if h.NoTrees && strings.HasPrefix(c.name, "Collect") {
 			continue

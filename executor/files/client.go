@@ -68,11 +68,11 @@ func (c *Client) Stat(name string) (dray.FileInfo, error) {
 
 // Open reads a regular file from an offset.
 func (c *Client) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
-	resp, _, err := c.call(request{Op: opOpen, Name: name, Offset: offset}, nil)
+	resp, beginning, err := c.call(request{Op: opOpen, Name: name, Offset: offset}, nil)
 	if err != nil {
 		return nil, dray.FileInfo{}, err
 	}
-	return &reader{handle{c, resp.Handle}, nil, false}, resp.Info, nil
+	return &reader{handle{c, resp.Handle}, beginning, resp.EOF, resp.EOF}, resp.Info, nil
 }
 
 // Create makes a new file that must not exist.
@@ -122,8 +122,16 @@ func (h handle) Close() error {
 
 type reader struct {
 	handle
-	rest []byte
-	eof  bool
+	rest   []byte
+	eof    bool
+	closed bool // by the helper
+}
+
+func (r *reader) Close() error {
+	if r.closed {
+		return nil
+	}
+	return r.handle.Close()
 }
 
 func (r *reader) Read(p []byte) (int, error) {

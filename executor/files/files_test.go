@@ -82,7 +82,7 @@ func TestClient(t *testing.T) {
 
 func TestHelperLimits(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/f", []byte("x"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil { // longer than what comes with its opening
 		t.Fatal(err)
 	}
 	c := serve(t, dir)

@@ -81,7 +81,20 @@ func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, e
 		_ = f.Close()
 		return nil, dray.FileInfo{}, classify(err)
 	}
-	return f, l.describe(name, info), nil
+	return regular{f}, l.describe(name, info), nil
+}
+
+// regular is a file that was found to be one. Its errors have codes: a file of a failing disk or of the kernel's own may open and not be read.
+type regular struct{ file *os.File }
+
+func (f regular) Close() error { return classify(f.file.Close()) }
+
+func (f regular) Read(p []byte) (int, error) {
+	n, err := f.file.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = classify(err)
+	}
+	return n, err
 }
 
 // Create makes a new file that must not exist. The mode is exact, whatever the umask.

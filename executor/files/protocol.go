@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/pack"
@@ -15,6 +17,8 @@ import (
 const (
 	// chunk is how many bytes of a file travel in one message.
 	chunk = 256 << 10
+	// readAhead is how much of a file comes with its opening.
+	readAhead = 64 << 10
 	// maxHead bounds the rest of a message, maxListing the names and targets in it: with all that stands around 10,000 of them they stay below.
 	maxHead    = 3 << 20
 	maxListing = 2 << 20
@@ -36,6 +40,8 @@ const (
 	opRename
 	opRemove
 	opList
+	opWalk
+	opWalkOn
 	opCollect // answered with a tree behind the response; what it is of stands behind the request
 )
 
@@ -65,6 +71,7 @@ type response struct {
 	Handle  int
 	Info    dray.FileInfo
 	Entries []dray.FileInfo
+	Steps   []told
 	More    bool
 	EOF     bool
 }
@@ -74,6 +81,7 @@ func packResponse(f *pack.Fields, r *response) {
 	pack.Int(f, &r.Handle)
 	packInfo(f, &r.Info)
 	pack.List(f, &r.Entries, MaxList, packInfo)
+	pack.List(f, &r.Steps, maxBatch, packTold)
 	pack.Bool(f, &r.More)
 	pack.Bool(f, &r.EOF)
 }
@@ -115,15 +123,21 @@ func toFailure(err error) *failure {
 	return f
 }
 
+// codes are those with which a helper may refuse; any other is not its to give, nor are endless words.
+var codes = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeDiskFull, dray.CodeLimitExceeded, dray.CodeTransferFailed, dray.CodeInternal}
+
+const maxWords = 8 << 10 // a path of 4096 bytes twice
+
 func (f *failure) err() error {
+	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxWords)], "\uFFFD")
 	if kind := kinds[f.Kind]; kind != nil {
-		return &remoteError{message: f.Message, kind: kind}
+		return &remoteError{message: message, kind: kind}
 	}
 	code := f.Code
-	if code == "" {
+	if !slices.Contains(codes, code) {
 		code = dray.CodePathInvalid
 	}
-	return dray.Errorf(code, "%s", f.Message)
+	return dray.Errorf(code, "%s", message)
 }
 
 // remoteError keeps the other side's words and our kind.

@@ -2,6 +2,7 @@ package files
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -87,10 +88,13 @@ func FuzzServe(f *testing.F) {
 func FuzzClient(f *testing.F) {
 	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) + answer(response{EOF: true})))
 	f.Add([]byte(answer(response{Error: &failure{Message: "m"}})))
+	folder := told{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
+	f.Add([]byte(answer(response{}) + answer(response{}) + answer(response{EOF: true, Steps: []told{folder, {step: step{1, folder.info}, refused: &failure{Code: "x"}}}})))
 	f.Fuzz(func(_ *testing.T, input []byte) {
 		c := NewClient(io.Discard, bytes.NewReader(input), func() error { return nil })
 		_, _ = c.Stat("x")
 		_, _, _ = c.List(".", 3)
+		_ = c.Walk(context.Background(), ".", func(string, dray.FileInfo) error { return nil })
 		if r, _, err := c.Open("x", 0); err == nil {
 			_, _ = io.Copy(io.Discard, r)
 			_ = r.Close()

@@ -73,12 +73,7 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 		resp.Info, err = s.local.Stat(name)
 		return resp, nil, err
 	case opOpen:
-		f, info, err := s.local.Open(name, req.Offset)
-		if err != nil {
-			return resp, nil, err
-		}
-		handle, err := s.keep(f)
-		return response{Handle: handle, Info: info}, nil, err
+		return s.openFile(req)
 	case opCreate:
 		f, err := s.local.Create(name, req.Mode)
 		if err != nil {
@@ -98,9 +93,34 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 		return resp, nil, s.local.Remove(name)
 	case opList:
 		return s.list(name, req.Limit)
+	case opWalk:
+		return s.walk(name)
+	case opWalkOn:
+		return s.walkOn(req.Handle, req.Limit)
 	default:
 		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
 	}
+}
+
+// openFile opens a file and reads its beginning, so that a small one takes one message. What was read to its end is not kept open.
+func (s *server) openFile(req request) (response, []byte, error) {
+	f, info, err := s.local.Open(req.Name, req.Offset)
+	if err != nil {
+		return response{}, nil, err
+	}
+	handle, err := s.keep(f)
+	if err != nil {
+		return response{}, nil, err
+	}
+	resp, data, err := s.read(request{Handle: handle, Limit: readAhead})
+	if err != nil { // the reader learns it when it reads
+		return response{Handle: handle, Info: info}, nil, nil
+	}
+	resp.Handle, resp.Info = handle, info
+	if resp.EOF {
+		return resp, data, s.drop(handle)
+	}
+	return resp, data, nil
 }
 
 func (s *server) keep(f io.Closer) (int, error) {

@@ -1,0 +1,100 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// What a helper tells of a walk is in the order of one, or it is no answer.
+func TestTrail(t *testing.T) {
+	dir := func(depth int, name string) step { return step{depth, dray.FileInfo{Name: name, Type: "directory"}} }
+	file := func(depth int, name string) step { return step{depth, dray.FileInfo{Name: name, Type: "file"}} }
+	closed := dir(1, "closed")
+	closed.info.Refused = dray.Errorf(dray.CodeDenied, "closed")
+	long := []step{}
+	for depth := range maxDepth + 2 {
+		long = append(long, dir(depth, "d"))
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		says  string
+	}{
+		{"a walk", []step{dir(0, "."), dir(1, "a"), file(2, "x"), file(2, "y\n\xff"), dir(1, "b"), file(2, "a"), file(1, "c")}, ""},
+		{"a file alone", []step{file(0, "a")}, ""},
+		{"a name from elsewhere at its beginning", []step{dir(0, "../x"), file(1, "a")}, ""}, // nobody uses it
+		{"twice", []step{dir(0, "."), file(1, "a"), file(1, "a")}, "behind"},
+		{"out of order", []step{dir(0, "."), dir(1, "b"), file(2, "x"), dir(1, "a")}, "behind"},
+		{"below a file", []step{dir(0, "."), file(1, "a"), file(2, "x")}, "depth"},
+		{"below a file alone", []step{file(0, "a"), file(1, "x")}, "depth"},
+		{"below a closed folder", []step{dir(0, "."), closed, file(2, "x")}, "depth"},
+		{"two at once", []step{dir(0, "."), file(2, "x")}, "depth"},
+		{"not from the beginning", []step{dir(1, "a")}, "depth"},
+		{"a second beginning", []step{dir(0, "."), dir(0, "b")}, "begins again"},
+		{"above the beginning", []step{dir(0, "."), dir(-1, "b")}, "depth"},
+		{"a parent", []step{dir(0, "."), file(1, "..")}, "name"},
+		{"a path", []step{dir(0, "."), file(1, "a/b")}, "name"},
+		{"an absolute path", []step{dir(0, "."), file(1, "/etc")}, "name"},
+		{"no name", []step{dir(0, "."), file(1, "")}, "name"},
+		{"NUL", []step{dir(0, "."), file(1, "a\x00")}, "name"},
+		{"no type", []step{{0, dray.FileInfo{Name: "."}}}, "type"},
+		{"for ever down", long, "depth"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var walk trail
+			var err error
+			for i, s := range tt.steps {
+				if err = walk.follow(s); err != nil && i != len(tt.steps)-1 {
+					t.Fatalf("step %d: %v", i, err)
+				}
+			}
+			if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want %q", err, tt.says)
+			}
+		})
+	}
+}
+
+// The kernel's own file systems are named and not entered, but for one who begins there.
+func TestWalkOfTheKernelsFiles(t *testing.T) {
+	l, err := Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	refused := map[string]bool{}
+	err = l.Walk(t.Context(), ".", func(name string, info dray.FileInfo) error {
+		if name != "." && info.Type == "directory" {
+			refused[name] = info.Refused != nil && info.Refused.Code == dray.CodePathInvalid
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil || !refused["proc"] || !refused["sys"] || refused["etc"] {
+		t.Errorf("refused: %v, %v", refused, err)
+	}
+	seen := 0
+	err = l.Walk(t.Context(), "proc/self/net", func(string, dray.FileInfo) error { seen++; return nil })
+	if err != nil || seen < 2 {
+		t.Errorf("begun in there it saw %d, %v", seen, err)
+	}
+}
+
+func TestWalkEndsWithItsContext(t *testing.T) {
+	l, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err = l.Walk(ctx, ".", func(string, dray.FileInfo) error { cancel(over); return nil })
+	if !errors.Is(err, over) {
+		t.Errorf("got %v", err)
+	}
+}
