@@ -90,6 +90,8 @@ var owners = []owner{
 	{"github.com/danielgtaylor/huma", []string{"internal/server"}},
 	{"github.com/google/uuid", []string{"internal/server/..."}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/tool"}},
+	{"github.com/bmatcuk/doublestar", []string{"internal/tool"}},
+	{"github.com/bluekeyes/go-gitdiff", []string{"internal/tool"}},
 	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}}, // the validator's messages; Unicode's normal forms
 	{"github.com/go-json-experiment/json", []string{"internal/...", "pathmapper", "cmd/dray/command"}},
 	{"go.uber.org/zap", []string{"audit", "executor/container", "internal/logging", "internal/server/...", "internal/workspace", "cmd/dray/command"}},

@@ -53,7 +53,7 @@ func TestMessagesCross(t *testing.T) {
 	info := dray.FileInfo{Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644, Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe"}
 	want := response{Error: &failure{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7, Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true}
 	var got response
-	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) {
+	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet // there is no error in it
 		t.Errorf("got %+v, %v", got, err)
 	}
 	asked := request{Op: opRename, Name: "\xff", To: "b", Mode: 0o600, Offset: -5, Limit: -1, Handle: 3}

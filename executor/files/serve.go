@@ -113,8 +113,8 @@ func (s *server) openFile(req request) (response, []byte, error) {
 		return response{}, nil, err
 	}
 	resp, data, err := s.read(request{Handle: handle, Limit: readAhead})
-	if err != nil { // the reader learns it when it reads
-		return response{Handle: handle, Info: info}, nil, nil
+	if err != nil {
+		return response{}, nil, errors.Join(err, s.drop(handle))
 	}
 	resp.Handle, resp.Info = handle, info
 	if resp.EOF {

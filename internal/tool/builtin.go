@@ -24,7 +24,11 @@ func builtins() ([]*Tool, error) {
 		{Name: "shell", program: &program{argv: shellArgv}},
 		{Name: "read_file", files: readFile},
 		{Name: "write_file", files: writeFile, refuse: refuseWrite},
+		{Name: "edit_file", files: editFile, refuse: refuseEdit},
 		{Name: "list_dir", files: listDir},
+		{Name: "stat", files: statFile},
+		{Name: "glob", files: globFiles, refuse: refuseGlob},
+		{Name: "grep", files: grepFiles, refuse: refuseGrep},
 		{Name: "sync", moves: true},
 	}
 	for _, t := range all {

@@ -183,7 +183,7 @@ func TestWriteFile(t *testing.T) {
 		res := b.call(t, "write_file", `{"path": "`+s.path+`", `+s.input+`}`)
 		succeeded(t, res)
 		full := filepath.Join(b.folder, s.path)
-		if got, want := output[writeOutput](t, res), (writeOutput{full, int64(len(s.content)), sum(s.content), s.action}); got != want {
+		if got, want := output[writeOutput](t, res), (writeOutput{full, int64(len(s.content)), sum(s.content), dray.FileAction(s.action)}); got != want {
 			t.Errorf("step %d: got %v, want %v", i, got, want)
 		}
 		got, err := os.ReadFile(full)

@@ -47,7 +47,7 @@ func listDir(_ context.Context, at place, input json.RawMessage) (any, error) {
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
 	for _, info := range infos {
-		out.Entries = append(out.Entries, entry{printable(info.Name), info.Type, info.Size, fmt.Sprintf("%04o", info.Mode.Perm()), info.Modified.UTC()})
+		out.Entries = append(out.Entries, entry{printable(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC()})
 	}
 	return out, nil
 }

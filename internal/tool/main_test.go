@@ -75,8 +75,8 @@ func (r renamed) Capabilities() dray.Capabilities {
 }
 
 // contain makes the bench's environment a container whose workspace the caller knows as /srv/app.
-func (b *bench) contain(more ...dray.Mount) {
-	b.env = renamed{b.env, append([]dray.Mount{{Host: "/srv/app", Container: b.folder}}, more...)}
+func (b *bench) contain() {
+	b.env = renamed{b.env, []dray.Mount{{Host: "/srv/app", Container: b.folder}}}
 }
 
 // call runs a tool to its end, as dray.Conclude settles it. The input is checked first, as the server does.

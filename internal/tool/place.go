@@ -1,7 +1,9 @@
 package tool
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -16,6 +18,9 @@ type place struct {
 	files dray.Files
 	// root is the folder that files is open beneath; dir is where relative paths begin.
 	root, dir string
+	kind      dray.Kind
+	// changes is where a tool that changes files notes it, as soon as it has happened.
+	changes *[]dray.FileChange
 }
 
 // target is one file or folder: as Files wants it, and as callers do.
@@ -40,6 +45,23 @@ func (p place) locate(given string) (target, error) {
 	return target{name, absolute}, nil
 }
 
+// reading opens a file for use, which ends with the call: what is read may be something that nobody writes.
+func (p place) reading(ctx context.Context, name string, offset int64, use func(io.Reader, dray.FileInfo) error) error {
+	r, info, err := p.files.Open(name, offset)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
+	err = use(r, info)
+	if stop() {
+		_ = r.Close() // it was only read
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // failed says what was being done to which file, and what to do next. Files gives every error but these two its code.
 func (t target) failed(doing string, err error) error {
 	e := dray.Errorf(dray.CodeOf(err), "%s %s: %w", doing, t.path, err)
@@ -59,6 +81,7 @@ func (t target) failed(doing string, err error) error {
 var fileHints = map[dray.Code]string{
 	dray.CodePathInvalid: "list_dir shows what there is; write_file makes no folders, and links that are absolute or lead out of the workspace are not followed",
 	dray.CodeDenied:      "change the owner or the mode of the file or its folder, or work elsewhere",
+	dray.CodeAgentLost:   "see with read_file whether it has happened before you repeat the call",
 	dray.CodeDiskFull:    "make room and call again: the old content is untouched",
 }
 

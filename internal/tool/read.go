@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/dray-dev/dray"
 )
 
 // defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells it to callers.
@@ -31,7 +33,7 @@ type readOutput struct {
 	NextOffset int64   `json:"next_offset,omitzero"`
 }
 
-func readFile(_ context.Context, at place, input json.RawMessage) (any, error) {
+func readFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
 	in := struct {
 		Path   string `json:"path"`
 		Offset whole  `json:"offset"`
@@ -44,18 +46,20 @@ func readFile(_ context.Context, at place, input json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, info, err := at.files.Open(file.name, int64(in.Offset))
+	out := readOutput{Path: file.path}
+	err = at.reading(ctx, file.name, int64(in.Offset), func(r io.Reader, info dray.FileInfo) error {
+		// One byte more than asked for tells whether there is more, also of files that do not know their size.
+		b, err := io.ReadAll(io.LimitReader(r, int64(in.Limit)+1))
+		out.Size = info.Size
+		out.fill(b, int(in.Limit))
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, file.failed("read", err)
 	}
-	defer r.Close()
-	// One byte more than asked for tells whether there is more, also of files that do not know their size.
-	b, err := io.ReadAll(io.LimitReader(r, int64(in.Limit)+1))
-	if err != nil {
-		return nil, file.failed("read", err)
-	}
-	out := readOutput{Path: file.path, Size: info.Size}
-	out.fill(b, int(in.Limit))
 	if out.Truncated {
 		out.NextOffset += int64(in.Offset)
 	}

@@ -106,7 +106,7 @@ func TestDescriptions(t *testing.T) {
 			described(t, d.Name+" output", d.OutputSchema)
 		}
 	}
-	if got := strings.Join(names, " "); got != "exec lint list_dir read_file shell sync write_file" {
+	if got := strings.Join(names, " "); got != "edit_file exec glob grep lint list_dir read_file shell stat sync write_file" {
 		t.Errorf("the tools are %s", got)
 	}
 }

@@ -123,16 +123,17 @@ func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.R
 	}
 	defer files.Close()
 	sink.Running()
-	out, err := t.files(ctx, place{files, root, call.Dir}, call.Mapped)
+	var res dray.Result
+	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes}, call.Mapped)
 	if err != nil {
-		return dray.Result{}, err
+		return res, err // with what was changed before (AU-11)
 	}
-	output, err := jsonv2.Marshal(out)
-	if err != nil {
-		return dray.Result{}, fmt.Errorf("write the output of %s: %w", t.Name, err)
+	if res.Output, err = jsonv2.Marshal(out); err != nil {
+		return res, fmt.Errorf("write the output of %s: %w", t.Name, err)
 	}
 	code := 0
-	return dray.Result{Reason: dray.ReasonExited, ExitCode: &code, Output: output, Stdout: nothing(), Stderr: nothing()}, nil
+	res.Reason, res.ExitCode, res.Stdout, res.Stderr = dray.ReasonExited, &code, nothing(), nothing()
+	return res, nil
 }
 
 // nothing is the capture of a stream on which nothing was printed.

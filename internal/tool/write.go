@@ -17,11 +17,10 @@ import (
 )
 
 type writeOutput struct {
-	Path   string `json:"path"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-	// Action is "created", "replaced" or "unchanged".
-	Action string `json:"action"`
+	Path   string          `json:"path"`
+	Size   int64           `json:"size"`
+	SHA256 string          `json:"sha256"`
+	Action dray.FileAction `json:"action"`
 }
 
 func writeFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
@@ -37,40 +36,47 @@ func writeFile(ctx context.Context, at place, input json.RawMessage) (any, error
 	if err != nil {
 		return nil, err
 	}
-	w := writing{files: at.files, file: file, content: content, sum: sha256.Sum256(content)}
-	if err := w.look(in.Mode); err != nil {
+	w := writing{place: at, file: file, doing: "write", content: content, sum: digest(content)}
+	if err := w.look(ctx, in.Mode); err != nil {
 		return nil, err
 	}
-	if w.action != "unchanged" {
-		if err := w.replace(ctx); err != nil {
-			return nil, err
-		}
+	if err := w.replace(ctx); err != nil {
+		return nil, err
 	}
-	return writeOutput{file.path, int64(len(content)), hex.EncodeToString(w.sum[:]), w.action}, nil
+	return writeOutput{file.path, int64(len(content)), w.sum, w.action}, nil
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }
 
 // writing is one file on its way.
 type writing struct {
-	files   dray.Files
+	place
 	file    target
+	doing   string // for errors
 	content []byte
-	sum     [sha256.Size]byte
+	sum     string
 	mode    fs.FileMode
-	action  string
+	action  dray.FileAction
+	// before is the digest of what is replaced; empty where nothing is, or it cannot be read.
+	before string
+	// unchanged, if it is set, refuses to replace what is no longer as it was; it is asked at the last moment.
+	unchanged func() error
 }
 
-// look decides what is to be done from what is there. A link is refused, not followed and not replaced: the caller has to say which
-// of the two files is meant.
-func (w *writing) look(mode string) error {
-	old, err := w.files.Stat(w.file.name)
-	w.action, w.mode = "replaced", old.Mode.Perm()
+// look decides what is to be done from what is there.
+func (w *writing) look(ctx context.Context, mode string) error {
+	old, err := w.regular()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		w.action, w.mode = "created", 0o644
+		w.action, w.mode = dray.FileCreated, 0o644
 	case err != nil:
-		return w.file.failed("write", err)
-	case old.Type != "file":
-		return w.file.wrongKind("write", old, "name a regular file, or a new one")
+		return err
+	default:
+		w.action, w.mode = dray.FileReplaced, old.Mode.Perm()
+		w.before = w.oldDigest(ctx)
 	}
 	if mode != "" {
 		bits, err := strconv.ParseUint(mode, 8, 9)
@@ -79,38 +85,70 @@ func (w *writing) look(mode string) error {
 		}
 		w.mode = fs.FileMode(bits)
 	}
-	if w.action == "replaced" && w.mode == old.Mode.Perm() && old.Size == int64(len(w.content)) && w.same() {
-		w.action = "unchanged"
+	if w.before == w.sum && w.mode == old.Mode.Perm() {
+		w.action = dray.FileUnchanged
 	}
 	return nil
 }
 
-// same compares what is there. A file that cannot be read is not the same: it is written, or that fails for its own reason.
-func (w *writing) same() bool {
-	r, _, err := w.files.Open(w.file.name, 0)
-	if err != nil {
-		return false
+// regular says what is there. A link is refused, not followed and not replaced: the caller has to say which of the two files is meant.
+func (w *writing) regular() (dray.FileInfo, error) {
+	info, err := w.files.Stat(w.file.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return info, err
+	case err != nil:
+		return info, w.file.failed(w.doing, err)
+	case info.Type != "file":
+		return info, w.file.wrongKind(w.doing, info, "name a regular file, or a new one")
 	}
-	defer r.Close()
+	return info, nil
+}
+
+// oldDigest reads what is there, for the trail. A file that cannot be read is written all the same, or that fails for its own reason.
+func (w *writing) oldDigest(ctx context.Context) string {
 	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(r, int64(len(w.content))+1))
-	return err == nil && n == int64(len(w.content)) && [sha256.Size]byte(h.Sum(nil)) == w.sum
+	err := w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
+		_, err := io.Copy(h, r)
+		return err
+	})
+	if err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // replace writes a temporary file beside the target and renames it, so that nobody ever sees a part. Nothing of it stays behind if
 // it fails.
 func (w *writing) replace(ctx context.Context) error {
+	if w.action == dray.FileUnchanged {
+		return nil
+	}
 	temp := path.Join(path.Dir(w.file.name), ".dray-"+rand.Text())
 	if err := w.fill(temp); err != nil {
-		return w.undo(temp, w.file.failed("write", err))
+		return w.undo(temp, w.file.failed(w.doing, err))
 	}
 	if ctx.Err() != nil {
 		return w.undo(temp, context.Cause(ctx))
 	}
-	if err := w.files.Rename(temp, w.file.name); err != nil {
-		return w.undo(temp, w.file.failed("write", err))
+	if w.unchanged != nil {
+		if err := w.unchanged(); err != nil {
+			return w.undo(temp, err)
+		}
+	}
+	err := w.files.Rename(temp, w.file.name)
+	if err == nil || dray.CodeOf(err) == dray.CodeAgentLost { // where nobody knows it may have happened
+		w.note()
+	}
+	if err != nil {
+		return w.undo(temp, w.file.failed(w.doing, err))
 	}
 	return nil
+}
+
+// note records the change for the trail (AU-11).
+func (w *writing) note() {
+	*w.changes = append(*w.changes, dray.FileChange{Environment: w.kind, Path: w.file.path, Action: w.action, Before: w.before, After: w.sum})
 }
 
 func (w *writing) undo(temp string, why error) error {

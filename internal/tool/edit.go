@@ -1,0 +1,162 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/dray-dev/dray"
+)
+
+// maxEdited is how large a file may be before and after an edit, in bytes.
+const maxEdited = 16 << 20
+
+type editInput struct {
+	Path  string  `json:"path"`
+	Edits []edit  `json:"edits"`
+	Patch *string `json:"patch"`
+}
+
+type editOutput struct {
+	Path     string `json:"path"`
+	Replaced int    `json:"replaced"`
+	SHA256   string `json:"sha256"`
+}
+
+// refuseEdit asks for edits or a patch, and for a patch that can be read. A schema could say the first with oneOf, which many models' tool
+// interfaces refuse.
+func refuseEdit(input json.RawMessage) []dray.Detail {
+	var in editInput
+	if err := read(input, &in); err != nil {
+		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
+	}
+	if (in.Edits == nil) == (in.Patch == nil) {
+		return []dray.Detail{{Pointer: "/input", Message: "give either edits or patch"}}
+	}
+	if in.Patch != nil {
+		if _, err := parsePatch(*in.Patch); err != nil {
+			return []dray.Detail{{Pointer: "/input/patch", Message: cut(err.Error(), maxMessage)}}
+		}
+	}
+	return nil
+}
+
+func editFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
+	var in editInput
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of edit_file: %w", err)
+	}
+	file, err := at.locate(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	w := writing{place: at, file: file, doing: "edit", action: dray.FileReplaced}
+	old, err := w.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	content, replaced, err := in.apply(old)
+	if err != nil {
+		return nil, file.misfit(err)
+	}
+	if len(content) > maxEdited {
+		return nil, file.tooLarge("would have")
+	}
+	w.content, w.sum = content, digest(content)
+	if w.sum == w.before {
+		w.action = dray.FileUnchanged
+	}
+	w.unchanged = func() error { return w.check(ctx) }
+	if err := w.replace(ctx); err != nil {
+		return nil, err
+	}
+	return editOutput{file.path, replaced, w.sum}, nil
+}
+
+func (in editInput) apply(old []byte) (content []byte, replaced int, err error) {
+	if in.Patch == nil {
+		return applyEdits(old, in.Edits)
+	}
+	hunks, err := parsePatch(*in.Patch)
+	if err != nil {
+		return nil, 0, &misfit{"/input/patch", err.Error(), ""}
+	}
+	content, err = applyPatch(old, hunks)
+	return content, len(hunks), err
+}
+
+// take reads the file that is to be edited.
+func (w *writing) take(ctx context.Context) ([]byte, error) {
+	info, err := w.regular()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, w.file.failed(w.doing, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, err := w.everything(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.mode, w.before = info.Mode.Perm(), digest(content)
+	return content, nil
+}
+
+// everything reads all that is there, up to maxEdited.
+func (w *writing) everything(ctx context.Context) (content []byte, err error) {
+	err = w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
+		content, err = io.ReadAll(io.LimitReader(r, maxEdited+1))
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		err = w.file.failed(w.doing, err)
+	}
+	if len(content) > maxEdited {
+		err = w.file.tooLarge("has")
+	}
+	return content, err
+}
+
+// check refuses to replace a file that somebody else has changed since it was read. Between this and the rename lies a moment in which
+// a change would still be lost.
+func (w *writing) check(ctx context.Context) error {
+	info, err := w.regular()
+	if err == nil {
+		var now []byte
+		now, err = w.everything(ctx)
+		if err == nil && digest(now) == w.before && info.Mode.Perm() == w.mode {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return dray.Errorf(dray.CodeConflict, "edit %s: it was changed by somebody else meanwhile, and is as they left it", w.file.path).
+		WithHint("read it again and repeat the edit on what is there now")
+}
+
+func (t target) tooLarge(has string) error {
+	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: it %s more than %d MiB", t.path, has, maxEdited>>20).
+		WithHint("use a program such as sed, through exec or shell")
+}
+
+// misfit is an edit or a hunk that the file's content does not admit.
+type misfit struct{ pointer, message, hint string }
+
+func (m *misfit) Error() string { return m.message }
+
+func (t target) misfit(err error) error {
+	m, ok := errors.AsType[*misfit](err)
+	if !ok {
+		return err
+	}
+	e := dray.Errorf(dray.CodeInvalidInput, "edit %s: %s; nothing was changed", t.path, m.message)
+	e.Details = []dray.Detail{{Pointer: m.pointer, Message: m.message}}
+	if m.hint == "" {
+		m.hint = "read the file again, and take what is to be replaced from there"
+	}
+	return e.WithHint("%s", m.hint)
+}

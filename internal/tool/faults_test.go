@@ -1,0 +1,116 @@
+package tool
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// The environments here are the host's with one fault, which cannot be had from a real one when it is wanted.
+
+// closing is an environment whose user may neither enter folders called a nor read Go files.
+type closing struct{ dray.Environment }
+
+func (c closing) Files(ctx context.Context, root string) (dray.Files, error) {
+	f, err := c.Environment.Files(ctx, root)
+	return closedFiles{f}, err
+}
+
+type closedFiles struct{ dray.Files }
+
+func (c closedFiles) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
+	if strings.HasSuffix(name, ".go") {
+		return nil, dray.FileInfo{}, fs.ErrPermission
+	}
+	return c.Files.Open(name, offset)
+}
+
+func (c closedFiles) Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error {
+	return c.Files.Walk(ctx, name, func(name string, info dray.FileInfo) error {
+		if path.Base(name) != "a" {
+			return visit(name, info)
+		}
+		info.Refused = dray.Errorf(dray.CodeDenied, "closed")
+		if err := visit(name, info); err != nil {
+			return err
+		}
+		return fs.SkipDir
+	})
+}
+
+// stalling is an environment whose files are never written to their end. It says when one is read.
+type stalling struct {
+	dray.Environment
+	read func()
+}
+
+func (s stalling) Files(ctx context.Context, root string) (dray.Files, error) {
+	f, err := s.Environment.Files(ctx, root)
+	return stalledFiles{f, s.read}, err
+}
+
+type stalledFiles struct {
+	dray.Files
+	read func()
+}
+
+func (s stalledFiles) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
+	f, info, err := s.Files.Open(name, offset)
+	if err != nil {
+		return nil, info, err
+	}
+	_ = f.Close()
+	r, _ := io.Pipe()
+	return stalledFile{r, s.read}, info, nil
+}
+
+type stalledFile struct {
+	*io.PipeReader
+	read func()
+}
+
+func (s stalledFile) Read(p []byte) (int, error) {
+	s.read()
+	return s.PipeReader.Read(p)
+}
+
+// meddling is an environment where somebody changes a file as soon as a temporary one is made.
+type meddling struct {
+	dray.Environment
+	change func() error
+}
+
+func (m meddling) Files(ctx context.Context, root string) (dray.Files, error) {
+	f, err := m.Environment.Files(ctx, root)
+	return meddledFiles{f, m.change}, err
+}
+
+type meddledFiles struct {
+	dray.Files
+	change func() error
+}
+
+func (m meddledFiles) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
+	if err := m.change(); err != nil {
+		return nil, err
+	}
+	return m.Files.Create(name, mode)
+}
+
+// losing is an environment whose agent goes at a rename.
+type losing struct{ dray.Environment }
+
+func (l losing) Files(ctx context.Context, root string) (dray.Files, error) {
+	f, err := l.Environment.Files(ctx, root)
+	return lostFiles{f}, err
+}
+
+type lostFiles struct{ dray.Files }
+
+func (l lostFiles) Rename(string, string) error {
+	return dray.Errorf(dray.CodeAgentLost, "the helper went")
+}

@@ -1,0 +1,165 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// Bounds of a search. The schemas tell maxPaths and maxSkipped to callers.
+const (
+	maxPaths   = 1000
+	maxSkipped = 50
+	// maxVisited is how many files and folders a search looks at.
+	maxVisited = 1_000_000
+)
+
+type globOutput struct {
+	Paths     []string  `json:"paths"`
+	Truncated bool      `json:"truncated"`
+	Skipped   []skipped `json:"skipped,omitzero"`
+}
+
+// skipped is something that a search could not look into.
+type skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+type globInput struct {
+	Pattern string `json:"pattern"`
+	Path    string `json:"path"`
+}
+
+// refuseGlob asks for a pattern that is one, before anything starts.
+func refuseGlob(input json.RawMessage) []dray.Detail {
+	var in globInput
+	if err := read(input, &in); err != nil {
+		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
+	}
+	if _, err := newGlob(in.Pattern); err != nil {
+		return []dray.Detail{{Pointer: "/input/pattern", Message: err.Error()}}
+	}
+	return nil
+}
+
+func globFiles(ctx context.Context, at place, input json.RawMessage) (any, error) {
+	in := globInput{Path: "."}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of glob: %w", err)
+	}
+	pattern, err := newGlob(in.Pattern)
+	if err != nil {
+		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
+	}
+	s, err := at.search(in.Path, pattern.names(gitFolder))
+	if err != nil {
+		return nil, err
+	}
+	out := globOutput{Paths: []string{}}
+	err = s.walk(ctx, func(name string, info dray.FileInfo) error {
+		if name == "." {
+			return s.isFolder(info)
+		}
+		if pattern.matches(name, info.Type) {
+			if len(out.Paths) == maxPaths {
+				s.truncated = true
+				return fs.SkipAll
+			}
+			out.Paths = append(out.Paths, printable(path.Join(s.start.path, name)))
+		}
+		if info.Type == "directory" && !pattern.mayHold(name) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	out.Truncated, out.Skipped = s.truncated, s.skipped
+	return out, err
+}
+
+// gitFolder is where git keeps what nobody looks for. A search passes over it unless it is named.
+const gitFolder = ".git"
+
+// search is one walk through the files beneath a folder.
+type search struct {
+	at        place
+	start     target
+	git       bool // go into .git too
+	visited   int
+	skipped   []skipped
+	truncated bool
+}
+
+// search begins at what a caller's path means.
+func (p place) search(given string, git bool) (*search, error) {
+	start, err := p.locate(given)
+	if err != nil {
+		return nil, err
+	}
+	return &search{at: p, start: start, git: git || strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
+}
+
+// walk visits what there is, by names relative to the start, which itself is ".". Folders that a user may not read are noted; one that is
+// the start ends the search.
+func (s *search) walk(ctx context.Context, visit func(name string, info dray.FileInfo) error) error {
+	err := s.at.files.Walk(ctx, s.start.name, func(full string, info dray.FileInfo) error {
+		name := s.relative(full)
+		if s.visited++; s.visited > maxVisited {
+			s.truncated = true
+			return fs.SkipAll
+		}
+		if name != "." && path.Base(name) == gitFolder && info.Type == "directory" && !s.git {
+			return fs.SkipDir
+		}
+		if info.Refused != nil {
+			if name == "." {
+				return info.Refused
+			}
+			s.skip(name, info.Refused.Message)
+		}
+		return visit(name, info)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		if own := new(ownError); errors.As(err, &own) {
+			return own.error
+		}
+		return s.start.failed("search", err)
+	}
+}
+
+// ownError is one that says already what it is about.
+type ownError struct{ error }
+
+func (s *search) relative(full string) string {
+	if full == s.start.name {
+		return "."
+	}
+	if s.start.name == "." {
+		return full
+	}
+	return strings.TrimPrefix(full, s.start.name+"/")
+}
+
+func (s *search) skip(name, reason string) {
+	if len(s.skipped) < maxSkipped {
+		s.skipped = append(s.skipped, skipped{printable(path.Join(s.start.path, name)), cut(printable(reason), maxMessage)})
+	}
+}
+
+func (s *search) isFolder(info dray.FileInfo) error {
+	if info.Type == "directory" {
+		return nil
+	}
+	return &ownError{s.start.wrongKind("search", info, "name a folder, or leave out path to search the working folder")}
+}

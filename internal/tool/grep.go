@@ -1,0 +1,180 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dray-dev/dray"
+)
+
+// Bounds of grep; its schema tells them to callers.
+const (
+	maxMatches = 1000
+	// maxText is how many characters of a line are given.
+	maxText = 500
+	// maxSearched is how large a file may be that was not named itself, maxScanned how much is read of all, in bytes.
+	maxSearched = 64 << 20
+	maxScanned  = 2 << 30
+)
+
+type grepInput struct {
+	Pattern string `json:"pattern"`
+	Path    string `json:"path"`
+	Glob    string `json:"glob"`
+}
+
+type grepOutput struct {
+	Matches   []match   `json:"matches"`
+	Truncated bool      `json:"truncated"`
+	Skipped   []skipped `json:"skipped,omitzero"`
+}
+
+type match struct {
+	Path string `json:"path"`
+	Line int64  `json:"line"`
+	Text string `json:"text"`
+	// Cut says that the text is a part of its line.
+	Cut bool `json:"cut,omitzero"`
+}
+
+// refuseGrep asks for patterns that are some, before anything starts.
+func refuseGrep(input json.RawMessage) []dray.Detail {
+	var in grepInput
+	if err := read(input, &in); err != nil {
+		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
+	}
+	var details []dray.Detail
+	if _, err := newLinePattern(in.Pattern); err != nil {
+		details = append(details, dray.Detail{Pointer: "/input/pattern", Message: err.Error()})
+	}
+	if in.Glob != "" {
+		if _, err := newGlob(in.Glob); err != nil {
+			details = append(details, dray.Detail{Pointer: "/input/glob", Message: err.Error()})
+		}
+	}
+	return details
+}
+
+func grepFiles(ctx context.Context, at place, input json.RawMessage) (any, error) {
+	in := grepInput{Path: "."}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of grep: %w", err)
+	}
+	g := &grepping{left: maxScanned, out: grepOutput{Matches: []match{}}}
+	var err error
+	if g.lines.pattern, err = newLinePattern(in.Pattern); err == nil && in.Glob != "" {
+		g.filter, err = newGlob(in.Glob)
+	}
+	if err != nil {
+		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
+	}
+	if g.search, err = at.search(in.Path, g.filter != nil && g.filter.names(gitFolder)); err != nil {
+		return nil, err
+	}
+	g.lines.found = g.take
+	err = g.walk(ctx, func(name string, info dray.FileInfo) error { return g.visit(ctx, name, info) })
+	g.out.Truncated, g.out.Skipped = g.truncated, g.skipped
+	return g.out, err
+}
+
+// grepping is one call of grep.
+type grepping struct {
+	*search
+	filter *glob
+	lines  lineSearch
+	file   string // the path of the one that is searched, as it is told
+	left   int64  // bytes that may still be read
+	out    grepOutput
+}
+
+// visit searches one file. What is beneath the start and cannot be read is noted.
+func (g *grepping) visit(ctx context.Context, name string, info dray.FileInfo) error {
+	named := name == "."
+	switch {
+	case info.Type == "directory", !named && (info.Type != "file" || g.filter != nil && !g.filter.matchesFile(name)):
+		return nil
+	case !named && info.Size > maxSearched:
+		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it", maxSearched>>20))
+		return nil
+	}
+	g.file, g.lines.long = printable(path.Join(g.start.path, name)), 0
+	err := g.at.reading(ctx, path.Join(g.start.name, name), 0, g.scan)
+	if g.lines.long > 0 {
+		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched", g.lines.long, maxLine>>20))
+	}
+	if err == nil || named || ctx.Err() != nil || errors.Is(err, fs.SkipAll) {
+		return err
+	}
+	return g.pass(name, err)
+}
+
+// pass notes what cannot be read and goes on; it gives back what is no matter of one file.
+func (g *grepping) pass(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it went meanwhile
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		g.skip(name, "the user that tools run as may not read it")
+		return nil
+	case dray.CodeOf(err) == dray.CodePathInvalid: // it became something else meanwhile, or the disk fails
+		g.skip(name, err.Error())
+		return nil
+	default:
+		return err
+	}
+}
+
+func (g *grepping) scan(r io.Reader, _ dray.FileInfo) error {
+	limited := &io.LimitedReader{R: r, N: g.left}
+	err := g.lines.run(limited)
+	if g.left = limited.N; g.left == 0 {
+		g.truncated = true
+		return fs.SkipAll
+	}
+	if errors.Is(err, errEnough) {
+		return fs.SkipAll
+	}
+	return err
+}
+
+// take keeps a line that matches. One more than are given shows that there are more.
+func (g *grepping) take(l line) error {
+	if len(g.out.Matches) == maxMatches {
+		g.truncated = true
+		return errEnough
+	}
+	m := match{Path: g.file, Line: l.number}
+	m.Text, m.Cut = excerpt(l.text, l.from)
+	g.out.Matches = append(g.out.Matches, m)
+	return nil
+}
+
+// excerpt gives a line as UTF-8: whole, or maxText characters of it, among them the beginning of the match.
+func excerpt(text []byte, at int) (string, bool) {
+	begin, end := 0, len(text)
+	if utf8.RuneCount(text) > maxText {
+		begin = back(text, at, maxText/4)
+		end = begin
+		for n := 0; n < maxText && end < len(text); n++ {
+			_, size := utf8.DecodeRune(text[end:])
+			end += size
+		}
+	}
+	return strings.ToValidUTF8(string(text[begin:end]), "\uFFFD"), begin > 0 || end < len(text)
+}
+
+// back goes back by characters.
+func back(text []byte, at, count int) int {
+	for ; count > 0 && at > 0; count-- {
+		_, size := utf8.DecodeLastRune(text[:at])
+		at -= size
+	}
+	return at
+}

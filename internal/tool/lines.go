@@ -1,0 +1,200 @@
+package tool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"regexp/syntax"
+)
+
+// Bounds of a search for lines: the length of a pattern in bytes and of what it is compiled to, and the bytes of a line that are looked at.
+const (
+	maxPattern = 4000
+	maxProgram = 5000
+	maxLine    = 1 << 20
+)
+
+// linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern (RE2).
+type linePattern struct {
+	re *regexp.Regexp
+	// needle stands in every line that matches; empty where nothing is known to.
+	needle []byte
+}
+
+// newLinePattern compiles a pattern. Its errors are sentences about "it".
+func newLinePattern(pattern string) (*linePattern, error) {
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("it has more than %d bytes", maxPattern)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, wrong(err)
+	}
+	if len(prog.Inst) > maxProgram {
+		return nil, errors.New("its repetitions make it too large")
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	return &linePattern{re, []byte(required(parsed))}, nil
+}
+
+// wrong says it without the pattern, which the caller knows.
+func wrong(err error) error {
+	if s, ok := errors.AsType[*syntax.Error](err); ok {
+		return fmt.Errorf("it is no regular expression (RE2 syntax): %s: %q", s.Code, cut(s.Expr, 100))
+	}
+	return err
+}
+
+// required finds the longest text that every match contains.
+func required(re *syntax.Regexp) string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		if re.Flags&syntax.FoldCase == 0 {
+			return string(re.Rune)
+		}
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return required(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		longest := ""
+		for _, sub := range re.Sub {
+			if s := required(sub); len(s) > len(longest) {
+				longest = s
+			}
+		}
+		return longest
+	}
+	return ""
+}
+
+// errEnough is what a visitor of lines answers to end the search.
+var errEnough = errors.New("enough lines")
+
+// line is one that matches. Its text is good until the next.
+type line struct {
+	number int64
+	text   []byte
+	// from and to are where the first match stands in the text.
+	from, to int
+}
+
+// lineSearch goes through one stream after the other with one buffer.
+type lineSearch struct {
+	pattern *linePattern
+	found   func(line) error
+	buf     []byte
+	// number counts the lines that are passed; long is the number of the first that was not looked at as a whole.
+	number, long int64
+}
+
+// run searches a stream. A stream that holds a NUL is binary, and ends there.
+func (s *lineSearch) run(r io.Reader) error {
+	if s.buf == nil {
+		s.buf = make([]byte, 64<<10)
+	}
+	s.number, s.long = 0, 0
+	held, passing := 0, false // bytes in the buffer; whether the rest of a line that is too long is passed over
+	for {
+		n, err := r.Read(s.buf[held:])
+		fresh := s.buf[held : held+n]
+		if bytes.IndexByte(fresh, 0) >= 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		held += n
+		block := s.buf[:held]
+		if passing {
+			i := bytes.IndexByte(block, '\n')
+			if passing = i < 0; passing {
+				block = nil
+			} else {
+				block = block[i+1:]
+				s.number++
+			}
+		}
+		rest, found := s.block(block, err != nil)
+		if found != nil || err != nil {
+			return found
+		}
+		held = copy(s.buf, rest)
+		if held == len(s.buf) {
+			held, passing, found = s.full()
+			if found != nil {
+				return found
+			}
+		}
+	}
+}
+
+// full makes room in a buffer that one line fills, or looks at what there is of it and gives the rest up.
+func (s *lineSearch) full() (held int, passing bool, err error) {
+	if len(s.buf) < maxLine {
+		s.buf = append(s.buf, make([]byte, len(s.buf))...)
+		return len(s.buf) / 2, false, nil
+	}
+	if s.long == 0 {
+		s.long = s.number + 1
+	}
+	return 0, true, s.one(s.buf)
+}
+
+// block searches the whole lines of a block, the last one too if nothing follows, and gives what is left.
+func (s *lineSearch) block(block []byte, last bool) (rest []byte, err error) {
+	whole := bytes.LastIndexByte(block, '\n') + 1
+	if err := s.lines(block[:whole]); err != nil {
+		return nil, err
+	}
+	rest = block[whole:]
+	if last && len(rest) > 0 {
+		return nil, s.one(rest)
+	}
+	return rest, nil
+}
+
+func (s *lineSearch) lines(block []byte) error {
+	for len(block) > 0 {
+		if len(s.pattern.needle) > 0 {
+			i := bytes.Index(block, s.pattern.needle)
+			if i < 0 {
+				s.number += int64(bytes.Count(block, newline))
+				return nil
+			}
+			begin := bytes.LastIndexByte(block[:i], '\n') + 1
+			s.number += int64(bytes.Count(block[:begin], newline))
+			block = block[begin:]
+		}
+		end := bytes.IndexByte(block, '\n')
+		if err := s.one(block[:end]); err != nil {
+			return err
+		}
+		s.number++
+		block = block[end+1:]
+	}
+	return nil
+}
+
+var newline = []byte{'\n'}
+
+// one looks at one line. The carriage return of a line end of two is no part of it.
+func (s *lineSearch) one(text []byte) error {
+	text = bytes.TrimSuffix(text, []byte{'\r'})
+	at := s.pattern.re.FindIndex(text)
+	if at == nil {
+		return nil
+	}
+	return s.found(line{s.number + 1, text, at[0], at[1]})
+}

@@ -1,0 +1,142 @@
+package tool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
+)
+
+// hunk is one piece of a patch.
+type hunk struct {
+	number int
+	// line is where its old lines begin by its own account, from 1 on; for one without old lines it is the line that it stands behind.
+	line     int
+	old, new []string // with their line ends
+}
+
+// parsePatch reads a unified diff of one file's text. What it calls the file does not matter, and it need not name it. Errors are sentences
+// about "it".
+func parsePatch(text string) ([]hunk, error) {
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n" // what has no line end says so
+	}
+	if strings.HasPrefix(text, "@@ ") {
+		text = "--- file\n+++ file\n" + text
+	}
+	files, _, err := gitdiff.Parse(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("it is no unified diff: %s", strings.TrimPrefix(err.Error(), "gitdiff: "))
+	}
+	switch {
+	case len(files) > 1:
+		return nil, fmt.Errorf("it changes %d files: give each its own call", len(files))
+	case len(files) == 0 || len(files[0].TextFragments) == 0 && !files[0].IsBinary && !files[0].IsRename:
+		return nil, errors.New("it has no hunks: they begin with a line like @@ -1,3 +1,4 @@")
+	}
+	f := files[0]
+	if f.IsBinary || f.IsNew || f.IsDelete || f.IsRename || f.IsCopy || f.NewMode != 0 && f.NewMode != f.OldMode {
+		return nil, errors.New("it does more than change lines: write_file makes files, exec and shell move and remove them")
+	}
+	hunks := make([]hunk, 0, len(f.TextFragments))
+	for i, fragment := range f.TextFragments {
+		h := hunk{number: i + 1, line: int(fragment.OldPosition)}
+		for _, l := range fragment.Lines {
+			if l.Old() {
+				h.old = append(h.old, l.Line)
+			}
+			if l.New() {
+				h.new = append(h.new, l.Line)
+			}
+		}
+		hunks = append(hunks, h)
+	}
+	return hunks, nil
+}
+
+// applyPatch replaces the old lines of each hunk by its new ones. The old lines have to stand there byte for byte, at the hunk's own line
+// moved as far as the hunk before was, else in one single place behind that one.
+func applyPatch(content []byte, hunks []hunk) ([]byte, error) {
+	lines := slices.Collect(splitLines(content))
+	var out []byte
+	done, moved := 0, 0 // lines that are written; how far the hunk before stood from its own line
+	for _, h := range hunks {
+		at, err := h.find(lines, done, moved, len(hunks))
+		if err != nil {
+			return nil, err
+		}
+		moved = at - h.index()
+		for _, l := range lines[done:at] {
+			out = append(out, l...)
+		}
+		for _, l := range h.new {
+			out = append(out, l...)
+		}
+		done = at + len(h.old)
+	}
+	for _, l := range lines[done:] {
+		out = append(out, l...)
+	}
+	return out, nil
+}
+
+func splitLines(content []byte) func(func(string) bool) {
+	return strings.Lines(string(content))
+}
+
+// index is where the hunk wants to be, counted from 0.
+func (h hunk) index() int {
+	if len(h.old) == 0 {
+		return h.line
+	}
+	return h.line - 1
+}
+
+// find gives the index of the first old line.
+func (h hunk) find(lines []string, from, moved, of int) (int, error) {
+	wanted := h.index() + moved
+	if h.fits(lines, from, wanted) {
+		return wanted, nil
+	}
+	var places []int
+	if len(h.old) > 0 {
+		for at := from; at+len(h.old) <= len(lines); at++ {
+			if h.fits(lines, from, at) {
+				places = append(places, at)
+			}
+		}
+	}
+	if len(places) == 1 {
+		return places[0], nil
+	}
+	return 0, h.misfit(lines, from, places, of)
+}
+
+func (h hunk) fits(lines []string, from, at int) bool {
+	return at >= from && at <= len(lines) && at+len(h.old) <= len(lines) && slices.Equal(lines[at:at+len(h.old)], h.old)
+}
+
+func (h hunk) misfit(lines []string, from int, places []int, of int) error {
+	m := &misfit{pointer: "/input/patch"}
+	switch {
+	case len(h.old) == 0:
+		m.message = fmt.Sprintf("hunk %d of %d has no line that says where it belongs, and there is no line %d", h.number, of, h.line)
+		m.hint = "give it lines of context"
+	case len(places) > 1:
+		m.message = fmt.Sprintf("what hunk %d of %d replaces is not in line %d, and stands in %d other places, from line %d on", h.number, of, h.line, len(places), places[0]+1)
+		m.hint = "give the hunk its right line, or more lines of context"
+	default:
+		m.message = fmt.Sprintf("what hunk %d of %d replaces, near line %d, is not in the file", h.number, of, h.line)
+		if from > 0 {
+			m.message += " behind the hunk before it"
+		}
+		m.hint = nearest([]byte(strings.Join(lines, "")), strings.Join(h.old, ""))
+		if bytes.Contains([]byte(strings.Join(lines, "")), []byte(strings.Join(h.old, ""))) {
+			m.hint = "hunks have to stand in the order of the file and may not overlap"
+		}
+	}
+	return m
+}

@@ -1,0 +1,40 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+type statOutput struct {
+	Path     string    `json:"path"`
+	Type     string    `json:"type"`
+	Size     int64     `json:"size"`
+	Mode     string    `json:"mode"`
+	Modified time.Time `json:"modified"`
+	Target   string    `json:"target,omitzero"`
+}
+
+func statFile(_ context.Context, at place, input json.RawMessage) (any, error) {
+	var in struct {
+		Path string `json:"path"`
+	}
+	if err := read(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of stat: %w", err)
+	}
+	file, err := at.locate(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := at.files.Stat(file.name)
+	if err != nil {
+		return nil, file.failed("stat", err)
+	}
+	return statOutput{file.path, info.Type, info.Size, octal(info), info.Modified.UTC(), printable(info.Target)}, nil
+}
+
+// octal writes permissions as the tools tell them.
+func octal(info dray.FileInfo) string { return fmt.Sprintf("%04o", info.Mode.Perm()) }
