@@ -24,15 +24,15 @@ type bounds struct {
 // check says why a name must not be handed on; it lies under root. That holds for the moment: who opens the file later has to do that beneath
 // the root, too. A file that is not there yet leads nowhere.
 func (b *bounds) check(root, name string) error {
+	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
+	if below == "" {
+		return nil // it is the root itself, which may be a single file
+	}
 	dir, err := b.open(root)
 	if err != nil {
 		return refused(name, err)
 	}
 	if dir == nil {
-		return nil
-	}
-	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
-	if below == "" {
 		return nil
 	}
 	err = b.resolve(dir, below)
@@ -57,7 +57,7 @@ func (b *bounds) open(root string) (*os.File, error) {
 		return dir, nil
 	}
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) { // nothing lies below a single file
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -220,5 +221,21 @@ func TestOutputsOutlast(t *testing.T) {
 			}
 			cancel(nil)
 		})
+	}
+}
+
+// SY-11: a file that came home by itself is its own folder's name, and is found.
+func TestOutputsOfOneFile(t *testing.T) {
+	home := t.TempDir() + "/report.csv"
+	if err := os.WriteFile(home, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := oneFile
+	report.Landed = []dray.Landing{{Source: "/tmp/report.csv", Path: home}}
+	res, err := outputs(t, &carrier{report: report}, nil, func() (dray.Result, error) {
+		return dray.Result{Reason: dray.ReasonExited, Output: json.RawMessage(`{"report":"/tmp/report.csv"}`)}, nil
+	})
+	if want := `{"report":"` + home + `"}`; err != nil || string(res.Output) != want || len(res.Metadata.Mapping.Errors) > 0 {
+		t.Errorf("got %s, %+v, %v", res.Output, res.Metadata.Mapping, err)
 	}
 }
