@@ -70,6 +70,27 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	return s, nil
 }
 
+// Check says of a sandbox root what Open would, and makes and changes nothing. One that is not there is fine where Open would make it.
+func Check(root string) error {
+	if root == "" {
+		return nil
+	}
+	if err := checkRootName(root); err != nil {
+		return err
+	}
+	dir, err := openFolder(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(root)); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return unusable(root, err)
+	}
+	defer func() { _ = dir.Close() }()
+	return checkRoot(root, dir)
+}
+
 // errStopped ends the syncs that run when the daemon does.
 var errStopped = errors.New("the daemon shuts down")
 

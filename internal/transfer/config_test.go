@@ -49,7 +49,11 @@ func TestRootIsChecked(t *testing.T) {
 		"nothing but a name": {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := Check(tc.root)
 			s, err := Open(t.Context(), Config{Root: tc.root})
+			if (before == nil) != (err == nil) || err != nil && before.Error() != err.Error() {
+				t.Errorf("Check says %v, and Open %v", before, err)
+			}
 			if tc.says == "" {
 				if err != nil || s.root != nil {
 					t.Fatalf("got %v, %v", s, err)
@@ -85,6 +89,12 @@ func TestRootOfAnotherIsRefused(t *testing.T) {
 // SY-04: a root that is missing is made for the daemon's user alone, whatever the umask.
 func TestRootIsMade(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
+	if err := Check(root); err != nil {
+		t.Errorf("Check refuses what Open makes: %v", err)
+	}
+	if _, err := os.Lstat(root); err == nil {
+		t.Error("Check made it")
+	}
 	s, err := Open(t.Context(), Config{Root: root})
 	if err != nil {
 		t.Fatal(err)

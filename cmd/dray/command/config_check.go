@@ -14,6 +14,7 @@ import (
 	"github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/tool"
+	"github.com/dray-dev/dray/internal/transfer"
 )
 
 func newConfigCheck(a *app) *cobra.Command {
@@ -102,7 +103,7 @@ func (a *app) tellMistakes(wrong *config.Error) error {
 // checkStart finds what would keep a daemon with this configuration from starting, all of it. It is a [*config.Error].
 func checkStart(cfg *config.Config) error {
 	mistakes := checkTools(cfg)
-	for _, one := range []func(*config.Config) (config.Mistake, bool){checkRouting, checkEngine} {
+	for _, one := range []func(*config.Config) (config.Mistake, bool){checkRouting, checkEngine, checkSandbox} {
 		if m, wrong := one(cfg); wrong {
 			mistakes = append(mistakes, m)
 		}
@@ -179,4 +180,17 @@ func checkEngine(cfg *config.Config) (config.Mistake, bool) {
 		key = "engine.context"
 	}
 	return config.Mistake{Origin: cfg.Origin(key), Key: key, Problem: err.Error(), Fix: dray.AsError(err).Hint}, true
+}
+
+// checkSandbox looks at the root as the daemon does that opens it, and makes none.
+func checkSandbox(cfg *config.Config) (config.Mistake, bool) {
+	const key = "sandbox.root"
+	if cfg.Sandbox.Root == "" {
+		return config.Mistake{}, false
+	}
+	err := transfer.Check(cfg.Sandbox.Root)
+	if err == nil {
+		return config.Mistake{}, false
+	}
+	return config.Mistake{Origin: cfg.Origin(key), Key: key, Problem: strings.TrimPrefix(err.Error(), key+": "), Fix: dray.AsError(err).Hint}, true
 }
