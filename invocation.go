@@ -100,6 +100,22 @@ type Call struct {
 	// Mapped is the input in the environment's own paths, and Dir the working folder there; set by the mapping layer.
 	Mapped json.RawMessage
 	Dir    string
+	// Rewrite makes a filter that turns the environment's paths in a text into the caller's, and passes the text on. It is set by the mapping
+	// layer, and nil where text stays as it is.
+	Rewrite func(to io.Writer) TextFilter
+}
+
+// TextFilter changes a text on its way. It serves one goroutine at a time.
+type TextFilter interface {
+	// Write passes on what can be decided of the text so far.
+	io.Writer
+	// Held is how many bytes wait for what follows them. Flush passes them on as they are.
+	Held() int
+	Flush() error
+	// Close says that the text ends here, and passes on the rest. It does not close what is behind.
+	Close() error
+	// Count is how many places were changed.
+	Count() int64
 }
 
 // Control is something done to a running process on its caller's behalf, such as sending it a signal. It is called once, must not wait for

@@ -81,7 +81,7 @@ func TestManySmallWrites(t *testing.T) {
 	out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"dd", "if=/dev/zero", "bs=1", "count=200000", "status=none"}, Dir: b.dir},
 		executor.Options{ID: rand.Text()}, dray.Discard)
 	defer out.Release()
-	kept, readErr := io.ReadAll(out.Stdout.Open())
+	kept, readErr := io.ReadAll(out.Stdout().Open())
 	if err != nil || readErr != nil || out.Result.Stdout.TotalBytes != 200_000 || !bytes.Equal(kept, make([]byte, 200_000)) {
 		t.Errorf("%+v, %d kept, %v, %v", out.Result.Stdout, len(kept), err, readErr)
 	}

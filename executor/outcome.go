@@ -15,13 +15,23 @@ import (
 // Outcome is a finished run.
 type Outcome struct {
 	Result         dray.Result
-	Stdout, Stderr *capture.Capture
+	stdout, stderr outlet
 }
+
+// Stdout is the capture of what the tool printed there.
+func (o *Outcome) Stdout() *capture.Capture { return o.stdout.raw }
 
 // Release lets the captures go: from here on retention may remove them. It is called once.
 func (o *Outcome) Release() {
-	o.Stdout.Release()
-	o.Stderr.Release()
+	for _, c := range o.captures() {
+		c.Release()
+	}
+}
+
+func (o *Outcome) outlets() []*outlet { return []*outlet{&o.stdout, &o.stderr} }
+
+func (o *Outcome) captures() []*capture.Capture {
+	return append(o.stdout.captures(), o.stderr.captures()...)
 }
 
 // dropAfterPanic closes and releases the captures where a panic passes, since nobody gets the outcome then.
@@ -30,17 +40,16 @@ func (o *Outcome) dropAfterPanic() {
 	if p == nil {
 		return
 	}
-	_, _ = o.Stdout.Close(), o.Stderr.Close() // nobody reads them
+	for _, c := range o.captures() {
+		_ = c.Close() // nobody reads it
+	}
 	o.Release()
 	panic(Caught(p))
 }
 
 // summarize ends the captures and puts them into the result.
 func (o *Outcome) summarize() {
-	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {
-		_ = c.Close() // unkept says what is wrong
-	}
-	o.Result.Stdout, o.Result.Stderr = o.Stdout.Summary(), o.Stderr.Summary()
+	o.Result.Stdout, o.Result.Stderr = o.stdout.close(), o.stderr.close()
 }
 
 func (o *Outcome) warn(text string) {
@@ -81,7 +90,7 @@ func (o *Outcome) stopped(cause error) {
 
 // unkept says why a stream is not kept as far as the limit allows.
 func (o *Outcome) unkept() *dray.Error {
-	for _, c := range []*capture.Capture{o.Stdout, o.Stderr} {
+	for _, c := range o.captures() {
 		if err := c.Err(); err != nil {
 			return dray.AsError(err)
 		}
@@ -140,7 +149,7 @@ const maxExcerpt = 500
 
 // excerpt is the end of stderr, without a character or separator left hanging.
 func (o *Outcome) excerpt() string {
-	text := []rune(strings.ToValidUTF8(string(o.Stderr.Tail(4*maxExcerpt)), "\uFFFD"))
+	text := []rune(strings.ToValidUTF8(string(o.stderr.shown().Tail(4*maxExcerpt)), "\uFFFD"))
 	return strings.Trim(string(text[max(0, len(text)-maxExcerpt):]), separators)
 }
 

@@ -38,6 +38,9 @@ type Options struct {
 	Control <-chan dray.Control
 	// Idle is the longest silence on both streams; zero is any.
 	Idle time.Duration
+	// Rewrite makes a filter for the paths in a text (dray.Call); nil leaves it as it is. What was printed is kept beside what becomes of it, which
+	// the sink and the result's text have.
+	Rewrite func(to io.Writer) dray.TextFilter
 }
 
 // Run starts a process, feeds it, captures it and waits until it and all that descends from it are over. When the context ends, they are
@@ -47,7 +50,7 @@ type Options struct {
 //
 // A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then there is no Outcome to release.
 func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, opts Options, sink dray.Sink) (Outcome, error) {
-	out := Outcome{Stdout: r.Captures.New(opts.ID, dray.Stdout), Stderr: r.Captures.New(opts.ID, dray.Stderr)}
+	out := Outcome{stdout: r.outlet(opts, dray.Stdout), stderr: r.outlet(opts, dray.Stderr)}
 	defer out.dropAfterPanic()
 	spec.Grace = r.Grace
 	begun := time.Now()
@@ -81,8 +84,9 @@ func (r *Runner) attend(ctx context.Context, proc dray.Process, opts Options, si
 	}
 	watch := newWatch(proc, r.Grace, opts.Idle)
 	ended := make(chan struct{})
-	all.start(func() { drain(proc, dray.Stdout, out.Stdout, sink, watch) }, func() { discard(proc, dray.Stdout) })
-	all.start(func() { drain(proc, dray.Stderr, out.Stderr, sink, watch) }, func() { discard(proc, dray.Stderr) })
+	for _, o := range out.outlets() {
+		all.drain(proc, &tap{outlet: o, sink: sink, watch: watch}, opts)
+	}
 	all.start(func() { feed(proc, opts.Stdin) }, nil)
 	all.start(func() { watch.until(ctx, ended) }, nil)
 	all.start(func() { obey(proc, opts.Control, ended) }, nil)
@@ -127,18 +131,25 @@ func buffersOf(size int) *sync.Pool {
 	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
-// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the disk to have room.
-func drain(proc dray.Process, stream dray.Stream, keep *capture.Capture, sink dray.Sink, w *watch) {
-	from := proc.Output(stream)
-	take := func(p []byte) {
-		w.heard()
-		if _, err := keep.Write(p); err != nil {
-			w.unkept()
-		}
-		sink.Output(stream, p)
+// drain reads a stream to its end in a goroutine of its own. A filter has one more.
+func (c *crew) drain(proc dray.Process, t *tap, opts Options) {
+	if opts.Rewrite != nil {
+		t.rewrite(opts.Rewrite)
+		c.start(t.filter.keepMoving, nil)
 	}
-	if over := pump(from, smallChunk, true, take); !over {
-		pump(from, chunk, false, take)
+	c.start(func() { t.drain(proc.Output(t.stream)) }, func() { discard(proc, t.stream) })
+}
+
+// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the disk to have room.
+func (t *tap) drain(from io.Reader) {
+	if t.filter != nil {
+		defer close(t.filter.over)
+	}
+	if over := pump(from, smallChunk, true, t.take); !over {
+		pump(from, chunk, false, t.take)
+	}
+	if t.filter != nil {
+		t.paths = t.filter.end()
 	}
 }
 

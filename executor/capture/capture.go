@@ -7,7 +7,6 @@ package capture
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"hash"
@@ -41,6 +40,8 @@ type Capture struct {
 	tail   ring
 	err    error
 	closed bool
+	// unshown says that the record does not show the capture's text, however short it is.
+	unshown bool
 }
 
 // Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept any more; it is the same as Err's.
@@ -131,6 +132,13 @@ func (c *Capture) Err() error {
 	return c.err
 }
 
+// Unshown says that the record will not have the text of Summary, so that Close has to make a file also of little.
+func (c *Capture) Unshown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unshown = true
+}
+
 // Close ends the capture: what is only in memory goes to its file. The capture can still be read and summed up, and its file stays until
 // Release.
 func (c *Capture) Close() error {
@@ -161,7 +169,7 @@ func (c *Capture) Release() { c.store.release(c) }
 // shownWhole says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
 // more than the rest of the capture; whoever reads them again takes them from there.
 func (c *Capture) shownWhole() bool {
-	return c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
+	return !c.unshown && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
 }
 
 // Open gives the kept bytes from the beginning; more may come until Close.
@@ -197,9 +205,4 @@ func (c *Capture) Tail(n int) []byte {
 		b = cutStart(b)
 	}
 	return b
-}
-
-// begin makes the capture of a stream.
-func begin(s *Store, id string, stream dray.Stream) *Capture {
-	return &Capture{store: s, id: id, name: fileName(id, stream), sum: sha256.New(), tail: ring{size: s.opts.View}}
 }

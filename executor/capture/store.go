@@ -1,8 +1,11 @@
 package capture
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -75,10 +78,33 @@ func (s *Store) Close() {
 
 func fileName(id string, stream dray.Stream) string { return filepath.Base(id) + "." + stream.String() }
 
+// rewrittenName is the file of a stream whose paths were rewritten. Retention knows all files by their ends alone.
+func rewrittenName(id string, stream dray.Stream) string {
+	return filepath.Base(id) + ".rewritten." + stream.String()
+}
+
 // Open gives the kept bytes of a stream; those of a call that runs may grow while they are read. A stream of an ended call that printed
 // nothing, or no more than its Summary's text shows whole, has no file and is fs.ErrNotExist, as is one that retention removed.
 func (s *Store) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
-	name := fileName(id, stream)
+	return s.open(fileName(id, stream))
+}
+
+// OpenRewritten gives, as Open does, the kept bytes of a stream whose paths were rewritten. Where no path was, there may be none: the bytes are
+// those of the stream itself.
+func (s *Store) OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+	return s.open(rewrittenName(id, stream))
+}
+
+// OpenShown gives the stream as it was shown while the call ran: with its paths rewritten, or else as it was printed.
+func (s *Store) OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+	kept, err := s.OpenRewritten(id, stream)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.Open(id, stream)
+	}
+	return kept, err
+}
+
+func (s *Store) open(name string) (io.ReadSeekCloser, error) {
 	s.mu.Lock()
 	running := s.live[name]
 	s.mu.Unlock()
@@ -94,7 +120,16 @@ func (s *Store) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
 
 // New begins the capture of a stream. Its file is safe from retention until its Release.
 func (s *Store) New(id string, stream dray.Stream) *Capture {
-	c := begin(s, id, stream)
+	return s.begin(id, fileName(id, stream))
+}
+
+// NewRewritten begins the capture of a stream whose paths are rewritten, beside that of the stream itself.
+func (s *Store) NewRewritten(id string, stream dray.Stream) *Capture {
+	return s.begin(id, rewrittenName(id, stream))
+}
+
+func (s *Store) begin(id, name string) *Capture {
+	c := &Capture{store: s, id: id, name: name, sum: sha256.New(), tail: ring{size: s.opts.View}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[c.name] = c

@@ -35,6 +35,8 @@ type Command struct {
 	Timeout time.Duration
 	Output  Format
 	Mapping dray.MappingMode
+	// RewriteText has the paths in what it prints rewritten to the caller's, in calls that do not say otherwise.
+	RewriteText bool
 	// Results are files and folders that come home when a call ends: absolute, or relative to its working folder.
 	Results []string
 }
@@ -45,7 +47,7 @@ func (c Command) tool() (*Tool, error) {
 	}
 	t := &Tool{
 		Name: c.Name, Description: c.Description, Environment: c.Environment, Timeout: c.Timeout, Mapping: c.Mapping,
-		results: slices.Clone(c.Results),
+		RewriteText: c.RewriteText, results: slices.Clone(c.Results),
 		program: &program{
 			argv:         func(json.RawMessage) ([]string, error) { return slices.Clone(c.Argv), nil },
 			inputOnStdin: true,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,8 +17,9 @@ import (
 
 // Mapping gives an executor that turns the call's input and working folder into the environment's paths for next, and the output of
 // next into the caller's. What it refuses (path_invalid, path_too_deep, bad_cwd) is refused before anything starts; a bad path in
-// an output, and one that a link on the host leads out of its folder, stays raw and is listed. Text output is not touched. On the host
-// the paths are the caller's already: nothing is rewritten or listed, and the same inputs are refused.
+// an output, and one that a link on the host leads out of its folder, stays raw and is listed. For the text that the tool prints or
+// reads it hands a filter down where the call, or else the tool, asks for that. On the host the paths are the caller's already: nothing
+// is rewritten or listed, and the same inputs are refused.
 func Mapping(tools *Registry, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		t, err := tools.Get(call.Invocation.Tool)
@@ -77,7 +79,19 @@ func (m *mapping) down(call *dray.Call) error {
 		return err
 	}
 	call.Mapped = json.RawMessage(input)
+	if m.rewritesText(call.Invocation) {
+		call.Rewrite = func(to io.Writer) dray.TextFilter { return m.mapper.Rewriter(pathmapper.ToHost, to) }
+	}
 	return nil
+}
+
+// rewritesText says whether the paths in text are rewritten. A program on a terminal draws by the lengths of what it prints, so that stays.
+func (m *mapping) rewritesText(inv dray.Invocation) bool {
+	wanted := m.tool.RewriteText
+	if inv.RewriteText != nil {
+		wanted = *inv.RewriteText
+	}
+	return m.container && wanted && inv.Terminal == nil
 }
 
 // up maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).

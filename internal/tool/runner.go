@@ -58,6 +58,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 	}
 	opts := executor.Options{
 		ID: call.Invocation.ID, Stdin: call.Stdin, Control: call.Control, Idle: cmp.Or(call.Invocation.IdleTimeout, r.IdleTimeout),
+		Rewrite: call.Rewrite,
 	}
 	if t.program.inputOnStdin {
 		opts.Stdin = bytes.NewReader(call.Mapped)
@@ -67,7 +68,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 	if !t.program.structured || outcome.Result.Metadata.Kill == nil { // without a report of its end nothing was started
 		return outcome.Result, err
 	}
-	res, unread := t.withOutput(outcome.Result, outcome.Stdout)
+	res, unread := t.withOutput(outcome.Result, outcome.Stdout())
 	if err == nil {
 		err = unread
 	}

@@ -21,6 +21,8 @@ type Tool struct {
 	Timeout time.Duration
 	// Mapping is the tool's own; empty means schema where its schemas mark a path, else heuristic.
 	Mapping dray.MappingMode
+	// RewriteText has the paths in its text rewritten to the caller's, in calls that do not say otherwise.
+	RewriteText bool
 
 	input, output           *schema
 	inputPaths, outputPaths *pathmapper.Marks
@@ -80,13 +82,14 @@ type Description struct {
 	// TimeoutSeconds is the tool's own, absent where the daemon's default holds.
 	TimeoutSeconds float64          `json:"timeout_seconds,omitempty"`
 	Mapping        dray.MappingMode `json:"mapping,omitempty"`
+	RewriteText    bool             `json:"rewrite_text,omitempty"`
 }
 
 // Describe gives what callers see of a tool.
 func (t *Tool) Describe() Description {
 	d := Description{
 		Name: t.Name, Description: t.Description, InputSchema: t.input.text, Environment: t.Environment,
-		TimeoutSeconds: t.Timeout.Seconds(), Mapping: t.Mapping,
+		TimeoutSeconds: t.Timeout.Seconds(), Mapping: t.Mapping, RewriteText: t.RewriteText,
 	}
 	if t.output != nil {
 		d.OutputSchema = t.output.text

@@ -96,7 +96,7 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 		commands[i] = tool.Command{
 			Name: t.Name, Description: t.Description, Argv: t.Argv, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, Environment: need,
 			Timeout: t.Timeout, Output: tool.Format(t.Output), Mapping: dray.MappingMode(t.Mapping),
-			Results: t.Results,
+			RewriteText: t.RewriteText, Results: t.Results,
 		}
 	}
 	tools, err := tool.NewRegistry(commands)
