@@ -99,8 +99,8 @@ type filter struct {
 }
 
 // rewrite puts a filter between the tool and those who see its text.
-func (t *tap) rewrite(make func(io.Writer) dray.TextFilter) {
-	t.filter = newFilter(make(writerFunc(func(p []byte) {
+func (t *tap) rewrite(with func(io.Writer) dray.TextFilter) {
+	t.filter = newFilter(with(writerFunc(func(p []byte) {
 		t.keep(t.rewritten, p)
 		t.sink.Output(t.stream, p)
 	})))

@@ -24,6 +24,8 @@ type Call struct {
 	Env         map[string]string `json:"env,omitempty"`
 	// Leftovers "keep" leaves the processes that the tool leaves running to the environment.
 	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
+	// RewriteText has the paths in text rewritten; nil leaves it to the tool.
+	RewriteText *bool `json:"rewrite_text,omitempty"`
 	// OnSlowReader "wait" has the tool wait for the stream of Start, as it would for a pipe.
 	OnSlowReader string `json:"on_slow_reader,omitzero"`
 	// StdinOpen announces that Stdin follows.
@@ -61,9 +63,17 @@ func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record],
 	return get[dray.Record](ctx, c, "/v1/invocations/"+url.PathEscape(id), nil)
 }
 
-// Output gives what is kept of a call's stdout or stderr, while it runs what is kept so far. The caller closes it.
-func (c *Client) Output(ctx context.Context, id, stream string) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, http.MethodGet, "/v1/invocations/"+url.PathEscape(id)+"/output/"+stream, nil, "*/*")
+// The texts of a stream. Shown is the one whose paths were rewritten, where there is one, else what was printed.
+const (
+	Printed   = "false"
+	Rewritten = "true"
+	Shown     = "auto"
+)
+
+// Output gives what is kept of one text of a call's stdout or stderr, while it runs what is kept so far. The caller closes it.
+func (c *Client) Output(ctx context.Context, id, stream, text string) (io.ReadCloser, error) {
+	path := "/v1/invocations/" + url.PathEscape(id) + "/output/" + stream + "?" + url.Values{"rewritten": {text}}.Encode()
+	resp, err := c.send(ctx, http.MethodGet, path, nil, "*/*")
 	if err != nil {
 		return nil, err
 	}

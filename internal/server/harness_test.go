@@ -150,6 +150,17 @@ func (c captures) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	return kept{bytes.NewReader(b)}, nil
 }
 
+func (c captures) OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+	return c.Open(id+".rewritten", stream)
+}
+
+func (c captures) OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+	if f, err := c.OpenRewritten(id, stream); err == nil {
+		return f, nil
+	}
+	return c.Open(id, stream)
+}
+
 type kept struct{ *bytes.Reader }
 
 func (kept) Close() error { return nil }

@@ -37,6 +37,7 @@ type Tool struct {
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Environment  json.RawMessage  `json:"environment,omitempty" doc:"auto, host, required, preferred, or {specific: NAME}."`
 	Mapping      dray.MappingMode `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	RewriteText  bool             `json:"rewrite_text,omitzero" doc:"Whether the paths in its text are rewritten in calls that do not say otherwise."`
 	// Timeout is the tool's own in seconds; zero leaves it to the configured default.
 	Timeout float64 `json:"timeout_seconds,omitzero"`
 	// Stdin says that a call may bring a stdin of its own.
@@ -124,4 +125,8 @@ type PathsReply struct {
 type Captures interface {
 	// Open opens a stream from its beginning, also while the call runs. One that was never written, or is kept no more, is fs.ErrNotExist.
 	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// OpenRewritten does so for the stream after its paths were rewritten. Where none was rewritten it may be fs.ErrNotExist, too.
+	OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// OpenShown opens what live events show: the rewritten stream where there is one.
+	OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 }

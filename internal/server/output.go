@@ -12,11 +12,17 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/server/calls"
 )
 
 // output answers with the kept bytes of a stream, or ranges of them. While the call runs these are the bytes so far.
 func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	q, err := query(r, "rewritten")
+	if err != nil {
+		return err
+	}
+	which, err := versionOf(q.Get("rewritten"))
+	if err != nil {
 		return err
 	}
 	stream, err := streamOf(r)
@@ -27,7 +33,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	kept, err := s.kept(r, f, stream)
+	kept, err := s.kept(r.PathValue("id"), f, stream, which)
 	if err != nil {
 		return err
 	}
@@ -51,56 +57,96 @@ func streamOf(r *http.Request) (dray.Stream, error) {
 	}
 }
 
+// version says which text of a stream is meant.
+type version int
+
+const (
+	printed version = iota
+	rewritten
+	shown // the rewritten one where there is one
+)
+
+func versionOf(parameter string) (version, error) {
+	switch parameter {
+	case "", "false":
+		return printed, nil
+	case "true":
+		return rewritten, nil
+	case "auto":
+		return shown, nil
+	}
+	return 0, invalid("", "rewritten is %q", clip(parameter)).WithHint("write true, false, or auto for the rewritten text where there is one")
+}
+
 // kept opens the kept bytes of a stream, those so far while the call runs.
-func (s *Server) kept(r *http.Request, f found, stream dray.Stream) (io.ReadSeekCloser, error) {
-	kept, err := s.cfg.Captures.Open(r.PathValue("id"), stream)
+func (s *Server) kept(id string, f found, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
+	open := map[version]func(string, dray.Stream) (io.ReadSeekCloser, error){
+		printed: s.cfg.Captures.Open, rewritten: s.cfg.Captures.OpenRewritten, shown: s.cfg.Captures.OpenShown,
+	}
+	kept, err := open[which](id, stream)
 	switch {
 	case err == nil:
 		return kept, nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).WithHint("look at captures/ in the state folder")
-	}
-	return f.shown(stream)
-}
-
-// shown gives a stream that has no file: nothing was printed, or the record shows all of it. Between the end of the tool and that of the call
-// there is no record yet, and what would stand in it is in memory.
-func (f found) shown(stream dray.Stream) (io.ReadSeekCloser, error) {
-	if f.call == nil {
-		return wholeText(stream, f.record.Reason, f.record.Stdout, f.record.Stderr)
+	case f.call == nil:
+		return wholeText(f.record, stream, which)
 	}
 	record, ended := f.call.Record()
 	if !ended {
-		printed, _ := f.call.Events().Printed(stream)
-		return inMemory{bytes.NewReader(printed)}, nil
+		return s.printedSoFar(f.call, stream, which)
 	}
-	var rec struct {
+	var part struct {
 		Reason dray.Reason  `json:"reason"`
 		Stdout dray.Capture `json:"stdout"`
 		Stderr dray.Capture `json:"stderr"`
 	}
-	if err := json.Unmarshal(record, &rec); err != nil {
+	if err := json.Unmarshal(record, &part); err != nil {
 		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).WithHint("the daemon's log has more")
 	}
-	return wholeText(stream, rec.Reason, rec.Stdout, rec.Stderr)
+	return wholeText(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr}, stream, which)
+}
+
+// printedSoFar gives a stream of a running call that is in no capture: it has not begun, or the tool has ended and the call has not. What will stand
+// in the record is in memory then.
+func (s *Server) printedSoFar(call *calls.Call, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
+	if which == rewritten {
+		if raw, err := s.cfg.Captures.Open(call.ID(), stream); err == nil {
+			_ = raw.Close() // it is not even read
+			return nil, notRewritten(stream)
+		}
+	}
+	text, _ := call.Events().Printed(stream)
+	return inMemory{bytes.NewReader(text)}, nil
+}
+
+func notRewritten(stream dray.Stream) error {
+	return notFound("the paths in the %v of this call are not rewritten", stream).
+		WithHint("leave rewritten out for what the tool printed; rewrite_text in a call that runs in a container has its text rewritten")
 }
 
 // wholeText gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
-func wholeText(stream dray.Stream, reason dray.Reason, stdout, stderr dray.Capture) (io.ReadSeekCloser, error) {
-	c := stdout
+func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
+	c := rec.Stdout
 	if stream == dray.Stderr {
-		c = stderr
+		c = rec.Stderr
+	}
+	kept, digest := c.KeptBytes, c.SHA256
+	if c.Rewritten != nil && which != printed {
+		kept, digest = c.Rewritten.KeptBytes, c.Rewritten.SHA256
 	}
 	sum := sha256.Sum256([]byte(c.Text))
 	switch {
-	case reason == dray.ReasonInterrupted:
+	case rec.Reason == dray.ReasonInterrupted:
 		return nil, notFound("the %v of this call is kept no more, or never was: the daemon died while the call ran", stream).
 			WithHint("what it printed before that is not known; see what it did before you repeat it")
-	case c.KeptBytes > 0 && hex.EncodeToString(sum[:]) != c.SHA256:
+	case c.Rewritten == nil && which == rewritten:
+		return nil, notRewritten(stream)
+	case kept > 0 && hex.EncodeToString(sum[:]) != digest:
 		return nil, notFound("the %v of this call is kept no more: retention has removed it", stream).
 			WithHint("limits.captures_keep and limits.captures_disk say how long output is kept; the invocation has its head, its tail, its length and its sha256")
 	}
-	return inMemory{bytes.NewReader([]byte(c.Text)[:c.KeptBytes])}, nil
+	return inMemory{bytes.NewReader([]byte(c.Text)[:kept])}, nil
 }
 
 // inMemory is a stream that lies in memory.

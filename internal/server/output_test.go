@@ -56,13 +56,15 @@ func TestOutputWhileTheToolRuns(t *testing.T) {
 	close(k.done)
 }
 
+// whole is the capture of a stream that the text shows in full.
+func whole(text string) dray.Capture {
+	sum := sha256.Sum256([]byte(text))
+	n := int64(len(text))
+	return dray.Capture{Text: text, HeadBytes: n, TotalBytes: n, KeptBytes: n, SHA256: hex.EncodeToString(sum[:])}
+}
+
 // Output that has no file is in the record: of a call that has just ended as of one from long ago, however much the other stream printed.
 func TestOutputOfTheRecord(t *testing.T) {
-	whole := func(text string) dray.Capture {
-		sum := sha256.Sum256([]byte(text))
-		n := int64(len(text))
-		return dray.Capture{Text: text, HeadBytes: n, TotalBytes: n, KeptBytes: n, SHA256: hex.EncodeToString(sum[:])}
-	}
 	res := exited(0)
 	res.Stdout, res.Stderr = whole("0123456789"), whole(strings.Repeat("e", 100<<10))
 	d := start(t, func(p *parts) {
@@ -107,4 +109,90 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 	if a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", ""); a.status != 200 || string(a.body) != "until then" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+}
+
+// PM-10: of a stream whose paths were rewritten there are two texts, each with its ranges, from files as from the record.
+func TestOutputRewritten(t *testing.T) {
+	rewritten := whole("0123456789")
+	rewritten.Rewritten = &dray.Rewritten{Paths: 1, TotalBytes: 10, KeptBytes: 10, SHA256: rewritten.SHA256}
+	gone := rewritten
+	gone.SHA256, gone.Rewritten = whole("other").SHA256, &dray.Rewritten{Paths: 1, TotalBytes: 5, KeptBytes: 5, SHA256: whole("more").SHA256}
+	for _, c := range []struct {
+		name          string
+		stdout        dray.Capture
+		printed, text string            // in files
+		want          map[string]string // by the parameter; what has no text is not found
+	}{
+		{"in files", gone, "/workspace", "/home/me", map[string]string{"": "/workspace", "false": "/workspace", "true": "/home/me", "auto": "/home/me"}},
+		{"in the record", rewritten, "", "", map[string]string{"": "0123456789", "true": "0123456789", "auto": "0123456789"}},
+		{"the rewritten in the record", otherwise(rewritten), "/workspace", "", map[string]string{"": "/workspace", "true": "0123456789"}},
+		{"removed", gone, "", "", map[string]string{"": "-", "true": "-", "auto": "-"}},
+		{"not rewritten", whole("raw"), "", "", map[string]string{"": "raw", "true": "-", "auto": "raw"}},
+		{"not rewritten, in a file", otherwise(whole("raw")), "printed", "", map[string]string{"": "printed", "true": "-", "auto": "printed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res := exited(0)
+			res.Stdout = c.stdout
+			d := start(t, func(p *parts) {
+				p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return res, nil }
+			})
+			fresh := d.do("POST", "/v1/invocations", call).record(t).ID
+			d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+			for _, id := range []string{fresh, someID} {
+				for name, text := range map[string]string{".stdout": c.printed, ".rewritten.stdout": c.text} {
+					if text != "" {
+						d.captures[id+name] = []byte(text)
+					}
+				}
+				for parameter, want := range c.want {
+					checkOutput(t, d, id, parameter, want)
+				}
+			}
+		})
+	}
+}
+
+// checkOutput asks for one text of a stdout, and for a part of it.
+func checkOutput(t *testing.T, d *daemon, id, parameter, want string) {
+	t.Helper()
+	path := "/v1/invocations/" + id + "/output/stdout"
+	if parameter != "" {
+		path += "?rewritten=" + parameter
+	}
+	a := d.do("GET", path, "")
+	if want == "-" {
+		if a.status != 404 || a.problem(t).Code != dray.CodeNotFound {
+			t.Errorf("%q: %d %s", parameter, a.status, a.body)
+		}
+		return
+	}
+	if a.status != 200 || string(a.body) != want {
+		t.Errorf("%q: %d %s", parameter, a.status, a.body)
+	}
+	if a := d.do("GET", path, "", "Range: bytes=1-2"); a.status != 206 || string(a.body) != want[1:3] {
+		t.Errorf("%q, a range: %d %s", parameter, a.status, a.body)
+	}
+}
+
+// otherwise is the capture of a stream that is not what the text shows.
+func otherwise(c dray.Capture) dray.Capture {
+	c.SHA256 = whole("other").SHA256
+	return c
+}
+
+// A running call has a rewritten text if that is being kept, or if nothing is yet.
+func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
+	k := newTalk()
+	d := start(t, func(p *parts) { p.run = k.run })
+	f := d.follow("POST", "/v1/invocations", call)
+	k.print(dray.Stdout, "/home/me")
+	k.say <- func(dray.Sink) {} // the one before is done
+	checkOutput(t, d, f.id(), "true", "/home/me")
+	d.captures[f.id()+".stdout"] = []byte("/workspace")
+	checkOutput(t, d, f.id(), "true", "-")
+	d.captures[f.id()+".rewritten.stdout"] = []byte("/home/me")
+	checkOutput(t, d, f.id(), "true", "/home/me")
+	checkOutput(t, d, f.id(), "auto", "/home/me")
+	checkOutput(t, d, f.id(), "", "/workspace")
+	close(k.done)
 }

@@ -155,6 +155,7 @@ var refusals = []refused{
 	{"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil, 400, dray.CodeInvalidRequest, "", "unknown parameter"},
 
 	// SY-11: what is to come home.
+	post("rewrite_text on a terminal", `{"tool":"exec","rewrite_text":true,"tty":{"columns":80,"rows":24}}`, "/rewrite_text", "terminal"),
 	post("rewrite_text as a text", `{"tool":"exec","rewrite_text":"yes"}`, "/rewrite_text", ""),
 	post("rewrite_text null", `{"tool":"exec","rewrite_text":null}`, "/rewrite_text", "null"),
 	post("sync of one text", `{"tool":"exec","sync":"/a"}`, "/sync", ""),
@@ -227,6 +228,7 @@ var refusals = []refused{
 	{"an id in another form", "GET", "/v1/invocations/" + strings.ToUpper(someID), "", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such events", "GET", "/v1/invocations/" + someID + "/events", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such output", "GET", "/v1/invocations/" + someID + "/output/stdout", "", nil, 404, dray.CodeNotFound, "", ""},
+	{"no such text", "GET", "/v1/invocations/" + someID + "/output/stdout?rewritten=yes", "", nil, 400, dray.CodeInvalidRequest, "", "auto"},
 	{"no such stream", "GET", "/v1/invocations/" + someID + "/output/stdin", "", nil, 404, dray.CodeNotFound, "", "stdout"},
 	{"no such call to write to", "POST", "/v1/invocations/" + someID + "/stdin", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such call to cancel", "POST", "/v1/invocations/" + someID + "/cancel", "", nil, 404, dray.CodeNotFound, "", ""},

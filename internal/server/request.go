@@ -69,6 +69,9 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 	b.checkStdin(m)
 	oneOf(m, "/on_disconnect", b.OnDisconnect, onDisconnectCancel, onDisconnectContinue)
 	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
+	if b.TTY != nil && b.RewriteText != nil && *b.RewriteText {
+		m.add("/rewrite_text", "what a program prints on a terminal is not rewritten: it would not fit where the program puts it")
+	}
 	return dray.Invocation{
 		Tool:        toolName(m, "/tool", b.Tool),
 		Input:       b.input(m),

@@ -101,7 +101,11 @@ func (s *Server) invocationOperations() []operation {
 		{
 			method: http.MethodGet, path: invocationPath + "/output/{stream}", id: "read-output", handle: s.output,
 			summary: "The kept bytes of a stream, or a range of them.",
-			params:  []*huma.Param{id, streamParam(), headerParam("Range", "Bytes, as in RFC 9110.")},
+			params: []*huma.Param{
+				id, streamParam(), queryParam("rewritten", "true: the bytes after the paths in them were rewritten; auto: those where there are any; "+
+					"false (default): what the tool printed.", "string"),
+				headerParam("Range", "Bytes, as in RFC 9110."),
+			},
 			replies: []described{{status: 200, what: "The bytes.", bytes: true}, {status: 206, what: "A range of them.", bytes: true}},
 		},
 		{

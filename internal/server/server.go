@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now(), quiet: make(chan struct{})}
-	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.Open, Log: cfg.Log})
+	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.OpenShown, Log: cfg.Log})
 	if err := s.register(); err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ type Description struct {
 	// TimeoutSeconds is the tool's own, absent where the daemon's default holds.
 	TimeoutSeconds float64          `json:"timeout_seconds,omitempty"`
 	Mapping        dray.MappingMode `json:"mapping,omitempty"`
-	RewriteText    bool             `json:"rewrite_text,omitempty"`
+	RewriteText    bool             `json:"rewrite_text,omitzero"`
 }
 
 // Describe gives what callers see of a tool.

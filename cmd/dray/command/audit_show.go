@@ -14,20 +14,25 @@ import (
 
 func newAuditShow(a *app) *cobra.Command {
 	var stream string
+	var raw bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one call in full, or what it printed",
 		Long: `show prints what the trail says of one call. With --output it prints instead
 what is kept of the call's stdout or stderr, byte for byte, also while the call
-runs; on a terminal control codes are shown as escapes.`,
+runs; on a terminal control codes are shown as escapes. Where the paths in it
+were rewritten that is the rewritten text, and with --raw what the tool printed.`,
 		Example: `  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab
   dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab --output stdout >log`,
 		Args: exactArgs(1, "the id of a call", "dray audit list shows them"),
 	}
 	a.jsonFlag(cmd)
 	cmd.Flags().StringVar(&stream, "output", "", "print the kept `stream`: stdout or stderr")
+	cmd.Flags().BoolVar(&raw, "raw", false, "with --output, print it with the paths that the tool printed")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		switch {
+		case raw && stream == "":
+			return usagef("--raw is about --output").WithHint("write --output stdout --raw")
 		case stream == "":
 			return a.with(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
 		case a.json:
@@ -35,7 +40,11 @@ runs; on a terminal control codes are shown as escapes.`,
 		case stream != "stdout" && stream != "stderr":
 			return usagef("--output is %q", stream).WithHint("write stdout or stderr")
 		}
-		return a.with(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream) })
+		text := client.Shown
+		if raw {
+			text = client.Printed
+		}
+		return a.with(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream, text) })
 	})
 	return cmd
 }
@@ -55,8 +64,8 @@ func (a *app) runAuditShow(ctx context.Context, c *client.Client, id string) err
 }
 
 // runAuditOutput copies what is kept of a stream.
-func (a *app) runAuditOutput(ctx context.Context, c *client.Client, id, stream string) error {
-	kept, err := c.Output(ctx, id, stream)
+func (a *app) runAuditOutput(ctx context.Context, c *client.Client, id, stream, text string) error {
+	kept, err := c.Output(ctx, id, stream, text)
 	if err != nil {
 		return err
 	}

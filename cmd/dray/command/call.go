@@ -35,6 +35,7 @@ stdout of exec and shell.
 	to.flags(cmd)
 	to.timeoutFlag(cmd)
 	to.leftoversFlag(cmd)
+	to.rewriteFlags(cmd)
 	cmd.Flags().StringVarP(&input, "input", "i", "{}", "the input, a `JSON` object (- reads it from stdin)")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runCall(ctx, cmd, to, args[0], input) })

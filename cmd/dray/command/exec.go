@@ -27,7 +27,8 @@ Ctrl-C cancels the call; a second one leaves at once.
 
 Where stdin and stdout are terminals the program gets a terminal too: it can be a
 shell or an editor, stdout and stderr are one stream, and Ctrl-C and Ctrl-Z are
-the program's. Ctrl-] three times within a second cancels the call.
+the program's. Ctrl-] three times within a second cancels the call. With --rewrite
+it gets none: what is drawn on a terminal is not rewritten.
 
 A relative --cwd begins at --workspace where that is given, else at the current
 folder.
@@ -46,6 +47,7 @@ folder.
 	to.flags(cmd)
 	to.timeoutFlag(cmd)
 	to.leftoversFlag(cmd)
+	to.rewriteFlags(cmd)
 	cmd.Flags().BoolVarP(&tty.wanted, "tty", "t", false, "give the program a terminal, whatever stdin and stdout are")
 	cmd.Flags().BoolVarP(&tty.refused, "no-tty", "T", false, "give it three pipes, whatever they are")
 	a.jsonFlag(cmd)
@@ -56,12 +58,16 @@ folder.
 // ttyChoice says whether a program gets a terminal, as the flags have it.
 type ttyChoice struct{ wanted, refused bool }
 
-// terminal decides: without a flag the program gets what we have.
-func (c ttyChoice) terminal(a *app) (bool, error) {
-	if c.wanted && c.refused {
+// terminal decides: without a flag the program gets what we have. What is drawn on a terminal is not rewritten.
+func (c ttyChoice) terminal(a *app, rewrite bool) (bool, error) {
+	switch {
+	case c.wanted && c.refused:
 		return false, usagef("--tty and --no-tty contradict each other")
+	case c.wanted && rewrite:
+		return false, usagef("--tty and --rewrite contradict each other").
+			WithHint("leave --rewrite out: rewritten text would not fit where a program on a terminal puts it")
 	}
-	return c.wanted || !c.refused && isTerminal(a.in) && isTerminal(a.out), nil
+	return c.wanted || !c.refused && !rewrite && isTerminal(a.in) && isTerminal(a.out), nil
 }
 
 func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty ttyChoice, argv []string) error {
@@ -69,7 +75,7 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty tt
 	if err != nil {
 		return usagef("an argument is not UTF-8").WithHint("a request is JSON, which carries UTF-8 only; pass such bytes on stdin or in a file")
 	}
-	terminal, err := tty.terminal(a)
+	terminal, err := tty.terminal(a, to.rewrite)
 	if err != nil {
 		return err
 	}

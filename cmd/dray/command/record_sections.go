@@ -142,6 +142,9 @@ func captureSection(title string, c dray.Capture) section {
 	if c.Truncated {
 		size += fmt.Sprintf(", the first %d kept", c.KeptBytes)
 	}
+	if c.Rewritten != nil {
+		size += fmt.Sprintf(", %d paths rewritten", c.Rewritten.Paths)
+	}
 	s.title += " (" + size + ")"
 	return s
 }

@@ -21,6 +21,7 @@ type target struct {
 	env                       []string
 	timeout                   time.Duration
 	leftovers                 string
+	rewrite, noRewrite        bool
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -41,6 +42,12 @@ func (t *target) leftoversFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.leftovers, "leftovers", "", "what becomes of processes that the tool leaves running: `kill` (default) or keep")
 }
 
+// rewriteFlags adds --rewrite and --no-rewrite to the commands that make a call.
+func (t *target) rewriteFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&t.rewrite, "rewrite", false, "rewrite the container's paths in the text output to the host's")
+	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false, "leave text output as it is, whatever the tool's configuration says")
+}
+
 // call makes the body of a call of a tool.
 func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
 	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers)}
@@ -52,6 +59,12 @@ func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (cl
 	}
 	if l := call.Leftovers; l != "" && l != dray.KillLeftovers && l != dray.KeepLeftovers {
 		return call, usagef("--leftovers %s is neither kill nor keep", t.leftovers)
+	}
+	if t.rewrite && t.noRewrite {
+		return call, usagef("--rewrite and --no-rewrite contradict each other")
+	}
+	if t.rewrite || t.noRewrite {
+		call.RewriteText = &t.rewrite
 	}
 	if err := t.limit(cmd, &call); err != nil {
 		return call, err
