@@ -25,7 +25,7 @@ type Config struct {
 	Limits dray.TreeLimits
 	// Timeout bounds one sync; above 0.
 	Timeout time.Duration
-	// Deny are names refused beside [Builtin]: a name without a slash at any depth, one with slashes as a sequence of names.
+	// Deny are names refused beside the built-in ones: a name without a slash at any depth, one with slashes as a sequence of names.
 	Deny []string
 	// Executable gives files with an x bit mode 0700 instead of 0600.
 	Executable bool

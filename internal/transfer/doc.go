@@ -19,7 +19,7 @@
 //
 // # What may be written
 //
-// Names that would run code on the host are refused: see [Builtin]. The name at the destination counts, at any depth, whatever its case.
+// Names that would run code on the host are refused, and those of Config.Deny. The name at the destination counts, at any depth, whatever its case.
 //
 // # All or nothing
 //

@@ -93,11 +93,7 @@ func (t *joined) collect(what dray.Collection) (dray.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, ok := files.(collector)
-	if !ok {
-		return nil, errors.Join(noFiles(), files.Close())
-	}
-	tree, err := from.Collect(t.ctx, what)
+	tree, err := files.Collect(t.ctx, what)
 	if err != nil {
 		_ = files.Close()
 		return nil, err
@@ -140,15 +136,10 @@ func (t *joined) Close() error {
 	return err
 }
 
-// collector and placer are what this room needs of files.
-type (
-	collector interface {
-		Collect(ctx context.Context, what dray.Collection) (dray.Tree, error)
-	}
-	placer interface {
-		Place(ctx context.Context, tree dray.Tree, how dray.Placement) ([]dray.Placed, error)
-	}
-)
+// placer are files that take whole trees.
+type placer interface {
+	Place(ctx context.Context, tree dray.Tree, how dray.Placement) ([]dray.Placed, error)
+}
 
 func noFiles() error {
 	return fmt.Errorf("%w: whole trees cannot be moved here", errors.ErrUnsupported)

@@ -17,7 +17,7 @@ type flaky struct {
 }
 
 func (f flaky) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
-	tree, err := f.Files.(collector).Collect(ctx, what) //nolint:forcetypeassert,errcheck // the box's own
+	tree, err := f.Files.Collect(ctx, what)
 	if err != nil {
 		return nil, err
 	}

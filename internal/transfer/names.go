@@ -12,11 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Builtin gives the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
-// without being asked to: when somebody enters the folder, opens it in an editor, or uses git in it (SY-08). The one that is a
-// file alone, and no folder, ends with "(file)".
-func Builtin() []string { return slices.Clone(builtin) }
-
+// builtin are the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
+// without being asked to: when somebody enters the folder, opens it in an editor, or uses git in it (SY-08). The reference has them too.
 var builtin = []string{
 	// git runs hooks, and what its configuration names: pagers, editors, filters, fsmonitor. A file .git leads to another folder with both.
 	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees", ".git" + fileOnly,
