@@ -24,19 +24,23 @@ type Record struct {
 	Workspace string          `json:"workspace,omitempty"`
 	Cwd       string          `json:"cwd,omitempty"`
 	// Leftovers is what the call asked for; empty is kill.
-	Leftovers  Leftovers       `json:"leftovers,omitempty"`
-	Context    Context         `json:"context"`
-	Input      json.RawMessage `json:"input"`
-	StartedAt  time.Time       `json:"started_at"`
-	EndedAt    *time.Time      `json:"ended_at"`
-	DurationMS *float64        `json:"duration_ms"`
+	Leftovers Leftovers `json:"leftovers,omitempty"`
+	// RewriteText and Sync are what the call asked for, too.
+	RewriteText *bool           `json:"rewrite_text,omitempty"`
+	Sync        []string        `json:"sync,omitempty"`
+	Context     Context         `json:"context"`
+	Input       json.RawMessage `json:"input"`
+	StartedAt   time.Time       `json:"started_at"`
+	EndedAt     *time.Time      `json:"ended_at"`
+	DurationMS  *float64        `json:"duration_ms"`
 }
 
 // NewRecord is the record of a call that was accepted at the given time and is not over.
 func NewRecord(inv Invocation, at time.Time) Record {
 	return Record{
 		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
-		Leftovers: inv.Leftovers, Context: inv.Context, Input: inv.Input, StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
+		Leftovers: inv.Leftovers, RewriteText: inv.RewriteText, Sync: inv.Sync, Context: inv.Context, Input: inv.Input,
+		StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
 	}
 }
 

@@ -62,6 +62,7 @@ var roundTrips = map[string]struct {
 			inv.Input = json.RawMessage("{ \"argv\": [\"grep\",\t\"<a & b>\", \"\\u003c\", 1.50] }")
 			inv.Context = dray.Context{PlanID: "p1", SessionID: "s1", SandboxID: "b1", Labels: map[string]string{"k": "v"}}
 			inv.Workspace, inv.Cwd = "/home/me/app", "sub"
+			inv.Sync, inv.RewriteText = []string{"out", "/tmp/é"}, new(bool)
 		},
 		result: dray.Result{
 			Reason: dray.ReasonExited, ExitCode: new(int), Output: json.RawMessage(`{"x": [1,  2]}`),

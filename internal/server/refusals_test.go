@@ -164,6 +164,7 @@ var refusals = []refused{
 	post("sync with NUL", `{"tool":"exec","sync":["/a\u0000"]}`, "/sync/0", "NUL"),
 	post("sync of a number", `{"tool":"exec","sync":[1]}`, "/sync/0", ""),
 	post("sync of too much", `{"tool":"exec","sync":[`+strings.Repeat(`"/a",`, 1000)+`"/a"]}`, "/sync", "1000"),
+	post("sync of long paths", `{"tool":"exec","sync":[`+strings.Repeat(`"/`+strings.Repeat("a", 4000)+`",`, 16)+`"/`+strings.Repeat("a", 4000)+`"]}`, "/sync", "65536"),
 	post("sync of a long path", `{"tool":"exec","sync":["/`+strings.Repeat("a", 4096)+`"]}`, "/sync/0", "4096"),
 
 	// What the contract has and this version does not is refused by its name.

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	maxName      = 128  // bytes of a tool's name
-	maxReference = 255  // bytes of a container's name or id
-	maxPath      = 4096 // bytes of a path: PATH_MAX
-	maxSync      = 1000 // paths that one call brings home
+	maxName      = 128      // bytes of a tool's name
+	maxReference = 255      // bytes of a container's name or id
+	maxPath      = 4096     // bytes of a path: PATH_MAX
+	maxSync      = 1000     // paths that one call brings home
+	maxSyncBytes = 64 << 10 // bytes of these together: each record of the call has them
 	maxLabels    = 64
 	maxID        = 256  // bytes of a context's id or a label's name
 	maxLabel     = 1024 // bytes of a label's value
@@ -152,13 +153,18 @@ func namedPaths(m *mistakes, pointer string, paths []string, most int) []string 
 		m.add(pointer, "there are %d paths, and %d are the most", len(paths), most)
 		return nil
 	}
+	total := 0
 	for i, p := range paths {
+		total += len(p)
 		at := fmt.Sprintf("%s/%d", pointer, i)
 		if p == "" {
 			m.add(at, "a path is not empty")
 		} else if fault := pathFault(p); fault != "" {
 			m.add(at, "%s", fault)
 		}
+	}
+	if total > maxSyncBytes {
+		m.add(pointer, "the paths have %d bytes together, and %d are the most", total, maxSyncBytes)
 	}
 	return paths
 }
