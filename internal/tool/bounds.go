@@ -19,11 +19,24 @@ type bounds struct {
 	roots map[string]*os.File
 	// links says that the last name of a path may itself be a link, which the output then tells.
 	links bool
+	// last is the name that was found to be fine last: a list of findings has many in one file.
+	last string
 }
 
 // check says why a name must not be handed on; it lies under root. That holds for the moment: who opens the file later has to do that beneath
 // the root, too. A file that is not there yet leads nowhere.
 func (b *bounds) check(root, name string) error {
+	if name == b.last {
+		return nil
+	}
+	err := b.look(root, name)
+	if err == nil {
+		b.last = name
+	}
+	return err
+}
+
+func (b *bounds) look(root, name string) error {
 	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
 	if below == "" {
 		return nil // it is the root itself, which may be a single file

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/dray-dev/dray"
 )
@@ -67,19 +66,80 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	}
 }
 
-// decode reads a document for validation. Numbers that cost more to compare than a call may cost are refused: the validator compares
-// exactly, and 1e999999 has a million digits.
+// decode reads a document for validation, numbers as json.Number. Those that cost more to compare than a call may cost are refused: the
+// validator compares exactly, and 1e999999 has a million digits.
 func decode(doc json.RawMessage) (any, error) {
-	err := scan(doc, func(_ *jsontext.Decoder, tok jsontext.Token) error {
-		if tok.Kind() == jsontext.KindNumber {
-			return checkNumber(tok.String())
-		}
-		return nil
-	})
-	if err != nil {
+	var b builder
+	if err := scan(doc, b.add); err != nil {
 		return nil, err
 	}
-	return jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	return b.top, nil
+}
+
+// builder makes Go's values of tokens.
+type builder struct {
+	top any
+	// open are the containers around the next token. The key of an object's next value stands beside it.
+	open []container
+}
+
+type container struct {
+	object map[string]any // nil for an array
+	array  []any
+	key    string
+	keyed  bool
+}
+
+func (b *builder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
+	switch tok.Kind() {
+	case jsontext.KindBeginObject:
+		b.open = append(b.open, container{object: map[string]any{}})
+	case jsontext.KindBeginArray:
+		b.open = append(b.open, container{array: []any{}})
+	case jsontext.KindEndObject, jsontext.KindEndArray:
+		last := b.open[len(b.open)-1]
+		b.open = b.open[:len(b.open)-1]
+		if last.object == nil {
+			b.put(last.array)
+		} else {
+			b.put(last.object)
+		}
+	case jsontext.KindString:
+		b.text(tok.String())
+	case jsontext.KindNumber:
+		n := tok.String()
+		b.put(json.Number(n))
+		return checkNumber(n)
+	case jsontext.KindNull:
+		b.put(nil)
+	default:
+		b.put(tok.Bool())
+	}
+	return nil
+}
+
+// text takes a string, which is a key where the object around it waits for one.
+func (b *builder) text(s string) {
+	if n := len(b.open); n > 0 && b.open[n-1].object != nil && !b.open[n-1].keyed {
+		b.open[n-1].key, b.open[n-1].keyed = s, true
+		return
+	}
+	b.put(s)
+}
+
+func (b *builder) put(v any) {
+	n := len(b.open)
+	if n == 0 {
+		b.top = v
+		return
+	}
+	in := &b.open[n-1]
+	if in.object == nil {
+		in.array = append(in.array, v)
+		return
+	}
+	in.object[in.key] = v
+	in.keyed = false
 }
 
 // maxNumber bounds the digits of a number and its exponent.

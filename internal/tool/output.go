@@ -54,25 +54,87 @@ func parseStream(stdout io.Reader, view dray.Capture) (json.RawMessage, *syntaxE
 	if view.Truncated {
 		return nil, &syntaxError{offset: view.KeptBytes, message: "the end of the output is not kept, so it is not parsed"}, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(stdout, maxOutput+1))
-	if err != nil {
+	var b bytes.Buffer
+	b.Grow(int(min(view.KeptBytes, maxOutput)) + bytes.MinRead) // the kept bytes in one piece
+	if _, err := b.ReadFrom(io.LimitReader(stdout, maxOutput+1)); err != nil {
 		return nil, nil, fmt.Errorf("read stdout again: %w", err)
 	}
-	if len(b) > maxOutput {
+	if b.Len() > maxOutput {
 		return nil, &syntaxError{offset: maxOutput, message: fmt.Sprintf("JSON of more than %d bytes is not parsed", maxOutput)}, nil
 	}
-	output, cause := parse(b)
+	output, cause := parse(b.Bytes())
 	return output, cause, nil
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parse gives the object that stdout stands for, or why it stands for none.
+// parse gives the object that stdout stands for, or why it stands for none. The object may be a part of stdout, which is written to.
 func parse(stdout []byte) (json.RawMessage, *syntaxError) {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	if len(bytes.TrimSpace(text)) == 0 {
 		return json.RawMessage("{}"), nil
 	}
+	value, fits := fitting(bytes.Trim(text, " \t\r\n"))
+	if !fits {
+		return nil, misfit(stdout)
+	}
+	if value.Kind() == jsontext.KindBeginObject {
+		return json.RawMessage(value), nil
+	}
+	return fmt.Appendf(nil, `{"result":%s}`, value), nil
+}
+
+// fitting compacts a text that is JSON within the limits. It looks at each byte as seldom as it can: outputs may be long.
+func fitting(text []byte) (jsontext.Value, bool) {
+	value := jsontext.Value(text)
+	if !value.IsValid() {
+		return nil, false
+	}
+	depth, blank := layout(value)
+	if depth > maxDepth+1 {
+		return nil, false
+	}
+	if blank {
+		_ = value.Compact() // cannot fail: it is valid
+	}
+	return value, true
+}
+
+// layout gives how many containers of a valid document stand inside one another, and whether there is white space between its tokens.
+func layout(value jsontext.Value) (depth int, blank bool) {
+	for i, open := 0, 0; i < len(value); i++ {
+		switch c := value[i]; c {
+		case '"':
+			i += stringLen(value[i:]) - 1
+		case '{', '[':
+			open++
+			depth = max(depth, open)
+		case '}', ']':
+			open--
+		case ' ', '\t', '\n', '\r':
+			blank = true
+		}
+	}
+	return depth, blank
+}
+
+// stringLen gives the length of the string that a text begins with, quotes included.
+func stringLen(text []byte) int {
+	for i := 1; ; {
+		i += bytes.IndexByte(text[i:], '"')
+		backslashes := 0
+		for text[i-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if i++; backslashes%2 == 0 {
+			return i
+		}
+	}
+}
+
+// misfit says what is wrong with a stdout, and where.
+func misfit(stdout []byte) *syntaxError {
+	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	tooDeep := false
 	err := scan(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
 		if tooDeep = dec.StackDepth() > maxDepth+1; tooDeep {
@@ -80,15 +142,7 @@ func parse(stdout []byte) (json.RawMessage, *syntaxError) {
 		}
 		return nil
 	})
-	if err != nil {
-		err.offset += int64(len(stdout) - len(text))
-		err.tooDeep = tooDeep
-		return nil, err
-	}
-	value := jsontext.Value(bytes.Clone(text))
-	_ = value.Compact() // cannot fail: it was scanned
-	if value.Kind() == jsontext.KindBeginObject {
-		return json.RawMessage(value), nil
-	}
-	return fmt.Appendf(nil, `{"result":%s}`, value), nil
+	err.offset += int64(len(stdout) - len(text))
+	err.tooDeep = tooDeep
+	return err
 }
