@@ -93,7 +93,7 @@ var owners = []owner{
 	{"github.com/bmatcuk/doublestar", []string{"internal/tool"}},
 	{"github.com/bluekeyes/go-gitdiff", []string{"internal/tool"}},
 	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}}, // the validator's messages; Unicode's normal forms
-	{"github.com/go-json-experiment/json", []string{"internal/...", "pathmapper", "cmd/dray/command"}},
+	{"github.com/go-json-experiment/json", []string{"audit", "internal/...", "pathmapper", "cmd/dray/command"}},
 	{"go.uber.org/zap", []string{"audit", "executor/container", "internal/logging", "internal/server/...", "internal/workspace", "cmd/dray/command"}},
 	{"golang.org/x/sys", []string{"audit", "internal/tool", "internal/client", "internal/server/unixsock", "cmd/dray/command"}},
 }

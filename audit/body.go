@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/dray-dev/dray"
 )
 
@@ -83,7 +85,7 @@ func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fil
 	switch {
 	case len(raw) == 0:
 		return nil, nil, nil
-	case !json.Valid(raw):
+	case !isJSON(raw):
 		return nil, nil, errNotJSON
 	case len(raw) <= maxInline:
 		return raw, nil, nil
@@ -93,6 +95,11 @@ func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fil
 		return nil, nil, err
 	}
 	return nil, &ref, nil
+}
+
+// isJSON says what json.Valid does, at several times its speed: outputs may be long.
+func isJSON(raw json.RawMessage) bool {
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder would strip its spaces, and a
