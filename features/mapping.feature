@@ -1,0 +1,212 @@
+Feature: Paths are right on both sides
+  A caller writes and reads the host's paths, a tool the container's. What is a path, what it becomes and what is left alone is told by JSON
+  pointer, and what cannot be right is refused before anything starts.
+
+  Background:
+    Given the workspace {workspace}
+
+  Rule: Roots
+
+    @PM-01 @PM-02 @PM-04 @PM-14
+    Scenario: Configured mappings stand beside the real mounts, and the longest root counts
+      When these paths are mapped to_host
+        | /workspaces/app/src/a.go        | {root}/app/src/a.go     |
+        | /workspaces/app/generated/a.go  | {root}/generated/a.go   |
+        | /workspaces/app/generated       | {root}/generated        |
+        | /workspaces/app/generated2/a.go | {root}/app/generated2/a.go |
+        | /tmp/results/                   | {root}/results          |
+        | /tmp/results//x/./y/            | {root}/results/x/y      |
+        | /tmp/result                     |                         |
+        | /data/deep/er/x                 | {root}/deeper/x         |
+        | /data/deep/x                    | {root}/data/deep/x      |
+        | {root}/same/x                   | {root}/same/x           |
+        | /cache/x                        |                         |
+        | /                               |                         |
+      And these paths are mapped to_container
+        | {root}/results/x            | /tmp/results/x               |
+        | {root}/generated/x          | /workspaces/app/generated/x  |
+        | {root}/app/generated/x      |                              |
+        | {root}/app//src/./a.go/     | /workspaces/app/src/a.go     |
+        | {root}/deeper               | /data/deep/er                |
+        | {root}/data/deep/er         |                              |
+        | {root}/same                 | {root}/same                  |
+        | {root}/sameish              |                              |
+        | {root}                      |                              |
+
+    @PM-14
+    Scenario: A mapping belongs to its container, however a call names it
+      Given the call also says {"container": "named"}
+      When the tool print is called with {"o": {"a": "{root}/results/x"}}
+      Then stdout contains "/tmp/results/x"
+      And /output/a is "{root}/results/x"
+      Given another call
+      And the call also says {"container": "{container}"}
+      When the tool print is called with {"o": {"a": "{root}/results/x"}}
+      Then stdout contains "/tmp/results/x"
+
+    @PM-03 @PM-04
+    Scenario: A mount that cannot be mapped is skipped, and each result says so
+      When the tool exec is called with {"argv": ["true"]}
+      Then the call has succeeded
+      And /metadata/warnings/0 matches "{root}/up.*is an ancestor of.*{root}/up/below"
+
+    @PM-05 @PM-15
+    Scenario Outline: Paths that are never right are refused, each with its place
+      When POST /v1/paths is asked with {"workspace": "{workspace}", "direction": "to_host", "paths": ["/fine", <path>]}
+      Then it is refused with 400 and invalid_input
+      And /errors/0/pointer is "/paths/1"
+      And the error says "<why>"
+      And the error has a hint
+
+      Examples:
+        | path                     | why           |
+        | "/workspaces/app/../x"   | upwards       |
+        | ".."                     | upwards       |
+        | "/workspaces/app/a\u0000" | NUL          |
+        | "C:\\\\Users\\\\me"      | Windows path  |
+        | "\\\\\\\\server\\\\share"  | Windows path  |
+
+  Rule: What is a path
+
+    @PM-07 @PM-09
+    Scenario Outline: A schema says it wherever a value can stand, in inputs and in outputs
+      When the tool marked is called with {"<member>": <host>}
+      Then the call has succeeded
+      And stdout is "{\"<member>\":<container>}"
+      And /output/<member> is <host>
+      And /metadata/mapping/errors is []
+
+      Examples:
+        | member  | host                                                                 | container |
+        | ref     | "{workspace}/a"                                                      | \"/workspaces/app/a\" |
+        | tree    | {"at":"{data}/a","below":[{"at":"{workspace}","below":[]}]}          | {\"at\":\"/data/a\",\"below\":[{\"at\":\"/workspaces/app\",\"below\":[]}]} |
+        | all     | "{workspace}/a b"                                                    | \"/workspaces/app/a b\" |
+        | any     | "{workspace}/a?b#c"                                                  | \"/workspaces/app/a?b#c\" |
+        | one     | "{workspace}/ü/名"                                                   | \"/workspaces/app/ü/名\" |
+        | one     | 5                                                                    | 5 |
+        | items   | ["{workspace}/a","/etc/a",""]                                        | [\"/workspaces/app/a\",\"/etc/a\",\"\"] |
+        | prefix  | ["{workspace}/a","{workspace}/b","{workspace}/c"]                    | [\"{workspace}/a\",\"/workspaces/app/b\",\"{workspace}/c\"] |
+        | more    | {"{workspace}":"{workspace}/a","text":"{workspace}/b"}               | {\"{workspace}\":\"/workspaces/app/a\",\"text\":\"{workspace}/b\"} |
+        | pattern | {"a_file":"{workspace}/a","a_text":"{workspace}/b"}                  | {\"a_file\":\"/workspaces/app/a\",\"a_text\":\"{workspace}/b\"} |
+        | when    | {"kind":"file","value":"{workspace}/a"}                              | {\"kind\":\"file\",\"value\":\"/workspaces/app/a\"} |
+        | list    | "{workspace}/bin::/usr/bin:{data}"                                   | \"/workspaces/app/bin::/usr/bin:/data\" |
+        | list    | ""                                                                   | \"\" |
+        | uri     | "file://{workspace}/a%20b#L3"                                        | \"file:///workspaces/app/a%20b#L3\" |
+        | uri     | "file://localhost{data}/%C3%BC"                                      | \"file://localhost/data/%C3%BC\" |
+        | uri     | "file://elsewhere{workspace}/a"                                      | \"file://elsewhere{workspace}/a\" |
+        | uri     | "https://example.org{workspace}/a"                                   | \"https://example.org{workspace}/a\" |
+        | text    | "{workspace}/a"                                                      | \"{workspace}/a\" |
+        | off     | "{workspace}/a"                                                      | \"{workspace}/a\" |
+
+    @PM-06 @PM-07 @PM-09
+    Scenario: Every path is told, mapped or not, and where it stands
+      When the tool marked is called with {"items": ["{workspace}/a", "sub/b", "/etc/c"], "list": "/bin:{data}", "more": {"x~y/z": "{workspace}/d"}, "text": "{workspace}/e"}
+      Then /metadata/mapping/mapped is [{"pointer": "/input/items/0", "from": "{workspace}/a", "to": "/workspaces/app/a"}, {"pointer": "/input/list", "from": "{data}", "to": "/data"}, {"pointer": "/input/more/x~0y~1z", "from": "{workspace}/d", "to": "/workspaces/app/d"}, {"pointer": "/output/items/0", "from": "/workspaces/app/a", "to": "{workspace}/a"}, {"pointer": "/output/list", "from": "/data", "to": "{data}"}, {"pointer": "/output/more/x~0y~1z", "from": "/workspaces/app/d", "to": "{workspace}/d"}]
+      And /metadata/mapping/unmapped/0/pointer is "/input/items/1"
+      And /metadata/mapping/unmapped/1/pointer is "/input/items/2"
+      And /metadata/mapping/unmapped/2/pointer is "/input/list"
+      And /metadata/mapping/unmapped/2/path is "/bin"
+      And /metadata/mapping/unmapped/5/pointer is "/output/list"
+      And /metadata/mapping/unmapped/6 is not there
+      And /output/items/1 is "sub/b"
+
+    @PM-09
+    Scenario Outline: Without marks a whole string has to look like one
+      When the tool print is called with {"o": {"v": "<host>"}}
+      Then stdout is "{\"v\": \"<container>\"}"
+      And /output/v is "<host>"
+
+      Examples:
+        | host                                  | container                            |
+        | {workspace}/a.go                      | /workspaces/app/a.go                 |
+        | {workspace}                           | /workspaces/app                      |
+        | {workspace}/ünï/名.go                 | /workspaces/app/ünï/名.go            |
+        | {workspace}/with space.txt            | /workspaces/app/with space.txt       |
+        | {workspace}/README.md is the file     | {workspace}/README.md is the file    |
+        | {workspace}/a?x=1                     | {workspace}/a?x=1                    |
+        | {workspace}/a#L1                      | {workspace}/a#L1                     |
+        | /{workspace}/a                        | /{workspace}/a                       |
+        | file://{workspace}/a                  | file://{workspace}/a                 |
+        | see {workspace}/a                     | see {workspace}/a                    |
+        | {workspace}/a\\nb                     | {workspace}/a\\\\nb                   |
+        | {workspace}evil/a                     | {workspace}evil/a                    |
+        | --file={workspace}/a                  | --file={workspace}/a                 |
+
+    @PM-09
+    Scenario Outline: The call's mode goes before the tool's
+      Given the call also says {<mode>}
+      When the tool <tool> is called with {"text": "{workspace}/a", "ref": "{workspace}/b"}
+      Then stdout is "{\"text\":\"<text>\",\"ref\":\"<ref>\"}"
+
+      Examples:
+        | mode                   | tool   | text              | ref               |
+        |                        | marked | {workspace}/a     | /workspaces/app/b |
+        | "mapping": "heuristic" | marked | /workspaces/app/a | /workspaces/app/b |
+        | "mapping": "none"      | marked | {workspace}/a     | {workspace}/b     |
+        |                        | never  | {workspace}/a     | {workspace}/b     |
+        | "mapping": "schema"    | never  | {workspace}/a     | /workspaces/app/b |
+        |                        | guess  | /workspaces/app/a | /workspaces/app/b |
+
+    @PM-13
+    Scenario: A name that is the same only to the eye is left alone, and the report says so
+      When the tool marked is called with {"items": ["{root}/caf\u00e9/x", "{root}/cafe\u0301/x"]}
+      Then /metadata/mapping/mapped/0/to is "/coffee/x"
+      And /metadata/mapping/unmapped/0/path is "{root}/cafe\u0301/x"
+      And /metadata/mapping/unmapped/0/reason matches "NFC"
+      And /output/items is ["{root}/caf\u00e9/x", "{root}/cafe\u0301/x"]
+
+  Rule: What is refused, and when
+
+    @PM-05 @PM-15
+    Scenario Outline: A bad path in an input is refused before anything starts
+      When the tool marked is called with {"<member>": <value>}
+      Then the call has failed with the reason invalid
+      And the error is path_invalid
+      And /error/errors/0/pointer is "<pointer>"
+      And /metadata/mapping/errors/0/pointer is "<pointer>"
+      And the error has a hint
+      And nothing was started
+
+      Examples:
+        | member | value                                    | pointer          |
+        | ref    | "{workspace}/../x"                       | /input/ref       |
+        | ref    | "../x"                                   | /input/ref       |
+        | ref    | "{workspace}/\u0000"                     | /input/ref       |
+        | ref    | "C:\\\\Users\\\\me\\\\a.txt"             | /input/ref       |
+        | ref    | "\\\\\\\\server\\\\share"                | /input/ref       |
+        | tree   | {"below": [{}, {"at": "{workspace}/.."}]} | /input/tree/below/1/at |
+        | list   | "/bin:{workspace}/../x"                  | /input/list      |
+        | uri    | "file://{workspace}/%2e%2e/x"            | /input/uri       |
+        | uri    | "file:///C:/x"                           | /input/uri       |
+
+    @PM-05
+    Scenario: A bad path in an output stays as it is, and the others are mapped
+      When the tool print is called with {"o": {"bad": "/workspaces/app/a/../b", "good": "/workspaces/app/c"}}
+      Then the call has succeeded
+      And /output is {"bad": "/workspaces/app/a/../b", "good": "{workspace}/c"}
+      And /metadata/mapping/errors/0/pointer is "/output/bad"
+
+    @PM-08
+    Scenario: An output that is too deep stays as it is, and the report says so
+      When the tool deep is called with {}
+      Then the call has succeeded
+      And /output/raw_output matches "^\[\[\[\["
+      And /metadata/mapping/errors/0/pointer is "/output"
+      And /metadata/mapping/errors/0/message matches "64"
+
+    @PM-12
+    Scenario: A result whose path a link on the host leads elsewhere is told, and not handed on as usable
+      When the tool links is called with {}
+      Then the call has succeeded
+      And /output is {"file": "{workspace}/out/file", "inside": "{workspace}/out/inside", "later": "{workspace}/out/later", "absolute": "/workspaces/app/out/absolute", "outside": "/workspaces/app/out/outside", "beneath": "/workspaces/app/out/folder/passwd", "same": "{root}/same/own"}
+      And /metadata/mapping/errors/0/pointer is "/output/absolute"
+      And /metadata/mapping/errors/1/pointer is "/output/outside"
+      And /metadata/mapping/errors/2/pointer is "/output/beneath"
+      And /metadata/mapping/errors/3 is not there
+      And /metadata/mapping/errors/1/message matches "{workspace}/out/outside"
+
+    @PM-11
+    Scenario: What dray says of the container is in the container's paths
+      When the tool print is called with {"o": {"folder": "/workspaces/app"}}
+      Then /output/folder is "{workspace}"
+      And /metadata/container/workspace_folder is "/workspaces/app"
