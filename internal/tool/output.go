@@ -76,7 +76,7 @@ func parse(stdout []byte) (json.RawMessage, *syntaxError) {
 	}
 	value, fits := fitting(bytes.Trim(text, " \t\r\n"))
 	if !fits {
-		return nil, misfit(stdout)
+		return nil, whyNot(stdout)
 	}
 	if value.Kind() == jsontext.KindBeginObject {
 		return json.RawMessage(value), nil
@@ -132,8 +132,8 @@ func stringLen(text []byte) int {
 	}
 }
 
-// misfit says what is wrong with a stdout, and where.
-func misfit(stdout []byte) *syntaxError {
+// whyNot says what is wrong with a stdout, and where.
+func whyNot(stdout []byte) *syntaxError {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	tooDeep := false
 	err := scan(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
