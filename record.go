@@ -89,7 +89,7 @@ func reasonOf(code Code) Reason {
 		return ReasonStartFailed
 	case CodeDenied, CodeWorkspaceUntrusted:
 		return ReasonDenied
-	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool, CodeSyncRefused:
+	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool, CodeSyncRefused, CodeConflict:
 		return ReasonInvalid
 	default:
 		return ReasonUnavailable

@@ -5,7 +5,7 @@
 //
 //	exec {argv}                 the argv as it is, byte for byte
 //	shell {command, shell?}     the command through a shell of the environment, /bin/sh unless told
-//	read_file, write_file, list_dir
+//	read_file, write_file, edit_file, list_dir, stat, glob, grep
 //	                            on the environment's own files, beneath its workspace folder
 //	command tools               a configured argv that gets the input on stdin: one JSON object, then end of file
 //
@@ -23,5 +23,6 @@
 //
 // A path is relative to the call's working folder or absolute, and lies in the environment's workspace folder. What cannot be done
 // ends with these codes: path_invalid for a path that does not exist, leads out of the workspace folder or names the wrong kind of
-// file; denied where the user that tools run as may not; disk_full.
+// file; denied where the user that tools run as may not; invalid_input for an edit that does not fit the file; conflict
+// for a file that somebody else changed meanwhile; limit_exceeded; disk_full.
 package tool

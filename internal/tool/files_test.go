@@ -267,17 +267,29 @@ func TestFilesOutsideTheRoots(t *testing.T) {
 	failedWith(t, b.call(t, "write_file", object{"path": "file", "content": "y"}), dray.CodeDenied)
 }
 
-// A container that belongs to no workspace has no folder that file tools could work in, and says so before anything is asked of it.
-func TestFilesNeedAWorkspaceFolder(t *testing.T) {
+// EX-17: a container that belongs to no workspace has no folder that file tools could work in, unless the call names one; it says so before
+// anything is asked of it.
+func TestFilesWithoutAWorkspaceFolder(t *testing.T) {
 	b := newBench(t)
 	b.contain()
 	b.env = renamedFolder{b.env, ""}
+	b.write(t, "sub/file", "x", 0o644)
+	in := func(dir string) func(*dray.Call) { return func(c *dray.Call) { c.Invocation.Cwd = dir } }
 	for _, given := range []string{".", "/etc"} {
 		res := b.call(t, "list_dir", object{"path": given})
 		failedWith(t, res, dray.CodePathInvalid)
-		if !strings.Contains(res.Error.Message, "no workspace folder") || !strings.Contains(res.Error.Hint, "exec") {
+		if !strings.Contains(res.Error.Message, "no workspace folder") || !strings.Contains(res.Error.Hint, "cwd") {
 			t.Errorf("%q: %+v", given, res.Error)
 		}
+	}
+	failedWith(t, b.call(t, "list_dir", object{"path": "."}, in("sub")), dray.CodePathInvalid)
+	for _, given := range []string{"sub/file", b.folder + "/sub/file"} {
+		if out := output[readOutput](t, b.call(t, "read_file", object{"path": given}, in(b.folder))); *out.Content != "x" || out.Path != "/srv/app/sub/file" {
+			t.Errorf("%q gave %+v", given, out)
+		}
+	}
+	for _, given := range []string{"../file", "/etc/passwd", b.folder} {
+		failedWith(t, b.call(t, "read_file", object{"path": given}, in(b.folder+"/sub")), dray.CodePathInvalid)
 	}
 }
 

@@ -40,7 +40,7 @@ func (p place) locate(given string) (target, error) {
 	name, err := filepath.Rel(p.root, absolute)
 	if err != nil || !filepath.IsLocal(name) {
 		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s", cut(given, maxMessage), p.root).
-			WithHint("file tools work in the workspace folder: use exec or shell for files elsewhere")
+			WithHint("file tools work in that folder: use exec or shell for files elsewhere")
 	}
 	return target{name, absolute}, nil
 }

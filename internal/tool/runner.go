@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -113,11 +114,10 @@ func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
 // touch does a file tool's work. It starts no process, so its result reads as that of a program that exited with 0.
 func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	env := call.Environment.Capabilities()
-	if env.Kind == dray.Container && env.WorkspaceFolder == "" {
-		return dray.Result{}, dray.Errorf(dray.CodePathInvalid, "the container has no workspace folder, and file tools work in one").
-			WithHint("name the workspace that the container belongs to, in the call or in the configuration, or use exec or shell")
+	root, err := rootOf(env, call.Dir)
+	if err != nil {
+		return dray.Result{}, err
 	}
-	root := env.WorkspaceFolder
 	files, err := call.Environment.Files(ctx, root)
 	if err != nil {
 		return dray.Result{}, fmt.Errorf("open the workspace folder: %w", err)
@@ -135,6 +135,19 @@ func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.R
 	code := 0
 	res.Reason, res.ExitCode, res.Stdout, res.Stderr = dray.ReasonExited, &code, nothing(), nothing()
 	return res, nil
+}
+
+// rootOf is the folder that a file tool works in: the workspace folder or, in a container that belongs to no workspace, the one that the call
+// names as its working folder.
+func rootOf(env dray.Capabilities, dir string) (string, error) {
+	if env.Kind != dray.Container || env.WorkspaceFolder != "" {
+		return env.WorkspaceFolder, nil
+	}
+	if !path.IsAbs(dir) {
+		return "", dray.Errorf(dray.CodePathInvalid, "the container has no workspace folder, and file tools work in one").
+			WithHint("name a folder of the container as cwd, and they work in there; or the workspace that it belongs to, in the call or in the configuration")
+	}
+	return path.Clean(dir), nil
 }
 
 // nothing is the capture of a stream on which nothing was printed.
