@@ -26,8 +26,6 @@ type FilesHarness struct {
 	Rounds     int
 	// Brief leaves out what is large.
 	Brief bool
-	// NoTrees is a helper that does not collect yet.
-	NoTrees bool
 }
 
 // RunFiles asks for all that dray.Files promises.
@@ -66,9 +64,6 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"WalkMany", filesWalkMany},
 		{"WalkSwapped", filesWalkSwapped},
 	} {
-		if h.NoTrees && strings.HasPrefix(c.name, "Collect") {
-			continue
-		}
 		t.Run(c.name, func(t *testing.T) {
 			f := h.Open(t, h.Dir+"/root")
 			defer func() {
@@ -90,7 +85,7 @@ func testFiles(t *testing.T, h Harness) {
 	}
 	h.ok(t, h.sh(t, "mkdir files"), 0)
 	RunFiles(t, FilesHarness{
-		Dir: h.Dir + "/files", Rounds: h.rounds(), Brief: h.Brief, NoTrees: c != nil,
+		Dir: h.Dir + "/files", Rounds: h.rounds(), Brief: h.Brief,
 		Open: func(t *testing.T, root string) dray.Files {
 			f, err := h.Environment.Files(t.Context(), root)
 			if err != nil {

@@ -75,9 +75,7 @@ func serve(t *testing.T, root string) *files.Client {
 }
 
 func TestClient(t *testing.T) {
-	h := harness(t, func(t *testing.T, root string) dray.Files { return serve(t, root) })
-	h.NoTrees = true
-	executortest.RunFiles(t, h)
+	executortest.RunFiles(t, harness(t, func(t *testing.T, root string) dray.Files { return serve(t, root) }))
 }
 
 func TestHelperLimits(t *testing.T) {

@@ -30,6 +30,12 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
+		if req.Op == opCollect {
+			if err := s.collect(r, out); err != nil {
+				return err
+			}
+			continue
+		}
 		resp, payload := s.handle(req, data)
 		if err := writeMessage(out, &resp, packResponse, payload); err != nil {
 			return err
