@@ -95,7 +95,7 @@ var owners = []owner{
 	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}}, // the validator's messages; Unicode's normal forms
 	{"github.com/go-json-experiment/json", []string{"audit", "internal/...", "pathmapper", "cmd/dray/command"}},
 	{"go.uber.org/zap", []string{"audit", "executor/container", "internal/logging", "internal/server/...", "internal/workspace", "cmd/dray/command"}},
-	{"golang.org/x/sys", []string{"audit", "internal/tool", "internal/client", "internal/server/unixsock", "cmd/dray/command"}},
+	{"golang.org/x/sys", []string{"audit", "executor/container", "internal/tool", "internal/client", "internal/server/unixsock", "cmd/dray/command"}},
 }
 
 // starters may use what starts a process, by import or by call; everybody else asks executor/process.

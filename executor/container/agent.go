@@ -29,6 +29,7 @@ type agent struct {
 	mux     *wire.Mux
 	hello   wire.Hello
 	channel string
+	pid     int          // in our numbering; 0 where that is not known
 	tree    *cgroup.Tree // of all that it starts; nil where there is none
 
 	calls  atomic.Int64  // in flight

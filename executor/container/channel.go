@@ -93,7 +93,7 @@ func (e *Engine) welcome(c Container, hello wire.Hello, socket *wire.Socket) (*a
 		return nil, err
 	}
 	a := e.newAgent(socket, hello, channelSocket)
-	a.tree = tree
+	a.tree, a.pid = tree, socket.PeerPID()
 	return a, nil
 }
 

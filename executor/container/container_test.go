@@ -33,11 +33,11 @@ func TestMain(m *testing.M) {
 const debian, busybox = "dray-test/debian:latest", "dray-test/busybox:latest"
 
 // newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it these tests fail.
-func newEngine(t *testing.T, transport dc.Transport) *dc.Engine {
+func newEngine(t testing.TB, transport dc.Transport) *dc.Engine {
 	return newEngineWith(t, dc.Options{Transport: transport})
 }
 
-func newEngineWith(t *testing.T, opts dc.Options) *dc.Engine {
+func newEngineWith(t testing.TB, opts dc.Options) *dc.Engine {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine")
@@ -45,7 +45,10 @@ func newEngineWith(t *testing.T, opts dc.Options) *dc.Engine {
 	if opts.RunDir == "" {
 		opts.RunDir = t.TempDir()
 	}
-	opts.Lease, opts.Version, opts.Log = cmp.Or(opts.Lease, 30*time.Second), "test", zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	opts.Lease, opts.Version = cmp.Or(opts.Lease, 30*time.Second), "test"
+	if opts.Log == nil {
+		opts.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	}
 	e, err := dc.FindEngine(dc.Choice{}, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +58,7 @@ func newEngineWith(t *testing.T, opts dc.Options) *dc.Engine {
 }
 
 // newAPI is the engine without anything of ours.
-func newAPI(t *testing.T) *client.Client {
+func newAPI(t testing.TB) *client.Client {
 	t.Helper()
 	api, err := client.New(client.FromEnv)
 	if err != nil {
@@ -66,7 +69,7 @@ func newAPI(t *testing.T) *client.Client {
 }
 
 // environment makes a container ready for calls.
-func environment(t *testing.T, e *dc.Engine, target dc.Target) dray.Environment {
+func environment(t testing.TB, e *dc.Engine, target dc.Target) dray.Environment {
 	t.Helper()
 	env, err := e.Environment(t.Context(), target)
 	if err != nil {
@@ -76,7 +79,7 @@ func environment(t *testing.T, e *dc.Engine, target dc.Target) dray.Environment 
 }
 
 // runContainer starts a container that waits, and removes it at the end.
-func runContainer(t *testing.T, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
+func runContainer(t testing.TB, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
 	t.Helper()
 	api := newAPI(t)
 	cfg := &container.Config{Image: image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}

@@ -61,7 +61,7 @@ func all(changes ...containerChange) containerChange {
 }
 
 // placed mounts the agent's folder, as `up` does, where the engine sees ours.
-func placed(t *testing.T, e *dc.Engine) containerChange {
+func placed(t testing.TB, e *dc.Engine) containerChange {
 	t.Helper()
 	spec, err := e.Mount(t.Context(), t.Name())
 	if err != nil {

@@ -261,12 +261,17 @@ func (e *environment) Files(ctx context.Context, root string) (dray.Files, error
 	}
 	go func() { _, _ = io.Copy(io.Discard, proc.Output(dray.Stderr)) }() // ends with the process, which closeHelper ends
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
-	return files.NewClient(proc.Stdin(), proc.Output(dray.Stdout), func() error {
+	out := proc.Output(dray.Stdout)
+	client := files.NewClient(proc.Stdin(), out, func() error {
 		stop()
 		proc.Stop(0)
+		if c, ok := out.(io.Closer); ok {
+			_ = c.Close() // what was not read of a tree must not hold up the end
+		}
 		_, _ = proc.Wait()
 		return nil
-	}), nil
+	})
+	return &ownFiles{Client: client, env: e, helper: proc, root: root}, nil
 }
 
 // defaultPath is what the engine gives an exec in an image that sets no PATH.

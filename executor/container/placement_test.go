@@ -20,7 +20,7 @@ import (
 var id = dray.Spec{Argv: []string{"id", "-u"}, Dir: "/"}
 
 // removeVolume removes a volume that a test made, after the containers that use it.
-func removeVolume(t *testing.T, name string) {
+func removeVolume(t testing.TB, name string) {
 	t.Helper()
 	api := newAPI(t)
 	t.Cleanup(func() {
@@ -31,7 +31,7 @@ func removeVolume(t *testing.T, name string) {
 }
 
 // volumeOf is the name in what Mount gives.
-func volumeOf(t *testing.T, spec string) string {
+func volumeOf(t testing.TB, spec string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(spec, "source=")
 	name, _, _ := strings.Cut(rest, ",")

@@ -23,6 +23,7 @@ type agentProcess struct {
 	pipes    *process.Pipes // nil where the streams are framed
 	terminal bool
 	kept     bool // the caller allowed leftovers
+	pid      int  // in the container's numbering, as the agent says
 	said     []string
 	done     chan struct{} // closed when exit and err are set
 	exit     dray.Exit
@@ -63,6 +64,7 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	case reply.Failed != nil:
 		return nil, failedStart(reply.Failed)
 	}
+	p.pid = reply.Started.PID
 	p.said = append(bounded(reply.Started.Warnings), p.env.engine.dirt.warnings(p.env.key())...)
 	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		defer close(p.done) // with the process, or with the agent's connection

@@ -76,7 +76,8 @@ func RunFiles(t *testing.T, h FilesHarness) {
 	}
 }
 
-func testFiles(t *testing.T, h Harness) {
+// RunFilesOf asks an environment for all that its files promise.
+func RunFilesOf(t *testing.T, h Harness) {
 	c := h.caps().Container
 	if c != nil && c.Transport == "engine" {
 		_, err := h.Environment.Files(t.Context(), h.Dir)

@@ -65,7 +65,7 @@ func Run(t *testing.T, h Harness) {
 		{"ManyAtOnce", testManyAtOnce},
 		{"StartCancelled", testStartCancelled},
 		{"OutputEnds", testOutputEnds},
-		{"Files", testFiles},
+		{"Files", RunFilesOf},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })
 	}

@@ -1,0 +1,136 @@
+package container_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/dray-dev/dray"
+	dc "github.com/dray-dev/dray/executor/container"
+)
+
+// BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into ours, with their SHA-256, in each way, and
+// beside them `docker cp` and `cp -a`, which take none.
+func BenchmarkCollect(b *testing.B) {
+	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-")
+	if err != nil {
+		b.Skip("no /dev/shm")
+	}
+	b.Cleanup(func() { _ = os.RemoveAll(dir) })
+	fillMemory(b, dir+"/from")
+	bind := func(_ *container.Config, h *container.HostConfig) {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: dir + "/from", Target: "/data"})
+	}
+	for _, source := range []string{"small", "large"} {
+		for name, way := range ways {
+			b.Run(source+"/"+name, func(b *testing.B) {
+				e := newEngineWith(b, way.opts)
+				env := environment(b, e, dc.Target{Container: runContainer(b, e, debian, all(placed(b, e), bind)), User: "vscode"})
+				each(b, dir, func(to string) { bringHome(b, env, source, to) })
+			})
+		}
+		b.Run(source+"/docker cp", func(b *testing.B) {
+			c := runContainer(b, newEngine(b, dc.TransportEngine), debian, bind)
+			each(b, dir, func(to string) { command(b, "docker", "cp", "-q", c.ID+":/data/"+source, to) })
+		})
+		b.Run(source+"/cp -a", func(b *testing.B) {
+			each(b, dir, func(to string) { command(b, "cp", "-a", dir+"/from/"+source, to) })
+		})
+	}
+}
+
+func command(b *testing.B, argv ...string) {
+	b.Helper()
+	if out, err := exec.CommandContext(b.Context(), argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		b.Fatalf("%q: %v: %s", argv, err, out)
+	}
+}
+
+// fillMemory makes what is to be brought.
+func fillMemory(b *testing.B, dir string) {
+	b.Helper()
+	content := make([]byte, 1<<20)
+	for i := range content {
+		content[i] = byte(i * 7 >> 3)
+	}
+	err := os.MkdirAll(dir+"/large", 0o755)
+	for i := range 100 {
+		err = errors.Join(err, os.MkdirAll(fmt.Sprintf("%s/small/%d", dir, i), 0o755))
+		for j := range 100 {
+			err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/small/%d/%d", dir, i, j), content[:4<<10], 0o644))
+		}
+	}
+	f, openErr := os.Create(dir + "/large/file")
+	if err = errors.Join(err, openErr); err != nil {
+		b.Fatal(err)
+	}
+	for range 1 << 10 {
+		_, err = f.Write(content)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// each gives a fresh place for each round, and takes it away again outside of the time.
+func each(b *testing.B, dir string, bring func(to string)) {
+	to := dir + "/to"
+	for b.Loop() {
+		b.StopTimer()
+		err := errors.Join(os.RemoveAll(to), os.Mkdir(to, 0o700))
+		b.StartTimer()
+		if err != nil {
+			b.Fatal(err)
+		}
+		bring(to)
+	}
+	if err := os.RemoveAll(to); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func bringHome(b *testing.B, env dray.Environment, source, to string) {
+	f, err := env.Files(b.Context(), "/data")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	tree, err := f.Collect(b.Context(), dray.Collection{Names: []string{source}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	buf := make([]byte, 256<<10)
+	for {
+		e, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil && e.Type == "directory" {
+			err = os.Mkdir(filepath.Join(to, e.Name), 0o700)
+		}
+		if err == nil && e.Type == "file" {
+			err = write(filepath.Join(to, e.Name), tree, buf)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func write(name string, from io.Reader, buf []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(io.MultiWriter(f, sha256.New()), struct{ io.Reader }{from}, buf)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,74 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files"
+)
+
+// ownFiles are the files of a container: what its helper serves, and trees that are read directly where this daemon may.
+type ownFiles struct {
+	*files.Client
+	env    *environment
+	helper *agentProcess
+	root   string
+}
+
+// Collect reads the tree through the root folder of the agent's process where that is open to us, with the rights of the helper and no
+// others, and else lets the helper stream it. Both give the same.
+func (f *ownFiles) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	log := f.env.engine.log.With(zap.String("container", f.env.target.Container.Name), zap.String("root", f.root))
+	t, err := f.direct(ctx, what)
+	if err == nil {
+		log.Debug("files are read directly")
+		return t, nil
+	}
+	log.Debug("files are streamed by the helper", zap.Error(err))
+	return f.Client.Collect(ctx, what)
+}
+
+// errNotDirect says that direct reading was not wanted, or cannot be thought of.
+var errNotDirect = errors.New("the container's files are not to be read directly")
+
+// direct fails wherever anything is unusual: the helper can do all that it can.
+func (f *ownFiles) direct(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	pid := f.helper.agent.pid
+	if f.env.engine.opts.FilesByHelper || pid == 0 || os.Geteuid() != 0 {
+		return nil, errNotDirect
+	}
+	v, err := lookInto(f.env.target.Container, pid)
+	if err != nil {
+		return nil, err
+	}
+	defer v.close()
+	r, err := v.rightsOf(f.helper.pid)
+	if err != nil {
+		return nil, err
+	}
+	return files.CollectApart(ctx, what, func() (*os.File, error) {
+		if err := r.assume(); err != nil {
+			return nil, err
+		}
+		root, err := v.open(f.root, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err == nil {
+			err = v.plain(root, what.Names)
+		}
+		if err != nil {
+			closeFile(root)
+			return nil, err
+		}
+		return root, nil
+	})
+}
+
+func closeFile(f *os.File) {
+	if f != nil {
+		_ = f.Close()
+	}
+}

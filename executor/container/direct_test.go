@@ -1,0 +1,136 @@
+package container_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/dray-dev/dray"
+	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/executortest"
+)
+
+// ways are the ways in which a container's files are read, with what the log says of each.
+var ways = map[string]struct {
+	opts dc.Options
+	says string
+}{
+	"direct": {dc.Options{Transport: dc.TransportSocket}, "files are read directly"},
+	"socket": {dc.Options{Transport: dc.TransportSocket, FilesByHelper: true}, "files are streamed by the helper"},
+	"stdio":  {dc.Options{Transport: dc.TransportStdio}, "files are streamed by the helper"},
+}
+
+// inEachWay runs a test in a container of its own for each way, and makes sure that it was that way.
+func inEachWay(t *testing.T, change containerChange, target dc.Target, test func(t *testing.T, env dray.Environment)) {
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			if name == "direct" && os.Geteuid() != 0 {
+				t.Skip("only root may read a container's files directly")
+			}
+			core, logs := observer.New(zap.DebugLevel)
+			way.opts.Log = zap.New(core)
+			e := newEngineWith(t, way.opts)
+			target.Container = runContainer(t, e, debian, all(placed(t, e), change))
+			test(t, environment(t, e, target))
+			if logs.FilterMessage(way.says).Len() == 0 {
+				t.Errorf("nothing was read that way; the log says %v", logs.All())
+			}
+		})
+	}
+}
+
+// EX-15, SY-02: a container's files are the same read directly, by the helper over the socket, and by the helper over stdio.
+func TestFilesInEachWay(t *testing.T) {
+	const dir = "/tmp/work"
+	inEachWay(t, nil, dc.Target{User: "vscode", WorkspaceFolder: dir}, func(t *testing.T, env dray.Environment) {
+		run(t, env, dray.Spec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+		executortest.RunFilesOf(t, executortest.Harness{Environment: env, Dir: dir, Brief: true})
+	})
+}
+
+// summary collects a source and says what came.
+func summary(t *testing.T, env dray.Environment, root string, names ...string) []string {
+	t.Helper()
+	f, err := env.Files(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	tree, err := f.Collect(t.Context(), dray.Collection{Names: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	var all []string
+	for {
+		e, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Refused != nil {
+			all = append(all, e.Name+" "+string(e.Refused.Code))
+			continue
+		}
+		content, err := io.ReadAll(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e.Name+" "+strings.TrimSpace(string(content)))
+	}
+}
+
+const guarded = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
+echo group >group && chgrp audio group && chmod 640 group && echo all >all && mkdir shut && echo in >shut/in && chmod 700 shut && adduser vscode audio >/dev/null 2>&1 || usermod -aG audio vscode`
+
+// SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its groups, and not the daemon's.
+func TestRightsInEachWay(t *testing.T) {
+	want := map[string][]string{
+		"vscode": {"g ", "g/all all", "g/group group", "g/mine mine", "g/root denied", "g/shut denied"},
+		"daemon": {"g ", "g/all all", "g/group denied", "g/mine denied", "g/root denied", "g/shut denied"},
+		"root":   {"g ", "g/all all", "g/group group", "g/mine mine", "g/root root", "g/shut ", "g/shut/in in"},
+	}
+	for user, entries := range want {
+		t.Run(user, func(t *testing.T) {
+			inEachWay(t, nil, dc.Target{User: user}, func(t *testing.T, env dray.Environment) {
+				asRoot(t, env, guarded)
+				if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
+					t.Errorf("got %q, want %q", got, entries)
+				}
+			})
+		})
+	}
+}
+
+// Root in a container without capabilities is a user like any other.
+func TestRightsWithoutCapabilities(t *testing.T) {
+	dropped := func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"} }
+	inEachWay(t, dropped, dc.Target{User: "root"}, func(t *testing.T, env dray.Environment) {
+		asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
+		if got, want := summary(t, env, "/srv", "g"), []string{"g ", "g/own 2", "g/theirs denied"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// asRoot runs a script as root in an environment's container.
+func asRoot(t *testing.T, env dray.Environment, script string) {
+	t.Helper()
+	e := newEngine(t, dc.TransportEngine)
+	c, err := e.Inspect(t.Context(), env.Capabilities().Container.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, environment(t, e, dc.Target{Container: c, User: "root"}), dray.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
+		t.Fatalf("got %+v", got)
+	}
+}

@@ -1,0 +1,138 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rights are what decides which files a process may open.
+type rights struct {
+	uid, gid uint32
+	groups   []uint32
+	caps     uint64
+}
+
+// rightsOf reads what a process in the container has, by its number there. The container could lie about it, and would open no more with that
+// than what it can open itself: its own files, by users of its own, with capabilities that it may have.
+func (v *view) rightsOf(pid int) (rights, error) {
+	if pid <= 0 {
+		return rights{}, errors.New("the helper has no number")
+	}
+	f, err := v.open("/proc/"+strconv.Itoa(pid)+"/status", unix.O_RDONLY)
+	if err != nil {
+		return rights{}, err
+	}
+	defer closeFile(f)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return rights{}, fmt.Errorf("the container has no /proc: %w", err)
+	}
+	status, err := io.ReadAll(io.LimitReader(f, maxAbout))
+	if err != nil {
+		return rights{}, fmt.Errorf("reading the helper's rights: %w", err)
+	}
+	r, err := parseRights(status)
+	r.caps &= v.bound
+	return r, err
+}
+
+// parseRights reads /proc/PID/status (proc(5)).
+func parseRights(status []byte) (r rights, err error) {
+	uids, err1 := ids(status, "Uid")
+	gids, err2 := ids(status, "Gid")
+	groups, err3 := ids(status, "Groups")
+	caps, err4 := capabilities(status, "CapEff")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return rights{}, err
+	}
+	if len(uids) != 4 || len(gids) != 4 { // real, effective, saved, and that for files
+		return rights{}, fmt.Errorf("the helper has %d user ids and %d group ids", len(uids), len(gids))
+	}
+	return rights{uid: uids[3], gid: gids[3], groups: groups, caps: caps}, nil
+}
+
+func field(status []byte, name string) (string, error) {
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
+			return strings.TrimSpace(string(value)), nil
+		}
+	}
+	return "", fmt.Errorf("a process's status has no %s", name)
+}
+
+func ids(status []byte, name string) ([]uint32, error) {
+	value, err := field(status, name)
+	if err != nil {
+		return nil, err
+	}
+	var list []uint32
+	for _, word := range strings.Fields(value) {
+		id, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s of a process: %w", name, err)
+		}
+		list = append(list, uint32(id))
+	}
+	return list, nil
+}
+
+func capabilities(status []byte, name string) (uint64, error) {
+	value, err := field(status, name)
+	if err != nil {
+		return 0, err
+	}
+	caps, err := strconv.ParseUint(value, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading %s of a process: %w", name, err)
+	}
+	return caps, nil
+}
+
+// assume gives the current thread these rights over files, and no other. It must be locked, and thrown away afterwards: there is no way back. The
+// calls are raw, because those of the Go runtime would change every thread.
+func (r rights) assume() error {
+	groups := slices.Clone(r.groups)
+	var first unsafe.Pointer
+	if len(groups) > 0 {
+		first = unsafe.Pointer(&groups[0])
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0); errno != 0 {
+		return fmt.Errorf("taking on the groups of the container's user: %w", errno)
+	}
+	for _, set := range []struct {
+		call uintptr
+		id   uint32
+	}{{unix.SYS_SETFSGID, r.gid}, {unix.SYS_SETFSUID, r.uid}} {
+		_, _, _ = unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
+		now, _, _ := unix.RawSyscall(set.call, uintptr(^uint32(0)), 0, 0) // it tells of no failure, but what was set before
+		if uint32(now) != set.id {
+			return fmt.Errorf("taking on the container's user %d: it stayed %d", set.id, now)
+		}
+	}
+	return r.limit()
+}
+
+// limit takes away the capabilities that the container's process has not got.
+func (r rights) limit() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return fmt.Errorf("reading this thread's capabilities: %w", err)
+	}
+	for i := range data {
+		data[i].Effective &= uint32(r.caps >> (32 * i)) //nolint:gosec // half of it at a time
+		data[i].Permitted, data[i].Inheritable = data[i].Effective, 0
+	}
+	if err := unix.Capset(&head, &data[0]); err != nil {
+		return fmt.Errorf("giving up capabilities: %w", err)
+	}
+	return nil
+}

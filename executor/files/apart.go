@@ -1,0 +1,103 @@
+package files
+
+import (
+	"context"
+	"os"
+	"runtime"
+
+	"github.com/dray-dev/dray"
+)
+
+// batch is how many entries are come to before they are handed over: waking a thread for each would cost more than the files.
+const batch = 32
+
+// CollectApart is Local.Collect by a thread that does nothing else. It calls enter on that thread, which may give it other rights than this
+// process has, and which opens the folder to collect beneath; then it finds and opens the files, some ahead of their reader, and is thrown
+// away. It needs a /proc.
+func CollectApart(ctx context.Context, what dray.Collection, enter func() (*os.File, error)) (dray.Tree, error) {
+	a := &apart{batches: make(chan []item), begun: make(chan error, 1), quit: make(chan struct{}), over: make(chan struct{})}
+	gone := func() error { return ended(ctx) }
+	go a.run(what, enter, gone) // ends with close
+	if err := <-a.begun; err != nil {
+		a.close()
+		return nil, err
+	}
+	return &collected{next: a.next, over: gone, close: a.close, now: none}, nil
+}
+
+// apart is the thread's work and who waits for it.
+type apart struct {
+	batches chan []item // closed at the end, when err is set
+	err     error
+	begun   chan error
+	quit    chan struct{} // closed by close
+	over    chan struct{} // closed when the thread has let go of everything
+
+	ready []item // taken from batches and not given yet
+}
+
+func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone func() error) {
+	runtime.LockOSThread() // and never unlocked: the thread ends with this function
+	defer close(a.over)
+	defer close(a.batches)
+	root, err := enter()
+	if err != nil {
+		a.begun <- err
+		return
+	}
+	defer func() { _ = root.Close() }()
+	c, err := newCollecting(descriptor(root.Fd()), what, gone)
+	if a.begun <- err; err != nil {
+		return
+	}
+	defer c.close()
+	for a.err == nil {
+		var items []item
+		items, a.err = c.some()
+		select {
+		case a.batches <- items:
+		case <-a.quit:
+			closeItems(items)
+			return
+		}
+	}
+}
+
+// some gives the next entries, and what ended them.
+func (c *collecting) some() ([]item, error) {
+	items := make([]item, 0, batch)
+	for len(items) < batch {
+		it, err := c.next()
+		if err != nil {
+			return items, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+func closeItems(items []item) {
+	for _, it := range items {
+		it.file.close()
+	}
+}
+
+func (a *apart) next() (item, error) {
+	for len(a.ready) == 0 {
+		items, ok := <-a.batches
+		if !ok {
+			return none, a.err
+		}
+		a.ready = items
+	}
+	it := a.ready[0]
+	a.ready = a.ready[1:]
+	return it, nil
+}
+
+func (a *apart) close() {
+	close(a.quit)
+	closeItems(a.ready)
+	a.ready = nil
+	<-a.over
+}
