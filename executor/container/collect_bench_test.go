@@ -20,7 +20,7 @@ import (
 // BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into ours, with their SHA-256, in each way, and
 // beside them `docker cp` and `cp -a`, which take none.
 func BenchmarkCollect(b *testing.B) {
-	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-")
+	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-") //nolint:usetesting // in memory
 	if err != nil {
 		b.Skip("no /dev/shm")
 	}

@@ -113,7 +113,9 @@ func TestRightsInEachWay(t *testing.T) {
 
 // Root in a container without capabilities is a user like any other.
 func TestRightsWithoutCapabilities(t *testing.T) {
-	dropped := func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"} }
+	dropped := func(_ *container.Config, h *container.HostConfig) {
+		h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"}
+	}
 	inEachWay(t, dropped, dc.Target{User: "root"}, func(t *testing.T, env dray.Environment) {
 		asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
 		if got, want := summary(t, env, "/srv", "g"), []string{"g ", "g/own 2", "g/theirs denied"}; !slices.Equal(got, want) {

@@ -74,7 +74,7 @@ func ids(status []byte, name string) ([]uint32, error) {
 		return nil, err
 	}
 	var list []uint32
-	for _, word := range strings.Fields(value) {
+	for word := range strings.FieldsSeq(value) {
 		id, err := strconv.ParseUint(word, 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s of a process: %w", name, err)
@@ -113,7 +113,7 @@ func (r rights) assume() error {
 	}{{unix.SYS_SETFSGID, r.gid}, {unix.SYS_SETFSUID, r.uid}} {
 		_, _, _ = unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
 		now, _, _ := unix.RawSyscall(set.call, uintptr(^uint32(0)), 0, 0) // it tells of no failure, but what was set before
-		if uint32(now) != set.id {
+		if uint32(now) != set.id {                                        //nolint:gosec // an id
 			return fmt.Errorf("taking on the container's user %d: it stayed %d", set.id, now)
 		}
 	}

@@ -62,7 +62,7 @@ func helper(b *testing.B, dir string) *files.Client {
 // benchFolder is a folder in memory, where there is one.
 func benchFolder(b *testing.B) string {
 	b.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-")
+	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-") //nolint:usetesting // in memory
 	if err != nil {
 		dir = b.TempDir()
 	}
