@@ -26,7 +26,7 @@ func builtins() ([]*Tool, error) {
 		{Name: "write_file", files: writeFile, refuse: refuseWrite},
 		{Name: "edit_file", files: editFile, refuse: refuseEdit},
 		{Name: "list_dir", files: listDir},
-		{Name: "stat", files: statFile},
+		{Name: "stat", files: statFile, namesLinks: true},
 		{Name: "glob", files: globFiles, refuse: refuseGlob},
 		{Name: "grep", files: grepFiles, refuse: refuseGrep},
 		{Name: "sync", moves: true},

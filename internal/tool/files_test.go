@@ -69,6 +69,44 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
+// PM-10: paths in a file that is read are rewritten where the call asks for it, and never by halves.
+func TestReadFileRewritten(t *testing.T) {
+	b := newBench(t)
+	text := "a " + b.folder + "/x.go:1, b" + b.folder + "/no " + b.folder + "\n" + b.folder + "-no\n"
+	b.write(t, "log", text, 0o644)
+	b.write(t, "binary", "\xff"+b.folder, 0o644)
+	b.contain()
+	yes := true
+	asked := func(c *dray.Call) { c.Invocation.RewriteText = &yes }
+	want := strings.Replace(strings.Replace(text, " "+b.folder+"/x", " /srv/app/x", 1), " "+b.folder+"\n", " /srv/app\n", 1)
+	out := output[readOutput](t, b.call(t, "read_file", object{"path": "log"}, asked))
+	if *out.Content != want || out.Rewritten == nil || *out.Rewritten != 2 || out.Size != int64(len(text)) {
+		t.Errorf("got %q, %v, want %q", *out.Content, out.Rewritten, want)
+	}
+	for limit := 2 * len(b.folder); limit < len(text); limit += 7 { // pieces that a path fits into make up the whole
+		var all strings.Builder
+		offset, count := int64(0), int64(0)
+		for piece := (readOutput{Truncated: true}); piece.Truncated; offset = piece.NextOffset {
+			piece = output[readOutput](t, b.call(t, "read_file", object{"path": "log", "offset": offset, "limit": limit}, asked))
+			if piece.Truncated && piece.NextOffset <= offset {
+				t.Fatalf("from %d it goes on at %d", offset, piece.NextOffset)
+			}
+			all.WriteString(*piece.Content)
+			count += *piece.Rewritten
+		}
+		if all.String() != want || count != 2 {
+			t.Fatalf("in pieces of %d: got %q, %d", limit, all.String(), count)
+		}
+	}
+	if out := output[readOutput](t, b.call(t, "read_file", object{"path": "binary"}, asked)); out.Content != nil || out.Rewritten != nil {
+		t.Errorf("what is no text was rewritten: %+v", out)
+	}
+	if out := output[readOutput](t, b.call(t, "read_file", object{"path": "log"})); *out.Content != text || out.Rewritten != nil {
+		t.Errorf("nobody asked for %q", *out.Content)
+	}
+	promised(t, b, "read_file", b.call(t, "read_file", object{"path": "log"}, asked))
+}
+
 func TestReadFileDefaultLimit(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "long", strings.Repeat("x", defaultLimit+1), 0o644)

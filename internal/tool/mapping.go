@@ -103,7 +103,7 @@ func (m *mapping) up(res dray.Result) dray.Result {
 	if !m.container || len(res.Output) == 0 || m.tool.moves {
 		return res
 	}
-	var on bounds
+	on := bounds{links: m.tool.namesLinks}
 	defer on.close()
 	opts := m.options("/output", m.tool.outputPaths)
 	opts.Check = on.check

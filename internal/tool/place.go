@@ -21,6 +21,8 @@ type place struct {
 	kind      dray.Kind
 	// changes is where a tool that changes files notes it, as soon as it has happened.
 	changes *[]dray.FileChange
+	// rewrite is for the text of files that are read for the caller; nil where it stays as it is.
+	rewrite func(io.Writer) dray.TextFilter
 }
 
 // target is one file or folder: as Files wants it, and as callers do.

@@ -1,8 +1,10 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -31,6 +33,8 @@ type readOutput struct {
 	Size       int64   `json:"size"`
 	Truncated  bool    `json:"truncated"`
 	NextOffset int64   `json:"next_offset,omitzero"`
+	// Rewritten counts the paths that were rewritten in the content; nil where none were to be.
+	Rewritten *int64 `json:"rewritten,omitzero"`
 }
 
 func readFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
@@ -47,12 +51,17 @@ func readFile(ctx context.Context, at place, input json.RawMessage) (any, error)
 		return nil, err
 	}
 	out := readOutput{Path: file.path}
-	err = at.reading(ctx, file.name, int64(in.Offset), func(r io.Reader, info dray.FileInfo) error {
+	lead := 0
+	if at.rewrite != nil {
+		lead = int(min(int64(in.Offset), maxLead))
+	}
+	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead), func(r io.Reader, info dray.FileInfo) error {
 		// One byte more than asked for tells whether there is more, also of files that do not know their size.
-		b, err := io.ReadAll(io.LimitReader(r, int64(in.Limit)+1))
+		b, err := io.ReadAll(io.LimitReader(r, int64(lead)+int64(in.Limit)+1))
 		out.Size = info.Size
-		out.fill(b, int(in.Limit))
-		return err
+		lead = min(lead, len(b))
+		out.fill(b[lead:], int(in.Limit))
+		return errors.Join(err, out.rewrite(at.rewrite, b[:lead]))
 	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -79,6 +88,44 @@ func (o *readOutput) fill(b []byte, limit int) {
 		return
 	}
 	o.Base64 = b
+}
+
+// maxLead is how much of what stands before a text decides whether a path begins with it, in bytes.
+const maxLead = 4 << 10
+
+// rewrite turns the paths in a text into the caller's. lead is what stands before it in the file, so that what begins there is not taken for the
+// beginning of a path. What only the text behind could decide is left to the next read. Sizes and offsets stay those of the file.
+func (o *readOutput) rewrite(filter func(io.Writer) dray.TextFilter, lead []byte) error {
+	if filter == nil || o.Content == nil {
+		return nil
+	}
+	var out bytes.Buffer
+	f := filter(&out)
+	if err := errors.Join(written(f, lead), f.Flush()); err != nil {
+		return err
+	}
+	begin, before := out.Len(), f.Count()
+	if err := written(f, []byte(*o.Content)); err != nil {
+		return err
+	}
+	end := f.Close
+	if o.Truncated {
+		end = f.Flush
+		if decided := len(*o.Content) - f.Held(); decided > 0 && utf8.ValidString((*o.Content)[:decided]) {
+			o.NextOffset, end = int64(decided), func() error { return nil }
+		}
+	}
+	if err := end(); err != nil {
+		return err
+	}
+	text, count := out.String()[begin:], f.Count()-before
+	o.Content, o.Rewritten = &text, &count
+	return nil
+}
+
+func written(w io.Writer, b []byte) error {
+	_, err := w.Write(b)
+	return err
 }
 
 // wholeCharacters drops the beginning of a character at the end of UTF-8 text. Other bytes stay as they are, and so does a cut that

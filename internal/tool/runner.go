@@ -125,7 +125,7 @@ func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.R
 	defer files.Close()
 	sink.Running()
 	var res dray.Result
-	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes}, call.Mapped)
+	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes, call.Rewrite}, call.Mapped)
 	if err != nil {
 		return res, err // with what was changed before (AU-11)
 	}

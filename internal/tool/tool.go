@@ -34,6 +34,8 @@ type Tool struct {
 	program *program
 	files   fileTool
 	moves   bool
+	// namesLinks says that the output tells of a link itself, so that where it leads is no matter (PM-12).
+	namesLinks bool
 }
 
 // program says how a tool becomes a process.
