@@ -125,7 +125,7 @@ func wantFiles(t *testing.T, dir string, want map[string]string) {
 	got := content(t, dir)
 	for name, c := range want {
 		if got[name] != c {
-			t.Errorf("%s: got %q, want %q", name, got[name], c)
+			t.Errorf("%s: got %.80q, want %.80q", name, got[name], c)
 		}
 		delete(got, name)
 	}

@@ -71,10 +71,10 @@ const (
 	bytesOfProgress = 16 << 20
 )
 
-func (j *job) progress(e entry) {
+func (j *job) progress(files int, bytes int64) {
 	before := j.done
-	j.done.Files++
-	j.done.Bytes += e.Size
+	j.done.Files += files
+	j.done.Bytes += bytes
 	if j.req.Progress != nil && (j.done.Files/filesOfProgress > before.Files/filesOfProgress || j.done.Bytes/bytesOfProgress > before.Bytes/bytesOfProgress) {
 		j.req.Progress(j.done)
 	}
@@ -115,7 +115,7 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 	if e.Code == dray.CodeAgentLost || errors.Is(err, errors.ErrUnsupported) {
 		e.Code = dray.CodeTransferFailed
 	}
-	if e.Hint == "" {
+	if e.Hint == "" && e.Code == dray.CodeTransferFailed {
 		e.Hint = "nothing was written; repeat it"
 	}
 	return e

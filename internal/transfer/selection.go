@@ -86,7 +86,7 @@ func (t *selection) weigh(e entry, shown string) error {
 	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.rest) > limits.MaxDepth:
 		return exceeded("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
 	}
-	t.job.progress(e)
+	t.job.progress(1, 0)
 	return nil
 }
 
@@ -99,7 +99,11 @@ func (t *selection) refusal(e entry, lands string) *dray.Error {
 }
 
 // Read reads the current file.
-func (t *selection) Read(p []byte) (int, error) { return t.tree.Read(p) }
+func (t *selection) Read(p []byte) (int, error) {
+	n, err := t.tree.Read(p)
+	t.job.progress(0, int64(n))
+	return n, err
+}
 
 // Close closes what is open.
 func (t *selection) Close() error { return t.tree.Close() }

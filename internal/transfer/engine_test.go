@@ -1,0 +1,158 @@
+package transfer
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/container"
+)
+
+// vessel is a real container, in which the user vscode works.
+type vessel struct {
+	dray.Environment
+	t  *testing.T
+	id string
+}
+
+// newVessel starts a container with the arguments of `docker run`, and makes it ready.
+func newVessel(t *testing.T, way container.Options, mounts []dray.Mount, args ...string) vessel {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a container engine")
+	}
+	way.Lease, way.RunDir, way.Version, way.Log = 30*time.Second, t.TempDir(), "test", zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	engine, err := container.FindEngine(container.Choice{}, way)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	image := cmp.Or(os.Getenv("DRAY_TEST_DEBIAN"), "dray-test/debian:latest")
+	args = append([]string{"run", "-d", "--init", "--network", "none"}, args...)
+	v := vessel{t: t}
+	v.id = strings.TrimSpace(docker(t, append(args, image, "sleep", "1000000")...))
+	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", "-v", v.id).Run() })
+	c, err := engine.Inspect(t.Context(), v.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Environment, err = engine.Environment(t.Context(), container.Target{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func docker(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "docker", args...).Output()
+	if err != nil {
+		t.Fatalf("docker %s: %v", strings.Join(args, " "), err)
+	}
+	return string(out)
+}
+
+// sh runs a script as a user of the container.
+func (v vessel) sh(user, script string) string {
+	v.t.Helper()
+	return docker(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
+}
+
+// SY-01, SY-02: what comes out of a real container is what was written there, as far as the user that tools run as may read it.
+func TestFetchFromAContainer(t *testing.T) {
+	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newWorld(t, nil)
+	v.sh("root", `mkdir -p /ws; chown vscode /ws; mkdir /tmp/out; chown vscode /tmp/out; echo secret >/tmp/out/secret; chmod 600 /tmp/out/secret`)
+	v.sh("vscode", `cd /tmp/out; printf 'alpha' >a; mkdir -p d/e; printf 'beta' >d/e/b; ln -s /etc/passwd link; mkfifo fifo; head -c 700000 /dev/zero >zeros`)
+	want := []string{"/tmp/out/fifo path_invalid", "/tmp/out/link path_invalid", "/tmp/out/secret denied"}
+	r, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}})
+	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), want) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	w.wantRoot(nil)
+	r, err = w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}, SkipRefused: true})
+	if err != nil || !slices.Equal(refusedAs(r), want) || r.Bytes != 700_009 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	w.wantRoot(map[string]string{"out/a": "alpha", "out/d/e/b": "beta", "out/zeros": strings.Repeat("\x00", 700_000)})
+}
+
+// killAgent kills all that is dray's in a container.
+const killAgent = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in *[d]ray*) tr '\0' ' ' <$p/cmdline; kill -9 ${p#/proc/};; esac; done`
+
+// SY-09: the agent is killed while a large file comes, and the file comes all the same, from where it broke off.
+func TestFetchOutlivesTheAgent(t *testing.T) {
+	for _, way := range []container.Options{
+		{Transport: container.TransportAuto, FilesByHelper: true}, {Transport: container.TransportStdio},
+	} {
+		t.Run(fmt.Sprintf("%s, %v", way.Transport, way.FilesByHelper), func(t *testing.T) {
+			v := newVessel(t, way, nil)
+			w := newWorld(t, func(c *Config) { c.Limits = dray.TreeLimits{} })
+			v.sh("vscode", `mkdir /tmp/out; cd /tmp/out; for i in 1 2 3; do yes $i$i$i$i | head -c 20000000 >$i; done`)
+			want := v.sh("vscode", `cd /tmp/out; sha256sum 1 2 3 | cut -d' ' -f1`)
+			var once sync.Once
+			killed := ""
+			r, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}, Progress: func(p Progress) {
+				if p.Bytes > 30_000_000 { // it is in the second file
+					once.Do(func() { killed = v.sh("root", killAgent) })
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, f := range r.Files {
+				got += f.SHA256 + "\n"
+			}
+			t.Logf("killed %q", killed)
+			if got != want || killed == "" {
+				t.Errorf("got %s, want %s; killed %q", got, want, killed)
+			}
+		})
+	}
+}
+
+// SY-11: the host sees what lies in the mount, and gets the rest.
+func TestDeclaredOfAContainer(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "ws")
+	if err := os.Mkdir(host, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(host, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	v := newVessel(t, container.Options{Transport: container.TransportAuto}, []dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
+	w := newWorld(t, nil)
+	v.sh("vscode", `cd /ws; mkdir out; printf 'alpha' >out/a; printf 'beta' >/tmp/b`)
+	r := w.Declared(t.Context(), v, Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
+	if r.State != dray.SyncComplete || !slices.Equal(refusedAs(r), []string{host + "/none not_found"}) {
+		t.Errorf("got %+v", r)
+	}
+	if len(r.Files) != 2 || r.Files[0].Path != host+"/out/a" || r.Files[0].Action != dray.FileMounted || r.Files[0].SHA256 != sum("alpha") {
+		t.Errorf("got %+v", r.Files)
+	}
+	w.wantRoot(map[string]string{"the-id/tmp/b": "beta"})
+}
+
+// A container that goes away is told as what it is, and nothing was written.
+func TestFetchFromAContainerThatIsGone(t *testing.T) {
+	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newWorld(t, nil)
+	docker(t, "kill", v.id)
+	_, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/x"}})
+	if code := dray.CodeOf(err); code != dray.CodeContainerUnavailable && code != dray.CodeContainerNotFound {
+		t.Errorf("got %v", err)
+	}
+	w.wantRoot(nil)
+}
