@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 
 	"go.uber.org/zap"
@@ -30,7 +31,45 @@ func (f *ownFiles) Collect(ctx context.Context, what dray.Collection) (dray.Tree
 		return t, nil
 	}
 	log.Debug("files are streamed by the helper", zap.Error(err))
-	return f.Client.Collect(ctx, what)
+	t, err = f.Client.Collect(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	return &followed{t, f.lost}, nil
+}
+
+// lost gives a stream that broke off its reason, where the agent went with it.
+func (f *ownFiles) lost(err error) error {
+	cause := f.helper.agent.mux.Err()
+	if cause == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return f.env.engine.lost(f.env.target.Container, cause)
+}
+
+// followed is a tree whose errors are looked into.
+type followed struct {
+	dray.Tree
+	lost func(error) error
+}
+
+// Next goes to the next entry.
+func (t *followed) Next() (dray.TreeEntry, error) {
+	e, err := t.Tree.Next()
+	return e, t.explain(err)
+}
+
+// Read reads the current file.
+func (t *followed) Read(p []byte) (int, error) {
+	n, err := t.Tree.Read(p)
+	return n, t.explain(err)
+}
+
+func (t *followed) explain(err error) error {
+	if err == nil || err == io.EOF { //nolint:errorlint // a tree's end is never wrapped
+		return err
+	}
+	return t.lost(err)
 }
 
 // errNotDirect says that direct reading was not wanted, or cannot be thought of.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -134,5 +135,39 @@ func asRoot(t *testing.T, env dray.Environment, script string) {
 	}
 	if got := run(t, environment(t, e, dc.Target{Container: c, User: "root"}), dray.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
 		t.Fatalf("got %+v", got)
+	}
+}
+
+// SY-09: a container that goes down while its files are on their way is told as that.
+func TestCollectFromLostContainer(t *testing.T) {
+	for name, way := range ways {
+		if name == "direct" {
+			continue // it goes on from what is open
+		}
+		t.Run(name, func(t *testing.T) {
+			e := newEngineWith(t, way.opts)
+			c := runContainer(t, e, debian, placed(t, e))
+			env := environment(t, e, dc.Target{Container: c, User: "vscode"})
+			run(t, env, dray.Spec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"}, "")
+			f, err := env.Files(t.Context(), "/tmp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }()
+			tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"large"}})
+			if err == nil {
+				_, err = tree.Next()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tree.Close() }()
+			if _, err := newAPI(t).ContainerKill(t.Context(), c.ID, client.ContainerKillOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := io.Copy(io.Discard, tree); dray.CodeOf(err) != dray.CodeContainerUnavailable {
+				t.Errorf("got %d bytes, %v (%s)", n, err, dray.CodeOf(err))
+			}
+		})
 	}
 }

@@ -1,0 +1,280 @@
+package files_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/executortest"
+	"github.com/dray-dev/dray/executor/files"
+)
+
+// onThread collects with a thread of its own, as a container's files are read directly.
+type onThread struct {
+	*files.Local
+	root string
+}
+
+func (o onThread) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	return files.CollectApart(ctx, what, func() (*os.File, error) { return os.Open(o.root) })
+}
+
+// What a thread of its own collects is what everybody else does.
+func TestCollectApart(t *testing.T) {
+	executortest.RunFiles(t, harness(t, func(t *testing.T, root string) dray.Files {
+		f, err := files.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return onThread{f, root}
+	}))
+}
+
+// A thread that cannot get ready collects nothing.
+func TestCollectApartNotReady(t *testing.T) {
+	tree, err := files.CollectApart(t.Context(), dray.Collection{}, func() (*os.File, error) { return nil, fs.ErrPermission })
+	if tree != nil || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("got %v, %v", tree, err)
+	}
+	if _, err := files.CollectApart(t.Context(), dray.Collection{Names: []string{".."}}, func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
+		t.Errorf("got %v", err)
+	}
+}
+
+// collectors are the ways to collect in this process.
+func collectors(t *testing.T, root string) map[string]dray.Files {
+	t.Helper()
+	local, err := files.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	helper := serve(t, root)
+	if _, err := helper.Stat("."); err != nil { // from here on it opens nothing by itself
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = local.Close(), helper.Close() })
+	return map[string]dray.Files{"local": local, "apart": onThread{local, root}, "helper": helper}
+}
+
+// entries collects a source and names what came.
+func entries(t *testing.T, f dray.Files, what dray.Collection) (all []string, err error) {
+	t.Helper()
+	tree, err := f.Collect(t.Context(), what)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tree.Close() }()
+	for {
+		e, err := tree.Next()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		word := e.Name
+		if e.Refused != nil {
+			word += ": " + e.Refused.Error()
+		}
+		all = append(all, word)
+		if _, err := io.Copy(io.Discard, tree); err != nil {
+			return all, err
+		}
+	}
+}
+
+// SY-02: devices and sockets are refused by their names, and are not even opened: opening a device can do things.
+func TestCollectSpecial(t *testing.T) {
+	dir := t.TempDir()
+	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	want := []string{`socket: "socket" is a socket`}
+	for name, kind := range map[string]uint32{"block": syscall.S_IFBLK, "char": syscall.S_IFCHR} {
+		// Numbers of no driver: opening them would fail, and so be told as something else.
+		if err := syscall.Mknod(filepath.Join(dir, name), kind|0o666, 0xee<<8|0xee); err != nil {
+			t.Skipf("only root makes devices: %v", err)
+		}
+		want = append(want, name+`: "`+name+`" is a device`)
+	}
+	slices.Sort(want)
+	for way, f := range collectors(t, dir) {
+		if got, err := entries(t, f, dray.Collection{Names: []string{"."}}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, %v", way, got, err)
+		}
+	}
+}
+
+// Whatever ends a tree, nothing stays open.
+func TestCollectClosesAll(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "top", strings.Repeat("d/", 40))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", deep, i), []byte("content"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for way, f := range collectors(t, dir) {
+		if way == "helper" {
+			continue // it cannot be used again once a tree was given up
+		}
+		before := open(t)
+		for _, stop := range []int{0, 1, 20, 45, 100, 1000} {
+			for _, limit := range []int{0, 60} {
+				tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"top", "none"}, Limits: dray.TreeLimits{MaxFiles: limit}})
+				for range stop {
+					if err == nil {
+						_, err = tree.Next()
+					}
+				}
+				if err := tree.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if after := open(t); after != before {
+			t.Errorf("%s: %d descriptors were open before, and %d after", way, before, after)
+		}
+	}
+}
+
+func open(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// SY-01: ten thousand files pass, and not one more.
+func TestCollectMany(t *testing.T) {
+	dir := t.TempDir()
+	const count = 10000
+	for i := range count {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", dir, i), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for way, f := range collectors(t, dir) {
+		got, err := entries(t, f, dray.Collection{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count}})
+		if err != nil || len(got) != count || !slices.IsSorted(got) {
+			t.Errorf("%s: got %d, %v", way, len(got), err)
+		}
+		got, err = entries(t, f, dray.Collection{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count - 1}})
+		if dray.CodeOf(err) != dray.CodeLimitExceeded {
+			t.Errorf("%s: got %d, %v", way, len(got), err)
+		}
+	}
+}
+
+// A path that is longer than the kernel takes cannot be named, and ends the tree.
+func TestCollectLongPath(t *testing.T) {
+	dir, element := t.TempDir(), strings.Repeat("x", 250)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 18 {
+		if err := root.Mkdir(element, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := root.OpenRoot(element)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = root.Close()
+		root = next
+	}
+	_ = root.Close()
+	for way, f := range collectors(t, dir) {
+		got, err := entries(t, f, dray.Collection{Names: []string{"."}})
+		if dray.CodeOf(err) != dray.CodeLimitExceeded || len(got) != 16 {
+			t.Errorf("%s: got %d, %v", way, len(got), err)
+		}
+	}
+}
+
+// While a tree is open a helper does nothing else; what was asked meanwhile says why.
+func TestHelperIsBusyWithATree(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := serve(t, dir)
+	defer func() { _ = c.Close() }()
+	tree, err := c.Collect(t.Context(), dray.Collection{Names: []string{"f"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Stat("f"); dray.CodeOf(err) != dray.CodeConflict {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Collect(t.Context(), dray.Collection{Names: []string{"f"}}); dray.CodeOf(err) != dray.CodeConflict {
+		t.Errorf("got %v", err)
+	}
+	for err == nil {
+		_, err = tree.Next()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Stat("f"); err != nil {
+		t.Errorf("after the tree: %v", err)
+	}
+}
+
+// SY-07: a helper whose answer is no tree, or goes on behind it, is believed nothing and asked nothing more.
+func TestHostileTree(t *testing.T) {
+	const done = "drt1D\x01a\xed\x03Z\x01\x00"
+	for name, stream := range map[string]string{"nonsense": "\x00\x00\x00\x00", "nothing": "", "cut": done[:8], "more": done + "more", "another's": strings.Replace(done, "a", "b", 1)} {
+		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(answer(t)), strings.NewReader(stream)), func() error { return nil })
+		got, err := entries(t, c, dray.Collection{Names: []string{"a"}})
+		if name != "more" && dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+		if _, err := c.Stat("a"); err == nil {
+			t.Errorf("%s: it was asked again", name)
+		}
+	}
+}
+
+// answer is what an honest helper says before a tree.
+func answer(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	if err := files.Serve(t.TempDir(), strings.NewReader(question(t)), &out); err != nil {
+		t.Fatal(err)
+	}
+	before, _, found := strings.Cut(out.String(), "drt1")
+	if !found {
+		t.Fatalf("the helper said %q", out.String())
+	}
+	return before
+}
+
+// question is what a client asks for a tree.
+func question(t *testing.T) string {
+	t.Helper()
+	var asked strings.Builder
+	c := files.NewClient(&asked, strings.NewReader(""), func() error { return nil })
+	if _, err := c.Collect(t.Context(), dray.Collection{Names: []string{"a"}}); err == nil {
+		t.Fatal("nobody answered")
+	}
+	return asked.String()
+}
