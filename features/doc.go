@@ -5,6 +5,7 @@
 //	routing.feature               where a call runs, and what is refused rather than run elsewhere
 //	workspaces.feature            trust, up, stop, and containers that go away
 //	capture.feature               what tools print: kept, bounded, read again
+//	sync.feature                  files that come home: what comes, what is refused, declared outputs, the trail
 //	daemon.feature                configuration, requests, logs and drain
 //
 // Beside them stands the comparison with the reference: TestReference runs the same commands through `devcontainer exec` and through

@@ -68,6 +68,7 @@ func (w *world) register(sc *godog.ScenarioContext) {
 	w.daemonSteps(sc)
 	w.limitsSteps(sc)
 	w.captureSteps(sc)
+	w.syncSteps(sc)
 	sc.After(func(ctx context.Context, _ *godog.Scenario, _ error) (context.Context, error) {
 		return ctx, w.clean(context.WithoutCancel(ctx))
 	})
@@ -163,6 +164,30 @@ func TestContainerToolExec(t *testing.T) {
 	f.names["container"] = fmt.Sprint(r.at("/metadata/container/id"))
 	runFeature(t, "container_tool_exec.feature", f)
 }
+
+func TestSync(t *testing.T) {
+	needsEngine(t)
+	root := newFolder(t)
+	writeFiles(t, root, map[string]string{"app/.devcontainer.json": withImages(`{"image": "DEBIAN", "remoteUser": "vscode", "updateRemoteUserUID": false}`)})
+	if err := errors.Join(os.Chmod(root+"/app", 0o777), os.Mkdir(root+"/results", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{
+		daemon: startDaemon(t, strings.ReplaceAll(syncConfig, "ROOT", root)), root: root,
+		names: map[string]string{"root": root, "workspace": root + "/app", "home": root + "/results", "cli": devcontainerCLI(t)},
+	}
+	t.Cleanup(func() { removeContainers(t, root+"/app") })
+	runFeature(t, "sync.feature", f)
+}
+
+const syncConfig = `
+trust: {workspaces: [ROOT/app]}
+sandbox: {root: ROOT/results, max_file: 1MiB, max_total: 2MiB, max_files: 50, max_depth: 5, deny: [forbidden.txt], timeout: 20s}
+tools:
+  - name: report
+    argv: [sh, -c, "mkdir -p /tmp/declared && echo report >/tmp/declared/report.txt"]
+    results: [/tmp/declared]
+`
 
 func TestRouting(t *testing.T) {
 	needsEngine(t)

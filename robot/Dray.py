@@ -118,6 +118,17 @@ class Dray:
         path.chmod(int(mode, 8))
 
     @keyword
+    def files_below(self, folder):
+        """All files below a folder by their names in it: bytes and mode. Whatever is no file or folder is an error."""
+        found = {}
+        for path in sorted(pathlib.Path(folder).rglob("*")):
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                raise AssertionError(f"{path} is neither a file nor a folder")
+            if path.is_file():
+                found[str(path.relative_to(folder))] = (path.read_bytes(), f"{path.stat().st_mode & 0o7777:04o}")
+        return found
+
+    @keyword
     def remove_everything(self):
         """Ends what still runs and removes what the suite made."""
         for live in self.running:
