@@ -86,11 +86,13 @@ func (b behind) startsText() bool { return len(b.b) == 0 && b.whole }
 // opens says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
 // before a literal (b'/x'). Text without spaces, such as Chinese, has its opening quotes directly behind letters.
 func (b behind) opens() bool {
+	b = b.withoutStyle()
 	for range 2 {
 		if l := len(b.b); l > 0 && isOneOf(b.b[l-1], "bBfFLrRuU") {
 			b = b.cut(1)
 		}
 	}
+	b = b.withoutStyle()
 	return len(b.b) == 0 || !is(b.b[len(b.b)-1], closer)
 }
 

@@ -154,6 +154,7 @@ func TestRewriterTerminal(t *testing.T) {
 		{"grep", "\x1b[35m\x1b[K/workspace/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K", "\x1b[35m\x1b[K/home/me/app/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K", 1},
 		{"a folder", "in \x1b[1m/workspace\x1b[0m:", "in \x1b[1m/home/me/app\x1b[0m:", 1},
 		{"after a colour", "\x1b[0;31merror: \x1b[0m/workspace/a", "\x1b[0;31merror: \x1b[0m/home/me/app/a", 1},
+		{"quotes in colours", "(\x1b[33m\"\x1b[0m\x1b[33m/workspace/a\x1b[0m\x1b[33m\"\x1b[0m)", "(\x1b[33m\"\x1b[0m\x1b[33m/home/me/app/a\x1b[0m\x1b[33m\"\x1b[0m)", 1},
 		{"after an erased line", "done\x1b[2K/workspace/a", "done\x1b[2K/workspace/a", 0},
 		{"after a moved cursor", "a\x1b[1;1H/workspace/a", "a\x1b[1;1H/home/me/app/a", 1},
 		{"diff in colour", "\x1b[32m+\x1b[m\x1b[32m/workspace/a\x1b[m", "\x1b[32m+\x1b[m\x1b[32m/home/me/app/a\x1b[m", 1},
