@@ -62,6 +62,7 @@ func globFiles(ctx context.Context, at place, input json.RawMessage) (any, error
 	if err != nil {
 		return nil, err
 	}
+	s.enters = pattern.mayHold
 	out := globOutput{Paths: []string{}}
 	err = s.walk(ctx, func(name string, info dray.FileInfo) error {
 		if name == "." {
@@ -88,9 +89,11 @@ const gitFolder = ".git"
 
 // search is one walk through the files beneath a folder.
 type search struct {
-	at        place
-	start     target
-	git       bool // go into .git too
+	at    place
+	start target
+	git   bool // go into .git too
+	// enters says whether what a folder holds matters at all; nil is yes.
+	enters    func(name string) bool
 	visited   int
 	skipped   []skipped
 	truncated bool
@@ -121,7 +124,9 @@ func (s *search) walk(ctx context.Context, visit func(name string, info dray.Fil
 			if name == "." {
 				return info.Refused
 			}
-			s.skip(name, info.Refused.Message)
+			if s.enters == nil || s.enters(name) {
+				s.skip(name, info.Refused.Message)
+			}
 		}
 		return visit(name, info)
 	})

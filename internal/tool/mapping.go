@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -34,7 +35,7 @@ func Mapping(tools *Registry, next dray.Executor) dray.Executor {
 			return m.reported(dray.Result{}), err
 		}
 		res, err := next.Execute(ctx, call, sink)
-		return m.reported(m.up(res)), err
+		return m.reported(m.up(res)), m.explained(err)
 	})
 }
 
@@ -92,6 +93,20 @@ func (m *mapping) rewritesText(inv dray.Invocation) bool {
 		wanted = *inv.RewriteText
 	}
 	return m.container && wanted && inv.Terminal == nil
+}
+
+// explained turns the paths in what a file tool says of its failure into the caller's: they are those that the caller gave.
+func (m *mapping) explained(err error) error {
+	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || m.tool.files == nil {
+		return err
+	}
+	e := dray.AsError(err)
+	message, paths := m.mapper.RewriteText(pathmapper.ToHost, []byte(e.Message))
+	if paths == 0 {
+		return err
+	}
+	e.Message = string(message)
+	return e
 }
 
 // up maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).

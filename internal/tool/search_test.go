@@ -297,6 +297,10 @@ func TestSearchesAreMapped(t *testing.T) {
 	if got := in(res, res.Error); !strings.Contains(got, `"path":"/srv/app/a/x.go","replaced":1`) {
 		t.Errorf("edit_file: %s", got)
 	}
+	missing := b.call(t, "stat", object{"path": "/srv/app/none"})
+	if failedWith(t, missing, dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: it does not exist" {
+		t.Errorf("it says %q", missing.Error.Message)
+	}
 	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" || c[0].Environment != dray.Container {
 		t.Errorf("metadata keeps the container's paths: %+v", c)
 	}
