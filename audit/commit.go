@@ -39,6 +39,7 @@ func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) [
 			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done it by itself
 		}
 	}()
+	defer catch(&err) // before that: what was written until a panic is taken back, and the connection goes on
 	// Asked each time: another program may have appended, and a gap or a clash would be refused.
 	var last int64
 	if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {

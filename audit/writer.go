@@ -159,7 +159,7 @@ func (w *writer) run(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		if batch = w.flush(ctx, batch); len(batch) > 0 && !w.pause() {
+		if batch = w.guarded(ctx, batch); len(batch) > 0 && !w.pause() {
 			w.leave(batch)
 			return
 		}
@@ -197,7 +197,7 @@ func (w *writer) flush(ctx context.Context, batch []*job) (left []*job) {
 	case transient(err):
 		return batch
 	case len(batch) == 1:
-		w.settle(batch[0], err)
+		w.settle(batch[0], w.told(err))
 		return nil
 	}
 	for _, j := range batch {
@@ -219,6 +219,7 @@ func (w *writer) settle(j *job, err error) {
 	defer w.mu.Unlock()
 	id := zap.String("invocation", j.event.invocation)
 	switch {
+	case j.settled: // before a panic cut the batch short
 	case !j.abandoned:
 		j.settled = true
 		j.done <- err

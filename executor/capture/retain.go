@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -39,13 +40,23 @@ func (s *Store) keepTidy() {
 	tick := time.NewTicker(round)
 	defer tick.Stop()
 	for {
-		s.report(s.removeOld(time.Now().Add(-s.opts.Keep)))
+		s.tidy()
 		select {
 		case <-tick.C:
 		case <-s.stop:
 			return
 		}
 	}
+}
+
+// tidy is one round. No call is around it that could be ended by its panic: that is told, and the next round tries again.
+func (s *Store) tidy() {
+	defer func() {
+		if v := recover(); v != nil {
+			s.report(Removed{Err: fmt.Errorf("a defect of dray: %v\n%s", v, debug.Stack())})
+		}
+	}()
+	s.report(s.removeOld(time.Now().Add(-s.opts.Keep)))
 }
 
 // removeOld removes the captures whose last byte came before a time.

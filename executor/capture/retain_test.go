@@ -330,3 +330,33 @@ func TestManyFiles(t *testing.T) {
 		t.Errorf("%d are left", len(left))
 	}
 }
+
+// EX-18: a panic of the janitor is told, and it comes again.
+func TestJanitorOutlivesAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var told []capture.Removed
+		s, err := capture.NewStore(capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Keep: 16 * time.Second, Report: func(r capture.Removed) {
+			if told = append(told, r); len(told) == 1 {
+				panic("planted")
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			printed(t, s, fmt.Sprint("call", i), 100<<10)
+			if err := os.Chtimes(filepath.Join(dir, fmt.Sprintf("call%d.stdout", i)), time.Now(), time.Now()); err != nil { // the kernel's clock is another
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		s.Close()
+		if len(told) != 3 || told[0].Files != 1 || told[1].Err == nil || !strings.Contains(told[1].Err.Error(), "planted") || told[2].Files != 1 {
+			t.Errorf("told %v", told)
+		}
+		if left := names(t, dir); len(left) > 0 {
+			t.Errorf("left %v", left)
+		}
+	})
+}

@@ -26,7 +26,7 @@ func (e *Engine) offer(ctx context.Context, c Container) (*door, error) {
 		err = errors.New("the container was made without dray's folder, or for another daemon")
 	default:
 		var d *door
-		if d, err = openDoor(ctx, folder); err == nil {
+		if d, err = e.openDoor(ctx, folder); err == nil {
 			return d, nil
 		}
 		e.log.Warn("no socket for the agent, stdio is used", zap.String("container", c.Name), zap.Error(err))
@@ -47,8 +47,11 @@ type answer struct {
 func (e *Engine) choose(ctx context.Context, c Container, hello wire.Hello, conn *attached, d *door) (*agent, error) {
 	said := make(chan answer, 1)
 	go func() { // ends with the word, or with the connection
-		stay, err := wire.HearStay(conn)
-		said <- answer{stay, err}
+		var a answer
+		if defect := e.guard("hearing an agent", func() { a.stay, a.err = wire.HearStay(conn) }); defect != nil {
+			a.err = defect
+		}
+		said <- a
 	}()
 	proven := d.proven
 	for {

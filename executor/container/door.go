@@ -33,12 +33,13 @@ type door struct {
 	path     string // on this side
 	dial     wire.Dial
 	give     context.CancelFunc
+	guard    func(doing string, work func()) error
 	proving  sync.WaitGroup
 	proven   chan *wire.Socket // the first that proved itself
 }
 
 // openDoor listens in a folder of ours, which the container has at agentMount. The door is closed by close alone.
-func openDoor(ctx context.Context, folder string) (*door, error) {
+func (e *Engine) openDoor(ctx context.Context, folder string) (*door, error) {
 	sweepDoors(folder)
 	dir, err := os.Open(folder)
 	if err != nil {
@@ -54,17 +55,24 @@ func openDoor(ctx context.Context, folder string) (*door, error) {
 	}
 	listener.SetUnlinkOnClose(false) // the descriptor in its name is closed by then
 	d := &door{
-		listener: listener, path: filepath.Join(folder, name), proven: make(chan *wire.Socket, 1),
+		listener: listener, guard: e.guard, path: filepath.Join(folder, name), proven: make(chan *wire.Socket, 1),
 		dial: wire.Dial{Path: agentMount + "/" + name, Secret: randomBytes(wire.SecretSize)},
 	}
-	ctx, d.give = context.WithCancel(context.WithoutCancel(ctx))
-	go d.admit(ctx) // ends with close, which waits for it
+	d.begin(context.WithoutCancel(ctx))
 	// Root in a container may be anybody here, where user namespaces are used. The secret decides, not the mode.
 	if err := os.Chmod(d.path, 0o666); err != nil { //nolint:gosec // as said
 		d.close()
 		return nil, fmt.Errorf("opening the socket to the container: %w", err)
 	}
 	return d, nil
+}
+
+// begin admits agents until close, which waits for the end of it.
+func (d *door) begin(ctx context.Context) {
+	ctx, d.give = context.WithCancel(ctx)
+	go func() {
+		_ = d.guard("admitting agents at a socket", func() { d.admit(ctx) }) // no more of them are admitted: the agent says so
+	}()
 }
 
 func randomBytes(n int) []byte {
@@ -100,7 +108,7 @@ func (d *door) admit(ctx context.Context) {
 		}
 		d.proving.Go(func() {
 			defer func() { <-slots }()
-			d.prove(ctx, conn)
+			_ = d.guard("having an agent prove itself", func() { d.prove(ctx, conn) }) // that dialer is let go of
 		})
 	}
 }
@@ -111,6 +119,12 @@ func (d *door) prove(ctx context.Context, conn *net.UnixConn) {
 	if err != nil {
 		return
 	}
+	handed := false
+	defer func() {
+		if !handed {
+			_ = socket.Close()
+		}
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
 	defer stop()
 	if err = socket.SetDeadline(time.Now().Add(provingTime)); err == nil {
@@ -120,13 +134,12 @@ func (d *door) prove(ctx context.Context, conn *net.UnixConn) {
 		err = socket.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		_ = socket.Close()
 		return
 	}
 	select {
 	case d.proven <- socket:
+		handed = true
 	default: // the secret is of one use
-		_ = socket.Close()
 	}
 }
 

@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/dray-dev/dray/internal/wire"
 )
 
@@ -52,9 +56,15 @@ func approach(s *wire.Socket, secret []byte) error {
 	return wire.Approach(s, secret, randomBytes(wire.SecretSize))
 }
 
+// testDoors is as much of an engine as doors need.
+func testDoors(t *testing.T) *Engine {
+	t.Helper()
+	return &Engine{log: zaptest.NewLogger(t)}
+}
+
 // EX-15: a socket in a folder with however long a path; who knows the secret is let in, and nothing of the door is left.
 func TestDoor(t *testing.T) {
-	d, err := openDoor(t.Context(), deepFolder(t))
+	d, err := testDoors(t).openDoor(t.Context(), deepFolder(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +90,7 @@ func TestDoor(t *testing.T) {
 // Dialers that say nothing, nonsense, or a proof of another secret are let go of; the agent gets in all the same, and the door can be closed
 // while they stand there.
 func TestDoorUnderSiege(t *testing.T) {
-	d, err := openDoor(t.Context(), t.TempDir())
+	d, err := testDoors(t).openDoor(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +145,12 @@ func TestDoorUnderSiege(t *testing.T) {
 // What a daemon that crashed left in a folder goes; the door of another agent stays.
 func TestDoorsAreSwept(t *testing.T) {
 	folder := t.TempDir()
-	old, err := openDoor(t.Context(), folder)
+	old, err := testDoors(t).openDoor(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.close()
-	other, err := openDoor(t.Context(), folder)
+	other, err := testDoors(t).openDoor(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,5 +165,38 @@ func TestDoorsAreSwept(t *testing.T) {
 	}
 	if _, err := os.Lstat(other.path); err != nil {
 		t.Errorf("one that is in use goes: %v", err)
+	}
+}
+
+// EX-18: a panic while an agent proves itself, and one in the admitting, are logged and end nothing but themselves. That dialer is let go of, others
+// are heard, and the door closes.
+func TestDefectAtTheDoor(t *testing.T) {
+	core, logs := observer.New(zap.ErrorLevel)
+	path := filepath.Join(t.TempDir(), "door")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{listener: listener, path: path, guard: (&Engine{log: zap.New(core)}).guard, proven: make(chan *wire.Socket)}
+	close(d.proven) // so that to hand on whoever proved itself panics, and the end of the admitting too
+	d.begin(t.Context())
+	for range 2 {
+		if err := approach(knock(t, d), d.dial.Secret); err == nil {
+			t.Error("it was welcomed")
+		}
+	}
+	d.close()
+	seen := map[string]int{}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); seen["admitting agents at a socket"] == 0 && time.Now().Before(end); <-tick.C {
+		clear(seen)
+		for _, entry := range logs.All() {
+			doing, _ := entry.ContextMap()["doing"].(string)
+			seen[doing]++
+		}
+	}
+	if seen["having an agent prove itself"] != 2 || seen["admitting agents at a socket"] != 1 {
+		t.Errorf("the log has %v", logs.All())
 	}
 }
