@@ -2,8 +2,10 @@ package files
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/dray-dev/dray"
 )
@@ -20,6 +22,7 @@ func CollectApart(ctx context.Context, what dray.Collection, enter func() (*os.F
 	go a.run(what, enter, gone) // ends with close
 	if err := <-a.begun; err != nil {
 		a.close()
+		a.alarm()
 		return nil, err
 	}
 	return &collected{next: a.next, over: gone, close: a.close, now: none}, nil
@@ -30,6 +33,7 @@ type apart struct {
 	batches chan []item // closed at the end, when err is set
 	err     error
 	begun   chan error
+	panic   any           // what went wrong inside
 	quit    chan struct{} // closed by close
 	over    chan struct{} // closed when the thread has let go of everything
 
@@ -40,6 +44,7 @@ func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone f
 	runtime.LockOSThread() // and never unlocked: the thread ends with this function
 	defer close(a.over)
 	defer close(a.batches)
+	defer a.caught()
 	root, err := enter()
 	if err != nil {
 		a.begun <- err
@@ -60,6 +65,24 @@ func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone f
 			closeItems(items)
 			return
 		}
+	}
+}
+
+// caught keeps a panic of the thread for whoever waits for it: nobody else is around this goroutine.
+func (a *apart) caught() {
+	if v := recover(); v != nil {
+		a.panic = fmt.Sprintf("%v, on a thread of its own:\n%s", v, debug.Stack())
+		select {
+		case a.begun <- errGivenUp:
+		default: // it had begun
+		}
+	}
+}
+
+// alarm goes on with the thread's panic in the goroutine that wants its files. The thread is over.
+func (a *apart) alarm() {
+	if a.panic != nil {
+		panic(a.panic)
 	}
 }
 
@@ -86,6 +109,7 @@ func (a *apart) next() (item, error) {
 	for len(a.ready) == 0 {
 		items, ok := <-a.batches
 		if !ok {
+			a.alarm()
 			return none, a.err
 		}
 		a.ready = items

@@ -136,10 +136,13 @@ func (c *collected) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// unchanged gives io.EOF for a file that is as it was.
+// unchanged gives io.EOF for a file that is as it was, and that ends where it says: one of the kernel's own, made as it is read, says that
+// it is empty.
 func (c *collected) unchanged() error {
 	var now syscall.Stat_t
-	if err := c.now.file.stat(&now); err != nil || version(&now) != c.now.entry.Version {
+	err := c.now.file.stat(&now)
+	n, readErr := c.now.file.read(make([]byte, 1))
+	if err != nil || readErr != nil || n != 0 || version(&now) != c.now.entry.Version {
 		return changed(c.now.entry.Name)
 	}
 	return io.EOF

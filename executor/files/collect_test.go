@@ -51,6 +51,25 @@ func TestCollectApartNotReady(t *testing.T) {
 	}
 }
 
+// A defect on the thread is its caller's, who is guarded, and not the end of the daemon.
+func TestCollectApartPanics(t *testing.T) {
+	defer func() {
+		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "a defect") {
+			t.Errorf("got %v", v)
+		}
+	}()
+	_, _ = files.CollectApart(t.Context(), dray.Collection{}, func() (*os.File, error) { panic("a defect") })
+}
+
+// A file that holds more than it says, as those of /proc do, is no file to take.
+func TestCollectFromProc(t *testing.T) {
+	for way, f := range collectors(t, "/proc/self") {
+		if got, err := entries(t, f, dray.Collection{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("%s: got %q, %v", way, got, err)
+		}
+	}
+}
+
 // collectors are the ways to collect in this process.
 func collectors(t *testing.T, root string) map[string]dray.Files {
 	t.Helper()
