@@ -4,6 +4,8 @@
 //	container_tool_exec.feature   a tool in the devcontainer: execution, paths, time, errors, the trail, the edges
 //	routing.feature               where a call runs, and what is refused rather than run elsewhere
 //	workspaces.feature            trust, up, stop, and containers that go away
+//	mapping.feature               paths on both sides: roots, what is a path, what is refused, links that lead elsewhere
+//	story.feature                 a caller opens what a tool made by the paths that it got back
 //	capture.feature               what tools print: kept, bounded, read again
 //	sync.feature                  files that come home: what comes, what is refused, declared outputs, the trail
 //	daemon.feature                configuration, requests, logs and drain

@@ -158,6 +158,21 @@ func TestBoundsOfNamedLinks(t *testing.T) {
 	}
 }
 
+// PM-12: stat tells a link by its own name, wherever it leads; a path that leads on through it is not handed on.
+func TestStatOfALinkOut(t *testing.T) {
+	b := newBench(t)
+	b.env = renamed{b.env, []dray.Mount{{Host: linked(t), Container: b.folder}}}
+	if err := os.Symlink("/etc/passwd", b.folder+"/passwd"); err != nil {
+		t.Fatal(err)
+	}
+	res := b.call(t, "stat", object{"path": b.folder + "/passwd"})
+	succeeded(t, res)
+	root := b.env.Capabilities().Mounts[0].Host
+	if out := output[statOutput](t, res); out.Path != root+"/passwd" || out.Type != "symlink" || len(res.Metadata.Mapping.Errors) > 0 {
+		t.Errorf("%+v, %+v", out, res.Metadata.Mapping)
+	}
+}
+
 // What cannot be checked is not handed on, and nothing stays open.
 func TestBoundsThatCannotBeChecked(t *testing.T) {
 	root := realDir(t)
