@@ -123,14 +123,14 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 
 // refusal is the error of a sync in which something is refused.
 func (j *job) refusal() *dray.Error {
-	code := dray.CodeSyncRefused
+	code, hint := dray.CodeSyncRefused, "leave out what is refused, or set on_refused to skip"
 	if j.limited == len(j.refused) {
-		code = dray.CodeLimitExceeded
+		code, hint = dray.CodeLimitExceeded, hint+"; or raise sandbox.max_file or sandbox.max_depth in the configuration"
 	}
 	first, more := j.refused[0], ""
 	if n := len(j.refused); n > 1 {
 		more = " (and more; the list has all)"
 	}
 	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path, first.Message, more).
-		WithHint("leave out what is refused, or set on_refused to skip")
+		WithHint("%s", hint)
 }

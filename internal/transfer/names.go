@@ -33,8 +33,8 @@ const (
 	stagePrefix = ".dray-stage-"
 )
 
-// denied are names that are not written.
-type denied []deniedName
+// denied are names that are not written, by their last element.
+type denied map[string][]deniedName
 
 // deniedName is a sequence of elements, folded, that stands anywhere in a path; the last may be refused only as a file.
 type deniedName struct {
@@ -45,46 +45,47 @@ type deniedName struct {
 
 // newDenied takes the built-in names and the configured ones. One that could refuse nothing, as what looks like a pattern, is invalid_request.
 func newDenied(configured []string) (denied, error) {
-	var d denied
+	d := denied{}
 	for _, entry := range builtin {
 		name, only := strings.CutSuffix(entry, fileOnly)
-		d = append(d, deniedName{elementsOf(name), only, name})
+		d.add(deniedName{elementsOf(name), only, name})
 	}
 	for _, entry := range configured {
 		if entry == "." || !filepath.IsLocal(entry) || path.Clean(entry) != entry || strings.ContainsAny(entry, "*?[\x00") {
 			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names", entry).
 				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of them, such as .git/hooks")
 		}
-		d = append(d, deniedName{elementsOf(entry), false, entry})
+		d.add(deniedName{elementsOf(entry), false, entry})
 	}
 	return d, nil
+}
+
+func (d denied) add(n deniedName) {
+	last := n.elements[len(n.elements)-1]
+	d[last] = append(d[last], n)
 }
 
 // find says by which entry a name beneath the root is refused. folder says what it is.
 func (d denied) find(name string, folder bool) (entry string, refused bool) {
 	elements := elementsOf(name)
-	for _, e := range elements {
+	for i, e := range elements {
 		if strings.HasPrefix(e, stagePrefix) {
 			return stagePrefix + "*", true
 		}
-	}
-	for _, n := range d {
-		at := n.in(elements)
-		if isFolder := folder || at+len(n.elements) < len(elements); at >= 0 && (!n.fileOnly || !isFolder) {
-			return n.text, true
+		isFolder := folder || i+1 < len(elements)
+		for _, n := range d[e] {
+			if n.ends(elements[:i+1]) && (!n.fileOnly || !isFolder) {
+				return n.text, true
+			}
 		}
 	}
 	return "", false
 }
 
-// in gives where the elements stand in a path, the last time they do; -1 if nowhere.
-func (n deniedName) in(elements []string) int {
-	for i := len(elements) - len(n.elements); i >= 0; i-- {
-		if slices.Equal(n.elements, elements[i:i+len(n.elements)]) {
-			return i
-		}
-	}
-	return -1
+// ends says that a path ends with the elements.
+func (n deniedName) ends(elements []string) bool {
+	from := len(elements) - len(n.elements)
+	return from >= 0 && slices.Equal(elements[from:], n.elements)
 }
 
 func elementsOf(name string) []string { return strings.Split(fold(name), "/") }
@@ -92,8 +93,14 @@ func elementsOf(name string) []string { return strings.Split(fold(name), "/") }
 // fold makes names equal that a file system which folds case takes for one: also those in which a letter has an odd form, as the long s, or
 // that differ in characters that nobody sees.
 func fold(name string) string {
+	if strings.IndexFunc(name, folds) < 0 {
+		return name
+	}
 	return strings.ToLower(strings.ToUpper(strings.Map(visible, name)))
 }
+
+// folds says that a character is not the same for sure after folding.
+func folds(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' }
 
 func visible(r rune) rune {
 	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
