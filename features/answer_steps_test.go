@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,6 +28,8 @@ func (w *world) answerSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^(std(?:out|err)) is (".*")$`, w.outputIs)
 	sc.Then(`^(std(?:out|err)) contains (".*")$`, w.outputContains)
 	sc.Then(`^(std(?:out|err)) does not contain (".*")$`, w.outputLacks)
+	sc.Then(`^the first place in (std(?:out|err)) is a line of a file here, "(.*)"$`, w.firstPlaceIs)
+	sc.Then(`^the rewritten (std(?:out|err)) from (\d+) on is (".*")$`, w.rewrittenIs)
 	sc.Then(`^stdout has exactly the variables "(.*)"$`, w.variablesAre)
 	sc.Then(`^the kept stdout from (\d+) on is (".*")$`, w.keptIs)
 	sc.Then(`^the kept stdout from (\d+) on is base64 "(.*)"$`, w.keptBytesAre)
@@ -160,6 +163,42 @@ func (w *world) outputLacks(stream, text string) error {
 		err = fmt.Errorf("%q is in %q", want, w.output(stream))
 	}
 	return err
+}
+
+// fileAndLine is how tools name a place.
+var fileAndLine = regexp.MustCompile(`(/[^\s"':\x1b]+)(?:", line | line |: line |(?:\x1b\[[\d;]*[mK])*:(?:\x1b\[[\d;]*[mK])*)(\d+)`)
+
+// firstPlaceIs opens what a tool named first, on this side, and looks at the line.
+func (w *world) firstPlaceIs(stream, want string) error {
+	found := fileAndLine.FindStringSubmatch(w.output(stream))
+	if found == nil {
+		return fmt.Errorf("there is none in %q", w.output(stream))
+	}
+	content, err := os.ReadFile(found[1])
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(content), "\n")
+	n, err := strconv.Atoi(found[2])
+	if err != nil || n < 1 || n > len(lines) {
+		return fmt.Errorf("line %s is not in %q", found[2], content)
+	}
+	return differ(lines[n-1], want)
+}
+
+func (w *world) rewrittenIs(ctx context.Context, stream string, from int, text string) error {
+	want, err := w.quoted(text)
+	if err != nil {
+		return err
+	}
+	a, err := w.daemon.ask(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/output/"+stream+"?rewritten=true", nil)
+	if err == nil && (a.status != http.StatusOK || len(a.raw) < from) {
+		err = fmt.Errorf("answered with %d and %s", a.status, a.raw)
+	}
+	if err != nil {
+		return err
+	}
+	return differ(string(a.raw[from:]), want)
 }
 
 func (w *world) variablesAre(names string) error {

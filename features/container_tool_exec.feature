@@ -167,9 +167,39 @@ Feature: A tool runs in the project's devcontainer
       And /output/stdin/a is "{workspace}"
 
     @PM-10
-    Scenario: Text output is never rewritten
+    Scenario: Text output is not rewritten unless somebody asks for it
       When the tool exec is called with {"argv": ["sh", "-c", "echo /workspaces/app/a.go:1; pwd"]}
       Then stdout is "/workspaces/app/a.go:1\n/workspaces/app\n"
+      And /stdout/rewritten is not there
+
+    @PM-10
+    Scenario: Text output is rewritten where the call asks for it, and what the tool printed is kept, too
+      Given the call also says {"rewrite_text": true}
+      When the tool exec is called with {"argv": ["sh", "-c", "pwd; printf /workspaces/ap; sleep 0.1; printf 'p/a b.go:1:2: /data/x /database '; echo \"(file://$PWD/a%20b.go)\"; echo $PWD/../up $PWD-2 >&2"]}
+      Then the call has succeeded
+      And stdout is "{workspace}\n{workspace}/a b.go:1:2: {data}/x /database (file://{workspace}/a%20b.go)\n"
+      And stderr is "/workspaces/app/../up /workspaces/app-2\n"
+      And /stdout/rewritten/paths is 4
+      And /stderr/rewritten/paths is 0
+      And the kept stdout from 0 on is "/workspaces/app\n/workspaces/app/a b.go:1:2: /data/x /database (file:///workspaces/app/a%20b.go)\n"
+      And the rewritten stdout from 0 on is "{workspace}\n{workspace}/a b.go:1:2: {data}/x /database (file://{workspace}/a%20b.go)\n"
+      And the rewritten stderr from 16 on is "../up /workspaces/app-2\n"
+
+    @PM-10
+    Scenario Outline: Whoever reads what a tool printed opens the very place that it names
+      Given the call also says {"rewrite_text": true, "cwd": "sub"}
+      When the tool shell is called with {"command": "<command>"}
+      Then the first place in <stream> is a line of a file here, "<line>"
+
+      Examples:
+        | stream | line          | command                                                                                               |
+        | stderr | f()           | mkdir -p printed; cd printed; printf 'def f():\\n    raise OSError\\nf()\\n' >t.py; python3 $PWD/t.py |
+        | stderr | return (      | mkdir -p printed; cd printed; printf 'x = 1\\nreturn (\\n' >u.py; python3 $PWD/u.py                   |
+        | stdout | two words     | mkdir -p printed; cd printed; printf 'one\\ntwo words\\n' >words; grep -nH words $PWD/words           |
+        | stdout | two words     | mkdir -p printed; cd printed; grep -nr --color=always words $PWD                                      |
+        | stderr | die here;     | mkdir -p printed; cd printed; printf '# perl\\n\\ndie here;\\n' >d.pl; perl $PWD/d.pl                 |
+        | stdout | two words     | mkdir -p printed; cd printed; git grep --no-index -n -e words -- . \| sed s,^,$PWD/,                  |
+        | stderr | nothing known | mkdir -p printed; cd printed; printf 'true\\nnothing known\\n' >s.sh; bash $PWD/s.sh                  |
 
     Scenario: File tools speak the caller's paths and act as the container's user
       When the tool write_file is called with {"path": "{workspace}/made/../x", "content": "x"}
