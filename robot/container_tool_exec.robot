@@ -158,6 +158,27 @@ File Tools Speak The Caller's Paths
     Should Be Equal    ${i}[output][path]    ${WS}/sub
     Should Be Equal    ${i}[output][entries][0][name]    new.txt
 
+File Tools Find, Edit And Tell What They Changed
+    [Tags]    EX-17    AU-11
+    ${i} =    Call    write_file    {"path": "sub/found.txt", "content": "one\\ntwo\\n"}    workspace=${WS}
+    FOR    ${where}    IN    ${EMPTY}    --host
+        ${r} =    Dray    call    @{{ [$where] if $where else [] }}    glob    --input    {"pattern": "**/found.*"}    cwd=${WS}
+        Ended    ${r}    0    {"paths":["${WS}/sub/found.txt"],"truncated":false}\n
+        ${r} =    Dray    call    @{{ [$where] if $where else [] }}    grep    --input    {"pattern": "^t", "glob": "found.txt"}    cwd=${WS}
+        Ended    ${r}    0    {"matches":[{"path":"${WS}/sub/found.txt","line":2,"text":"two"}],"truncated":false}\n
+    END
+    ${i} =    Call    edit_file    {"path": "${WS}/sub/found.txt", "edits": [{"old": "two", "new": "three"}]}    workspace=${WS}
+    Should Be Equal    ${i}[metadata][changes][0][path]    /workspaces/app/sub/found.txt
+    Should Be Equal    ${i}[metadata][changes][0][sha256_after]    ${i}[output][sha256]
+    ${content} =    Read    ${WS}/sub/found.txt
+    Should Be Equal    ${content}    one\nthree\n
+    ${r} =    Dray    call    edit_file    --input    {"path": "found.txt", "patch": "@@ -1 +1 @@\\n-two\\n+2\\n"}    cwd=${WS}/sub
+    Said    ${r}    125    (invalid_input)    hunk 1 of 1
+    ${r} =    Dray    call    grep    --input    {"pattern": "("}    cwd=${WS}
+    Said    ${r}    125    (invalid_input)    /input/pattern
+    ${i} =    Call    stat    {"path": "sub"}    workspace=${WS}
+    Should Be Equal    ${i}[output][type]    directory
+
 Paths Are Mapped Both Ways
     [Tags]    PM-01    PM-06    PM-11    PM-14
     ${i} =    Call    same    {"file": "${WS}/a.go", "other": "/usr/x", "list": [{"p": "${WS}"}]}    workspace=${WS}
@@ -269,7 +290,7 @@ Version, Tools And Completion
     ${r} =    Dray    version
     Should Be Equal As Integers    ${r.code}    0
     ${r} =    Dray    tools
-    FOR    ${tool}    IN    exec    shell    read_file    write_file    list_dir    upper    same
+    FOR    ${tool}    IN    exec    shell    read_file    write_file    edit_file    list_dir    stat    glob    grep    upper    same
         Should Match Regexp    ${r.stdout}    (?m)^${tool}\\b
     END
     FOR    ${shell}    IN    bash    zsh    fish
