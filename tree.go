@@ -96,11 +96,12 @@ type SyncReport struct {
 	// Files has the absolute path on the side that the files came to; names that are not UTF-8 are written with \xNN.
 	Files   []SyncedFile  `json:"files"`
 	Refused []RefusedPath `json:"refused"`
-	// FilesOmitted and RefusedOmitted count the entries that a list of calls leaves out; the call itself has all of them.
-	FilesOmitted   int `json:"files_omitted,omitzero"`
-	RefusedOmitted int `json:"refused_omitted,omitzero"`
 	// Landed says where each of the sources came to of which anything was taken.
 	Landed []Landing `json:"landed,omitempty"`
+	// FilesOmitted, RefusedOmitted and LandedOmitted count the entries that a list of calls leaves out; the call itself has all of them.
+	FilesOmitted   int `json:"files_omitted,omitzero"`
+	RefusedOmitted int `json:"refused_omitted,omitzero"`
+	LandedOmitted  int `json:"landed_omitted,omitzero"`
 	// Bytes are those of all files, copied or unchanged.
 	Bytes int64 `json:"bytes"`
 	// DryRun says that nothing was written.

@@ -15,6 +15,7 @@ const maxListed = 10
 type lists struct {
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused"`
+	Landed  []dray.Landing     `json:"landed"`
 	Changes []dray.FileChange  `json:"changes"`
 }
 
@@ -26,12 +27,13 @@ func shorten(m dray.Metadata) (dray.Metadata, *lists) {
 	m.Changes, m.ChangesOmitted = cut(m.Changes)
 	omitted := m.ChangesOmitted
 	if m.Sync != nil {
-		all.Files, all.Refused = m.Sync.Files, m.Sync.Refused
+		all.Files, all.Refused, all.Landed = m.Sync.Files, m.Sync.Refused, m.Sync.Landed
 		report := *m.Sync
 		report.Files, report.FilesOmitted = cut(report.Files)
 		report.Refused, report.RefusedOmitted = cut(report.Refused)
+		report.Landed, report.LandedOmitted = cut(report.Landed)
 		m.Sync = &report
-		omitted += report.FilesOmitted + report.RefusedOmitted
+		omitted += report.FilesOmitted + report.RefusedOmitted + report.LandedOmitted
 	}
 	if omitted == 0 {
 		return m, nil
@@ -75,6 +77,7 @@ func restore(m *dray.Metadata, ref *fileRef, files *files) error {
 	if m.Sync != nil {
 		m.Sync.Files, m.Sync.FilesOmitted = all.Files, 0
 		m.Sync.Refused, m.Sync.RefusedOmitted = all.Refused, 0
+		m.Sync.Landed, m.Sync.LandedOmitted = all.Landed, 0
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ type Call struct {
 	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
 	// RewriteText has the paths in text rewritten; nil leaves it to the tool.
 	RewriteText *bool `json:"rewrite_text,omitempty"`
+	// Sync are files and folders to bring home when the call ends.
+	Sync []string `json:"sync,omitempty"`
 	// OnSlowReader "wait" has the tool wait for the stream of Start, as it would for a pipe.
 	OnSlowReader string `json:"on_slow_reader,omitzero"`
 	// StdinOpen announces that Stdin follows.

@@ -37,6 +37,7 @@ type Tool struct {
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Environment  json.RawMessage  `json:"environment,omitempty" doc:"auto, host, required, preferred, or {specific: NAME}."`
 	Mapping      dray.MappingMode `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	Results      []string         `json:"results,omitempty" doc:"Files and folders that come home when a call of it ends."`
 	RewriteText  bool             `json:"rewrite_text,omitzero" doc:"Whether the paths in its text are rewritten in calls that do not say otherwise."`
 	// Timeout is the tool's own in seconds; zero leaves it to the configured default.
 	Timeout float64 `json:"timeout_seconds,omitzero"`

@@ -85,13 +85,15 @@ type Description struct {
 	TimeoutSeconds float64          `json:"timeout_seconds,omitempty"`
 	Mapping        dray.MappingMode `json:"mapping,omitempty"`
 	RewriteText    bool             `json:"rewrite_text,omitzero"`
+	// Results are the paths that come home when a call ends.
+	Results []string `json:"results,omitempty"`
 }
 
 // Describe gives what callers see of a tool.
 func (t *Tool) Describe() Description {
 	d := Description{
 		Name: t.Name, Description: t.Description, InputSchema: t.input.text, Environment: t.Environment,
-		TimeoutSeconds: t.Timeout.Seconds(), Mapping: t.Mapping, RewriteText: t.RewriteText,
+		TimeoutSeconds: t.Timeout.Seconds(), Mapping: t.Mapping, RewriteText: t.RewriteText, Results: t.results,
 	}
 	if t.output != nil {
 		d.OutputSchema = t.output.text

@@ -36,6 +36,7 @@ stdout of exec and shell.
 	to.timeoutFlag(cmd)
 	to.leftoversFlag(cmd)
 	to.rewriteFlags(cmd)
+	to.syncFlag(cmd)
 	cmd.Flags().StringVarP(&input, "input", "i", "{}", "the input, a `JSON` object (- reads it from stdin)")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runCall(ctx, cmd, to, args[0], input) })

@@ -48,6 +48,7 @@ folder.
 	to.timeoutFlag(cmd)
 	to.leftoversFlag(cmd)
 	to.rewriteFlags(cmd)
+	to.syncFlag(cmd)
 	cmd.Flags().BoolVarP(&tty.wanted, "tty", "t", false, "give the program a terminal, whatever stdin and stdout are")
 	cmd.Flags().BoolVarP(&tty.refused, "no-tty", "T", false, "give it three pipes, whatever they are")
 	a.jsonFlag(cmd)

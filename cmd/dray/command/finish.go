@@ -16,6 +16,7 @@ func (a *app) finish(end outcome) error {
 		}
 	} else {
 		a.explainEnd(end.record)
+		a.tellOutputs(end.record)
 	}
 	if code == exitOK {
 		return nil

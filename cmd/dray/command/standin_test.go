@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -93,6 +94,11 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 				res.Metadata.Changes = append(res.Metadata.Changes,
 					dray.FileChange{Environment: dray.Host, Path: name, Action: dray.FileCreated, After: digest})
 			}
+		}
+		if paths := call.Invocation.Sync; len(paths) > 0 {
+			came, why := syncNamed(filepath.Base(paths[0]), false, false)
+			res.Metadata.Sync = came.Metadata.Sync
+			res.Metadata.Sync.Error = dray.AsError(why)
 		}
 		return res, err
 	})

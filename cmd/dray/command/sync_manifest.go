@@ -33,9 +33,7 @@ func (a *app) printSync(rec dray.Record) error {
 	if report == nil {
 		report = &dray.SyncReport{}
 	}
-	for _, r := range report.Refused {
-		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", safeLine(r.Path), safeLine(r.Message), safeLine(string(r.Code)))
-	}
+	a.tellRefused(report)
 	if rec.Status != dray.StatusSucceeded {
 		a.explainSync(rec)
 		return nil
@@ -50,6 +48,36 @@ func (a *app) printSync(rec dray.Record) error {
 	}
 	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
 	return nil
+}
+
+func (a *app) tellRefused(report *dray.SyncReport) {
+	for _, r := range report.Refused {
+		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", safeLine(r.Path), safeLine(r.Message), safeLine(string(r.Code)))
+	}
+}
+
+// maxOutputs is how many declared outputs are told of one by one.
+const maxOutputs = 10
+
+// tellOutputs says what became of the declared outputs of a call: what did not come always, and what did to people only, since a program that reads
+// stderr wants the tool's bytes.
+func (a *app) tellOutputs(rec dray.Record) {
+	report := rec.Metadata.Sync
+	if report == nil || rec.Tool == "sync" { // whose end is that of the call
+		return
+	}
+	a.tellRefused(report)
+	if report.Error != nil {
+		a.complain(report.Error)
+		return
+	}
+	if !isTerminal(a.err) {
+		return
+	}
+	for _, f := range report.Files[:min(len(report.Files), maxOutputs)] {
+		fmt.Fprintf(a.err, "dray: %s %s\n", safeLine(string(f.Action)), safeLine(f.Path))
+	}
+	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
 }
 
 // explainSync says why a sync was not done.

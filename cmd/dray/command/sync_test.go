@@ -1,6 +1,7 @@
 package command
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,22 @@ func TestSyncProgressElsewhere(t *testing.T) {
 	tr.show("build", "step 1 \x1b[2J")
 	if got, want := out.String(), "dray: build: step 1 \\x1b[2J\n"; got != want {
 		t.Errorf("it said %q, want %q", got, want)
+	}
+}
+
+// On a terminal one line tells how far a sync is, and goes when it is over.
+func TestSyncProgressOnATerminal(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out, 0)
+	p.terminal = true
+	tr := newSyncProgress(p)
+	tr.show("sync", "500 files and folders, 16.8 MB")
+	tr.since = tr.since.Add(-time.Second)
+	tr.show("sync", "1000 files and folders, 33.6 MB")
+	p.clear()
+	want := `^dray: sync: 500 files and folders, 16\.8 MB\r\x1b\[Kdray: sync: 1000 files and folders, 33\.6 MB, [0-9]+\.[0-9] MB/s\r\x1b\[K$`
+	if !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("it showed %q", out.String())
 	}
 }
 

@@ -22,6 +22,7 @@ type target struct {
 	timeout                   time.Duration
 	leftovers                 string
 	rewrite, noRewrite        bool
+	sync                      []string
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -48,9 +49,14 @@ func (t *target) rewriteFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false, "leave text output as it is, whatever the tool's configuration says")
 }
 
+// syncFlag adds --sync to the commands that make a call.
+func (t *target) syncFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&t.sync, "sync", nil, "bring this file or folder home when the call ends, a `path` of either side or relative to the working folder (may be repeated)")
+}
+
 // call makes the body of a call of a tool.
 func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
-	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers)}
+	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers), Sync: t.sync}
 	if t.host {
 		call.Environment = dray.ChooseHost
 	}
@@ -145,7 +151,7 @@ func beneath(folder, path string) bool {
 
 // sendable refuses text that JSON cannot carry byte for byte, rather than to run something else than what was asked for.
 func sendable(call client.Call) error {
-	texts := []string{call.Workspace, call.Container, call.Cwd}
+	texts := append([]string{call.Workspace, call.Container, call.Cwd}, call.Sync...)
 	for k, v := range call.Env {
 		texts = append(texts, k, v)
 	}

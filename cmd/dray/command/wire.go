@@ -143,7 +143,7 @@ func (t toolList) Find(name string) (server.Tool, error) {
 	environment, err := json.Marshal(d.Environment)
 	return server.Tool{
 		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
-		Mapping: d.Mapping, RewriteText: d.RewriteText, Timeout: d.TimeoutSeconds, Stdin: found.AcceptsStdin(),
+		Mapping: d.Mapping, RewriteText: d.RewriteText, Results: d.Results, Timeout: d.TimeoutSeconds, Stdin: found.AcceptsStdin(),
 	}, err
 }
 
