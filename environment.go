@@ -152,6 +152,11 @@ type Files interface {
 	// walk is under way is left out. visit may answer fs.SkipDir and fs.SkipAll as for fs.WalkDir, and may use the Files; any other error ends
 	// the walk and is given back, and so is the cause of the context's end.
 	Walk(ctx context.Context, name string, visit func(name string, info FileInfo) error) error
+	// Place writes a tree beneath the root, all of it or, with an error, nothing: files 0600 or as Placement says, new folders 0700, no set-id
+	// bits and no attributes. It gives the files in the tree's order. Names that lead out, or through a link or another file system, and a file
+	// where a folder is or the reverse, fail with path_invalid; else it is denied, disk_full, limit_exceeded, transfer_failed, or what the
+	// tree ended with. What lies at a file's name and is no folder is replaced. The end of the context ends it until it is committed.
+	Place(ctx context.Context, tree Tree, how Placement) ([]Placed, error)
 	// Close ends the access.
 	Close() error
 }

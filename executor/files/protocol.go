@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
 	"github.com/dray-dev/dray/internal/pack"
 )
 
@@ -43,6 +44,7 @@ const (
 	opWalk
 	opWalkOn
 	opCollect // answered with a tree behind the response; what it is of stands behind the request
+	opPlace   // a tree stands behind the request; the answer may come before its end
 )
 
 // request is one operation. A message is the length of this, packed, then this, the length of the data, the data.
@@ -54,6 +56,8 @@ type request struct {
 	Offset int64
 	Limit  int
 	Handle int
+	// Of a placement.
+	Executable, DryRun bool
 }
 
 func packRequest(f *pack.Fields, r *request) {
@@ -64,16 +68,19 @@ func packRequest(f *pack.Fields, r *request) {
 	pack.Int(f, &r.Offset)
 	pack.Int(f, &r.Limit)
 	pack.Int(f, &r.Handle)
+	pack.Bool(f, &r.Executable)
+	pack.Bool(f, &r.DryRun)
 }
 
 type response struct {
-	Error   *failure
-	Handle  int
-	Info    dray.FileInfo
-	Entries []dray.FileInfo
-	Steps   []told
-	More    bool
-	EOF     bool
+	Error    *failure
+	Handle   int
+	Info     dray.FileInfo
+	Entries  []dray.FileInfo
+	Steps    []told
+	Outcomes []outcome
+	More     bool
+	EOF      bool
 }
 
 func packResponse(f *pack.Fields, r *response) {
@@ -82,8 +89,15 @@ func packResponse(f *pack.Fields, r *response) {
 	packInfo(f, &r.Info)
 	pack.List(f, &r.Entries, MaxList, packInfo)
 	pack.List(f, &r.Steps, maxBatch, packTold)
+	pack.List(f, &r.Outcomes, MaxList, packOutcome)
 	pack.Bool(f, &r.More)
 	pack.Bool(f, &r.EOF)
+}
+
+func packOutcome(f *pack.Fields, o *outcome) {
+	pack.Uint(f, &o.Action)
+	pack.Text(f, &o.Sum)
+	pack.Text(f, &o.Before)
 }
 
 func packInfo(f *pack.Fields, i *dray.FileInfo) {
@@ -108,7 +122,9 @@ func packFailure(f *pack.Fields, x *failure) {
 	pack.Text(f, &x.Message)
 }
 
-var kinds = map[string]error{"exist": fs.ErrExist, "not_exist": fs.ErrNotExist, "permission": fs.ErrPermission}
+var kinds = map[string]error{
+	"exist": fs.ErrExist, "not_exist": fs.ErrNotExist, "permission": fs.ErrPermission, "unfinished": stage.ErrUnfinished,
+}
 
 func toFailure(err error) *failure {
 	f := &failure{Message: err.Error()}
@@ -116,6 +132,9 @@ func toFailure(err error) *failure {
 		if errors.Is(err, kind) {
 			f.Kind = name
 		}
+	}
+	if errors.Is(err, stage.ErrUnfinished) {
+		f.Kind = "unfinished" // whatever else it is
 	}
 	if coded, ok := errors.AsType[*dray.Error](err); ok {
 		f.Code = coded.Code
@@ -130,14 +149,14 @@ const maxWords = 8 << 10 // a path of 4096 bytes twice
 
 func (f *failure) err() error {
 	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxWords)], "\uFFFD")
-	if kind := kinds[f.Kind]; kind != nil {
+	kind, code := kinds[f.Kind], f.Code
+	if kind != nil && code == "" {
 		return &remoteError{message: message, kind: kind}
 	}
-	code := f.Code
 	if !slices.Contains(codes, code) {
 		code = dray.CodePathInvalid
 	}
-	return dray.Errorf(code, "%s", message)
+	return dray.Errorf(code, "%w", &remoteError{message: message, kind: kind})
 }
 
 // remoteError keeps the other side's words and our kind.

@@ -67,7 +67,7 @@ func TestMessagesCross(t *testing.T) {
 
 // FuzzServe feeds the helper whatever bytes: it ends, and nothing outside its root is touched.
 func FuzzServe(f *testing.F) {
-	for op := range opCollect + 2 {
+	for op := range opPlace + 2 {
 		var b bytes.Buffer
 		_ = writeMessage(&b, &request{Op: op, Name: ".", Handle: 1, Limit: -1, Offset: -5}, packRequest, []byte("x"))
 		f.Add(b.Bytes())

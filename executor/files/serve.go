@@ -30,16 +30,27 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if req.Op == opCollect {
-			if err := s.collect(r, out); err != nil {
-				return err
-			}
+		if streams, err := s.stream(req, r, out); err != nil {
+			return err
+		} else if streams {
 			continue
 		}
 		resp, payload := s.handle(req, data)
 		if err := writeMessage(out, &resp, packResponse, payload); err != nil {
 			return err
 		}
+	}
+}
+
+// stream answers the operations that a tree goes with. An error means that the client cannot be answered any more.
+func (s *server) stream(req request, r *bufio.Reader, out io.Writer) (streams bool, err error) {
+	switch req.Op {
+	case opCollect:
+		return true, s.collect(r, out)
+	case opPlace:
+		return true, s.place(r, out, req)
+	default:
+		return false, nil
 	}
 }
 

@@ -60,6 +60,14 @@ func Place(ctx context.Context, root *os.File, tree dray.Tree, how dray.Placemen
 	return p.manifest(), nil
 }
 
+// ModeOf is the mode that a file of a tree gets.
+func ModeOf(mode fs.FileMode, how dray.Placement) fs.FileMode {
+	if how.Executable && mode&0o111 != 0 {
+		return executableMode
+	}
+	return fileMode
+}
+
 // placing is one tree that is being placed.
 type placing struct {
 	walker
@@ -188,10 +196,7 @@ func (p *placing) file(ctx context.Context, e dray.TreeEntry, content io.Reader)
 	if err != nil {
 		return err
 	}
-	it := &item{name: e.Name, size: e.Size, mode: fileMode}
-	if p.how.Executable && e.Mode&0o111 != 0 {
-		it.mode = executableMode
-	}
+	it := &item{name: e.Name, size: e.Size, mode: uint32(ModeOf(e.Mode, p.how))}
 	if parent.found.kind == directory {
 		if err := p.lookAt(ctx, it, above, base); err != nil {
 			return err

@@ -1,0 +1,238 @@
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// grown is a dray.Tree in memory.
+type grown struct {
+	list []leaf
+	rest io.Reader
+	at   int
+}
+
+// leaf is a file, or with a slash at the end of its name a folder.
+type leaf struct {
+	name, content string
+	mode          fs.FileMode
+	// come runs when it is asked for; its error ends the tree.
+	come func() error
+}
+
+func (g *grown) Next() (dray.TreeEntry, error) {
+	if g.at == len(g.list) {
+		return dray.TreeEntry{}, io.EOF
+	}
+	l := g.list[g.at]
+	g.at++
+	if l.come != nil {
+		if err := l.come(); err != nil {
+			return dray.TreeEntry{}, err
+		}
+	}
+	g.rest = strings.NewReader(l.content)
+	if name, folder := strings.CutSuffix(l.name, "/"); folder {
+		return dray.TreeEntry{Name: name, Type: "directory", Mode: 0o755}, nil
+	}
+	return dray.TreeEntry{Name: l.name, Type: "file", Size: int64(len(l.content)), Mode: l.mode}, nil
+}
+
+func (g *grown) Read(p []byte) (int, error) { return g.rest.Read(p) }
+func (g *grown) Close() error               { return nil }
+
+func place(ctx context.Context, f dray.Files, how dray.Placement, list ...leaf) ([]dray.Placed, error) {
+	return f.Place(ctx, &grown{list: list}, how)
+}
+
+func sumOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// SY-01, SY-05, SY-10: what is placed is there byte for byte, with the modes that are promised, and the list of it is true.
+func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
+	large := string(randomBytes(random(t), 3<<20+7))
+	h.Shell(t, h.Dir+"/root", `umask 0; mkdir -p place/old; cd place; printf same >same; chmod 600 same; printf old >old/file; ln -s ../../outside/secret link; mkfifo pipe; chmod 755 old`)
+	list := []leaf{
+		{name: "place/same", content: "same"},
+		{name: "place/old/", content: ""},
+		{name: "place/old/file", content: "new"},
+		{name: "place/link", content: "l"},
+		{name: "place/pipe", content: "p"},
+		{name: "place/new/", content: ""},
+		{name: "place/new/large", content: large},
+		{name: "place/new/run", content: "#!", mode: 0o755},
+		{name: "place/deep/er/odd \xff\n name", content: ""},
+		{name: "place/new/empty/", content: ""},
+	}
+	want := []dray.Placed{
+		{Name: "place/same", Action: dray.FileUnchanged, Before: sumOf("same")},
+		{Name: "place/old/file", Action: dray.FileReplaced, Before: sumOf("old")},
+		{Name: "place/link", Action: dray.FileReplaced},
+		{Name: "place/pipe", Action: dray.FileReplaced},
+		{Name: "place/new/large", Action: dray.FileCreated},
+		{Name: "place/new/run", Action: dray.FileCreated},
+		{Name: "place/deep/er/odd \xff\n name", Action: dray.FileCreated},
+	}
+	next := 0
+	for _, l := range list {
+		if !strings.HasSuffix(l.name, "/") {
+			want[next].Size, want[next].SHA256, want[next].Mode = int64(len(l.content)), sumOf(l.content), 0o600
+			next++
+		}
+	}
+	want[5].Mode = 0o700
+	before := h.Shell(t, h.Dir, "ls -lanR root/place outside")
+	for _, dry := range []bool{true, false} {
+		got, err := place(t.Context(), f, dray.Placement{DryRun: dry, Executable: true}, list...)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("dry %v: got %+v, %v", dry, got, err)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("dry %v: got %+v, want %+v", dry, got[i], want[i])
+			}
+		}
+		if now := h.Shell(t, h.Dir, "ls -lanR root/place outside"); dry && now != before {
+			t.Errorf("a dry run made %s of %s", now, before)
+		}
+	}
+	for _, l := range list {
+		name, folder := strings.CutSuffix(l.name, "/")
+		info, err := f.Stat(name)
+		switch mode := info.Mode; {
+		case err != nil, folder != (info.Type == "directory"):
+			t.Errorf("%s: %+v, %v", name, info, err)
+		case name == "place/old" && mode != 0o755, name == "place/new/run" && mode != 0o700, folder && name != "place/old" && mode != 0o700:
+			t.Errorf("%s has mode %v", name, mode)
+		case !folder:
+			if got, err := read(f, name, 0); err != nil || !bytes.Equal(got, []byte(l.content)) {
+				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			}
+		}
+	}
+	h.Shell(t, h.Dir, `[ "$(cat outside/secret)" = secret ]`)
+	noStage(t, h)
+	h.Shell(t, h.Dir+"/root", "rm -r place")
+}
+
+func noStage(t *testing.T, h FilesHarness) {
+	t.Helper()
+	if left := h.Shell(t, h.Dir+"/root", "ls -A | grep '^.dray-' || :"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// SY-03, SY-09: an error means that nothing was written, and other operations go on.
+func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
+	h.Shell(t, h.Dir+"/root", `mkdir -p refuse/folder; cd refuse; printf old >file; : >plain; ln -s ../../outside out; ln -s folder in`)
+	before := h.Shell(t, h.Dir, "ls -lanR root outside")
+	broken := dray.Errorf(dray.CodeTransferFailed, "the source vanished")
+	plain := errors.New("the wire broke")
+	fine := []leaf{{name: "refuse/file", content: "new"}, {name: "refuse/new/", content: ""}, {name: "refuse/new/file", content: strings.Repeat("n", 2<<20)}}
+	for _, c := range []struct {
+		code dray.Code
+		last leaf
+	}{
+		{dray.CodePathInvalid, leaf{name: "refuse/out/x"}},
+		{dray.CodePathInvalid, leaf{name: "refuse/in/x"}},
+		{dray.CodePathInvalid, leaf{name: "refuse/folder"}},
+		{dray.CodePathInvalid, leaf{name: "refuse/plain/"}},
+		{dray.CodePathInvalid, leaf{name: "refuse/plain/x"}},
+		{dray.CodePathInvalid, leaf{name: "../outside/x"}},
+		{dray.CodePathInvalid, leaf{name: h.Dir + "/outside/x"}},
+		{dray.CodePathInvalid, leaf{name: "refuse/" + strings.Repeat("n", 256)}},
+		{dray.CodePathInvalid, leaf{name: "refuse/.dray-stage-x/journal"}},
+		{dray.CodeTransferFailed, leaf{name: "refuse/x", come: func() error { return broken }}},
+		{dray.CodeTransferFailed, leaf{name: "refuse/x", come: func() error { return plain }}},
+	} {
+		// Much follows that is not wanted any more.
+		list := append(fine[:len(fine):len(fine)], c.last, leaf{name: "refuse/much", content: strings.Repeat("m", 8<<20)})
+		for _, dry := range []bool{false, true} {
+			got, err := place(t.Context(), f, dray.Placement{DryRun: dry}, list...)
+			if !isPlaceError(err, c.code, plain) || len(got) > 0 {
+				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err, dray.CodeOf(err), c.code)
+			}
+		}
+		if now := h.Shell(t, h.Dir, "ls -lanR root outside"); now != before {
+			t.Fatalf("after %.100q: %s, before %s", c.last.name, now, before)
+		}
+		if _, err := f.Stat("refuse/file"); err != nil {
+			t.Errorf("after %.100q: %v", c.last.name, err)
+		}
+	}
+	h.Shell(t, h.Dir+"/root", "rm -r refuse")
+}
+
+// isPlaceError takes the source's own error in place of a code.
+func isPlaceError(err error, code dray.Code, own error) bool {
+	return err != nil && (dray.CodeOf(err) == code || errors.Is(err, own))
+}
+
+// SY-09: the end of the context before the commit ends it, and leaves nothing.
+func filesPlaceGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
+	before := h.Shell(t, h.Dir+"/root", "ls -lanR")
+	cause := errors.New("no more time")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := within(t, 30*time.Second, func() error {
+		_, err := place(ctx, f, dray.Placement{}, leaf{name: "up/a", content: strings.Repeat("a", 3<<20)}, leaf{name: "up/b", come: func() error {
+			cancel(cause)
+			return nil
+		}}, leaf{name: "up/c", content: strings.Repeat("c", 3<<20)})
+		return err
+	})
+	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeTransferFailed {
+		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
+	}
+	if now := h.Shell(t, h.Dir+"/root", "ls -lanR"); now != before {
+		t.Errorf("there is %s, before %s", now, before)
+	}
+	if _, err := f.Stat("inside/secret"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// SY-03: a folder that is replaced by a link while trees are placed never leads out, and no tree comes in part.
+func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
+	h.Shell(t, h.Dir+"/root", "mkdir swap")
+	stop := h.Background(t, h.Dir+"/root/swap", `while :; do rm -rf d; ln -s ../../outside d; rm d; mkdir d; done 2>/dev/null`)
+	came, refused := 0, 0
+	giveUp := time.Now().Add(time.Minute)
+	for i := 0; came < h.Rounds/2 || refused < h.Rounds/2; i++ {
+		if time.Now().After(giveUp) {
+			t.Fatalf("it came %d times and was refused %d times", came, refused)
+		}
+		content := strconv.Itoa(i)
+		_, err := place(t.Context(), f, dray.Placement{}, leaf{name: "swap/d/x", content: content}, leaf{name: "swap/d/e/y", content: content}, leaf{name: fmt.Sprint("swap/z", i), content: content})
+		if err == nil {
+			came++
+			continue
+		}
+		refused++
+		if code := dray.CodeOf(err); code != dray.CodePathInvalid && code != dray.CodeTransferFailed {
+			t.Errorf("got %v (%s)", err, code)
+		}
+		if _, err := f.Stat(fmt.Sprint("swap/z", i)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("of a tree that was refused a part came: %v", err)
+		}
+	}
+	stop()
+	if got := h.Shell(t, h.Dir, "ls outside; cat outside/*"); got != "secret\nsecret\n" {
+		t.Errorf("outside holds %q", got)
+	}
+	noStage(t, h)
+	h.Shell(t, h.Dir+"/root", "rm -r swap")
+}

@@ -1,0 +1,179 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// counted is a tree of files of one MiB, the first called first.
+type counted struct {
+	first     string
+	files, at int
+	left      int
+}
+
+func (c *counted) Next() (dray.TreeEntry, error) {
+	if c.at == c.files {
+		return dray.TreeEntry{}, io.EOF
+	}
+	c.at++
+	c.left = 1 << 20
+	name := strings.Repeat("n", c.at)
+	if c.at == 1 {
+		name = c.first
+	}
+	return dray.TreeEntry{Name: name, Type: "file", Size: 1 << 20}, nil
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), c.left)
+	clear(p[:n])
+	c.left -= n
+	return n, nil
+}
+
+func (*counted) Close() error { return nil }
+
+// helped is a client of a helper in this process.
+func helped(t *testing.T, root string) *Client {
+	t.Helper()
+	theirIn, ourOut := io.Pipe()
+	ourIn, theirOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := Serve(root, theirIn, theirOut)
+		_ = theirOut.CloseWithError(io.EOF)
+		_ = theirIn.Close()
+		served <- err
+	}()
+	c := NewClient(ourOut, ourIn, func() error {
+		_ = ourOut.Close()
+		return <-served
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A helper that has failed is not sent the rest of the tree.
+func TestPlaceStopsEarly(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/folder", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := helped(t, dir)
+	much := &counted{first: "folder", files: 255}
+	if _, err := c.Place(t.Context(), much, dray.Placement{}); dray.CodeOf(err) != dray.CodePathInvalid {
+		t.Errorf("got %v", err)
+	}
+	if much.at > 20 { // what lies in pipes and buffers may have been sent
+		t.Errorf("%d files were sent", much.at)
+	}
+	if _, err := c.Stat("folder"); err != nil {
+		t.Errorf("the helper goes on: %v", err)
+	}
+}
+
+// A helper without its root says so before anything is read of the tree.
+func TestPlaceWithoutRoot(t *testing.T) {
+	c := helped(t, t.TempDir()+"/none")
+	if _, err := c.Place(t.Context(), &counted{first: "x", files: 3}, dray.Placement{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// SY-10: what a helper says that it wrote has to be what it was sent.
+func TestPlaceHostile(t *testing.T) {
+	sum := strings.Repeat("\x00", 32)
+	zeros := "\x30\xe1\x49\x55\xeb\xf1\x35\x22\x66\xdc\x2f\xf8\x06\x7e\x68\x10\x46\x07\xe7\x50\xab\xb9\xd3\xb3\x65\x82\xb8\xaf\x90\x9f\xcb\x58" // SHA-256 of a MiB of zeros
+	for _, c := range []struct {
+		name  string
+		said  string
+		want  dray.Code
+		after bool // it can be spoken to afterwards
+	}{
+		{"nothing", "", dray.CodeAgentLost, false},
+		{"nonsense", "\x03\x00\x00\x00abc", dray.CodeAgentLost, false},
+		{"another digest", answer(response{Outcomes: []outcome{{1, []byte(sum), nil}}}), dray.CodeTransferFailed, true},
+		{"no digest", answer(response{Outcomes: []outcome{{1, nil, nil}}}), dray.CodeTransferFailed, true},
+		{"no action", answer(response{Outcomes: []outcome{{0, []byte(zeros), nil}}}), dray.CodeTransferFailed, true},
+		{"an action that is none", answer(response{Outcomes: []outcome{{4, []byte(zeros), nil}}}), dray.CodeTransferFailed, true},
+		{"half a digest", answer(response{Outcomes: []outcome{{2, []byte(zeros), []byte("x")}}}), dray.CodeTransferFailed, true},
+		{"too few", answer(response{}), dray.CodeTransferFailed, true},
+		{"too many", answer(response{Outcomes: make([]outcome, 2)}), dray.CodeAgentLost, false},
+		{"without end", answer(response{More: true}) + answer(response{More: true}), dray.CodeAgentLost, false},
+		{"a code that is not its own", answer(response{Error: &failure{Code: dray.CodeShuttingDown, Message: "m"}}), dray.CodePathInvalid, true},
+		{"the truth", answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// It answers when it was sent all: earlier, it could only have failed.
+			heard, said := io.Pipe()
+			much := &counted{first: "x", files: 1}
+			client := NewClient(listener{much, said, c.said}, heard, heard.Close)
+			placed, err := client.Place(t.Context(), much, dray.Placement{})
+			if got := dray.CodeOf(err); got != c.want || (err == nil) != (len(placed) == 1) {
+				t.Errorf("got %+v, %v (%s)", placed, err, got)
+			}
+			if after := client.err == nil; after != c.after {
+				t.Errorf("afterwards it can be spoken to: %v (%v)", after, client.err)
+			}
+		})
+	}
+
+	// One that says early that all is there lies.
+	client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}})), func() error { return nil })
+	if placed, err := client.Place(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.Placement{}); err == nil {
+		t.Errorf("got %+v", placed)
+	}
+}
+
+// listener answers when the tree was sent.
+type listener struct {
+	tree *counted
+	to   *io.PipeWriter
+	said string
+}
+
+func (l listener) Write(p []byte) (int, error) {
+	if strings.HasSuffix(string(p), "Z\x01\x80\x80\x40") { // the end of a tree: one entry, a MiB
+		go func() {
+			_, _ = io.WriteString(l.to, l.said)
+			_ = l.to.Close()
+		}()
+	}
+	return len(p), nil
+}
+
+// late is a tree that takes its time.
+type late struct{ counted }
+
+func (l *late) Next() (dray.TreeEntry, error) {
+	<-time.After(50 * time.Millisecond)
+	return l.counted.Next()
+}
+
+// A helper that does nothing more is ended after the context, and with it the call.
+func TestPlaceStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard, said := io.Pipe()
+		deaf, hears := io.Pipe()
+		client := NewClient(hears, heard, func() error { return errors.Join(said.Close(), deaf.Close()) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := client.Place(ctx, &counted{first: "x", files: 10}, dray.Placement{})
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second+patience {
+			t.Errorf("got %v after %s", err, time.Since(begin))
+		}
+	})
+}
