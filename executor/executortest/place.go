@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -160,7 +161,7 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 		{dray.CodeTransferFailed, leaf{name: "refuse/x", come: func() error { return plain }}},
 	} {
 		// Much follows that is not wanted any more.
-		list := append(fine[:len(fine):len(fine)], c.last, leaf{name: "refuse/much", content: strings.Repeat("m", 8<<20)})
+		list := slices.Concat(fine, []leaf{c.last, {name: "refuse/much", content: strings.Repeat("m", 8<<20)}})
 		for _, dry := range []bool{false, true} {
 			got, err := place(t.Context(), f, dray.Placement{DryRun: dry}, list...)
 			if !isPlaceError(err, c.code, plain) || len(got) > 0 {

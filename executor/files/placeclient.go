@@ -217,7 +217,7 @@ var actions = [...]dray.FileAction{1: dray.FileCreated, 2: dray.FileReplaced, 3:
 func outcomeOf(p dray.Placed) (o outcome) {
 	for i, a := range actions {
 		if a == p.Action {
-			o.Action = uint8(i) //nolint:gosec // one of three
+			o.Action = uint8(i)
 		}
 	}
 	o.Sum, _ = hex.DecodeString(p.SHA256) // both are our own
