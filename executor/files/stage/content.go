@@ -90,7 +90,7 @@ func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []b
 
 // cut is a content that ends before its size.
 func cut(it *item, err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReadFull's own; one that is wrapped says more
 		return dray.Errorf(dray.CodeTransferFailed, "%q ended before its %d bytes", it.name, it.size)
 	}
 	return err
