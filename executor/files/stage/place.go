@@ -102,7 +102,7 @@ func (p *placing) receive(ctx context.Context, tree dray.Tree) error {
 			return err
 		}
 		e, err := tree.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // an end of anything else may be wrapped, as that of an agent is
 			return nil
 		}
 		if err != nil {

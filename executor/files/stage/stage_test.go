@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -196,6 +197,8 @@ func TestRefuses(t *testing.T) {
 		{"resumed", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.From = 2 })}},
 		{"refused by its source", dray.CodeNotFound, []made{lie(func(e *dray.TreeEntry) { e.Refused = dray.Errorf(dray.CodeNotFound, "it vanished") })}},
 		{"broken off", dray.CodeTransferFailed, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 10 }, after: cause}}},
+		{"the end of something else", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}}},
+		{"the end of something else in the middle", dray.CodeAgentLost, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 9 }, after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}}},
 		{"broken off with a code", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone")}}},
 	} {
 		for _, stepwise := range []bool{false, true} {

@@ -87,7 +87,10 @@ func explain(err error) error {
 	switch {
 	case err == errDone: //nolint:errorlint // our own, never wrapped
 		return io.EOF
-	case errors.As(err, &coded):
+	case errors.As(err, &coded) && errors.Is(err, io.EOF):
+		// The end of the agent or of the wire. Who asks whether this is the end of the tree must not be told so.
+		return dray.Errorf(coded.Code, "%s", err.Error()).WithHint("%s", coded.Hint)
+	case coded != nil:
 		return err
 	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF

@@ -2,7 +2,6 @@ package tree
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 
 	"github.com/dray-dev/dray"
@@ -59,7 +58,7 @@ type sender struct {
 func (s *sender) entries(t dray.Tree) error {
 	for s.err == nil {
 		entry, err := t.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // an end of anything else may be wrapped, as that of an agent is
 			return nil
 		}
 		if err != nil {
@@ -120,9 +119,9 @@ func (s *sender) content(t dray.Tree, length int64) error {
 			s.bytes += uint64(n)
 		}
 		switch {
-		case errors.Is(err, io.EOF) && length > 0:
+		case err == io.EOF && length > 0: //nolint:errorlint // as above
 			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length, io.ErrUnexpectedEOF)
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: //nolint:errorlint // as above
 			s.room()
 			s.letter(recordEnd)
 			return nil

@@ -1,0 +1,37 @@
+package tree_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
+)
+
+// The end of an agent, which is told as an end of file too, is not the end of a tree: neither for who reads it nor for who sends it on.
+func TestEndOfSomethingElse(t *testing.T) {
+	lost := dray.Errorf(dray.CodeAgentLost, "the agent is lost: %w", io.EOF).WithHint("repeat it")
+	r := tree.Any(bufio.NewReader(iotest.ErrReader(lost)), dray.TreeLimits{})
+	if _, err := r.Next(); errors.Is(err, io.EOF) || dray.CodeOf(err) != dray.CodeAgentLost || dray.AsError(err).Hint != lost.Hint {
+		t.Errorf("got %v", err)
+	}
+	var sent bytes.Buffer
+	if err := tree.Send(&sent, endless{lost}); !errors.Is(err, lost) {
+		t.Errorf("got %v", err)
+	}
+	r = tree.Any(bufio.NewReader(&sent), dray.TreeLimits{})
+	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint // the end of the tree is not wrapped
+		t.Errorf("got %v", err)
+	}
+}
+
+// endless is a tree that fails at once.
+type endless struct{ err error }
+
+func (e endless) Next() (dray.TreeEntry, error) { return dray.TreeEntry{}, e.err }
+func (e endless) Read([]byte) (int, error)      { return 0, e.err }
+func (e endless) Close() error                  { return nil }
