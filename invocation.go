@@ -93,7 +93,7 @@ type Call struct {
 	// Control brings what whoever made the call wants done to its process; nil is nothing. It is received from while the process runs,
 	// and at no other time: a sender waits for the start, and has to watch for the end of the call itself.
 	Control <-chan Control
-	// Route is set by the router. Outside of it, it is what the request was checked with, or nothing.
+	// Route is what the request was checked with, which the router keeps, or else set by the router.
 	Route Route
 	// Environment is set once the place to run is ready. It is the router's choice, never another.
 	Environment Environment

@@ -35,16 +35,18 @@ func (r *Router) Route(inv dray.Invocation) (dray.Route, error) {
 	})
 }
 
-// Executor routes each call and puts the decision into its result, whichever way it ends.
+// Executor puts the decision into each call's result, whichever way it ends. A call that was decided when it was let in goes there; others
+// are decided here.
 func (r *Router) Executor(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		route, err := r.Route(call.Invocation)
-		if err != nil {
-			return dray.Result{Route: route}, err
+		if call.Route.Rule == "" {
+			var err error
+			if call.Route, err = r.Route(call.Invocation); err != nil {
+				return dray.Result{Route: call.Route}, err
+			}
 		}
-		call.Route = route
 		res, err := next.Execute(ctx, call, sink)
-		res.Route = route
+		res.Route = call.Route
 		return res, err
 	})
 }

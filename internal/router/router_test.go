@@ -52,6 +52,12 @@ func TestExecutor(t *testing.T) {
 		}
 	}
 
+	decided := dray.Route{Environment: dray.Host, Rule: RuleHost}
+	res, _ = r.Executor(inner).Execute(t.Context(), dray.Call{Invocation: inv, Route: decided}, dray.Discard)
+	if js(t, seen) != js(t, decided) || js(t, res.Route) != js(t, decided) {
+		t.Errorf("decided as %s, it went to %s", js(t, decided), js(t, seen))
+	}
+
 	seen = dray.Route{}
 	inv = dray.Invocation{Tool: "lint", Container: "api"}
 	res, err = r.Executor(inner).Execute(t.Context(), dray.Call{Invocation: inv}, dray.Discard)
