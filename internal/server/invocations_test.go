@@ -332,6 +332,9 @@ func TestPanicEndsTheCallAlone(t *testing.T) {
 func TestLogLines(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["hunter2"]},"env":{"TOKEN":"hunter2"}}`).record(t)
+	if err := d.server.Shutdown(t.Context()); err != nil { // whoever waits for a call does not wait for its line
+		t.Fatal(err)
+	}
 	for message, fields := range map[string]map[string]any{
 		"call begun": {"id": rec.ID, "tool": "exec", "principal": me},
 		"call ended": {"id": rec.ID, "tool": "exec", "principal": me, "status": "succeeded", "reason": "exited", "ms": *rec.DurationMS},

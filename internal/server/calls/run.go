@@ -11,9 +11,16 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// run is the goroutine of a call, from its first moment to its last.
+// run is the goroutine of a call, from its first moment to its last. Whoever waits for the call does not wait for the log.
 func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
+	if rec, ended := r.toEnd(ctx, c, call); ended {
+		r.logEnd(rec)
+	}
+}
+
+// toEnd runs the call and makes its end known. It gives the record of a call that was accepted.
+func (r *Registry) toEnd(ctx context.Context, c *Call, call dray.Call) (rec dray.Record, ended bool) {
 	defer close(c.done)
 	defer c.cancel(nil)
 	defer r.lastResort(c)
@@ -24,17 +31,17 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	if err != nil && !c.wasAccepted() && refuses(dray.CodeOf(err)) {
 		c.refuse(err)
 		r.forget(c)
-		return
+		return rec, false
 	}
 	c.begin()
-	rec := c.conclude(res, err)
-	r.logEnd(rec)
+	rec = c.conclude(res, err)
 	c.end(rec)
 	if rec.Error != nil && rec.Error.Code == dray.CodeAuditUnavailable {
 		r.forget(c) // once the trail can be written again it knows better than this answer
-		return
+		return rec, true
 	}
 	r.retire(c)
+	return rec, true
 }
 
 // lastResort keeps a panic in the telling of a call's end from being everybody's end. The trail has the call's end by then.
