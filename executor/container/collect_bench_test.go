@@ -1,13 +1,10 @@
 package container_test
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
@@ -15,6 +12,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/files"
 )
 
 // BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into ours, with their SHA-256, in each way, and
@@ -97,40 +95,25 @@ func each(b *testing.B, dir string, bring func(to string)) {
 	}
 }
 
+// bringHome is what a sync does, the policy aside.
 func bringHome(b *testing.B, env dray.Environment, source, to string) {
-	f, err := env.Files(b.Context(), "/data")
+	from, err := env.Files(b.Context(), "/data")
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	tree, err := f.Collect(b.Context(), dray.Collection{Names: []string{source}})
+	defer func() { _ = from.Close() }()
+	home, err := files.Open(to)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = home.Close() }()
+	tree, err := from.Collect(b.Context(), dray.Collection{Names: []string{source}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = tree.Close() }()
-	buf := make([]byte, 256<<10)
-	for {
-		e, err := tree.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err == nil && e.Type == "directory" {
-			err = os.Mkdir(filepath.Join(to, e.Name), 0o700)
-		}
-		if err == nil && e.Type == "file" {
-			err = write(filepath.Join(to, e.Name), tree, buf)
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
+	placed, err := home.Place(b.Context(), tree, dray.Placement{})
+	if err != nil || len(placed) == 0 {
+		b.Fatal(len(placed), err)
 	}
-}
-
-func write(name string, from io.Reader, buf []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyBuffer(io.MultiWriter(f, sha256.New()), struct{ io.Reader }{from}, buf)
-	return errors.Join(err, f.Close())
 }
