@@ -103,7 +103,7 @@ func atEnd(it *item, content io.Reader) error {
 	switch {
 	case n > 0:
 		return dray.Errorf(dray.CodeTransferFailed, "%q goes on after its %d bytes", it.name, it.size)
-	case err == io.EOF: //nolint:errorlint // as in receive
+	case err == io.EOF:
 		return nil
 	default:
 		return err

@@ -130,7 +130,7 @@ func (a *arena) under(t *testing.T, r *rand.Rand, k attack, fresh string, list [
 func TestSoakSwap(t *testing.T) {
 	rounds, files := 20, 200
 	if soaking {
-		rounds, files = 100, 10_000
+		rounds, files = 20, 10_000
 	}
 	for _, k := range attacks {
 		t.Run(k.name, func(t *testing.T) {
