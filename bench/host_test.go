@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -78,5 +80,46 @@ func TestIsTree(t *testing.T) {
 		if got := isTree([]byte(stat)); got != want {
 			t.Errorf("%q is a tree: %t", stat, got)
 		}
+	}
+}
+
+// What passes is what the table says: documents with paths in them, of about the size that is named.
+func TestPassages(t *testing.T) {
+	all, err := passages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all[:4] { // a text of 1 GB takes too long here
+		if err := p.once(); err != nil || p.count() != 1 || p.bytes < documentBytes || p.bytes > documentBytes+1000 {
+			t.Errorf("%s: %v, %d bytes", p.name, err, p.bytes)
+		}
+	}
+	if _, ok := passageRate(passageSchema)(&findings{passages: all}); !ok {
+		t.Error("what was measured counts as not measured")
+	}
+}
+
+// A haul that brings too little is an error.
+func TestHaulsAreCounted(t *testing.T) {
+	dir, err := memoryFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	from, to := dir+"/from", dir+"/to"
+	if err := errors.Join(fill(from, false), os.Mkdir(to, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	h := &haul{site: site{name: inMemory, to: to}, load: loadFiles, run: func(_ context.Context, to string) error {
+		return os.CopyFS(to, os.DirFS(from+"/"+loadFiles))
+	}}
+	if err := h.once(t.Context(), 0); err != nil || h.count() != 1 {
+		t.Errorf("%v", err)
+	}
+	if err := os.Remove(from + "/" + loadFiles + "/7/707"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.once(t.Context(), 1); err == nil {
+		t.Error("a file is missing, and nobody says so")
 	}
 }

@@ -22,7 +22,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure these `parts` alone, separated by commas: latency, parallel, stream, memory, kill")
+	flag.StringVar(&o.only, "only", "", "measure these `parts` alone, separated by commas: latency, parallel, stream, memory, kill, paths, sync")
 	flag.StringVar(&o.write, "write", "", "put the tables into this `page` instead of printing them")
 	flag.BoolVar(&o.check, "check", false, "end with status 1 if a target is missed")
 	flag.StringVar(&o.dray, "dray", "bin/dray", "the `program` to measure")

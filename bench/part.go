@@ -14,9 +14,11 @@ const (
 	partStream   = "stream"
 	partMemory   = "memory"
 	partKill     = "kill"
+	partPaths    = "paths"
+	partSync     = "sync"
 )
 
-var partNames = []string{partLatency, partParallel, partStream, partMemory, partKill}
+var partNames = []string{partLatency, partParallel, partStream, partMemory, partKill, partPaths, partSync}
 
 // parseParts reads a list of parts; an empty one is all.
 func parseParts(list string) (map[string]bool, error) {
@@ -50,6 +52,8 @@ type findings struct {
 	neighbours []*beside
 	memory     []held
 	kills      []*killing
+	passages   []*passage
+	hauls      []*haul
 	trail      string
 }
 
@@ -87,6 +91,18 @@ func (f *findings) measure(ctx context.Context, r *rig, chosen map[string]bool, 
 		{partKill, func() error {
 			f.kills = killings(r)
 			return kill(ctx, f.kills, killRounds*rounds, progress)
+		}},
+		{partPaths, func() (err error) {
+			if f.passages, err = passages(); err == nil {
+				err = pass(f.passages, 2*slower, progress)
+			}
+			return err
+		}},
+		{partSync, func() (err error) {
+			if f.hauls, err = hauls(ctx, r); err == nil {
+				err = carry(ctx, f.hauls, slower, progress)
+			}
+			return err
 		}},
 	} {
 		if !chosen[part.name] {

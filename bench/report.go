@@ -66,6 +66,10 @@ func page(f *findings, verdicts []verdict) string {
 	section("Another call beside it", besideTable(f.neighbours))
 	section("Memory", memoryTable(f.memory))
 	section("The end of a tree of 50 processes", killTable(f.kills))
+	section("Paths in a document of 10 MB and in a text of 1 GB", passageTable(f.passages))
+	section("10,000 files of 4 KiB, in memory", haulTable(f.hauls, loadFiles, inMemory))
+	section("10,000 files of 4 KiB, on disk", haulTable(f.hauls, loadFiles, onDisk))
+	section("A file of 1 GiB, in memory", haulTable(f.hauls, loadFile, inMemory))
 	return b.String()
 }
 

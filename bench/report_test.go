@@ -57,7 +57,13 @@ func TestEveryPartHasItsTable(t *testing.T) {
 		flows:      []*flow{{name: flowHost, bytes: 2e9, sample: sample{rounds: [][]time.Duration{{2 * time.Second}}}}},
 		neighbours: []*beside{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
 		memory:     []held{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
-		kills:      []*killing{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
+		passages:   []*passage{{name: "p", bytes: 3e6, grew: 1 << 20, sample: sample{rounds: [][]time.Duration{{10 * ms}}}}},
+		hauls: []*haul{
+			{site: site{name: inMemory}, load: loadFile, way: haulDirect, sample: sample{rounds: [][]time.Duration{{2 * ms}}}},
+			{site: site{name: inMemory}, load: loadFile, way: haulDocker, sample: sample{rounds: [][]time.Duration{{10 * ms}}}},
+			{site: site{name: inMemory}, load: loadFile, way: haulCopy, sample: sample{rounds: [][]time.Duration{{4 * ms}}}},
+		},
+		kills: []*killing{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
 	}
 	if err := f.crowds.open(8, runTrue, wayDray).together(t.Context(), way{run: func(context.Context, command) error { return nil }}, runTrue, 2, 4); err != nil {
 		t.Fatal(err)
@@ -67,6 +73,8 @@ func TestEveryPartHasItsTable(t *testing.T) {
 		"| host pipe | 2000 MB | 2000 ms | 2000 ms to 2000 ms | 1.00 GB/s | 1.00 |\n",
 		"| b | 2 | 1.00 ms | 3.00 ms |\n",
 		"| l | 3.00 MiB |  |  |\n",
+		"| p | 3 MB | 10.0 ms | 10.0 ms to 10.0 ms | 300 MB/s | 1.00 MiB |\n",
+		"| sync, read directly | 1 | 2.00 ms | 2.00 ms to 2.00 ms | 5.00 | 0.50 |\n",
 		"| k | 3 | 1.00 ms | 1.00 ms | 50 | 51 |\n",
 		"### `true`, 8 callers at once\n",
 		"| dray, HTTP | 4 | ",

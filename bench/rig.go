@@ -59,6 +59,7 @@ type rig struct {
 	programs
 
 	dir       string // holds the workspace and the state folders
+	memory    string // a folder in the host's memory, where there is one
 	workspace string
 	folder    string // the workspace in the container
 	container container.Container
@@ -122,7 +123,11 @@ func (r *rig) makeWorkspace(ctx context.Context, image string) (err error) {
 	if err := compileTool(ctx, r.workspace); err != nil {
 		return err
 	}
-	config, err := devcontainerOf(image, r.programs.rex)
+	if r.memory, err = memoryFolder(); err != nil {
+		return err
+	}
+	r.later(func(context.Context) error { return os.RemoveAll(r.memory) })
+	config, err := devcontainerOf(image, r.programs.rex, r.memory)
 	if err != nil {
 		return err
 	}
@@ -130,12 +135,26 @@ func (r *rig) makeWorkspace(ctx context.Context, image string) (err error) {
 }
 
 // devcontainerOf is the configuration of the workspace. It asks for no new image for the caller's uid, so that the bench leaves none behind.
-func devcontainerOf(image, rexFolder string) ([]byte, error) {
-	config := map[string]any{"image": image, "remoteUser": remoteUser, "updateRemoteUserUID": false}
+func devcontainerOf(image, rexFolder, memory string) ([]byte, error) {
+	mounts := []string{fmt.Sprintf("type=bind,source=%s,target=%s,readonly", memory, memoryMount)}
 	if rexFolder != "" {
-		config["mounts"] = []string{fmt.Sprintf("type=bind,source=%s,target=%s,readonly", rexFolder, rexMount)}
+		mounts = append(mounts, fmt.Sprintf("type=bind,source=%s,target=%s,readonly", rexFolder, rexMount))
 	}
-	return json.Marshal(config)
+	return json.Marshal(map[string]any{"image": image, "remoteUser": remoteUser, "updateRemoteUserUID": false, "mounts": mounts})
+}
+
+// memoryFolder makes a folder in the host's memory, or an ordinary one where there is no such place.
+func memoryFolder() (string, error) {
+	const memory = "/dev/shm"
+	parent := ""
+	if info, err := os.Stat(memory); err == nil && info.IsDir() {
+		parent = memory
+	}
+	dir, err := os.MkdirTemp(parent, "dray-bench-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // the container's user reads it
+	}
+	return dir, err
 }
 
 // bringUp has a daemon trust the workspace and bring it up.
@@ -200,9 +219,12 @@ func (r *rig) daemons() []*daemon {
 
 // openEngine makes an engine as a daemon has one. The folders that its containers have of it lie in runDir.
 func (r *rig) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
-	engine, err := container.FindEngine(container.Choice{}, container.Options{
-		Lease: 30 * time.Second, Transport: transport, RunDir: runDir, Version: "bench", Log: zap.NewNop(),
-	})
+	return r.engineWith(container.Options{Transport: transport, RunDir: runDir})
+}
+
+func (r *rig) engineWith(opts container.Options) (*container.Engine, error) {
+	opts.Lease, opts.Version, opts.Log = 30*time.Second, "bench", zap.NewNop()
+	engine, err := container.FindEngine(container.Choice{}, opts)
 	if err == nil {
 		r.later(func(context.Context) error { return engine.Close() })
 	}

@@ -73,6 +73,16 @@ func targets() []target {
 		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos, besideP99(besideOne(daemonStdio))),
 		atMost("a tree of 50 escapees from KILL to verified empty, p50, socket (with a cgroup)", 2*ms, nanos, killP50(waySocket)),
 		atMost("a tree of 50 escapees from KILL to verified empty, p50, stdio (without)", 4*ms, nanos, killP50(wayStdio)),
+		atLeast("mapping a document of 10 MB where the schema says so", 300e6, perSecond, passageRate(passageSchema)),
+		atLeast("mapping a document of 10 MB by the heuristic", 300e6, perSecond, passageRate(passageHeuristic)),
+		atLeast("mapping a document of 10 MB where the schema says so, over `encoding/json`'s rate", 5, factor, passageRatio(passageSchema, passageJSON)),
+		atLeast("rewriting the paths of 1 GB of text", 500e6, perSecond, passageRate(passageRewrite)),
+		atMost("growth of memory, 1 GB of text rewritten", 16<<20, mebibytes, passageGrowth(passageRewrite)),
+		atLeast("10,000 files of 4 KiB in memory: `docker cp` over a sync, read directly", 3, factor, haulRatio(loadFiles, inMemory, haulDocker, haulDirect)),
+		atMost("10,000 files of 4 KiB on disk: a sync, read directly, over `cp -a` and syncfs", 1.2, factor, haulRatio(loadFiles, onDisk, haulDirect, haulCopy)),
+		atLeast("a file of 1 GiB: `docker cp` over a sync, read directly", 5, factor, haulRatio(loadFile, inMemory, haulDocker, haulDirect)),
+		atLeast("a file of 1 GiB: `docker cp` over a sync, socket", 3, factor, haulRatio(loadFile, inMemory, haulDocker, haulSocket)),
+		atLeast("a file of 1 GiB: `docker cp` over a sync, stdio", 1, factor, haulRatio(loadFile, inMemory, haulDocker, haulStdio)),
 	}
 }
 
