@@ -225,6 +225,21 @@ A Call Is Cancelled Over HTTP
     Should Be Equal As Integers    ${i}[metadata][kill][survivors]    0
     Container Should Not Have    ${WS}    sleep 5841
 
+Messages Name The Caller's Files Where That Is Asked For
+    [Tags]    PM-10
+    ${r} =    Dray    exec    --rewrite    --    sh    -c    echo $PWD/a.go:1:2; pwd >&2    cwd=${WS}
+    Should Be Equal As Integers    ${r.code}    0
+    Should Be Equal    ${r.stdout}    ${WS}/a.go:1:2\n
+    Should Be Equal    ${r.stderr}    ${WS}\n
+    ${last} =    Last Call
+    Should Be Equal As Integers    ${last}[stdout][rewritten][paths]    1
+    ${r} =    Dray    audit    show    ${last}[id]    --output    stdout
+    Should Be Equal    ${r.stdout}    ${WS}/a.go:1:2\n
+    ${r} =    Dray    audit    show    ${last}[id]    --output    stdout    --raw
+    Should Be Equal    ${r.stdout}    /workspaces/app/a.go:1:2\n
+    ${r} =    Dray    exec    --no-rewrite    --    pwd    cwd=${WS}
+    Ended    ${r}    0    /workspaces/app\n
+
 Stdin Is Written While The Tool Runs
     ${id}    ${line} =    Start Call    exec    {"argv": ["sh", "-c", "echo ready; cat"]}    workspace=${WS}    stdin_open=${True}
     ${a} =    Request    POST    /v1/invocations/${id}/stdin?offset\=0    one    Content_Type=application/octet-stream

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -195,4 +196,32 @@ func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
 	checkOutput(t, d, f.id(), "auto", "/home/me")
 	checkOutput(t, d, f.id(), "", "/workspace")
 	close(k.done)
+}
+
+// PM-10: who follows a call late, and reads what memory has no more from files, reads the rewritten text there, too.
+func TestLateReaderOfRewrittenOutput(t *testing.T) {
+	text := strings.Repeat("/home/me/app is much to say\n", 40_000)
+	d := start(t, func(p *parts) {
+		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			p.captures[c.Invocation.ID+".stdout"] = []byte(strings.ReplaceAll(text, "/home/me/app", "/workspace"))
+			p.captures[c.Invocation.ID+".rewritten.stdout"] = []byte(text)
+			sink.Output(dray.Stdout, []byte(text))
+			return exited(0), nil
+		}
+	})
+	id := d.do("POST", "/v1/invocations", call).record(t).ID
+	a := d.do("GET", "/v1/invocations/"+id+"/events", "", "Accept: application/x-ndjson")
+	var got strings.Builder
+	for line := range strings.Lines(string(a.body)) {
+		var ev struct{ Event, Text string }
+		if err := json.Unmarshal([]byte(line), &ev); err != nil {
+			t.Fatal(err)
+		}
+		if ev.Event == "stdout" {
+			got.WriteString(ev.Text)
+		}
+	}
+	if got.String() != text {
+		t.Errorf("%d bytes, and not %d: %.200q", got.Len(), len(text), got.String())
+	}
 }
