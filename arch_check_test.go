@@ -193,6 +193,8 @@ func checkAgent(sources []source) []string {
 						s.name, imported, strings.Join(agentRooms, ", ")))
 				case ours && !slices.Contains(rooms, room):
 					rooms = append(rooms, room)
+				case s.room != "." && slices.Contains(heavy, imported): // the nouns need the types, and the linker drops the rest
+					faults = append(faults, fmt.Sprintf("%s imports %s, which is too much for the agent: every container gets a copy of it", s.name, imported))
 				}
 			}
 		}
