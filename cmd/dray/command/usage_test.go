@@ -107,7 +107,7 @@ func TestWithoutDaemon(t *testing.T) {
 // What is not there yet is not listed either, and no flag of it is known.
 func TestHelpListsWhatThereIs(t *testing.T) {
 	_, stdout, _, _ := invoke(t, "--help")
-	for _, absent := range []string{"approvals", "container ", "doctor", "mcp", "sync"} {
+	for _, absent := range []string{"approvals", "container ", "doctor", "mcp"} {
 		if strings.Contains(stdout, "\n  "+absent) {
 			t.Errorf("help lists %s", absent)
 		}
