@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -155,4 +156,33 @@ func TestFetchFromAContainerThatIsGone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.wantRoot(nil)
+}
+
+// What goes to a container is its user's there, all of it or nothing, and no link in there leads out of the workspace folder.
+func TestPushToAContainer(t *testing.T) {
+	home := t.TempDir()
+	write(t, home+"/src/a", "alpha")
+	write(t, home+"/src/deep/b", strings.Repeat("beta", 100_000))
+	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newWorld(t, func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
+	v.sh("root", `mkdir -p /ws /outside; chown vscode /ws /outside; ln -s /outside /ws/out; chown -h vscode /ws/out`)
+	r, err := w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home})
+	if err != nil || r.State != dray.SyncComplete || r.Bytes != 400_005 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	got := v.sh("root", `cd /ws; stat -c '%n %U %a %s' src src/a src/deep/b; cat src/a; sha256sum src/deep/b | cut -d' ' -f1; ls -A`)
+	want := "src vscode 700 4096\nsrc/a vscode 600 5\nsrc/deep/b vscode 600 400000\nalpha" + sum(strings.Repeat("beta", 100_000)) + "\nout\nsrc\n"
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if changes := Changes(r, dray.Container); len(changes) != 2 || changes[0].Path != "/ws/src/a" || changes[0].Environment != dray.Container {
+		t.Errorf("changed %+v", changes)
+	}
+	r, err = w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home, Destination: "out"})
+	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused {
+		t.Errorf("through a link: got %+v, %v", r, err)
+	}
+	if left := v.sh("root", `ls -A /outside`); left != "" {
+		t.Errorf("outside there is %s", left)
+	}
 }
