@@ -85,6 +85,19 @@ func TestDeclaredWithoutARoot(t *testing.T) {
 	}
 }
 
+// SY-01: the caps are those of all that is declared, seen or copied.
+func TestDeclaredCaps(t *testing.T) {
+	w, _ := mountedWorld(t, func(c *Config) { c.Limits = dray.TreeLimits{MaxFiles: 3} })
+	for _, name := range []string{"/ws/a", "/ws/b", "/tmp/c", "/tmp/d"} {
+		w.put(name, "x")
+	}
+	r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Dir: "/ws", Paths: []string{"a", "b", "/tmp/c", "/tmp/d"}})
+	if r.State != dray.SyncFailed || r.Error == nil || r.Error.Code != dray.CodeLimitExceeded || len(r.Files) != 2 {
+		t.Errorf("got %+v", r)
+	}
+	w.wantRoot(nil)
+}
+
 // SY-11: on the host the files are there already, and are named.
 func TestDeclaredOnTheHost(t *testing.T) {
 	w := newWorld(t, nil)

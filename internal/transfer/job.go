@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
 )
 
 // job is one sync under way.
@@ -27,6 +28,8 @@ type job struct {
 	folders map[string]bool // that were refused: what lies in them is not listed on its own
 	limited int             // refusals that are limits
 	done    Progress
+	entries int   // that came, of any kind
+	bytes   int64 // that their files have
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
@@ -103,6 +106,8 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 		return nil
 	case errors.Is(err, errRefused):
 		return j.refusal()
+	case errors.Is(err, stage.ErrUnfinished):
+		return dray.AsError(err) // the one case in which something was written, and it says so
 	case errors.Is(cause, errDeadline):
 		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v)", errDeadline, j.s.cfg.Timeout).
 			WithHint("nothing was written; move less at once, or raise sandbox.timeout in the configuration")

@@ -97,7 +97,6 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 	one.name = s.name
 	tree := &joined{ctx: ctx, limits: j.s.cfg.Limits, groups: []group{{root: s.root, sources: []source{one}}}, open: here}
 	defer func() { _ = tree.Close() }()
-	watch := newSelection(j, tree)
 	var list []dray.SyncedFile
 	for {
 		e, err := tree.Next()
@@ -108,7 +107,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 			return list, err
 		}
 		from, shown, _ := one.at(e.rest)
-		if err := watch.weigh(e, shown); err != nil {
+		if err := j.weigh(e, shown); err != nil {
 			return list, err
 		}
 		switch {

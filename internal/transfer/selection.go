@@ -14,8 +14,6 @@ type selection struct {
 	job  *job
 	tree *joined
 
-	entries int
-	bytes   int64
 	from    map[string]string // by the name at the destination, what a file is called where it comes from
 	names   map[string]bool   // that came
 	last    string            // the name that came last
@@ -45,7 +43,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 			return dray.TreeEntry{}, err
 		}
 		from, shown, lands := e.source.at(e.rest)
-		if err := t.weigh(e, shown); err != nil {
+		if err := t.job.weigh(e, shown); err != nil {
 			return dray.TreeEntry{}, err
 		}
 		if why := t.refusal(e, lands); why != nil {
@@ -69,24 +67,24 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 	}
 }
 
-// weigh holds an entry against the limits.
-func (t *selection) weigh(e entry, shown string) error {
-	limits := t.job.s.cfg.Limits
-	t.entries++
+// weigh holds an entry against the limits, which are those of the whole sync.
+func (j *job) weigh(e entry, shown string) error {
+	limits := j.s.cfg.Limits
+	j.entries++
 	if e.Refused == nil {
-		t.bytes += e.Size
+		j.bytes += e.Size
 	}
 	switch {
-	case limits.MaxFiles > 0 && t.entries > limits.MaxFiles:
+	case limits.MaxFiles > 0 && j.entries > limits.MaxFiles:
 		return exceeded("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
-	case limits.MaxTotal > 0 && t.bytes > limits.MaxTotal:
+	case limits.MaxTotal > 0 && j.bytes > limits.MaxTotal:
 		return exceeded("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
 	case e.Refused == nil && limits.MaxFile > 0 && e.Size > limits.MaxFile:
 		return exceeded("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size, limits.MaxFile)
 	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.rest) > limits.MaxDepth:
 		return exceeded("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
 	}
-	t.job.progress(1, 0)
+	j.progress(1, 0)
 	return nil
 }
 
