@@ -14,10 +14,10 @@ type selection struct {
 	job  *job
 	tree *joined
 
-	from    map[string]string // by the name at the destination, what a file is called where it comes from
-	names   map[string]bool   // that came
-	last    string            // the name that came last
-	ended   bool
+	from  map[string]string // by the name at the destination, what a file is called where it comes from
+	names map[string]bool   // that came
+	last  string            // the name that came last
+	ended bool
 }
 
 func newSelection(j *job, tree *joined) *selection {
