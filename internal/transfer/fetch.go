@@ -57,13 +57,9 @@ func (j *job) canFetch() error {
 
 // move collects the sources on one side and places them on the other, beneath a folder that is called root there.
 func (j *job) move(ctx context.Context, open func(context.Context, string) (dray.Files, error), to dray.Files, root string) (dray.SyncReport, error) {
-	place, ok := to.(placer)
-	if !ok {
-		return dray.SyncReport{}, noFiles()
-	}
 	tree := newSelection(j, &joined{ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources)})
 	defer func() { _ = tree.Close() }()
-	placed, err := place.Place(ctx, tree, dray.Placement{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
+	placed, err := to.Place(ctx, tree, dray.Placement{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
 	if err != nil {
 		return dray.SyncReport{}, j.unplaced(tree, root, err)
 	}

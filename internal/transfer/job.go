@@ -117,7 +117,7 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w", cause).WithHint("nothing was written; repeat it")
 	}
 	e := dray.AsError(err)
-	if e.Code == dray.CodeAgentLost || errors.Is(err, errors.ErrUnsupported) {
+	if e.Code == dray.CodeAgentLost {
 		e.Code = dray.CodeTransferFailed
 	}
 	if e.Hint == "" && e.Code == dray.CodeTransferFailed {

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -49,7 +48,7 @@ func (t *joined) Next() (entry, error) {
 			continue
 		}
 		e, err := t.tree.Next()
-		if errors.Is(err, io.EOF) {
+		if atEnd(err) {
 			_ = t.Close()
 			continue
 		}
@@ -136,14 +135,8 @@ func (t *joined) Close() error {
 	return err
 }
 
-// placer are files that take whole trees.
-type placer interface {
-	Place(ctx context.Context, tree dray.Tree, how dray.Placement) ([]dray.Placed, error)
-}
-
-func noFiles() error {
-	return fmt.Errorf("%w: whole trees cannot be moved here", errors.ErrUnsupported)
-}
+// atEnd says that an error is the end of a tree or a file. One that wraps it is the end of something else, such as the agent's.
+func atEnd(err error) bool { return err == io.EOF } //nolint:errorlint // for that reason
 
 // depth counts the folders that an entry lies in below its source.
 func depth(rest string) (folders int) {

@@ -100,7 +100,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 	var list []dray.SyncedFile
 	for {
 		e, err := tree.Next()
-		if errors.Is(err, io.EOF) {
+		if atEnd(err) {
 			return list, nil
 		}
 		if err != nil {

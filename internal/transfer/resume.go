@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -27,15 +28,15 @@ type resuming struct {
 	seen map[string]dray.Held // all entries that came, with how much of the last one did; folders hold nothing
 	last string
 	size int64
-	// again counts the entries of the present tree that came in an earlier one too, before is how many there were.
-	again, before int
+	// repeated counts the entries of the present tree that came in an earlier one too, before is how many there were.
+	repeated, before int
 }
 
 func newResuming(ctx context.Context, open opener) (*resuming, error) {
 	r := &resuming{ctx: ctx, open: open, left: attempts, seen: map[string]dray.Held{}}
 	for {
 		err := r.reopen()
-		if err == nil || !r.mayRetry(err) {
+		if err == nil || !r.again(err) {
 			return r, err
 		}
 	}
@@ -54,16 +55,29 @@ func (r *resuming) reopen() error {
 	if err != nil {
 		return err
 	}
-	r.tree, r.again, r.before = tree, 0, len(r.seen)
+	r.tree, r.repeated, r.before = tree, 0, len(r.seen)
 	return nil
 }
 
-func (r *resuming) mayRetry(err error) bool {
-	if r.left <= 0 || r.ctx.Err() != nil {
+// pause is how long after the first loss the tree is opened again; after the second it is four times that. What was lost is noticed everywhere
+// by then, and a new agent has a moment to start.
+const pause = 250 * time.Millisecond
+
+// again says that an error is one after which the tree may be opened again, and waits until it is time to.
+func (r *resuming) again(err error) bool {
+	code := dray.CodeOf(err)
+	lost := code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errChanged)
+	if !lost || r.left <= 0 {
 		return false
 	}
-	code := dray.CodeOf(err)
-	return code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errChanged)
+	wait := time.NewTimer(pause << (2 * (attempts - 1 - r.left)))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
 }
 
 // Next goes to the next entry that did not come yet.
@@ -72,9 +86,9 @@ func (r *resuming) Next() (dray.TreeEntry, error) {
 	for {
 		e, err := r.step()
 		switch {
-		case errors.Is(err, io.EOF) && r.again < r.before:
+		case atEnd(err) && r.repeated < r.before:
 			return dray.TreeEntry{}, changed("what was there is gone")
-		case errors.Is(err, io.EOF):
+		case atEnd(err):
 			return dray.TreeEntry{}, io.EOF
 		case err != nil:
 			if err := r.afterwards(err); err != nil {
@@ -110,7 +124,7 @@ func (r *resuming) passed() {
 
 // afterwards opens the tree again after an error, and gives the error where it does not help.
 func (r *resuming) afterwards(err error) error {
-	for r.mayRetry(err) {
+	for r.again(err) {
 		if err = r.reopen(); err == nil {
 			return nil
 		}
@@ -120,7 +134,7 @@ func (r *resuming) afterwards(err error) error {
 
 // same says that an entry is the one that came.
 func (r *resuming) same(e dray.TreeEntry, old dray.Held) error {
-	r.again++
+	r.repeated++
 	if e.Version != old.Version {
 		return changed("%s has another content by now", quote(e.Name))
 	}
@@ -136,7 +150,7 @@ func (r *resuming) Read(p []byte) (int, error) {
 		n, err := r.tree.Read(p)
 		h := r.seen[r.last]
 		r.seen[r.last] = dray.Held{Version: h.Version, Bytes: h.Bytes + int64(n)}
-		if err == nil || errors.Is(err, io.EOF) || n > 0 {
+		if err == nil || atEnd(err) || n > 0 {
 			return n, ignore(err, n)
 		}
 		if err := r.goOn(err); err != nil {
@@ -147,7 +161,7 @@ func (r *resuming) Read(p []byte) (int, error) {
 
 // ignore leaves an error that came with bytes to the next read, but for the end.
 func ignore(err error, n int) error {
-	if n > 0 && !errors.Is(err, io.EOF) {
+	if n > 0 && !atEnd(err) {
 		return nil
 	}
 	return err
@@ -162,7 +176,7 @@ func (r *resuming) goOn(err error) error {
 		if err = r.find(); err == nil {
 			return nil
 		}
-		if !r.mayRetry(err) {
+		if errors.Is(err, errChanged) {
 			return err
 		}
 	}
@@ -171,7 +185,7 @@ func (r *resuming) goOn(err error) error {
 func (r *resuming) find() error {
 	for {
 		e, err := r.tree.Next()
-		if errors.Is(err, io.EOF) {
+		if atEnd(err) {
 			return changed("%s is gone", quote(r.last))
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dray-dev/dray"
 )
@@ -76,13 +77,13 @@ func (s *scripted) Read(p []byte) (int, error) {
 
 func (s *scripted) Close() error { return nil }
 
-var errAgent = dray.Errorf(dray.CodeAgentLost, "the agent went away")
+var errAgent = dray.Errorf(dray.CodeAgentLost, "the agent went away: %w", io.EOF)
 
 func readAll(t dray.Tree, skip func(name string) bool) (map[string]string, error) {
 	got := map[string]string{}
 	for {
 		e, err := t.Next()
-		if errors.Is(err, io.EOF) {
+		if atEnd(err) {
 			return got, nil
 		}
 		if err != nil {
@@ -110,7 +111,9 @@ func readAll(t dray.Tree, skip func(name string) bool) (map[string]string, error
 var someFiles = map[string]string{"d/": "", "d/a": "first", "d/b": "", "d/c": "third and longer", "d/e/": "", "d/e/f": "last"}
 
 // SY-09: wherever a transfer breaks off, twice, what was read is exactly what there is.
-func TestResumeAnywhere(t *testing.T) {
+func TestResumeAnywhere(t *testing.T) { synctest.Test(t, testResumeAnywhere) }
+
+func testResumeAnywhere(t *testing.T) {
 	for at := range 45 {
 		for again := range 12 {
 			budgets := []int{at, again, -1}
@@ -135,7 +138,9 @@ func TestResumeAnywhere(t *testing.T) {
 }
 
 // A transfer that breaks off a third time, or for another reason, ends with the reason.
-func TestResumeEnds(t *testing.T) {
+func TestResumeEnds(t *testing.T) { synctest.Test(t, testResumeEnds) }
+
+func testResumeEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault error
 		opens int
@@ -144,24 +149,24 @@ func TestResumeEnds(t *testing.T) {
 		"a limit":         {dray.Errorf(dray.CodeLimitExceeded, "too much"), 1},
 		"something else":  {errors.New("odd"), 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			opened := 0
-			r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
-				opened++
-				return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
-			})
-			if err == nil {
-				_, err = readAll(r, nil)
-			}
-			if !errors.Is(err, tc.fault) || opened != tc.opens {
-				t.Errorf("got %v after %d", err, opened)
-			}
+		opened := 0
+		r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+			opened++
+			return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
 		})
+		if err == nil {
+			_, err = readAll(r, nil)
+		}
+		if !errors.Is(err, tc.fault) || opened != tc.opens {
+			t.Errorf("%s: got %v after %d", name, err, opened)
+		}
 	}
 }
 
 // SY-09: what changed while it was moved is no content that the files ever had.
-func TestResumeRefusesWhatChanged(t *testing.T) {
+func TestResumeRefusesWhatChanged(t *testing.T) { synctest.Test(t, testResumeRefusesWhatChanged) }
+
+func testResumeRefusesWhatChanged(t *testing.T) {
 	for name, second := range map[string]map[string]string{
 		"a file that came":        {"d/": "", "d/a": "other", "d/b": "", "d/c": "third and longer", "d/e/": "", "d/e/f": "last"},
 		"the file that was read":  {"d/": "", "d/a": "first", "d/b": "", "d/c": "third and older!", "d/e/": "", "d/e/f": "last"},
@@ -169,27 +174,27 @@ func TestResumeRefusesWhatChanged(t *testing.T) {
 		"the file read is gone":   {"d/": "", "d/a": "first", "d/b": "", "d/e/": "", "d/e/f": "last"},
 		"a file before that came": {"d/": "", "d/a": "first", "d/aa": "new", "d/b": "", "d/c": "third and longer"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			opened := 0
-			r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
-				s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
-				if opened++; opened > 1 {
-					s.files, s.budget = second, -1
-				}
-				return s, nil
-			})
-			if err != nil {
-				t.Fatal(err)
+		opened := 0
+		r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+			s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
+			if opened++; opened > 1 {
+				s.files, s.budget = second, -1
 			}
-			if _, err := readAll(r, nil); !errors.Is(err, errChanged) || dray.CodeOf(err) != dray.CodeTransferFailed {
-				t.Errorf("got %v", err)
-			}
+			return s, nil
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(r, nil); !errors.Is(err, errChanged) || dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 
 // Trees of any form that break off anywhere, by chance.
-func TestResumeByChance(t *testing.T) {
+func TestResumeByChance(t *testing.T) { synctest.Test(t, testResumeByChance) }
+
+func testResumeByChance(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	by := rand.New(rand.NewPCG(seed, 1))

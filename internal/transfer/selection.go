@@ -33,7 +33,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 	for {
 		e, err := t.tree.Next()
 		switch {
-		case errors.Is(err, io.EOF):
+		case atEnd(err):
 			t.ended = true
 			if t.job.endsByRefusal() {
 				return dray.TreeEntry{}, dray.Errorf(dray.CodeSyncRefused, "%w", errRefused)
