@@ -73,7 +73,7 @@ func hasBadSegment(p string) bool {
 	return strings.HasPrefix(p, `\\`)
 }
 
-// FuzzDocument: PM-07, PM-09. The result is JSON of the same shape: keys, numbers, white space and every string that is not listed as
+// FuzzDocument: PM-06, PM-07, PM-08, PM-09. The result is JSON of the same shape: keys, numbers, white space and every string that is not listed as
 // mapped are the same bytes, and what is mapped is a path by the rules.
 func FuzzDocument(f *testing.F) {
 	for _, doc := range []string{
@@ -106,6 +106,9 @@ func FuzzDocument(f *testing.F) {
 			checkRefused(t, out, err)
 		} else {
 			checkSameShape(t, doc, out, rep, opts.Mode == dray.MapHeuristic)
+		}
+		if err == nil && len(doc) > 0 && opts.Mode == dray.MapHeuristic {
+			checkThereAndBack(t, m, doc, out, opts)
 		}
 		// An output is never refused; with the mapper turned round it is the same walk.
 		if back, rep := m.Output(doc, opts); len(rep.Mapped) == 0 && !bytes.Equal(back, doc) {
@@ -179,6 +182,30 @@ func checkSameShape(t *testing.T, doc, out []byte, rep dray.MappingReport, heuri
 	}
 	if len(rep.Errors) == 0 && changed > len(rep.Mapped) {
 		t.Fatalf("%q became %q: %d changes, report %+v", doc, out, changed, rep)
+	}
+}
+
+// checkThereAndBack maps what came out to the host again: clean paths are what they were, and so is all that was never one. A document that
+// speaks of the container by itself is another matter.
+func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte, opts pathmapper.Options) {
+	t.Helper()
+	before := tokens(t, doc)
+	for _, b := range before {
+		if text, _ := jsontext.AppendUnquote(nil, b.raw); bytes.Contains(text, []byte("/workspace")) {
+			return
+		}
+	}
+	back, _ := m.Output(out, opts)
+	for i, a := range tokens(t, back) {
+		b := before[i]
+		if a == b {
+			continue
+		}
+		from, _ := jsontext.AppendUnquote(nil, b.raw)
+		to, _ := jsontext.AppendUnquote(nil, a.raw)
+		if path.Clean(string(to)) != path.Clean(string(from)) || path.Clean(string(from)) == string(from) && string(to) != string(from) {
+			t.Fatalf("%q became %q and then %q", doc, out, back)
+		}
 	}
 }
 
