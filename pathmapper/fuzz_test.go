@@ -201,9 +201,10 @@ func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte, opts
 		if a == b {
 			continue
 		}
-		from, _ := jsontext.AppendUnquote(nil, b.raw)
-		to, _ := jsontext.AppendUnquote(nil, a.raw)
-		if path.Clean(string(to)) != path.Clean(string(from)) || path.Clean(string(from)) == string(from) && string(to) != string(from) {
+		given, _ := jsontext.AppendUnquote(nil, b.raw)
+		came, _ := jsontext.AppendUnquote(nil, a.raw)
+		from, to := string(given), string(came)
+		if path.Clean(to) != path.Clean(from) || path.Clean(from) == from && to != from {
 			t.Fatalf("%q became %q and then %q", doc, out, back)
 		}
 	}
