@@ -144,21 +144,21 @@ func TestBadJobFailsAlone(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	never, err := s.endJob(newInvocation("exec"), dray.Conclude(exited(0), nil))
-	if err != nil {
-		t.Fatal(err)
+	end := func(i dray.Invocation) *job {
+		j, err := s.endJob(i, dray.Conclude(exited(0), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
 	}
-	if err := s.submit(context.Background(), append(jobs, never)...); err == nil {
+	never := newInvocation("exec")
+	if err := s.submit(context.Background(), append(jobs, end(never))...); err == nil {
 		t.Error("the second begin of a call was taken")
 	}
-	if err := s.submit(context.Background(), never); !errors.Is(err, errNoRow) {
+	if err := s.submit(context.Background(), end(never)); !errors.Is(err, errNoRow) {
 		t.Errorf("the end of a call that never began gives %v", err)
 	}
-	end, err := s.endJob(inv, dray.Conclude(exited(0), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.submit(context.Background(), end, end); !errors.Is(err, errNoRow) {
+	if err := s.submit(context.Background(), end(inv), end(inv)); !errors.Is(err, errNoRow) {
 		t.Errorf("the second end of a call gives %v", err)
 	}
 	checkTrail(t, s)
