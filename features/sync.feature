@@ -7,7 +7,7 @@ Feature: Result files come home
 
   Rule: Files and folders
 
-    @SY-01 @SY-05 @SY-10 @AU-10
+    @SY-01 @SY-05 @SY-10
     Scenario: A folder comes home byte for byte, closed to others, with a manifest
       When the tool shell is called with {"command": "mkdir -p /tmp/s1/deep/er && cd /tmp/s1 && printf 'a\\0b\\r\\n' >bytes && : >empty && echo run >tool && chmod 4755 tool && echo x >'deep/er/a b' && chmod 777 deep"}
       And this is synced: {"paths": ["/tmp/s1"]}

@@ -46,7 +46,7 @@ One Path That Is Refused And Nothing Comes
     Should Be Equal    ${files}    ${{ {'two/good': (b'good\n', '0600')} }}
 
 By HTTP The Same Holds
-    [Tags]    SY-09    SY-10    AU-10    AU-11
+    [Tags]    SY-09    SY-10    AU-11
     In The Container    mkdir -p /tmp/three && echo 3 >/tmp/three/x
     ${a} =    Request    POST    /v1/sync    ${{ {'workspace': $WS, 'paths': ['/tmp/three'], 'destination': 'a/b', 'context': {'plan_id': 'robot'}} }}
     Should Be Equal As Integers    ${a.status_code}    200

@@ -85,8 +85,8 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	fake := t.TempDir()
-	hello := `{"min_protocol":7,"max_protocol":9,"version":"v9"}`
-	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\%03o\\0\\0\\0\\0\\0\\0\\0\\1\\0%%s' '%s'\ncat >/dev/null\n", len(hello), hello)
+	hello := `\016\022\002v9` // protocols 7 to 9, packed, and the version with its length
+	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0%s'\ncat >/dev/null\n", hello)
 	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
 			t.Errorf("got %+v", got)
 		}
-		warned := strings.Contains(strings.Join(caps.Warnings, " "), "version v9) speaks protocols 7 to 9, this side 1 to 2")
+		warned := strings.Contains(strings.Join(caps.Warnings, " "), `the peer (version "v9") speaks protocols 7 to 9`)
 		if want := map[bool]string{false: "agent", true: "engine"}[readonly]; caps.Container.Transport != want || warned != readonly {
 			t.Errorf("read-only %v: by %s, warnings %q", readonly, caps.Container.Transport, caps.Warnings)
 		}

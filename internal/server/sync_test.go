@@ -38,7 +38,7 @@ var manifest = dray.SyncReport{
 	Files: []dray.SyncedFile{{Path: "/root/a", Source: "/w/a", Size: 7, SHA256: "02", Before: "01", Mode: "0600", Action: dray.FileReplaced}},
 }
 
-// SY-10, AU-10: a sync is a call of the tool sync with a row in the trail, and its answer is the manifest.
+// SY-10: a sync is a call of the tool sync with a row in the trail, and its answer is the manifest.
 func TestSyncAnswersWithTheManifest(t *testing.T) {
 	var got dray.Invocation
 	d := syncing(t, func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {

@@ -117,9 +117,6 @@ func Meet(r io.Reader) (Hello, error) {
 	if err != nil {
 		return Hello{}, err
 	}
-	if bytes.HasPrefix(body, jsonHello) {
-		return Hello{}, &VersionError{Peer: Hello{MinProtocol: 1, MaxProtocol: 2, Version: "unreleased"}}
-	}
 	var h Hello
 	if _, err := pack.DecodePrefix(body, &h, func(f *pack.Fields, h *Hello) { h.fields(f) }); err != nil {
 		return Hello{}, violation("hello: %v", err)
@@ -129,9 +126,6 @@ func Meet(r io.Reader) (Hello, error) {
 	}
 	return h, nil
 }
-
-// jsonHello begins the hello of protocols 1 and 2.
-var jsonHello = []byte("{")
 
 func readHello(r io.Reader) ([]byte, error) {
 	head, err := readHeader(r, maxHello)

@@ -275,7 +275,7 @@ func TestHello(t *testing.T) {
 		first         int
 	}{
 		"a later time's":   {body: "\x0e\x12\x02v9 and whatever it means by that", version: "v9", first: 7},
-		"an earlier one's": {body: `{"min_protocol":1,"max_protocol":2,"version":"v0.1","uid":0}`, version: "unreleased", first: 1},
+		"an earlier one's": {body: "\x02\x04\x02v1", version: "v1", first: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hello := append([]byte("DRAYWIRE"), frame(uint32(len(c.body)), 0, 1, 0, []byte(c.body))...)
