@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -86,10 +87,10 @@ func (c *Cgroup) EndAll(patience time.Duration, members func() (pids []int, prov
 	}
 }
 
-// killEach reaches those that cgroup.kill does not: it signals the first thread of each process, which does nothing where that one has ended and
-// others run on, and a signal to the process ends them. A pid is signalled only if it is a member's after it was opened, so that it cannot
-// be a stranger's by now.
-func killEach(members func() (pids []int, proven bool)) {
+// killEach signals each member by itself, and says how many it found. It reaches those that cgroup.kill does not: that signals the first thread of
+// each process, which does nothing where that one has ended and others run on, and a signal to the process ends them. A pid is signalled only if
+// it is a member's after it was opened, so that it cannot be a stranger's by now.
+func killEach(members func() (pids []int, proven bool)) (found int) {
 	pids, _ := members()
 	opened := make(map[int]int, len(pids))
 	for _, pid := range pids {
@@ -106,6 +107,7 @@ func killEach(members func() (pids []int, proven bool)) {
 	for _, fd := range opened {
 		closeFD(fd)
 	}
+	return len(opened)
 }
 
 // Populated says whether a process that is no zombie is in the group or below it.
@@ -216,7 +218,20 @@ func (g *groupFDs) release() {
 	}
 }
 
-// kill ends all that is in the group, after stepping out of it. It reports whether the kernel took the order.
+// killOthers ends all that it finds in the group beside this supervisor, one by one, and says how many it found. What is forked meanwhile may get away.
+func (g *groupFDs) killOthers() (found int) {
+	if g == nil {
+		return 0
+	}
+	return killEach(func() ([]int, bool) {
+		b, ok := readAll(g.procs)
+		self := os.Getpid()
+		return slices.DeleteFunc(numbers(b), func(pid int) bool { return pid == self }), ok
+	})
+}
+
+// kill ends all that is in the group at once, whatever it forks, after stepping out of it: a move that may wait for milliseconds, until all processors have
+// taken notice. It reports whether the kernel took the order.
 func (g *groupFDs) kill() bool {
 	if g == nil {
 		return false

@@ -139,9 +139,14 @@ func readProc(path string) ([]byte, bool) {
 		return nil, false
 	}
 	defer closeFD(fd)
+	return readAll(fd)
+}
+
+// readAll reads a file that the kernel makes up, from its beginning.
+func readAll(fd int) ([]byte, bool) {
 	b := make([]byte, 0, 1024)
 	for {
-		n, err := syscall.Read(fd, b[len(b):cap(b)])
+		n, err := syscall.Pread(fd, b[len(b):cap(b)], int64(len(b)))
 		switch {
 		case err == syscall.EINTR:
 			continue

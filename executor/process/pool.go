@@ -13,9 +13,6 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// maxIdle is how many supervisors are kept warm. Starting one costs about a millisecond; keeping one about 2 MiB.
-const maxIdle = 16
-
 // Launch says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
 type Launch struct {
 	Path string
@@ -37,8 +34,9 @@ type Pool struct {
 
 	mu      sync.Mutex
 	closed  bool
-	idle    []*supervisor
-	groups  []*Cgroup // empty ones, of supervisors that are gone
+	idle    []*supervisor // the one that is idle for longest is the first
+	cooling *time.Timer   // while more are idle than are kept for good
+	groups  []*Cgroup     // empty ones, of supervisors that are gone
 	all     map[*supervisor]struct{}
 	keepers map[*supervisor]struct{}
 	pids    map[int]struct{} // of supervisors that were not waited for yet
@@ -51,18 +49,6 @@ type Pool struct {
 // NewPool makes an empty pool; Warm fills it ahead of the first call.
 func NewPool(launch Launch) *Pool {
 	return &Pool{launch: launch, all: map[*supervisor]struct{}{}, keepers: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
-}
-
-// Warm starts supervisors until n are idle.
-func (p *Pool) Warm(n int) error {
-	for range n {
-		s, err := p.spawn()
-		if err != nil {
-			return err
-		}
-		p.put(s)
-	}
-	return nil
 }
 
 // Start runs a process and returns once its program was accepted. It fails with a *StartError, ErrClosed, or the context's error; then
@@ -176,34 +162,6 @@ func (p *Pool) settle(s *supervisor, err error) {
 	p.discard(s)
 }
 
-func (p *Pool) take() (s *supervisor, fresh bool, err error) {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil, false, ErrClosed
-	}
-	if n := len(p.idle); n > 0 {
-		s = p.idle[n-1]
-		p.idle = p.idle[:n-1]
-		p.mu.Unlock()
-		return s, false, nil
-	}
-	p.mu.Unlock()
-	s, err = p.spawn()
-	return s, true, err
-}
-
-func (p *Pool) put(s *supervisor) {
-	p.mu.Lock()
-	if !p.closed && len(p.idle) < maxIdle {
-		p.idle = append(p.idle, s)
-		p.mu.Unlock()
-		return
-	}
-	p.mu.Unlock()
-	p.discard(s)
-}
-
 // discard lets a supervisor go: it kills what it has and ends, or is killed if it does not. The wait for it is the pool's, not the caller's.
 func (p *Pool) discard(s *supervisor) {
 	if p.drop(s) {
@@ -260,6 +218,9 @@ func (p *Pool) Close() {
 		open = append(open, s)
 	}
 	p.idle = nil
+	if p.cooling != nil {
+		p.cooling.Stop()
+	}
 	for s := range p.keepers {
 		_ = s.conn.Close()
 	}
@@ -316,8 +277,9 @@ func (p *Pool) bear() (*supervisor, error) {
 type supervisor struct {
 	proc  *os.Process
 	conn  *os.File
-	group *Cgroup // nil for none
-	alive bool    // it answered the last start
+	group *Cgroup   // nil for none
+	alive bool      // it answered the last start
+	since time.Time // it is idle
 }
 
 func launchSupervisor(l Launch, group *Cgroup) (*supervisor, error) {

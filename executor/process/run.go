@@ -24,12 +24,13 @@ type run struct {
 	empty    bool // wait4 said ECHILD: no descendant is left
 	orphaned bool // the pool is gone
 
-	stopping  bool      // TERM was sent, or KILL is due
-	killed    bool      // KILL was sent to the leader, or is due
-	killAt    time.Time // when TERM turns into KILL
-	walkAt    time.Time // when KILL is sent again
-	hopeless  time.Time // when killing is given up
-	pause     time.Duration
+	stopping  bool          // TERM was sent, or KILL is due
+	killed    bool          // KILL was sent to the leader, or is due
+	killAt    time.Time     // when TERM turns into KILL
+	walkAt    time.Time     // when KILL is sent again
+	hopeless  time.Time     // when killing is given up
+	looks     int           // for what is to be killed
+	pause     time.Duration // after the last
 	leftover  int
 	kept      []int
 	survivors []int
@@ -41,9 +42,17 @@ var never = time.Unix(1<<40, 0)
 // patience bounds how long KILL may take to show. A process that is still there then is stuck in the kernel.
 const patience = 5 * time.Second
 
-// firstPause is between the first KILL and the second look. What the first look found ends within it; what was forked meanwhile is found
-// by the next.
-const firstPause = time.Millisecond
+// The first pause is between the first KILL and the second look. What the first look found ends within it; what was forked meanwhile is found by the
+// next. Where the first look took no time, what it found needs more the more it is: to look while much ends only delays it.
+const (
+	firstPause   = time.Millisecond
+	pauseForEach = 100 * time.Microsecond
+	longestPause = 50 * time.Millisecond
+)
+
+// quickLooks is how often the members of a group are killed one by one before the whole of it is: for that the supervisor has to leave it, which may
+// take longer than all the rest.
+const quickLooks = 2
 
 // tracerPatience is how long what has ended may take to be reaped. A process that traces another holds it as a zombie, which runs no code, until it
 // takes notice, and it may be another call's.
@@ -134,11 +143,7 @@ func (r *run) advance(now time.Time) {
 	if now.Before(r.walkAt) {
 		return
 	}
-	if !r.group.kill() || r.pause > 0 { // from the second time on, for what a tool that may took out of its group
-		signalDescendants(syscall.SIGKILL)
-	}
-	r.pause = min(max(r.pause*2, firstPause), 50*time.Millisecond)
-	r.walkAt = time.Now().Add(r.pause)
+	r.walkAt = time.Now().Add(r.kill())
 	if now.After(r.hopeless.Add(tracerPatience - patience)) {
 		live := liveDescendants()
 		r.held = len(live) == 0
@@ -146,6 +151,22 @@ func (r *run) advance(now time.Time) {
 			r.survivors = live
 		}
 	}
+}
+
+// kill looks for what is there and kills it, and gives the time until the next look. Where there is a group it first asks who is in it; what forks
+// faster than that is ended at once, and what a tool that may took out of the group is looked for.
+func (r *run) kill() time.Duration {
+	r.looks++
+	r.pause = min(max(2*r.pause, firstPause), longestPause)
+	if r.looks <= quickLooks {
+		if n := r.group.killOthers(); n > 0 {
+			return max(r.pause, min(time.Duration(n)*pauseForEach, longestPause))
+		}
+	} else {
+		r.group.kill()
+	}
+	signalDescendants(syscall.SIGKILL)
+	return r.pause
 }
 
 // timeout is how long nothing can be due.

@@ -1,0 +1,47 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// EX-09: what is in a group is killed by its pid, and whoever kills is not; one that is no member, or no more, is left alone.
+func TestKillOthers(t *testing.T) {
+	var sleepers [3]*exec.Cmd
+	for i := range sleepers {
+		sleepers[i] = exec.Command("sleep", "600")
+		if err := sleepers[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sleepers[i].Process.Kill(); _ = sleepers[i].Wait() })
+	}
+	pid := func(i int) string { return strconv.Itoa(sleepers[i].Process.Pid) }
+	// A group's file has one pid to a line; 0 is one that this namespace cannot see.
+	path := filepath.Join(t.TempDir(), "cgroup.procs")
+	if err := os.WriteFile(path, []byte(strings.Join([]string{pid(0), strconv.Itoa(os.Getpid()), "0", pid(1), ""}, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if n := (&groupFDs{procs: int(f.Fd())}).killOthers(); n != 2 {
+		t.Errorf("%d were found, want 2", n)
+	}
+	for i, want := range []bool{false, false, true} {
+		if i < 2 {
+			_ = sleepers[i].Wait()
+		}
+		if stat, ok := statOf(sleepers[i].Process.Pid); (ok && stat.alive()) != want {
+			t.Errorf("sleeper %d lives: %v, want %v", i, !want, want)
+		}
+	}
+	if n := (*groupFDs)(nil).killOthers(); n != 0 {
+		t.Errorf("%d were found without a group", n)
+	}
+}
