@@ -246,8 +246,16 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 		t.Fatalf("got %+v, %v", info, err)
 	}
 	_ = r.Close()
-	_, err = f.Create("new", 0o600)
-	for what, err := range map[string]error{"create": err, "rename": f.Rename("file", "other"), "remove": f.Remove("file")} {
+	tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"file"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	_, placed := f.Place(t.Context(), tree, dray.Placement{})
+	_, created := f.Create("new", 0o600)
+	for what, err := range map[string]error{
+		"create": created, "rename": f.Rename("file", "other"), "remove": f.Remove("file"), "place": placed,
+	} {
 		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("%s: got %v", what, err)
 		}

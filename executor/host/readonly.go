@@ -1,15 +1,27 @@
 package host
 
 import (
+	"context"
 	"io"
 	"io/fs"
 
-	"github.com/dray-dev/dray/executor/files"
+	"github.com/dray-dev/dray"
 )
+
+// reading are the operations of dray.Files that change nothing. Others are not had by embedding it, so that one that is new has to be refused here
+// before this compiles.
+type reading interface {
+	Stat(name string) (dray.FileInfo, error)
+	Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error)
+	List(name string, limit int) ([]dray.FileInfo, bool, error)
+	Collect(ctx context.Context, what dray.Collection) (dray.Tree, error)
+	Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error
+	Close() error
+}
 
 // readOnly are the files of a folder outside every root: they may be looked at.
 type readOnly struct {
-	*files.Local
+	reading
 	root string
 }
 
@@ -25,3 +37,8 @@ func (r readOnly) Rename(string, string) error { return r.refuse() }
 
 // Remove is denied.
 func (r readOnly) Remove(string) error { return r.refuse() }
+
+// Place is denied, also when it would write nothing.
+func (r readOnly) Place(context.Context, dray.Tree, dray.Placement) ([]dray.Placed, error) {
+	return nil, r.refuse()
+}
