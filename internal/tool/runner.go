@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -40,7 +38,7 @@ func (r *Runner) Execute(ctx context.Context, call dray.Call, sink dray.Sink) (d
 			WithHint("leave out stdin: what the tool needs is in its input")
 	}
 	if t.moves {
-		return r.move(ctx, call, sink)
+		return r.move(ctx, t, call, sink)
 	}
 	if t.files != nil {
 		return touch(ctx, t, call, sink)
@@ -54,7 +52,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 		return dray.Result{}, err
 	}
 	spec := dray.Spec{
-		Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Grace: r.Processes.Grace, Terminal: call.Invocation.Terminal,
+		Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Terminal: call.Invocation.Terminal,
 		Keep: call.Invocation.Leftovers == dray.KeepLeftovers,
 	}
 	opts := executor.Options{
@@ -111,7 +109,7 @@ func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
 	return e.WithHint("mend the tool or its output_schema; output and stdout hold what it printed")
 }
 
-// touch does a file tool's work. It starts no process, so its result reads as that of a program that exited with 0.
+// touch does a file tool's work.
 func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	env := call.Environment.Capabilities()
 	root, err := rootOf(env, call.Dir)
@@ -129,11 +127,16 @@ func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.R
 	if err != nil {
 		return res, err // with what was changed before (AU-11)
 	}
-	if res.Output, err = jsonv2.Marshal(out); err != nil {
+	return t.done(res, out)
+}
+
+// done is the end of a tool that starts no process: it reads as that of a program that exited with 0 and printed nothing.
+func (t *Tool) done(res dray.Result, output any) (dray.Result, error) {
+	var err error
+	if res.Output, err = jsonv2.Marshal(output); err != nil {
 		return res, fmt.Errorf("write the output of %s: %w", t.Name, err)
 	}
-	code := 0
-	res.Reason, res.ExitCode, res.Stdout, res.Stderr = dray.ReasonExited, &code, nothing(), nothing()
+	res.Reason, res.ExitCode = dray.ReasonExited, new(0)
 	return res, nil
 }
 
@@ -148,10 +151,4 @@ func rootOf(env dray.Capabilities, dir string) (string, error) {
 			WithHint("name a folder of the container as cwd, and they work in there; or the workspace that it belongs to, in the call or in the configuration")
 	}
 	return path.Clean(dir), nil
-}
-
-// nothing is the capture of a stream on which nothing was printed.
-func nothing() dray.Capture {
-	sum := sha256.Sum256(nil)
-	return dray.Capture{SHA256: hex.EncodeToString(sum[:])}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	jsonv2 "github.com/go-json-experiment/json"
-
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/transfer"
@@ -39,7 +37,7 @@ type syncOutput struct {
 
 // move does the work of the tool sync. Its paths are the caller's own: what they mean on either side is for Transfer to find, which refuses
 // them one by one.
-func (r *Runner) move(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+func (r *Runner) move(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	var in syncInput
 	if err := read(call.Invocation.Input, &in); err != nil {
 		return dray.Result{}, fmt.Errorf("read the input of sync: %w", err)
@@ -62,12 +60,7 @@ func (r *Runner) move(ctx context.Context, call dray.Call, sink dray.Sink) (dray
 		}
 		return res, err
 	}
-	if res.Output, err = jsonv2.Marshal(syncOutput{report.Files, report.Refused, report.Bytes, report.DryRun}); err != nil {
-		return res, fmt.Errorf("write the output of sync: %w", err)
-	}
-	code := 0
-	res.Reason, res.ExitCode, res.Stdout, res.Stderr = dray.ReasonExited, &code, nothing(), nothing()
-	return res, nil
+	return t.done(res, syncOutput{report.Files, report.Refused, report.Bytes, report.DryRun})
 }
 
 // requested is what a call asks to have moved. Without a workspace there is nothing that relative paths could begin at, but for a folder
