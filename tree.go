@@ -1,8 +1,11 @@
 package dray
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
+	"strings"
+	"unicode/utf8"
 )
 
 // Tree is a set of files and folders on its way from one place to another: what Files.Collect gives and Files.Place takes. Entries come one
@@ -155,4 +158,22 @@ type FileChange struct {
 	// Before and After are hexadecimal SHA-256 digests; Before is empty for a new file.
 	Before string `json:"sha256_before,omitempty"`
 	After  string `json:"sha256_after,omitempty"`
+}
+
+// PrintablePath writes the bytes of a path that are not UTF-8 as \xNN, since JSON has no place for them.
+func PrintablePath(path string) string {
+	if utf8.ValidString(path) {
+		return path
+	}
+	var b strings.Builder
+	for len(path) > 0 {
+		r, n := utf8.DecodeRuneInString(path)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, path[0])
+		} else {
+			b.WriteString(path[:n])
+		}
+		path = path[n:]
+	}
+	return b.String()
 }

@@ -73,7 +73,7 @@ func globFiles(ctx context.Context, at place, input json.RawMessage) (any, error
 				s.truncated = true
 				return fs.SkipAll
 			}
-			out.Paths = append(out.Paths, printable(path.Join(s.start.path, name)))
+			out.Paths = append(out.Paths, dray.PrintablePath(path.Join(s.start.path, name)))
 		}
 		if info.Type == "directory" && !pattern.mayHold(name) {
 			return fs.SkipDir
@@ -158,7 +158,7 @@ func (s *search) relative(full string) string {
 
 func (s *search) skip(name, reason string) {
 	if len(s.skipped) < maxSkipped {
-		s.skipped = append(s.skipped, skipped{printable(path.Join(s.start.path, name)), cut(printable(reason), maxMessage)})
+		s.skipped = append(s.skipped, skipped{dray.PrintablePath(path.Join(s.start.path, name)), cut(dray.PrintablePath(reason), maxMessage)})
 	}
 }
 

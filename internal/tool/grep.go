@@ -104,7 +104,7 @@ func (g *grepping) visit(ctx context.Context, name string, info dray.FileInfo) e
 		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it", maxSearched>>20))
 		return nil
 	}
-	g.file, g.lines.long = printable(path.Join(g.start.path, name)), 0
+	g.file, g.lines.long = dray.PrintablePath(path.Join(g.start.path, name)), 0
 	err := g.at.reading(ctx, path.Join(g.start.name, name), 0, g.scan)
 	if g.lines.long > 0 {
 		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched", g.lines.long, maxLine>>20))

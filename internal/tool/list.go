@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
 )
@@ -47,25 +46,7 @@ func listDir(_ context.Context, at place, input json.RawMessage) (any, error) {
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
 	for _, info := range infos {
-		out.Entries = append(out.Entries, entry{printable(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC()})
+		out.Entries = append(out.Entries, entry{dray.PrintablePath(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC()})
 	}
 	return out, nil
-}
-
-// printable writes the bytes of a name that are not UTF-8 as \xNN, since JSON has no place for them.
-func printable(name string) string {
-	if utf8.ValidString(name) {
-		return name
-	}
-	var b strings.Builder
-	for len(name) > 0 {
-		r, n := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, `\x%02x`, name[0])
-		} else {
-			b.WriteString(name[:n])
-		}
-		name = name[n:]
-	}
-	return b.String()
 }

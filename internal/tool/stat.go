@@ -33,7 +33,7 @@ func statFile(_ context.Context, at place, input json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, file.failed("stat", err)
 	}
-	return statOutput{file.path, info.Type, info.Size, octal(info), info.Modified.UTC(), printable(info.Target)}, nil
+	return statOutput{file.path, info.Type, info.Size, octal(info), info.Modified.UTC(), dray.PrintablePath(info.Target)}, nil
 }
 
 // octal writes permissions as the tools tell them.

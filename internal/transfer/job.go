@@ -55,7 +55,7 @@ func (j *job) refuse(p string, why error) {
 	if e.Code == dray.CodeLimitExceeded {
 		j.limited++
 	}
-	j.refused = append(j.refused, dray.RefusedPath{Path: printable(p), Code: e.Code, Message: e.Message})
+	j.refused = append(j.refused, dray.RefusedPath{Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message})
 }
 
 // endsByRefusal says that something was refused that ends the sync.

@@ -119,7 +119,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 				return list, err
 			}
 			list = append(list, dray.SyncedFile{
-				Path: printable(path.Join(s.root, e.Name)), Source: printable(from), Size: e.Size, SHA256: sum,
+				Path: dray.PrintablePath(path.Join(s.root, e.Name)), Source: dray.PrintablePath(from), Size: e.Size, SHA256: sum,
 				Mode: octal(uint32(e.Mode.Perm())), Action: dray.FileMounted,
 			})
 		}

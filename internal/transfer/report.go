@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
@@ -16,7 +15,7 @@ func (j *job) complete(root string, placed []dray.Placed, from map[string]string
 	r := j.empty(dray.SyncComplete)
 	for _, p := range placed {
 		r.Files = append(r.Files, dray.SyncedFile{
-			Path: printable(path.Join(root, p.Name)), Source: printable(from[p.Name]), Size: p.Size, SHA256: p.SHA256, Before: p.Before,
+			Path: dray.PrintablePath(path.Join(root, p.Name)), Source: dray.PrintablePath(from[p.Name]), Size: p.Size, SHA256: p.SHA256, Before: p.Before,
 			Mode: octal(uint32(p.Mode.Perm())), Action: p.Action,
 		})
 		r.Bytes += p.Size
@@ -66,21 +65,3 @@ func (j *job) empty(state dray.SyncState) dray.SyncReport {
 }
 
 func octal(mode uint32) string { return fmt.Sprintf("%04o", mode) }
-
-// printable writes bytes that are not UTF-8 as \xNN, so that JSON can carry a path.
-func printable(p string) string {
-	if utf8.ValidString(p) {
-		return p
-	}
-	var b strings.Builder
-	for len(p) > 0 {
-		r, n := utf8.DecodeRuneInString(p)
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, `\x%02x`, p[0])
-		} else {
-			b.WriteString(p[:n])
-		}
-		p = p[n:]
-	}
-	return b.String()
-}
