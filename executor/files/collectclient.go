@@ -14,7 +14,7 @@ func (c *Client) Collect(ctx context.Context, what dray.Collection) (dray.Tree, 
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
-	reader, err := tree.Part(c.r, what)
+	reader, err := tree.NewReader(c.r, what)
 	if err != nil {
 		return nil, err
 	}

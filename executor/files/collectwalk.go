@@ -2,6 +2,7 @@ package files
 
 import (
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,7 +50,7 @@ func newCollecting(root descriptor, what dray.Collection, over func() error) (*c
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &collecting{root: dir, sources: sources, what: what, over: over, buf: make([]byte, 32<<10)}, nil
+	return &collecting{root: dir, sources: sources, what: what, over: over, buf: newNamesBuffer()}, nil
 }
 
 // close lets go of every folder.
@@ -206,19 +207,18 @@ func (c *collecting) enter(dir descriptor, name string, then error) error {
 
 // names are those in a folder, as long as there are not more than may come.
 func (c *collecting) names(dir descriptor) ([]string, error) {
-	var names []string
-	for {
-		n, err := retried(func() (int, error) { return syscall.ReadDirent(int(dir), c.buf) })
-		if err != nil {
-			return nil, dray.Errorf(dray.CodeTransferFailed, "reading a folder: %w", err).WithHint("look at the disk that it lies on; repeat the call")
-		}
-		if n <= 0 {
-			return names, nil
-		}
-		_, _, names = syscall.ParseDirent(c.buf[:n], -1, names)
-		if limit := c.what.Limits.MaxFiles; limit > 0 && c.count+len(names) > limit {
-			return nil, tooMany(limit)
-		}
+	most := math.MaxInt
+	if limit := c.what.Limits.MaxFiles; limit > 0 {
+		most = limit - c.count
+	}
+	names, err := dir.names(c.buf, most)
+	switch {
+	case err == errTooMany: //nolint:errorlint // our own, never wrapped
+		return nil, tooMany(c.what.Limits.MaxFiles)
+	case err != nil:
+		return nil, dray.Errorf(dray.CodeTransferFailed, "reading a folder: %w", err).WithHint("look at the disk that it lies on; repeat the call")
+	default:
+		return names, nil
 	}
 }
 

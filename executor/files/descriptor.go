@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"strconv"
 	"syscall"
 )
@@ -34,6 +35,28 @@ func (d descriptor) stat(s *syscall.Stat_t) error {
 	_, err := retried(func() (int, error) { return 0, syscall.Fstat(int(d), s) })
 	return err
 }
+
+// names reads the names in a folder, in no order. Where there are more than most it fails with errTooMany.
+func (d descriptor) names(buf []byte, most int) ([]string, error) {
+	var names []string
+	for {
+		n, err := retried(func() (int, error) { return syscall.ReadDirent(int(d), buf) })
+		if err != nil {
+			return nil, err
+		}
+		if n <= 0 {
+			return names, nil
+		}
+		if _, _, names = syscall.ParseDirent(buf[:n], -1, names); len(names) > most {
+			return nil, errTooMany
+		}
+	}
+}
+
+var errTooMany = errors.New("too many names")
+
+// newNamesBuffer is room for names to be read into.
+func newNamesBuffer() []byte { return make([]byte, 32<<10) }
 
 func (d descriptor) read(p []byte) (int, error) {
 	n, err := retried(func() (int, error) { return syscall.Read(int(d), p) })

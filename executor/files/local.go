@@ -44,24 +44,11 @@ func (l *Local) Stat(name string) (dray.FileInfo, error) {
 }
 
 func (l *Local) describe(name string, info fs.FileInfo) dray.FileInfo {
-	d := dray.FileInfo{Name: info.Name(), Type: typeOf(info.Mode()), Size: info.Size(), Mode: info.Mode().Perm(), Modified: info.ModTime().UTC()}
+	d := infoOf(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck // what a file has on Linux
 	if d.Type == "symlink" {
 		d.Target, _ = l.root.Readlink(clean(name)) // a link that went meanwhile has no target
 	}
 	return d
-}
-
-func typeOf(mode fs.FileMode) string {
-	switch {
-	case mode.IsRegular():
-		return "file"
-	case mode.IsDir():
-		return "directory"
-	case mode&fs.ModeSymlink != 0:
-		return "symlink"
-	default:
-		return "other"
-	}
 }
 
 // Open reads a regular file from an offset.
@@ -72,7 +59,7 @@ func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, e
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = dray.Errorf(dray.CodePathInvalid, "%s is a %s, not a regular file", name, typeOf(info.Mode()))
+		err = dray.Errorf(dray.CodePathInvalid, "%s is a %s, not a regular file", name, l.describe(name, info).Type)
 	}
 	if err == nil {
 		_, err = f.Seek(offset, io.SeekStart)

@@ -20,6 +20,7 @@ type walker struct {
 	first  *step
 	levels []*level // levels[d] has what lies at depth d+1
 	held   int      // names of all levels that are still to come
+	buf    []byte   // for names
 }
 
 type level struct {
@@ -43,7 +44,7 @@ func (l *Local) walker(name string) (*walker, error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	w := &walker{}
+	w := &walker{buf: newNamesBuffer()}
 	info, err := w.enter(dir, path.Base(clean(name)), 0)
 	if err != nil {
 		return nil, classify(err)
@@ -134,7 +135,10 @@ func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo
 	err := ordinary(dir, above, st.Dev)
 	var names []string
 	if err == nil {
-		names, err = dir.names(maxHeld - w.held)
+		names, err = dir.names(w.buf, maxHeld-w.held)
+	}
+	if err == errTooMany { //nolint:errorlint // our own, never wrapped
+		err = exceeded("it has more than %d entries", maxHeld-w.held)
 	}
 	if err != nil {
 		dir.close()
@@ -145,24 +149,6 @@ func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo
 	w.held += len(names)
 	w.levels = append(w.levels, &level{dir, names, st.Dev})
 	return info, nil
-}
-
-// names reads the names in a folder, if they are not too many.
-func (d descriptor) names(limit int) ([]string, error) {
-	var names []string
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := retried(func() (int, error) { return syscall.ReadDirent(int(d), buf) })
-		if err != nil {
-			return nil, err
-		}
-		if n <= 0 {
-			return names, nil
-		}
-		if _, _, names = syscall.ParseDirent(buf[:n], -1, names); len(names) > limit {
-			return nil, exceeded("it has more than %d entries", limit)
-		}
-	}
 }
 
 // The file systems in which the kernel shows itself (statfs(2)). What is read there may wait for ever, or do something.
@@ -186,7 +172,7 @@ func ordinary(dir descriptor, above, dev uint64) error {
 	return nil
 }
 
-// infoOf is what Local.Stat tells, but for the target of a link.
+// infoOf describes a file, but for the target of a link.
 func infoOf(name string, st *syscall.Stat_t) dray.FileInfo {
 	return dray.FileInfo{Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: fs.FileMode(st.Mode).Perm(), Modified: time.Unix(st.Mtim.Unix()).UTC()}
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// readBuffer holds the records of many small files. Longer reads than that go past it.
-const readBuffer = 64 << 10
-
 // Reader is a dray.Tree over a stream that somebody wrote who is not trusted. What it gives lies within the limits and beneath the sources of
 // its Collection, a folder before what it holds, no name twice; every source was told of by the end. Its errors are transfer_failed for
 // a stream that lies or ends before its end, limit_exceeded for one beyond a limit, and what the sender broke off with; each is
@@ -20,7 +17,6 @@ const readBuffer = 64 << 10
 type Reader struct {
 	in    input
 	rules rules
-	whole bool // nothing may follow the end
 
 	begun, over  bool
 	err          error // the end, or what was wrong
@@ -32,17 +28,8 @@ type Reader struct {
 	declared     int64 // what the files said that they hold, in all
 }
 
-// NewReader reads the tree that a Collection asked for from a stream that ends with it. The error is that of Sources.
-func NewReader(r io.Reader, what dray.Collection) (*Reader, error) {
-	reader, err := Part(bufio.NewReaderSize(r, readBuffer), what)
-	if err == nil {
-		reader.whole = true
-	}
-	return reader, err
-}
-
-// Part is NewReader for a stream that goes on behind the tree.
-func Part(r *bufio.Reader, what dray.Collection) (*Reader, error) {
+// NewReader reads the tree that a Collection asked for. What follows the tree in the stream stays unread. The error is that of Sources.
+func NewReader(r *bufio.Reader, what dray.Collection) (*Reader, error) {
 	sources, err := Sources(what.Names)
 	if err != nil {
 		return nil, err
@@ -50,7 +37,7 @@ func Part(r *bufio.Reader, what dray.Collection) (*Reader, error) {
 	return &Reader{in: input{r}, rules: newRules(sources, what)}, nil
 }
 
-// Any is Part for a tree of whatever names.
+// Any is NewReader for a tree of whatever names.
 func Any(r *bufio.Reader, limits dray.TreeLimits) *Reader {
 	return &Reader{in: input{r}, rules: newRules(nil, dray.Collection{Limits: limits})}
 }
@@ -174,11 +161,6 @@ func (r *Reader) done() error {
 	}
 	if source, missing := r.rules.missing(); missing {
 		return lie("it says nothing of %.200q", source)
-	}
-	if r.whole {
-		if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
-			return lie("it goes on after its end")
-		}
 	}
 	r.over = true
 	return errDone

@@ -95,7 +95,12 @@ func read(t dray.Tree) (all []entry, err error) {
 
 func reader(t testing.TB, stream []byte, what dray.Collection) *tree.Reader {
 	t.Helper()
-	r, err := tree.NewReader(bytes.NewReader(stream), what)
+	return readerOf(t, bufio.NewReader(bytes.NewReader(stream)), what)
+}
+
+func readerOf(t testing.TB, in *bufio.Reader, what dray.Collection) *tree.Reader {
+	t.Helper()
+	r, err := tree.NewReader(in, what)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +115,7 @@ func same(a, b entry) bool {
 
 func names(sources ...string) dray.Collection { return dray.Collection{Names: sources} }
 
-// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way.
+// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way. What follows it stays.
 func TestRoundTrip(t *testing.T) {
 	odd := []string{"new\nline", "\xff\xfe", strings.Repeat("n", 255), "README", "readme", "caf\u00e9", "cafe\u0301", "\x1b[31m", " ", "..."}
 	want := []entry{folder("a"), file("a/empty", ""), folder("a/b"), file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/link", dray.CodePathInvalid)}
@@ -122,13 +127,12 @@ func TestRoundTrip(t *testing.T) {
 	for name, cut := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "by halves": iotest.HalfReader, "data and error": iotest.DataErrReader,
 	} {
-		r, err := tree.NewReader(cut(bytes.NewReader(stream)), names("a", "b", "c/d/e"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := bufio.NewReader(cut(io.MultiReader(bytes.NewReader(stream), strings.NewReader("and more"))))
+		r := readerOf(t, in, names("a", "b", "c/d/e"))
 		got, err := read(r)
-		if err != nil || !slices.EqualFunc(want, got, same) || !r.Over() {
-			t.Errorf("%s: got %d entries of %d, %v", name, len(got), len(want), err)
+		rest, _ := io.ReadAll(in)
+		if err != nil || !slices.EqualFunc(want, got, same) || !r.Over() || string(rest) != "and more" {
+			t.Errorf("%s: got %d entries of %d, %v, and %q behind them", name, len(got), len(want), err, rest)
 		}
 	}
 }
@@ -267,11 +271,8 @@ func TestBrokenOff(t *testing.T) {
 			}
 			b.WriteString("and more")
 			in := bufio.NewReader(&b)
-			r, err := tree.Part(in, names("a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = read(r)
+			r := readerOf(t, in, names("a"))
+			_, err := read(r)
 			_, again := r.Next()
 			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Over() || strings.ContainsAny(err.Error(), "\x1b\n") {
 				t.Errorf("%s: got %q (%s), then %v", where, err, dray.CodeOf(err), again)
