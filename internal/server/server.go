@@ -91,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 func (c *Config) check() error {
 	for what, missing := range map[string]bool{
 		"Executor": c.Executor == nil, "Records": c.Records == nil, "Tools": c.Tools == nil, "Router": c.Router == nil,
-		"Workspaces": c.Workspaces == nil, "Paths": c.Paths == nil, "Captures": c.Captures == nil, "Log": c.Log == nil,
+		"Places": c.Places == nil, "Workspaces": c.Workspaces == nil, "Paths": c.Paths == nil, "Captures": c.Captures == nil, "Log": c.Log == nil,
 		"MaxBody": c.MaxBody <= 0, "MaxTimeout": c.MaxTimeout <= 0,
 	} {
 		if missing {
