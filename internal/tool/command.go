@@ -63,7 +63,7 @@ func (c Command) tool() (*Tool, error) {
 // check refuses what the schemas do not cover.
 func (c Command) check() error {
 	switch {
-	case !ValidName(c.Name):
+	case !validName(c.Name):
 		return fmt.Errorf("the name is not one: write at most %d letters, digits, '.', '_' and '-'", maxName)
 	case len(c.Argv) == 0 || c.Argv[0] == "":
 		return errors.New("argv names no program")

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/router"
@@ -17,8 +16,8 @@ const maxName = 128
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// ValidName says whether a name has the form of a tool's.
-func ValidName(name string) bool { return len(name) <= maxName && toolName.MatchString(name) }
+// validName says whether a name has the form of a tool's.
+func validName(name string) bool { return len(name) <= maxName && toolName.MatchString(name) }
 
 // Registry is all tools there are. It does not change and is safe for concurrent use.
 type Registry struct {
@@ -75,7 +74,7 @@ func (r *Registry) Get(name string) (*Tool, error) {
 	if t, ok := r.tools[name]; ok {
 		return t, nil
 	}
-	if !ValidName(name) {
+	if !validName(name) {
 		e := dray.Errorf(dray.CodeInvalidRequest, "tool %q is malformed", cut(name, maxName)).
 			WithHint("a tool's name is at most %d letters, digits, '.', '_' and '-', and begins with a letter or digit", maxName)
 		e.Details = []dray.Detail{{Pointer: "/tool", Message: "is malformed"}}
@@ -91,14 +90,6 @@ func (r *Registry) Need(name string) (router.Need, error) {
 		return router.Need{}, err
 	}
 	return t.Environment, nil
-}
-
-// Timeout gives a tool's own timeout, as the deadline asks for it; zero where it has none.
-func (r *Registry) Timeout(name string) time.Duration {
-	if t, ok := r.tools[name]; ok {
-		return t.Timeout
-	}
-	return 0
 }
 
 // List describes all tools, by name.

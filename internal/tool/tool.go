@@ -74,26 +74,26 @@ func (t *Tool) CheckInput(input json.RawMessage) error {
 	return e.WithHint("see the tool's input_schema: GET /v1/tools/%s, or dray tools %s", t.Name, t.Name)
 }
 
-// Description is a tool as callers see it.
+// Description is what callers see of a tool.
 type Description struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	Environment  router.Need     `json:"environment"`
-	// TimeoutSeconds is the tool's own, absent where the daemon's default holds.
-	TimeoutSeconds float64          `json:"timeout_seconds,omitempty"`
-	Mapping        dray.MappingMode `json:"mapping,omitempty"`
-	RewriteText    bool             `json:"rewrite_text,omitzero"`
+	Name, Description         string
+	InputSchema, OutputSchema json.RawMessage
+	Environment               router.Need
+	// Timeout is the tool's own; zero where the daemon's default holds.
+	Timeout     time.Duration
+	Mapping     dray.MappingMode
+	RewriteText bool
 	// Results are the paths that come home when a call ends.
-	Results []string `json:"results,omitempty"`
+	Results []string
+	// Stdin says whether a call may bring one.
+	Stdin bool
 }
 
 // Describe gives what callers see of a tool.
 func (t *Tool) Describe() Description {
 	d := Description{
-		Name: t.Name, Description: t.Description, InputSchema: t.input.text, Environment: t.Environment,
-		TimeoutSeconds: t.Timeout.Seconds(), Mapping: t.Mapping, RewriteText: t.RewriteText, Results: t.results,
+		Name: t.Name, Description: t.Description, InputSchema: t.input.text, Environment: t.Environment, Timeout: t.Timeout,
+		Mapping: t.Mapping, RewriteText: t.RewriteText, Results: t.results, Stdin: t.AcceptsStdin(),
 	}
 	if t.output != nil {
 		d.OutputSchema = t.output.text

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dray-dev/dray/executor/files/stage"
 )
 
 // SY-08: who reads the reference knows each name that is refused, and none that is not.
@@ -22,7 +24,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		}
 	}
 	delete(documented, "sandbox.deny")
-	delete(documented, stagePrefix)
+	delete(documented, stage.Prefix)
 	for _, entry := range builtin {
 		name := strings.TrimSuffix(entry, fileOnly)
 		if !documented[name] {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
 )
 
 // builtin are the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
@@ -27,11 +28,7 @@ var builtin = []string{
 	".zlogout", ".kshrc", ".gitconfig", ".ssh", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d",
 }
 
-const (
-	fileOnly = " (file)"
-	// stagePrefix is of the folders in which dray.Files.Place prepares a tree.
-	stagePrefix = ".dray-stage-"
-)
+const fileOnly = " (file)"
 
 // denied are names that are not written, by their last element.
 type denied map[string][]deniedName
@@ -69,8 +66,8 @@ func (d denied) add(n deniedName) {
 func (d denied) find(name string, folder bool) (entry string, refused bool) {
 	elements := elementsOf(name)
 	for i, e := range elements {
-		if strings.HasPrefix(e, stagePrefix) {
-			return stagePrefix + "*", true
+		if strings.HasPrefix(e, stage.Prefix) {
+			return stage.Prefix + "*", true
 		}
 		isFolder := folder || i+1 < len(elements)
 		for _, n := range d[e] {

@@ -64,7 +64,7 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
 	chain = store.Executor(calls.Begun(standInSync(routes.Executor(chain))))
 	srv, err := server.New(server.Config{
-		Executor: chain, Records: store, Tools: standInTools{registry}, Router: routes, Places: standInPlaces{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
+		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: standInPlaces{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
 	if err != nil {
@@ -102,41 +102,6 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 		}
 		return res, err
 	})
-}
-
-// standInTools shows a registry to the server.
-type standInTools struct{ *tool.Registry }
-
-func (t standInTools) List() []server.Tool {
-	var all []server.Tool
-	for _, d := range t.Registry.List() {
-		all = append(all, t.describe(d))
-	}
-	return all
-}
-
-func (t standInTools) describe(d tool.Description) server.Tool {
-	found, _ := t.Get(d.Name)
-	need, _ := json.Marshal(d.Environment)
-	return server.Tool{
-		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: need, Stdin: found.AcceptsStdin(),
-	}
-}
-
-func (t standInTools) Find(name string) (server.Tool, error) {
-	found, err := t.Get(name)
-	if err != nil {
-		return server.Tool{}, err
-	}
-	return t.describe(found.Describe()), nil
-}
-
-func (t standInTools) Validate(name string, input json.RawMessage) error {
-	found, err := t.Get(name)
-	if err != nil {
-		return err
-	}
-	return found.CheckInput(input)
 }
 
 // standInWorkspaces knows one. It trusts what it is told to, and brings nothing up.

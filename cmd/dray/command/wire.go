@@ -127,9 +127,7 @@ type toolList struct{ registry *tool.Registry }
 func (t toolList) List() []server.Tool {
 	var all []server.Tool
 	for _, d := range t.registry.List() {
-		if one, err := t.Find(d.Name); err == nil {
-			all = append(all, one)
-		}
+		all = append(all, shownTool(d))
 	}
 	return all
 }
@@ -139,12 +137,15 @@ func (t toolList) Find(name string) (server.Tool, error) {
 	if err != nil {
 		return server.Tool{}, err
 	}
-	d := found.Describe()
-	environment, err := json.Marshal(d.Environment)
+	return shownTool(found.Describe()), nil
+}
+
+func shownTool(d tool.Description) server.Tool {
+	environment, _ := json.Marshal(d.Environment) //nolint:errchkjson // it is made of words
 	return server.Tool{
 		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
-		Mapping: d.Mapping, RewriteText: d.RewriteText, Results: d.Results, Timeout: d.TimeoutSeconds, Stdin: found.AcceptsStdin(),
-	}, err
+		Mapping: d.Mapping, RewriteText: d.RewriteText, Results: d.Results, Timeout: d.Timeout.Seconds(), Stdin: d.Stdin,
+	}
 }
 
 func (t toolList) Validate(name string, input json.RawMessage) error {

@@ -200,7 +200,7 @@ func TestAtTheLastMoment(t *testing.T) {
 			sh(t, dir, meanwhile)
 			want := tree(t, dir)
 			for name := range want {
-				if strings.HasPrefix(name, prefix) {
+				if strings.HasPrefix(name, Prefix) {
 					delete(want, name)
 				}
 			}

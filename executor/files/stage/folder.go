@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// prefix begins the names of stage folders. No tree may have such a name anywhere.
-const prefix = ".dray-stage-"
+// Prefix begins the names of stage folders. No tree may have such a name anywhere.
+const Prefix = ".dray-stage-"
 
 // What a stage folder holds.
 const (
@@ -58,7 +58,7 @@ func (p *placing) makeFolder(name string) error {
 // newStage makes a stage folder and locks it. A recovery may see it before it is locked, and remove it; then another is made.
 func newStage(w walker, root int) (*stage, error) {
 	for {
-		name := prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is taken is not used; nothing depends on its being secret
+		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is taken is not used; nothing depends on its being secret
 		err := syscall.Mkdirat(root, name, folderMode)
 		if errors.Is(err, syscall.EEXIST) {
 			continue

@@ -114,7 +114,7 @@ func checkName(name string) error {
 		switch {
 		case part == "" || part == "." || part == "..":
 			return invalid(name, "is not a clean name beneath a folder")
-		case len(part) >= len(prefix) && strings.EqualFold(part[:len(prefix)], prefix):
+		case len(part) >= len(Prefix) && strings.EqualFold(part[:len(Prefix)], Prefix):
 			return invalid(name, "is a name that only dray itself gives")
 		}
 	}

@@ -102,7 +102,7 @@ func killed(t *testing.T, r *rand.Rand, dir string, from int) int {
 // awaitJournal waits until somebody writes a journal, but not for ever: it is there for moments only.
 func awaitJournal(dir string) {
 	for giveUp := time.Now().Add(time.Second); time.Now().Before(giveUp); {
-		if found, _ := filepath.Glob(dir + "/" + prefix + "*/" + journalName); len(found) > 0 {
+		if found, _ := filepath.Glob(dir + "/" + Prefix + "*/" + journalName); len(found) > 0 {
 			return
 		}
 	}
@@ -117,7 +117,7 @@ func spin(d time.Duration) {
 // wholeJournals counts the journals from which a recovery will finish.
 func wholeJournals(t *testing.T, dir string) int {
 	t.Helper()
-	found, err := filepath.Glob(dir + "/" + prefix + "*/" + journalName)
+	found, err := filepath.Glob(dir + "/" + Prefix + "*/" + journalName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func versionIn(t *testing.T, dir string) int {
 	if _, err := os.Stat(fmt.Sprintf("%s/own/%d/x", dir, version+1)); err == nil {
 		t.Fatalf("of version %d a part is there", version+1)
 	}
-	if left, _ := filepath.Glob(dir + "/" + prefix + "*"); len(left) > 0 {
+	if left, _ := filepath.Glob(dir + "/" + Prefix + "*"); len(left) > 0 {
 		t.Fatalf("left: %q", left)
 	}
 	return version

@@ -53,7 +53,7 @@ func abandoned(w walker, root int) ([]leftover, error) {
 	}
 	var left []leftover
 	for _, name := range names {
-		if !strings.HasPrefix(name, prefix) || !ours(w, root, name) {
+		if !strings.HasPrefix(name, Prefix) || !ours(w, root, name) {
 			continue
 		}
 		s, err := hold(w, root, name)

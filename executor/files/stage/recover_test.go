@@ -114,7 +114,7 @@ func TestRecoverTwice(t *testing.T) {
 	// Meanwhile somebody writes a file of the tree, and removes one and a folder: that stands.
 	sh(t, dir, "echo mine >replaced; rm -r d/e created")
 	want := tree(t, dir)
-	maps.DeleteFunc(want, func(name, _ string) bool { return strings.HasPrefix(name, prefix) })
+	maps.DeleteFunc(want, func(name, _ string) bool { return strings.HasPrefix(name, Prefix) })
 	if got := recoverIn(t, dir); got != 1 {
 		t.Errorf("%d were finished", got)
 	}
@@ -157,7 +157,7 @@ func TestTornJournal(t *testing.T) {
 			mustPlace(t, dir, oldTree...)
 			before := tree(t, dir)
 			interrupt(t, dir, 0, newTree...)
-			path := glob(t, dir+"/"+prefix+"*/"+journalName)
+			path := glob(t, dir+"/"+Prefix+"*/"+journalName)
 			b, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -185,9 +185,9 @@ func glob(t *testing.T, pattern string) string {
 // Stage folders that are in use, another's, open to others, or no folders are left alone.
 func TestRecoverLeaves(t *testing.T) {
 	dir := scratch(t)
-	sh(t, dir, `mkdir outside root; echo x >outside/tree; cd root; p=`+prefix+`
+	sh(t, dir, `mkdir outside root; echo x >outside/tree; cd root; p=`+Prefix+`
 		ln -s ../outside ${p}link; echo >${p}file; mkdir ${p}open ${p}other ${p}used; chmod 750 ${p}open; chmod 700 ${p}other ${p}used; chown 7 ${p}other; touch ${p}used/x`)
-	used, err := os.Open(dir + "/root/" + prefix + "used")
+	used, err := os.Open(dir + "/root/" + Prefix + "used")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,8 +201,8 @@ func TestRecoverLeaves(t *testing.T) {
 	wantTree(t, dir, before)
 	_ = used.Close()
 	recoverIn(t, dir+"/root")
-	delete(before, "root/"+prefix+"used")
-	delete(before, "root/"+prefix+"used/x")
+	delete(before, "root/"+Prefix+"used")
+	delete(before, "root/"+Prefix+"used/x")
 	wantTree(t, dir, before)
 }
 
@@ -221,7 +221,7 @@ func TestRecoverForged(t *testing.T) {
 			mustPlace(t, dir+"/root", oldTree...)
 			before := tree(t, dir)
 			interrupt(t, dir+"/root", 0, newTree...)
-			held := glob(t, dir+"/root/"+prefix+"*")
+			held := glob(t, dir+"/root/"+Prefix+"*")
 			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge) // the journal stays true
 			sh(t, dir, `rm -r outside/was`)
 			sum := tree(t, dir+"/outside")
@@ -230,7 +230,7 @@ func TestRecoverForged(t *testing.T) {
 			wantTree(t, dir+"/outside", sum)
 			sh(t, dir, `rm outside/journal`)
 			if err != nil {
-				sh(t, dir, `rm -r root/`+prefix+`*`)
+				sh(t, dir, `rm -r root/`+Prefix+`*`)
 			}
 			wantTree(t, dir, before)
 		})

@@ -152,7 +152,7 @@ func TestReplaces(t *testing.T) {
 // SY-03, SY-09: what does not fit is refused before anything is written.
 func TestRefuses(t *testing.T) {
 	dir := scratch(t)
-	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+prefix+`held; chmod 755 `+prefix+`held`)
+	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+Prefix+`held; chmod 755 `+Prefix+`held`)
 	before := tree(t, dir)
 	lie := func(change func(*dray.TreeEntry)) made {
 		return made{name: "liar", content: "12345", entry: change}
@@ -182,8 +182,8 @@ func TestRefuses(t *testing.T) {
 		{"NUL", dray.CodePathInvalid, []made{file("a\x00b", "")}},
 		{"256 bytes", dray.CodePathInvalid, []made{file(strings.Repeat("n", 256), "")}},
 		{"a path without end", dray.CodePathInvalid, []made{file(strings.Repeat("folder/", 1000)+"x", "")}},
-		{"our own names", dray.CodePathInvalid, []made{file(prefix+"x/journal", "")}},
-		{"our own names below", dray.CodePathInvalid, []made{file("folder/"+strings.ToUpper(prefix)+"x/journal", "")}},
+		{"our own names", dray.CodePathInvalid, []made{file(Prefix+"x/journal", "")}},
+		{"our own names below", dray.CodePathInvalid, []made{file("folder/"+strings.ToUpper(Prefix)+"x/journal", "")}},
 		{"a file twice", dray.CodePathInvalid, []made{file("x", ""), file("x", "")}},
 		{"a folder twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
 		{"a file and a folder", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
