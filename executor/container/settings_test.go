@@ -84,10 +84,52 @@ func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{group}}}
 	err = cmd.Run()
 	said := out.String()
+	if err != nil {
+		t.Fatalf("as user %d: %v\n%s", uid, err, failuresIn(said))
+	}
 	for _, transport := range []string{"socket", "stdio"} {
-		if err != nil || strings.Contains(said, "--- SKIP") || !strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
-			t.Fatalf("as user %d: %v\n%s", uid, err, said)
+		if strings.Contains(said, "--- SKIP") || !strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
+			t.Fatalf("as user %d something was left out by %s:\n%.4000s", uid, transport, said)
 		}
+	}
+}
+
+// failuresIn gives what a verbose run of tests said of those that failed, and the end of what it said where none is named.
+func failuresIn(said string) string {
+	var now string
+	var failed []string
+	lines := map[string][]string{} // by test
+	for line := range strings.Lines(said) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 3 && words[0] == "===":
+			now = words[2]
+		case len(words) >= 3 && words[0] == "---":
+			if words[1] == "FAIL:" {
+				failed = append(failed, words[2])
+			}
+		default:
+			lines[now] = append(lines[now], line)
+		}
+	}
+	var all strings.Builder
+	for _, name := range failed {
+		all.WriteString("--- FAIL: " + name + "\n" + strings.Join(lines[name], ""))
+	}
+	if all.Len() == 0 {
+		all.WriteString(said[max(0, len(said)-4000):])
+	}
+	return all.String()
+}
+
+func TestFailuresIn(t *testing.T) {
+	run := "=== RUN   TestA\n=== RUN   TestA/good\n    a.go:1: noise\n=== RUN   TestA/bad\n    a.go:2: the reason\n=== NAME  TestA/good\n    a.go:3: noise\n" +
+		"--- FAIL: TestA (0.00s)\n    --- PASS: TestA/good (0.00s)\n    --- FAIL: TestA/bad (0.00s)\nFAIL\n"
+	if got := failuresIn(run); got != "--- FAIL: TestA\n--- FAIL: TestA/bad\n    a.go:2: the reason\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := failuresIn("PASS\ngoleak: something is left\n"); got != "PASS\ngoleak: something is left\n" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,13 +66,18 @@ func (e *Engine) ready(tb testing.TB) {
 	}
 }
 
-// logged is the end of what the engine said.
+// logged is the end of what the engine complained of: what it does in the ordinary way would bury the test's own words.
 func (e *Engine) logged() string {
 	text, err := os.ReadFile(e.in("log"))
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-8<<10):])
+	complaints := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
+		_, rest, _ := strings.Cut(line, " ")
+		return strings.HasPrefix(rest, "level=info ") || strings.HasPrefix(rest, "level=debug ")
+	})
+	said := strings.Join(complaints, "")
+	return said[max(0, len(said)-2<<10):]
 }
 
 // Restart stops the engine and starts it again.
