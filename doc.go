@@ -19,18 +19,24 @@
 //	internal/workspace    the container runs, its agent answers     container metadata
 //	internal/admission    its turn                                  the next one's turn
 //	internal/tool         input mapped                              output mapped back
+//	internal/transfer                                               declared outputs come home
 //	internal/tool         what to start
 //	executor              Start, stdin, capture                     reason of the end
 //	executor/host         executor/container ── internal/wire ── cmd/dray-agent
 //	executor/process      supervisor, process                       exit, nothing left behind
 //
-// Everything between the server and the environment is an [Executor] around an [Executor], as handlers are in net/http. File tools stand on
-// [Environment] too, so that there is no second way in.
+// Everything between the server and the environment is an [Executor] around an [Executor], as handlers are in net/http. File tools and syncs stand
+// on [Environment] too, so that there is no second way in: [Files] gives a [Tree] of what is on one side, and places one on the other.
+//
+//	executor/files        files beneath one root, here or by a helper in the container
+//	executor/files/tree   a tree as bytes, and a reader that believes none of them
+//	executor/files/stage  a tree comes as a whole, or not at all
+//	internal/transfer     which files may be moved, where they land, going on after a loss
 //
 // # Who may import whom
 //
 //	dray, config, migrations,
-//	internal/pack                         nothing of ours
+//	internal/pack, internal/shellprobe    nothing of ours
 //	pathmapper                            dray
 //	executor/process, internal/wire       dray, internal/pack; the agent links them, and has no other codec
 //	executor/files/...                    dray, internal/pack, each other; the agent links it too
@@ -39,7 +45,7 @@
 //	internal/devcontainer                 dray; it talks to no engine
 //	internal/workspace                    joins internal/devcontainer with executor/...
 //	internal/router, internal/tool        never internal/server
-//	internal/transfer                     dray, executor/files, pathmapper
+//	internal/transfer                     dray, executor/files/..., pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires

@@ -3,7 +3,8 @@
 //
 //	capture         what tools print, kept and shown
 //	process         starts, streams, ends: the only place that starts processes
-//	files           files beneath one root
+//	cgroup          control groups, by which the end of a call can be proved
+//	files           files beneath one root, and trees of them on their way
 //	host            the host as an environment
 //	container       containers as environments
 //	agentbin        the agent programs inside the daemon
