@@ -43,7 +43,7 @@ func (e *Engine) attach(ctx context.Context, id string, opts client.ExecCreateOp
 	if err != nil {
 		return nil, err
 	}
-	return &attached{id: created.ID, hijack: res.HijackedResponse, r: res.Reader, raw: opts.TTY}, nil
+	return &attached{id: created.ID, hijack: res.HijackedResponse, r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY}, nil
 }
 
 // next reads the header of the next frame, unless one is being read.
@@ -74,6 +74,9 @@ func (a *attached) read(p []byte) (stream byte, n int, err error) {
 	a.left -= uint32(n) //nolint:gosec // at most left
 	return a.stream, n, err
 }
+
+// readAhead holds several of the engine's frames, of 32 KiB each: the library's own reader would take each in parts of 4 KiB and the rest.
+const readAhead = 128 << 10
 
 // maxNoise bounds what is kept of an agent's stderr.
 const maxNoise = 4 << 10
