@@ -58,12 +58,12 @@ func editFile(ctx context.Context, at place, input json.RawMessage) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	content, replaced, err := in.apply(old)
+	content, replaced, err := in.apply(ctx, old)
+	if errors.Is(err, errTooLarge) || len(content) > maxEdited {
+		return nil, file.tooLarge("would have")
+	}
 	if err != nil {
 		return nil, file.misfit(err)
-	}
-	if len(content) > maxEdited {
-		return nil, file.tooLarge("would have")
 	}
 	w.content, w.sum = content, digest(content)
 	if w.sum == w.before {
@@ -76,15 +76,15 @@ func editFile(ctx context.Context, at place, input json.RawMessage) (any, error)
 	return editOutput{file.path, replaced, w.sum}, nil
 }
 
-func (in editInput) apply(old []byte) (content []byte, replaced int, err error) {
+func (in editInput) apply(ctx context.Context, old []byte) (content []byte, replaced int, err error) {
 	if in.Patch == nil {
-		return applyEdits(old, in.Edits)
+		return applyEdits(ctx, old, in.Edits)
 	}
 	hunks, err := parsePatch(*in.Patch)
 	if err != nil {
 		return nil, 0, &misfit{"/input/patch", err.Error(), ""}
 	}
-	content, err = applyPatch(old, hunks)
+	content, err = applyPatch(ctx, old, hunks)
 	return content, len(hunks), err
 }
 
@@ -137,6 +137,9 @@ func (w *writing) check(ctx context.Context) error {
 	return dray.Errorf(dray.CodeConflict, "edit %s: it was changed by somebody else meanwhile, and is as they left it", w.file.path).
 		WithHint("read it again and repeat the edit on what is there now")
 }
+
+// errTooLarge is an edit that would leave more than maxEdited.
+var errTooLarge = errors.New("it would be too large")
 
 func (t target) tooLarge(has string) error {
 	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: it %s more than %d MiB", t.path, has, maxEdited>>20).

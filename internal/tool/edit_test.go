@@ -71,7 +71,8 @@ func TestEditFileErrors(t *testing.T) {
 		{object{"path": "none", "edits": edits}, dray.CodePathInvalid, "", "does not exist"},
 		{object{"path": "link", "edits": edits}, dray.CodePathInvalid, "", "link to text"},
 		{object{"path": ".", "edits": edits}, dray.CodePathInvalid, "", "folder"},
-		{object{"path": "large", "edits": edits}, dray.CodeLimitExceeded, "", "MiB"},
+		{object{"path": "large", "edits": edits}, dray.CodeLimitExceeded, "", "has more than 16 MiB"},
+		{object{"path": "text", "edits": []object{{"old": "b", "new": strings.Repeat("x", maxEdited)}}}, dray.CodeLimitExceeded, "", "would have more than 16 MiB"},
 	} {
 		res := b.call(t, "edit_file", tt.input)
 		failedWith(t, res, tt.code)

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 )
@@ -14,9 +15,13 @@ type edit struct {
 	Count whole `json:"count"`
 }
 
-// applyEdits makes one replacement after the other, each in what the one before left. One that does not fit ends all of them.
-func applyEdits(content []byte, edits []edit) (result []byte, replaced int, err error) {
+// applyEdits makes one replacement after the other, each in what the one before left. One that does not fit ends all of them, and so does the
+// end of the call.
+func applyEdits(ctx context.Context, content []byte, edits []edit) (result []byte, replaced int, err error) {
 	for i, e := range edits {
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
 		want := max(int(e.Count), 1)
 		old := []byte(e.Old)
 		got, overlap := occurrences(content, old)
@@ -24,7 +29,7 @@ func applyEdits(content []byte, edits []edit) (result []byte, replaced int, err 
 			return nil, 0, e.misfit(i, len(edits), got, want, overlap, content)
 		}
 		if len(content)+got*(len(e.New)-len(e.Old)) > maxEdited {
-			return nil, 0, &misfit{fmt.Sprintf("/input/edits/%d/new", i), fmt.Sprintf("it would have more than %d MiB", maxEdited>>20), "write less"}
+			return nil, 0, errTooLarge
 		}
 		content = bytes.ReplaceAll(content, old, []byte(e.New))
 		replaced += got
@@ -32,18 +37,21 @@ func applyEdits(content []byte, edits []edit) (result []byte, replaced int, err 
 	return content, replaced, nil
 }
 
-// occurrences counts where old stands, and says whether two of them share bytes, so that it is not clear which are meant.
+// occurrences counts where old stands, and says whether two of them share bytes, so that it is not clear which are meant. The first that do
+// end the count: one long run of a character has as many as it has bytes, and each would be compared in full.
 func occurrences(content, old []byte) (count int, overlap bool) {
 	last := -len(old)
 	for at := 0; ; {
 		i := bytes.Index(content[at:], old)
 		if i < 0 {
-			return count, overlap
+			return count, false
 		}
 		at += i
-		overlap = overlap || at < last+len(old)
-		last = at
 		count++
+		if at < last+len(old) {
+			return count, true
+		}
+		last = at
 		at++
 	}
 }

@@ -34,10 +34,10 @@ func TestApplyEdits(t *testing.T) {
 		{"other white space", "x\nif a {\n\treturn\n}\n", []edit{{"if a {\n    return\n}", "x", 0}}, "", 0, "does not occur", "line 2 differs from old only in white space"},
 		{"another line behind", "x\nif a {\n\tgo\n}\n", []edit{{"if a {\n\treturn\n}", "x", 0}}, "", 0, "does not occur", "stands in line 2"},
 		{"white space alone", "a\n", []edit{{" \t", "x", 0}}, "", 0, "does not occur", ""},
-		{"too much", strings.Repeat("a", 1<<20), []edit{{"a", strings.Repeat("x", 100), 1 << 20}}, "", 0, "MiB", ""},
+		{"overlapping as often as there are bytes", strings.Repeat("a", 8<<20), []edit{{strings.Repeat("a", 4<<20), "x", 0}}, "", 0, "overlap", "around"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, replaced, err := applyEdits([]byte(tt.content), tt.edits)
+			got, replaced, err := applyEdits(t.Context(), []byte(tt.content), tt.edits)
 			if tt.says == "" {
 				if err != nil || string(got) != tt.want || replaced != tt.replaced {
 					t.Errorf("got %q, %d, %v", got, replaced, err)
@@ -80,13 +80,16 @@ func TestApplyPatch(t *testing.T) {
 		{"out of order", ten, "@@ -8,1 +8,1 @@\n-8\n+x\n@@ -2,1 +2,1 @@\n-2\n+y\n", "", "hunk 2 of 2", "order"},
 		{"the second does not fit", ten, "@@ -1,1 +1,1 @@\n-1\n+x\n@@ -8,1 +8,1 @@\n-z\n+y\n", "", "hunk 2 of 2", ""},
 		{"far away", ten, "@@ -9223372036854775807,1 +1,1 @@\n-nope\n+y\n", "", "not in the file", ""},
+		{"places that overlap", "a\nb\na\nb\na\n", "@@ -9,3 +9,3 @@\n a\n-b\n+x\n a\n", "", "stands in 2 other places, from line 1 on", "context"},
+		{"behind what begins like it", "a\na\nb\na\na\na\nc\n", "@@ -9,3 +9,3 @@\n a\n a\n-c\n+x\n", "a\na\nb\na\na\na\nx\n", "", ""},
+		{"lines that are all alike", strings.Repeat("a\n", 1<<20), "@@ -1,524289 +1,524288 @@\n" + strings.Repeat(" a\n", 1<<19) + "-b\n", "", "not in the file", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			hunks, err := parsePatch(tt.patch)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := applyPatch([]byte(tt.content), hunks)
+			got, err := applyPatch(t.Context(), []byte(tt.content), hunks)
 			if tt.says == "" {
 				if err != nil || string(got) != tt.want {
 					t.Errorf("got %q, %v", got, err)
@@ -98,6 +101,17 @@ func TestApplyPatch(t *testing.T) {
 				t.Errorf("got %+v, want %q and %q", err, tt.says, tt.hints)
 			}
 		})
+	}
+}
+
+// An edit ends with its call, however much there is to be done.
+func TestEditsEndWithTheCall(t *testing.T) {
+	gone := errors.New("the client went away")
+	if _, _, err := applyEdits(cancelled(gone), []byte("a"), []edit{{"a", "b", 0}}); !errors.Is(err, gone) {
+		t.Errorf("edits: got %v", err)
+	}
+	if _, err := applyPatch(cancelled(gone), []byte("a\n"), []hunk{{line: 1, old: []string{"a\n"}}}); !errors.Is(err, gone) {
+		t.Errorf("a patch: got %v", err)
 	}
 }
 
@@ -135,7 +149,7 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		var m *misfit
-		if _, err := applyPatch([]byte(content), hunks); err != nil && !errors.As(err, &m) {
+		if _, err := applyPatch(t.Context(), []byte(content), hunks); err != nil && !errors.As(err, &m) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -162,7 +176,7 @@ func FuzzDiff(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}
-		if got, err := applyPatch([]byte(old), hunks); err != nil || string(got) != changed {
+		if got, err := applyPatch(t.Context(), []byte(old), hunks); err != nil || string(got) != changed {
 			t.Errorf("got %q, %v, want %q by %q", got, err, changed, out)
 		}
 	})

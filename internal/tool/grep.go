@@ -78,7 +78,7 @@ func grepFiles(ctx context.Context, at place, input json.RawMessage) (any, error
 	if g.search, err = at.search(in.Path, g.filter != nil && g.filter.names(gitFolder)); err != nil {
 		return nil, err
 	}
-	g.lines.found = g.take
+	g.lines.found, g.lines.gone = g.take, func() error { return context.Cause(ctx) }
 	err = g.walk(ctx, func(name string, info dray.FileInfo) error { return g.visit(ctx, name, info) })
 	g.out.Truncated, g.out.Skipped = g.truncated, g.skipped
 	return g.out, err

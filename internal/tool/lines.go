@@ -16,6 +16,13 @@ const (
 	maxLine    = 1 << 20
 )
 
+// Between two looks at whether anybody still waits lie at most so many bytes of lines, or characters of one that is longer: a pattern may take
+// microseconds for each.
+const (
+	bytesAtOnce = 16 << 10
+	runesAtOnce = 256
+)
+
 // linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern (RE2).
 type linePattern struct {
 	re *regexp.Regexp
@@ -94,7 +101,10 @@ type line struct {
 type lineSearch struct {
 	pattern *linePattern
 	found   func(line) error
-	buf     []byte
+	// gone ends the search with its error; nil never does.
+	gone   func() error
+	looked int // bytes since it was asked
+	buf    []byte
 	// number counts the lines that are passed; long is the number of the first that was not looked at as a whole.
 	number, long int64
 }
@@ -192,9 +202,51 @@ var newline = []byte{'\n'}
 // one looks at one line. The carriage return of a line end of two is no part of it.
 func (s *lineSearch) one(text []byte) error {
 	text = bytes.TrimSuffix(text, []byte{'\r'})
-	at := s.pattern.re.FindIndex(text)
-	if at == nil {
-		return nil
+	at, err := s.match(text)
+	if at == nil || err != nil {
+		return err
 	}
 	return s.found(line{s.number + 1, text, at[0], at[1]})
+}
+
+// match finds the pattern in a line. A long line is read by characters, so that the search can end within it.
+func (s *lineSearch) match(text []byte) (at []int, err error) {
+	if s.gone == nil {
+		return s.pattern.re.FindIndex(text), nil
+	}
+	if s.looked += len(text) + 1; s.looked > bytesAtOnce {
+		if err := s.gone(); err != nil {
+			return nil, err
+		}
+		s.looked = 0
+	}
+	if len(text) <= bytesAtOnce {
+		return s.pattern.re.FindIndex(text), nil
+	}
+	if !bytes.Contains(text, s.pattern.needle) {
+		return nil, nil
+	}
+	r := &watched{text: bytes.NewReader(text), gone: s.gone}
+	at = s.pattern.re.FindReaderIndex(r)
+	return at, r.err
+}
+
+// watched is a text that ends when nobody waits for it any more.
+type watched struct {
+	text *bytes.Reader
+	gone func() error
+	left int
+	err  error
+}
+
+// ReadRune gives the next character.
+func (w *watched) ReadRune() (r rune, size int, err error) {
+	if w.left == 0 && w.err == nil {
+		w.left, w.err = runesAtOnce, w.gone()
+	}
+	if w.err != nil {
+		return 0, 0, io.EOF
+	}
+	w.left--
+	return w.text.ReadRune()
 }

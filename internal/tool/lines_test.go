@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -174,6 +175,45 @@ func TestLineSearchStops(t *testing.T) {
 	}
 	if err := s.run(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A search ends with its call, also within one line that takes long.
+func TestLineSearchEndsWithItsCall(t *testing.T) {
+	p, err := newLinePattern("((x{0,30}){0,30}z?)*[qr]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("the client went away")
+	for name, text := range map[string]string{"one line": strings.Repeat("x", maxLine-1) + "q", "many lines": strings.Repeat("x\n", maxLine)} {
+		asked := 0
+		s := lineSearch{pattern: p, found: func(line) error { return errEnough }, gone: func() error {
+			if asked++; asked < 3 {
+				return nil
+			}
+			return gone
+		}}
+		if err := s.run(strings.NewReader(text)); !errors.Is(err, gone) || asked != 3 {
+			t.Errorf("%s: got %v, asked %d times", name, err, asked)
+		}
+	}
+}
+
+// What is found in a long line is what is found in a short one.
+func TestLongLines(t *testing.T) {
+	long := strings.Repeat("x\xff\u00fc ", bytesAtOnce)
+	for _, pattern := range []string{"q", "^x", "x$", "(?i)Q+", `\bq\b`, "[^x ]q", "nowhere", "", "q.*u"} {
+		for _, text := range []string{long, long + "q", long + " qq " + long + "u", "x" + long + "x"} {
+			p, err := newLinePattern(pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			s := lineSearch{pattern: p, gone: func() error { return nil }, found: func(l line) error { got = []int{l.from, l.to}; return nil }}
+			if err := s.run(strings.NewReader(text + "\n")); err != nil || !slices.Equal(got, p.re.FindStringIndex(text)) {
+				t.Errorf("%q: got %v, %v, want %v", pattern, got, err, p.re.FindStringIndex(text))
+			}
+		}
 	}
 }
 

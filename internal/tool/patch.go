@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,12 +59,15 @@ func parsePatch(text string) ([]hunk, error) {
 }
 
 // applyPatch replaces the old lines of each hunk by its new ones. The old lines have to stand there byte for byte, at the hunk's own line
-// moved as far as the hunk before was, else in one single place behind that one.
-func applyPatch(content []byte, hunks []hunk) ([]byte, error) {
+// moved as far as the hunk before was, else in one single place behind that one. The end of the call ends it.
+func applyPatch(ctx context.Context, content []byte, hunks []hunk) ([]byte, error) {
 	lines := slices.Collect(splitLines(content))
 	var out []byte
 	done, moved := 0, 0 // lines that are written; how far the hunk before stood from its own line
 	for _, h := range hunks {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		at, err := h.find(lines, done, moved, len(hunks))
 		if err != nil {
 			return nil, err
@@ -101,32 +105,66 @@ func (h hunk) find(lines []string, from, moved, of int) (int, error) {
 	if h.fits(lines, from, wanted) {
 		return wanted, nil
 	}
-	var places []int
-	if len(h.old) > 0 {
-		for at := from; at+len(h.old) <= len(lines); at++ {
-			if h.fits(lines, from, at) {
-				places = append(places, at)
-			}
+	first, places := h.places(lines[from:])
+	if places == 1 {
+		return from + first, nil
+	}
+	return 0, h.misfit(lines, from, from+first, places, of)
+}
+
+// places counts where the old lines stand in some lines, and gives the first. No line is compared more than twice, however much of the old
+// lines repeats itself (Knuth, Morris, Pratt).
+func (h hunk) places(lines []string) (first, count int) {
+	if len(h.old) == 0 {
+		return 0, 0
+	}
+	borders := bordersOf(h.old)
+	matched := 0
+	for i, l := range lines {
+		for matched > 0 && (matched == len(h.old) || h.old[matched] != l) {
+			matched = borders[matched-1]
+		}
+		if h.old[matched] == l {
+			matched++
+		}
+		if matched < len(h.old) {
+			continue
+		}
+		if count++; count == 1 {
+			first = i + 1 - matched
 		}
 	}
-	if len(places) == 1 {
-		return places[0], nil
+	return first, count
+}
+
+// bordersOf gives for each beginning of some lines how many lines it begins and ends with alike, itself aside.
+func bordersOf(lines []string) []int {
+	borders := make([]int, len(lines))
+	for i := 1; i < len(lines); i++ {
+		n := borders[i-1]
+		for n > 0 && lines[n] != lines[i] {
+			n = borders[n-1]
+		}
+		if lines[n] == lines[i] {
+			n++
+		}
+		borders[i] = n
 	}
-	return 0, h.misfit(lines, from, places, of)
+	return borders
 }
 
 func (h hunk) fits(lines []string, from, at int) bool {
 	return at >= from && at <= len(lines) && at+len(h.old) <= len(lines) && slices.Equal(lines[at:at+len(h.old)], h.old)
 }
 
-func (h hunk) misfit(lines []string, from int, places []int, of int) error {
+func (h hunk) misfit(lines []string, from, first, places, of int) error {
 	m := &misfit{pointer: "/input/patch"}
 	switch {
 	case len(h.old) == 0:
 		m.message = fmt.Sprintf("hunk %d of %d has no line that says where it belongs, and there is no line %d", h.number, of, h.line)
 		m.hint = "give it lines of context"
-	case len(places) > 1:
-		m.message = fmt.Sprintf("what hunk %d of %d replaces is not in line %d, and stands in %d other places, from line %d on", h.number, of, h.line, len(places), places[0]+1)
+	case places > 1:
+		m.message = fmt.Sprintf("what hunk %d of %d replaces is not in line %d, and stands in %d other places, from line %d on", h.number, of, h.line, places, first+1)
 		m.hint = "give the hunk its right line, or more lines of context"
 	default:
 		m.message = fmt.Sprintf("what hunk %d of %d replaces, near line %d, is not in the file", h.number, of, h.line)
