@@ -124,6 +124,7 @@ func packFailure(f *pack.Fields, x *failure) {
 
 var kinds = map[string]error{
 	"exist": fs.ErrExist, "not_exist": fs.ErrNotExist, "permission": fs.ErrPermission, "unfinished": stage.ErrUnfinished,
+	"overtaken": stage.ErrOvertaken,
 }
 
 func toFailure(err error) *failure {

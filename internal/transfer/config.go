@@ -44,8 +44,10 @@ type Syncer struct {
 	deny denied
 	// root are the files beneath the sandbox root, opened once; nil without one.
 	root *files.Local
-	life context.Context //nolint:containedctx // the syncer's own, which ends what still runs when the daemon does
-	stop context.CancelCauseFunc
+	// opened is the folder that root is open at.
+	opened fs.FileInfo
+	life   context.Context //nolint:containedctx // the syncer's own, which ends what still runs when the daemon does
+	stop   context.CancelCauseFunc
 }
 
 // Open opens the sandbox root, for as long as the syncer lives, and finishes what an earlier daemon left there (SY-04, SY-06). A root that
@@ -58,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	}
 	s := &Syncer{cfg: cfg, deny: deny}
 	if cfg.Root != "" {
-		if s.root, err = openRoot(cfg.Root); err != nil {
+		if s.root, s.opened, err = openRoot(cfg.Root); err != nil {
 			return nil, err
 		}
 		finished, err := s.root.Recover(ctx)
@@ -106,9 +108,9 @@ func (s *Syncer) Close() error {
 	return s.root.Close()
 }
 
-func openRoot(root string) (*files.Local, error) {
+func openRoot(root string) (*files.Local, fs.FileInfo, error) {
 	if err := checkRootName(root); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	dir, err := openFolder(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,13 +119,40 @@ func openRoot(root string) (*files.Local, error) {
 		}
 	}
 	if err != nil {
-		return nil, unusable(root, err)
+		return nil, nil, unusable(root, err)
 	}
 	defer func() { _ = dir.Close() }()
 	if err := checkRoot(root, dir); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return openFiles(root, dir)
+	info, err := dir.Stat()
+	if err != nil {
+		return nil, nil, unusable(root, err)
+	}
+	local, err := openFiles(root, dir)
+	return local, info, err
+}
+
+// rootStands makes sure that the root is still what its name leads to, and still this user's alone: files that come to a folder which somebody
+// moved away, removed or unmounted could not be opened by the paths that the caller is given.
+func (s *Syncer) rootStands() error {
+	dir, err := openFolder(s.cfg.Root)
+	if err == nil {
+		defer func() { _ = dir.Close() }()
+		var now fs.FileInfo
+		if now, err = dir.Stat(); err == nil && os.SameFile(now, s.opened) {
+			if err := checkRoot(s.cfg.Root, dir); err != nil {
+				return dray.Errorf(dray.CodeSyncRefused, "%w", err).WithHint("%s", dray.AsError(err).Hint)
+			}
+			return nil
+		}
+	}
+	what := "another folder than the one that was opened when the daemon started"
+	if err != nil {
+		what = "not the folder any more that was opened when the daemon started"
+	}
+	return dray.Errorf(dray.CodeSyncRefused, "sandbox.root: %s is %s", quote(s.cfg.Root), what).
+		WithHint("put the folder back to where it was, or restart the daemon to use what is there now")
 }
 
 func checkRootName(root string) error {

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,43 @@ func TestRootIsChecked(t *testing.T) {
 			}
 			if e := dray.AsError(err); e == nil || e.Code != dray.CodeInvalidRequest || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
 				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+// SY-04: a root that was moved, removed, replaced or opened to others while it served takes nothing any more, and says what to do.
+func TestRootHasToStand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change     func(root string) error
+		says, hint string
+	}{
+		"moved":    {func(root string) error { return os.Rename(root, root+"2") }, "any more", "put the folder back"},
+		"removed":  {os.RemoveAll, "any more", "put the folder back"},
+		"replaced": {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Mkdir(root, 0o700)) }, "another folder", "restart the daemon"},
+		"a link":   {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Symlink(root+"2", root)) }, "any more", "put the folder back"},
+		"opened":   {func(root string) error { return os.Chmod(root, 0o755) }, "open to others", "chmod 700"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.put("/tmp/a", "alpha")
+			if err := tc.change(w.root); err != nil {
+				t.Fatal(err)
+			}
+			for _, dry := range []bool{false, true} {
+				_, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/a"}, DryRun: dry})
+				if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
+					t.Errorf("got %+v", e)
+				}
+			}
+			r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
+			if r.State != dray.SyncRefused || len(r.Files) > 0 {
+				t.Errorf("got %+v", r)
+			}
+			for _, dir := range []string{w.root, w.root + "2"} {
+				if left, _ := filepath.Glob(dir + "/*"); len(left) > 0 {
+					t.Errorf("%v came all the same", left)
+				}
 			}
 		})
 	}

@@ -45,6 +45,29 @@ func TestDeclared(t *testing.T) {
 	w.wantRoot(map[string]string{"the-id/tmp/log/c": "gamma"})
 }
 
+// SY-11: an output that a link leads out of the workspace, or that lies below a file, is refused by itself: the others come.
+func TestDeclaredBehindALink(t *testing.T) {
+	for _, root := range []string{"a root", ""} {
+		w, host := mountedWorld(t, func(c *Config) {
+			if root == "" {
+				c.Root = ""
+			}
+		})
+		w.put("/ws/a", "alpha")
+		w.put("/ws/b", "beta")
+		if err := os.Symlink("/etc", host+"/out"); err != nil {
+			t.Fatal(err)
+		}
+		r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Dir: "/ws", Paths: []string{"out/passwd", "b/c", "a"}})
+		if r.State != dray.SyncComplete || len(r.Files) != 1 || r.Files[0].Path != host+"/a" {
+			t.Errorf("got %+v", r)
+		}
+		if got, want := refusedAs(r), []string{host + "/b/c path_invalid", host + "/out/passwd path_invalid"}; !slices.Equal(got, want) {
+			t.Errorf("refused %v, want %v", got, want)
+		}
+	}
+}
+
 // SY-11: where the workspace is no mount its outputs land at the same step, below a folder of the call.
 func TestDeclaredOfAVolume(t *testing.T) {
 	w := newWorld(t, nil)

@@ -5,24 +5,37 @@ import (
 	"errors"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
 )
 
 // Fetch brings files and folders of a container into the sandbox root. With an error nothing was written, and the report says what was refused.
 // The error's code is sync_refused, limit_exceeded, disk_full or transfer_failed, shutting_down, or that of a container that
 // cannot be reached.
 func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
+	return s.run(ctx, env, req, (*job).fetch)
+}
+
+// maxAttempts is how often a sync is begun in all when others of the same files overtake it.
+const maxAttempts = 8
+
+// run does a sync, and again where another one came between: the caller asked for files that are all there at the end, in one content.
+func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request, do func(*job, context.Context, dray.Environment) (dray.SyncReport, error)) (dray.SyncReport, error) {
 	ctx, done := s.bounded(ctx)
 	defer done()
-	j, err := s.newJob(env, req)
-	if err != nil {
-		return dray.SyncReport{}, err
+	for attempt := 1; ; attempt++ {
+		j, err := s.newJob(env, req)
+		if err != nil {
+			return dray.SyncReport{}, err
+		}
+		report, err := do(j, ctx, env)
+		if err == nil {
+			return report, nil
+		}
+		if attempt == maxAttempts || !errors.Is(err, stage.ErrOvertaken) {
+			why := j.settled(ctx, err)
+			return j.failed(why), why
+		}
 	}
-	report, err := j.fetch(ctx, env)
-	if err != nil {
-		why := j.settled(ctx, err)
-		return j.failed(why), why
-	}
-	return report, nil
 }
 
 func (j *job) fetch(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
@@ -31,8 +44,7 @@ func (j *job) fetch(ctx context.Context, env dray.Environment) (dray.SyncReport,
 	}
 	var err error
 	if j.destination, err = checkDestination(j.req.Destination); err != nil {
-		j.refuse(j.req.Destination, err)
-		return dray.SyncReport{}, errRefused // there is nowhere to go, whatever may be skipped
+		return dray.SyncReport{}, j.refuseAll(j.req.Destination, err) // there is nowhere to go
 	}
 	j.fetched(j.req.Paths)
 	j.apart()
@@ -52,7 +64,7 @@ func (j *job) canFetch() error {
 		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root that files could come to").
 			WithHint("set sandbox.root in the configuration to a folder that is for these files alone, and restart the daemon")
 	}
-	return nil
+	return j.s.rootStands()
 }
 
 // move collects the sources on one side and places them on the other, beneath a folder that is called root there.
@@ -76,6 +88,5 @@ func (j *job) unplaced(tree *selection, root string, err error) error {
 	if tree.ended || at == "" {
 		at = root // it turned out when all was there
 	}
-	j.refuse(at, err)
-	return errRefused
+	return j.refuseAll(at, err)
 }

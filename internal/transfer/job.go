@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,6 +28,7 @@ type job struct {
 	refused []dray.RefusedPath
 	folders map[string]bool // that were refused: what lies in them is not listed on its own
 	limited int             // refusals that are limits
+	nowhere string          // what to do about a refusal that is of the place where files land, and cannot be skipped
 	done    Progress
 	entries int   // that came, of any kind
 	bytes   int64 // that their files have
@@ -56,6 +58,13 @@ func (j *job) refuse(p string, why error) {
 		j.limited++
 	}
 	j.refused = append(j.refused, dray.RefusedPath{Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message})
+}
+
+// refuseAll lists a path because of the place where it lands. Nothing can come then, whatever may be skipped.
+func (j *job) refuseAll(p string, why error) error {
+	j.refuse(p, why)
+	j.nowhere = cmp.Or(dray.AsError(why).Hint, "choose another destination")
+	return errRefused
 }
 
 // endsByRefusal says that something was refused that ends the sync.
@@ -135,6 +144,9 @@ func (j *job) refusal() *dray.Error {
 	first, more := j.refused[0], ""
 	if n := len(j.refused); n > 1 {
 		more = " (and more; the list has all)"
+	}
+	if j.nowhere != "" { // what was refused before it may have been skipped
+		first, hint = j.refused[len(j.refused)-1], j.nowhere
 	}
 	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path, first.Message, more).
 		WithHint("%s", hint)

@@ -35,6 +35,12 @@ func (j *job) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedF
 		case errors.Is(err, fs.ErrNotExist):
 			j.refuse(s.shown, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.shown)))
 			continue
+		case errors.Is(err, fs.ErrPermission):
+			j.refuse(s.shown, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s", quote(s.shown)))
+			continue
+		case dray.CodeOf(err) == dray.CodePathInvalid: // of one that leads astray, which is no reason to lose the others
+			j.refuse(s.shown, dray.Errorf(dray.CodePathInvalid, "a link, or what is no folder, stands in %s", quote(s.shown)))
+			continue
 		case err != nil:
 			return list, err
 		}

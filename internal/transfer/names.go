@@ -112,6 +112,10 @@ func (d denied) refusedName(name string, folder bool) *dray.Error {
 	if !refused {
 		return nil
 	}
+	if entry == stagePrefix+"*" {
+		return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: such names are dray's own", quote(name), entry).
+			WithHint("leave it out, or choose another destination")
+	}
 	return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: programs on the host run what it says", quote(name), entry).
 		WithHint("leave it out, or say that refusals are to be skipped")
 }

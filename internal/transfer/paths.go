@@ -38,16 +38,16 @@ func (p paths) inContainer(given string) (string, error) {
 	if err := checkSource(given); err != nil {
 		return "", err
 	}
+	t, err := p.all.ToContainer(given) // which refuses Windows paths, too
+	if err != nil {
+		return "", err
+	}
 	if !path.IsAbs(given) {
 		if p.dir == "" {
 			return "", invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).
 				WithHint("write it from / on")
 		}
 		return path.Join(p.dir, given), nil
-	}
-	t, err := p.all.ToContainer(given)
-	if err != nil {
-		return "", err
 	}
 	if t.Mapped {
 		return t.Path, nil

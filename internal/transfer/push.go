@@ -13,18 +13,7 @@ import (
 // destination, which is relative to that folder, in it under their base name. Where the container shows a folder of the host it is
 // refused: the files are there already, or belong on the host. The errors are those of Fetch.
 func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
-	ctx, done := s.bounded(ctx)
-	defer done()
-	j, err := s.newJob(env, req)
-	if err != nil {
-		return dray.SyncReport{}, err
-	}
-	report, err := j.push(ctx, env)
-	if err != nil {
-		why := j.settled(ctx, err)
-		return j.failed(why), why
-	}
-	return report, nil
+	return s.run(ctx, env, req, (*job).push)
 }
 
 func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
@@ -39,8 +28,7 @@ func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, 
 	}
 	var err error
 	if j.destination, err = checkDestination(j.req.Destination); err != nil {
-		j.refuse(j.req.Destination, err)
-		return dray.SyncReport{}, errRefused
+		return dray.SyncReport{}, j.refuseAll(j.req.Destination, err)
 	}
 	j.mayWrite = j.mayPush
 	j.pushed(ctx, j.req.Paths)
@@ -103,6 +91,9 @@ func orNil(e *dray.Error) error {
 
 func (j *job) hostSource(given string, roots []string) (source, error) {
 	if err := checkSource(given); err != nil {
+		return source{}, err
+	}
+	if _, err := j.paths.all.ToContainer(given); err != nil {
 		return source{}, err
 	}
 	p := path.Clean(given)

@@ -72,7 +72,7 @@ func (p *placing) planOne(ctx context.Context, m *moves, it, parent *item, above
 		it.staged = false
 		return nil
 	case !it.staged:
-		return dray.Errorf(dray.CodeTransferFailed, "%q changed while the tree was placed", it.name).WithHint("repeat it")
+		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrOvertaken).WithHint("repeat it")
 	}
 	if parent.found.kind != directory {
 		return nil // it comes with the folder that it is in

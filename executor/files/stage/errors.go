@@ -12,6 +12,10 @@ import (
 // same root finishes it.
 var ErrUnfinished = errors.New("the tree is written in part, and the rest follows by its journal")
 
+// ErrOvertaken says that a file which was found to be there already, and so was not staged, is not there any more: another tree came meanwhile.
+// Nothing was written, and the tree may be placed again.
+var ErrOvertaken = errors.New("changed while the tree was placed")
+
 // problem gives an error of the kernel its code, and says what was done to what when it came.
 func problem(doing, name string, err error) error {
 	if err == nil {

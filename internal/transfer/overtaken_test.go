@@ -1,0 +1,74 @@
+package transfer
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// meddled are files of a container, at the end of whose trees something happens.
+type meddled struct {
+	dray.Files
+	ends func()
+}
+
+func (m meddled) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+	tree, err := m.Files.Collect(ctx, what)
+	return meddledTree{tree, m.ends}, err
+}
+
+type meddledTree struct {
+	dray.Tree
+	ends func()
+}
+
+func (t meddledTree) Next() (dray.TreeEntry, error) {
+	e, err := t.Tree.Next()
+	if atEnd(err) {
+		t.ends()
+	}
+	return e, err
+}
+
+// SY-06: a sync that another one of the same files overtakes is begun again, and one complete content is there at the end.
+func TestFetchIsOvertaken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meddles, attempts int
+		code              dray.Code
+	}{
+		"once": {1, 2, ""}, "seven times": {7, 8, ""}, "always": {100, 8, dray.CodeTransferFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.put("/tmp/out/a", "alpha")
+			w.put("/tmp/out/b", "beta")
+			attempts := 0
+			w.box.open = func(f dray.Files) dray.Files {
+				attempts++
+				write(t, w.root+"/out/a", "alpha") // of the same content when the tree comes, and of another when it is to be committed
+				if err := os.Chmod(w.root+"/out/a", 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return meddled{f, func() {
+					if attempts <= tc.meddles {
+						write(t, w.root+"/out/a", "another's")
+					}
+				}}
+			}
+			r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/out"}})
+			if dray.CodeOf(err) != tc.code || attempts != tc.attempts {
+				t.Errorf("%d attempts, got %+v, %v", attempts, r, err)
+			}
+			if tc.code != "" {
+				w.wantRoot(map[string]string{"out/a": "another's"})
+				return
+			}
+			w.wantRoot(map[string]string{"out/a": "alpha", "out/b": "beta"})
+			if len(r.Files) != 2 || r.Files[1].Path != w.root+"/out/b" {
+				t.Errorf("got %+v", r.Files)
+			}
+		})
+	}
+}
