@@ -177,6 +177,9 @@ func (e syncEnd) failure() error {
 	if failed.Message == "" {
 		failed.Message = "the sync ended: " + string(e.Reason)
 	}
+	if failed.Hint == "" {
+		failed.Hint = fmt.Sprintf("repeat it; GET %s tells what became of this one", location(e.ID))
+	}
 	answer := &httpError{err: &failed, id: e.ID}
 	if r := e.Metadata.Sync; r != nil {
 		answer.refused = append([]dray.RefusedPath{}, r.Refused...)

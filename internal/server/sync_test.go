@@ -98,7 +98,7 @@ func TestSyncFailures(t *testing.T) {
 			d := syncing(t, c.run)
 			a := d.do("POST", "/v1/sync", `{"workspace":"/w","paths":["/w/l"]}`)
 			p := a.problem(t)
-			if a.status != c.status || p.Code != c.code || p.Detail == "" || !strings.Contains(string(a.body), c.refused) {
+			if a.status != c.status || p.Code != c.code || p.Detail == "" || p.Hint == "" || !strings.Contains(string(a.body), c.refused) {
 				t.Errorf("%d %s", a.status, a.body)
 			}
 			var with struct{ ID string }
