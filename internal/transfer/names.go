@@ -112,7 +112,7 @@ func (d denied) refusedName(name string, folder bool) *dray.Error {
 	if !refused {
 		return nil
 	}
-	if entry == stagePrefix+"*" {
+	if entry == stage.Prefix+"*" {
 		return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: such names are dray's own", quote(name), entry).
 			WithHint("leave it out, or choose another destination")
 	}
