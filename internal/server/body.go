@@ -92,13 +92,13 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-// tooLarge refuses a body. Its rest is thrown away for a while: most clients do not read an answer before they have sent everything.
+// tooLarge refuses a body. Twice the limit of it is thrown away, for a while: most clients do not read an answer before they have sent everything.
 func (s *Server) tooLarge(w http.ResponseWriter, r *http.Request, limit int64) error {
 	if r.Header.Get("Expect") == "" {
 		if b, ok := r.Body.(*steady); ok {
 			b.hurry()
 		}
-		_, _ = io.CopyN(io.Discard, r.Body, limit)
+		_, _ = io.CopyN(io.Discard, r.Body, 2*limit)
 	}
 	w.Header().Set("Connection", "close")
 	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).WithHint("send less, or raise server.max_body")

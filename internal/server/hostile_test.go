@@ -98,6 +98,24 @@ func TestHugeBodies(t *testing.T) {
 	}
 }
 
+// Twice as much as is read comes to its end, from a client that gives up where it cannot send everything.
+func TestHugeBodyIsHeardOut(t *testing.T) {
+	d := start(t, nil)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	size := 2 * d.maxBody
+	head := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+	if _, err := conn.Write(append([]byte(head), make([]byte, size)...)); err != nil {
+		t.Fatalf("sending: %v", err)
+	}
+	if b, _ := io.ReadAll(conn); !strings.HasPrefix(string(b), "HTTP/1.1 413") {
+		t.Errorf("%.200q", b)
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -154,7 +155,8 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// rangeWriter gives a range that cannot be satisfied the form that all errors have. http.ServeContent writes its own text otherwise.
+// rangeWriter gives a range that cannot be satisfied the form that all errors have. http.ServeContent writes its own text otherwise, and takes the
+// last no bytes (bytes=-0) for a range.
 type rangeWriter struct {
 	http.ResponseWriter
 	server  *Server
@@ -162,12 +164,20 @@ type rangeWriter struct {
 }
 
 func (w *rangeWriter) WriteHeader(status int) {
+	h := w.Header()
+	if _, size, ok := strings.Cut(h.Get("Content-Range"), "/"); ok && status == http.StatusPartialContent && h.Get("Content-Length") == "0" {
+		h.Set("Content-Range", "bytes */"+size)
+		status = http.StatusRequestedRangeNotSatisfiable
+	}
 	if status != http.StatusRequestedRangeNotSatisfiable {
 		w.ResponseWriter.WriteHeader(status)
 		return
 	}
 	w.refused = true
-	err := invalid("", "the range lies outside of what is kept (%s)", w.Header().Get("Content-Range")).WithHint("ask for a range within it")
+	err := invalid("", "the header Range is malformed").WithHint("write bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT")
+	if kept := h.Get("Content-Range"); kept != "" {
+		err = invalid("", "the range lies outside of what is kept (%s)", kept).WithHint("ask for a range within it")
+	}
 	w.server.fail(w.ResponseWriter, &httpError{err: err, status: status})
 }
 

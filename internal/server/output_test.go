@@ -37,9 +37,17 @@ func TestOutput(t *testing.T) {
 			t.Errorf("%s %s: %d %v %q", c.stream, c.ranges, a.status, a.header, a.body)
 		}
 	}
-	a := d.do("GET", path+"stdout", "", "Range: bytes=10-")
-	if p := a.problem(t); a.status != 416 || p.Status != 416 || p.Code != dray.CodeInvalidRequest || a.header.Get("Content-Range") != "bytes */10" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	for _, c := range []struct{ ranges, kept, says string }{
+		{"bytes=10-", "bytes */10", "outside of what is kept (bytes */10)"},
+		{"bytes=-0", "bytes */10", "outside of what is kept (bytes */10)"},
+		{"bytes=4-2", "", "malformed"},
+		{"lines=1-2", "", "malformed"},
+	} {
+		a := d.do("GET", path+"stdout", "", "Range: "+c.ranges)
+		p := a.problem(t)
+		if a.status != 416 || p.Status != 416 || p.Code != dray.CodeInvalidRequest || a.header.Get("Content-Range") != c.kept || !strings.Contains(p.Detail, c.says) {
+			t.Errorf("%s: %d %v %s", c.ranges, a.status, a.header, a.body)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	maxLabels    = 64
 	maxID        = 256  // bytes of a context's id or a label's name
 	maxLabel     = 1024 // bytes of a label's value
+	maxMistakes  = 100  // that one answer lists
 )
 
 // nameForm is the form of a tool's name and of a container reference (EX-02).
@@ -29,10 +30,18 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // windows tells paths of another system from relative ones.
 var windows = regexp.MustCompile(`^([A-Za-z]:[\\/]|\\\\)`)
 
-// mistakes collects what is wrong with a request, so that its sender hears everything at once.
-type mistakes struct{ details []dray.Detail }
+// mistakes collects what is wrong with a request, so that its sender hears everything at once. Of very many the first are told: an answer is
+// not to be longer than what it answers.
+type mistakes struct {
+	details []dray.Detail
+	more    int // beyond maxMistakes
+}
 
 func (m *mistakes) add(pointer, format string, args ...any) {
+	if len(m.details) == maxMistakes {
+		m.more++
+		return
+	}
 	m.details = append(m.details, dray.Detail{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -47,7 +56,10 @@ func (m *mistakes) err() error {
 // report gives the error of mistakes that there are.
 func (m *mistakes) report() *dray.Error {
 	first, more := m.details[0], ""
-	if n := len(m.details) - 1; n > 0 {
+	switch n := len(m.details) - 1; {
+	case m.more > 0:
+		more = fmt.Sprintf(" (and %d more, see the first %d in errors)", n+m.more, maxMistakes)
+	case n > 0:
 		more = fmt.Sprintf(" (and %d more, see errors)", n)
 	}
 	e := dray.Errorf(dray.CodeInvalidRequest, "%s: %s%s", strings.TrimPrefix(first.Pointer, "/"), first.Message, more)
