@@ -49,7 +49,11 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 	return r.value(doc.Content[0], key, 0), true
 }
 
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
+var (
+	yamlLine = regexp.MustCompile(`^line (\d+): `)
+	// yamlBytes tells what was wrong with the bytes, wherever they stand. Of everything else that has no line the place is the first one.
+	yamlBytes = regexp.MustCompile(`octet|UTF-|surrogate|control characters|Unicode`)
+)
 
 // syntax reports what the YAML parser could not read.
 func (r yamlReader) syntax(err error, data []byte, key string) {
@@ -58,6 +62,8 @@ func (r yamlReader) syntax(err error, data []byte, key string) {
 	if m := yamlLine.FindStringSubmatch(what); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		what = what[len(m[0]):]
+	} else if !yamlBytes.MatchString(what) {
+		line = 1
 	}
 	fix := "look at this line and the one before it: indentation, quotes, the colon after each key"
 	if indentedWithTab(data) {

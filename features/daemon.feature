@@ -69,8 +69,24 @@ Feature: The daemon: configuration, requests, logs and drain
     When the tool exec is called with {"argv": ["true"]}
     Then the call has failed with the reason unavailable
     And the error is helper_missing
+    And the error says "no-devcontainer-here"
     And the error has a hint
     And nothing was started
+
+  @RT-09
+  Scenario: A workspace is trusted while no engine answers
+    Given a workspace alone with the devcontainer
+      """
+      {"image": "BUSYBOX"}
+      """
+    And the variable DOCKER_HOST is "unix:///nowhere/docker"
+    And a daemon with the configuration
+      """
+      """
+    When POST /v1/workspaces/{id}/trust is asked
+    Then /trusted is true
+    And /state is "discovered"
+    And /trust/source matches "image"
 
   @RT-13
   Scenario Outline: The engine is the one that is named, and the log says who named it

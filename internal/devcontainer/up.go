@@ -103,9 +103,9 @@ func (o UpOptions) check() error {
 	info, err := os.Stat(o.CLI)
 	switch {
 	case err != nil:
-		return dray.Errorf(dray.CodeHelperMissing, "look at the devcontainer CLI: %w", err).WithHint("%s", hint)
+		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q was not found", o.CLI).WithHint("%s", hint)
 	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %s is not an absolute path of a program", o.CLI).WithHint("%s", hint)
+		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q is not an absolute path of a program", o.CLI).WithHint("%s", hint)
 	}
 	return nil
 }

@@ -72,6 +72,7 @@ folder, and start it where it does not run.
 	root.AddCommand(
 		newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a), newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a),
 	)
+	addHelp(root)
 	root.SetUsageTemplate(usage(root))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -126,13 +127,28 @@ func usage(root *cobra.Command) string {
 func misused(cmd *cobra.Command, err error) error {
 	var known usageError
 	if !errors.As(err, &known) {
-		first, _, _ := strings.Cut(err.Error(), "\n")
-		known = usagef("%s", first)
+		known = misread(err)
 	}
 	if known.err.Hint == "" {
 		known = known.WithHint("see %s --help", cmd.CommandPath())
 	}
 	return known
+}
+
+// misread says in our words what cobra could not read.
+func misread(err error) usageError {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	said, cause, _ := strings.Cut(strings.TrimPrefix(first, "invalid argument "), " flag: ")
+	at := max(strings.LastIndex(said, " for "), 0)
+	value, flag := said[:at], strings.Trim(strings.TrimPrefix(said[at:], " for "), `"`)
+	switch {
+	case strings.HasPrefix(cause, "time: "):
+		return usagef("%s %s is no time", flag, value).WithHint("write a number and its unit, such as 90s, 5m or 1h30m")
+	case strings.HasPrefix(cause, "strconv.ParseInt: "):
+		return usagef("%s %s is no whole number", flag, value)
+	default:
+		return usagef("%s", first)
+	}
 }
 
 // inCommands puts a command in the place of a hint that is for those who speak HTTP.

@@ -49,5 +49,8 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 		{Path: "/root/b", Source: "/w/b", Size: 1024, SHA256: digest("3"), Before: digest("2"), Mode: "0600", Action: dray.FileReplaced},
 		{Path: "/root/c", Source: "/w/c", SHA256: digest("4"), Before: digest("4"), Mode: "0700", Action: dray.FileUnchanged},
 	}
+	if name == "same" {
+		report.Bytes, report.Files = 0, report.Files[2:]
+	}
 	return dray.Result{Reason: dray.ReasonExited, ExitCode: new(int), Metadata: dray.Metadata{Sync: report}}, nil
 }

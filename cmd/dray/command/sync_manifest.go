@@ -43,8 +43,10 @@ func (a *app) printSync(rec dray.Record) error {
 	if report.DryRun {
 		t = differenceOf(report.Files)
 	}
-	if err := t.write(a.out); err != nil {
-		return err
+	if len(t.rows) > 0 {
+		if err := t.write(a.out); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
 	return nil
@@ -59,6 +61,16 @@ func (a *app) tellRefused(report *dray.SyncReport) {
 // maxOutputs is how many declared outputs are told of one by one.
 const maxOutputs = 10
 
+// untold is an error of a sync without the reasons that tellRefused has given.
+func untold(e *dray.Error, report *dray.SyncReport) *dray.Error {
+	if e == nil || e.Code != dray.CodeSyncRefused || report == nil || len(report.Refused) == 0 {
+		return e
+	}
+	short := *e
+	short.Message = "nothing was written"
+	return &short
+}
+
 // tellOutputs says what became of the declared outputs of a call: what did not come always, and what did to people only, since a program that reads
 // stderr wants the tool's bytes.
 func (a *app) tellOutputs(rec dray.Record) {
@@ -68,7 +80,7 @@ func (a *app) tellOutputs(rec dray.Record) {
 	}
 	a.tellRefused(report)
 	if report.Error != nil {
-		a.complain(report.Error)
+		a.complain(untold(report.Error, report))
 		return
 	}
 	if !isTerminal(a.err) {
@@ -85,6 +97,9 @@ func (a *app) explainSync(rec dray.Record) {
 	if rec.Reason == dray.ReasonTimeout && (rec.Error == nil || rec.Error.Code == "") {
 		a.complain((&dray.Error{Message: messageOr(rec, "the sync timed out")}).WithHint("sandbox.timeout says how long one may take"))
 		return
+	}
+	if rec.Error != nil && rec.Error.Code == dray.CodeSyncRefused && rec.Metadata.Sync != nil && len(rec.Metadata.Sync.Refused) > 0 {
+		rec.Error = untold(rec.Error, rec.Metadata.Sync).WithHint("leave out what is refused, or let the others come: --skip-refused")
 	}
 	a.explainEnd(rec)
 }

@@ -40,9 +40,18 @@ func (a *app) listTools(ctx context.Context, c *client.Client) error {
 	}
 	t := table{head: []string{"NAME", "RUNS", "DESCRIPTION"}}
 	for _, tool := range reply.Value.Items {
-		t.add(tool.Name, runsIn(tool), tool.Description)
+		t.add(tool.Name, runsIn(tool), firstSentence(tool.Description))
 	}
 	return t.write(a.out)
+}
+
+// firstSentence is what a list has room for; `dray tools NAME` shows the rest.
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if sentence, _, more := strings.Cut(text, ". "); more {
+		return sentence + "."
+	}
+	return text
 }
 
 func (a *app) showTool(ctx context.Context, c *client.Client, name string) error {

@@ -53,7 +53,8 @@ func supervisorLaunch() (process.Launch, error) {
 	}, nil
 }
 
-// devcontainerCLI finds the reference CLI: configured, else in PATH; absolute either way, so that nothing later decides which it is (EX-05).
+// devcontainerCLI finds the reference CLI: configured, else in PATH; absolute either way, so that nothing later decides which it is (EX-05). Of one
+// that is not there it gives the configured name, for the error of the call that needs it.
 func devcontainerCLI(cfg *config.Config) (string, error) {
 	name := cfg.Devcontainer.CLI
 	if name == "" {
@@ -64,7 +65,7 @@ func devcontainerCLI(cfg *config.Config) (string, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("the devcontainer CLI is not there, so workspaces cannot be brought up "+
+		return cfg.Devcontainer.CLI, fmt.Errorf("the devcontainer CLI is not there, so workspaces cannot be brought up "+
 			"(install it with `npm install --global @devcontainers/cli`, or name it in devcontainer.cli): %w", err)
 	}
 	return path, nil
@@ -207,6 +208,10 @@ func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, req s
 		return server.Workspace{}, err
 	}
 	info, err := w.manager.Get(ctx, folder)
+	if verb == server.WorkspaceTrust && dray.CodeOf(err) == dray.CodeEngineUnavailable {
+		// The trust holds, and who gave it is told of it: of the container nothing is known.
+		info, err = workspace.Info{ID: workspace.ID(folder), Folder: folder, State: workspace.Discovered, Trusted: true}, nil
+	}
 	out := shown(info)
 	out.Trust = trust
 	return out, err
