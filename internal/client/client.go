@@ -28,9 +28,14 @@ const (
 
 // Client is a connection pool to one daemon. It may be used from several goroutines.
 type Client struct {
+	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from another goroutine.
+	Waiting func()
+
 	http   *http.Client
 	socket string
 	starts bool
+
+	patience, probeTime time.Duration
 }
 
 // Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have members that this version does not know.
@@ -44,7 +49,10 @@ type Reply[T any] struct {
 func New(socket string, start func(context.Context) error) *Client {
 	d := dialer{socket: socket, start: start}
 	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, starts: start != nil}
+	return &Client{
+		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, starts: start != nil,
+		patience: patience, probeTime: probeTime,
+	}
 }
 
 // Close ends the connections that no request uses.
@@ -139,7 +147,7 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 
 // do sends a request and turns a refusal into its error.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
-	resp, err := c.http.Do(req)
+	resp, err := c.watched(req)
 	if err != nil {
 		return nil, c.transportError(req.Context(), err)
 	}

@@ -116,6 +116,19 @@ func TestHugeBodyIsHeardOut(t *testing.T) {
 	}
 }
 
+// A request can have more mistakes than an answer should tell of.
+func TestVeryManyMistakes(t *testing.T) {
+	d := start(t, nil)
+	var env strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&env, `%s"A%d=":""`, strings.Repeat(",", min(i, 1)), i)
+	}
+	a := d.do("POST", "/v1/invocations", `{"tool":"exec","env":{`+env.String()+`}}`)
+	if p := a.problem(t); a.status != 400 || len(p.Errors) != 100 || !strings.Contains(p.Detail, "and 19999 more, see the first 100") {
+		t.Errorf("%d, %d errors, %s", a.status, len(p.Errors), p.Detail)
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/dray-dev/dray/config"
@@ -19,6 +20,7 @@ func (a *app) with(do func(*client.Client) error) error {
 	s := starter{state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg), notice: a.err}
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
+	c.Waiting = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
 	return do(c)
 }
 

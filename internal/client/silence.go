@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// ErrSilent says that a daemon takes connections and answers nothing, not even whether it lives. What was sent to it may still be done.
+var ErrSilent = errors.New("the daemon does not answer")
+
+// An answer that takes longer than patience has the daemon asked whether it lives. What takes long is waited for as long as it takes; a daemon
+// that does not answer that question within probeTime hangs, or is stopped.
+const (
+	patience  = 5 * time.Second
+	probeTime = 20 * time.Second
+)
+
+// watched makes a request, and gives it up where the daemon hangs.
+func (c *Client) watched(req *http.Request) (*http.Response, error) {
+	ctx, leave := context.WithCancelCause(req.Context())
+	probing, answered := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { c.watch(probing, leave) })
+	resp, err := c.http.Do(req.WithContext(ctx))
+	answered()
+	watching.Wait()
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+			err = cause
+		}
+		leave(nil)
+		return nil, err
+	}
+	resp.Body = &leaving{ReadCloser: resp.Body, leave: leave}
+	return resp, nil
+}
+
+// watch asks again and again whether the daemon lives, until the context ends.
+func (c *Client) watch(ctx context.Context, leave context.CancelCauseFunc) {
+	for told := false; sleep(ctx, c.patience) == nil; {
+		err := c.probe(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, context.DeadlineExceeded):
+			leave(c.silent())
+			return
+		case err == nil && c.Waiting != nil && !told:
+			c.Waiting()
+			told = true
+		} // that the daemon is gone, or not there yet, the request itself will tell
+	}
+}
+
+// probe asks the daemon whether it lives, over a connection of its own, and starts none.
+func (c *Client) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.probeTime)
+	defer cancel()
+	req, err := c.request(ctx, http.MethodGet, "/healthz", nil)
+	if err != nil {
+		return err
+	}
+	d := dialer{socket: c.socket}
+	alone := http.Transport{DialContext: d.dial, DisableKeepAlives: true}
+	resp, err := alone.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func (c *Client) silent() error {
+	return dray.Errorf(dray.CodeInternal, "%w: it takes connections on %s and says nothing", ErrSilent, c.socket).
+		WithHint("it hangs or is stopped: end its process (daemon.log in the state folder has its pid), then repeat the command")
+}
+
+// leaving ends the request's context with its answer.
+type leaving struct {
+	io.ReadCloser
+	leave context.CancelCauseFunc
+}
+
+func (l *leaving) Close() error {
+	err := l.ReadCloser.Close()
+	l.leave(nil)
+	return err
+}
