@@ -116,6 +116,18 @@ func TestHugeBodyIsHeardOut(t *testing.T) {
 	}
 }
 
+// Who ends its side of the connection with the request has gone away, and is told so where it still listens.
+func TestHalfClosed(t *testing.T) {
+	d := start(t, nil)
+	d.trail.began = make(chan struct{})
+	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(call), call)
+	got := d.raw(request)
+	close(d.trail.began)
+	if !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "ended its side of the connection") {
+		t.Errorf("%.400q", got)
+	}
+}
+
 // A request can have more mistakes than an answer should tell of.
 func TestVeryManyMistakes(t *testing.T) {
 	d := start(t, nil)

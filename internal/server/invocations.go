@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -100,8 +101,18 @@ func accepted(ctx context.Context, c *calls.Call) error {
 	case <-c.Done(): // so it has one, or was refused
 		return c.Refused()
 	case <-ctx.Done():
-		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", context.Cause(ctx)).WithHint("repeat the call")
+		return unaccepted(context.Cause(ctx))
 	}
+}
+
+// unaccepted says why nobody waits any more for the row of a call. A client that goes away does not hear it, but one that has only ended its side of
+// the connection, which net/http takes for the same.
+func unaccepted(cause error) error {
+	if errors.Is(cause, executor.ErrShutdown) {
+		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", cause).WithHint("repeat the call")
+	}
+	return invalid("", "the client ended its side of the connection before the call was accepted").
+		WithHint("leave the connection open in both directions until the answer is there")
 }
 
 func location(id string) string { return "/v1/invocations/" + id }
