@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -29,6 +30,8 @@ const (
 	// firstBuffer bounds what is set aside for a body before any of it is there.
 	firstBuffer = 1 << 20
 	maxWait     = 24 * time.Hour
+	// bodiesAtOnce is how many bodies of the largest size are read at the same time; of smaller ones there may be more.
+	bodiesAtOnce = 8
 )
 
 // decode reads a JSON body into v.
@@ -69,10 +72,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	_, err := buf.ReadFrom(http.MaxBytesReader(unwrap(w), r.Body, limit))
+	part := share{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.reading, most: bodiesAtOnce * s.cfg.MaxBody}
+	defer part.leave()
+	_, err := buf.ReadFrom(&part)
 	switch {
 	case err == nil:
 		return buf.Bytes(), nil
+	case errors.Is(err, errCrowded):
+		w.Header().Set("Connection", "close") // the answer does not wait for the rest
+		return nil, dray.Errorf(dray.CodeBusy, "the requests that are being read hold %d bytes together", part.most).WithHint("try again when Retry-After is over")
 	case isTooLarge(err):
 		return nil, s.tooLarge(w, r, limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -81,6 +89,26 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		return nil, invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
 	}
 }
+
+// share is the body of one request among all that are being read: many that come slowly must not take all memory.
+type share struct {
+	io.Reader
+	all         *atomic.Int64
+	taken, most int64
+}
+
+var errCrowded = errors.New("too much is being read")
+
+func (s *share) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.taken += int64(n)
+	if s.all.Add(int64(n)) > s.most {
+		err = errCrowded
+	}
+	return n, err
+}
+
+func (s *share) leave() { s.all.Add(-s.taken) }
 
 func stoodStill() *dray.Error {
 	return invalid("", "the body stood still for %v, or trickled for more than %v", bodyPause, bodyTime).

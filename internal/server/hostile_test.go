@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,48 @@ func TestHugeBodyIsHeardOut(t *testing.T) {
 	}
 	if b, _ := io.ReadAll(conn); !strings.HasPrefix(string(b), "HTTP/1.1 413") {
 		t.Errorf("%.200q", b)
+	}
+}
+
+// Bodies that come slowly take a bounded part of the memory, and what they leave serves others.
+func TestManyBodiesAtOnce(t *testing.T) {
+	d := start(t, func(p *parts) { p.maxBody = 1 << 20 })
+	var slow []net.Conn
+	for range 20 {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		slow = append(slow, conn)
+		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil && !errors.Is(err, syscall.EPIPE) {
+			t.Fatal(err)
+		}
+	}
+	refused := make(chan string, len(slow))
+	for _, conn := range slow {
+		go func() {
+			b, _ := io.ReadAll(io.LimitReader(conn, 20))
+			refused <- string(b)
+		}()
+	}
+	for range len(slow) - 9 { // 8 MiB have room for 9 of them
+		if got := <-refused; !strings.HasPrefix(got, "HTTP/1.1 429") {
+			t.Errorf("%q", got)
+		}
+	}
+	for _, conn := range slow {
+		_ = conn.SetReadDeadline(time.Now())
+		_ = conn.Close()
+	}
+	for range 9 {
+		<-refused
+	}
+	for d.do("POST", "/v1/invocations", call).status != 200 { // soon they have left
+		if t.Context().Err() != nil {
+			t.Fatal("it goes on refusing")
+		}
 	}
 }
 

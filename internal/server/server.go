@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -54,6 +55,7 @@ type Server struct {
 	openapi []byte
 	http    *http.Server
 	stop    context.CancelCauseFunc
+	reading atomic.Int64 // bytes of the bodies that are being read
 
 	mu     sync.Mutex
 	active int           // requests that are being answered
