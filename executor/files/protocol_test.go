@@ -1,8 +1,11 @@
 package files
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
 )
 
 // A helper that talks nonsense answers nothing from then on: the answers would not belong to the questions.
@@ -90,8 +94,17 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte(answer(response{Error: &failure{Message: "m"}})))
 	folder := told{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
 	f.Add([]byte(answer(response{}) + answer(response{}) + answer(response{EOF: true, Steps: []told{folder, {step: step{1, folder.info}, refused: &failure{Code: "x"}}}})))
-	f.Fuzz(func(_ *testing.T, input []byte) {
-		c := NewClient(io.Discard, bytes.NewReader(input), func() error { return nil })
+	f.Add([]byte(answer(response{Outcomes: []outcome{{Action: 1, Sum: sha256Of("x")}}})))
+	f.Add([]byte(answer(response{}) + oneFile))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		client := func() *Client { return NewClient(io.Discard, bytes.NewReader(input), func() error { return nil }) }
+		collectAll(client())
+		peer := &answering{Reader: bytes.NewReader(input), asked: make(chan struct{}), writes: 2}
+		placed, err := NewClient(peer, peer, func() error { return nil }).Place(t.Context(), tree.Any(bufio.NewReader(strings.NewReader(oneFile)), dray.TreeLimits{}), dray.Placement{})
+		if err == nil && (len(placed) != 1 || placed[0].SHA256 != hex.EncodeToString(sha256Of("x"))) {
+			t.Errorf("it was believed to have placed %+v", placed)
+		}
+		c := client()
 		_, _ = c.Stat("x")
 		_, _, _ = c.List(".", 3)
 		_ = c.Walk(context.Background(), ".", func(string, dray.FileInfo) error { return nil })
@@ -100,6 +113,43 @@ func FuzzClient(f *testing.F) {
 			_ = r.Close()
 		}
 	})
+}
+
+// answering answers when so much was written to it: a request and a tree, of which an earlier answer would be none.
+type answering struct {
+	io.Reader
+	asked  chan struct{}
+	writes int
+}
+
+func (l *answering) Write(p []byte) (int, error) {
+	if l.writes--; l.writes == 0 {
+		close(l.asked)
+	}
+	return len(p), nil
+}
+
+func (l *answering) Read(p []byte) (int, error) {
+	<-l.asked
+	return l.Reader.Read(p)
+}
+
+// oneFile is the tree of a file f with the content x.
+const oneFile = "drt1F\x01f\xa4\x03\x01v\x01\x00C\x01\x00\x00\x00xEZ\x01\x01"
+
+func sha256Of(content string) []byte {
+	sum := sha256.Sum256([]byte(content))
+	return sum[:]
+}
+
+func collectAll(c *Client) {
+	t, err := c.Collect(context.Background(), dray.Collection{Names: []string{"f"}})
+	for err == nil {
+		_, err = t.Next()
+	}
+	if t != nil {
+		_ = t.Close()
+	}
 }
 
 // BenchmarkListing is a folder of a hundred files on its way from the helper.
