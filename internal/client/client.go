@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -30,7 +31,11 @@ const (
 type Client struct {
 	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from another goroutine.
 	Waiting func()
+	// Version is that of the program. Other, if set, is called once when the daemon is of another, with its process id (0: unknown).
+	Version string
+	Other   func(version string, pid int)
 
+	other  sync.Once
 	http   *http.Client
 	socket string
 	starts bool
@@ -151,11 +156,23 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.transportError(req.Context(), err)
 	}
+	c.compare(resp.Header.Get(versionHeader))
 	if resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, refusal(resp)
+}
+
+// versionHeader is where the daemon says its version.
+const versionHeader = "Dray-Version"
+
+// compare tells of a daemon that is of another version.
+func (c *Client) compare(daemon string) {
+	if c.Other == nil || daemon == "" || c.Version == "" || daemon == c.Version {
+		return
+	}
+	c.other.Do(func() { c.Other(daemon, peerPID(c.socket)) })
 }
 
 // transportError says what became of a request that got no answer. The cause of a cancelled context goes before the broken connection that it left.

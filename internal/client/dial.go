@@ -64,23 +64,43 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 
 // checkPeer refuses a daemon of another user, root aside: a call carries the caller's environment, and a socket in a shared folder may be anyone's.
 func checkPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	cred, err := peer(conn)
 	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if credErr != nil {
-		return fmt.Errorf("asking who listens: %w", credErr)
+		return fmt.Errorf("asking who listens: %w", err)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return dray.Errorf(dray.CodeUnauthorized, "the daemon on this socket belongs to user %d", cred.Uid).
 			WithHint("use a state folder of your own: --state DIR")
 	}
 	return nil
+}
+
+// peer asks the kernel who listens.
+func peer(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	return cred, credErr
+}
+
+// peerPID is the process that listens on a socket, 0 where that is not known.
+func peerPID(socket string) int {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	cred, err := peer(conn)
+	if err != nil {
+		return 0
+	}
+	return int(cred.Pid)
 }

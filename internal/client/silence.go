@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -76,8 +77,12 @@ func (c *Client) probe(ctx context.Context) error {
 }
 
 func (c *Client) silent() error {
+	end := "end it"
+	if pid := peerPID(c.socket); pid != 0 {
+		end = fmt.Sprintf("end it (kill -9 %d)", pid)
+	}
 	return dray.Errorf(dray.CodeInternal, "%w: it takes connections on %s and says nothing", ErrSilent, c.socket).
-		WithHint("it hangs or is stopped: end its process (daemon.log in the state folder has its pid), then repeat the command")
+		WithHint("it hangs or is stopped: %s, then repeat the command", end)
 }
 
 // leaving ends the request's context with its answer.

@@ -2,9 +2,12 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,8 +28,9 @@ func TestSilentDaemon(t *testing.T) {
 	c.patience, c.probeTime = time.Millisecond, 10*time.Millisecond
 	c.Waiting = func() { t.Error("it is said to live") }
 	_, err = c.Tools(t.Context())
-	if !errors.Is(err, ErrSilent) || errors.Is(err, ErrNoDaemon) || dray.AsError(err).Hint == "" {
-		t.Errorf("got %v", err)
+	end := fmt.Sprintf("kill -9 %d", os.Getpid())
+	if !errors.Is(err, ErrSilent) || errors.Is(err, ErrNoDaemon) || !strings.Contains(dray.AsError(err).Hint, end) {
+		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
 
@@ -51,5 +55,26 @@ func TestSlowAnswer(t *testing.T) {
 	}
 	if told.Load() != 1 {
 		t.Errorf("it was told %d times", told.Load())
+	}
+}
+
+// That the daemon is of another version is told once, with its process.
+func TestDaemonOfAnotherVersion(t *testing.T) {
+	for _, theirs := range []string{"", "v1", "v2"} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Dray-Version", theirs)
+			_, _ = w.Write([]byte(`{"items":[]}`))
+		})
+		c.Version = "v1"
+		told := []string{}
+		c.Other = func(version string, pid int) { told = append(told, fmt.Sprint(version, " ", pid == os.Getpid())) }
+		for range 2 {
+			if _, err := c.Tools(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := fmt.Sprint(told), map[string]string{"v2": "[v2 true]"}[theirs]; got != want && (want != "" || got != "[]") {
+			t.Errorf("a daemon of version %q: told %s", theirs, got)
+		}
 	}
 }

@@ -20,6 +20,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := &tracked{ResponseWriter: w}
 	defer s.recovered(t, r)
 	defer steadied(t, r).leave()
+	if s.cfg.Version != "" {
+		w.Header().Set("Dray-Version", s.cfg.Version)
+	}
 	if err := check(r); err != nil {
 		s.fail(t, err)
 		return

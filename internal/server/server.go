@@ -43,7 +43,7 @@ type Config struct {
 	MaxTimeout time.Duration
 	// Ready says why the daemon cannot do its work, for /readyz.
 	Ready func(context.Context) error
-	// Version is the daemon's, for /openapi.json.
+	// Version is the daemon's, for /openapi.json and the header Dray-Version of every answer.
 	Version string
 }
 

@@ -113,7 +113,7 @@ func TestNotReady(t *testing.T) {
 	if a := d.do("GET", "/readyz", ""); a.status != 503 || a.problem(t).Code != dray.CodeEngineUnavailable {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := d.do("GET", "/healthz", ""); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := d.do("GET", "/healthz", ""); a.status != 200 || a.header.Get("Dray-Version") != "test" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
 }

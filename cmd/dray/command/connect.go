@@ -21,7 +21,26 @@ func (a *app) with(do func(*client.Client) error) error {
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
 	c.Waiting = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
+	c.Version = version
+	c.Other = a.tellOther
 	return do(c)
+}
+
+// tellOther says that the daemon was built from something else, to people: what it does not know it refuses, and a rebuilt program is not used as
+// long as it runs.
+func (a *app) tellOther(daemon string, pid int) {
+	if !isTerminal(a.err) {
+		return
+	}
+	fmt.Fprintln(a.err, otherVersion(daemon, pid))
+}
+
+func otherVersion(daemon string, pid int) string {
+	end := "end it"
+	if pid != 0 {
+		end = fmt.Sprintf("end it with kill %d", pid)
+	}
+	return fmt.Sprintf("dray: the daemon is of version %s, this command of %s; %s, and the next command starts its own", safeLine(daemon), version, end)
 }
 
 // load reads the configuration, as the daemon does. A command needs the socket only, but one that says nothing of a mistake would talk to a
