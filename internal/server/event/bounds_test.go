@@ -72,3 +72,34 @@ func readable(p []byte) bool {
 	}
 	return utf8.Valid(p) && (len(p) < 4<<10 || control <= len(p)/10)
 }
+
+// Whoever comes after a flood still hears how the call began, and when: that is in no capture.
+func TestLateReaderHearsTheBegin(t *testing.T) {
+	for name, flood := range map[string]func(l *event.Log){
+		"many bytes": func(l *event.Log) { l.Output(dray.Stdout, bytes.Repeat([]byte("x"), 6<<20)) },
+		"many events": func(l *event.Log) {
+			for i := range 10_000 {
+				l.Output(dray.Stream(1+i%2), []byte("x"))
+			}
+		},
+	} {
+		l := event.NewLog(nothingKept)
+		l.Accepted("some-id")
+		l.Queued(true)
+		l.Queued(false)
+		l.Running()
+		flood(l)
+		late := l.Reader(1) // it has the first
+		l.Finish([]byte("{}"))
+		all := rest(t, late)
+		_ = late.Close()
+		for i, want := range []string{"waiting", "turn", "started"} {
+			if ev := all[i]; ev.Seq != int64(i+2) || ev.Name != event.State || !bytes.Contains(ev.Body, []byte(want)) {
+				t.Errorf("%s: event %d is %d %s %.100s", name, i, ev.Seq, ev.Name, ev.Body)
+			}
+		}
+		if last := all[len(all)-1]; last.Name != event.End || all[3].Name == event.State {
+			t.Errorf("%s: it goes on with %s and ends with %s", name, all[3].Name, last.Name)
+		}
+	}
+}

@@ -20,8 +20,9 @@ const (
 	maxHeld    = 4 << 20
 	unreadHeld = 256 << 10
 	keptHeld   = 64 << 10
-	// maxEvents bounds how many events can be read again.
+	// maxEvents bounds how many events can be read again. Of the states, which are few, the first maxStates can always be.
 	maxEvents = 8192
+	maxStates = 16
 )
 
 // Opener opens the kept output of the call from its beginning.
@@ -35,6 +36,7 @@ type Log struct {
 	ring    ring
 	entries []entry
 	first   int64 // the sequence number of entries[0]
+	states  []state
 	sizes   [dray.Stderr + 1]int64
 	// growing says that the last entry is output that no reader has seen yet, so that more may join it; born is when it began.
 	growing bool
@@ -55,6 +57,12 @@ type entry struct {
 	size   int
 	offset int64
 	at     int64
+}
+
+// state is a state event, which is no part of the ring: whoever comes late after much output still hears how the call began.
+type state struct {
+	seq  int64
+	body []byte
 }
 
 // NewLog makes an empty log. Output that has left the memory is read through open.
@@ -142,8 +150,23 @@ func (l *Log) add(name string, body []byte) {
 		l.ring.max = maxHeld // it is kept nowhere else, and is no flood
 	}
 	l.growing = false
+	if name == State && len(l.states) < maxStates {
+		l.push(entry{name: name, at: l.ring.end})
+		l.states = append(l.states, state{seq: l.first + int64(len(l.entries)) - 1, body: body})
+		return
+	}
 	l.push(entry{name: name, size: len(body), at: l.ring.end})
 	l.ring.write(body)
+}
+
+// stateFrom gives the first state event that is kept from a sequence number on.
+func (l *Log) stateFrom(seq int64) (state, bool) {
+	for _, s := range l.states {
+		if s.seq >= seq {
+			return s, true
+		}
+	}
+	return state{}, false
 }
 
 // extend adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.

@@ -124,6 +124,11 @@ func (r *Reader) take() (entry, *pending, error) {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	begin, found := l.stateFrom(r.next)
+	if found && (begin.seq < l.first || begin.seq == r.next) {
+		r.next, r.piece = begin.seq, begin.body
+		return entry{name: State}, nil, nil
+	}
 	r.next = max(r.next, l.first)
 	i := r.next - l.first
 	switch n := int64(len(l.entries)); {
