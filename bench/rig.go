@@ -168,7 +168,7 @@ func (r *rig) bringUp(ctx context.Context) (err error) {
 	if _, err := c.Trust(ctx, r.workspace); err != nil {
 		return fmt.Errorf("trusting the workspace: %w", err)
 	}
-	up, err := c.Up(ctx, r.workspace, nil, func(_, _ string) {})
+	up, err := c.Up(ctx, r.workspace, func(_, _ string) {})
 	if err != nil {
 		return fmt.Errorf("bringing the workspace up: %w", err)
 	}

@@ -38,13 +38,9 @@ func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace],
 	return exchange[Workspace](ctx, c, http.MethodPost, workspacePath(workspace, "trust"), nil)
 }
 
-// Up brings the container of a workspace up, and tells what it waits for. LocalEnv holds the caller's values of ${localEnv:X}.
-func (c *Client) Up(ctx context.Context, workspace string, localEnv map[string]string, progress func(phase, message string)) (Reply[Workspace], error) {
-	var body any
-	if len(localEnv) > 0 {
-		body = map[string]map[string]string{"local_env": localEnv}
-	}
-	resp, err := c.send(ctx, http.MethodPost, workspacePath(workspace, "up"), body, ndjson)
+// Up brings the container of a workspace up, and tells what it waits for.
+func (c *Client) Up(ctx context.Context, workspace string, progress func(phase, message string)) (Reply[Workspace], error) {
+	resp, err := c.send(ctx, http.MethodPost, workspacePath(workspace, "up"), nil, ndjson)
 	if err != nil {
 		return Reply[Workspace]{}, err
 	}

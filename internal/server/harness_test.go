@@ -41,7 +41,7 @@ type parts struct {
 	tools      map[string]server.Tool
 	validate   func(name string, input json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
-	workspaces func(context.Context, server.WorkspaceVerb, server.WorkspaceRequest, func(string, string)) (server.Workspace, error)
+	workspaces func(context.Context, server.WorkspaceVerb, string, func(string, string)) (server.Workspace, error)
 	paths      func(server.PathsRequest) (server.PathsReply, error)
 	captures   captures
 	ready      func(context.Context) error
@@ -197,8 +197,8 @@ func (w someWorkspaces) List(context.Context) ([]server.Workspace, error) {
 	return []server.Workspace{{ID: "app", Folder: "/home/me/app", State: "stopped"}}, nil
 }
 
-func (w someWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(string, string)) (server.Workspace, error) {
-	return w.workspaces(ctx, verb, req, progress)
+func (w someWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
+	return w.workspaces(ctx, verb, id, progress)
 }
 
 // daemon is a server that listens on a real socket.

@@ -61,7 +61,7 @@ type Places interface {
 type Workspaces interface {
 	List(ctx context.Context) ([]Workspace, error)
 	// Do does one of the verbs and gives what the workspace is then. A long one tells its progress meanwhile.
-	Do(ctx context.Context, verb WorkspaceVerb, req WorkspaceRequest, progress func(phase, message string)) (Workspace, error)
+	Do(ctx context.Context, verb WorkspaceVerb, id string, progress func(phase, message string)) (Workspace, error)
 }
 
 // WorkspaceVerb is what can be done to a workspace.
@@ -73,14 +73,6 @@ const (
 	WorkspaceStop  WorkspaceVerb = "stop"
 	WorkspaceTrust WorkspaceVerb = "trust"
 )
-
-// WorkspaceRequest says which workspace, and on whose behalf.
-type WorkspaceRequest struct {
-	ID        string
-	Principal string
-	// LocalEnv holds the caller's values of ${localEnv:X}. They are neither stored nor logged.
-	LocalEnv map[string]string
-}
 
 // Workspace is a workspace as its callers see it.
 type Workspace struct {

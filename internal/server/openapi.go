@@ -60,7 +60,7 @@ func (op operation) describe(registry huma.Registry) *huma.Operation {
 		d.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{mediaBytes: {Schema: binary()}}}
 	case op.body != nil:
 		d.RequestBody = &huma.RequestBody{
-			Required: !op.bodyOptional, Content: map[string]*huma.MediaType{mediaJSON: {Schema: registry.Schema(op.body, true, "")}},
+			Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: registry.Schema(op.body, true, "")}},
 		}
 	}
 	for _, reply := range op.replies {

@@ -253,7 +253,7 @@ var refusals = []refused{
 	{"workspace id", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "", ""},
 	{"workspace folder", "POST", "/v1/workspaces/%2Fa%2F..%2Fb/up", "", nil, 400, dray.CodeInvalidRequest, "", ".."},
 	{"workspace body", "POST", "/v1/workspaces/app/up", `{"force":true}`, nil, 400, dray.CodeInvalidRequest, "/force", ""},
-	{"workspace variables", "POST", "/v1/workspaces/app/up", `{"local_env":{"A=":""}}`, nil, 400, dray.CodeInvalidRequest, "/local_env/A=", ""},
+	{"workspace variables", "POST", "/v1/workspaces/app/up", `{"local_env":{"A":"b"}}`, nil, 400, dray.CodeInvalidRequest, "/local_env", ""},
 	{"sync of nothing", "POST", "/v1/sync", `{"workspace":"/w"}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
 	{"sync of no paths", "POST", "/v1/sync", `{"workspace":"/w","paths":[]}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
 	{"sync of an empty path", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a",""]}`, nil, 400, dray.CodeInvalidRequest, "/paths/1", ""},

@@ -19,8 +19,7 @@ type operation struct {
 	method, path, id, summary string
 	params                    []*huma.Param
 	body                      reflect.Type // of a JSON body
-	bodyOptional              bool
-	bytes                     bool // the body is bytes
+	bytes                     bool         // the body is bytes
 	replies                   []described
 	handle                    handler
 }
@@ -159,7 +158,6 @@ func (s *Server) workspaceOperations() []operation {
 			method: http.MethodPost, path: "/v1/workspaces/{id}/" + string(verb.name), id: string(verb.name) + "-workspace", handle: s.workspace(verb.name),
 			summary: verb.summary + " With Accept: text/event-stream or application/x-ndjson the answer is its progress, and the workspace with the end event.",
 			params:  []*huma.Param{pathParam("id", "An id of the list, or the host folder with its slashes percent-encoded.")},
-			body:    typeOf[workspaceBody](), bodyOptional: true,
 			replies: []described{{status: 200, what: "The workspace as it is then; or progress.", json: typeOf[Workspace](), streams: true}},
 		})
 	}

@@ -24,15 +24,10 @@ func (s *Server) workspaces(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, items[Workspace]{all})
 }
 
-// workspaceBody is the optional body of what is done to a workspace.
-type workspaceBody struct {
-	LocalEnv map[string]string `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
-}
-
 // workspace gives the handler of one verb.
 func (s *Server) workspace(verb WorkspaceVerb) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		req, err := s.workspaceRequest(w, r)
+		id, err := s.workspaceOf(w, r)
 		if err != nil {
 			return err
 		}
@@ -40,9 +35,9 @@ func (s *Server) workspace(verb WorkspaceVerb) handler {
 			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").WithHint("repeat it when the daemon runs again")
 		}
 		if form := formOf(r, mediaJSON); form != mediaJSON {
-			return s.streamWorkspace(w, r, verb, req, form)
+			return s.streamWorkspace(w, r, verb, id, form)
 		}
-		ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, func(string, string) {})
+		ws, err := s.cfg.Workspaces.Do(r.Context(), verb, id, func(string, string) {})
 		if err != nil {
 			return err
 		}
@@ -50,22 +45,17 @@ func (s *Server) workspace(verb WorkspaceVerb) handler {
 	}
 }
 
-func (s *Server) workspaceRequest(w http.ResponseWriter, r *http.Request) (WorkspaceRequest, error) {
+// workspaceOf gives the workspace that a request is about. There is nothing to say in its body: whoever calls does not choose the variables of `up`.
+func (s *Server) workspaceOf(w http.ResponseWriter, r *http.Request) (id string, err error) {
 	if _, err := query(r); err != nil {
-		return WorkspaceRequest{}, err
+		return "", err
 	}
-	var body workspaceBody
-	if err := s.decodeOptional(w, r, &body); err != nil {
-		return WorkspaceRequest{}, err
+	if err := s.decodeOptional(w, r, &struct{}{}); err != nil {
+		return "", err
 	}
-	var place, m mistakes
-	req := WorkspaceRequest{
-		ID: workspaceID(&place, r.PathValue("id")), Principal: principal(r), LocalEnv: variables(&m, "/local_env", body.LocalEnv),
-	}
-	if err := place.queryErr(); err != nil {
-		return req, err
-	}
-	return req, m.err()
+	var m mistakes
+	id = workspaceID(&m, r.PathValue("id"))
+	return id, m.queryErr()
 }
 
 // workspaceID is an id of the list, or an absolute folder whose slashes are percent-encoded.
@@ -83,10 +73,10 @@ type workspaceEnd struct {
 }
 
 // streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
-func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, req WorkspaceRequest, form string) error {
+func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, id, form string) error {
 	p := &progressStream{log: event.NewLog(nothingKept), stream: func(reader *event.Reader) { stream(w, r, reader, form) }}
 	defer p.end([]byte("{}")) // after a panic
-	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, req, p.progress)
+	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, id, p.progress)
 	if err != nil && p.done == nil {
 		return err
 	}

@@ -11,9 +11,9 @@ import (
 
 // workspaceTold answers with what was asked.
 func workspaceTold(p *parts) {
-	p.workspaces = func(_ context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(string, string)) (server.Workspace, error) {
+	p.workspaces = func(_ context.Context, verb server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
 		progress("asked", string(verb))
-		return server.Workspace{ID: "app", Folder: req.ID, State: req.LocalEnv["STATE"] + req.Principal, Trusted: true}, nil
+		return server.Workspace{ID: "app", Folder: id, State: string(verb), Trusted: true}, nil
 	}
 }
 
@@ -23,8 +23,8 @@ func TestWorkspaces(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, verb := range []string{"up", "stop", "trust"} {
-		a := d.do("POST", "/v1/workspaces/app/"+verb, `{"local_env":{"STATE":"as "}}`)
-		if want := `{"id":"app","folder":"app","state":"as ` + me + `","trusted":true}`; a.status != 200 || string(a.body) != want {
+		a := d.do("POST", "/v1/workspaces/app/"+verb, "{}")
+		if want := `{"id":"app","folder":"app","state":"` + verb + `","trusted":true}`; a.status != 200 || string(a.body) != want {
 			t.Errorf("%s: %d %s", verb, a.status, a.body)
 		}
 	}
@@ -34,14 +34,14 @@ func TestWorkspaces(t *testing.T) {
 func TestWorkspaceProgress(t *testing.T) {
 	more := make(chan struct{})
 	d := start(t, func(p *parts) {
-		p.workspaces = func(_ context.Context, _ server.WorkspaceVerb, req server.WorkspaceRequest, progress func(string, string)) (server.Workspace, error) {
+		p.workspaces = func(_ context.Context, _ server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
 			progress("build", "step 1")
 			<-more
 			progress("build", "step 2")
-			if req.ID == "broken" {
+			if id == "broken" {
 				return server.Workspace{}, dray.Errorf(dray.CodeContainerFailed, "the build failed").WithHint("see its log")
 			}
-			return server.Workspace{ID: req.ID, State: "running"}, nil
+			return server.Workspace{ID: id, State: "running"}, nil
 		}
 	})
 	good, bad := d.follow("POST", "/v1/workspaces/app/up", ""), d.follow("POST", "/v1/workspaces/broken/up", "{}")
@@ -62,7 +62,7 @@ func TestWorkspaceProgress(t *testing.T) {
 // An error before any progress has a status of its own, in whatever form the answer was asked for.
 func TestWorkspaceRefusal(t *testing.T) {
 	d := start(t, func(p *parts) {
-		p.workspaces = func(context.Context, server.WorkspaceVerb, server.WorkspaceRequest, func(string, string)) (server.Workspace, error) {
+		p.workspaces = func(context.Context, server.WorkspaceVerb, string, func(string, string)) (server.Workspace, error) {
 			return server.Workspace{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").WithHint("dray workspace trust")
 		}
 	})

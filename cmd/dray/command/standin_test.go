@@ -111,11 +111,11 @@ func (standInWorkspaces) List(context.Context) ([]server.Workspace, error) {
 	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}}, nil
 }
 
-func (d standInWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
-	w := server.Workspace{ID: "w1", Folder: req.ID, State: "stopped"}
+func (d standInWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(phase, message string)) (server.Workspace, error) {
+	w := server.Workspace{ID: "w1", Folder: id, State: "stopped"}
 	switch verb {
 	case server.WorkspaceTrust:
-		loc, err := devcontainer.Locate(req.ID, "")
+		loc, err := devcontainer.Locate(id, "")
 		if err != nil {
 			return w, err
 		}
@@ -129,10 +129,10 @@ func (d standInWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, re
 		return w, err
 	case server.WorkspaceUp:
 		progress("build", "step 1/2 \x1b[2J")
-		if strings.HasSuffix(req.ID, "untrusted") {
-			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").WithHint("dray workspace trust %s", req.ID)
+		if strings.HasSuffix(id, "untrusted") {
+			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").WithHint("dray workspace trust %s", id)
 		}
-		w.State, w.Container = "running", "c0ffee"+req.LocalEnv["GREETING"]
+		w.State, w.Container = "running", "c0ffee"
 	}
 	return w, nil
 }

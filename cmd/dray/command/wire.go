@@ -187,8 +187,8 @@ func shown(i workspace.Info) server.Workspace {
 	return server.Workspace{ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted, Container: i.Container}
 }
 
-func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, req server.WorkspaceRequest, progress func(phase, message string)) (server.Workspace, error) {
-	folder, err := w.manager.Folder(ctx, req.ID)
+func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(phase, message string)) (server.Workspace, error) {
+	folder, err := w.manager.Folder(ctx, id)
 	if err != nil {
 		return server.Workspace{}, err
 	}

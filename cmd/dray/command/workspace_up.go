@@ -26,7 +26,7 @@ folder. The workspace has to be trusted.`,
 func (a *app) runWorkspaceUp(ctx context.Context, c *client.Client, folder string) error {
 	p := newProgress(a.err, 0)
 	defer p.clear()
-	reply, err := c.Up(ctx, folder, localEnv(folder), p.show)
+	reply, err := c.Up(ctx, folder, p.show)
 	if err != nil {
 		return err
 	}
