@@ -19,6 +19,8 @@ func TestReadFile(t *testing.T) {
 	b.write(t, "sub/binary", "\x00\xff\xfe", 0o644)
 	b.write(t, "sub/mixed", "\xffh\xc3\xa9", 0o644)
 	b.write(t, "empty", "", 0o644)
+	b.write(t, "controls", "\x00\x1b[31m", 0o644)
+	b.write(t, "zeros", strings.Repeat("\x00", 1200), 0o644)
 	tests := []struct {
 		name  string
 		input object
@@ -55,6 +57,12 @@ func TestReadFile(t *testing.T) {
 			"from within a character",
 			object{"path": "text", "offset": 2},
 			`{"path":"text","content_base64":"qWxsbw==","size":6,"truncated":false}`,
+		},
+		{"a few control characters", object{"path": "controls"}, `{"path":"controls","content":"\u0000\u001b[31m","size":6,"truncated":false}`},
+		{
+			"zeros, of which JSON would make six times as much",
+			object{"path": "zeros"},
+			`{"path":"zeros","content_base64":"` + strings.Repeat("AAAA", 400) + `","size":1200,"truncated":false}`,
 		},
 		{"behind the end", object{"path": "text", "offset": 99}, `{"path":"text","content":"","size":6,"truncated":false}`},
 	}

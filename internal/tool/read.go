@@ -82,12 +82,27 @@ func (o *readOutput) fill(b []byte, limit int) {
 		b = wholeCharacters(b[:limit])
 		o.NextOffset = int64(len(b))
 	}
-	if utf8.Valid(b) {
+	if isText(b) {
 		text := string(b)
 		o.Content = &text
 		return
 	}
 	o.Base64 = b
+}
+
+// fewControls is how many control characters are no matter, however much of a text they are.
+const fewControls = 1 << 10
+
+// isText says that bytes are UTF-8 that somebody wrote. JSON takes six bytes for a control character, so that a file of zeros would grow to six
+// times its size as text, in each of the forms that a result takes on its way.
+func isText(b []byte) bool {
+	controls := 0
+	for _, c := range b {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
+			controls++
+		}
+	}
+	return controls <= max(len(b)/5, fewControls) && utf8.Valid(b)
 }
 
 // maxLead is how much of what stands before a text decides whether a path begins with it, in bytes.
