@@ -2,8 +2,10 @@ package tool
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -113,4 +115,37 @@ type lostFiles struct{ dray.Files }
 
 func (l lostFiles) Rename(string, string) error {
 	return dray.Errorf(dray.CodeAgentLost, "the helper went")
+}
+
+// exchanging is an environment in which somebody exchanges a folder for a link while a file in it is to be renamed, and a moment longer.
+type exchanging struct {
+	dray.Environment
+	folder string
+}
+
+func (e exchanging) Files(ctx context.Context, root string) (dray.Files, error) {
+	f, err := e.Environment.Files(ctx, root)
+	return &exchangedFiles{f, e.folder, 3}, err
+}
+
+type exchangedFiles struct {
+	dray.Files
+	folder string
+	left   int // removals until it is back
+}
+
+func (e *exchangedFiles) Rename(from, to string) error {
+	if err := errors.Join(os.Rename(e.folder, e.folder+".away"), os.Symlink("/etc", e.folder)); err != nil {
+		return err
+	}
+	return e.Files.Rename(from, to)
+}
+
+func (e *exchangedFiles) Remove(name string) error {
+	if e.left--; e.left == 0 {
+		if err := errors.Join(os.Remove(e.folder), os.Rename(e.folder+".away", e.folder)); err != nil {
+			return err
+		}
+	}
+	return e.Files.Remove(name)
 }

@@ -94,3 +94,12 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 		t.Errorf("outside there is %v, %v", entries, err)
 	}
 }
+
+// A file that could not be written because its folder was exchanged leaves nothing in it.
+func TestAWriteWhoseFolderIsExchangedLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "turn/file", "old", 0o644)
+	b.env = exchanging{b.env, filepath.Join(b.folder, "turn")}
+	failedWith(t, b.call(t, "write_file", object{"path": "turn/file", "content": "new"}), dray.CodePathInvalid)
+	holds(t, filepath.Join(b.folder, "turn", "file"), "old", 0o644)
+}

@@ -60,6 +60,8 @@ type writing struct {
 	sum     string
 	mode    fs.FileMode
 	action  dray.FileAction
+	// made says that the temporary file came to be.
+	made bool
 	// before is the digest of what is replaced; empty where nothing is, or it cannot be read.
 	before string
 	// unchanged, if it is set, refuses to replace what is no longer as it was; it is asked at the last moment.
@@ -151,8 +153,17 @@ func (w *writing) note() {
 	*w.changes = append(*w.changes, dray.FileChange{Environment: w.kind, Path: w.file.path, Action: w.action, Before: w.before, After: w.sum})
 }
 
+// maxRemovals is how often the temporary file is tried to be removed while somebody exchanges the folder that it lies in.
+const maxRemovals = 16
+
+// undo takes the temporary file away. A folder that is exchanged for another in that moment is mostly back in the next.
 func (w *writing) undo(temp string, why error) error {
-	_ = w.files.Remove(temp) // it may never have come to be
+	for range maxRemovals {
+		err := w.files.Remove(temp)
+		if err == nil || !w.made || dray.CodeOf(err) == dray.CodeAgentLost {
+			break
+		}
+	}
 	return why
 }
 
@@ -161,6 +172,7 @@ func (w *writing) fill(temp string) error {
 	if err != nil {
 		return err
 	}
+	w.made = true
 	_, err = f.Write(w.content)
 	return errors.Join(err, f.Close())
 }
