@@ -56,6 +56,7 @@ var bans = []ban{
 	{from: "./...", to: outside, but: outside, why: "it is for those who work on dray, and no part of what they make"},
 	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
 	{from: "./...", to: []string{"executor/process/processtest"}, why: "it makes a test binary its own supervisor, and only tests may import it"},
+	{from: "./...", to: []string{"internal/evidence"}, why: "it writes pages of what tests found, and only tests may import it"},
 	{from: "./...", to: []string{"internal/enginetest"}, why: "it starts engines as root for tests to break, and only tests may import it"},
 }
 
@@ -106,6 +107,7 @@ var starters = []starter{
 	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
 	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
 	{"internal/enginetest", "exec.Command", "an engine of a test's own is no tool, and a supervisor would end its containers with it"},
+	{"internal/evidence", "exec.Command", "git says which commit was tested, for a page of the documents"},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
 	{"cmd/dray/command", "exec.Command", "a command starts the daemon, which outlives it; nothing that a caller names"},
 }
