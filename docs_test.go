@@ -110,6 +110,26 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+// TestEveryPageIsLedTo: the two maps of the documents leave out none.
+func TestEveryPageIsLedTo(t *testing.T) {
+	led := map[string]bool{filepath.Join("docs", "README.md"): true}
+	all := pages(t)
+	for _, p := range all {
+		if !strings.HasPrefix(p.name, "docs/") || filepath.Base(p.name) != "README.md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			led[filepath.Join(filepath.Dir(p.name), target)] = true
+		}
+	}
+	for _, p := range all {
+		if strings.HasPrefix(p.name, "docs/") && !led[p.name] {
+			t.Errorf("neither docs/README.md nor docs/adr/README.md leads to %s", p.name)
+		}
+	}
+}
+
 // anchors are the names that a page's headings get where it is shown.
 func anchors(text string) []string {
 	var all []string
