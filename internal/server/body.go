@@ -68,7 +68,7 @@ func wantJSON(r *http.Request) error {
 // readBody reads the whole body, which is at most limit bytes.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, s.tooLarge(w, r, limit)
+		return nil, tooLarge(limit)
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
@@ -79,10 +79,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	case err == nil:
 		return buf.Bytes(), nil
 	case errors.Is(err, errCrowded):
-		w.Header().Set("Connection", "close") // the answer does not wait for the rest
+		if b, ok := r.Body.(*steady); ok {
+			b.over = true // the answer does not wait for the rest
+		}
+		w.Header().Set("Connection", "close")
 		return nil, dray.Errorf(dray.CodeBusy, "the requests that are being read hold %d bytes together", part.most).WithHint("try again when Retry-After is over")
 	case isTooLarge(err):
-		return nil, s.tooLarge(w, r, limit)
+		return nil, tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, stoodStill()
 	default:
@@ -120,15 +123,7 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-// tooLarge refuses a body. Twice the limit of it is thrown away, for a while: most clients do not read an answer before they have sent everything.
-func (s *Server) tooLarge(w http.ResponseWriter, r *http.Request, limit int64) error {
-	if r.Header.Get("Expect") == "" {
-		if b, ok := r.Body.(*steady); ok {
-			b.hurry()
-		}
-		_, _ = io.CopyN(io.Discard, r.Body, 2*limit)
-	}
-	w.Header().Set("Connection", "close")
+func tooLarge(limit int64) error {
 	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).WithHint("send less, or raise server.max_body")
 }
 

@@ -19,7 +19,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.end()
 	t := &tracked{ResponseWriter: w}
 	defer s.recovered(t, r)
-	defer steadied(t, r).leave()
+	defer steadied(t, r).leave(r, 2*s.cfg.MaxBody)
 	if s.cfg.Version != "" {
 		w.Header().Set("Dray-Version", s.cfg.Version)
 	}

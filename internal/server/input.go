@@ -42,6 +42,7 @@ func (s *Server) input(w http.ResponseWriter, r *http.Request) error {
 	}
 	accepted, err := s.feed(w, r, f.call.Stdin(), offset, eof)
 	if err != nil {
+		accepted = f.call.Stdin().Accepted()
 		return &httpError{err: err, accepted: &accepted}
 	}
 	return reply(w, stdinReply{Accepted: accepted})

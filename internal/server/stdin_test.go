@@ -96,7 +96,8 @@ func TestStdinWhileTheToolDoesNotRead(t *testing.T) {
 	if p := a.problem(t); a.status != 429 || p.Code != dray.CodeBusy || a.header.Get("Retry-After") != "1" || *p.Accepted != 200<<10 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := d.do("POST", path, strings.Repeat("x", 300<<10)); a.status != 413 || !strings.Contains(a.problem(t).Hint, "offset") {
+	a = d.do("POST", path, strings.Repeat("x", 300<<10))
+	if p := a.problem(t); a.status != 413 || !strings.Contains(p.Hint, "offset") || *p.Accepted != 200<<10 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	close(read)

@@ -20,7 +20,7 @@ const (
 type steady struct {
 	io.ReadCloser
 	control *http.ResponseController
-	last    time.Time // no byte is waited for after it; it grows with what comes, unless it is final
+	last    time.Time // no byte is waited for after it; it grows with what comes, unless that is final
 	final   bool
 	over    bool // no more comes: all of it was read, or it stood still
 }
@@ -51,12 +51,12 @@ func (b *steady) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hurry bounds what is read from here on.
-func (b *steady) hurry() { b.last, b.final = time.Now().Add(drainTimeout), true }
-
-// leave bounds what net/http itself reads of a body that was not read to its end, to find the next request behind it.
-func (b *steady) leave() {
-	if !b.over {
-		_ = b.control.SetReadDeadline(time.Now().Add(drainTimeout))
+// leave throws away what was not read of the body, for a while and at most so much: most clients do not read an answer before they have sent
+// everything. A client that waits to be asked for its body is not asked.
+func (b *steady) leave(r *http.Request, most int64) {
+	if b.over || r.Header.Get("Expect") != "" {
+		return
 	}
+	b.last, b.final = time.Now().Add(drainTimeout), true
+	_, _ = io.CopyN(io.Discard, b, most)
 }

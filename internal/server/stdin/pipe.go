@@ -95,6 +95,13 @@ func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (in
 	}
 }
 
+// Accepted says how many bytes of input were taken in all.
+func (p *Pipe) Accepted() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
 // tryAppend appends, fails, or gives the channel that the next change closes.
 func (p *Pipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan struct{}, error) {
 	p.mu.Lock()
