@@ -96,7 +96,7 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 		}
 	}
 	want[5].Mode = 0o700
-	before := h.Shell(t, h.Dir, "ls -lanR root/place outside")
+	before := h.listing(t, "root/place", "outside")
 	for _, dry := range []bool{true, false} {
 		got, err := place(t.Context(), f, dray.Placement{DryRun: dry, Executable: true}, list...)
 		if err != nil || len(got) != len(want) {
@@ -107,8 +107,8 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 				t.Errorf("dry %v: got %+v, want %+v", dry, got[i], want[i])
 			}
 		}
-		if now := h.Shell(t, h.Dir, "ls -lanR root/place outside"); dry && now != before {
-			t.Errorf("a dry run made %s of %s", now, before)
+		if now := h.listing(t, "root/place", "outside"); dry && now != before {
+			t.Errorf("a dry run changed:\n%s", difference(before, now))
 		}
 	}
 	for _, l := range list {
@@ -140,7 +140,7 @@ func noStage(t *testing.T, h FilesHarness) {
 // SY-03, SY-09: an error means that nothing was written, and other operations go on.
 func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p refuse/folder; cd refuse; printf old >file; : >plain; ln -s ../../outside out; ln -s folder in`)
-	before := h.Shell(t, h.Dir, "ls -lanR root outside")
+	before := h.listing(t, "root", "outside")
 	broken := dray.Errorf(dray.CodeTransferFailed, "the source vanished")
 	plain := errors.New("the wire broke")
 	fine := []leaf{{name: "refuse/file", content: "new"}, {name: "refuse/new/", content: ""}, {name: "refuse/new/file", content: strings.Repeat("n", 2<<20)}}
@@ -168,14 +168,37 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err, dray.CodeOf(err), c.code)
 			}
 		}
-		if now := h.Shell(t, h.Dir, "ls -lanR root outside"); now != before {
-			t.Fatalf("after %.100q: %s, before %s", c.last.name, now, before)
+		if now := h.listing(t, "root", "outside"); now != before {
+			t.Fatalf("after %.100q:\n%s", c.last.name, difference(before, now))
 		}
 		if _, err := f.Stat("refuse/file"); err != nil {
 			t.Errorf("after %.100q: %v", c.last.name, err)
 		}
 	}
 	h.Shell(t, h.Dir+"/root", "rm -r refuse")
+}
+
+// listing tells all that there is in some folders, in lines: of files the last change too, of folders not, since a stage folder that comes and goes
+// changes the one that it lies in.
+func (h FilesHarness) listing(t *testing.T, folders ...string) string {
+	t.Helper()
+	return h.Shell(t, h.Dir, "find "+strings.Join(folders, " ")+` -type d -printf '%y %m %U:%G %p\n' -o -printf '%y %m %n %U:%G %s %T@ %p %.100l\n' | LC_ALL=C sort`)
+}
+
+// difference gives the lines that only one of two listings has.
+func difference(before, now string) string {
+	var all strings.Builder
+	tell := func(sign string, lines, others string) {
+		known := strings.Split(others, "\n")
+		for line := range strings.SplitSeq(lines, "\n") {
+			if !slices.Contains(known, line) {
+				fmt.Fprintf(&all, "%s %.300s\n", sign, line)
+			}
+		}
+	}
+	tell("-", before, now)
+	tell("+", now, before)
+	return all.String()
 }
 
 // isPlaceError takes the source's own error in place of a code.
@@ -185,7 +208,7 @@ func isPlaceError(err error, code dray.Code, own error) bool {
 
 // SY-09: the end of the context before the commit ends it, and leaves nothing.
 func filesPlaceGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
-	before := h.Shell(t, h.Dir+"/root", "ls -lanR")
+	before := h.listing(t, "root")
 	cause := errors.New("no more time")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := within(t, 30*time.Second, func() error {
@@ -198,8 +221,8 @@ func filesPlaceGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeTransferFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if now := h.Shell(t, h.Dir+"/root", "ls -lanR"); now != before {
-		t.Errorf("there is %s, before %s", now, before)
+	if now := h.listing(t, "root"); now != before {
+		t.Errorf("it left:\n%s", difference(before, now))
 	}
 	if _, err := f.Stat("inside/secret"); err != nil {
 		t.Errorf("afterwards: %v", err)
