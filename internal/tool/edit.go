@@ -53,6 +53,11 @@ func editFile(ctx context.Context, at place, input json.RawMessage) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	done, err := at.changing(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	w := writing{place: at, file: file, doing: "edit", action: dray.FileReplaced}
 	old, err := w.take(ctx)
 	if err != nil {

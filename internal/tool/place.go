@@ -23,6 +23,12 @@ type place struct {
 	changes *[]dray.FileChange
 	// rewrite is for the text of files that are read for the caller; nil where it stays as it is.
 	rewrite func(io.Writer) dray.TextFilter
+	turns   *turns
+}
+
+// changing waits until no other call changes the file, or this one ends. A file that two environments share has a turn in each.
+func (p place) changing(ctx context.Context, file target) (done func(), err error) {
+	return p.turns.take(ctx, string(p.kind)+":"+file.path)
 }
 
 // target is one file or folder: as Files wants it, and as callers do.

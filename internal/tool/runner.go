@@ -25,6 +25,8 @@ type Runner struct {
 	Transfer Transfer
 	// IdleTimeout is the longest silence where the call names none; zero is no limit.
 	IdleTimeout time.Duration
+
+	turns turns // at files that are changed
 }
 
 // Execute runs the call.
@@ -41,7 +43,7 @@ func (r *Runner) Execute(ctx context.Context, call dray.Call, sink dray.Sink) (d
 		return r.move(ctx, t, call, sink)
 	}
 	if t.files != nil {
-		return touch(ctx, t, call, sink)
+		return r.touch(ctx, t, call, sink)
 	}
 	return r.start(ctx, t, call, sink)
 }
@@ -110,7 +112,7 @@ func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
 }
 
 // touch does a file tool's work.
-func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
+func (r *Runner) touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	env := call.Environment.Capabilities()
 	root, err := rootOf(env, call.Dir)
 	if err != nil {
@@ -123,7 +125,7 @@ func touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.R
 	defer files.Close()
 	sink.Running()
 	var res dray.Result
-	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes, call.Rewrite}, call.Mapped)
+	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes, call.Rewrite, &r.turns}, call.Mapped)
 	if err != nil {
 		return res, err // with what was changed before (AU-11)
 	}

@@ -36,6 +36,11 @@ func writeFile(ctx context.Context, at place, input json.RawMessage) (any, error
 	if err != nil {
 		return nil, err
 	}
+	done, err := at.changing(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	w := writing{place: at, file: file, doing: "write", content: content, sum: digest(content)}
 	if err := w.look(ctx, in.Mode); err != nil {
 		return nil, err

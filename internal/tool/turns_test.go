@@ -1,0 +1,67 @@
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+// Edits of one file that are asked for at once are all made, none over another.
+func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
+	b := newBench(t)
+	const edits = 40
+	old, want := "", ""
+	for i := range edits {
+		old, want = old+fmt.Sprintf("old %d.\n", i), want+fmt.Sprintf("new %d.\n", i)
+	}
+	b.write(t, "text", old, 0o644)
+	var all sync.WaitGroup
+	failed := make(chan string, edits)
+	for i := range edits {
+		all.Go(func() {
+			input := fmt.Sprintf(`{"path": "text", "edits": [{"old": "old %d.", "new": "new %d."}]}`, i, i)
+			call := dray.Call{Invocation: dray.Invocation{ID: "x", Tool: "edit_file", Input: json.RawMessage(input)}, Environment: b.env}
+			res, err := b.exec.Execute(t.Context(), call, dray.Discard)
+			if err != nil || res.Error != nil {
+				failed <- fmt.Sprintf("edit %d: %+v, %v", i, res.Error, err)
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for f := range failed {
+		t.Error(f)
+	}
+	if got, err := os.ReadFile(filepath.Join(b.folder, "text")); err != nil || string(got) != want {
+		t.Errorf("%d of %d are there, %v", strings.Count(string(got), "new"), edits, err)
+	}
+}
+
+// Who waits for a turn leaves with the call, and nothing is kept of it.
+func TestATurnIsWaitedForUntilTheCallEnds(t *testing.T) {
+	var ts turns
+	done, err := ts.take(t.Context(), "/ws/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("the client went away")
+	if _, err := ts.take(cancelled(gone), "/ws/a"); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	other, err := ts.take(t.Context(), "/ws/b")
+	if err != nil {
+		t.Errorf("another file: %v", err)
+	}
+	done()
+	other()
+	if len(ts.files) != 0 {
+		t.Errorf("%d turns are kept", len(ts.files))
+	}
+}
