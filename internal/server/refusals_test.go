@@ -189,6 +189,7 @@ var refusals = []refused{
 	{"gzip to stdin", "POST", "/v1/invocations/" + someID + "/stdin", "x", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"an empty encoding", "POST", "/v1/invocations", call, []string{"Content-Encoding: "}, 415, dray.CodeUnsupportedMediaType, "", ""},
 	{"gzip without a body", "GET", "/v1/tools", "", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
+	{"no workspace", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "", "workspace's id"},
 	{"too large", "POST", "/v1/invocations", `{"tool":"exec","stdin":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, dray.CodeTooLarge, "", "1048576"},
 
 	// Queries.

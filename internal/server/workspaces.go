@@ -63,7 +63,10 @@ func workspaceID(m *mistakes, id string) string {
 	if strings.HasPrefix(id, "/") {
 		return absolutePath(m, "id", id)
 	}
-	return containerName(m, "id", id)
+	if !nameForm.MatchString(id) {
+		m.add("id", "%q cannot be a workspace's id; it is one of the list's, or an absolute folder with its slashes as %%2F", clip(id))
+	}
+	return id
 }
 
 // workspaceEnd is the body of the end event of what was done to a workspace.

@@ -37,11 +37,11 @@ is asked or started.`,
 // checked is what programs get to know of a check.
 type checked struct {
 	OK        bool             `json:"ok"`
-	File      string           `json:"file,omitempty"`
-	Variables []string         `json:"variables,omitempty"`
-	Flags     []string         `json:"flags,omitempty"`
-	Warnings  []string         `json:"warnings,omitempty"`
-	Mistakes  []checkedMistake `json:"mistakes,omitempty"`
+	File      string           `json:"file"`
+	Variables []string         `json:"variables"`
+	Flags     []string         `json:"flags"`
+	Warnings  []string         `json:"warnings"`
+	Mistakes  []checkedMistake `json:"mistakes"`
 }
 
 // checkedMistake is a [config.Mistake] with its place as one text.
