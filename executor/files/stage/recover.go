@@ -10,7 +10,16 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/dray-dev/dray"
 )
+
+// maxRecoverWait is how long a recovery waits for the lock of its root. Commits hold it for moments; who can open the folder, such as a tool in a
+// container that shows it, can hold it for ever, and must not keep a daemon from starting.
+const maxRecoverWait = 5 * time.Second
+
+var errLocked = errors.New("another process holds the lock of the folder")
 
 // Recover puts a root in order after processes that died beneath it: a stage folder with a whole journal is finished, the others are removed,
 // and those that somebody holds, or that are not this user's alone, are left. It gives how many were finished. What cannot be
@@ -18,7 +27,12 @@ import (
 func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
-	lock, err := lockRoot(ctx, fd)
+	wait, cancel := context.WithTimeoutCause(ctx, maxRecoverWait, errLocked)
+	lock, err := lockRoot(wait, fd)
+	cancel()
+	if errors.Is(err, errLocked) {
+		err = dray.Errorf(dray.CodeTransferFailed, "%w", errLocked).WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -270,4 +272,32 @@ func FuzzJournal(f *testing.F) {
 func sealed(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return append(bytes.Clone(body), sum[:]...)
+}
+
+// Who holds the lock of a root keeps nobody from starting: a container that shows the folder could do so for ever.
+func TestRecoverWaitsForNobodyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := t.TempDir()
+		holder, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Close()
+		if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		begun := time.Now()
+		finished, err := Recover(t.Context(), root)
+		if e := dray.AsError(err); finished != 0 || !errors.Is(err, errLocked) || e.Code != dray.CodeTransferFailed || e.Hint == "" {
+			t.Errorf("got %d, %+v", finished, err)
+		}
+		if waited := time.Since(begun); waited != maxRecoverWait {
+			t.Errorf("it waited %v", waited)
+		}
+	})
 }
