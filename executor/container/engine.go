@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
 )
@@ -120,8 +123,19 @@ func (e *Engine) unavailable(doing string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s at the engine: %w", doing, err)
 	}
+	if e.barred() {
+		return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s may not be used by this user (%s): %w", e.Host(), doing, err).
+			WithHint("join the group of its socket (often `usermod -aG docker USER`, and log in again), or point dray at an engine of your own "+
+				"with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
+	}
 	return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
 		WithHint("start the engine, or point dray at it with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
+}
+
+// barred says that the engine's socket is there and not for this user. The client library tells that in words alone.
+func (e *Engine) barred() bool {
+	path, local := strings.CutPrefix(e.Host(), "unix://")
+	return local && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS), fs.ErrPermission)
 }
 
 // containerError gives an answer of the engine about one container its code.

@@ -3,11 +3,15 @@ package container_test
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/zap"
@@ -104,5 +108,45 @@ func TestNoEngine(t *testing.T) {
 	_, err = e.Inspect(t.Context(), "any")
 	if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), "none.sock") || !strings.Contains(dray.AsError(err).Hint, "engine.host") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An engine that this user may not use is told from one that does not answer: starting it would not help.
+func TestEngineOfOthers(t *testing.T) {
+	const variable = "DRAY_TEST_SOCKET_OF_OTHERS"
+	socket := os.Getenv(variable)
+	if socket == "" && os.Geteuid() != 0 {
+		t.Skip("root is needed to make a socket that is not ours")
+	}
+	if socket == "" {
+		dir, err := os.MkdirTemp("", "dray-engine-") //nolint:usetesting // the test's own folders are root's alone
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		l, err := net.Listen("unix", filepath.Join(dir, "engine.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(l.Addr().String(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+		child.Dir, child.Env = dir, append(os.Environ(), variable+"="+l.Addr().String(), "HOME="+dir, "TMPDIR="+dir)
+		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: group}}
+		if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("as another user: %v\n%s", err, out)
+		}
+		return
+	}
+	e, err := dc.FindEngine(dc.Choice{Host: "unix://" + socket}, dc.Options{Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	_, err = e.Inspect(t.Context(), "any")
+	if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(dray.AsError(err).Hint, "join the group") {
+		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
