@@ -90,6 +90,10 @@ func (d *decoder) checkTarget(v value, c Container) {
 		d.wrong(v.unshown(), "does not say which container it is", "add workspace (a folder), id (an id or a name) or label (key=value)")
 	case c.ID != "" && c.Label != "":
 		d.wrong(at("label"), "stands beside id", "keep one of the two")
+	case c.Workspace != "" && c.ID != "":
+		d.wrong(at("id"), "stands beside workspace, whose container may be another", "keep one of the two")
+	case c.Workspace != "" && c.Label != "":
+		d.wrong(at("label"), "stands beside workspace, whose container may be another", "keep one of the two")
 	case c.Workspace == "" && c.Config != "":
 		d.wrong(at("config"), "needs a workspace: it chooses among the configurations of one", "add workspace, or remove config")
 	case c.Workspace == "" && c.Service != "":

@@ -51,7 +51,9 @@ func containersSchema() *schema {
 	for _, key := range []string{"workspace", "id", "label"} {
 		one.AnyOf = append(one.AnyOf, &schema{Required: []string{key}})
 	}
-	one.Not = &schema{Required: []string{"id", "label"}}
+	one.Not = &schema{AnyOf: []*schema{
+		{Required: []string{"id", "label"}}, {Required: []string{"workspace", "id"}}, {Required: []string{"workspace", "label"}},
+	}}
 	one.DependentRequired = map[string][]string{"config": {"workspace"}, "service": {"workspace"}}
 	return namedOf(&schema{Pattern: containerName.String(), Not: oneOf("host")}, one)
 }

@@ -153,7 +153,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 		"tools: [{name: t, argv: [x], input_schema: %s}]":                          {"{}", "{type: object}", "true", "[]", "x"},
 
 		"tools: [%s]":                              {"{name: a, argv: [x]}", "{name: a}", "{argv: [x]}", "{}", "x", ""},
-		"containers: {c: %s}":                      {"{id: x}", "{}", "{id: x, label: a=b}", "{id: x, service: y}", "{id: x, config: y}", "{workspace: /a, service: y}", "x"},
+		"containers: {c: %s}":                      {"{id: x}", "{}", "{id: x, label: a=b}", "{id: x, service: y}", "{id: x, config: y}", "{workspace: /a, service: y}", "{workspace: /a, id: x}", "{workspace: /a, label: a=b}", "x"},
 		"containers: {c: {id: x, mappings: %s}}":   {"[]", "[{host: /a, container: /b}]", "[{host: /a}]", "x", "", "[x]"},
 		"routing: {override: %s}":                  targets,
 		"routing: {plans: {p: {fallback: %s}}}":    targets,

@@ -92,10 +92,10 @@ func TestSettingsAreComplete(t *testing.T) {
 	everything := source{file: `
 routing: {plans: {p: {override: c, fallback: c}}}
 devcontainer: {local_env: {A: b}}
-containers: {c: {workspace: /w, config: x, service: s, id: i, mappings: [{host: /a, container: /b}]}, d: {label: a=b}}
+containers: {c: {workspace: /w, config: x, service: s, mappings: [{host: /a, container: /b}]}, d: {label: a=b}, e: {id: i}}
 tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true}]
 `}.mustLoad(t)
-	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.mappings", "containers.c.mappings[0].host", "tools.", "tools[0].",
+	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id", "containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host", "tools.", "tools[0].",
 		"devcontainer.local_env", "devcontainer.local_env.A")
 	got := shown(t, everything)
 	for key := range strings.FieldsSeq(supported) {

@@ -171,6 +171,7 @@ var refusals = []refused{
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
 	{"Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 
+	{"Idempotency-Key of a sync", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"]}`, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 	{"empty Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: "}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
 
 	{"unknown tool", "POST", "/v1/invocations", `{"tool":"Exec"}`, nil, 404, dray.CodeUnknownTool, "", ""},

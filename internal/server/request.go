@@ -51,8 +51,8 @@ const (
 
 // callOf reads and validates the body of a call, as far as that is possible without knowing the tool.
 func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
-	if _, ok := r.Header["Idempotency-Key"]; ok {
-		return nil, dray.Invocation{}, invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
+	if err := onceOnly(r); err != nil {
+		return nil, dray.Invocation{}, err
 	}
 	var b callBody
 	if err := s.decode(w, r, &b); err != nil {
@@ -62,6 +62,14 @@ func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray
 	inv := b.invocation(&m, s.cfg.MaxTimeout)
 	inv.Principal = principal(r)
 	return &b, inv, m.err()
+}
+
+// onceOnly refuses the header of those who would repeat a call and take it for one.
+func onceOnly(r *http.Request) error {
+	if _, ok := r.Header["Idempotency-Key"]; ok {
+		return invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
+	}
+	return nil
 }
 
 // invocation makes the invocation, with every mistake told.

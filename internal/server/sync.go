@@ -81,6 +81,9 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 
 // syncCallOf reads the body, and makes of it that of the call.
 func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
+	if err := onceOnly(r); err != nil {
+		return nil, dray.Invocation{}, err
+	}
 	var b syncBody
 	if err := s.decode(w, r, &b); err != nil {
 		return nil, dray.Invocation{}, err
