@@ -1,11 +1,11 @@
 package container
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/moby/moby/client"
 
@@ -25,8 +25,9 @@ func (e *Engine) brought(ctx context.Context, c Container, a agentbin.Agent) (st
 	return path, nil
 }
 
-// writeScript writes what comes on stdin to the folder $1 as $2, in one step, and says so.
-const writeScript = `umask 022 && mkdir -p "$1" && cat >"$1/new-$$" && chmod 755 "$1/new-$$" && mv -f "$1/new-$$" "$1/$2" && echo written`
+// writeScript writes what comes on stdin to the folder $1 as $2, in one step. Its last line is one of two words.
+const writeScript = `exec 2>&1
+umask 022 && mkdir -p "$1" && cat >"$1/new-$$" && chmod 755 "$1/new-$$" && mv -f "$1/new-$$" "$1/$2" && echo written || echo failed`
 
 // byShell writes the agent through the image's own shell, where the engine cannot copy into a container: one with a mount whose source on the
 // host is gone takes no copy until its next start.
@@ -42,21 +43,39 @@ func (e *Engine) byShell(ctx context.Context, c Container, a agentbin.Agent) (st
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	_, writeErr := conn.Write(a.Data)
-	said, readErr := io.ReadAll(io.LimitReader(closeWrite(conn), maxNoise)) // also where the shell has ended before: it may say why
-	if bytes.Equal(bytes.TrimSpace(said), []byte("written")) {
+	// A shell that failed reads no more, and an engine may then keep a writer waiting: what it says must not wait for that.
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(a.Data)
+		_ = conn.hijack.CloseWrite() // without it the shell would wait for more
+		wrote <- err
+	}()
+	said, readErr := lastWord(conn)
+	_ = conn.Close()
+	writeErr := <-wrote
+	said, done := strings.CutSuffix(said, "written")
+	if done {
 		return agentCopy + "/" + name, nil
 	}
-	if words := string(bytes.TrimSpace(append(said, conn.noise()...))); words != "" {
+	if words := strings.TrimSpace(strings.TrimSuffix(said, "failed") + conn.noise()); words != "" {
 		return "", fmt.Errorf("writing the agent into the container: its shell said %q", words)
 	}
 	return "", fmt.Errorf("writing the agent into the container: %w", errors.Join(errNotWritten, writeErr, readErr, ctx.Err()))
 }
 
-var errNotWritten = errors.New("its shell ended without a word")
-
-// closeWrite ends what goes to a process and gives what comes from it.
-func closeWrite(a *attached) io.Reader {
-	_ = a.hijack.CloseWrite() // without it the process would wait, and the context end it
-	return a
+// lastWord reads until the script has told its end, and gives all that it said.
+func lastWord(r io.Reader) (said string, err error) {
+	var b []byte
+	buf := make([]byte, 1<<10)
+	for len(b) < maxNoise {
+		n, err := r.Read(buf)
+		b = append(b, buf[:n]...)
+		said = strings.TrimSpace(string(b))
+		if err != nil || strings.HasSuffix(said, "written") || strings.HasSuffix(said, "failed") {
+			return said, err
+		}
+	}
+	return said, nil
 }
+
+var errNotWritten = errors.New("its shell ended without a word")

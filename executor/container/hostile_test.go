@@ -28,7 +28,7 @@ func (stdio) Close() error                { return nil }
 // hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
 func hostileAgent() {
 	if os.Getenv(oldAgent) != "" {
-		hello := `{"min_protocol":1,"max_protocol":2,"version":"v0.1","switch_user":true,"uid":0}`
+		const hello = "\x02\x04\x04v0.1 and whatever came then" // protocols 1 to 2, packed, and the version with its length
 		_, _ = os.Stdout.WriteString("DRAYWIRE" + string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
 	} else {
 		_ = wire.Greet(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})

@@ -125,7 +125,7 @@ func TestNoPlaceForTheAgent(t *testing.T) {
 	for range 2 { // the second time from memory
 		env := environment(t, e, dc.Target{Container: c})
 		caps := env.Capabilities()
-		if caps.Container.Transport != "engine" || caps.KillProven || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "read-only") {
+		if caps.Container.Transport != "engine" || caps.KillProven || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "its shell said \"mkdir") {
 			t.Errorf("got %+v", caps)
 		}
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
