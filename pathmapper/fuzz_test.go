@@ -26,7 +26,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host1, container1, host2, container2, p string) {
 		m, err := pathmapper.New(mappings(host1, container1, host2, container2))
 		if err != nil || path.Clean(container1) == path.Clean(container2) {
-			t.Skip()
+			t.Skip("these mappings are refused, or two of them lead to one folder")
 		}
 		checkRoundTrip(t, m.ToContainer, m.ToHost, p)
 		h, err := m.ToHost(p)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -109,6 +110,9 @@ func (p *goPackage) printEnd(e event, c *goCounter) {
 	}
 }
 
+// placeAlone matches the place of a skip behind which no reason stands.
+var placeAlone = regexp.MustCompile(`^\S+\.go:\d+:$`)
+
 // reasonOf takes the reason of a skip from the test's output: what the testing package did not add itself.
 func reasonOf(output []string) string {
 	var reason []string
@@ -118,8 +122,9 @@ func reasonOf(output []string) string {
 			reason = append(reason, line)
 		}
 	}
-	if len(reason) == 0 {
-		return "no reason given"
+	said := strings.Join(reason, " ")
+	if said == "" || placeAlone.MatchString(said) {
+		return strings.TrimSpace(said + " no reason given")
 	}
-	return strings.Join(reason, " ")
+	return said
 }

@@ -78,6 +78,10 @@ func TestCountGo(t *testing.T) {
 			in:   events("run A", "out A === RUN A", "out A a_test.go:1: needs cgroup 2", "skip A", "pass", "exit 0"),
 			want: suite{Skipped: 1, Skips: []string{"p A: a_test.go:1: needs cgroup 2"}},
 		},
+		"a skip without a reason is told as one": {
+			in:   events("run A", "out A a_test.go:1:", "skip A", "run B", "skip B", "pass", "exit 0"),
+			want: suite{Skipped: 2, Skips: []string{"p A: a_test.go:1: no reason given", "p B: no reason given"}},
+		},
 		"a skip for want of the engine is a failure": {
 			in:       events("run A", "out A a_test.go:1: no engine answers", "skip A", "pass", "exit 0"),
 			want:     suite{Failed: 1},
