@@ -23,8 +23,8 @@ var errNoRow = errors.New("no such call is running in the trail")
 // commit writes a batch in one transaction: all of it or nothing. All events of it have one time, that of the transaction. Waiting for
 // the lock may take long, so which jobs are still wanted is asked after it; those were written.
 //
-// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which never ends here, and the wake-ups that they
-// cost are a quarter of a commit.
+// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which never ends here, and wake up with
+// each commit.
 func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) []*job) (written []*job, err error) {
 	tx, err := db.Conn(ctx)
 	if err != nil {

@@ -29,7 +29,6 @@ func (w *world) daemonSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the log does not contain "(.*)"$`, w.logLacks)
 	sc.When(`^(GET|POST) (\S+) is asked$`, w.askPath)
 	sc.When(`^(GET|POST) (\S+) is asked with (.*)$`, w.askPathWith)
-	sc.When(`^the running call is over$`, func(ctx context.Context) error { return w.await(ctx, "/v1/invocations/"+w.answer.id()) })
 	sc.Then(`^the events tell that it ended with the reason (\S+)$`, w.eventsEnd)
 	sc.Then(`^the workspace has (no|one) container$`, w.countContainers)
 	sc.When(`^I run dray (.*)$`, w.runDray)

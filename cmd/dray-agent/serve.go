@@ -159,8 +159,8 @@ func pump(w io.WriteCloser, r io.Reader) {
 	_ = w.Close()
 }
 
-// buffers are those of the streams of calls that are over. Most calls move a few bytes, and making a buffer for each of their three
-// streams was a tenth of what the agent did for them.
+// buffers are those of the streams of calls that are over. Most calls move a few bytes, and a new buffer for each of their three
+// streams would be much of what the agent does for them.
 var buffers = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
 
 // copyAll copies through one of the buffers.

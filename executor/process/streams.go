@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// PipeSize is what a pipe of much output is asked to hold: twice the throughput of the kernel's 64 KiB. Where the kernel refuses (an
-// unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not asked: an
-// unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new ones of 8 KiB.
+// PipeSize is what a pipe of much output is asked to hold: writer and reader take turns more rarely than with the kernel's 64 KiB. Where the
+// kernel refuses (an unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not
+// asked: an unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new ones of 8 KiB.
 const PipeSize = 1 << 20
 
 // muchOutput is how much a stream brings, in bytes, before its pipe is enlarged.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxIdle is how many supervisors are kept warm for good. Starting one and ending it costs two to three milliseconds of a processor; keeping
-// one about 1 MiB and seven threads.
+// maxIdle is how many supervisors are kept warm for good. Starting one and ending it costs more than a short tool; keeping one costs memory and
+// a few threads.
 const maxIdle = 16
 
 // maxLinger is how many are kept for a while after many calls ran at once, and linger for how long: more calls come when many came.

@@ -88,7 +88,7 @@ func (m *Manager) warm(req request) dray.Environment {
 }
 
 const (
-	// manyFiles is how many files of a trust are looked at in each call: half a millisecond's worth. More are looked at once in lookAgain.
+	// manyFiles is how many files of a trust are looked at in each call. More would be felt, and are looked at once in lookAgain.
 	manyFiles = 256
 	lookAgain = time.Second
 )

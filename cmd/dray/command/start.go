@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// The waits of a start. A daemon needs some 50 ms; where it needs more than startNotice, people are told what they wait for.
+// The waits of a start. Where a daemon needs more than startNotice, people are told what they wait for.
 const (
 	startWait   = 20 * time.Second
 	startNotice = time.Second
