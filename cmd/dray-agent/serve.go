@@ -70,11 +70,11 @@ func (a *agent) fill() error {
 // on which the daemon is told. With the socket the end of stdin means nothing any more: an engine that is restarted ends it.
 func (a *agent) choose(stdio pipes, where *wire.Dial) (io.ReadWriteCloser, error) {
 	if where == nil {
-		return stdio, nil
+		return stdio.grown(), nil
 	}
 	socket, err := dial(*where)
 	if err != nil {
-		return stdio, wire.TellStay(stdio, err)
+		return stdio.grown(), wire.TellStay(stdio, err)
 	}
 	// The daemon may have taken this process into a group, and not the supervisors that were there before.
 	a.pool.Close()
@@ -105,6 +105,14 @@ func polled(fd int, name string) *os.File {
 type pipes struct {
 	io.ReadCloser
 	out io.WriteCloser
+}
+
+// grown has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is a little more than an ordinary pipe holds.
+func (p pipes) grown() pipes {
+	if f, ok := p.out.(*os.File); ok {
+		process.GrowPipe(f, wire.Window)
+	}
+	return p
 }
 
 // Write writes to stdout.

@@ -52,14 +52,14 @@ func capacity(f *os.File) int {
 	return size
 }
 
-// growPipe asks for a pipe of PipeSize. A refusal changes nothing, as does asking a terminal.
-func growPipe(f *os.File) {
+// GrowPipe asks for a pipe of so many bytes. A refusal changes nothing, as does asking what is no pipe.
+func GrowPipe(f *os.File, size int) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) { // a closed file needs none
-		_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlSetPipeSize, PipeSize)
+		_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlSetPipeSize, uintptr(size))
 	})
 }
 

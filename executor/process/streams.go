@@ -138,7 +138,7 @@ func (o *Output) count(n int) {
 		return
 	}
 	if o.seen += n; o.seen >= muchOutput {
-		growPipe(o.file)
+		GrowPipe(o.file, PipeSize)
 	}
 }
 
