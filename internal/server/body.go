@@ -39,7 +39,7 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) error {
 	if err := wantJSON(r); err != nil {
 		return err
 	}
-	body, err := s.readBody(w, r, s.cfg.MaxBody)
+	body, err := s.readBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -65,14 +65,15 @@ func wantJSON(r *http.Request) error {
 		WithHint("send the header Content-Type: %s", mediaJSON)
 }
 
-// readBody reads the whole body, which is at most limit bytes.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// readBody reads the whole body, which is at most server.max_body long.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	limit := s.cfg.MaxBody
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	part := share{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.reading, most: bodiesAtOnce * s.cfg.MaxBody}
+	part := share{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.reading, most: bodiesAtOnce * limit}
 	defer part.leave()
 	_, err := buf.ReadFrom(&part)
 	switch {

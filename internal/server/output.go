@@ -109,7 +109,7 @@ func (s *Server) kept(id string, f found, stream dray.Stream, which version) (io
 }
 
 // printedSoFar gives a stream of a running call that is in no capture: it has not begun, or the tool has ended and the call has not. What will stand
-// in the record is in memory then.
+// in the record is in memory then, unless the other stream was a flood.
 func (s *Server) printedSoFar(call *calls.Call, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
 	if which == rewritten {
 		if raw, err := s.cfg.Captures.Open(call.ID(), stream); err == nil {
@@ -117,7 +117,11 @@ func (s *Server) printedSoFar(call *calls.Call, stream dray.Stream, which versio
 			return nil, notRewritten(stream)
 		}
 	}
-	text, _ := call.Events().Printed(stream)
+	text, whole := call.Events().Printed(stream)
+	if !whole {
+		return nil, dray.Errorf(dray.CodeConflict, "the %v of this call can be read again when the call has ended: its tool has, and only the record will have the text", stream).
+			WithHint("wait for the call, GET %s?wait_ms=60000, and ask again", location(call.ID()))
+	}
 	return inMemory{bytes.NewReader(text)}, nil
 }
 

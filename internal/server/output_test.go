@@ -120,6 +120,38 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 	}
 }
 
+// Between the end of the tool and that of the call, which may bring files home first, little output is in memory alone. Where a flood beside it drove it
+// from there it is not taken for nothing, and the record has it in the end.
+func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
+	k := newTalk()
+	res := exited(0)
+	res.Stderr = whole("little")
+	d := start(t, func(p *parts) {
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			_, _ = k.run(ctx, c, sink)
+			return res, nil
+		}
+	})
+	f := d.follow("POST", "/v1/invocations", call)
+	path := "/v1/invocations/" + f.id()
+	k.print(dray.Stderr, "little")
+	k.say <- func(dray.Sink) {} // the one before is done
+	if a := d.do("GET", path+"/output/stderr", ""); a.status != 200 || string(a.body) != "little" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	k.print(dray.Stdout, strings.Repeat("much", 2<<20))
+	k.say <- func(dray.Sink) {}
+	a := d.do("GET", path+"/output/stderr", "")
+	if a.status != 409 || a.problem(t).Code != dray.CodeConflict || !strings.Contains(a.problem(t).Hint, path+"?wait_ms=") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	close(k.done)
+	d.do("GET", path+"?wait_ms=60000", "")
+	if a := d.do("GET", path+"/output/stderr", ""); a.status != 200 || string(a.body) != "little" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // PM-10: of a stream whose paths were rewritten there are two texts, each with its ranges, from files as from the record.
 func TestOutputRewritten(t *testing.T) {
 	rewritten := whole("0123456789")
