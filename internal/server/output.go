@@ -81,6 +81,9 @@ func versionOf(parameter string) (version, error) {
 
 // kept opens the kept bytes of a stream, those so far while the call runs.
 func (s *Server) kept(id string, f found, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
+	if c := captureOf(f.record, stream); which == shown && c.Rewritten != nil && c.Rewritten.Paths > 0 {
+		which = rewritten // what was printed may be kept for longer, and was never shown
+	}
 	open := map[version]func(string, dray.Stream) (io.ReadSeekCloser, error){
 		printed: s.cfg.Captures.Open, rewritten: s.cfg.Captures.OpenRewritten, shown: s.cfg.Captures.OpenShown,
 	}
@@ -132,10 +135,7 @@ func notRewritten(stream dray.Stream) error {
 
 // wholeText gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
 func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
-	c := rec.Stdout
-	if stream == dray.Stderr {
-		c = rec.Stderr
-	}
+	c := captureOf(rec, stream)
 	kept, digest := c.KeptBytes, c.SHA256
 	if c.Rewritten != nil && which != printed {
 		kept, digest = c.Rewritten.KeptBytes, c.Rewritten.SHA256
@@ -152,6 +152,13 @@ func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekC
 			WithHint("limits.captures_keep and limits.captures_disk say how long output is kept; the invocation has its head, its tail, its length and its sha256")
 	}
 	return inMemory{bytes.NewReader([]byte(c.Text)[:kept])}, nil
+}
+
+func captureOf(rec dray.Record, stream dray.Stream) dray.Capture {
+	if stream == dray.Stderr {
+		return rec.Stderr
+	}
+	return rec.Stdout
 }
 
 // inMemory is a stream that lies in memory.

@@ -193,6 +193,20 @@ func TestOutputRewritten(t *testing.T) {
 	}
 }
 
+// Of a rewritten stream retention may leave the printed text alone. That is not given for the one that was shown.
+func TestOutputWhoseRewrittenTextIsGone(t *testing.T) {
+	res := exited(0)
+	res.Stdout = whole("the head of it")
+	res.Stdout.SHA256 = whole("/workspace").SHA256
+	res.Stdout.Rewritten = &dray.Rewritten{Paths: 1, TotalBytes: 8, KeptBytes: 8, SHA256: whole("/home/me").SHA256}
+	d := start(t, nil)
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+	d.captures[someID+".stdout"] = []byte("/workspace")
+	for parameter, want := range map[string]string{"": "/workspace", "true": "-", "auto": "-"} {
+		checkOutput(t, d, someID, parameter, want)
+	}
+}
+
 // checkOutput asks for one text of a stdout, and for a part of it.
 func checkOutput(t *testing.T, d *daemon, id, parameter, want string) {
 	t.Helper()
