@@ -37,8 +37,7 @@ func (w *writer) told(err error) error {
 	}
 	id := rand.Text()
 	w.log.Error("the trail's writer panicked", zap.String("id", id), zap.String("panic", fmt.Sprint(p.value)), zap.ByteString("stack", p.stack))
-	return dray.Errorf(dray.CodeAuditUnavailable, "writing the trail failed inside dray").
-		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
+	return dray.Defect(dray.CodeAuditUnavailable, id, "writing the trail")
 }
 
 // guarded is flush, and outlives a panic around the commit: who waits for a job that was not settled by then gets an error, and the writer

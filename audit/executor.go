@@ -48,8 +48,7 @@ func (s *Store) guard(next dray.Executor) dray.Executor {
 			if p := recover(); p != nil {
 				id := call.Invocation.ID
 				s.log.Error("a call panicked", zap.String("invocation", id), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-				res, err = dray.Result{}, dray.Errorf(dray.CodeInternal, "a defect of dray ended the call").
-					WithHint("look for %s in the daemon's log and report it", id)
+				res, err = dray.Result{}, dray.Defect(dray.CodeInternal, id, "the call")
 			}
 		}()
 		return next.Execute(ctx, call, sink)

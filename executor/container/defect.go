@@ -26,6 +26,5 @@ func (e *Engine) guard(doing string, work func()) (err error) {
 func (e *Engine) defect(doing string, value any, stack []byte) error {
 	id := rand.Text()
 	e.log.Error("goroutine panicked", zap.String("id", id), zap.String("doing", doing), zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
-	return dray.Errorf(dray.CodeInternal, "%s failed inside dray", doing).
-		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
+	return dray.Defect(dray.CodeInternal, id, "%s", doing)
 }

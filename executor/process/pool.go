@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/dray-dev/dray/internal/pack"
 )
 
 // Launch says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
@@ -271,83 +268,4 @@ func (p *Pool) bear() (*supervisor, error) {
 	defer p.mu.Unlock()
 	p.all[s], p.pids[s.proc.Pid] = struct{}{}, struct{}{}
 	return s, nil
-}
-
-// supervisor is the pool's end of one.
-type supervisor struct {
-	proc  *os.Process
-	conn  *os.File
-	group *Cgroup   // nil for none
-	alive bool      // it answered the last start
-	since time.Time // it is idle
-}
-
-func launchSupervisor(l Launch, group *Cgroup) (*supervisor, error) {
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("making a socket pair: %w", err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "supervisor")
-	defer func() { _ = theirs.Close() }()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		closeFD(pair[0])
-		return nil, err
-	}
-	defer func() { _ = null.Close() }()
-	proc, err := os.StartProcess(l.Path, l.Args, &os.ProcAttr{
-		Dir: "/", Env: l.Env, Files: []*os.File{null, null, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		closeFD(pair[0])
-		return nil, fmt.Errorf("starting a supervisor: %w", err)
-	}
-	if err := syscall.SetNonblock(pair[0], true); err != nil {
-		closeFD(pair[0])
-		return nil, err
-	}
-	s := &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}
-	if group.adopt(proc.Pid) {
-		s.group = group
-		_ = s.send(msgCgroup, nil, group.Procs, group.Home, group.Kill) // one that does not take it takes no call either
-	}
-	return s, nil
-}
-
-// sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long unless it is stopped.
-const sendTimeout = 2 * time.Second
-
-func (s *supervisor) send(kind byte, body []byte, files ...*os.File) error {
-	if err := s.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
-	return sendMessage(s.conn, kind, body, files...)
-}
-
-// accepted waits for the answer to a start.
-func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
-	s.alive = false
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
-	kind, body, err := receiveMessage(s.conn)
-	if !stop() {
-		return 0, fmt.Errorf("starting a process: %w", context.Cause(ctx))
-	}
-	switch {
-	case err != nil:
-		return 0, ErrLost
-	case kind == msgFailed:
-		failure := &StartError{}
-		if err := pack.Decode(body, failure, packStartError); err != nil {
-			return 0, err
-		}
-		s.alive = true
-		return 0, failure
-	case kind != msgStarted:
-		return 0, errMalformed
-	}
-	if err := pack.Decode(body, &pid, pack.Int); err != nil {
-		return 0, err
-	}
-	s.alive = true
-	return pid, nil
 }

@@ -83,8 +83,7 @@ func (s *Server) recovered(t *tracked, r *http.Request) {
 	if t.written {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
-	s.fail(t, dray.Errorf(dray.CodeInternal, "the request failed inside dray").
-		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id))
+	s.fail(t, dray.Defect(dray.CodeInternal, id, "the request"))
 }
 
 // tracked knows whether an answer has begun.

@@ -37,6 +37,5 @@ func (m *Manager) defect(loc devcontainer.Location, p any) error {
 	id := rand.Text()
 	m.log.Error("bringing a workspace up panicked", zap.String("id", id), zap.String("workspace", loc.Workspace),
 		zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-	return dray.Errorf(dray.CodeInternal, "bringing %s up failed inside dray", loc.Workspace).
-		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
+	return dray.Defect(dray.CodeInternal, id, "bringing up %s", loc.Workspace)
 }

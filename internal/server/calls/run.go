@@ -59,8 +59,7 @@ func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dr
 	defer func() {
 		if p := recover(); p != nil {
 			r.logPanic(c.id, p)
-			res, err = dray.Result{}, dray.Errorf(dray.CodeInternal, "the call failed inside dray").
-				WithHint("this is a defect of dray: the daemon's log has more under the id %s", c.id)
+			res, err = dray.Result{}, dray.Defect(dray.CodeInternal, c.id, "the call")
 		}
 	}()
 	return r.opts.Executor.Execute(ctx, call, sink{c})
