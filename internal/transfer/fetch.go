@@ -43,7 +43,7 @@ func (j *job) fetch(ctx context.Context, env dray.Environment) (dray.SyncReport,
 		return dray.SyncReport{}, err
 	}
 	var err error
-	if j.destination, err = checkDestination(j.req.Destination); err != nil {
+	if j.destination, err = checkDestination(j.req.Destination, j.s.cfg.Root); err != nil {
 		return dray.SyncReport{}, j.refuseAll(j.req.Destination, err) // there is nowhere to go
 	}
 	j.fetched(j.req.Paths)

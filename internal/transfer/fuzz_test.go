@@ -33,7 +33,7 @@ func FuzzSources(f *testing.F) {
 			t.Fatal(err)
 		}
 		j.declared = declared
-		if j.destination, err = checkDestination(destination); err != nil {
+		if j.destination, err = checkDestination(destination, "/srv/root"); err != nil {
 			return
 		}
 		j.fetched([]string{given, "/tmp/other"})

@@ -117,6 +117,9 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 		return j.refusal()
 	case errors.Is(err, stage.ErrUnfinished):
 		return dray.AsError(err) // the one case in which something was written, and it says so
+	case errors.Is(cause, errDeadline) && errors.Is(err, stage.ErrLocked):
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v), and %w", errDeadline, j.s.cfg.Timeout, stage.ErrLocked).
+			WithHint("nothing was written; end that process (lsof shows it), and repeat it")
 	case errors.Is(cause, errDeadline):
 		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v)", errDeadline, j.s.cfg.Timeout).
 			WithHint("nothing was written; move less at once, or raise sandbox.timeout in the configuration")

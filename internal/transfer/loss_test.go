@@ -2,8 +2,11 @@ package transfer
 
 import (
 	"context"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -80,6 +83,27 @@ func TestDeadline(t *testing.T) {
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Hint, "sandbox.timeout") || r.State != dray.SyncFailed {
 		t.Errorf("got %+v, %+v", r, e)
+	}
+	w.wantRoot(nil)
+}
+
+// SY-09: a root that another process holds the lock of is told as that: moving less would not help.
+func TestDeadlineOfALockedRoot(t *testing.T) { synctest.Test(t, testDeadlineOfALockedRoot) }
+
+func testDeadlineOfALockedRoot(t *testing.T) {
+	w := newWorld(t, nil)
+	w.put("/tmp/x", "x")
+	holder, err := os.Open(w.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Message, "holds the lock") || !strings.Contains(e.Hint, "lsof") {
+		t.Errorf("got %+v", e)
 	}
 	w.wantRoot(nil)
 }

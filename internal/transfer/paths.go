@@ -176,15 +176,15 @@ func hasDotDot(p string) bool {
 	return false
 }
 
-// checkDestination gives a clean name of a folder beneath the root, "." for the root itself.
-func checkDestination(given string) (string, error) {
+// checkDestination gives a clean name of a folder beneath the one that files come to, "." for that one itself.
+func checkDestination(given, folder string) (string, error) {
 	if given == "" {
 		return ".", nil
 	}
 	trimmed := strings.TrimSuffix(given, "/")
 	if strings.IndexByte(given, 0) >= 0 || !filepath.IsLocal(trimmed) || path.Clean(trimmed) != trimmed {
-		return "", invalid("the destination %s is not a clean path relative to the sandbox root", quote(given)).
-			WithHint("name a folder below the root, without a slash at the beginning and without ..")
+		return "", invalid("the destination %s is not a clean path relative to %s", quote(given), quote(folder)).
+			WithHint("name a folder in there, without a slash at the beginning and without ..")
 	}
 	return trimmed, nil
 }

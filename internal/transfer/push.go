@@ -27,7 +27,7 @@ func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, 
 			WithHint("name the workspace that the container belongs to, in the call or in the configuration")
 	}
 	var err error
-	if j.destination, err = checkDestination(j.req.Destination); err != nil {
+	if j.destination, err = checkDestination(j.req.Destination, folder); err != nil {
 		return dray.SyncReport{}, j.refuseAll(j.req.Destination, err)
 	}
 	j.mayWrite = j.mayPush

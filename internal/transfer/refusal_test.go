@@ -42,6 +42,10 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		})
 	}
 	w := newWorld(t, func(c *Config) { c.HostRoots = []string{"/srv"} })
+	_, err := w.Push(t.Context(), w.box, Request{Paths: []string{"/srv/x"}, Destination: "../x"})
+	if e := dray.AsError(err); !strings.Contains(e.Message, `relative to "/ws"`) {
+		t.Errorf("got %+v", e)
+	}
 	r, err := w.Push(t.Context(), w.box, Request{Paths: []string{`C:\x`}, Workspace: t.TempDir()})
 	if len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Message, "Windows") {
 		t.Errorf("got %+v, %v", r, err)

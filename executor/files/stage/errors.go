@@ -16,6 +16,10 @@ var ErrUnfinished = errors.New("the tree is written in part, and the rest follow
 // Nothing was written, and the tree may be placed again.
 var ErrOvertaken = errors.New("changed while the tree was placed")
 
+// ErrLocked says that the time was over while somebody else held the lock of the root: another tree that was committed, or any process that can
+// open the folder.
+var ErrLocked = errors.New("another process holds the lock of the folder")
+
 // problem gives an error of the kernel its code, and says what was done to what when it came.
 func problem(doing, name string, err error) error {
 	if err == nil {
@@ -64,6 +68,11 @@ func ended(ctx context.Context) error {
 		return nil
 	}
 	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w", context.Cause(ctx)).WithHint("nothing was written; repeat it, with more time if that ran out")
+}
+
+// locked is the end of a wait for the lock of a root.
+func locked(why error) error {
+	return dray.Errorf(dray.CodeTransferFailed, "%w: %w", ErrLocked, why).WithHint("nothing was written; end that process (lsof shows it), and repeat it")
 }
 
 func invalid(name, why string) error {

@@ -206,7 +206,9 @@ func lockRoot(ctx context.Context, root int) (int, error) {
 			return fd, nil
 		}
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = pause(ctx, wait) // the kernel's own queue could not be left when the context ends
+			if err = pause(ctx, wait); err != nil { // the kernel's own queue could not be left when the context ends
+				err = locked(err)
+			}
 		}
 		if err != nil {
 			_ = syscall.Close(fd)

@@ -19,19 +19,17 @@ import (
 // container that shows it, can hold it for ever, and must not keep a daemon from starting.
 const maxRecoverWait = 5 * time.Second
 
-var errLocked = errors.New("another process holds the lock of the folder")
-
 // Recover puts a root in order after processes that died beneath it: a stage folder with a whole journal is finished, the others are removed,
 // and those that somebody holds, or that are not this user's alone, are left. It gives how many were finished. What cannot be
 // finished stays, and is told in the error, whatever else was done.
 func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
-	wait, cancel := context.WithTimeoutCause(ctx, maxRecoverWait, errLocked)
+	wait, cancel := context.WithTimeout(ctx, maxRecoverWait)
 	lock, err := lockRoot(wait, fd)
 	cancel()
-	if errors.Is(err, errLocked) {
-		err = dray.Errorf(dray.CodeTransferFailed, "%w", errLocked).WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
+	if errors.Is(err, ErrLocked) && ctx.Err() == nil {
+		err = dray.Errorf(dray.CodeTransferFailed, "%w", ErrLocked).WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
 	}
 	if err != nil {
 		return 0, err

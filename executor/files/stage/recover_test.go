@@ -293,7 +293,7 @@ func TestRecoverWaitsForNobodyForLong(t *testing.T) {
 		defer root.Close()
 		begun := time.Now()
 		finished, err := Recover(t.Context(), root)
-		if e := dray.AsError(err); finished != 0 || !errors.Is(err, errLocked) || e.Code != dray.CodeTransferFailed || e.Hint == "" {
+		if e := dray.AsError(err); finished != 0 || !errors.Is(err, ErrLocked) || e.Code != dray.CodeTransferFailed || e.Hint == "" {
 			t.Errorf("got %d, %+v", finished, err)
 		}
 		if waited := time.Since(begun); waited != maxRecoverWait {
