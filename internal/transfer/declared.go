@@ -12,24 +12,13 @@ import (
 // because the call ran there, is named with the action "mounted" and not copied. What is refused, or was never written, is listed,
 // and does not keep the rest. The report tells how it went: there is no error beside it.
 func (s *Syncer) Declared(ctx context.Context, env dray.Environment, req Request) dray.SyncReport {
-	ctx, done := s.bounded(ctx)
-	defer done()
 	req.SkipRefused = true
-	j, err := s.newJob(env, req)
-	if err != nil {
-		return dray.SyncReport{State: dray.SyncFailed, Files: []dray.SyncedFile{}, Refused: []dray.RefusedPath{}, Error: dray.AsError(err)}
-	}
-	j.declared = true
-	report, err := j.bringHome(ctx, env)
-	if err != nil {
-		failed := j.failed(j.settled(ctx, err))
-		failed.Files, failed.Bytes = report.Files, report.Bytes // what a mount shows is there all the same
-		return failed
-	}
+	report, _ := s.run(ctx, env, req, (*job).bringHome) // whose error the report has, too
 	return report
 }
 
 func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+	j.declared = true
 	j.fetched(j.req.Paths)
 	j.apart()
 	seen, err := j.mounted(ctx, env)

@@ -23,17 +23,19 @@ func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request, do 
 	ctx, done := s.bounded(ctx)
 	defer done()
 	for attempt := 1; ; attempt++ {
+		var report dray.SyncReport
 		j, err := s.newJob(env, req)
-		if err != nil {
-			return dray.SyncReport{}, err
+		if err == nil {
+			report, err = do(j, ctx, env)
 		}
-		report, err := do(j, ctx, env)
 		if err == nil {
 			return report, nil
 		}
 		if attempt == maxAttempts || !errors.Is(err, stage.ErrOvertaken) {
 			why := j.settled(ctx, err)
-			return j.failed(why), why
+			failed := j.failed(why)
+			failed.Files, failed.Bytes = append(failed.Files, report.Files...), report.Bytes // what a mount shows is there all the same
+			return failed, why
 		}
 	}
 }
@@ -68,7 +70,7 @@ func (j *job) canFetch() error {
 }
 
 // move collects the sources on one side and places them on the other, beneath a folder that is called root there.
-func (j *job) move(ctx context.Context, open func(context.Context, string) (dray.Files, error), to dray.Files, root string) (dray.SyncReport, error) {
+func (j *job) move(ctx context.Context, open opening, to dray.Files, root string) (dray.SyncReport, error) {
 	tree := newSelection(j, &joined{ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources)})
 	defer func() { _ = tree.Close() }()
 	placed, err := to.Place(ctx, tree, dray.Placement{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})

@@ -30,8 +30,7 @@ type job struct {
 	limited int             // refusals that are limits
 	nowhere string          // what to do about a refusal that is of the place where files land, and cannot be skipped
 	done    Progress
-	entries int   // that came, of any kind
-	bytes   int64 // that their files have
+	bytes   int64 // that the files have which came, read or not
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {

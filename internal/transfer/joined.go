@@ -17,11 +17,14 @@ type entry struct {
 	rest   string
 }
 
+// opening opens the files beneath a folder of one side.
+type opening func(ctx context.Context, root string) (dray.Files, error)
+
 // joined are the trees of several groups, one after the other. The next one is opened when the one before it is at its end, so that one
 // access to files is open at a time.
 type joined struct {
 	ctx    context.Context //nolint:containedctx // as in resuming
-	open   func(ctx context.Context, root string) (dray.Files, error)
+	open   opening
 	limits dray.TreeLimits
 	groups []group
 

@@ -63,7 +63,7 @@ func (j *job) seen(ctx context.Context, env dray.Environment, s source) (shown, 
 	if !ok {
 		return shown{}, errElsewhere
 	}
-	there, err := j.stat(ctx, env, s)
+	there, err := stat(ctx, env.Files, s.root, s.name)
 	if err != nil {
 		return shown{}, err
 	}
@@ -71,25 +71,16 @@ func (j *job) seen(ctx context.Context, env dray.Environment, s source) (shown, 
 	if info, err := os.Stat(root); err == nil && !info.IsDir() { // one file that is mounted
 		root, name = path.Dir(root), path.Base(root)
 	}
-	here, err := statHere(root, name)
-	if err != nil || here.Type != there.Type || here.Size != there.Size || here.Mode != there.Mode || !here.Modified.Equal(there.Modified) {
+	ours, err := stat(ctx, here, root, name)
+	if err != nil || ours.Type != there.Type || ours.Size != there.Size || ours.Mode != there.Mode || !ours.Modified.Equal(there.Modified) {
 		return shown{}, errElsewhere
 	}
 	return shown{s, root, name}, nil
 }
 
-// stat looks at a source where the call ran.
-func (j *job) stat(ctx context.Context, env dray.Environment, s source) (dray.FileInfo, error) {
-	f, err := env.Files(ctx, s.root)
-	if err != nil {
-		return dray.FileInfo{}, err
-	}
-	info, err := f.Stat(s.name)
-	return info, errors.Join(err, f.Close())
-}
-
-func statHere(root, name string) (dray.FileInfo, error) {
-	f, err := files.Open(root)
+// stat looks at a file of one side.
+func stat(ctx context.Context, open opening, root, name string) (dray.FileInfo, error) {
+	f, err := open(ctx, root)
 	if err != nil {
 		return dray.FileInfo{}, err
 	}
@@ -126,7 +117,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 			}
 			list = append(list, dray.SyncedFile{
 				Path: dray.PrintablePath(path.Join(s.root, e.Name)), Source: dray.PrintablePath(from), Size: e.Size, SHA256: sum,
-				Mode: octal(uint32(e.Mode.Perm())), Action: dray.FileMounted,
+				Mode: octal(e.Mode), Action: dray.FileMounted,
 			})
 		}
 	}

@@ -72,3 +72,33 @@ func TestFetchIsOvertaken(t *testing.T) {
 		})
 	}
 }
+
+// SY-11: outputs that another sync overtakes come all the same.
+func TestDeclaredIsOvertaken(t *testing.T) {
+	w := newWorld(t, nil)
+	w.put("/tmp/a", "alpha")
+	home := w.root + "/the-id/tmp/a"
+	for _, folder := range []string{"/the-id", "/the-id/tmp"} {
+		if err := os.Mkdir(w.root+folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attempts := 0
+	w.box.open = func(f dray.Files) dray.Files {
+		attempts++
+		write(t, home, "alpha")
+		if err := os.Chmod(home, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return meddled{f, func() {
+			if attempts == 1 {
+				write(t, home, "another's")
+			}
+		}}
+	}
+	r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
+	if r.State != dray.SyncComplete || len(r.Files) != 1 || attempts != 2 {
+		t.Errorf("%d attempts, got %+v", attempts, r)
+	}
+	w.wantRoot(map[string]string{"the-id/tmp/a": "alpha"})
+}

@@ -3,6 +3,7 @@ package transfer
 import (
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray"
@@ -42,20 +43,24 @@ func (p paths) inContainer(given string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !path.IsAbs(given) {
-		if p.dir == "" {
-			return "", invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).
-				WithHint("write it from / on")
-		}
-		return path.Join(p.dir, given), nil
-	}
 	if t.Mapped {
 		return t.Path, nil
 	}
 	if rest, ok := below(given, p.workspace); ok && p.caps.WorkspaceFolder != "" {
 		return path.Join(p.caps.WorkspaceFolder, rest), nil
 	}
-	return path.Clean(given), nil
+	return absolute(given, p.dir)
+}
+
+// absolute gives the file that a path means where relative ones begin at a folder, which is empty where there is none.
+func absolute(given, dir string) (string, error) {
+	switch {
+	case path.IsAbs(given):
+		return path.Clean(given), nil
+	case dir == "":
+		return "", invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).WithHint("write it from / on")
+	}
+	return path.Join(dir, given), nil
 }
 
 // shown gives the name of a container's path that the caller knows: the host's, where it has one.
@@ -159,21 +164,12 @@ func checkSource(given string) error {
 		return invalid("a path is empty").WithHint("name a file or folder")
 	case strings.IndexByte(given, 0) >= 0:
 		return invalid("%s has a NUL byte", quote(given)).WithHint("no file can have that name: remove the NUL")
-	case hasDotDot(given):
+	case slices.Contains(strings.Split(given, "/"), ".."):
 		return invalid(`%s has a ".." segment`, quote(given)).WithHint("write the path that is meant without ..: links decide where .. leads")
 	case path.Clean(trimmed) != trimmed:
 		return invalid("%s is not a clean path", quote(given)).WithHint("write it as %s", quote(path.Clean(given)))
 	}
 	return nil
-}
-
-func hasDotDot(p string) bool {
-	for element := range strings.SplitSeq(p, "/") {
-		if element == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 // checkDestination gives a clean name of a folder beneath the one that files come to, "." for that one itself.

@@ -93,15 +93,12 @@ func (j *job) hostSource(given string, roots []string) (source, error) {
 	if err := checkSource(given); err != nil {
 		return source{}, err
 	}
-	if _, err := j.paths.all.ToContainer(given); err != nil {
+	if _, err := j.paths.all.ToContainer(given); err != nil { // which refuses Windows paths
 		return source{}, err
 	}
-	p := path.Clean(given)
-	if !path.IsAbs(given) {
-		if j.req.Workspace == "" {
-			return source{}, invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).WithHint("write it from / on")
-		}
-		p = path.Join(j.req.Workspace, given)
+	p, err := absolute(given, j.req.Workspace)
+	if err != nil {
+		return source{}, err
 	}
 	root, name, ok := nearest(p, roots)
 	if !ok {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -55,10 +56,14 @@ func TestPush(t *testing.T) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 			wantFiles(t, filepath.Join(w.box.base, "ws"), tc.want)
-			for _, c := range Changes(r, dray.Container) {
-				if c.Environment != dray.Container || filepath.Dir(filepath.Dir(c.Path)) == "/" {
+			changes := Changes(r, dray.Container)
+			for _, c := range changes {
+				if name, ok := strings.CutPrefix(c.Path, "/ws/"); !ok || c.Environment != dray.Container || c.After != sum(tc.want[name]) {
 					t.Errorf("changed %+v", c)
 				}
+			}
+			if len(changes) != len(tc.want) {
+				t.Errorf("%d changes are told, %d were made", len(changes), len(tc.want))
 			}
 		})
 	}

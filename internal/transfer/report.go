@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -16,7 +17,7 @@ func (j *job) complete(root string, placed []dray.Placed, from map[string]string
 	for _, p := range placed {
 		r.Files = append(r.Files, dray.SyncedFile{
 			Path: dray.PrintablePath(path.Join(root, p.Name)), Source: dray.PrintablePath(from[p.Name]), Size: p.Size, SHA256: p.SHA256, Before: p.Before,
-			Mode: octal(uint32(p.Mode.Perm())), Action: p.Action,
+			Mode: octal(p.Mode), Action: p.Action,
 		})
 		r.Bytes += p.Size
 	}
@@ -36,12 +37,13 @@ func (j *job) landings(root string, from map[string]string) []dray.Landing {
 			list = append(list, dray.Landing{Source: source, Path: at})
 		}
 	}
+	names := slices.Sorted(maps.Keys(from))
 	for _, s := range j.taken {
 		if !j.torn[s.path] {
 			add(s.path, s.lands)
 			continue
 		}
-		for _, lands := range slices.Sorted(maps.Keys(from)) {
+		for _, lands := range names {
 			if _, in := beneath(lands, s.lands); in {
 				add(from[lands], lands)
 			}
@@ -64,4 +66,4 @@ func (j *job) empty(state dray.SyncState) dray.SyncReport {
 	return dray.SyncReport{State: state, Files: []dray.SyncedFile{}, Refused: append([]dray.RefusedPath{}, j.refused...), DryRun: j.req.DryRun}
 }
 
-func octal(mode uint32) string { return fmt.Sprintf("%04o", mode) }
+func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }

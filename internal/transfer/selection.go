@@ -70,12 +70,11 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 // weigh holds an entry against the limits, which are those of the whole sync.
 func (j *job) weigh(e entry, shown string) error {
 	limits := j.s.cfg.Limits
-	j.entries++
 	if e.Refused == nil {
 		j.bytes += e.Size
 	}
 	switch {
-	case limits.MaxFiles > 0 && j.entries > limits.MaxFiles:
+	case limits.MaxFiles > 0 && j.done.Files >= limits.MaxFiles:
 		return exceeded("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
 	case limits.MaxTotal > 0 && j.bytes > limits.MaxTotal:
 		return exceeded("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
