@@ -25,7 +25,7 @@ Feature: A caller opens what a tool made by the paths that it got back
     And /metadata/sync/state is "complete"
     And the file at /output/picture is one of those in /metadata/sync/files, byte for byte
 
-  @PM-05 @EX-17
+  @PM-05 @PM-06
   Scenario: A table outside of what the container has is told by the tool, and one that climbs out is refused before it starts
     When the tool report is called with {"table": "/nowhere/sales.csv"}
     Then the call has failed with the reason exited

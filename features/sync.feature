@@ -173,7 +173,7 @@ Feature: Result files come home
         | for i in $(seq 60); do : >$i; done                                    |
         | mkdir -p 1/2/3/4/5/6/7 && : >1/2/3/4/5/6/7/8                          |
 
-    @SY-01
+    @SY-04
     Scenario: Without a root every sync is refused
       Given a workspace alone with the devcontainer
         """
@@ -241,24 +241,24 @@ Feature: Result files come home
 
   Rule: The other way
 
-    @SY-01 @SY-06
+    @SY-01
     Scenario: Files of the host go to a container whose workspace is not mounted, and belong to its user
       Given a workspace far with the devcontainer
         """
         {"image": "BUSYBOX", "remoteUser": "dev", "workspaceMount": "type=tmpfs,target=/far,tmpfs-mode=1777", "workspaceFolder": "/far"}
         """
-      When the file {root}/far/data/sub/x is made on the host
-      And POST /v1/workspaces/{id}/trust is asked
+      And a file {root}/far/data/sub/x with "a\u0000b\r\n"
+      When POST /v1/workspaces/{id}/trust is asked
       And this is synced: {"paths": ["{root}/far/data"], "direction": "to_container"}
       Then it is answered with 200
       And /files/0/path is "/far/data/sub/x"
       And /files/0/action is "created"
       Given another call
-      When the tool shell is called with {"command": "cd /far && find . -type f && stat -c '%U %a' data/sub/x"}
-      Then stdout is "./data/sub/x\ndev 600\n"
+      When the tool shell is called with {"command": "cd /far && find . -type f && stat -c '%U %a' data/sub/x && cat data/sub/x"}
+      Then stdout is "./data/sub/x\ndev 600\na\u0000b\r\n"
       When I run dray sync --push --workspace {root}/far {root}/far/data
       Then its exit code is 0
-      And it prints "unchanged  0600  0 B   /far/data/sub/x"
+      And it prints "unchanged  0600  5 B   /far/data/sub/x"
       When this is synced: {"paths": ["/etc/passwd"], "direction": "to_container"}
       Then it is refused with 422 and sync_refused
       And /refused/0/code is "denied"

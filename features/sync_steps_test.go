@@ -20,6 +20,7 @@ func (w *world) syncSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^an empty sandbox root$`, w.emptyRoot)
 	sc.Given(`^a link (\S+) to (\S+)$`, w.makeLink)
 	sc.Given(`^a folder (\S+) with the mode (\d+)$`, w.makeFolder)
+	sc.Given(`^a file (\S+) with (".*")$`, w.makeFile)
 	sc.When(`^this is synced: (\{.*\})$`, w.sync)
 	sc.When(`^the call of the answer is asked for$`, func(ctx context.Context) error { return w.await(ctx, "/v1/invocations/"+w.answer.id()) })
 	sc.Then(`^these files came$`, w.filesCame)
@@ -55,6 +56,14 @@ func (w *world) makeFolder(path, mode string) error {
 	}
 	path = w.named(path)
 	return errors.Join(os.MkdirAll(path, 0o700), os.Chmod(path, bits))
+}
+
+func (w *world) makeFile(path, text string) error {
+	content, err := w.quoted(text)
+	if err != nil {
+		return err
+	}
+	return writeFile(w.named(path), content)
 }
 
 // sync makes the request for the workspace of the scenario.
