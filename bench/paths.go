@@ -22,20 +22,10 @@ const (
 
 // passage is one way for bytes with paths in them to go through this very process.
 type passage struct {
-	name  string
-	bytes int64
-	run   func() error
-	grew  int64 // of the process's memory, at its peak, above what it was before
-	sample
-}
-
-// rate is bytes in a second, at p50.
-func (p *passage) rate() float64 {
-	took := p.quantile(0.5)
-	if took <= 0 {
-		return 0
-	}
-	return float64(p.bytes) / took.Seconds()
+	name string
+	run  func() error
+	grew int64 // of the process's memory, at its peak, above what it was before
+	bulk
 }
 
 // The names of the passages.
@@ -68,7 +58,9 @@ func passages() ([]*passage, error) {
 			return nil
 		}
 	}
-	of := func(name string, n int64, run func() error) *passage { return &passage{name: name, bytes: n, run: run} }
+	of := func(name string, n int64, run func() error) *passage {
+		return &passage{name: name, run: run, bulk: bulk{bytes: n}}
+	}
 	n := int64(len(doc))
 	return []*passage{
 		of(passageSchema, n, mapped(pathmapper.Options{Marks: marks})),

@@ -54,10 +54,10 @@ func TestEveryPartHasItsTable(t *testing.T) {
 	const ms = time.Millisecond
 	f := &findings{
 		ways: []way{{name: wayDray}}, latency: newResults(nil), crowds: crowds{},
-		flows:      []*flow{{name: flowHost, bytes: 2e9, sample: sample{rounds: [][]time.Duration{{2 * time.Second}}}}},
+		flows:      []*flow{{name: flowHost, bulk: bulk{2e9, sample{rounds: [][]time.Duration{{2 * time.Second}}}}}},
 		neighbours: []*beside{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
 		memory:     []held{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
-		passages:   []*passage{{name: "p", bytes: 3e6, grew: 1 << 20, sample: sample{rounds: [][]time.Duration{{10 * ms}}}}},
+		passages:   []*passage{{name: "p", grew: 1 << 20, bulk: bulk{3e6, sample{rounds: [][]time.Duration{{10 * ms}}}}}},
 		hauls: []*haul{
 			{site: site{name: inMemory}, load: loadFile, way: haulDirect, sample: sample{rounds: [][]time.Duration{{2 * ms}}}},
 			{site: site{name: inMemory}, load: loadFile, way: haulDocker, sample: sample{rounds: [][]time.Duration{{10 * ms}}}},

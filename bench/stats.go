@@ -57,3 +57,18 @@ func ratio(a, b time.Duration) float64 {
 	}
 	return float64(a) / float64(b)
 }
+
+// bulk is how long so many bytes took.
+type bulk struct {
+	bytes int64
+	sample
+}
+
+// rate is bytes in a second, at p50.
+func (b *bulk) rate() float64 {
+	took := b.quantile(0.5)
+	if took <= 0 {
+		return 0
+	}
+	return float64(b.bytes) / took.Seconds()
+}

@@ -23,19 +23,9 @@ func bothOf(n int64) []string  { return []string{"./" + toolName, "both", fmt.Sp
 
 // flow is one way for many bytes.
 type flow struct {
-	name  string
-	bytes int64
-	run   func(ctx context.Context, n int64) error
-	sample
-}
-
-// rate is bytes in a second, at p50.
-func (f *flow) rate() float64 {
-	took := f.quantile(0.5)
-	if took <= 0 {
-		return 0
-	}
-	return float64(f.bytes) / took.Seconds()
+	name string
+	run  func(ctx context.Context, n int64) error
+	bulk
 }
 
 // The names of the flows beside those of the daemons.
@@ -49,15 +39,15 @@ const (
 func flows(r *rig) []*flow {
 	var all []*flow
 	for _, d := range r.daemons() {
-		all = append(all, &flow{name: d.name, bytes: floodBytes, run: func(ctx context.Context, n int64) error {
+		all = append(all, &flow{name: d.name, bulk: bulk{bytes: floodBytes}, run: func(ctx context.Context, n int64) error {
 			return d.flood(ctx, r.workspace, floodOf(n), n, 0)
 		}})
 	}
 	all = append(all,
-		&flow{name: flowHost, bytes: floodBytes, run: r.hostPipe},
-		&flow{name: flowEngine, bytes: floodBytes, run: r.engineFlood})
+		&flow{name: flowHost, bulk: bulk{bytes: floodBytes}, run: r.hostPipe},
+		&flow{name: flowEngine, bulk: bulk{bytes: floodBytes}, run: r.engineFlood})
 	if r.rex != nil {
-		all = append(all, &flow{name: flowRex, bytes: rexBytes, run: r.rex.flood})
+		all = append(all, &flow{name: flowRex, bulk: bulk{bytes: rexBytes}, run: r.rex.flood})
 	}
 	return all
 }

@@ -72,10 +72,10 @@ func TestOtherTargets(t *testing.T) {
 			{32, runTrue.name}: {wayDray: {sample: took(ms)}, wayRex: {sample: took(4 * ms)}},
 		}}},
 		"a quick pipe asks for 1 GB/s": {text: "2 GB of stdout", want: 0.5, f: findings{flows: []*flow{
-			{name: daemonSocket, bytes: 1e9, sample: took(2 * time.Second)}, {name: flowHost, bytes: 3e9, sample: took(time.Second)},
+			{name: daemonSocket, bulk: bulk{1e9, took(2 * time.Second)}}, {name: flowHost, bulk: bulk{3e9, took(time.Second)}},
 		}}},
 		"a slow pipe asks for 60% of it": {text: "2 GB of stdout", want: 1, f: findings{flows: []*flow{
-			{name: daemonSocket, bytes: 6e8, sample: took(time.Second)}, {name: flowHost, bytes: 1e9, sample: took(time.Second)},
+			{name: daemonSocket, bulk: bulk{6e8, took(time.Second)}}, {name: flowHost, bulk: bulk{1e9, took(time.Second)}},
 		}}},
 		"SWE-ReX's memory over the sum of dray's": {text: "SWE-ReX's growth", want: 100, f: findings{memory: []held{
 			{loadSmall(daemonSocket), map[string]int64{partDaemon: 6 << 20, partAgent: 4 << 20}}, {loadSmall(wayRex), map[string]int64{partRex: 1000 << 20}},
