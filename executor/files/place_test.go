@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
 )
 
 // counted is a tree of files of one MiB, the first called first.
@@ -119,7 +121,7 @@ func TestPlaceHostile(t *testing.T) {
 			// It answers when it was sent all: earlier, it could only have failed.
 			heard, said := io.Pipe()
 			much := &counted{first: "x", files: 1}
-			client := NewClient(listener{much, said, c.said}, heard, heard.Close)
+			client := NewClient(listener{to: said, said: c.said}, heard, heard.Close)
 			placed, err := client.Place(t.Context(), much, dray.Placement{})
 			if got := dray.CodeOf(err); got != c.want || (err == nil) != (len(placed) == 1) {
 				t.Errorf("got %+v, %v (%s)", placed, err, got)
@@ -131,21 +133,27 @@ func TestPlaceHostile(t *testing.T) {
 	}
 
 	// One that says early that all is there lies.
-	client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}})), func() error { return nil })
-	if placed, err := client.Place(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.Placement{}); err == nil {
-		t.Errorf("got %+v", placed)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}})), func() error { return nil })
+		placed, err := client.Place(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.Placement{})
+		if dray.CodeOf(err) != dray.CodeAgentLost {
+			t.Errorf("got %+v, %v", placed, err)
+		}
+	})
 }
 
 // listener answers when the tree was sent.
 type listener struct {
-	tree *counted
-	to   *io.PipeWriter
-	said string
+	to        *io.PipeWriter
+	said      string
+	meanwhile func() // what happens before it answers, if anything does
 }
 
 func (l listener) Write(p []byte) (int, error) {
 	if strings.HasSuffix(string(p), "Z\x01\x80\x80\x40") { // the end of a tree: one entry, a MiB
+		if l.meanwhile != nil {
+			l.meanwhile()
+		}
 		go func() {
 			_, _ = io.WriteString(l.to, l.said)
 			_ = l.to.Close()
@@ -154,12 +162,23 @@ func (l listener) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// late is a tree that takes its time.
+// late is a tree that comes when everybody waits for it.
 type late struct{ counted }
 
 func (l *late) Next() (dray.TreeEntry, error) {
-	<-time.After(50 * time.Millisecond)
+	synctest.Wait()
 	return l.counted.Next()
+}
+
+// SY-06: where a part of a tree came, the end of the context does not hide it.
+func TestPlaceUnfinished(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, said := io.Pipe()
+	cause := fmt.Errorf("%w: %w", stage.ErrUnfinished, os.ErrPermission)
+	client := NewClient(listener{to: said, said: answer(response{Error: toFailure(cause)}), meanwhile: cancel}, heard, heard.Close)
+	if _, err := client.Place(ctx, &counted{first: "x", files: 1}, dray.Placement{}); !errors.Is(err, stage.ErrUnfinished) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // A helper that does nothing more is ended after the context, and with it the call.

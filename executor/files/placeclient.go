@@ -29,8 +29,8 @@ func (c *Client) Place(ctx context.Context, t dray.Tree, how dray.Placement) ([]
 	}
 	defer c.endWith(ctx)()
 	placed, err := c.push(ctx, t, how)
-	if gone := placeEnded(ctx); gone != nil && err != nil {
-		return nil, gone // whatever came of that
+	if gone := placeEnded(ctx); gone != nil && err != nil && !errors.Is(err, stage.ErrUnfinished) {
+		return nil, gone // whatever came of that, except a part of the tree
 	}
 	return placed, err
 }
@@ -54,7 +54,8 @@ func placeEnded(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w", context.Cause(ctx))
+	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w", context.Cause(ctx)).
+		WithHint("repeat it, with more time if that ran out")
 }
 
 // endWith ends a helper that goes on for long after the context's end. The returned function ends the watch.
