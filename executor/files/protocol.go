@@ -122,20 +122,25 @@ func packFailure(f *pack.Fields, x *failure) {
 	pack.Text(f, &x.Message)
 }
 
-var kinds = map[string]error{
-	"exist": fs.ErrExist, "not_exist": fs.ErrNotExist, "permission": fs.ErrPermission, "unfinished": stage.ErrUnfinished,
-	"overtaken": stage.ErrOvertaken,
+// kinds are what an error is on the other side too. Of several the first counts.
+var kinds = []struct {
+	name string
+	err  error
+}{
+	{"unfinished", stage.ErrUnfinished},
+	{"overtaken", stage.ErrOvertaken},
+	{"exist", fs.ErrExist},
+	{"not_exist", fs.ErrNotExist},
+	{"permission", fs.ErrPermission},
 }
 
 func toFailure(err error) *failure {
 	f := &failure{Message: err.Error()}
-	for name, kind := range kinds {
-		if errors.Is(err, kind) {
-			f.Kind = name
+	for _, kind := range kinds {
+		if errors.Is(err, kind.err) {
+			f.Kind = kind.name
+			break
 		}
-	}
-	if errors.Is(err, stage.ErrUnfinished) {
-		f.Kind = "unfinished" // whatever else it is
 	}
 	if coded, ok := errors.AsType[*dray.Error](err); ok {
 		f.Code = coded.Code
@@ -150,7 +155,7 @@ const maxWords = 8 << 10 // a path of 4096 bytes twice
 
 func (f *failure) err() error {
 	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxWords)], "\uFFFD")
-	kind, code := kinds[f.Kind], f.Code
+	kind, code := f.kind(), f.Code
 	if kind != nil && code == "" {
 		return &remoteError{message: message, kind: kind}
 	}
@@ -158,6 +163,15 @@ func (f *failure) err() error {
 		code = dray.CodePathInvalid
 	}
 	return dray.Errorf(code, "%w", &remoteError{message: message, kind: kind})
+}
+
+func (f *failure) kind() error {
+	for _, kind := range kinds {
+		if kind.name == f.Kind {
+			return kind.err
+		}
+	}
+	return nil
 }
 
 // remoteError keeps the other side's words and our kind.
