@@ -26,8 +26,7 @@ func BenchmarkReadAll(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	helper := servedByPipes(b, dir)
-	for name, f := range map[string]dray.Files{"local": local, "helper": helper} {
+	for name, f := range map[string]dray.Files{"local": local, "helper": helper(b, dir)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				readAll(b, f)
@@ -53,28 +52,4 @@ func readAll(b *testing.B, f dray.Files) {
 	if err != nil {
 		b.Fatal(err)
 	}
-}
-
-// servedByPipes runs a helper in this process over pipes of the kernel.
-func servedByPipes(b *testing.B, root string) *files.Client {
-	theirIn, ourOut, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	ourIn, theirOut, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() {
-		err := files.Serve(root, theirIn, theirOut)
-		_ = theirOut.Close()
-		served <- err
-	}()
-	return files.NewClient(ourOut, ourIn, func() error {
-		_ = ourOut.Close()
-		err := <-served
-		_, _ = ourIn.Close(), theirIn.Close()
-		return err
-	})
 }

@@ -148,15 +148,12 @@ func (c *collecting) come(dir descriptor, element, name string) (item, error) {
 	if limit := c.what.Limits.MaxDepth; limit > 0 && len(c.stack)-1 > limit {
 		return refused(name, exceeded("%.200q lies deeper than %d folders", name, limit))
 	}
-	there, err := dir.at(element, oPath)
+	var stat syscall.Stat_t
+	there, err := dir.look(element, &stat)
 	if err != nil {
 		return c.cannot(name, err)
 	}
 	defer there.close()
-	var stat syscall.Stat_t
-	if err := there.stat(&stat); err != nil {
-		return c.cannot(name, err)
-	}
 	switch kind := stat.Mode & syscall.S_IFMT; {
 	case kind == syscall.S_IFDIR:
 		return c.folder(there, name, &stat)

@@ -24,6 +24,19 @@ func (d descriptor) at(element string, flags int) (descriptor, error) {
 	})
 }
 
+// look opens a single element of a path with oPath, and says what it is.
+func (d descriptor) look(element string, s *syscall.Stat_t) (descriptor, error) {
+	there, err := d.at(element, oPath)
+	if err != nil {
+		return nowhere, err
+	}
+	if err := there.stat(s); err != nil {
+		there.close()
+		return nowhere, err
+	}
+	return there, nil
+}
+
 // reopen opens what a descriptor of oPath names: that very thing, not whatever has its name by now.
 func (d descriptor) reopen(flags int) (descriptor, error) {
 	return retried(func() (int, error) {

@@ -43,15 +43,13 @@ func (s *shared) next(c *collecting) (item, error) {
 		return c.cannot(n.name, err)
 	}
 	defer dir.close()
-	there, err := dir.at(element, oPath)
+	var stat syscall.Stat_t
+	there, err := dir.look(element, &stat)
 	if err != nil {
 		return c.cannot(n.name, err)
 	}
 	defer there.close()
-	var stat syscall.Stat_t
-	switch err := there.stat(&stat); {
-	case err != nil:
-		return c.cannot(n.name, err)
+	switch {
 	case stat.Mode&syscall.S_IFMT != syscall.S_IFREG || inodeOf(&stat) != n.inode:
 		return none, changed(n.name)
 	case uint64(stat.Nlink) != s.met[n.inode]: //nolint:unconvert // it is shorter on arm64

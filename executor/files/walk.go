@@ -35,7 +35,7 @@ type steps interface {
 	// next gives the next step, io.EOF behind the last one.
 	next() (step, error)
 	// skip passes over what is deeper than depth, up to the next step that is not.
-	skip(depth int) error
+	skip(depth int)
 }
 
 // drive takes a visitor along.
@@ -69,12 +69,13 @@ func obey(answer error, s step, from steps) error {
 	case !errors.Is(answer, fs.SkipDir): // nil too
 		return answer
 	case s.info.Type == "directory":
-		return from.skip(s.depth)
+		from.skip(s.depth)
 	case s.depth == 0:
 		return fs.SkipAll
 	default:
-		return from.skip(s.depth - 1)
+		from.skip(s.depth - 1)
 	}
+	return nil
 }
 
 func ignoring(err, one error) error {

@@ -54,16 +54,18 @@ func (l *Local) walker(name string) (*walker, error) {
 }
 
 // Close ends the walk.
-func (w *walker) Close() error { return w.skip(0) }
+func (w *walker) Close() error {
+	w.skip(0)
+	return nil
+}
 
-func (w *walker) skip(depth int) error {
+func (w *walker) skip(depth int) {
 	for len(w.levels) > depth {
 		l := w.levels[len(w.levels)-1]
 		w.held -= len(l.names)
 		l.dir.close()
 		w.levels = w.levels[:len(w.levels)-1]
 	}
-	return nil
 }
 
 func (w *walker) next() (step, error) {
@@ -75,7 +77,7 @@ func (w *walker) next() (step, error) {
 		depth := len(w.levels)
 		l := w.levels[depth-1]
 		if len(l.names) == 0 {
-			_ = w.skip(depth - 1)
+			w.skip(depth - 1)
 			continue
 		}
 		name := l.names[0]
@@ -95,15 +97,12 @@ func (w *walker) next() (step, error) {
 
 // look says what an entry is and enters a folder.
 func (w *walker) look(l *level, name string) (dray.FileInfo, error) {
-	there, err := l.dir.at(name, oPath)
+	var st syscall.Stat_t
+	there, err := l.dir.look(name, &st)
 	if err != nil {
 		return dray.FileInfo{}, err
 	}
 	defer there.close()
-	var st syscall.Stat_t
-	if err := there.stat(&st); err != nil {
-		return dray.FileInfo{}, err
-	}
 	info := infoOf(name, &st)
 	if info.Type != "directory" {
 		return info, nil
@@ -174,7 +173,7 @@ func ordinary(dir descriptor, above, dev uint64) error {
 
 // infoOf describes a file, but for the target of a link.
 func infoOf(name string, st *syscall.Stat_t) dray.FileInfo {
-	return dray.FileInfo{Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: fs.FileMode(st.Mode).Perm(), Modified: time.Unix(st.Mtim.Unix()).UTC()}
+	return dray.FileInfo{Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: modeOf(st), Modified: time.Unix(st.Mtim.Unix()).UTC()}
 }
 
 func kindOf(mode uint32) string {

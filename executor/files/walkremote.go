@@ -45,7 +45,7 @@ func (s *server) walkOn(handle, depth int) (response, []byte, error) {
 	if !ok {
 		return response{}, nil, errNoHandle
 	}
-	_ = w.skip(max(depth, 0))
+	w.skip(max(depth, 0))
 	resp := response{Handle: handle}
 	for size := 0; len(resp.Steps) < maxBatch && size < maxListing; {
 		next, err := w.next()
@@ -128,7 +128,6 @@ func (w *remoteWalk) next() (step, error) {
 	}
 }
 
-func (w *remoteWalk) skip(depth int) error {
+func (w *remoteWalk) skip(depth int) {
 	w.kept = depth // the helper hears of it when it is asked for more
-	return nil
 }
