@@ -20,7 +20,7 @@ func TestEndOfSomethingElse(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	var sent bytes.Buffer
-	if err := tree.Send(&sent, endless{lost}); !errors.Is(err, lost) {
+	if err := tree.Send(&sent, &made{err: lost}); !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}
 	r = tree.Any(bufio.NewReader(&sent), dray.TreeLimits{})
@@ -28,10 +28,3 @@ func TestEndOfSomethingElse(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-// endless is a tree that fails at once.
-type endless struct{ err error }
-
-func (e endless) Next() (dray.TreeEntry, error) { return dray.TreeEntry{}, e.err }
-func (e endless) Read([]byte) (int, error)      { return 0, e.err }
-func (e endless) Close() error                  { return nil }
