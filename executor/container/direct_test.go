@@ -47,7 +47,7 @@ func inEachWay(t *testing.T, change containerChange, target dc.Target, test func
 	}
 }
 
-// EX-15, SY-02: a container's files are the same read directly, by the helper over the socket, and by the helper over stdio.
+// SY-01, SY-02: a container's files are the same read directly, by the helper over the socket, and by the helper over stdio.
 func TestFilesInEachWay(t *testing.T) {
 	const dir = "/tmp/work"
 	inEachWay(t, nil, dc.Target{User: "vscode", WorkspaceFolder: dir}, func(t *testing.T, env dray.Environment) {

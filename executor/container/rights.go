@@ -32,8 +32,11 @@ func (v *view) rightsOf(pid int) (rights, error) {
 	}
 	defer closeFile(f)
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
-		return rights{}, fmt.Errorf("the container has no /proc: %w", err)
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return rights{}, fmt.Errorf("looking at the container's /proc: %w", err)
+	}
+	if fs.Type != unix.PROC_SUPER_MAGIC {
+		return rights{}, errors.New("what the container has for a /proc is none")
 	}
 	status, err := io.ReadAll(io.LimitReader(f, maxAbout))
 	if err != nil {

@@ -139,8 +139,11 @@ func unescape(s string) string { return escapes.Replace(s) }
 // plain fails unless all that may be come to beneath a folder of the view lies on plain file systems.
 func (v *view) plain(root *os.File, names []string) error {
 	folder, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(root.Fd())))
-	if err != nil || !path.IsAbs(folder) {
-		return fmt.Errorf("finding where the folder %q lies in the container: %w", folder, err)
+	if err != nil {
+		return fmt.Errorf("finding where a folder lies in the container: %w", err)
+	}
+	if !path.IsAbs(folder) {
+		return fmt.Errorf("the folder %q lies nowhere in the container", folder)
 	}
 	for _, name := range names {
 		if kind, ok := v.plainAt(path.Join(folder, name)); !ok {

@@ -3,6 +3,7 @@ package container
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dray-dev/dray/internal/devcontainer"
@@ -50,6 +51,34 @@ func TestParseRights(t *testing.T) {
 		if r, err := parseRights([]byte(bad)); err == nil {
 			t.Errorf("%q: got %+v", bad, r)
 		}
+	}
+}
+
+// A container whose /proc is of its own making says nothing of what its processes may do, and a file that has no place is on no plain file system.
+func TestForgedProc(t *testing.T) {
+	forged := t.TempDir()
+	if err := os.MkdirAll(forged+"/proc/7", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(forged+"/proc/7/status", []byte("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t\nCapEff:\tffffffffffffffff\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.Open(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	v := &view{root: root, bound: 1<<41 - 1, mounts: []mountPoint{{"/", "ext4"}}}
+	if r, err := v.rightsOf(7); err == nil || strings.Contains(err.Error(), "%!") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	nowhere, other, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = nowhere.Close(), other.Close() }()
+	if err := v.plain(nowhere, []string{"x"}); err == nil || strings.Contains(err.Error(), "%!") {
+		t.Errorf("got %v", err)
 	}
 }
 
