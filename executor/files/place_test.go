@@ -3,10 +3,10 @@ package files
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,10 +174,34 @@ func (l *late) Next() (dray.TreeEntry, error) {
 func TestPlaceUnfinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heard, said := io.Pipe()
-	cause := fmt.Errorf("%w: %w", stage.ErrUnfinished, os.ErrPermission)
+	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrUnfinished, os.ErrPermission)
 	client := NewClient(listener{to: said, said: answer(response{Error: toFailure(cause)}), meanwhile: cancel}, heard, heard.Close)
-	if _, err := client.Place(ctx, &counted{first: "x", files: 1}, dray.Placement{}); !errors.Is(err, stage.ErrUnfinished) {
-		t.Errorf("got %v", err)
+	_, err := client.Place(ctx, &counted{first: "x", files: 1}, dray.Placement{})
+	if !errors.Is(err, stage.ErrUnfinished) || dray.AsError(err).Hint == "" {
+		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
+	}
+}
+
+// SY-09: a full disk is told as that, with what to do, wherever it is.
+func TestPlaceOnFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	local, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = local.Close() }()
+	for where, f := range map[string]dray.Files{"here": local, "at a helper": helped(t, dir)} {
+		_, err := f.Place(t.Context(), &counted{first: "x", files: 2}, dray.Placement{})
+		if dray.CodeOf(err) != dray.CodeDiskFull || dray.AsError(err).Hint == "" {
+			t.Errorf("%s: got %v (%s), hint %q", where, err, dray.CodeOf(err), dray.AsError(err).Hint)
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func (c *Client) placed(p *pushed, sent error) ([]dray.Placed, error) {
 			c.err = lost(err)
 			return nil, c.err
 		case resp.Error != nil:
-			return nil, c.failed(resp.Error.err(), sent)
+			return nil, c.failed(hinted(resp.Error.err()), sent)
 		}
 		list, more = append(list, resp.Outcomes...), resp.More
 		if sent != nil || len(list) > len(p.files) || more && len(resp.Outcomes) == 0 {
@@ -125,6 +125,23 @@ func (c *Client) failed(said, sent error) error {
 		return said
 	}
 	return sent
+}
+
+// hinted says what to do about what a helper says. It is not for the helper to say that: its words come out of the container.
+func hinted(said error) error {
+	e, ok := errors.AsType[*dray.Error](said)
+	switch {
+	case !ok:
+		return said
+	case errors.Is(said, stage.ErrUnfinished):
+		return e.WithHint("mend what the message names; the next sync to this folder of the container finishes it")
+	case e.Code == dray.CodeDiskFull:
+		return e.WithHint("free space in the container, or raise the quota there, and repeat it")
+	case e.Code == dray.CodeLimitExceeded:
+		return e.WithHint("place less at once, or raise the limit that the message names, in the container")
+	default:
+		return said
+	}
 }
 
 // pushed is a tree on its way to a helper. It ends early when the helper answers early, for then it has failed.
