@@ -60,7 +60,7 @@ func TestSlowAnswer(t *testing.T) {
 
 // That the daemon is of another version is told once, with its process.
 func TestDaemonOfAnotherVersion(t *testing.T) {
-	for _, theirs := range []string{"", "v1", "v2"} {
+	for theirs, want := range map[string]string{"": "[]", "v1": "[]", "v2": "[v2 true]"} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Dray-Version", theirs)
 			_, _ = w.Write([]byte(`{"items":[]}`))
@@ -73,8 +73,8 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, want := fmt.Sprint(told), map[string]string{"v2": "[v2 true]"}[theirs]; got != want && (want != "" || got != "[]") {
-			t.Errorf("a daemon of version %q: told %s", theirs, got)
+		if got := fmt.Sprint(told); got != want {
+			t.Errorf("a daemon of version %q: told %s, want %s", theirs, got, want)
 		}
 	}
 }

@@ -98,8 +98,8 @@ func (a *app) explainSync(rec dray.Record) {
 		a.complain((&dray.Error{Message: messageOr(rec, "the sync timed out")}).WithHint("sandbox.timeout says how long one may take"))
 		return
 	}
-	if rec.Error != nil && rec.Error.Code == dray.CodeSyncRefused && rec.Metadata.Sync != nil && len(rec.Metadata.Sync.Refused) > 0 {
-		rec.Error = untold(rec.Error, rec.Metadata.Sync).WithHint("leave out what is refused, or let the others come: --skip-refused")
+	if short := untold(rec.Error, rec.Metadata.Sync); short != rec.Error {
+		rec.Error = short.WithHint("leave out what is refused, or let the others come: --skip-refused")
 	}
 	a.explainEnd(rec)
 }
