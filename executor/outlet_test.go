@@ -182,7 +182,7 @@ func TestRewrittenFlood(t *testing.T) {
 	}
 }
 
-// The rewritten streams count as what they are: files that take room.
+// CA-01: the rewritten streams count as what they are: files that take room.
 func TestRewrittenOutputTakesRoom(t *testing.T) {
 	b := newBench(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 30, View: 20, Disk: 300_000})

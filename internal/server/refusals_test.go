@@ -154,10 +154,12 @@ var refusals = []refused{
 	control("signal null", "signal", `{"signal":null}`, "/signal", "null"),
 	{"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil, 400, dray.CodeInvalidRequest, "", "unknown parameter"},
 
-	// SY-11: what is to come home.
+	// PM-10: whose text is rewritten.
 	post("rewrite_text on a terminal", `{"tool":"exec","rewrite_text":true,"tty":{"columns":80,"rows":24}}`, "/rewrite_text", "terminal"),
 	post("rewrite_text as a text", `{"tool":"exec","rewrite_text":"yes"}`, "/rewrite_text", ""),
 	post("rewrite_text null", `{"tool":"exec","rewrite_text":null}`, "/rewrite_text", "null"),
+
+	// SY-11: what is to come home.
 	post("sync of one text", `{"tool":"exec","sync":"/a"}`, "/sync", ""),
 	post("sync of nothing", `{"tool":"exec","sync":["a",""]}`, "/sync/1", "empty"),
 	post("sync upwards", `{"tool":"exec","sync":["/a/../../etc"]}`, "/sync/0", "upwards"),
