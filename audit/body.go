@@ -97,7 +97,7 @@ func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fil
 	return nil, &ref, nil
 }
 
-// isJSON says what json.Valid does, at several times its speed: outputs may be long.
+// isJSON says what json.Valid does, and is faster: outputs may be long.
 func isJSON(raw json.RawMessage) bool {
 	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }

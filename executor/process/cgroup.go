@@ -69,7 +69,7 @@ func (c *Cgroup) EndAll(patience time.Duration, members func() (pids []int, prov
 	}
 	hopeless := time.Now().Add(patience)
 	pause := 50 * time.Microsecond
-	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs microseconds.
+	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs little.
 	for looks := 1; ; looks++ {
 		populated, err := c.Populated()
 		switch {
