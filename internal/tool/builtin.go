@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"embed"
 	"encoding/base64"
 	"encoding/json"
@@ -22,13 +23,13 @@ func builtins() ([]*Tool, error) {
 	all := []*Tool{
 		{Name: "exec", program: &program{argv: execArgv}},
 		{Name: "shell", program: &program{argv: shellArgv}},
-		{Name: "read_file", files: readFile},
-		{Name: "write_file", files: writeFile, refuse: refuseWrite},
-		{Name: "edit_file", files: editFile, refuse: refuseEdit},
-		{Name: "list_dir", files: listDir},
-		{Name: "stat", files: statFile, namesLinks: true},
-		{Name: "glob", files: globFiles, refuse: refuseGlob},
-		{Name: "grep", files: grepFiles, refuse: refuseGrep},
+		{Name: "read_file", files: onFiles(readFile)},
+		{Name: "write_file", files: onFiles(writeFile), refuse: refusing(refuseWrite)},
+		{Name: "edit_file", files: onFiles(editFile), refuse: refusing(refuseEdit)},
+		{Name: "list_dir", files: onFiles(listDir)},
+		{Name: "stat", files: onFiles(statFile), namesLinks: true},
+		{Name: "glob", files: onFiles(globFiles), refuse: refusing(refuseGlob)},
+		{Name: "grep", files: onFiles(grepFiles), refuse: refusing(refuseGrep)},
 		{Name: "sync", moves: true},
 	}
 	for _, t := range all {
@@ -61,6 +62,28 @@ func (t *Tool) describe() error {
 // ours, and is not passed over.
 func read(b []byte, into any) error {
 	return jsonv2.Unmarshal(b, into, jsonv2.RejectUnknownMembers(true))
+}
+
+// onFiles is the tool that does some work with its input.
+func onFiles[In any](work func(ctx context.Context, at place, in In) (any, error)) fileTool {
+	return func(ctx context.Context, at place, input json.RawMessage) (any, error) {
+		var in In
+		if err := read(input, &in); err != nil {
+			return nil, fmt.Errorf("read the input: %w", err)
+		}
+		return work(ctx, at, in)
+	}
+}
+
+// refusing looks for what the input's schema cannot say. What cannot even be read is refused, too.
+func refusing[In any](check func(in In) []dray.Detail) func(json.RawMessage) []dray.Detail {
+	return func(input json.RawMessage) []dray.Detail {
+		var in In
+		if err := read(input, &in); err != nil {
+			return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
+		}
+		return check(in)
+	}
 }
 
 func execArgv(input json.RawMessage) ([]string, error) {
@@ -102,11 +125,7 @@ func (in writeInput) content() ([]byte, error) {
 }
 
 // refuseWrite asks for exactly one content. A schema could say so with oneOf, which many models' tool interfaces refuse.
-func refuseWrite(input json.RawMessage) []dray.Detail {
-	var in writeInput
-	if err := read(input, &in); err != nil {
-		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
-	}
+func refuseWrite(in writeInput) []dray.Detail {
 	if (in.Content == nil) == (in.Base64 == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either content or content_base64"}}
 	}

@@ -2,9 +2,7 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 
@@ -28,11 +26,7 @@ type editOutput struct {
 
 // refuseEdit asks for edits or a patch, and for a patch that can be read. A schema could say the first with oneOf, which many models' tool
 // interfaces refuse.
-func refuseEdit(input json.RawMessage) []dray.Detail {
-	var in editInput
-	if err := read(input, &in); err != nil {
-		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
-	}
+func refuseEdit(in editInput) []dray.Detail {
 	if (in.Edits == nil) == (in.Patch == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either edits or patch"}}
 	}
@@ -44,16 +38,8 @@ func refuseEdit(input json.RawMessage) []dray.Detail {
 	return nil
 }
 
-func editFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
-	var in editInput
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of edit_file: %w", err)
-	}
-	file, err := at.locate(in.Path)
-	if err != nil {
-		return nil, err
-	}
-	done, err := at.changing(ctx, file)
+func editFile(ctx context.Context, at place, in editInput) (any, error) {
+	file, done, err := at.changing(ctx, in.Path)
 	if err != nil {
 		return nil, err
 	}

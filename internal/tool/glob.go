@@ -2,9 +2,7 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -38,22 +36,14 @@ type globInput struct {
 }
 
 // refuseGlob asks for a pattern that is one, before anything starts.
-func refuseGlob(input json.RawMessage) []dray.Detail {
-	var in globInput
-	if err := read(input, &in); err != nil {
-		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
-	}
+func refuseGlob(in globInput) []dray.Detail {
 	if _, err := newGlob(in.Pattern); err != nil {
 		return []dray.Detail{{Pointer: "/input/pattern", Message: err.Error()}}
 	}
 	return nil
 }
 
-func globFiles(ctx context.Context, at place, input json.RawMessage) (any, error) {
-	in := globInput{Path: "."}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of glob: %w", err)
-	}
+func globFiles(ctx context.Context, at place, in globInput) (any, error) {
 	pattern, err := newGlob(in.Pattern)
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
@@ -99,7 +89,7 @@ type search struct {
 	truncated bool
 }
 
-// search begins at what a caller's path means.
+// search begins at what a caller's path means: without one, at the working folder.
 func (p place) search(given string, git bool) (*search, error) {
 	start, err := p.locate(given)
 	if err != nil {

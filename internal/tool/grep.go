@@ -2,7 +2,6 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,11 +44,7 @@ type match struct {
 }
 
 // refuseGrep asks for patterns that are some, before anything starts.
-func refuseGrep(input json.RawMessage) []dray.Detail {
-	var in grepInput
-	if err := read(input, &in); err != nil {
-		return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
-	}
+func refuseGrep(in grepInput) []dray.Detail {
 	var details []dray.Detail
 	if _, err := newLinePattern(in.Pattern); err != nil {
 		details = append(details, dray.Detail{Pointer: "/input/pattern", Message: err.Error()})
@@ -62,11 +57,7 @@ func refuseGrep(input json.RawMessage) []dray.Detail {
 	return details
 }
 
-func grepFiles(ctx context.Context, at place, input json.RawMessage) (any, error) {
-	in := grepInput{Path: "."}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of grep: %w", err)
-	}
+func grepFiles(ctx context.Context, at place, in grepInput) (any, error) {
 	g := &grepping{left: maxScanned, out: grepOutput{Matches: []match{}}}
 	var err error
 	if g.lines.pattern, err = newLinePattern(in.Pattern); err == nil && in.Glob != "" {

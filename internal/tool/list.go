@@ -2,8 +2,6 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +11,11 @@ import (
 
 // maxEntries is how many entries of a folder are listed.
 const maxEntries = 1000
+
+// pathInput is the input of a tool that asks for nothing but a path.
+type pathInput struct {
+	Path string `json:"path"`
+}
 
 type listOutput struct {
 	Path      string  `json:"path"`
@@ -28,13 +31,7 @@ type entry struct {
 	Modified time.Time `json:"modified"`
 }
 
-func listDir(_ context.Context, at place, input json.RawMessage) (any, error) {
-	var in struct {
-		Path string `json:"path"`
-	}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of list_dir: %w", err)
-	}
+func listDir(_ context.Context, at place, in pathInput) (any, error) {
 	folder, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err

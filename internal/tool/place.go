@@ -26,9 +26,13 @@ type place struct {
 	turns   *turns
 }
 
-// changing waits until no other call changes the file, or this one ends. A file that two environments share has a turn in each.
-func (p place) changing(ctx context.Context, file target) (done func(), err error) {
-	return p.turns.take(ctx, string(p.kind)+":"+file.path)
+// changing finds a file and waits until no other call changes it, or this one ends. A file that two environments share has a turn in each.
+func (p place) changing(ctx context.Context, given string) (file target, done func(), err error) {
+	if file, err = p.locate(given); err != nil {
+		return target{}, nil, err
+	}
+	done, err = p.turns.take(ctx, string(p.kind)+":"+file.path)
+	return file, done, err
 }
 
 // target is one file or folder: as Files wants it, and as callers do.

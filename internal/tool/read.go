@@ -2,10 +2,9 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"unicode/utf8"
@@ -26,6 +25,12 @@ func (w *whole) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+type readInput struct {
+	Path   string `json:"path"`
+	Offset whole  `json:"offset"`
+	Limit  whole  `json:"limit"` // defaultLimit where the call says nothing
+}
+
 type readOutput struct {
 	Path       string  `json:"path"`
 	Content    *string `json:"content,omitzero"`
@@ -37,15 +42,8 @@ type readOutput struct {
 	Rewritten *int64 `json:"rewritten,omitzero"`
 }
 
-func readFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
-	in := struct {
-		Path   string `json:"path"`
-		Offset whole  `json:"offset"`
-		Limit  whole  `json:"limit"`
-	}{Limit: defaultLimit}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of read_file: %w", err)
-	}
+func readFile(ctx context.Context, at place, in readInput) (any, error) {
+	limit := cmp.Or(int(in.Limit), defaultLimit)
 	file, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err
@@ -57,10 +55,10 @@ func readFile(ctx context.Context, at place, input json.RawMessage) (any, error)
 	}
 	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead), func(r io.Reader, info dray.FileInfo) error {
 		// One byte more than asked for tells whether there is more, also of files that do not know their size.
-		b, err := io.ReadAll(io.LimitReader(r, int64(lead)+int64(in.Limit)+1))
+		b, err := io.ReadAll(io.LimitReader(r, int64(lead+limit)+1))
 		out.Size = info.Size
 		lead = min(lead, len(b))
-		out.fill(b[lead:], int(in.Limit))
+		out.fill(b[lead:], limit)
 		return errors.Join(err, out.rewrite(at.rewrite, b[:lead]))
 	})
 	if ctx.Err() != nil {

@@ -2,7 +2,6 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,13 +17,7 @@ type statOutput struct {
 	Target   string    `json:"target,omitzero"`
 }
 
-func statFile(_ context.Context, at place, input json.RawMessage) (any, error) {
-	var in struct {
-		Path string `json:"path"`
-	}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of stat: %w", err)
-	}
+func statFile(_ context.Context, at place, in pathInput) (any, error) {
 	file, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,20 +22,12 @@ type writeOutput struct {
 	Action dray.FileAction `json:"action"`
 }
 
-func writeFile(ctx context.Context, at place, input json.RawMessage) (any, error) {
-	var in writeInput
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of write_file: %w", err)
-	}
+func writeFile(ctx context.Context, at place, in writeInput) (any, error) {
 	content, err := in.content()
 	if err != nil {
-		return nil, fmt.Errorf("read the input of write_file: %w", err)
+		return nil, fmt.Errorf("read the content: %w", err)
 	}
-	file, err := at.locate(in.Path)
-	if err != nil {
-		return nil, err
-	}
-	done, err := at.changing(ctx, file)
+	file, done, err := at.changing(ctx, in.Path)
 	if err != nil {
 		return nil, err
 	}
