@@ -43,10 +43,7 @@ func BenchmarkOutput(b *testing.B) {
 		name, schema, root string
 	}{{"mapped", "", "/srv/app"}, {"checked", "", root}, {"validated", schema, root}} {
 		b.Run(c.name, func(b *testing.B) {
-			tools, err := NewRegistry([]Command{command("lint", "", asJSON, func(cmd *Command) { cmd.OutputSchema = json.RawMessage(c.schema) })})
-			if err != nil {
-				b.Fatal(err)
-			}
+			tools := registry(b, command("lint", "", asJSON, func(cmd *Command) { cmd.OutputSchema = json.RawMessage(c.schema) }))
 			lint, _ := tools.Get("lint")
 			exec := Mapping(tools, dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 				n := int64(len(printed))

@@ -90,12 +90,9 @@ func TestLinksOutAreReported(t *testing.T) {
 // PM-12, PM-09: in lists and URIs, too.
 func TestLinksOutInListsAndURIs(t *testing.T) {
 	root := linked(t)
-	tools, err := NewRegistry([]Command{command("report", "", func(c *Command) {
+	tools := registry(t, command("report", "", func(c *Command) {
 		c.OutputSchema = json.RawMessage(`{"type":"object","properties":{"list":{"format":"path-list"},"uri":{"format":"file-uri"},"p":{"x-path":true}}}`)
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	printed := `{"list":"/ws/build:/ws/passwd:/bin","uri":"file:///ws/%70asswd","p":"/ws/stays"}`
 	next := dray.ExecutorFunc(func(_ context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 		return dray.Result{Output: json.RawMessage(printed)}, nil

@@ -36,10 +36,6 @@ type bench struct {
 // newBench makes a bench whose workspace is a fresh folder.
 func newBench(t *testing.T, commands ...Command) *bench {
 	t.Helper()
-	tools, err := NewRegistry(commands)
-	if err != nil {
-		t.Fatal(err)
-	}
 	captures, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, View: 16 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +44,18 @@ func newBench(t *testing.T, commands ...Command) *bench {
 	pool := processtest.NewPool(t)
 	folder := realDir(t)
 	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).In(folder)
+	tools := registry(t, commands...)
 	runner := &Runner{Tools: tools, Processes: &executor.Runner{Captures: captures}}
 	return &bench{tools: tools, exec: Mapping(tools, runner), folder: folder, env: env}
+}
+
+func registry(t testing.TB, commands ...Command) *Registry {
+	t.Helper()
+	r, err := NewRegistry(commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func realDir(t *testing.T) string {

@@ -137,15 +137,12 @@ func (capabilities) Files(context.Context, string) (dray.Files, error) {
 // through runs a call through the mapping layer alone and gives what the layer below saw, nil if it saw nothing.
 func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.Result, error) {
 	t.Helper()
-	tools, err := NewRegistry([]Command{
+	tools := registry(t,
 		command("marked", "", func(c *Command) {
 			c.InputSchema = json.RawMessage(`{"type":"object","properties":{"p":{"type":"string","format":"path"},"text":{"type":"string"}}}`)
 		}),
 		command("none", "", func(c *Command) { c.Mapping = dray.MapNone }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	)
 	var seen *dray.Call
 	next := dray.ExecutorFunc(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 		seen = &c

@@ -54,10 +54,7 @@ func TestNewRegistryRefuses(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	r, err := NewRegistry([]Command{{Name: "Lint", Argv: []string{"lint"}, Environment: router.Need{Kind: router.NeedHost}, Timeout: time.Minute}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := registry(t, Command{Name: "Lint", Argv: []string{"lint"}, Environment: router.Need{Kind: router.NeedHost}, Timeout: time.Minute})
 	if need, err := r.Need("Lint"); err != nil || need.Kind != router.NeedHost {
 		t.Errorf("Lint needs %v, %v", need, err)
 	}
@@ -86,10 +83,7 @@ func TestGet(t *testing.T) {
 
 // The descriptions are what models go by: every property of every schema has one.
 func TestDescriptions(t *testing.T) {
-	r, err := NewRegistry([]Command{{Name: "lint", Argv: []string{"lint"}, Timeout: 90 * time.Second}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := registry(t, Command{Name: "lint", Argv: []string{"lint"}, Timeout: 90 * time.Second})
 	var names []string
 	for _, d := range r.List() {
 		names = append(names, d.Name)

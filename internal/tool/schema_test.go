@@ -22,10 +22,7 @@ func TestCheckInput(t *testing.T) {
 		},
 		"$defs": {"one": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
 	}`)}
-	r, err := NewRegistry([]Command{custom, {Name: "any", Argv: []string{"x"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := registry(t, custom, Command{Name: "any", Argv: []string{"x"}})
 	tests := []struct {
 		tool, input string
 		// pointers of the violations, none for an input that fits.
@@ -102,10 +99,7 @@ func TestCheckInput(t *testing.T) {
 
 // A mistake that is made a million times is told once, and shortly.
 func TestViolationsAreBounded(t *testing.T) {
-	r, err := NewRegistry(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := registry(t)
 	exec, _ := r.Get("exec")
 	args := make([]string, 1000)
 	for i := range args {
@@ -124,10 +118,7 @@ func TestViolationsAreBounded(t *testing.T) {
 
 // FuzzCheckInput: an input that is accepted is one strict JSON object that the tool itself can read.
 func FuzzCheckInput(f *testing.F) {
-	r, err := NewRegistry(nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	r := registry(f)
 	for _, name := range r.names {
 		for _, seed := range []string{`{"argv":["a"]}`, `{"command":"a","shell":"b"}`, `{"path":"a","offset":1.0,"limit":1e2}`, `{"path":"a","content":""}`} {
 			f.Add(name, []byte(seed))

@@ -34,7 +34,7 @@ func swapping(t *testing.T, b *bench, outside string) (stop func()) {
 	return func() { close(over); going.Wait() }
 }
 
-// SY-03 in spirit: whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what lies there.
+// Whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what lies there.
 func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 	b := newBench(t)
 	outside := realDir(t)

@@ -66,15 +66,6 @@ var oneFile = dray.SyncReport{
 	Landed: []dray.Landing{{Source: "/tmp/out", Path: "/srv/box/out"}},
 }
 
-func registry(t *testing.T, commands ...Command) *Registry {
-	t.Helper()
-	r, err := NewRegistry(commands)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail the changes.
 func TestSyncTool(t *testing.T) {
 	c := &carrier{report: oneFile}
