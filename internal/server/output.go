@@ -122,8 +122,8 @@ func (s *Server) printedSoFar(call *calls.Call, stream dray.Stream, which versio
 	}
 	text, whole := call.Events().Printed(stream)
 	if !whole {
-		return nil, dray.Errorf(dray.CodeConflict, "the %v of this call can be read again when the call has ended: its tool has, and only the record will have the text", stream).
-			WithHint("wait for the call, GET %s?wait_ms=60000, and ask again", location(call.ID()))
+		return nil, dray.Errorf(dray.CodeConflict, "the %v of this call cannot be read now: its tool has ended and the call has not, and only its record will have it", stream).
+			WithHint("ask again when the call has ended")
 	}
 	return inMemory{bytes.NewReader(text)}, nil
 }

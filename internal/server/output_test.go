@@ -142,7 +142,7 @@ func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
 	k.print(dray.Stdout, strings.Repeat("much", 2<<20))
 	k.say <- func(dray.Sink) {}
 	a := d.do("GET", path+"/output/stderr", "")
-	if a.status != 409 || a.problem(t).Code != dray.CodeConflict || !strings.Contains(a.problem(t).Hint, path+"?wait_ms=") {
+	if a.status != 409 || a.problem(t).Code != dray.CodeConflict || !strings.Contains(a.problem(t).Hint, "has ended") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	close(k.done)
