@@ -18,7 +18,7 @@ import (
 // source is one file of ours.
 type source struct {
 	name    string // from the module's root
-	room    string // its folder, "." for the root
+	pkgDir  string // its folder, "." for the root
 	lines   int
 	imports []string
 	uses    []string // PACKAGE.NAME, by the package's last element
@@ -60,7 +60,7 @@ func parse(name string, text []byte) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	s := source{name: name, room: path.Dir(name), lines: strings.Count(string(text), "\n"), test: strings.HasSuffix(name, "_test.go")}
+	s := source{name: name, pkgDir: path.Dir(name), lines: strings.Count(string(text), "\n"), test: strings.HasSuffix(name, "_test.go")}
 	packages := map[string]string{} // what the file calls a package: its last element
 	for _, spec := range file.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
@@ -93,43 +93,43 @@ func check(sources []source) []string {
 			continue
 		}
 		faults = append(faults, checkSize(s)...)
-		if matchesAny(outside, s.room) {
+		if matchesAny(devPackages, s.pkgDir) {
 			continue
 		}
 		for _, imported := range s.imports {
 			faults = append(faults, checkImport(s, imported)...)
 		}
-		faults = append(faults, checkStarts(s)...)
+		faults = append(faults, checkProcessStarts(s)...)
 	}
 	return append(faults, checkAgent(sources)...)
 }
 
 func checkImport(s source, imported string) []string {
-	if room, ours := roomOf(imported); ours {
-		return checkBans(s, room)
+	if room, ours := packageOf(imported); ours {
+		return checkImportRules(s, room)
 	}
 	if isStandard(imported) {
 		return nil
 	}
-	if s.room == "." {
+	if s.pkgDir == "." {
 		return []string{fmt.Sprintf("%s imports %s: the nouns are made of the standard library alone, since everybody has to import them", s.name, imported)}
 	}
 	for _, o := range owners {
 		if !o.has(imported) {
 			continue
 		}
-		if !matchesAny(o.rooms, s.room) {
-			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: replacing it shall mean to change its owner alone", s.name, imported, strings.Join(o.rooms, ", "))}
+		if !matchesAny(o.packages, s.pkgDir) {
+			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: replacing it shall mean to change its owner alone", s.name, imported, strings.Join(o.packages, ", "))}
 		}
 		return nil
 	}
 	return []string{fmt.Sprintf("%s imports %s, which has no owner: name one in arch_test.go, and the reason for it in CONTRIBUTING.md", s.name, imported)}
 }
 
-func checkBans(s source, room string) []string {
+func checkImportRules(s source, room string) []string {
 	var faults []string
-	for _, b := range bans {
-		if b.forbids(s.room, room) {
+	for _, b := range importRules {
+		if b.forbids(s.pkgDir, room) {
 			faults = append(faults, fmt.Sprintf("%s imports %s: %s", s.name, room, b.why))
 		}
 	}
@@ -137,7 +137,7 @@ func checkBans(s source, room string) []string {
 }
 
 // forbids says whether a room must not import another. Within its own folder a room is free.
-func (b ban) forbids(from, to string) bool {
+func (b importRule) forbids(from, to string) bool {
 	own := strings.TrimSuffix(b.from, "/...")
 	switch {
 	case !matches(b.from, from), matchesAny(b.but, from), matchesAny(b.except, to):
@@ -149,10 +149,10 @@ func (b ban) forbids(from, to string) bool {
 	}
 }
 
-func checkStarts(s source) []string {
+func checkProcessStarts(s source) []string {
 	var faults []string
 	for _, name := range starts {
-		allowed := slices.ContainsFunc(starters, func(one starter) bool { return one.room == s.room && sameStart(one.name, name) })
+		allowed := slices.ContainsFunc(starters, func(one processStarter) bool { return one.room == s.pkgDir && sameStart(one.name, name) })
 		if slices.Contains(s.uses, name) && !allowed {
 			faults = append(faults, fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be ended", s.name, name))
 		}
@@ -167,7 +167,7 @@ func sameStart(allowed, name string) bool {
 
 func checkSize(s source) []string {
 	switch {
-	case path.Base(s.name) == "main.go" && s.room == "cmd/dray" && s.lines >= maxMainLines:
+	case path.Base(s.name) == "main.go" && s.pkgDir == "cmd/dray" && s.lines >= maxMainLines:
 		return []string{fmt.Sprintf("%s has %d lines, and fewer than %d are the rule: commands are in cmd/dray/command, where they can be tested", s.name, s.lines, maxMainLines)}
 	case s.lines >= maxFileLines:
 		return []string{fmt.Sprintf("%s has %d lines, and fewer than %d are the rule: it holds more than one idea", s.name, s.lines, maxFileLines)}
@@ -182,18 +182,18 @@ func checkAgent(sources []source) []string {
 	rooms := []string{"cmd/dray-agent"}
 	for i := 0; i < len(rooms); i++ {
 		for _, s := range sources {
-			if s.room != rooms[i] || s.test {
+			if s.pkgDir != rooms[i] || s.test {
 				continue
 			}
 			for _, imported := range s.imports {
-				room, ours := roomOf(imported)
+				room, ours := packageOf(imported)
 				switch {
-				case ours && !slices.Contains(agentRooms, room), !ours && !isStandard(imported):
+				case ours && !slices.Contains(agentPackages, room), !ours && !isStandard(imported):
 					faults = append(faults, fmt.Sprintf("%s imports %s, and the agent links it: it runs as root in every container, and is made of the standard library and %s alone",
-						s.name, imported, strings.Join(agentRooms, ", ")))
+						s.name, imported, strings.Join(agentPackages, ", ")))
 				case ours && !slices.Contains(rooms, room):
 					rooms = append(rooms, room)
-				case s.room != "." && slices.Contains(heavy, imported): // the nouns need the types, and the linker drops the rest
+				case s.pkgDir != "." && slices.Contains(largeStdPackages, imported): // the nouns need the types, and the linker drops the rest
 					faults = append(faults, fmt.Sprintf("%s imports %s, which is too much for the agent: every container gets a copy of it", s.name, imported))
 				}
 			}
@@ -202,26 +202,26 @@ func checkAgent(sources []source) []string {
 	return faults
 }
 
-// stale gives the rules that nothing is left for, so that the table does not rot.
-func stale(sources []source) []string {
+// unusedRules gives the rules that nothing is left for, so that the table does not rot.
+func unusedRules(sources []source) []string {
 	var faults []string
 	anyone := func(found func(s source) bool) bool {
 		return slices.ContainsFunc(sources, func(s source) bool { return !s.test && found(s) })
 	}
-	for _, b := range bans {
-		if !anyone(func(s source) bool { return matches(b.from, s.room) }) {
+	for _, b := range importRules {
+		if !anyone(func(s source) bool { return matches(b.from, s.pkgDir) }) {
 			faults = append(faults, fmt.Sprintf("a ban is about %s, which does not exist", b.from))
 		}
 	}
 	for _, o := range owners {
-		for _, room := range o.rooms {
-			if !anyone(func(s source) bool { return matches(room, s.room) && slices.ContainsFunc(s.imports, o.has) }) {
+		for _, room := range o.packages {
+			if !anyone(func(s source) bool { return matches(room, s.pkgDir) && slices.ContainsFunc(s.imports, o.has) }) {
 				faults = append(faults, fmt.Sprintf("%s owns %s and does not import it", room, o.module))
 			}
 		}
 	}
 	for _, one := range starters {
-		if !anyone(func(s source) bool { return s.room == one.room && slices.Contains(s.uses, one.name) }) {
+		if !anyone(func(s source) bool { return s.pkgDir == one.room && slices.Contains(s.uses, one.name) }) {
 			faults = append(faults, fmt.Sprintf("%s may use %s and does not", one.room, one.name))
 		}
 	}
@@ -233,8 +233,8 @@ func (o owner) has(imported string) bool {
 	return imported == o.module || strings.HasPrefix(imported, o.module+"/")
 }
 
-// roomOf gives the folder of a package of ours.
-func roomOf(imported string) (string, bool) {
+// packageOf gives the folder of a package of ours.
+func packageOf(imported string) (string, bool) {
 	if imported == module {
 		return ".", true
 	}

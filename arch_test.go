@@ -12,9 +12,9 @@ const module = "github.com/dray-dev/dray"
 // The rules of doc.go. They are read from the sources themselves, in this process: `go list` may answer from a cache, and it leaves out
 // the files of other systems.
 
-// ban keeps the packages of one place away from those of others. A pattern is a folder, "." for the root, or a folder and "/..." for
+// importRule keeps the packages of one place away from those of others. A pattern is a folder, "." for the root, or a folder and "/..." for
 // all in it too.
-type ban struct {
+type importRule struct {
 	from   string
 	to     []string
 	except []string // may be imported all the same
@@ -22,7 +22,7 @@ type ban struct {
 	why    string
 }
 
-var bans = []ban{
+var importRules = []importRule{
 	{from: ".", to: []string{"./..."}, why: "the nouns must not depend on what is made of them"},
 	{from: "config", to: []string{"./..."}, why: "a configuration is a value that every room can be given; one that knew rooms could not be"},
 	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
@@ -53,32 +53,32 @@ var bans = []ban{
 	{from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"}, why: "it counts calls, and must not depend on what they are"},
 	{from: "internal/client/...", to: []string{"./..."}, except: []string{"."}, why: "it stands for any client: what it needs has to be in the HTTP interface"},
 	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},
-	{from: "./...", to: outside, but: outside, why: "it is for those who work on dray, and no part of what they make"},
+	{from: "./...", to: devPackages, but: devPackages, why: "it is for those who work on dray, and no part of what they make"},
 	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
 	{from: "./...", to: []string{"executor/process/processtest"}, why: "it makes a test binary its own supervisor, and only tests may import it"},
 	{from: "./...", to: []string{"internal/evidence"}, why: "it writes pages of what tests found, and only tests may import it"},
 	{from: "./...", to: []string{"internal/enginetest"}, why: "it starts engines as root for tests to break, and only tests may import it"},
 }
 
-// outside are programs and suites for those who work on dray. They may use what they like; nothing may use them.
-var outside = []string{"bench/...", "features/...", "scripts/..."}
+// devPackages are programs and suites for those who work on dray. They may use what they like; nothing may use them.
+var devPackages = []string{"bench/...", "features/...", "scripts/..."}
 
 // owner is a third-party module with the rooms that may import it.
 type owner struct {
-	module string
-	rooms  []string
+	module   string
+	packages []string
 }
 
-// starter is a room that may start processes in one way.
-type starter struct{ room, name, why string }
+// processStarter is a room that may start processes in one way.
+type processStarter struct{ room, name, why string }
 
-// agentRooms are what the agent may be made of, the standard library aside.
-var agentRooms = []string{
+// agentPackages are what the agent may be made of, the standard library aside.
+var agentPackages = []string{
 	".", "executor/process", "executor/files", "executor/files/stage", "executor/files/tree", "internal/pack", "internal/shellprobe", "internal/wire",
 }
 
-// heavy are packages of the standard library of which one alone would be a tenth of the agent or more.
-var heavy = []string{"crypto/rand", "encoding/json", "net", "net/http", "regexp", "text/template"}
+// largeStdPackages are packages of the standard library of which one alone would be a tenth of the agent or more.
+var largeStdPackages = []string{"crypto/rand", "encoding/json", "net", "net/http", "regexp", "text/template"}
 
 // owners has the one room of each third-party module, so that replacing a module means to change one room.
 var owners = []owner{
@@ -103,7 +103,7 @@ var owners = []owner{
 }
 
 // starters may use what starts a process, by import or by call; everybody else asks executor/process.
-var starters = []starter{
+var starters = []processStarter{
 	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
 	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
 	{"internal/enginetest", "exec.Command", "an engine of a test's own is no tool, and a supervisor would end its containers with it"},
@@ -124,7 +124,7 @@ const (
 
 func TestArchitecture(t *testing.T) {
 	sources := readSources(t, ".")
-	for _, fault := range append(check(sources), stale(sources)...) {
+	for _, fault := range append(check(sources), unusedRules(sources)...) {
 		t.Error(fault)
 	}
 }
@@ -139,12 +139,12 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 		places["CONTRIBUTING.md"] = append(places["CONTRIBUTING.md"], o.module)
 	}
 	const page = "docs/explanation/architecture.md"
-	for _, b := range bans {
+	for _, b := range importRules {
 		if room := strings.TrimSuffix(b.from, "/..."); room != "." {
 			places["doc.go"], places[page] = append(places["doc.go"], room), append(places[page], room)
 		}
 	}
-	places[page] = append(places[page], agentRooms[1:]...)
+	places[page] = append(places[page], agentPackages[1:]...)
 	for name, words := range places {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -193,7 +193,7 @@ func TestArchitectureCanFail(t *testing.T) {
 
 // TestEveryBanHolds makes what each ban forbids.
 func TestEveryBanHolds(t *testing.T) {
-	for _, b := range bans {
+	for _, b := range importRules {
 		for _, to := range b.to {
 			from, to := strings.TrimSuffix(b.from, "/..."), strings.TrimSuffix(to, "/...")
 			if from == "." && strings.HasSuffix(b.from, "/...") {

@@ -15,7 +15,7 @@ type Environment interface {
 	// Start runs a process and returns once the kernel has accepted its program. It fails with executable_not_found,
 	// not_executable, bad_cwd, bad_user, denied, or, where the place itself is in trouble, container_unavailable, agent_lost or
 	// engine_unavailable; then nothing was started. The context bounds the start alone, not the process.
-	Start(ctx context.Context, spec Spec) (Process, error)
+	Start(ctx context.Context, spec ProcessSpec) (Process, error)
 	// Files opens the environment's files beneath one folder, as the user that processes run as.
 	Files(ctx context.Context, root string) (Files, error)
 	// Capabilities say what this place can do and where its folders are on the host. They do not change.
@@ -24,20 +24,20 @@ type Environment interface {
 
 // Capabilities describe an environment.
 type Capabilities struct {
-	Kind Kind
-	// KillProven says that after Process.Stop the survivors are known, not guessed.
-	KillProven bool
-	// BestEffort says that Process.Stop may have to leave something alive, which is then told by its pid: who ends the processes has no right
+	Kind EnvironmentKind
+	// ExactSurvivors says that after Process.Stop the survivors are known, not guessed.
+	ExactSurvivors bool
+	// BestEffortKill says that Process.Stop may have to leave something alive, which is then told by its pid: who ends the processes has no right
 	// to signal those that became another user, and runs as the tool's own, which can end it.
-	BestEffort bool
-	// Leftovers says that what a process leaves running is found: ended and counted, or with Spec.Keep kept and named. Where it is not, all of
+	BestEffortKill bool
+	// TracksLeftovers says that what a process leaves running is found: ended and counted, or with ProcessSpec.KeepLeftovers kept and named. Where it is not, all of
 	// it is kept, and nothing of it known.
-	Leftovers bool
+	TracksLeftovers bool
 	// Signals says that Process.Signal reaches the process.
 	Signals bool
-	// Terminals says that a terminal has its size before the process sees it, and that its end of file and its last output arrive. Where it
+	// NativeTerminals says that a terminal has its size before the process sees it, and that its end of file and its last output arrive. Where it
 	// is not so, the terminal is the engine's own, which gets its size a moment after the start.
-	Terminals bool
+	NativeTerminals bool
 	// WorkspaceFolder is where calls run that name no folder: an absolute path in the environment.
 	WorkspaceFolder string
 	// Mounts lead from host folders to the environment's; empty on the host, where the paths are the caller's own.
@@ -57,8 +57,8 @@ type Mount struct {
 	Configured bool `json:"configured,omitempty"`
 }
 
-// Spec is a process to start.
-type Spec struct {
+// ProcessSpec is a process to start.
+type ProcessSpec struct {
 	// Argv is passed to the kernel byte for byte; Argv[0] without a slash is looked up in the process's own PATH.
 	Argv []string
 	// Env is laid over the environment's own variables, below those that its configuration sets for every tool.
@@ -67,8 +67,8 @@ type Spec struct {
 	Dir string
 	// Grace is the time between TERM and KILL for what the leader leaves running; zero means KILL at once.
 	Grace time.Duration
-	// Keep leaves what the leader leaves running to the environment instead of ending it, when the leader ends by itself.
-	Keep bool
+	// KeepLeftovers leaves what the leader leaves running to the environment instead of ending it, when the leader ends by itself.
+	KeepLeftovers bool
 	// Terminal gives the process a terminal of that size instead of three pipes; nil is none. What it prints is one stream then, Stdout;
 	// closing Stdin is the terminal's end-of-file character.
 	Terminal *TerminalSize
@@ -109,8 +109,8 @@ type Exit struct {
 	Signal syscall.Signal
 	// Leftover counts descendants that were alive when the leader ended and that were ended then.
 	Leftover int
-	// Kept are the pids of those descendants where Spec.Keep left them running; Leftover counts them.
-	Kept      []int
+	// KeptPIDs are the pids of those descendants where ProcessSpec.KeepLeftovers left them running; Leftover counts them.
+	KeptPIDs  []int
 	Survivors Survivors
 	// OOM says whether the kernel killed the process because memory ran out.
 	OOM OOM
@@ -142,21 +142,21 @@ type Files interface {
 	Remove(name string) error
 	// List gives the entries of a folder by name, at most limit, and whether there were more.
 	List(name string, limit int) (entries []FileInfo, more bool, err error)
-	// Collect gives files and folders as a tree: regular files and folders only, decided on what was opened; everything else comes as an
+	// ReadTree gives files and folders as a tree: regular files and folders only, decided on what was opened; everything else comes as an
 	// entry that is refused. Names that are no clean relative paths fail with path_invalid. The tree ends with the context, with the
 	// cause of that; it has to be closed.
-	Collect(ctx context.Context, what Collection) (Tree, error)
+	ReadTree(ctx context.Context, what ReadTreeOptions) (Tree, error)
 	// Walk visits name and all that lies beneath it: a folder before what it holds, names in the order of their bytes. A link to name itself is
 	// followed, none beneath it is. A folder whose content does not come has FileInfo.Refused: one that the user may not read, one deeper than
 	// 128, one of over a million entries, and a file system of the kernel's own (/proc, /sys). A link's Target is not told. What goes while the
 	// walk is under way is left out. visit may answer fs.SkipDir and fs.SkipAll as for fs.WalkDir, and may use the Files; any other error ends
 	// the walk and is given back, and so is the cause of the context's end.
 	Walk(ctx context.Context, name string, visit func(name string, info FileInfo) error) error
-	// Place writes a tree beneath the root, all of it or, with an error, nothing: files 0600 or as Placement says, new folders 0700, no set-id
+	// WriteTree writes a tree beneath the root, all of it or, with an error, nothing: files 0600 or as Placement says, new folders 0700, no set-id
 	// bits and no attributes. It gives the files in the tree's order. Names that lead out, or through a link or another file system, and a file
 	// where a folder is or the reverse, fail with path_invalid; else it is denied, disk_full, limit_exceeded, transfer_failed, or what the
 	// tree ended with. What lies at a file's name and is no folder is replaced. The end of the context ends it until it is committed.
-	Place(ctx context.Context, tree Tree, how Placement) ([]Placed, error)
+	WriteTree(ctx context.Context, tree Tree, how WriteTreeOptions) ([]WrittenFile, error)
 	// Close ends the access.
 	Close() error
 }

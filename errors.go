@@ -81,8 +81,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: cause}
 }
 
-// Defect says that something failed inside dray, and that the log has more under an id: for panics, which whoever catches them logs.
-func Defect(code Code, id, format string, args ...any) *Error {
+// InternalError says that something failed inside dray, and that the log has more under an id: for panics, which whoever catches them logs.
+func InternalError(code Code, id, format string, args ...any) *Error {
 	return Errorf(code, format+" failed inside dray", args...).
 		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
 }

@@ -39,8 +39,8 @@ func (s Stream) String() string {
 // Sink hears what happens while a call runs. Its methods may be called from several goroutines and keep no slice. They wait for no client,
 // unless the caller asked that the tool wait for its own stream. None is called after Execute has returned.
 type Sink interface {
-	// Running says that the process was started.
-	Running()
+	// Started says that the process was started.
+	Started()
 	// Progress tells of a long wait before that: phase is a word, message a sentence.
 	Progress(phase, message string)
 	// Output gives the bytes as the tool printed them, in order for each stream.
@@ -52,6 +52,6 @@ var Discard Sink = discard{}
 
 type discard struct{}
 
-func (discard) Running()                  {}
+func (discard) Started()                  {}
 func (discard) Progress(_, _ string)      {}
 func (discard) Output(_ Stream, _ []byte) {}

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Choice is the environment that a call asks for.
-type Choice string
+// EnvironmentChoice is the environment that a call asks for.
+type EnvironmentChoice string
 
 // The choices of a call. ChooseAuto leaves it to the routing rules.
 const (
-	ChooseAuto      Choice = "auto"
-	ChooseHost      Choice = "host"
-	ChooseContainer Choice = "container"
+	ChooseAuto      EnvironmentChoice = "auto"
+	ChooseHost      EnvironmentChoice = "host"
+	ChooseContainer EnvironmentChoice = "container"
 )
 
 // MappingMode says how the strings of an input or output that are paths are told from those that are not.
@@ -45,9 +45,9 @@ type Invocation struct {
 	// Input is a JSON object, at most 64 MiB.
 	Input json.RawMessage `json:"input"`
 	// Workspace is a cleaned absolute host folder, Container a name or id. Empty counts as absent.
-	Workspace   string `json:"workspace,omitempty"`
-	Container   string `json:"container,omitempty"`
-	Environment Choice `json:"environment,omitempty"`
+	Workspace   string            `json:"workspace,omitempty"`
+	Container   string            `json:"container,omitempty"`
+	Environment EnvironmentChoice `json:"environment,omitempty"`
 	// Cwd is relative to the workspace, or an absolute host path; cleaned, without "..".
 	Cwd string            `json:"cwd,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
@@ -65,22 +65,22 @@ type Invocation struct {
 	// Terminal asks for a terminal of that size; nil is three pipes.
 	Terminal *TerminalSize `json:"tty,omitempty"`
 	// Leftovers says what becomes of the processes that the tool leaves running; empty is KillLeftovers.
-	Leftovers Leftovers `json:"leftovers,omitempty"`
-	Context   Context   `json:"context"`
-	Plan      Plan      `json:"plan"`
-	Principal string    `json:"principal"`
+	Leftovers Leftovers   `json:"leftovers,omitempty"`
+	Context   CallContext `json:"context"`
+	Plan      PlanRouting `json:"plan"`
+	Principal string      `json:"principal"`
 }
 
-// Context says on whose behalf a call is made. It is passed through and recorded, never interpreted.
-type Context struct {
+// CallContext says on whose behalf a call is made. It is passed through and recorded, never interpreted.
+type CallContext struct {
 	PlanID    string            `json:"plan_id,omitempty"`
 	SessionID string            `json:"session_id,omitempty"`
 	SandboxID string            `json:"sandbox_id,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// Plan is what the caller's plan says about routing: "host", or a container's or workspace's name.
-type Plan struct {
+// PlanRouting is what the caller's plan says about routing: "host", or a container's or workspace's name.
+type PlanRouting struct {
 	Override string `json:"override,omitempty"`
 	Fallback string `json:"fallback,omitempty"`
 }
@@ -97,43 +97,43 @@ type Call struct {
 	Route Route
 	// Environment is set once the place to run is ready. It is the router's choice, never another.
 	Environment Environment
-	// Mapped is the input in the environment's own paths, and Dir the working folder there; set by the mapping layer.
-	Mapped json.RawMessage
-	Dir    string
-	// Rewrite makes a filter that turns the environment's paths in a text into the caller's, and passes the text on. It is set by the mapping
+	// MappedInput is the input in the environment's own paths, and Dir the working folder there; set by the mapping layer.
+	MappedInput json.RawMessage
+	WorkDir     string
+	// NewTextFilter makes a filter that turns the environment's paths in a text into the caller's, and passes the text on. It is set by the mapping
 	// layer, and nil where text stays as it is.
-	Rewrite func(to io.Writer) TextFilter
+	NewTextFilter func(to io.Writer) TextFilter
 }
 
 // TextFilter changes a text on its way. It serves one goroutine at a time.
 type TextFilter interface {
 	// Write passes on what can be decided of the text so far.
 	io.Writer
-	// Held is how many bytes wait for what follows them. Flush passes them on as they are.
-	Held() int
+	// Buffered is how many bytes wait for what follows them. Flush passes them on as they are.
+	Buffered() int
 	Flush() error
 	// Close says that the text ends here, and passes on the rest. It does not close what is behind.
 	Close() error
-	// Count is how many places were changed.
-	Count() int64
+	// Replaced is how many places were changed.
+	Replaced() int64
 }
 
 // Control is something done to a running process on its caller's behalf, such as sending it a signal. It is called once, must not wait for
 // the process, and keeps no reference to it.
 type Control func(Process)
 
-// Kind is where a call runs.
-type Kind string
+// EnvironmentKind is where a call runs.
+type EnvironmentKind string
 
 // The kinds of environment.
 const (
-	Host      Kind = "host"
-	Container Kind = "container"
+	KindHost      EnvironmentKind = "host"
+	KindContainer EnvironmentKind = "container"
 )
 
 // Route is the decision where a call runs, and why.
 type Route struct {
-	Environment Kind `json:"environment"`
+	Environment EnvironmentKind `json:"environment"`
 	// Rule names the rule that decided, for instance "call.container" or "devcontainer.nearest".
 	Rule string `json:"rule"`
 	// Container is the configured name, or the name or id that the call gave; empty where the workspace leads to it.

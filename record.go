@@ -15,8 +15,8 @@ type Record struct {
 	ExitCode  *int            `json:"exit_code"`
 	Signal    *Signal         `json:"signal"`
 	Output    json.RawMessage `json:"output"`
-	Stdout    Capture         `json:"stdout"`
-	Stderr    Capture         `json:"stderr"`
+	Stdout    StreamSummary   `json:"stdout"`
+	Stderr    StreamSummary   `json:"stderr"`
 	Error     *Error          `json:"error"`
 	Route     Route           `json:"route"`
 	Metadata  Metadata        `json:"metadata"`
@@ -28,7 +28,7 @@ type Record struct {
 	// RewriteText and Sync are what the call asked for, too.
 	RewriteText *bool           `json:"rewrite_text,omitempty"`
 	Sync        []string        `json:"sync,omitempty"`
-	Context     Context         `json:"context"`
+	Context     CallContext     `json:"context"`
 	Input       json.RawMessage `json:"input"`
 	StartedAt   time.Time       `json:"started_at"`
 	EndedAt     *time.Time      `json:"ended_at"`
@@ -40,15 +40,15 @@ func NewRecord(inv Invocation, at time.Time) Record {
 	return Record{
 		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
 		Leftovers: inv.Leftovers, RewriteText: inv.RewriteText, Sync: inv.Sync, Context: inv.Context, Input: inv.Input,
-		StartedAt: at.UTC(), Stdout: nothing, Stderr: nothing,
+		StartedAt: at.UTC(), Stdout: emptyStream, Stderr: emptyStream,
 	}
 }
 
-// nothing is the capture of a stream that was never written: the digest is that of no bytes.
-var nothing = Capture{SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+// emptyStream is the capture of a stream that was never written: the digest is that of no bytes.
+var emptyStream = StreamSummary{SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
 
-// End gives the record of the same call with its result.
-func (r Record) End(res Result) Record {
+// WithResult gives the record of the same call with its result.
+func (r Record) WithResult(res Result) Record {
 	r.Status, r.Reason, r.ExitCode, r.Signal = res.Status, res.Reason, res.ExitCode, res.Signal
 	r.Output, r.Stdout, r.Stderr, r.Error = res.Output, res.Stdout, res.Stderr, res.Error
 	r.Route, r.Metadata = res.Route, res.Metadata
@@ -58,18 +58,18 @@ func (r Record) End(res Result) Record {
 	return r
 }
 
-// Conclude settles what an executor returned: an error becomes a failed result whose reason follows from its code, and a result is
+// NormalizeResult settles what an executor returned: an error becomes a failed result whose reason follows from its code, and a result is
 // succeeded exactly if its reason is exited, its exit code 0 and it has no error. A failure has an error, whose text may be empty.
-func Conclude(res Result, err error) Result {
+func NormalizeResult(res Result, err error) Result {
 	if err != nil {
 		res.Error = AsError(err)
 		if res.Reason == "" {
-			res.Reason = reasonOf(res.Error.Code)
+			res.Reason = reasonForCode(res.Error.Code)
 		}
 	}
-	for _, c := range []*Capture{&res.Stdout, &res.Stderr} {
-		if *c == (Capture{}) {
-			*c = nothing
+	for _, c := range []*StreamSummary{&res.Stdout, &res.Stderr} {
+		if *c == (StreamSummary{}) {
+			*c = emptyStream
 		}
 	}
 	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil && *res.ExitCode == 0
@@ -82,8 +82,8 @@ func Conclude(res Result, err error) Result {
 	return res
 }
 
-// reasonOf gives the reason of a call that ended with a code before or instead of the tool's own end.
-func reasonOf(code Code) Reason {
+// reasonForCode gives the reason of a call that ended with a code before or instead of the tool's own end.
+func reasonForCode(code Code) Reason {
 	switch code {
 	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser, CodeLimitExceeded:
 		return ReasonStartFailed

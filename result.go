@@ -45,8 +45,8 @@ type Result struct {
 	Signal *Signal
 	// Output is the tool's structured result; exec and shell have none.
 	Output   json.RawMessage
-	Stdout   Capture
-	Stderr   Capture
+	Stdout   StreamSummary
+	Stderr   StreamSummary
 	Error    *Error
 	Route    Route
 	Metadata Metadata
@@ -54,8 +54,8 @@ type Result struct {
 	StartedAt time.Time
 	EndedAt   time.Time
 	Duration  time.Duration
-	// Exec is the part of it in which the process existed.
-	Exec time.Duration
+	// ExecDuration is the part of it in which the process existed.
+	ExecDuration time.Duration
 }
 
 // Signal is a signal by name ("SIGKILL") and by its Linux number.
@@ -64,8 +64,8 @@ type Signal struct {
 	Number int    `json:"number"`
 }
 
-// Capture is what is known of one output stream. HeadBytes+OmittedBytes+TailBytes is TotalBytes, always.
-type Capture struct {
+// StreamSummary is what is known of one output stream. HeadBytes+OmittedBytes+TailBytes is TotalBytes, always.
+type StreamSummary struct {
 	// Text is UTF-8 with replacement: the head, a line that counts what is omitted, the tail.
 	Text         string `json:"text"`
 	HeadBytes    int64  `json:"head_bytes"`
@@ -79,11 +79,11 @@ type Capture struct {
 	SHA256 string `json:"sha256"`
 	// Rewritten is set where the stream's paths were rewritten: Text is then the view of the rewritten stream, and all other figures are those of
 	// what the tool wrote.
-	Rewritten *Rewritten `json:"rewritten,omitempty"`
+	Rewritten *RewrittenSummary `json:"rewritten,omitempty"`
 }
 
-// Rewritten is what is known of a stream after its paths were rewritten.
-type Rewritten struct {
+// RewrittenSummary is what is known of a stream after its paths were rewritten.
+type RewrittenSummary struct {
 	// Paths counts the rewrites.
 	Paths int64 `json:"paths"`
 	// TotalBytes, KeptBytes and SHA256 are those of the rewritten stream.

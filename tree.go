@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Tree is a set of files and folders on its way from one place to another: what Files.Collect gives and Files.Place takes. Entries come one
+// Tree is a set of files and folders on its way from one place to another: what Files.ReadTree gives and Files.WriteTree takes. Entries come one
 // after the other, a folder before what it holds. A Tree that comes out of a container was checked by our own reader: names, order,
 // sizes and counts are within the limits that were asked for, or Next and Read fail with a code.
 //
@@ -17,7 +17,7 @@ type Tree interface {
 	// Next goes to the next entry and passes over what is left of the current file. It returns io.EOF after the last one; any other error
 	// ends the tree: transfer_failed for a stream that breaks off or lies, limit_exceeded, agent_lost.
 	Next() (TreeEntry, error)
-	// Reader reads the current file from TreeEntry.From on; it ends with io.EOF exactly at TreeEntry.Size.
+	// Reader reads the current file from TreeEntry.Offset on; it ends with io.EOF exactly at TreeEntry.Size.
 	io.Reader
 	io.Closer
 }
@@ -29,7 +29,7 @@ type TreeEntry struct {
 	// Type is "file" or "directory".
 	Type string
 	// Size is the whole length of a file, in bytes; From is where its bytes begin in this tree, beyond zero only for one that is resumed.
-	Size, From int64
+	Size, Offset int64
 	// Mode is the permission bits.
 	Mode fs.FileMode
 	// Version changes when the file's content may have changed. It is opaque, and compared with nothing but another of the same file.
@@ -46,40 +46,40 @@ type TreeLimits struct {
 	MaxFiles, MaxDepth int
 }
 
-// Collection asks for a tree.
-type Collection struct {
+// ReadTreeOptions asks for a tree.
+type ReadTreeOptions struct {
 	// Names are the files and folders to collect, each relative to the root; folders come with all that they hold.
 	Names  []string
 	Limits TreeLimits
-	// Held are files that the caller has already, in part or whole, from a tree that broke off: one that still has that version comes from its
+	// Partial are files that the caller has already, in part or whole, from a tree that broke off: one that still has that version comes from its
 	// byte Bytes on.
-	Held map[string]Held
+	Partial map[string]PartialFile
 }
 
-// Held is a beginning of a file.
-type Held struct {
+// PartialFile is a beginning of a file.
+type PartialFile struct {
 	Version string
 	Bytes   int64
 }
 
-// Placement says how a tree is written.
-type Placement struct {
+// WriteTreeOptions says how a tree is written.
+type WriteTreeOptions struct {
 	// Executable gives a file with any x bit mode 0700 instead of 0600. Folders are 0700, whatever the umask.
 	Executable bool
 	// DryRun writes nothing and says what would be done.
 	DryRun bool
 }
 
-// Placed is one file that was written, or was there already.
-type Placed struct {
+// WrittenFile is one file that was written, or was there already.
+type WrittenFile struct {
 	// Name is relative to the root that it was placed beneath.
 	Name string `json:"name"`
 	Size int64  `json:"size"`
 	// SHA256 is the hexadecimal digest of the content; Before is that of the file that it replaced, empty where there was none.
-	SHA256 string      `json:"sha256"`
-	Before string      `json:"sha256_before,omitempty"`
-	Mode   fs.FileMode `json:"mode"`
-	Action FileAction  `json:"action"`
+	SHA256       string      `json:"sha256"`
+	SHA256Before string      `json:"sha256_before,omitempty"`
+	Mode         fs.FileMode `json:"mode"`
+	Action       FileAction  `json:"action"`
 }
 
 // FileAction is what became of a file.
@@ -99,12 +99,12 @@ type SyncReport struct {
 	// Files has the absolute path on the side that the files came to; names that are not UTF-8 are written with \xNN.
 	Files   []SyncedFile  `json:"files"`
 	Refused []RefusedPath `json:"refused"`
-	// Landed says where each of the sources came to of which anything was taken.
-	Landed []Landing `json:"landed,omitempty"`
-	// FilesOmitted, RefusedOmitted and LandedOmitted count the entries that a list of calls leaves out; the call itself has all of them.
+	// Targets says where each of the sources came to of which anything was taken.
+	Targets []SyncTarget `json:"landed,omitempty"`
+	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that a list of calls leaves out; the call itself has all of them.
 	FilesOmitted   int `json:"files_omitted,omitzero"`
 	RefusedOmitted int `json:"refused_omitted,omitzero"`
-	LandedOmitted  int `json:"landed_omitted,omitzero"`
+	TargetsOmitted int `json:"landed_omitted,omitzero"`
 	// Bytes are those of all files, copied or unchanged.
 	Bytes int64 `json:"bytes"`
 	// DryRun says that nothing was written.
@@ -112,8 +112,8 @@ type SyncReport struct {
 	Error  *Error `json:"error,omitempty"`
 }
 
-// Landing is the file or folder that a source came to.
-type Landing struct {
+// SyncTarget is the file or folder that a source came to.
+type SyncTarget struct {
 	// Source is absolute in the paths of the side that it comes from, Path in those of the other.
 	Source string `json:"source"`
 	Path   string `json:"path"`
@@ -133,10 +133,10 @@ const (
 type SyncedFile struct {
 	Path string `json:"path"`
 	// Source is where it came from, in the other side's paths.
-	Source string `json:"source"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-	Before string `json:"sha256_before,omitempty"`
+	Source       string `json:"source"`
+	Size         int64  `json:"size"`
+	SHA256       string `json:"sha256"`
+	SHA256Before string `json:"sha256_before,omitempty"`
 	// Mode is octal text such as "0600".
 	Mode   string     `json:"mode"`
 	Action FileAction `json:"action"`
@@ -152,12 +152,12 @@ type RefusedPath struct {
 // FileChange is a file that dray itself changed, as a file tool or a sync did. The trail keeps it.
 type FileChange struct {
 	// Environment says whose file it is, Path is its absolute path there.
-	Environment Kind       `json:"environment"`
-	Path        string     `json:"path"`
-	Action      FileAction `json:"action"`
-	// Before and After are hexadecimal SHA-256 digests; Before is empty for a new file.
-	Before string `json:"sha256_before,omitempty"`
-	After  string `json:"sha256_after,omitempty"`
+	Environment EnvironmentKind `json:"environment"`
+	Path        string          `json:"path"`
+	Action      FileAction      `json:"action"`
+	// SHA256Before and After are hexadecimal SHA-256 digests; Before is empty for a new file.
+	SHA256Before string `json:"sha256_before,omitempty"`
+	SHA256After  string `json:"sha256_after,omitempty"`
 }
 
 // PrintablePath writes the bytes of a path that are not UTF-8 as \xNN, since JSON has no place for them.

@@ -43,7 +43,7 @@ func benchmarkCall(b *testing.B) func() {
 // BenchmarkList is a page of 50 among 10,000 calls.
 func BenchmarkList(b *testing.B) {
 	s := open(b, options(b.TempDir()))
-	jobs := make([]*job, 10_000)
+	jobs := make([]*pendingEvent, 10_000)
 	for i := range jobs {
 		j, _, err := s.beginJob(newInvocation("exec"), epoch)
 		if err != nil {

@@ -16,40 +16,40 @@ import (
 // maxInline is how much of an input or output stands in the body of an event; what is longer lies in a file.
 const maxInline = 8 << 10
 
-// begunBody is the body of a begun event: the invocation as it was accepted. Two fields of it are shadowed: of the environment only
+// beginBody is the body of a begun event: the invocation as it was accepted. Two fields of it are shadowed: of the environment only
 // the names are kept, and a long input is in a file.
-type begunBody struct {
+type beginBody struct {
 	dray.Invocation
 	Env       []string        `json:"env,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
-	InputFile *fileRef        `json:"input_file,omitempty"`
+	InputFile *blobRef        `json:"input_file,omitempty"`
 	StartedAt time.Time       `json:"started_at"`
 }
 
-// endedBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted call has none.
-type endedBody struct {
-	Status     dray.Status     `json:"status"`
-	Reason     dray.Reason     `json:"reason"`
-	ExitCode   *int            `json:"exit_code"`
-	Signal     *dray.Signal    `json:"signal"`
-	Stdout     dray.Capture    `json:"stdout"`
-	Stderr     dray.Capture    `json:"stderr"`
-	Error      *dray.Error     `json:"error"`
-	Route      dray.Route      `json:"route"`
-	Metadata   dray.Metadata   `json:"metadata"`
-	EndedAt    time.Time       `json:"ended_at"`
-	Duration   *time.Duration  `json:"duration_ns"`
-	Output     json.RawMessage `json:"output,omitempty"`
-	OutputFile *fileRef        `json:"output_file,omitempty"`
+// endBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted call has none.
+type endBody struct {
+	Status     dray.Status        `json:"status"`
+	Reason     dray.Reason        `json:"reason"`
+	ExitCode   *int               `json:"exit_code"`
+	Signal     *dray.Signal       `json:"signal"`
+	Stdout     dray.StreamSummary `json:"stdout"`
+	Stderr     dray.StreamSummary `json:"stderr"`
+	Error      *dray.Error        `json:"error"`
+	Route      dray.Route         `json:"route"`
+	Metadata   dray.Metadata      `json:"metadata"`
+	EndedAt    time.Time          `json:"ended_at"`
+	Duration   *time.Duration     `json:"duration_ns"`
+	Output     json.RawMessage    `json:"output,omitempty"`
+	OutputFile *blobRef           `json:"output_file,omitempty"`
 	// ListsFile holds the lists of the metadata where they are longer than they are here.
-	ListsFile *fileRef `json:"lists_file,omitempty"`
+	ListsFile *blobRef `json:"lists_file,omitempty"`
 }
 
-// encodeBegun gives the body of a begun event and, where the input is too long for it, the file that holds it. An input that is not
+// encodeBegin gives the body of a begun event and, where the input is too long for it, the file that holds it. An input that is not
 // JSON is left out and told as unfit; the body is good all the same.
-func encodeBegun(inv dray.Invocation, at time.Time, files *files) (body []byte, file *fileRef, unfit, err error) {
-	b := begunBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
-	inline, file, err := place(inv.Input, files)
+func encodeBegin(inv dray.Invocation, at time.Time, files *blobStore) (body []byte, file *blobRef, unfit, err error) {
+	b := beginBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
+	inline, file, err := inlineOrBlob(inv.Input, files)
 	if errors.Is(err, errNotJSON) {
 		unfit, err = err, nil
 	}
@@ -61,17 +61,17 @@ func encodeBegun(inv dray.Invocation, at time.Time, files *files) (body []byte, 
 	return body, file, unfit, err
 }
 
-// encodeEnded gives the body of an ended event and, where the output is too long for it, the file that holds it.
-func encodeEnded(res dray.Result, files *files) ([]byte, *fileRef, error) {
-	inline, file, err := place(res.Output, files)
+// encodeEnd gives the body of an ended event and, where the output is too long for it, the file that holds it.
+func encodeEnd(res dray.Result, files *blobStore) ([]byte, *blobRef, error) {
+	inline, file, err := inlineOrBlob(res.Output, files)
 	if err != nil {
 		return nil, nil, fmt.Errorf("keep the output: %w", err)
 	}
-	metadata, lists, err := placeShortened(res.Metadata, files)
+	metadata, lists, err := storeLists(res.Metadata, files)
 	if err != nil {
 		return nil, nil, fmt.Errorf("keep the lists of files: %w", err)
 	}
-	body, err := encode(endedBody{
+	body, err := encode(endBody{
 		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal, Stdout: res.Stdout, Stderr: res.Stderr,
 		Error: res.Error, Route: res.Route, Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration, OutputFile: file, ListsFile: lists,
 	}, "output", inline)
@@ -80,8 +80,8 @@ func encodeEnded(res dray.Result, files *files) ([]byte, *fileRef, error) {
 
 var errNotJSON = errors.New("it is not valid JSON")
 
-// place decides where a JSON value lies: in the body, or in a file that is durable when place returns.
-func place(raw json.RawMessage, files *files) (inline json.RawMessage, file *fileRef, err error) {
+// inlineOrBlob decides where a JSON value lies: in the body, or in a file that is durable when place returns.
+func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage, file *blobRef, err error) {
 	switch {
 	case len(raw) == 0:
 		return nil, nil, nil

@@ -10,22 +10,22 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// changes are the files that a call changed, on their way into the table changed_files. They are one text, which SQLite takes apart: a sync may
+// changedFiles are the files that a call changed, on their way into the table changed_files. They are one text, which SQLite takes apart: a sync may
 // have changed very many, and while they are written nobody else's begin or end is.
-type changes struct {
+type changedFiles struct {
 	list      []byte // a JSON list of dray.FileChange
 	principal string
 	plan      sql.NullString
 	at        int64
 }
 
-const insertChanges = `INSERT INTO changed_files
+const insertChangedFiles = `INSERT INTO changed_files
 	(seq, n, invocation, principal, plan_id, environment, path, action, sha256_before, sha256_after, at)
 	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action', value ->> 'sha256_before', value ->> 'sha256_after', ?
 	FROM json_each(?)`
 
-// changesOf gives what is to be written of a result; nil where nothing was changed.
-func changesOf(inv dray.Invocation, res dray.Result) (*changes, error) {
+// newChangedFiles gives what is to be written of a result; nil where nothing was changed.
+func newChangedFiles(inv dray.Invocation, res dray.Result) (*changedFiles, error) {
 	if len(res.Metadata.Changes) == 0 {
 		return nil, nil
 	}
@@ -33,14 +33,14 @@ func changesOf(inv dray.Invocation, res dray.Result) (*changes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the changed files: %w", err)
 	}
-	return &changes{list: list, principal: inv.Principal, plan: text(inv.Context.PlanID), at: res.EndedAt.UnixNano()}, nil
+	return &changedFiles{list: list, principal: inv.Principal, plan: nullString(inv.Context.PlanID), at: res.EndedAt.UnixNano()}, nil
 }
 
-func (c *changes) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
+func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
 	if c == nil {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, insertChanges, seq, invocation, c.principal, c.plan, c.at, string(c.list)); err != nil {
+	if _, err := tx.ExecContext(ctx, insertChangedFiles, seq, invocation, c.principal, c.plan, c.at, string(c.list)); err != nil {
 		return fmt.Errorf("write the changed files: %w", err)
 	}
 	return nil
@@ -80,7 +80,7 @@ func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) 
 	}
 	found, last, err := stmt.changes(ctx, s.read, q.limit())
 	if err != nil {
-		return ChangePage{}, unavailable(s.path, "list the changed files", err)
+		return ChangePage{}, unavailableError(s.path, "list the changed files", err)
 	}
 	page := ChangePage{Items: found}
 	if last != nil {
@@ -92,11 +92,11 @@ func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) 
 func (q ChangeQuery) limit() int { return Query{Limit: q.Limit}.limit() }
 
 // statement gives the query for one row more than the limit, which tells whether there is another page.
-func (q ChangeQuery) statement() (statement, error) {
+func (q ChangeQuery) statement() (selectQuery, error) {
 	if err := (Query{Limit: q.Limit}).check(); err != nil {
-		return statement{}, err
+		return selectQuery{}, err
 	}
-	var c conditions
+	var c whereClause
 	if q.PlanID != "" {
 		c = c.and("plan_id = ?", q.PlanID)
 	}
@@ -112,11 +112,11 @@ func (q ChangeQuery) statement() (statement, error) {
 	if q.Cursor != "" {
 		p, err := parseCursor(changeCursor, q.Cursor)
 		if err != nil {
-			return statement{}, err
+			return selectQuery{}, err
 		}
 		c = c.and("(seq, n) < (?, ?)", p.major, p.minor)
 	}
-	return statement{
+	return selectQuery{
 		sql: "SELECT seq, n, invocation, plan_id, environment, path, action, sha256_before, sha256_after, at FROM changed_files" +
 			c.where() + " ORDER BY seq DESC, n DESC LIMIT ?",
 		args: append(c.args, q.limit()+1),
@@ -124,7 +124,7 @@ func (q ChangeQuery) statement() (statement, error) {
 }
 
 // changes runs the query and gives at most limit rows, and the place of the last of them where there are more.
-func (st statement) changes(ctx context.Context, db *sql.DB, limit int) (found []Change, last *position, err error) {
+func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found []Change, last *position, err error) {
 	rows, err := db.QueryContext(ctx, st.sql, st.args...)
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +142,7 @@ func (st statement) changes(ctx context.Context, db *sql.DB, limit int) (found [
 		if err := rows.Scan(&p.major, &p.minor, &c.Invocation, &plan, &c.Environment, &c.Path, &c.Action, &before, &after, &at); err != nil {
 			return nil, nil, err
 		}
-		c.PlanID, c.Before, c.After, c.At = plan.String, before.String, after.String, time.Unix(0, at).UTC()
+		c.PlanID, c.SHA256Before, c.SHA256After, c.At = plan.String, before.String, after.String, time.Unix(0, at).UTC()
 		found = append(found, c)
 	}
 	return found, nil, rows.Err()

@@ -19,10 +19,10 @@ func changed(n int, folder string) []dray.FileChange {
 	all := make([]dray.FileChange, n)
 	for i := range all {
 		all[i] = dray.FileChange{
-			Environment: dray.Host, Path: fmt.Sprintf("%s/%05d \"<é>\n", folder, i), Action: dray.FileCreated, After: fmt.Sprintf("%064x", i),
+			Environment: dray.KindHost, Path: fmt.Sprintf("%s/%05d \"<é>\n", folder, i), Action: dray.FileCreated, SHA256After: fmt.Sprintf("%064x", i),
 		}
 		if i%2 == 1 {
-			all[i].Action, all[i].Before = dray.FileReplaced, fmt.Sprintf("%064x", i+1)
+			all[i].Action, all[i].SHA256Before = dray.FileReplaced, fmt.Sprintf("%064x", i+1)
 		}
 	}
 	return all
@@ -37,7 +37,7 @@ func synced(n int) dray.Result {
 		report.Files = append(report.Files, dray.SyncedFile{
 			Path: name, Source: "/w" + name, Size: 1, SHA256: fmt.Sprintf("%064x", i), Mode: "0600", Action: dray.FileCreated,
 		})
-		report.Landed = append(report.Landed, dray.Landing{Source: "/w" + name, Path: name})
+		report.Targets = append(report.Targets, dray.SyncTarget{Source: "/w" + name, Path: name})
 		report.Refused = append(report.Refused, dray.RefusedPath{Path: name + ".lnk", Code: dray.CodePathInvalid, Message: "is a link"})
 	}
 	res.Metadata.Sync, res.Metadata.Changes = report, changed(n, "/srv/results")
@@ -160,9 +160,9 @@ func TestChangesUseIndexes(t *testing.T) {
 
 // sameLists says that two records' lists of files are the same, and whole.
 func sameLists(a, b dray.Metadata) bool {
-	return a.ChangesOmitted == 0 && a.Sync.FilesOmitted == 0 && a.Sync.RefusedOmitted == 0 && a.Sync.LandedOmitted == 0 &&
+	return a.ChangesOmitted == 0 && a.Sync.FilesOmitted == 0 && a.Sync.RefusedOmitted == 0 && a.Sync.TargetsOmitted == 0 &&
 		slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Sync.Files, b.Sync.Files) && slices.Equal(a.Sync.Refused, b.Sync.Refused) &&
-		slices.Equal(a.Sync.Landed, b.Sync.Landed)
+		slices.Equal(a.Sync.Targets, b.Sync.Targets)
 }
 
 // SY-10: a sync of ten thousand files reads back whole, and neither its row nor a list of calls carries all of them.
@@ -184,7 +184,7 @@ func TestLongListsLieInAFile(t *testing.T) {
 		t.Errorf("an item of a list has %d bytes, %v", len(b), err)
 	}
 	m := item.Metadata
-	if len(m.Sync.Files) != 10 || m.Sync.FilesOmitted != 9990 || len(m.Sync.Refused) != 10 || m.Sync.RefusedOmitted != 9990 || len(m.Sync.Landed) != 10 || m.Sync.LandedOmitted != 9990 ||
+	if len(m.Sync.Files) != 10 || m.Sync.FilesOmitted != 9990 || len(m.Sync.Refused) != 10 || m.Sync.RefusedOmitted != 9990 || len(m.Sync.Targets) != 10 || m.Sync.TargetsOmitted != 9990 ||
 		len(m.Changes) != 10 || m.ChangesOmitted != 9990 || m.Sync.Bytes != 10_000 || m.Sync.State != dray.SyncComplete || m.Warnings != nil {
 		t.Errorf("in a list the metadata is %.2000s", b)
 	}
@@ -205,7 +205,7 @@ func TestShortListsStayInTheRow(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)
 	inv := newInvocation("sync")
-	want := run(t, s, inv, synced(maxListed))
+	want := run(t, s, inv, synced(maxInlineEntries))
 	if item := list(t, s, Query{}).Items[0]; !sameLists(item.Metadata, want.Metadata) {
 		t.Errorf("in a list the metadata is %+v", item.Metadata)
 	}

@@ -17,15 +17,15 @@ const (
 	insertEvent = `INSERT INTO events (seq, invocation, kind, at, body, leaf) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
-// errNoRow says that a projection found nothing to change: the call was never begun, or is over already.
-var errNoRow = errors.New("no such call is running in the trail")
+// errNotRunning says that a projection found nothing to change: the call was never begun, or is over already.
+var errNotRunning = errors.New("no such call is running in the trail")
 
 // commit writes a batch in one transaction: all of it or nothing. All events of it have one time, that of the transaction. Waiting for
 // the lock may take long, so which jobs are still wanted is asked after it; those were written.
 //
 // The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which never ends here, and wake up with
 // each commit.
-func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) []*job) (written []*job, err error) {
+func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent, wanted func([]*pendingEvent) []*pendingEvent) (written []*pendingEvent, err error) {
 	tx, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin to write: %w", err)
@@ -39,7 +39,7 @@ func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) [
 			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done it by itself
 		}
 	}()
-	defer catch(&err) // before that: what was written until a panic is taken back, and the connection goes on
+	defer recoverTo(&err) // before that: what was written until a panic is taken back, and the connection goes on
 	// Asked each time: another program may have appended, and a gap or a clash would be refused.
 	var last int64
 	if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
@@ -59,7 +59,7 @@ func commit(ctx context.Context, db *sql.DB, batch []*job, wanted func([]*job) [
 }
 
 // write appends the event and changes the projection.
-func (j *job) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
+func (j *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
 	e := j.event
 	e.seq, e.at = seq, at
 	leaf := e.leaf()
@@ -67,19 +67,19 @@ func (j *job) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
 	if err != nil {
 		return fmt.Errorf("append the event: %w", err)
 	}
-	changed, err := tx.ExecContext(ctx, j.project, append([]any{seq}, j.args...)...)
+	changed, err := tx.ExecContext(ctx, j.projectionSQL, append([]any{seq}, j.args...)...)
 	if err != nil {
 		return fmt.Errorf("write the projection: %w", err)
 	}
 	if n, err := changed.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(errNoRow, err)
+		return errors.Join(errNotRunning, err)
 	}
 	return j.changes.write(ctx, tx, seq, e.invocation)
 }
 
-// transient says whether a write may succeed later although nobody changes what is written: the file is locked, the disk is full,
+// isRetryable says whether a write may succeed later although nobody changes what is written: the file is locked, the disk is full,
 // or the system refuses now.
-func transient(err error) bool {
+func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
 	if !ok {
 		return false
@@ -92,8 +92,8 @@ func transient(err error) bool {
 	}
 }
 
-// unavailable makes the error of a trail that cannot be used, with what to do about its cause.
-func unavailable(path, doing string, err error) *dray.Error {
+// unavailableError makes the error of a trail that cannot be used, with what to do about its cause.
+func unavailableError(path, doing string, err error) *dray.Error {
 	if known, ok := errors.AsType[*dray.Error](err); ok {
 		return known
 	}

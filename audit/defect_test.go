@@ -39,7 +39,7 @@ func TestPanicOfTheWriter(t *testing.T) {
 	run(t, s, newInvocation("exec"), exited(0))
 	bad := begin(t, s)
 	bad.args[1] = column(func() { panic("planted in the writer") })
-	jobs := []*job{begin(t, s), bad, begin(t, s)}
+	jobs := []*pendingEvent{begin(t, s), bad, begin(t, s)}
 	var all sync.WaitGroup
 	errs := make([]error, len(jobs))
 	for i, j := range jobs {
@@ -72,14 +72,14 @@ func TestPanicBesideTheTransaction(t *testing.T) {
 	s, logs := observed(t)
 	late := begin(t, s)
 	reached := make(chan struct{})
-	late.undo = func() *job { panic("planted in the undoing") }
+	late.compensate = func() *pendingEvent { panic("planted in the undoing") }
 	late.args[1] = column(func() {
 		s.writer.mu.Lock()
 		late.abandoned = true // its caller goes in this moment
 		s.writer.mu.Unlock()
 		close(reached)
 	})
-	if !s.writer.enqueue([]*job{late}) {
+	if !s.writer.enqueue([]*pendingEvent{late}) {
 		t.Fatal("the writer is closed")
 	}
 	<-reached
@@ -89,7 +89,7 @@ func TestPanicBesideTheTransaction(t *testing.T) {
 	}
 }
 
-func begin(t *testing.T, s *Store) *job {
+func begin(t *testing.T, s *Store) *pendingEvent {
 	t.Helper()
 	j, unfit, err := s.beginJob(newInvocation("exec"), time.Now())
 	if unfit != nil || err != nil {

@@ -35,7 +35,7 @@
 // The file is in WAL mode with synchronous FULL. One goroutine writes: it commits for all who wait at once, and waits for nobody.
 // Readers have their own read-only connections and never hold it up.
 //
-// A begin that cannot be committed within [Options.Patience] fails with audit_unavailable, and nothing runs. If its commit comes
+// A begin that cannot be committed within [Options.WriteTimeout] fails with audit_unavailable, and nothing runs. If its commit comes
 // through later all the same (a disk that hung), the writer at once appends an end that says that nothing ran.
 //
 // An end that cannot be committed within that time fails the call with audit_unavailable too: nobody gets a result that is not in

@@ -17,7 +17,7 @@ import (
 
 // Executor puts the trail around an executor: the begin of a call is committed before next runs, its end before Execute returns.
 //
-// What next returns is concluded (dray.Conclude) and stamped with its times, so Execute gives a Result for every call that was
+// What next returns is concluded (dray.NormalizeResult) and stamped with its times, so Execute gives a Result for every call that was
 // accepted, however it ended, and the trail has the same. It gives an error in three cases, and then no Result: audit_unavailable or
 // shutting_down where the begin could not be committed (nothing ran), audit_unavailable where the end could not (it ran; the package
 // documentation says what becomes of the end), and internal where the id is no UUID.
@@ -33,30 +33,30 @@ func (s *Store) Executor(next dray.Executor) dray.Executor {
 		}
 		var res dray.Result
 		if unfit == nil {
-			res, err = s.guard(next).Execute(ctx, call, sink)
+			res, err = s.recoverPanics(next).Execute(ctx, call, sink)
 		} else {
 			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", unfit).WithHint("send a JSON object")
 		}
-		return s.end(ctx, inv, stamp(dray.Conclude(res, err), started))
+		return s.end(ctx, inv, setTimes(dray.NormalizeResult(res, err), started))
 	})
 }
 
-// guard makes a panic an error, and logs where it came from.
-func (s *Store) guard(next dray.Executor) dray.Executor {
+// recoverPanics makes a panic an error, and logs where it came from.
+func (s *Store) recoverPanics(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (res dray.Result, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				id := call.Invocation.ID
 				s.log.Error("a call panicked", zap.String("invocation", id), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-				res, err = dray.Result{}, dray.Defect(dray.CodeInternal, id, "the call")
+				res, err = dray.Result{}, dray.InternalError(dray.CodeInternal, id, "the call")
 			}
 		}()
 		return next.Execute(ctx, call, sink)
 	})
 }
 
-// stamp writes the times: the two on the wall clock, their distance on the monotonic one.
-func stamp(res dray.Result, started time.Time) dray.Result {
+// setTimes writes the times: the two on the wall clock, their distance on the monotonic one.
+func setTimes(res dray.Result, started time.Time) dray.Result {
 	now := time.Now()
 	res.StartedAt, res.EndedAt, res.Duration = started.Round(0).UTC(), now.Round(0).UTC(), now.Sub(started)
 	return res
@@ -73,31 +73,31 @@ func (s *Store) begin(ctx context.Context, inv dray.Invocation, at time.Time) (u
 		err = s.submit(ctx, j)
 	}
 	if err != nil {
-		return nil, unavailable(s.path, "record the begin of the call, which did not run", err)
+		return nil, unavailableError(s.path, "record the begin of the call, which did not run", err)
 	}
 	return unfit, nil
 }
 
-func (s *Store) beginJob(inv dray.Invocation, at time.Time) (j *job, unfit, err error) {
+func (s *Store) beginJob(inv dray.Invocation, at time.Time) (j *pendingEvent, unfit, err error) {
 	if !validID(inv.ID) {
 		return nil, nil, dray.Errorf(dray.CodeInternal, "record a call: %q is not a UUID in lower case", inv.ID)
 	}
-	body, file, unfit, err := encodeBegun(inv, at.Round(0).UTC(), s.files)
+	body, file, unfit, err := encodeBegin(inv, at.Round(0).UTC(), s.files)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &job{
-		event:   event{invocation: inv.ID, kind: begun, body: body},
-		project: projectBegun,
-		args:    []any{inv.ID, inv.Tool, inv.Principal, text(inv.Context.PlanID), text(inv.Context.SessionID), at.UnixNano(), file.name()},
-		undo:    func() *job { return s.tooLate(inv, at) },
+	return &pendingEvent{
+		event:         event{invocation: inv.ID, kind: begun, body: body},
+		projectionSQL: projectBegun,
+		args:          []any{inv.ID, inv.Tool, inv.Principal, nullString(inv.Context.PlanID), nullString(inv.Context.SessionID), at.UnixNano(), file.name()},
+		compensate:    func() *pendingEvent { return s.compensateBegin(inv, at) },
 	}, unfit, nil
 }
 
-// tooLate is the end of a call whose begin was committed when its caller had been told that nothing runs.
-func (s *Store) tooLate(inv dray.Invocation, started time.Time) *job {
+// compensateBegin is the end of a call whose begin was committed when its caller had been told that nothing runs.
+func (s *Store) compensateBegin(inv dray.Invocation, started time.Time) *pendingEvent {
 	err := dray.Errorf(dray.CodeAuditUnavailable, "the begin was recorded too late: the caller was told so, and nothing ran")
-	j, encodeErr := s.endJob(inv, stamp(dray.Conclude(dray.Result{}, err), started))
+	j, encodeErr := s.endJob(inv, setTimes(dray.NormalizeResult(dray.Result{}, err), started))
 	if encodeErr != nil {
 		panic(encodeErr) // a result of nothing but strings
 	}
@@ -106,14 +106,14 @@ func (s *Store) tooLate(inv dray.Invocation, started time.Time) *job {
 
 // end commits how a call ended and gives the result as it was recorded. Nothing that the caller does can break it off.
 func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (dray.Result, error) {
-	changed, err := changesOf(inv, res)
-	var j *job
+	changed, err := newChangedFiles(inv, res)
+	var j *pendingEvent
 	if err == nil {
 		j, err = s.endJob(inv, res)
 	}
 	if err != nil {
 		s.log.Error("a result cannot be recorded", zap.String("invocation", inv.ID), zap.Error(err))
-		res = unrecordable(res, err)
+		res = fallbackResult(res, err)
 		j, err = s.endJob(inv, res)
 	}
 	if err == nil {
@@ -130,15 +130,15 @@ func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (
 	return dray.Result{}, e.WithHint("do not repeat the call blindly: see what it did, and look for %s in the trail when %s can be written again", inv.ID, s.path)
 }
 
-// unrecordable is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave. The rows of the trail may
+// fallbackResult is what remains of a result that cannot be encoded or kept: how the call ended, without what it gave. The rows of the trail may
 // well have room where the files of long outputs have none.
-func unrecordable(res dray.Result, err error) dray.Result {
+func fallbackResult(res dray.Result, err error) dray.Result {
 	res.Output, res.Metadata = nil, dray.Metadata{Kill: res.Metadata.Kill}
 	code, hint := dray.CodeInternal, "the call did run: see what it did before you repeat it"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder; "+hint
 	}
-	return dray.Conclude(res, dray.Errorf(code, "the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
+	return dray.NormalizeResult(res, dray.Errorf(code, "the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
 }
 
 const projectEnded = `UPDATE invocations SET
@@ -146,19 +146,19 @@ const projectEnded = `UPDATE invocations SET
 	ended_at = ?, duration = ?, output_sha256 = ?, metadata_container = ?
 	WHERE id = ? AND status = 'running'`
 
-func (s *Store) endJob(inv dray.Invocation, res dray.Result) (*job, error) {
-	body, file, err := encodeEnded(res, s.files)
+func (s *Store) endJob(inv dray.Invocation, res dray.Result) (*pendingEvent, error) {
+	body, file, err := encodeEnd(res, s.files)
 	if err != nil {
 		return nil, err
 	}
-	args := []any{string(res.Status), text(string(res.Reason)), number(res.ExitCode), text(string(res.Route.Environment)), text(res.Route.Container)}
+	args := []any{string(res.Status), nullString(string(res.Reason)), nullInt(res.ExitCode), nullString(string(res.Route.Environment)), nullString(res.Route.Container)}
 	container, err := containerColumns(res.Metadata.Container)
 	if err != nil {
 		return nil, err
 	}
 	args = append(args, container[:3]...)
 	args = append(args, res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), file.name(), container[3], inv.ID)
-	return &job{event: event{invocation: inv.ID, kind: ended, body: body}, project: projectEnded, args: args}, nil
+	return &pendingEvent{event: event{invocation: inv.ID, kind: ended, body: body}, projectionSQL: projectEnded, args: args}, nil
 }
 
 // containerColumns gives name, id and image, and the whole as JSON; all NULL for a call that had no container.
@@ -170,22 +170,22 @@ func containerColumns(c *dray.ContainerMetadata) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the container's metadata: %w", err)
 	}
-	return []any{text(c.Name), text(c.ID), text(c.Image), string(b)}, nil
+	return []any{nullString(c.Name), nullString(c.ID), nullString(c.Image), string(b)}, nil
 }
 
-// text is a string as a column, NULL if it is empty: most calls have none, and the indexes leave NULL out.
-func text(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+// nullString is a string as a column, NULL if it is empty: most calls have none, and the indexes leave NULL out.
+func nullString(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-func number(n *int) sql.NullInt64 {
+func nullInt(n *int) sql.NullInt64 {
 	if n == nil {
 		return sql.NullInt64{}
 	}
 	return sql.NullInt64{Int64: int64(*n), Valid: true}
 }
 
-func (f *fileRef) name() sql.NullString {
+func (f *blobRef) name() sql.NullString {
 	if f == nil {
 		return sql.NullString{}
 	}
-	return text(f.SHA256)
+	return nullString(f.SHA256)
 }

@@ -60,16 +60,16 @@ var roundTrips = map[string]struct {
 	"a tool in a container": {
 		change: func(inv *dray.Invocation) {
 			inv.Input = json.RawMessage("{ \"argv\": [\"grep\",\t\"<a & b>\", \"\\u003c\", 1.50] }")
-			inv.Context = dray.Context{PlanID: "p1", SessionID: "s1", SandboxID: "b1", Labels: map[string]string{"k": "v"}}
+			inv.Context = dray.CallContext{PlanID: "p1", SessionID: "s1", SandboxID: "b1", Labels: map[string]string{"k": "v"}}
 			inv.Workspace, inv.Cwd = "/home/me/app", "sub"
 			inv.Sync, inv.RewriteText = []string{"out", "/tmp/é"}, new(bool)
 		},
 		result: dray.Result{
 			Reason: dray.ReasonExited, ExitCode: new(int), Output: json.RawMessage(`{"x": [1,  2]}`),
-			Stdout: dray.Capture{Text: "a\x00\u2028<é>\n", HeadBytes: 9, TotalBytes: 9, KeptBytes: 9, SHA256: "ab"},
-			Stderr: dray.Capture{Truncated: true, OmittedBytes: 1 << 40, TotalBytes: 1 << 40},
+			Stdout: dray.StreamSummary{Text: "a\x00\u2028<é>\n", HeadBytes: 9, TotalBytes: 9, KeptBytes: 9, SHA256: "ab"},
+			Stderr: dray.StreamSummary{Truncated: true, OmittedBytes: 1 << 40, TotalBytes: 1 << 40},
 			Route: dray.Route{
-				Environment: dray.Container, Rule: "call.container", Container: "web", Workspace: "/home/me/app",
+				Environment: dray.KindContainer, Rule: "call.container", Container: "web", Workspace: "/home/me/app",
 				Candidates: []dray.Candidate{{Rule: "call.container", Environment: "container", Reason: "named"}},
 			},
 			Metadata: dray.Metadata{
@@ -90,7 +90,7 @@ var roundTrips = map[string]struct {
 	"a signal on the host": {
 		result: dray.Result{
 			Reason: dray.ReasonSignalled, Signal: &dray.Signal{Name: "SIGKILL", Number: 9},
-			Route:    dray.Route{Environment: dray.Host, Rule: "default"},
+			Route:    dray.Route{Environment: dray.KindHost, Rule: "default"},
 			Metadata: dray.Metadata{Kill: &dray.KillReport{Survivors: dray.Survivors{Proven: true}}},
 		},
 	},
@@ -133,7 +133,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := dray.NewRecord(inv, res.StartedAt).End(res)
+			want := dray.NewRecord(inv, res.StartedAt).WithResult(res)
 			if got := get(t, s, inv.ID); !sameRecord(got, want) {
 				t.Errorf("Get gives\n%+v\nwant\n%+v", got, want)
 			}
@@ -205,7 +205,7 @@ func TestUnfitResult(t *testing.T) {
 			if rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonExited || rec.ExitCode == nil || rec.Error == nil || rec.Error.Code != dray.CodeInternal {
 				t.Errorf("the record is %+v, its error %+v", rec, rec.Error)
 			}
-			if want := dray.NewRecord(inv, got.StartedAt).End(got); rec.Error.Message != want.Error.Message || rec.Status != want.Status {
+			if want := dray.NewRecord(inv, got.StartedAt).WithResult(got); rec.Error.Message != want.Error.Message || rec.Status != want.Status {
 				t.Errorf("the caller gets %+v, the trail has %+v", want, rec)
 			}
 		})
@@ -279,7 +279,7 @@ func TestCancelledCallIsRecorded(t *testing.T) {
 // RS-03: the duration is that of the monotonic clock, the times are UTC and hold no reading of it.
 func TestTimes(t *testing.T) {
 	started := time.Now().Add(-time.Second)
-	res := stamp(dray.Result{}, started)
+	res := setTimes(dray.Result{}, started)
 	if res.Duration < time.Second || res.Duration > time.Minute || res.StartedAt != started.Round(0).UTC() || res.EndedAt.Location() != time.UTC {
 		t.Errorf("stamped %+v", res)
 	}

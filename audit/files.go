@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// fileRef names the file that holds a value too long for a row.
-type fileRef struct {
+// blobRef names the file that holds a value too long for a row.
+type blobRef struct {
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// files are content-addressed files in one folder: the name is the SHA-256 of the content, so the same content lies there once.
-type files struct{ dir string }
+// blobStore are content-addressed files in one folder: the name is the SHA-256 of the content, so the same content lies there once.
+type blobStore struct{ dir string }
 
 const newPrefix = ".new-"
 
-// openFiles makes the folder, private to its owner, and removes what a crash left half written.
-func openFiles(dir string) (*files, error) {
+// openBlobs makes the folder, private to its owner, and removes what a crash left half written.
+func openBlobs(dir string) (*blobStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the captures folder: %w", err)
 	}
@@ -42,29 +42,29 @@ func openFiles(dir string) (*files, error) {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover costs space and nothing else
 		}
 	}
-	return &files{dir: dir}, nil
+	return &blobStore{dir: dir}, nil
 }
 
 // put stores data; when it returns, the content and its name are on disk.
-func (f *files) put(data []byte) (fileRef, error) {
+func (f *blobStore) put(data []byte) (blobRef, error) {
 	sum := sha256.Sum256(data)
-	ref := fileRef{SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(data))}
-	if !f.has(ref) {
+	ref := blobRef{SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(data))}
+	if !f.contains(ref) {
 		if err := f.write(ref, data); err != nil {
-			return fileRef{}, err
+			return blobRef{}, err
 		}
 	}
 	// Also for a file that was there: whoever is just making it may not have come to this yet.
 	return ref, syncDir(f.dir)
 }
 
-// has says whether the content is there. A file gets its name only once it is whole; the size tells a truncation after that.
-func (f *files) has(ref fileRef) bool {
+// contains says whether the content is there. A file gets its name only once it is whole; the size tells a truncation after that.
+func (f *blobStore) contains(ref blobRef) bool {
 	info, err := os.Lstat(filepath.Join(f.dir, ref.SHA256))
 	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes
 }
 
-func (f *files) write(ref fileRef, data []byte) (err error) {
+func (f *blobStore) write(ref blobRef, data []byte) (err error) {
 	tmp, err := os.CreateTemp(f.dir, newPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("create a capture: %w", err)
@@ -87,7 +87,7 @@ func (f *files) write(ref fileRef, data []byte) (err error) {
 }
 
 // get reads a file and refuses it if it is not what was stored.
-func (f *files) get(ref fileRef) ([]byte, error) {
+func (f *blobStore) get(ref blobRef) ([]byte, error) {
 	if sum, err := hex.DecodeString(ref.SHA256); err != nil || len(sum) != sha256.Size {
 		return nil, fmt.Errorf("read a capture: %q is not a SHA-256", ref.SHA256)
 	}

@@ -17,7 +17,7 @@ func (s *Store) interrupt(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look for calls without an end: %w", err)
 	}
-	jobs := make([]*job, 0, len(ids))
+	jobs := make([]*pendingEvent, 0, len(ids))
 	for _, id := range ids {
 		j, err := interruptJob(id, time.Now().Round(0).UTC())
 		if err != nil {
@@ -50,8 +50,8 @@ func (s *Store) running(ctx context.Context) (ids []string, err error) {
 	return ids, rows.Err()
 }
 
-func interruptJob(id string, now time.Time) (*job, error) {
-	b := endedBody{
+func interruptJob(id string, now time.Time) (*pendingEvent, error) {
+	b := endBody{
 		Status: dray.StatusFailed, Reason: dray.ReasonInterrupted, EndedAt: now,
 		Error: dray.Errorf(dray.CodeInternal, "the daemon ended while the call ran").
 			WithHint("how far the call came is not known: see what it did before you repeat it"),
@@ -60,9 +60,9 @@ func interruptJob(id string, now time.Time) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &job{
-		event:   event{invocation: id, kind: interrupted, body: body},
-		project: projectInterrupted,
-		args:    []any{string(b.Status), string(b.Reason), now.UnixNano(), id},
+	return &pendingEvent{
+		event:         event{invocation: id, kind: interrupted, body: body},
+		projectionSQL: projectInterrupted,
+		args:          []any{string(b.Status), string(b.Reason), now.UnixNano(), id},
 	}, nil
 }

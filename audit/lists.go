@@ -7,33 +7,33 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxListed is how many entries of each of its lists of files a body has. All of them stand in a file beside the database where there are more: a
+// maxInlineEntries is how many entries of each of its lists of files a body has. All of them stand in a file beside the database where there are more: a
 // sync of ten thousand files is megabytes, which nobody wants to read to see that there was one.
-const maxListed = 10
+const maxInlineEntries = 10
 
-// lists are the lists of a result's metadata that grow with what a call did.
-type lists struct {
+// fileLists are the lists of a result's metadata that grow with what a call did.
+type fileLists struct {
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused"`
-	Landed  []dray.Landing     `json:"landed"`
+	Landed  []dray.SyncTarget  `json:"landed"`
 	Changes []dray.FileChange  `json:"changes"`
 }
 
-// shorten gives metadata whose lists have at most maxListed entries and say how many more there are, and the whole lists; nil where all of them are
+// truncateLists gives metadata whose lists have at most maxInlineEntries entries and say how many more there are, and the whole lists; nil where all of them are
 // that short.
-func shorten(m dray.Metadata) (dray.Metadata, *lists) {
-	var all lists
+func truncateLists(m dray.Metadata) (dray.Metadata, *fileLists) {
+	var all fileLists
 	all.Changes = m.Changes
-	m.Changes, m.ChangesOmitted = cut(m.Changes)
+	m.Changes, m.ChangesOmitted = truncate(m.Changes)
 	omitted := m.ChangesOmitted
 	if m.Sync != nil {
-		all.Files, all.Refused, all.Landed = m.Sync.Files, m.Sync.Refused, m.Sync.Landed
+		all.Files, all.Refused, all.Landed = m.Sync.Files, m.Sync.Refused, m.Sync.Targets
 		report := *m.Sync
-		report.Files, report.FilesOmitted = cut(report.Files)
-		report.Refused, report.RefusedOmitted = cut(report.Refused)
-		report.Landed, report.LandedOmitted = cut(report.Landed)
+		report.Files, report.FilesOmitted = truncate(report.Files)
+		report.Refused, report.RefusedOmitted = truncate(report.Refused)
+		report.Targets, report.TargetsOmitted = truncate(report.Targets)
 		m.Sync = &report
-		omitted += report.FilesOmitted + report.RefusedOmitted + report.LandedOmitted
+		omitted += report.FilesOmitted + report.RefusedOmitted + report.TargetsOmitted
 	}
 	if omitted == 0 {
 		return m, nil
@@ -41,14 +41,14 @@ func shorten(m dray.Metadata) (dray.Metadata, *lists) {
 	return m, &all
 }
 
-func cut[T any](list []T) (some []T, omitted int) {
-	n := min(len(list), maxListed)
+func truncate[T any](list []T) (some []T, omitted int) {
+	n := min(len(list), maxInlineEntries)
 	return list[:n:n], len(list) - n
 }
 
-// placeShortened gives the metadata for the body and the file that holds what was cut off, which is durable when placeShortened returns.
-func placeShortened(m dray.Metadata, files *files) (dray.Metadata, *fileRef, error) {
-	m, all := shorten(m)
+// storeLists gives the metadata for the body and the file that holds what was cut off, which is durable when storeLists returns.
+func storeLists(m dray.Metadata, files *blobStore) (dray.Metadata, *blobRef, error) {
+	m, all := truncateLists(m)
 	if all == nil {
 		return m, nil, nil
 	}
@@ -60,8 +60,8 @@ func placeShortened(m dray.Metadata, files *files) (dray.Metadata, *fileRef, err
 	return m, &ref, err
 }
 
-// restore puts the whole lists back.
-func restore(m *dray.Metadata, ref *fileRef, files *files) error {
+// loadLists puts the whole lists back.
+func loadLists(m *dray.Metadata, ref *blobRef, files *blobStore) error {
 	if ref == nil || files == nil {
 		return nil
 	}
@@ -69,7 +69,7 @@ func restore(m *dray.Metadata, ref *fileRef, files *files) error {
 	if err != nil {
 		return err
 	}
-	var all lists
+	var all fileLists
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return fmt.Errorf("read the lists of files: %w", err)
 	}
@@ -77,7 +77,7 @@ func restore(m *dray.Metadata, ref *fileRef, files *files) error {
 	if m.Sync != nil {
 		m.Sync.Files, m.Sync.FilesOmitted = all.Files, 0
 		m.Sync.Refused, m.Sync.RefusedOmitted = all.Refused, 0
-		m.Sync.Landed, m.Sync.LandedOmitted = all.Landed, 0
+		m.Sync.Targets, m.Sync.TargetsOmitted = all.Landed, 0
 	}
 	return nil
 }

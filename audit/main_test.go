@@ -31,7 +31,7 @@ var lastID atomic.Int64
 func newID() string { return fmt.Sprintf("019a7b2c-0000-7000-8000-%012x", lastID.Add(1)) }
 
 func options(dir string) Options {
-	return Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures"), Patience: 10 * time.Second}
+	return Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures"), WriteTimeout: 10 * time.Second}
 }
 
 // open opens a store that is closed with the test.
@@ -72,7 +72,7 @@ func rawDB(t testing.TB, path string) *sql.DB {
 	return db
 }
 
-func scan[T any](t testing.TB, db querier, query string, args ...any) T {
+func scan[T any](t testing.TB, db rowQuerier, query string, args ...any) T {
 	t.Helper()
 	var v T
 	if err := db.QueryRowContext(context.Background(), query, args...).Scan(&v); err != nil {

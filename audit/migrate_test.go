@@ -123,7 +123,7 @@ func TestPragmas(t *testing.T) {
 // The cost of a call does not grow with the trail: no statement of the writer, with all its triggers and references, walks a table.
 func TestWritesWalkNoTable(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	for _, statement := range []string{lastSeq, insertEvent, projectBegun, projectEnded, projectInterrupted, insertChanges} {
+	for _, statement := range []string{lastSeq, insertEvent, projectBegun, projectEnded, projectInterrupted, insertChangedFiles} {
 		ops := explain(t, s.write, statement)
 		for i := 0; i < len(ops); i++ {
 			switch op := ops[i]; {

@@ -24,7 +24,7 @@ type Query struct {
 	Tool        string
 	Status      dray.Status
 	Reason      dray.Reason
-	Environment dray.Kind
+	Environment dray.EnvironmentKind
 	// Container is what the call or the configuration named, or the engine's name or full id of the container.
 	Container string
 	PlanID    string
@@ -71,12 +71,12 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	}
 	tx, err := s.read.BeginTx(ctx, nil) // one snapshot for all statements
 	if err != nil {
-		return Page{}, unavailable(s.path, "list the trail", err)
+		return Page{}, unavailableError(s.path, "list the trail", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	found, err := stmt.positions(ctx, tx)
 	if err != nil {
-		return Page{}, unavailable(s.path, "list the trail", err)
+		return Page{}, unavailableError(s.path, "list the trail", err)
 	}
 	page := Page{Items: []dray.Record{}}
 	if limit := q.limit(); len(found) > limit {
@@ -90,7 +90,7 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 		case err == nil:
 			page.Items = append(page.Items, rec)
 		case ctx.Err() != nil:
-			return Page{}, unavailable(s.path, "list the trail", err)
+			return Page{}, unavailableError(s.path, "list the trail", err)
 		default:
 			page.Unreadable = append(page.Unreadable, Unreadable{Seq: p.minor, Message: err.Error()})
 		}

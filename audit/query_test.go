@@ -21,7 +21,7 @@ func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Re
 		t.Fatal(err)
 	}
 	res.EndedAt = at.Add(time.Second)
-	if _, err := s.end(context.Background(), inv, dray.Conclude(res, nil)); err != nil {
+	if _, err := s.end(context.Background(), inv, dray.NormalizeResult(res, nil)); err != nil {
 		t.Fatal(err)
 	}
 	return inv.ID
@@ -39,8 +39,8 @@ func library(t *testing.T) (s *Store, ids []string) {
 		0: {dray.Invocation{Tool: "exec"}, exited(0)},
 		1: {dray.Invocation{Tool: "shell"}, exited(1)},
 		2: {dray.Invocation{Tool: "exec", Principal: "uid:7"}, dray.Result{Reason: dray.ReasonTimeout}},
-		3: {dray.Invocation{Tool: "exec", Context: dray.Context{PlanID: "plan"}}, dray.Result{Route: dray.Route{Environment: dray.Host}}},
-		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{Environment: dray.Container, Container: "web"}}},
+		3: {dray.Invocation{Tool: "exec", Context: dray.CallContext{PlanID: "plan"}}, dray.Result{Route: dray.Route{Environment: dray.KindHost}}},
+		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{Environment: dray.KindContainer, Container: "web"}}},
 		5: {dray.Invocation{Tool: "exec"}, inContainer("web", full)},
 		6: {dray.Invocation{Tool: "exec"}, inContainer("db", "web")},
 	} {
@@ -56,7 +56,7 @@ func library(t *testing.T) (s *Store, ids []string) {
 
 func inContainer(name, id string) dray.Result {
 	return dray.Result{
-		Route:    dray.Route{Environment: dray.Container},
+		Route:    dray.Route{Environment: dray.KindContainer},
 		Metadata: dray.Metadata{Container: &dray.ContainerMetadata{Name: name, ID: id}},
 	}
 }
@@ -79,7 +79,7 @@ func TestFilters(t *testing.T) {
 		"some that fit":     {Query{Only: ids[:4], Tool: "exec", Except: ids[3:]}, []int{2, 0}},
 		"but some":          {Query{Except: ids[1:7]}, []int{7, 0}},
 		"reason":            {Query{Reason: dray.ReasonTimeout}, []int{2}},
-		"environment":       {Query{Environment: dray.Container}, []int{6, 5, 4}},
+		"environment":       {Query{Environment: dray.KindContainer}, []int{6, 5, 4}},
 		"container":         {Query{Container: "web"}, []int{6, 5, 4}},
 		"container's id":    {Query{Container: strings.Repeat("c", 64)}, []int{5}},
 		"container's part":  {Query{Container: strings.Repeat("c", 12)}, nil},
@@ -90,7 +90,7 @@ func TestFilters(t *testing.T) {
 		"since and until":   {Query{Since: second(2), Until: second(4)}, []int{3, 2}},
 		"since long ago":    {Query{Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Tool: "shell"}, []int{1}},
 		"tool and reason":   {Query{Tool: "exec", Reason: dray.ReasonExited}, []int{0}},
-		"container and all": {Query{Container: "web", Environment: dray.Container, Tool: "exec", Since: second(5), Limit: 1}, []int{6}},
+		"container and all": {Query{Container: "web", Environment: dray.KindContainer, Tool: "exec", Since: second(5), Limit: 1}, []int{6}},
 		"nothing":           {Query{Tool: "shell", Principal: "uid:7"}, nil},
 	}
 	for name, tt := range tests {
@@ -183,9 +183,9 @@ func FuzzCursor(f *testing.F) {
 func FuzzBodies(f *testing.F) {
 	f.Add(`{"id":"x","input":{},"started_at":"2026-01-02T03:04:05Z"}`, `{"status":"failed","metadata":{"kill":{"survivors":[1]}}}`, `{"id":""}`)
 	f.Add(`{`, `{"output_file":{"sha256":"../../etc/passwd"}}`, `null`)
-	files := &files{dir: f.TempDir()}
+	files := &blobStore{dir: f.TempDir()}
 	f.Fuzz(func(t *testing.T, begun, ended, container string) {
-		r := row{id: "i", tool: "t", status: "failed", begun: text(begun), ended: text(ended), container: text(container)}
+		r := row{id: "i", tool: "t", status: "failed", begun: nullString(begun), ended: nullString(ended), container: nullString(container)}
 		r.endedAt.Valid = true
 		rec := r.record(files)
 		if rec.ID != "i" || rec.Tool != "t" {
@@ -274,7 +274,7 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-func queryPlan(t *testing.T, s *Store, q interface{ statement() (statement, error) }) string {
+func queryPlan(t *testing.T, s *Store, q interface{ statement() (selectQuery, error) }) string {
 	t.Helper()
 	stmt, err := q.statement()
 	if err != nil {

@@ -26,13 +26,13 @@ func (s *Store) Get(ctx context.Context, principal, id string) (dray.Record, err
 	case errors.Is(err, sql.ErrNoRows) || err == nil && principal != "" && rec.Principal != principal:
 		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "there is no invocation %q", id).WithHint("dray audit list shows those there are")
 	case err != nil:
-		return dray.Record{}, unavailable(s.path, "read invocation "+id, err)
+		return dray.Record{}, unavailableError(s.path, "read invocation "+id, err)
 	}
 	return rec, nil
 }
 
-// querier is a *sql.DB or *sql.Tx.
-type querier interface {
+// rowQuerier is a *sql.DB or *sql.Tx.
+type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
@@ -47,7 +47,7 @@ type row struct {
 }
 
 // load reads a record. With full, inputs and outputs are fetched from their files.
-func (s *Store) load(ctx context.Context, db querier, query string, key any, full bool) (dray.Record, error) {
+func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any, full bool) (dray.Record, error) {
 	var r row
 	err := db.QueryRowContext(ctx, query, key).Scan(&r.id, &r.tool, &r.principal, &r.status, &r.reason, &r.startedAt, &r.endedAt,
 		&r.duration, &r.container, &r.begun, &r.ended)
@@ -62,11 +62,11 @@ func (s *Store) load(ctx context.Context, db querier, query string, key any, ful
 }
 
 // record puts the row together. Each part is read for itself: what cannot be read leaves a warning, and the columns stand for it.
-func (r row) record(files *files) dray.Record {
-	rec, begunErr := r.atBegin(files)
+func (r row) record(files *blobStore) dray.Record {
+	rec, begunErr := r.decodeBegin(files)
 	var endedErr, containerErr error
 	if r.endedAt.Valid {
-		rec, endedErr = r.atEnd(rec, files)
+		rec, endedErr = r.decodeEnd(rec, files)
 		rec.Metadata.Container, containerErr = r.metadataContainer()
 	}
 	for _, part := range []struct {
@@ -80,12 +80,12 @@ func (r row) record(files *files) dray.Record {
 	return rec
 }
 
-var errNoBody = errors.New("its body is gone")
+var errBodyMissing = errors.New("its body is gone")
 
-func (r row) atBegin(files *files) (dray.Record, error) {
+func (r row) decodeBegin(files *blobStore) (dray.Record, error) {
 	inv := dray.Invocation{ID: r.id, Tool: r.tool, Principal: r.principal}
 	started := time.Unix(0, r.startedAt).UTC()
-	var body begunBody
+	var body beginBody
 	if err := decode(r.begun, &body); err != nil {
 		return dray.NewRecord(inv, started), err
 	}
@@ -96,20 +96,20 @@ func (r row) atBegin(files *files) (dray.Record, error) {
 	return dray.NewRecord(inv, started), err
 }
 
-func (r row) atEnd(rec dray.Record, files *files) (dray.Record, error) {
+func (r row) decodeEnd(rec dray.Record, files *blobStore) (dray.Record, error) {
 	res := dray.Result{
 		Status: dray.Status(r.status), Reason: dray.Reason(r.reason.String),
 		EndedAt: time.Unix(0, r.endedAt.Int64).UTC(), Duration: time.Duration(r.duration.Int64),
 	}
-	var body endedBody
+	var body endBody
 	err := decode(r.ended, &body)
 	if err == nil {
 		res.ExitCode, res.Signal, res.Stdout, res.Stderr = body.ExitCode, body.Signal, body.Stdout, body.Stderr
 		res.Error, res.Route, res.Metadata = body.Error, body.Route, body.Metadata
 		res.Output, err = fetch(body.Output, body.OutputFile, files)
-		err = errors.Join(err, restore(&res.Metadata, body.ListsFile, files))
+		err = errors.Join(err, loadLists(&res.Metadata, body.ListsFile, files))
 	}
-	rec = rec.End(res)
+	rec = rec.WithResult(res)
 	if !r.duration.Valid {
 		rec.DurationMS = nil
 	}
@@ -130,13 +130,13 @@ func (r row) metadataContainer() (*dray.ContainerMetadata, error) {
 
 func decode(body sql.NullString, into any) error {
 	if !body.Valid {
-		return errNoBody
+		return errBodyMissing
 	}
 	return json.Unmarshal([]byte(body.String), into)
 }
 
 // fetch gives a value from the body or from its file; without files, only what stands in the body.
-func fetch(inline json.RawMessage, ref *fileRef, files *files) (json.RawMessage, error) {
+func fetch(inline json.RawMessage, ref *blobRef, files *blobStore) (json.RawMessage, error) {
 	if ref == nil || files == nil {
 		return inline, nil
 	}

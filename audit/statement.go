@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// statement is an SQL query for positions.
-type statement struct {
+// selectQuery is an SQL query for positions.
+type selectQuery struct {
 	sql  string
 	args []any
 }
 
-func (st statement) positions(ctx context.Context, tx *sql.Tx) ([]position, error) {
+func (st selectQuery) positions(ctx context.Context, tx *sql.Tx) ([]position, error) {
 	rows, err := tx.QueryContext(ctx, st.sql, st.args...)
 	if err != nil {
 		return nil, err
@@ -35,19 +35,19 @@ func (st statement) positions(ctx context.Context, tx *sql.Tx) ([]position, erro
 }
 
 // statement gives the query for one row more than the limit, which tells whether there is another page.
-func (q Query) statement() (statement, error) {
+func (q Query) statement() (selectQuery, error) {
 	if err := q.check(); err != nil {
-		return statement{}, err
+		return selectQuery{}, err
 	}
 	where, err := q.conditions()
 	if err != nil {
-		return statement{}, err
+		return selectQuery{}, err
 	}
 	if q.Container == "" {
 		return where.page(q.limit() + 1), nil
 	}
 	// A page for each of the three names, each from its own index, instead of an OR that would sort all that match.
-	var union statement
+	var union selectQuery
 	for i, column := range []string{"container", "container_name", "container_id"} {
 		part := where.and("i."+column+" = ?", q.Container).page(q.limit() + 1)
 		if i > 0 {
@@ -61,27 +61,27 @@ func (q Query) statement() (statement, error) {
 	return union, nil
 }
 
-// conditions are what a WHERE joins with AND.
-type conditions struct {
+// whereClause are what a WHERE joins with AND.
+type whereClause struct {
 	text   bool // the bodies are needed
 	clause []string
 	args   []any
 }
 
-func (c conditions) and(clause string, args ...any) conditions {
+func (c whereClause) and(clause string, args ...any) whereClause {
 	c.clause = append(slices.Clip(c.clause), clause)
 	c.args = append(slices.Clip(c.args), args...)
 	return c
 }
 
-func (c conditions) where() string {
+func (c whereClause) where() string {
 	if len(c.clause) == 0 {
 		return ""
 	}
 	return " WHERE " + strings.Join(c.clause, " AND ")
 }
 
-func (c conditions) page(limit int) statement {
+func (c whereClause) page(limit int) selectQuery {
 	var b strings.Builder
 	b.WriteString("SELECT i.started_at, i.seq FROM invocations i")
 	if c.text {
@@ -89,11 +89,11 @@ func (c conditions) page(limit int) statement {
 	}
 	b.WriteString(c.where())
 	b.WriteString(" ORDER BY i.started_at DESC, i.seq DESC LIMIT ?")
-	return statement{sql: b.String(), args: append(slices.Clip(c.args), limit)}
+	return selectQuery{sql: b.String(), args: append(slices.Clip(c.args), limit)}
 }
 
-func (q Query) conditions() (conditions, error) {
-	var c conditions
+func (q Query) conditions() (whereClause, error) {
+	var c whereClause
 	for _, f := range []struct{ column, value string }{
 		{"tool", q.Tool},
 		{"status", string(q.Status)},
@@ -121,7 +121,7 @@ func (q Query) conditions() (conditions, error) {
 	if q.Cursor != "" {
 		p, err := parseCursor(callCursor, q.Cursor)
 		if err != nil {
-			return conditions{}, err
+			return whereClause{}, err
 		}
 		c = c.and("(i.started_at, i.seq) < (?, ?)", p.major, p.minor)
 	}

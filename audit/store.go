@@ -20,40 +20,40 @@ type Options struct {
 	CapturesDir string
 	// Log hears of trouble and of panics; nil is silence.
 	Log *zap.Logger
-	// Patience is how long a begin, and an end, waits for a database that is locked or full; 0 means 15 s.
-	Patience time.Duration
+	// WriteTimeout is how long a begin, and an end, waits for a database that is locked or full; 0 means 15 s.
+	WriteTimeout time.Duration
 }
 
 // Store is an open trail. Its methods may be used from several goroutines.
 type Store struct {
-	path     string
-	log      *zap.Logger
-	patience time.Duration
-	lock     *os.File
-	files    *files
-	write    *sql.DB // one connection, the writer's
-	read     *sql.DB
-	writer   *writer
+	path         string
+	log          *zap.Logger
+	writeTimeout time.Duration
+	lock         *os.File
+	files        *blobStore
+	write        *sql.DB // one connection, the writer's
+	read         *sql.DB
+	writer       *writer
 }
 
 // Open opens the trail, makes or migrates it, and ends as interrupted every call that an earlier daemon left without an end; it gives
 // their number. It fails with audit_unavailable if another dray has the file open, if it is locked, or if a newer dray wrote it.
 func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err error) {
-	s := &Store{log: opts.Log, patience: opts.Patience}
+	s := &Store{log: opts.Log, writeTimeout: opts.WriteTimeout}
 	if s.log == nil {
 		s.log = zap.NewNop()
 	}
-	if s.patience == 0 {
-		s.patience = 15 * time.Second
+	if s.writeTimeout == 0 {
+		s.writeTimeout = 15 * time.Second
 	}
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel() // what could not be written until now is found again by the next Open
-			err = unavailable(opts.Path, "open the trail "+opts.Path, errors.Join(err, s.release(ctx)))
+			err = unavailableError(opts.Path, "open the trail "+opts.Path, errors.Join(err, s.release(ctx)))
 		}
 	}()
-	if err := s.openFiles(opts); err != nil {
+	if err := s.openLocked(opts); err != nil {
 		return nil, 0, err
 	}
 	if err := s.openDatabase(ctx); err != nil {
@@ -66,9 +66,9 @@ func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err
 	return s, interrupted, nil
 }
 
-// openFiles takes the lock, and only then touches anything else: closing a file that another part of this process has open in
+// openLocked takes the lock, and only then touches anything else: closing a file that another part of this process has open in
 // SQLite would drop SQLite's own locks on it.
-func (s *Store) openFiles(opts Options) error {
+func (s *Store) openLocked(opts Options) error {
 	path, err := realPath(opts.Path)
 	if err != nil {
 		return err
@@ -77,10 +77,10 @@ func (s *Store) openFiles(opts Options) error {
 	if s.lock, err = lock(path); err != nil {
 		return err
 	}
-	if err := makePrivate(path); err != nil {
+	if err := createPrivate(path); err != nil {
 		return err
 	}
-	s.files, err = openFiles(opts.CapturesDir)
+	s.files, err = openBlobs(opts.CapturesDir)
 	return err
 }
 
@@ -100,9 +100,9 @@ func realPath(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// makePrivate makes the database if it is not there. SQLite gives the files beside it the mode of this one; those of an earlier run
+// createPrivate makes the database if it is not there. SQLite gives the files beside it the mode of this one; those of an earlier run
 // are put right.
-func makePrivate(path string) error {
+func createPrivate(path string) error {
 	f, err := openPrivate(path)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func makePrivate(path string) error {
 }
 
 // submit waits for a commit as long as the patience lasts, whatever becomes of the caller.
-func (s *Store) submit(ctx context.Context, jobs ...*job) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
+func (s *Store) submit(ctx context.Context, jobs ...*pendingEvent) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.writeTimeout)
 	defer cancel()
 	return s.writer.submit(ctx, jobs...)
 }

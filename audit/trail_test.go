@@ -113,7 +113,7 @@ func checkLeaves(t *testing.T, db *sql.DB) {
 func TestBatchesAreBounded(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	const n = 2*maxBatch + 10
-	jobs := make([]*job, n)
+	jobs := make([]*pendingEvent, n)
 	for i := range jobs {
 		j, _, err := s.beginJob(newInvocation("exec"), time.Now())
 		if err != nil {
@@ -136,7 +136,7 @@ func TestBatchesAreBounded(t *testing.T) {
 func TestBadJobFailsAlone(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
-	var jobs []*job
+	var jobs []*pendingEvent
 	for _, i := range []dray.Invocation{newInvocation("exec"), inv, inv, newInvocation("exec")} {
 		j, _, err := s.beginJob(i, time.Now())
 		if err != nil {
@@ -144,8 +144,8 @@ func TestBadJobFailsAlone(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	end := func(i dray.Invocation) *job {
-		j, err := s.endJob(i, dray.Conclude(exited(0), nil))
+	end := func(i dray.Invocation) *pendingEvent {
+		j, err := s.endJob(i, dray.NormalizeResult(exited(0), nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,10 +155,10 @@ func TestBadJobFailsAlone(t *testing.T) {
 	if err := s.submit(context.Background(), append(jobs, end(never))...); err == nil {
 		t.Error("the second begin of a call was taken")
 	}
-	if err := s.submit(context.Background(), end(never)); !errors.Is(err, errNoRow) {
+	if err := s.submit(context.Background(), end(never)); !errors.Is(err, errNotRunning) {
 		t.Errorf("the end of a call that never began gives %v", err)
 	}
-	if err := s.submit(context.Background(), end(inv), end(inv)); !errors.Is(err, errNoRow) {
+	if err := s.submit(context.Background(), end(inv), end(inv)); !errors.Is(err, errNotRunning) {
 		t.Errorf("the second end of a call gives %v", err)
 	}
 	checkTrail(t, s)
@@ -205,7 +205,7 @@ func TestDamagedRows(t *testing.T) {
 		inv.Input = longJSON(maxInline + 1)
 		ids[i] = inv.ID
 		res := exited(i)
-		res.Route.Environment = dray.Container
+		res.Route.Environment = dray.KindContainer
 		res.Metadata.Container = &dray.ContainerMetadata{Name: "web", User: strings.Repeat("overflow", 4096)}
 		run(t, s, inv, res)
 	}

@@ -32,7 +32,7 @@ func lockDatabase(t *testing.T, path string) (unlock func()) {
 // impatient are options with which a test need not wait long.
 func impatient(dir string) Options {
 	opts := options(dir)
-	opts.Patience = 600 * time.Millisecond
+	opts.WriteTimeout = 600 * time.Millisecond
 	return opts
 }
 
@@ -45,8 +45,8 @@ func refused(t *testing.T, s *Store, inv dray.Invocation) *dray.Error {
 	})
 	started := time.Now()
 	_, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
-	if took := time.Since(started); took > s.patience+5*time.Second {
-		t.Errorf("refused after %v, patience is %v", took, s.patience)
+	if took := time.Since(started); took > s.writeTimeout+5*time.Second {
+		t.Errorf("refused after %v, patience is %v", took, s.writeTimeout)
 	}
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeAuditUnavailable || e.Hint == "" {
 		t.Fatalf("Execute gives %+v, want audit_unavailable with a hint", e)
@@ -64,7 +64,7 @@ func TestLockedDatabase(t *testing.T) {
 		t.Errorf("the hint is %q", e.Hint)
 	}
 	unlock()
-	s.patience = 10 * time.Second
+	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
 	if _, err := s.Get(context.Background(), "", inv.ID); codeOf(err) != dray.CodeNotFound {
 		t.Errorf("the refused call gives %v", err)
@@ -100,9 +100,9 @@ func TestReady(t *testing.T) {
 // A request is answered within 25 s: the default leaves room for what is around it.
 func TestDefaultPatience(t *testing.T) {
 	opts := options(t.TempDir())
-	opts.Patience = 0
-	if s := open(t, opts); s.patience < 5*time.Second || s.patience >= 20*time.Second {
-		t.Errorf("the patience is %v", s.patience)
+	opts.WriteTimeout = 0
+	if s := open(t, opts); s.writeTimeout < 5*time.Second || s.writeTimeout >= 20*time.Second {
+		t.Errorf("the patience is %v", s.writeTimeout)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestFullDatabase(t *testing.T) {
 		t.Errorf("the hint is %q", e.Hint)
 	}
 	mustExec(t, s.write, `PRAGMA max_page_count = 1000000`)
-	s.patience = 10 * time.Second
+	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
 	checkTrail(t, s)
 }
@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	s.patience = 10 * time.Second
+	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
 	checkTrail(t, s)
 }
@@ -280,10 +280,10 @@ func TestBeginThatCameTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What happens when a commit hangs beyond the patience of the caller.
-	if _, err := commit(context.Background(), s.write, []*job{j}, s.writer.wanted); err != nil {
+	if _, err := commit(context.Background(), s.write, []*pendingEvent{j}, s.writer.dropAbandoned); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.writer.giveUp(j); !errors.Is(err, errPending) {
+	if err := s.writer.abandon(j); !errors.Is(err, errTimedOut) {
 		t.Errorf("giving up gives %v", err)
 	}
 	s.writer.settle(j, nil)
@@ -301,9 +301,9 @@ func TestBeginThatCameTooLate(t *testing.T) {
 // A begin whose outcome came in the moment in which its caller gave up counts.
 func TestOutcomeBeforeGivingUp(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	j := &job{done: make(chan error, 1)}
-	s.writer.settle(j, errNoRow)
-	if err := s.writer.giveUp(j); !errors.Is(err, errNoRow) {
+	j := &pendingEvent{done: make(chan error, 1)}
+	s.writer.settle(j, errNotRunning)
+	if err := s.writer.abandon(j); !errors.Is(err, errNotRunning) {
 		t.Errorf("giving up gives %v, want the outcome", err)
 	}
 }
@@ -323,7 +323,7 @@ func TestClosedStore(t *testing.T) {
 func TestCloseDrains(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
-	var jobs []*job
+	var jobs []*pendingEvent
 	for range 3 * maxBatch {
 		j, _, err := s.beginJob(newInvocation("exec"), time.Now())
 		if err != nil {

@@ -20,18 +20,18 @@ const (
 )
 
 var (
-	errClosed  = errors.New("the trail is closed")
-	errPending = errors.New("the disk did not answer")
+	errClosed   = errors.New("the trail is closed")
+	errTimedOut = errors.New("the disk did not answer")
 )
 
-// job is one event to append, with the change of the projection that belongs to it.
-type job struct {
-	event   event  // without seq and at: these the writer gives
-	project string // an SQL statement that changes one row exactly; ?1 is the seq
-	args    []any
-	changes *changes // the files that the call changed; nil for none
-	// undo makes the job that ends a begin whose caller has gone when it is committed. An end has none: it is wanted all the same.
-	undo func() *job
+// pendingEvent is one event to append, with the change of the projection that belongs to it.
+type pendingEvent struct {
+	event         event  // without seq and at: these the writer gives
+	projectionSQL string // an SQL statement that changes one row exactly; ?1 is the seq
+	args          []any
+	changes       *changedFiles // the files that the call changed; nil for none
+	// compensate makes the job that ends a begin whose caller has gone when it is committed. An end has none: it is wanted all the same.
+	compensate func() *pendingEvent
 
 	done chan error // gets the outcome, once
 	// Both belong to writer.mu; at most one of them is ever true.
@@ -47,13 +47,13 @@ type writer struct {
 	abort   chan struct{} // closed when even what is queued is to be left
 	stopped chan struct{} // closed when the goroutine is over
 
-	left int // how many ends were left, once stopped is closed
+	unwritten int // how many ends were left, once stopped is closed
 
-	mu      sync.Mutex
-	queue   []*job
-	closed  bool
-	trouble error     // why the last attempt failed
-	since   time.Time // when the trouble began
+	mu           sync.Mutex
+	queue        []*pendingEvent
+	closed       bool
+	lastErr      error     // why the last attempt failed
+	failingSince time.Time // when the trouble began
 }
 
 // newWriter starts the goroutine; close ends it. A context that ends would break a write off in its middle.
@@ -68,7 +68,7 @@ func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 
 // submit queues jobs, to be written in this order, and waits until they are committed or refused, or ctx ends. It gives the first
 // error. A begin that is given up is not written any more, or is undone; an end that is given up stays in the queue.
-func (w *writer) submit(ctx context.Context, jobs ...*job) (err error) {
+func (w *writer) submit(ctx context.Context, jobs ...*pendingEvent) (err error) {
 	if !w.enqueue(jobs) {
 		return errClosed
 	}
@@ -80,17 +80,17 @@ func (w *writer) submit(ctx context.Context, jobs ...*job) (err error) {
 	return err
 }
 
-func (w *writer) wait(ctx context.Context, j *job) error {
+func (w *writer) wait(ctx context.Context, j *pendingEvent) error {
 	select {
 	case err := <-j.done:
 		return err
 	case <-ctx.Done():
 	case <-w.stopped:
 	}
-	return w.giveUp(j)
+	return w.abandon(j)
 }
 
-func (w *writer) enqueue(jobs []*job) bool {
+func (w *writer) enqueue(jobs []*pendingEvent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -111,24 +111,24 @@ func (w *writer) signal() {
 	}
 }
 
-// giveUp leaves a job to the writer and gives the reason, or gives the outcome if that came first.
-func (w *writer) giveUp(j *job) error {
+// abandon leaves a job to the writer and gives the reason, or gives the outcome if that came first.
+func (w *writer) abandon(j *pendingEvent) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if j.settled {
 		return <-j.done
 	}
 	j.abandoned = true
-	if j.undo != nil {
-		w.queue = slices.DeleteFunc(w.queue, func(other *job) bool { return other == j })
+	if j.compensate != nil {
+		w.queue = slices.DeleteFunc(w.queue, func(other *pendingEvent) bool { return other == j })
 	}
 	switch {
-	case w.trouble != nil:
-		return w.trouble
+	case w.lastErr != nil:
+		return w.lastErr
 	case w.closed:
 		return errClosed
 	default:
-		return errPending
+		return errTimedOut
 	}
 }
 
@@ -145,22 +145,22 @@ func (w *writer) close(ctx context.Context) error {
 	}
 	close(w.abort)
 	<-w.stopped
-	if w.left > 0 {
-		return fmt.Errorf("ends that could not be recorded: %d: %w", w.left, context.Cause(ctx))
+	if w.unwritten > 0 {
+		return fmt.Errorf("ends that could not be recorded: %d: %w", w.unwritten, context.Cause(ctx))
 	}
 	return nil
 }
 
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
-	var batch []*job
+	var batch []*pendingEvent
 	for {
 		batch = w.next(batch)
 		if len(batch) == 0 {
 			return
 		}
-		if batch = w.guarded(ctx, batch); len(batch) > 0 && !w.pause() {
-			w.leave(batch)
+		if batch = w.flushRecovered(ctx, batch); len(batch) > 0 && !w.pause() {
+			w.logUnwritten(batch)
 			return
 		}
 	}
@@ -168,7 +168,7 @@ func (w *writer) run(ctx context.Context) {
 
 // next adds what is queued to the jobs left over from the last attempt, and waits if there is nothing at all. It gives none when the
 // writer was closed and all is done.
-func (w *writer) next(batch []*job) []*job {
+func (w *writer) next(batch []*pendingEvent) []*pendingEvent {
 	for {
 		w.mu.Lock()
 		n := min(maxBatch-len(batch), len(w.queue))
@@ -185,36 +185,36 @@ func (w *writer) next(batch []*job) []*job {
 
 // flush commits a batch and tells those who wait. What cannot be written now is given back. What can never be written fails alone:
 // its batch is tried again one by one, so that no call suffers from another's.
-func (w *writer) flush(ctx context.Context, batch []*job) (left []*job) {
-	written, err := commit(ctx, w.db, batch, w.wanted)
-	w.note(err)
+func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
+	written, err := commit(ctx, w.db, batch, w.dropAbandoned)
+	w.recordHealth(err)
 	switch {
 	case err == nil:
 		for _, j := range written {
 			w.settle(j, nil)
 		}
 		return nil
-	case transient(err):
+	case isRetryable(err):
 		return batch
 	case len(batch) == 1:
-		w.settle(batch[0], w.told(err))
+		w.settle(batch[0], w.logPanic(err))
 		return nil
 	}
 	for _, j := range batch {
-		left = append(left, w.flush(ctx, []*job{j})...)
+		left = append(left, w.flush(ctx, []*pendingEvent{j})...)
 	}
 	return left
 }
 
-// wanted gives the jobs without the begins that were given up.
-func (w *writer) wanted(batch []*job) []*job {
+// dropAbandoned gives the jobs without the begins that were given up.
+func (w *writer) dropAbandoned(batch []*pendingEvent) []*pendingEvent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(batch), func(j *job) bool { return j.abandoned && j.undo != nil })
+	return slices.DeleteFunc(slices.Clone(batch), func(j *pendingEvent) bool { return j.abandoned && j.compensate != nil })
 }
 
 // settle tells the outcome to whoever waits. If nobody does, a begin that was committed is undone.
-func (w *writer) settle(j *job, err error) {
+func (w *writer) settle(j *pendingEvent, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := zap.String("invocation", j.event.invocation)
@@ -225,9 +225,9 @@ func (w *writer) settle(j *job, err error) {
 		j.done <- err
 	case err != nil:
 		w.log.Error("an event could not be recorded", id, zap.String("kind", string(j.event.kind)), zap.Error(err))
-	case j.undo != nil:
+	case j.compensate != nil:
 		w.log.Warn("a begin came too late and is undone; nothing ran", id)
-		undo := j.undo()
+		undo := j.compensate()
 		undo.abandoned = true // nobody waits for it
 		w.queue = append(w.queue, undo)
 	default:
@@ -235,20 +235,20 @@ func (w *writer) settle(j *job, err error) {
 	}
 }
 
-// note keeps the trouble for those who give up, and logs when it begins and when it is over.
-func (w *writer) note(err error) {
+// recordHealth keeps the trouble for those who give up, and logs when it begins and when it is over.
+func (w *writer) recordHealth(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case transient(err) && w.trouble == nil:
-		w.since = time.Now()
+	case isRetryable(err) && w.lastErr == nil:
+		w.failingSince = time.Now()
 		w.log.Warn("the trail cannot be written now", zap.Error(err))
-	case !transient(err) && w.trouble != nil:
-		w.log.Info("the trail can be written again", zap.Duration("after", time.Since(w.since)))
+	case !isRetryable(err) && w.lastErr != nil:
+		w.log.Info("the trail can be written again", zap.Duration("after", time.Since(w.failingSince)))
 	}
-	w.trouble = nil
-	if transient(err) {
-		w.trouble = err
+	w.lastErr = nil
+	if isRetryable(err) {
+		w.lastErr = err
 	}
 }
 
@@ -264,13 +264,13 @@ func (w *writer) pause() bool {
 	}
 }
 
-// leave logs what the writer was told to leave. These calls are found without an end at the next start.
-func (w *writer) leave(batch []*job) {
+// logUnwritten logs what the writer was told to leave. These calls are found without an end at the next start.
+func (w *writer) logUnwritten(batch []*pendingEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range append(batch, w.queue...) {
-		if j.undo == nil {
-			w.left++
+		if j.compensate == nil {
+			w.unwritten++
 			w.log.Error("an end could not be recorded before the daemon ended", zap.String("invocation", j.event.invocation))
 		}
 	}

@@ -15,18 +15,18 @@ const (
 	besideTime = 20 * time.Second
 )
 
-// beside is how long other calls of a daemon take while bytes stream through it.
-type beside struct {
+// interference is how long other calls of a daemon take while bytes stream through it.
+type interference struct {
 	name string
 	sample
 }
 
-func besideOne(name string) string  { return name + ", beside one bulk stream" }
-func besideBoth(name string) string { return name + ", while both streams flood" }
+func interferenceOne(name string) string { return name + ", beside one bulk stream" }
+func besideBoth(name string) string      { return name + ", while both streams flood" }
 
-// neighbours measures the calls beside one stream and beside two, for every daemon.
-func neighbours(ctx context.Context, r *rig, progress func(string)) ([]*beside, error) {
-	var all []*beside
+// measureInterference measures the calls beside one stream and beside two, for every daemon.
+func measureInterference(ctx context.Context, r *testbed, progress func(string)) ([]*interference, error) {
+	var all []*interference
 	for _, d := range r.daemons() {
 		call := d.call(r.workspace, dray.ChooseContainer)
 		one := func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(floodBytes), floodBytes, 0) }
@@ -36,9 +36,9 @@ func neighbours(ctx context.Context, r *rig, progress func(string)) ([]*beside, 
 		for _, b := range []struct {
 			name  string
 			flood func(context.Context) error
-		}{{besideOne(d.name), one}, {besideBoth(d.name), both}} {
+		}{{interferenceOne(d.name), one}, {besideBoth(d.name), both}} {
 			progress("stream: " + b.name)
-			out := &beside{name: b.name}
+			out := &interference{name: b.name}
 			if err := out.measure(ctx, call, b.flood); err != nil {
 				return nil, fmt.Errorf("%s: %w", b.name, err)
 			}
@@ -49,9 +49,9 @@ func neighbours(ctx context.Context, r *rig, progress func(string)) ([]*beside, 
 }
 
 // measure repeats the flood until there are enough calls beside it.
-func (b *beside) measure(ctx context.Context, call runner, flood func(context.Context) error) error {
+func (b *interference) measure(ctx context.Context, call runner, flood func(context.Context) error) error {
 	for begun := time.Now(); b.count() < besideCalls && time.Since(begun) < besideTime; {
-		times, err := during(ctx, call, flood)
+		times, err := callsDuring(ctx, call, flood)
 		if err != nil {
 			return err
 		}
@@ -60,8 +60,8 @@ func (b *beside) measure(ctx context.Context, call runner, flood func(context.Co
 	return nil
 }
 
-// during makes one call after another while something runs, and keeps those that ended before it.
-func during(ctx context.Context, call runner, flood func(context.Context) error) (times []time.Duration, err error) {
+// callsDuring makes one call after another while something runs, and keeps those that ended before it.
+func callsDuring(ctx context.Context, call runner, flood func(context.Context) error) (times []time.Duration, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- flood(ctx) }()
 	for {

@@ -157,7 +157,7 @@ func (d *daemon) counted(run runner) runner {
 }
 
 // call runs commands through the daemon.
-func (d *daemon) call(workspace string, where dray.Choice) runner {
+func (d *daemon) call(workspace string, where dray.EnvironmentChoice) runner {
 	return d.counted(d.web.call(workspace, where))
 }
 

@@ -47,25 +47,25 @@ const (
 	haulCopy   = "`cp -a` on the host, and syncfs"
 )
 
-// site is where files lie and come to: in memory or on a disk.
-type site struct {
+// storage is where files lie and come to: in memory or on a disk.
+type storage struct {
 	name string
 	// from is the folder with the loads on the host, inside its name in the container, to an empty folder on the same file system.
 	from, inside, to string
 }
 
-// haul is one way to get one load out of the container.
-type haul struct {
-	site site
+// syncRun is one way to get one load out of the container.
+type syncRun struct {
+	site storage
 	load string
 	way  string
 	run  func(ctx context.Context, to string) error
 	sample
 }
 
-// hauls fill the sites and give all ways for each of them.
-func hauls(ctx context.Context, r *rig) (all []*haul, err error) {
-	sites := []site{
+// syncRuns fill the sites and give all ways for each of them.
+func syncRuns(ctx context.Context, r *testbed) (all []*syncRun, err error) {
+	sites := []storage{
 		{inMemory, r.memory + "/from", memoryMount + "/from", r.memory + "/to"},
 		{onDisk, r.workspace + "/from", r.folder + "/from", r.dir + "/to"},
 	}
@@ -89,13 +89,13 @@ func hauls(ctx context.Context, r *rig) (all []*haul, err error) {
 }
 
 // haulsOf are the ways for one load.
-func (r *rig) haulsOf(s site, load string, senders []environment) []*haul {
-	var all []*haul
+func (r *testbed) haulsOf(s storage, load string, senders []environment) []*syncRun {
+	var all []*syncRun
 	add := func(way string, run func(ctx context.Context, to string) error) {
-		all = append(all, &haul{site: s, load: load, way: way, run: run})
+		all = append(all, &syncRun{site: s, load: load, way: way, run: run})
 	}
 	for _, env := range senders {
-		add(env.name, func(ctx context.Context, to string) error { return bring(ctx, env, s.inside+"/"+load, to) })
+		add(env.name, func(ctx context.Context, to string) error { return syncOnce(ctx, env, s.inside+"/"+load, to) })
 	}
 	add(haulDocker, func(ctx context.Context, to string) error {
 		return quietly(exec.CommandContext(ctx, r.docker, "cp", r.container.ID+":"+s.inside+"/"+load, to)) //nolint:gosec // what is compared
@@ -110,7 +110,7 @@ func (r *rig) haulsOf(s site, load string, senders []environment) []*haul {
 }
 
 // senders are environments whose files come in each way.
-func (r *rig) senders(ctx context.Context) (all []environment, err error) {
+func (r *testbed) senders(ctx context.Context) (all []environment, err error) {
 	for _, way := range []struct {
 		name      string
 		transport container.Transport
@@ -123,7 +123,7 @@ func (r *rig) senders(ctx context.Context) (all []environment, err error) {
 		if err != nil {
 			return nil, err
 		}
-		env, err := engine.Environment(ctx, container.Target{Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe})
+		env, err := engine.Environment(ctx, container.EnvironmentSpec{Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -132,8 +132,8 @@ func (r *rig) senders(ctx context.Context) (all []environment, err error) {
 	return all, nil
 }
 
-// bring is a whole sync: collected, checked, staged, hashed, durable, committed.
-func bring(ctx context.Context, env dray.Environment, source, to string) (err error) {
+// syncOnce is a whole sync: collected, checked, staged, hashed, durable, committed.
+func syncOnce(ctx context.Context, env dray.Environment, source, to string) (err error) {
 	s, err := transfer.Open(ctx, transfer.Config{Root: to, Sources: []string{memoryMount}, Timeout: 5 * time.Minute})
 	if err != nil {
 		return err
@@ -207,8 +207,8 @@ func fill(dir string, large bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// carry runs every haul in every round. What came is counted, outside of the time.
-func carry(ctx context.Context, all []*haul, rounds int, progress func(string)) error {
+// runSyncs runs every haul in every round. What came is counted, outside of the time.
+func runSyncs(ctx context.Context, all []*syncRun, rounds int, progress func(string)) error {
 	for round, order := range shuffled(rounds, len(all)) {
 		progress(fmt.Sprintf("sync: round %d of %d", round+1, rounds))
 		for _, i := range order {
@@ -220,7 +220,7 @@ func carry(ctx context.Context, all []*haul, rounds int, progress func(string)) 
 	return nil
 }
 
-func (h *haul) once(ctx context.Context, round int) error {
+func (h *syncRun) once(ctx context.Context, round int) error {
 	to, err := os.MkdirTemp(h.site.to, fmt.Sprint(round, "-"))
 	if err != nil {
 		return err
@@ -233,14 +233,14 @@ func (h *haul) once(ctx context.Context, round int) error {
 		return err
 	}
 	h.add([]time.Duration{time.Since(begun)})
-	if err := arrived(to, h.load); err != nil || h.site.name == onDisk {
+	if err := verifySynced(to, h.load); err != nil || h.site.name == onDisk {
 		return err // what was removed from a disk slows down whoever writes there next: it goes with the rig
 	}
 	return os.RemoveAll(to)
 }
 
-// arrived counts the files and their bytes.
-func arrived(to, load string) error {
+// verifySynced counts the files and their bytes.
+func verifySynced(to, load string) error {
 	files, sum := 0, int64(0)
 	err := filepath.WalkDir(to, func(_ string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -264,7 +264,7 @@ func arrived(to, load string) error {
 }
 
 // haulTable compares the ways of one load in one place.
-func haulTable(all []*haul, load, where string) string {
+func haulTable(all []*syncRun, load, where string) string {
 	var rows [][]string
 	docker, plain := haulOf(all, load, where, haulDocker).quantile(0.5), haulOf(all, load, where, haulCopy).quantile(0.5)
 	for _, h := range all {
@@ -280,18 +280,18 @@ func haulTable(all []*haul, load, where string) string {
 	return unlessEmpty([]string{"way", "times", "p50", "lowest to highest", "`docker cp`'s / its", "its / `cp -a`'s"}, rows)
 }
 
-func haulOf(all []*haul, load, where, way string) *haul {
+func haulOf(all []*syncRun, load, where, way string) *syncRun {
 	for _, h := range all {
 		if h.load == load && h.site.name == where && h.way == way {
 			return h
 		}
 	}
-	return &haul{}
+	return &syncRun{}
 }
 
 // haulRatio is how long a way takes over how long a base takes.
-func haulRatio(load, where, way, base string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func haulRatio(load, where, way, base string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		return divided(float64(haulOf(f.hauls, load, where, way).quantile(0.5)), float64(haulOf(f.hauls, load, where, base).quantile(0.5)))
 	}
 }

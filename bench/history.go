@@ -21,8 +21,8 @@ var historyHead = []string{
 }
 
 // lineOf is what the history keeps of a run.
-func lineOf(f *findings) []string {
-	show := func(value func(*findings) (float64, bool), show func(float64) string) string {
+func lineOf(f *measurements) []string {
+	show := func(value func(*measurements) (float64, bool), show func(float64) string) string {
 		x, ok := value(f)
 		if !ok {
 			return ""

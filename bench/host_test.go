@@ -25,7 +25,7 @@ func TestParts(t *testing.T) {
 
 // TestTool runs what the bench runs: the program that it compiles says, prints and leaves behind what the parts count on.
 func TestTool(t *testing.T) {
-	r := &rig{workspace: t.TempDir()}
+	r := &testbed{workspace: t.TempDir()}
 	if err := compileTool(t.Context(), r.workspace); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestTool(t *testing.T) {
 }
 
 func TestProgramTellsWhatWentWrong(t *testing.T) {
-	r := &rig{workspace: t.TempDir()}
+	r := &testbed{workspace: t.TempDir()}
 	for want, argv := range map[string][]string{"and should have": {"echo", "no"}, "said so": {"sh", "-c", "echo said so >&2; exit 3"}} {
 		err := r.program()(context.Background(), command{argv: argv, stdout: "hi\n"})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -85,7 +85,7 @@ func TestIsTree(t *testing.T) {
 
 // What passes is what the table says: documents with paths in them, of about the size that is named.
 func TestPassages(t *testing.T) {
-	all, err := passages()
+	all, err := pathRuns()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestPassages(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes", p.name, err, p.bytes)
 		}
 	}
-	if _, ok := passageRate(passageSchema)(&findings{passages: all}); !ok {
+	if _, ok := passageRate(passageSchema)(&measurements{passages: all}); !ok {
 		t.Error("what was measured counts as not measured")
 	}
 }
@@ -110,7 +110,7 @@ func TestHaulsAreCounted(t *testing.T) {
 	if err := errors.Join(fill(from, false), os.Mkdir(to, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	h := &haul{site: site{name: inMemory, to: to}, load: loadFiles, run: func(_ context.Context, to string) error {
+	h := &syncRun{site: storage{name: inMemory, to: to}, load: loadFiles, run: func(_ context.Context, to string) error {
 		return os.CopyFS(to, os.DirFS(from+"/"+loadFiles))
 	}}
 	if err := h.once(t.Context(), 0); err != nil || h.count() != 1 {

@@ -27,10 +27,10 @@ func newHTTP(socket string) *web {
 
 // body is a call as a caller writes it.
 type body struct {
-	Tool        string      `json:"tool"`
-	Input       input       `json:"input"`
-	Workspace   string      `json:"workspace"`
-	Environment dray.Choice `json:"environment"`
+	Tool        string                 `json:"tool"`
+	Input       input                  `json:"input"`
+	Workspace   string                 `json:"workspace"`
+	Environment dray.EnvironmentChoice `json:"environment"`
 }
 
 type input struct {
@@ -38,7 +38,7 @@ type input struct {
 }
 
 // call makes calls in a workspace. It is over when the record of the call was read and understood.
-func (w *web) call(workspace string, where dray.Choice) runner {
+func (w *web) call(workspace string, where dray.EnvironmentChoice) runner {
 	return func(ctx context.Context, c command) error {
 		record, err := w.run(ctx, workspace, where, c.argv)
 		if err != nil {
@@ -49,7 +49,7 @@ func (w *web) call(workspace string, where dray.Choice) runner {
 }
 
 // run gives the record of a call whose tool ended by itself, in the right place.
-func (w *web) run(ctx context.Context, workspace string, where dray.Choice, argv []string) (record dray.Record, err error) {
+func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentChoice, argv []string) (record dray.Record, err error) {
 	b, err := json.Marshal(body{Tool: "exec", Input: input{argv}, Workspace: workspace, Environment: where})
 	if err != nil {
 		return record, err

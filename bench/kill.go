@@ -14,13 +14,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// escapees is how many processes a tree has, beside its leader.
-const escapees = 50
+// treeSize is how many processes a tree has, beside its leader.
+const treeSize = 50
 
 func treeOf(n int) []string { return []string{"./" + toolName, "tree", strconv.Itoa(n)} }
 
-// killing is one way to end a tree of processes that do all to escape.
-type killing struct {
+// killRun is one way to end a tree of processes that do all to escape.
+type killRun struct {
 	name string
 	run  func(ctx context.Context) (took time.Duration, left int, err error)
 
@@ -35,11 +35,11 @@ const killDocker = "`docker exec`, its client killed"
 func killOf(name string) string { return name + ", a tree of 50" }
 
 // killings are all ways to end a tree, in the order of the table.
-func killings(r *rig) []*killing {
-	var all []*killing
+func killings(r *testbed) []*killRun {
+	var all []*killRun
 	for _, e := range r.environments {
-		all = append(all, &killing{name: killOf(e.name), run: func(ctx context.Context) (time.Duration, int, error) {
-			took, err := fell(ctx, e.Environment)
+		all = append(all, &killRun{name: killOf(e.name), run: func(ctx context.Context) (time.Duration, int, error) {
+			took, err := killTree(ctx, e.Environment)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -47,11 +47,11 @@ func killings(r *rig) []*killing {
 			return took, len(left), err
 		}})
 	}
-	return append(all, &killing{name: killDocker, run: r.fellDocker})
+	return append(all, &killRun{name: killDocker, run: r.fellDocker})
 }
 
 // kill runs every way in every round. The client of the CLI is slow, and what it leaves does not change: a few rounds of it are enough.
-func kill(ctx context.Context, all []*killing, rounds int, progress func(string)) error {
+func kill(ctx context.Context, all []*killRun, rounds int, progress func(string)) error {
 	const dockerRounds = 3
 	for round, order := range shuffled(rounds, len(all)) {
 		if round%10 == 0 {
@@ -72,9 +72,9 @@ func kill(ctx context.Context, all []*killing, rounds int, progress func(string)
 	return nil
 }
 
-// fell ends a tree without any grace: from the word KILL until the end was proved.
-func fell(ctx context.Context, env dray.Environment) (took time.Duration, err error) {
-	proc, err := env.Start(ctx, dray.Spec{Argv: treeOf(escapees)})
+// killTree ends a tree without any grace: from the word KILL until the end was proved.
+func killTree(ctx context.Context, env dray.Environment) (took time.Duration, err error) {
+	proc, err := env.Start(ctx, dray.ProcessSpec{Argv: treeOf(treeSize)})
 	if err != nil {
 		return 0, err
 	}
@@ -108,8 +108,8 @@ func ready(out *bufio.Reader) error {
 }
 
 // fellDocker kills the client of the docker CLI, which is what a timeout around it does.
-func (r *rig) fellDocker(ctx context.Context) (took time.Duration, left int, err error) {
-	argv := append(r.dockerExec(), treeOf(escapees)...)
+func (r *testbed) fellDocker(ctx context.Context) (took time.Duration, left int, err error) {
+	argv := append(r.dockerExec(), treeOf(treeSize)...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
 	out, err := cmd.StdoutPipe()
 	if err != nil {

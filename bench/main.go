@@ -68,13 +68,13 @@ func run(ctx context.Context, o options) error {
 	return missed(verdicts, o.check, progress)
 }
 
-func measure(ctx context.Context, o options, chosen map[string]bool) (f *findings, err error) {
+func measure(ctx context.Context, o options, chosen map[string]bool) (f *measurements, err error) {
 	p, err := findPrograms(o.dray)
 	if err != nil {
 		return nil, err
 	}
 	before := loadAverage() // what the machine does without us
-	r, err := newRig(ctx, p, o.image, progress)
+	r, err := newTestbed(ctx, p, o.image, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func measure(ctx context.Context, o options, chosen map[string]bool) (f *finding
 		progress("removing what was made")
 		err = errors.Join(err, r.close(ctx))
 	}()
-	f = &findings{}
+	f = &measurements{}
 	if f.machine, err = describe(ctx, r.api, p, o.image); err != nil {
 		return nil, err
 	}

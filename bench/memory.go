@@ -11,14 +11,14 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// resident is what a set of processes holds in memory. The kernel keeps the peak, so none is missed between two looks.
-type resident struct {
+// rssTracker is what a set of processes holds in memory. The kernel keeps the peak, so none is missed between two looks.
+type rssTracker struct {
 	before map[int]int64 // bytes by pid, when the peak was set back
 }
 
 // watchMemory sets the peak of processes back to what they hold now.
-func watchMemory(pids []int) (*resident, error) {
-	r := &resident{before: map[int]int64{}}
+func watchMemory(pids []int) (*rssTracker, error) {
+	r := &rssTracker{before: map[int]int64{}}
 	for _, pid := range pids {
 		now, err := memoryOf(pid, "VmRSS")
 		if err != nil {
@@ -35,7 +35,7 @@ func watchMemory(pids []int) (*resident, error) {
 
 // growth is by how many bytes the peaks of those that still live lie above what they held before, added up. One that was not there
 // before counts with its whole peak.
-func (r *resident) growth(pids []int) (bytes int64, err error) {
+func (r *rssTracker) growth(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		peak, err := memoryOf(pid, "VmHWM")
 		if errors.Is(err, os.ErrNotExist) {
@@ -68,8 +68,8 @@ func statusField(status, field string) (bytes int64, err error) {
 	return 0, fmt.Errorf("the kernel tells no %s: %w", field, os.ErrNotExist)
 }
 
-// inContainer gives the host's pids of the container's processes whose command line has a word.
-func (r *rig) inContainer(ctx context.Context, word string) (pids []int, err error) {
+// containerPIDs gives the host's pids of the container's processes whose command line has a word.
+func (r *testbed) containerPIDs(ctx context.Context, word string) (pids []int, err error) {
 	top, err := r.api.ContainerTop(ctx, r.container.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
 	if err != nil {
 		return nil, fmt.Errorf("listing the container's processes: %w", err)
@@ -89,15 +89,15 @@ const (
 	rexWord   = "swerex.server"
 )
 
-// load is something that is done while memory is watched.
-type load struct {
+// memoryLoad is something that is done while memory is watched.
+type memoryLoad struct {
 	name string
 	who  func(ctx context.Context) (map[string][]int, error) // pids by part
 	run  func(ctx context.Context) error
 }
 
-// held is by how much the parts grew under a load, in bytes.
-type held struct {
+// memoryGrowth is by how much the parts grew under a load, in bytes.
+type memoryGrowth struct {
 	load string
 	grew map[string]int64
 }
@@ -110,8 +110,8 @@ const (
 )
 
 // memory watches each load.
-func memory(ctx context.Context, loads []load, progress func(string)) ([]held, error) {
-	all := make([]held, 0, len(loads))
+func memory(ctx context.Context, loads []memoryLoad, progress func(string)) ([]memoryGrowth, error) {
+	all := make([]memoryGrowth, 0, len(loads))
 	for _, l := range loads {
 		progress("memory: " + l.name)
 		h, err := l.watched(ctx)
@@ -123,13 +123,13 @@ func memory(ctx context.Context, loads []load, progress func(string)) ([]held, e
 	return all, nil
 }
 
-func (l load) watched(ctx context.Context) (held, error) {
-	h := held{load: l.name, grew: map[string]int64{}}
+func (l memoryLoad) watched(ctx context.Context) (memoryGrowth, error) {
+	h := memoryGrowth{load: l.name, grew: map[string]int64{}}
 	before, err := l.who(ctx)
 	if err != nil {
 		return h, err
 	}
-	parts := map[string]*resident{}
+	parts := map[string]*rssTracker{}
 	for part, pids := range before {
 		if parts[part], err = watchMemory(pids); err != nil {
 			return h, err
@@ -151,25 +151,25 @@ func (l load) watched(ctx context.Context) (held, error) {
 }
 
 // loads are what memory is watched under.
-func loads(r *rig, bytes int64) []load {
-	var all []load
+func loads(r *testbed, bytes int64) []memoryLoad {
+	var all []memoryLoad
 	for _, d := range r.daemons() {
 		who := func(ctx context.Context) (map[string][]int, error) {
-			agents, err := r.inContainer(ctx, agentWord)
+			agents, err := r.containerPIDs(ctx, agentWord)
 			return map[string][]int{partDaemon: {d.pid()}, partAgent: agents}, err
 		}
 		all = append(all,
-			load{loadOne(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(bytes), bytes, 0) }},
-			load{loadBoth(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, bothOf(bytes), bytes, bytes) }},
-			load{loadSmall(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(rexBytes), rexBytes, 0) }},
+			memoryLoad{loadOne(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(bytes), bytes, 0) }},
+			memoryLoad{loadBoth(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, bothOf(bytes), bytes, bytes) }},
+			memoryLoad{loadSmall(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(rexBytes), rexBytes, 0) }},
 		)
 	}
 	if r.rex != nil {
 		who := func(ctx context.Context) (map[string][]int, error) {
-			pids, err := r.inContainer(ctx, rexWord)
+			pids, err := r.containerPIDs(ctx, rexWord)
 			return map[string][]int{partRex: pids}, err
 		}
-		all = append(all, load{loadSmall(wayRex), who, func(ctx context.Context) error { return r.rex.flood(ctx, rexBytes) }})
+		all = append(all, memoryLoad{loadSmall(wayRex), who, func(ctx context.Context) error { return r.rex.flood(ctx, rexBytes) }})
 	}
 	return all
 }

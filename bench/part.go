@@ -42,23 +42,23 @@ const (
 	killRounds   = 2 // for each round of serial calls
 )
 
-// findings are all that a run found. What was not chosen is empty.
-type findings struct {
+// measurements are all that a run found. What was not chosen is empty.
+type measurements struct {
 	machine    machine
-	ways       []way
+	ways       []method
 	latency    *results
-	crowds     crowds
+	crowds     concurrentRuns
 	flows      []*flow
-	neighbours []*beside
-	memory     []held
-	kills      []*killing
-	passages   []*passage
-	hauls      []*haul
+	neighbours []*interference
+	memory     []memoryGrowth
+	kills      []*killRun
+	passages   []*pathRun
+	hauls      []*syncRun
 	trail      string
 }
 
 // measure runs the chosen parts.
-func (f *findings) measure(ctx context.Context, r *rig, chosen map[string]bool, rounds int, progress func(string)) (err error) {
+func (f *measurements) measure(ctx context.Context, r *testbed, chosen map[string]bool, rounds int, progress func(string)) (err error) {
 	f.ways = ways(r)
 	f.latency = newResults(f.ways)
 	if err := warm(ctx, f.ways); err != nil {
@@ -80,7 +80,7 @@ func (f *findings) measure(ctx context.Context, r *rig, chosen map[string]bool, 
 		{partStream, func() (err error) {
 			f.flows = flows(r)
 			if err = stream(ctx, f.flows, slower, progress); err == nil {
-				f.neighbours, err = neighbours(ctx, r, progress)
+				f.neighbours, err = measureInterference(ctx, r, progress)
 			}
 			return err
 		}},
@@ -93,14 +93,14 @@ func (f *findings) measure(ctx context.Context, r *rig, chosen map[string]bool, 
 			return kill(ctx, f.kills, killRounds*rounds, progress)
 		}},
 		{partPaths, func() (err error) {
-			if f.passages, err = passages(); err == nil {
-				err = pass(f.passages, 2*slower, progress)
+			if f.passages, err = pathRuns(); err == nil {
+				err = runPathRuns(f.passages, 2*slower, progress)
 			}
 			return err
 		}},
 		{partSync, func() (err error) {
-			if f.hauls, err = hauls(ctx, r); err == nil {
-				err = carry(ctx, f.hauls, slower, progress)
+			if f.hauls, err = syncRuns(ctx, r); err == nil {
+				err = runSyncs(ctx, f.hauls, slower, progress)
 			}
 			return err
 		}},
@@ -117,7 +117,7 @@ func (f *findings) measure(ctx context.Context, r *rig, chosen map[string]bool, 
 }
 
 // inTrails proves for every daemon that nothing is missing in its trail.
-func inTrails(ctx context.Context, r *rig) (string, error) {
+func inTrails(ctx context.Context, r *testbed) (string, error) {
 	sum := 0
 	for _, d := range r.daemons() {
 		calls, err := d.inTrail(ctx)

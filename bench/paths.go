@@ -20,8 +20,8 @@ const (
 	streamBytes   = 1_000_000_000
 )
 
-// passage is one way for bytes with paths in them to go through this very process.
-type passage struct {
+// pathRun is one way for bytes with paths in them to go through this very process.
+type pathRun struct {
 	name string
 	run  func() error
 	grew int64 // of the process's memory, at its peak, above what it was before
@@ -38,8 +38,8 @@ const (
 	passageCopy      = "copied in pieces"
 )
 
-// passages are all of them: a document is there as a whole, a text in pieces of 64 KiB.
-func passages() ([]*passage, error) {
+// pathRuns are all of them: a document is there as a whole, a text in pieces of 64 KiB.
+func pathRuns() ([]*pathRun, error) {
 	mapper, err := pathmapper.New([]pathmapper.Mapping{{Host: "/srv/app", Container: "/workspace"}})
 	if err != nil {
 		return nil, err
@@ -58,11 +58,11 @@ func passages() ([]*passage, error) {
 			return nil
 		}
 	}
-	of := func(name string, n int64, run func() error) *passage {
-		return &passage{name: name, run: run, bulk: bulk{bytes: n}}
+	of := func(name string, n int64, run func() error) *pathRun {
+		return &pathRun{name: name, run: run, bulk: bulk{bytes: n}}
 	}
 	n := int64(len(doc))
-	return []*passage{
+	return []*pathRun{
 		of(passageSchema, n, mapped(pathmapper.Options{Marks: marks})),
 		of(passageHeuristic, n, mapped(pathmapper.Options{Mode: dray.MapHeuristic})),
 		of(passageJSON, n, func() error { return throughValues(doc) }),
@@ -163,8 +163,8 @@ func rewriteStream(mapper *pathmapper.Mapper) error {
 	return nil
 }
 
-// pass runs every passage in every round, and watches the memory of the first.
-func pass(all []*passage, rounds int, progress func(string)) error {
+// runPathRuns runs every passage in every round, and watches the memory of the first.
+func runPathRuns(all []*pathRun, rounds int, progress func(string)) error {
 	for round, order := range shuffled(rounds, len(all)) {
 		progress(fmt.Sprintf("paths: round %d of %d", round+1, rounds))
 		for _, i := range order {
@@ -176,7 +176,7 @@ func pass(all []*passage, rounds int, progress func(string)) error {
 	return nil
 }
 
-func (p *passage) once() error {
+func (p *pathRun) once() error {
 	self := []int{os.Getpid()}
 	watched, err := watchMemory(self)
 	if err != nil {
@@ -193,7 +193,7 @@ func (p *passage) once() error {
 }
 
 // passageTable compares the passages.
-func passageTable(all []*passage) string {
+func passageTable(all []*pathRun) string {
 	var rows [][]string
 	for _, p := range all {
 		low, high := p.spread()
@@ -204,32 +204,32 @@ func passageTable(all []*passage) string {
 	return unlessEmpty([]string{"way", "bytes", "p50", "lowest to highest", "rate", "memory"}, rows)
 }
 
-func passageOf(all []*passage, name string) *passage {
+func passageOf(all []*pathRun, name string) *pathRun {
 	for _, p := range all {
 		if p.name == name {
 			return p
 		}
 	}
-	return &passage{}
+	return &pathRun{}
 }
 
 func perSecond(x float64) string { return digits(x/1e6) + " MB/s" }
 
-func passageRate(name string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func passageRate(name string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		rate := passageOf(f.passages, name).rate()
 		return rate, rate > 0
 	}
 }
 
-func passageRatio(name, base string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func passageRatio(name, base string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		return divided(passageOf(f.passages, name).rate(), passageOf(f.passages, base).rate())
 	}
 }
 
-func passageGrowth(name string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func passageGrowth(name string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		p := passageOf(f.passages, name)
 		return float64(p.grew), p.count() > 0
 	}

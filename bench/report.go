@@ -46,7 +46,7 @@ func digits(x float64) string {
 }
 
 // page is all that is published of a run.
-func page(f *findings, verdicts []verdict) string {
+func page(f *measurements, verdicts []verdict) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\n\n%s", f.machine, f.trail, verdictTable(verdicts))
 	section := func(title, body string) {
@@ -92,7 +92,7 @@ func serialTable(r *results, c command) string {
 }
 
 // crowdTable compares the ways for a number of callers.
-func crowdTable(f *findings, callers int, c command) string {
+func crowdTable(f *measurements, callers int, c command) string {
 	var rows [][]string
 	host, dray := f.crowds.of(callers, c, wayHost), f.crowds.of(callers, c, wayDray)
 	for _, w := range f.ways {
@@ -125,7 +125,7 @@ func flowTable(all []*flow) string {
 	return unlessEmpty([]string{"way", "printed", "p50", "lowest to highest", "rate", "rate / host pipe's"}, rows)
 }
 
-func besideTable(all []*beside) string {
+func besideTable(all []*interference) string {
 	var rows [][]string
 	for _, b := range all {
 		rows = append(rows, []string{b.name, fmt.Sprint(b.count()), millis(b.quantile(0.5)), millis(b.quantile(0.99))})
@@ -133,7 +133,7 @@ func besideTable(all []*beside) string {
 	return unlessEmpty([]string{"`true` over HTTP", "calls", "p50", "p99"}, rows)
 }
 
-func memoryTable(all []held) string {
+func memoryTable(all []memoryGrowth) string {
 	var rows [][]string
 	parts := []string{partDaemon, partAgent, partRex}
 	for _, h := range all {
@@ -150,7 +150,7 @@ func memoryTable(all []held) string {
 	return unlessEmpty(append([]string{"resident memory at its peak, above what it was before"}, parts...), rows)
 }
 
-func killTable(all []*killing) string {
+func killTable(all []*killRun) string {
 	var rows [][]string
 	for _, k := range all {
 		left := slices.Sorted(slices.Values(k.left))

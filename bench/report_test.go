@@ -31,7 +31,7 @@ func TestNumbersHaveThreeDigits(t *testing.T) {
 
 func TestSerialTableCompares(t *testing.T) {
 	const ms = time.Millisecond
-	ways := []way{{name: wayDray}, {name: wayDockerExec}, {name: wayRex}, {name: wayHost}}
+	ways := []method{{name: wayDray}, {name: wayDockerExec}, {name: wayRex}, {name: wayHost}}
 	r := newResults(ways)
 	for name, took := range map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 50 * ms, wayHost: ms} {
 		r.of(name, runTrue).add([]time.Duration{took, took})
@@ -52,20 +52,20 @@ func TestSerialTableCompares(t *testing.T) {
 
 func TestEveryPartHasItsTable(t *testing.T) {
 	const ms = time.Millisecond
-	f := &findings{
-		ways: []way{{name: wayDray}}, latency: newResults(nil), crowds: crowds{},
+	f := &measurements{
+		ways: []method{{name: wayDray}}, latency: newResults(nil), crowds: concurrentRuns{},
 		flows:      []*flow{{name: flowHost, bulk: bulk{2e9, sample{rounds: [][]time.Duration{{2 * time.Second}}}}}},
-		neighbours: []*beside{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
-		memory:     []held{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
-		passages:   []*passage{{name: "p", grew: 1 << 20, bulk: bulk{3e6, sample{rounds: [][]time.Duration{{10 * ms}}}}}},
-		hauls: []*haul{
-			{site: site{name: inMemory}, load: loadFile, way: haulDirect, sample: sample{rounds: [][]time.Duration{{2 * ms}}}},
-			{site: site{name: inMemory}, load: loadFile, way: haulDocker, sample: sample{rounds: [][]time.Duration{{10 * ms}}}},
-			{site: site{name: inMemory}, load: loadFile, way: haulCopy, sample: sample{rounds: [][]time.Duration{{4 * ms}}}},
+		neighbours: []*interference{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
+		memory:     []memoryGrowth{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
+		passages:   []*pathRun{{name: "p", grew: 1 << 20, bulk: bulk{3e6, sample{rounds: [][]time.Duration{{10 * ms}}}}}},
+		hauls: []*syncRun{
+			{site: storage{name: inMemory}, load: loadFile, way: haulDirect, sample: sample{rounds: [][]time.Duration{{2 * ms}}}},
+			{site: storage{name: inMemory}, load: loadFile, way: haulDocker, sample: sample{rounds: [][]time.Duration{{10 * ms}}}},
+			{site: storage{name: inMemory}, load: loadFile, way: haulCopy, sample: sample{rounds: [][]time.Duration{{4 * ms}}}},
 		},
-		kills: []*killing{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
+		kills: []*killRun{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
 	}
-	if err := f.crowds.open(8, runTrue, wayDray).together(t.Context(), way{run: func(context.Context, command) error { return nil }}, runTrue, 2, 4); err != nil {
+	if err := f.crowds.open(8, runTrue, wayDray).run(t.Context(), method{run: func(context.Context, command) error { return nil }}, runTrue, 2, 4); err != nil {
 		t.Fatal(err)
 	}
 	got := page(f, nil)

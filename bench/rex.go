@@ -47,7 +47,7 @@ type rex struct {
 }
 
 // startRex starts the server in the container and waits for its first answer. It ends with the container.
-func (r *rig) startRex(ctx context.Context) error {
+func (r *testbed) startRex(ctx context.Context) error {
 	inspected, err := r.api.ContainerInspect(ctx, r.container.ID, client.ContainerInspectOptions{})
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *rig) startRex(ctx context.Context) error {
 		return fmt.Errorf("starting SWE-ReX: %w", err)
 	}
 	r.rex = x
-	r.later(func(context.Context) error { x.client.CloseIdleConnections(); return nil })
+	r.onClose(func(context.Context) error { x.client.CloseIdleConnections(); return nil })
 	return x.await(ctx)
 }
 

@@ -54,8 +54,8 @@ func findPrograms(dray string) (p programs, err error) {
 	return p, nil
 }
 
-// rig is what is measured on. Everything in it is its own, and close removes it.
-type rig struct {
+// testbed is what is measured on. Everything in it is its own, and close removes it.
+type testbed struct {
 	programs
 
 	dir       string // holds the workspace and the state folders
@@ -79,9 +79,9 @@ type environment struct {
 	name string
 }
 
-// newRig brings everything up. What was made until an error is removed.
-func newRig(ctx context.Context, p programs, image string, progress func(string)) (r *rig, err error) {
-	r = &rig{programs: p}
+// newTestbed brings everything up. What was made until an error is removed.
+func newTestbed(ctx context.Context, p programs, image string, progress func(string)) (r *testbed, err error) {
+	r = &testbed{programs: p}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close(ctx))
@@ -110,11 +110,11 @@ func newRig(ctx context.Context, p programs, image string, progress func(string)
 	return r, err
 }
 
-func (r *rig) makeWorkspace(ctx context.Context, image string) (err error) {
+func (r *testbed) makeWorkspace(ctx context.Context, image string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "dray-bench-"); err != nil {
 		return err
 	}
-	r.later(func(context.Context) error { return os.RemoveAll(r.dir) })
+	r.onClose(func(context.Context) error { return os.RemoveAll(r.dir) })
 	r.workspace = filepath.Join(r.dir, "workspace")
 	r.folder = "/workspaces/workspace"
 	if err := os.MkdirAll(filepath.Join(r.workspace, ".devcontainer"), 0o755); err != nil { //nolint:gosec // the container's user works in it
@@ -126,7 +126,7 @@ func (r *rig) makeWorkspace(ctx context.Context, image string) (err error) {
 	if r.memory, err = memoryFolder(); err != nil {
 		return err
 	}
-	r.later(func(context.Context) error { return os.RemoveAll(r.memory) })
+	r.onClose(func(context.Context) error { return os.RemoveAll(r.memory) })
 	config, err := devcontainerOf(image, r.programs.rex, r.memory)
 	if err != nil {
 		return err
@@ -158,11 +158,11 @@ func memoryFolder() (string, error) {
 }
 
 // bringUp has a daemon trust the workspace and bring it up.
-func (r *rig) bringUp(ctx context.Context) (err error) {
+func (r *testbed) bringUp(ctx context.Context) (err error) {
 	if r.daemon, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "daemon"), r.workspace, "auto"); err != nil {
 		return err
 	}
-	r.later(func(context.Context) error { return r.daemon.stop() })
+	r.onClose(func(context.Context) error { return r.daemon.stop() })
 	c := drayclient.New(r.daemon.socket, nil)
 	defer c.Close()
 	if _, err := c.Trust(ctx, r.workspace); err != nil {
@@ -179,24 +179,24 @@ func (r *rig) bringUp(ctx context.Context) (err error) {
 	if r.api, err = client.New(client.WithHost(engine.Host())); err != nil {
 		return fmt.Errorf("making a client of the engine: %w", err)
 	}
-	r.later(func(context.Context) error { return r.api.Close() })
+	r.onClose(func(context.Context) error { return r.api.Close() })
 	if r.container, err = engine.Inspect(ctx, up.Value.Container); err != nil {
 		return err
 	}
-	r.later(r.removeContainer)
+	r.onClose(r.removeContainer)
 	r.daemon.name, err = r.daemon.channel(ctx, r.workspace)
 	return err
 }
 
 // startStdio starts a second daemon on the same container, unless the first one has no other transport than this one would have.
-func (r *rig) startStdio(ctx context.Context) (err error) {
+func (r *testbed) startStdio(ctx context.Context) (err error) {
 	if r.daemon.name == daemonStdio {
 		return nil
 	}
 	if r.stdio, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "stdio"), r.workspace, "stdio"); err != nil {
 		return err
 	}
-	r.later(func(context.Context) error { return r.stdio.stop() })
+	r.onClose(func(context.Context) error { return r.stdio.stop() })
 	c := drayclient.New(r.stdio.socket, nil)
 	defer c.Close()
 	if _, err := c.Trust(ctx, r.workspace); err != nil {
@@ -210,7 +210,7 @@ func (r *rig) startStdio(ctx context.Context) (err error) {
 }
 
 // daemons are those that run.
-func (r *rig) daemons() []*daemon {
+func (r *testbed) daemons() []*daemon {
 	if r.stdio == nil {
 		return []*daemon{r.daemon}
 	}
@@ -218,21 +218,21 @@ func (r *rig) daemons() []*daemon {
 }
 
 // openEngine makes an engine as a daemon has one. The folders that its containers have of it lie in runDir.
-func (r *rig) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
+func (r *testbed) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
 	return r.engineWith(container.Options{Transport: transport, RunDir: runDir})
 }
 
-func (r *rig) engineWith(opts container.Options) (*container.Engine, error) {
+func (r *testbed) engineWith(opts container.Options) (*container.Engine, error) {
 	opts.Lease, opts.Version, opts.Log = 30*time.Second, "bench", zap.NewNop()
-	engine, err := container.FindEngine(container.Choice{}, opts)
+	engine, err := container.NewEngine(container.EndpointConfig{}, opts)
 	if err == nil {
-		r.later(func(context.Context) error { return engine.Close() })
+		r.onClose(func(context.Context) error { return engine.Close() })
 	}
 	return engine, err
 }
 
 // openEnvironments makes the places for processes that are measured without a daemon.
-func (r *rig) openEnvironments(ctx context.Context) error {
+func (r *testbed) openEnvironments(ctx context.Context) error {
 	if r.daemon.name == daemonSocket {
 		if err := r.openContainer(ctx, waySocket, container.TransportSocket); err != nil {
 			return err
@@ -245,12 +245,12 @@ func (r *rig) openEnvironments(ctx context.Context) error {
 }
 
 // openContainer starts an agent beside the daemons' in the container.
-func (r *rig) openContainer(ctx context.Context, name string, transport container.Transport) error {
+func (r *testbed) openContainer(ctx context.Context, name string, transport container.Transport) error {
 	engine, err := r.openEngine(transport, r.daemon.runDir())
 	if err != nil {
 		return err
 	}
-	env, err := engine.Environment(ctx, container.Target{
+	env, err := engine.Environment(ctx, container.EnvironmentSpec{
 		Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe,
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func (r *rig) openContainer(ctx context.Context, name string, transport containe
 }
 
 // openHost makes the daemon's host environment, with the agent's program for its supervisors.
-func (r *rig) openHost() error {
+func (r *testbed) openHost() error {
 	agent, err := agentbin.For(runtime.GOARCH)
 	if err != nil {
 		return err
@@ -270,15 +270,15 @@ func (r *rig) openHost() error {
 	if err := os.WriteFile(path, agent.Data, 0o700); err != nil { //nolint:gosec // it is executed
 		return err
 	}
-	pool := process.NewPool(process.Launch{Path: path, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
-	r.later(func(context.Context) error { pool.Close(); return nil })
-	env := host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).In(r.workspace)
+	pool := process.NewPool(process.SupervisorConfig{Path: path, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	r.onClose(func(context.Context) error { pool.Close(); return nil })
+	env := host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).Environment(r.workspace)
 	r.environments = append(r.environments, environment{env, wayPool})
 	return nil
 }
 
 // removeContainer removes the container and the volume that shows the agent in it.
-func (r *rig) removeContainer(ctx context.Context) error {
+func (r *testbed) removeContainer(ctx context.Context) error {
 	_, err := r.api.ContainerRemove(ctx, r.container.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	if v := r.container.AgentVolume; v != "" {
 		_, volumeErr := r.api.VolumeRemove(ctx, v, client.VolumeRemoveOptions{})
@@ -287,10 +287,10 @@ func (r *rig) removeContainer(ctx context.Context) error {
 	return err
 }
 
-func (r *rig) later(undo func(context.Context) error) { r.undo = append(r.undo, undo) }
+func (r *testbed) onClose(undo func(context.Context) error) { r.undo = append(r.undo, undo) }
 
 // close removes everything, the newest first, even if the context has ended.
-func (r *rig) close(ctx context.Context) error {
+func (r *testbed) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 	defer cancel()
 	var errs []error

@@ -11,11 +11,11 @@ import (
 
 // results are the times by way and command, each in the order in which it is shown.
 type results struct {
-	ways    []way
+	ways    []method
 	samples map[string]*sample // by key
 }
 
-func newResults(ways []way) *results {
+func newResults(ways []method) *results {
 	return &results{ways: ways, samples: map[string]*sample{}}
 }
 
@@ -43,7 +43,7 @@ func shuffled(rounds, n int) [][]int {
 }
 
 // serial runs every way in every round, one call after another.
-func serial(ctx context.Context, ways []way, commands []command, rounds int, progress func(string)) (*results, error) {
+func serial(ctx context.Context, ways []method, commands []command, rounds int, progress func(string)) (*results, error) {
 	r := newResults(ways)
 	for round, order := range shuffled(rounds, len(ways)) {
 		progress(fmt.Sprintf("latency: round %d of %d", round+1, rounds))
@@ -61,7 +61,7 @@ func serial(ctx context.Context, ways []way, commands []command, rounds int, pro
 }
 
 // block is one round's calls of one way. Where it has several, one that does not count comes first: the machine turns to this way in it.
-func block(ctx context.Context, w way, c command) ([]time.Duration, error) {
+func block(ctx context.Context, w method, c command) ([]time.Duration, error) {
 	if w.calls > 1 {
 		if err := w.run(ctx, c); err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func timed(ctx context.Context, run runner, c command) (time.Duration, error) {
 }
 
 // warm makes each way ready: connections, agents, supervisors, page cache.
-func warm(ctx context.Context, ways []way) error {
+func warm(ctx context.Context, ways []method) error {
 	progress("warming up")
 	for _, w := range ways {
 		for range w.calls {
@@ -97,23 +97,23 @@ func warm(ctx context.Context, ways []way) error {
 	return nil
 }
 
-// crowd is the calls of one way by several callers at once.
-type crowd struct {
+// concurrentRun is the calls of one way by several callers at once.
+type concurrentRun struct {
 	sample
 
 	took time.Duration // all of them, from the first begin to the last end, the rounds added up
 }
 
 // rate is calls in a second.
-func (c *crowd) rate() float64 {
+func (c *concurrentRun) rate() float64 {
 	if c == nil || c.took <= 0 {
 		return 0
 	}
 	return float64(c.count()) / c.took.Seconds()
 }
 
-// together has several callers make a number of calls; each makes its next one when its last has ended.
-func (c *crowd) together(ctx context.Context, w way, cmd command, callers, calls int) error {
+// run has several callers make a number of calls; each makes its next one when its last has ended.
+func (c *concurrentRun) run(ctx context.Context, w method, cmd command, callers, calls int) error {
 	times := make([]time.Duration, calls)
 	errs := make([]error, callers)
 	var next atomic.Int64
@@ -143,43 +143,43 @@ const mostCallers = 256
 // callers are the numbers for which there is a table of calls at once.
 var callers = []int{8, 32, 64, mostCallers}
 
-// scene is what a crowd does: so many callers of one command.
-type scene struct {
+// concurrency is what a crowd does: so many callers of one command.
+type concurrency struct {
 	callers int
 	command string
 }
 
-// crowds are the results of calls at once.
-type crowds map[scene]map[string]*crowd
+// concurrentRuns are the results of calls at once.
+type concurrentRuns map[concurrency]map[string]*concurrentRun
 
-func (all crowds) of(callers int, c command, name string) *crowd {
-	return all[scene{callers, c.name}][name]
+func (all concurrentRuns) of(callers int, c command, name string) *concurrentRun {
+	return all[concurrency{callers, c.name}][name]
 }
 
-func (all crowds) open(callers int, c command, name string) *crowd {
-	s := scene{callers, c.name}
+func (all concurrentRuns) open(callers int, c command, name string) *concurrentRun {
+	s := concurrency{callers, c.name}
 	if all[s] == nil {
-		all[s] = map[string]*crowd{}
+		all[s] = map[string]*concurrentRun{}
 	}
 	if all[s][name] == nil {
-		all[s][name] = &crowd{}
+		all[s][name] = &concurrentRun{}
 	}
 	return all[s][name]
 }
 
 // parallel runs every way that takes part, by number of callers and command, in rounds.
-func parallel(ctx context.Context, ways []way, commands []command, rounds int, progress func(string)) (crowds, error) {
-	all := crowds{}
+func parallel(ctx context.Context, ways []method, commands []command, rounds int, progress func(string)) (concurrentRuns, error) {
+	all := concurrentRuns{}
 	for round, order := range shuffled(rounds, len(ways)) {
 		for _, n := range callers {
 			progress(fmt.Sprintf("parallel: round %d of %d, %d at once", round+1, rounds, n))
 			for _, i := range order {
 				w := ways[i]
-				if w.atOnce[n] == 0 || (w.once && round > 0) {
+				if w.concurrentCalls[n] == 0 || (w.singleRound && round > 0) {
 					continue
 				}
 				for _, c := range commands {
-					if err := all.open(n, c, w.name).together(ctx, w, c, n, w.atOnce[n]); err != nil {
+					if err := all.open(n, c, w.name).run(ctx, w, c, n, w.concurrentCalls[n]); err != nil {
 						return nil, err
 					}
 				}

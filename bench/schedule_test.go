@@ -22,7 +22,7 @@ func TestSerialRunsEveryWayInEveryRound(t *testing.T) {
 	note := func(name string) runner {
 		return func(context.Context, command) error { order = append(order, name); return nil }
 	}
-	ws := []way{{name: "a", calls: 3, run: note("a")}, {name: "b", calls: 1, run: note("b")}}
+	ws := []method{{name: "a", calls: 3, run: note("a")}, {name: "b", calls: 1, run: note("b")}}
 	r, err := serial(t.Context(), ws, commands, rounds, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -52,17 +52,17 @@ func TestSerialRunsEveryWayInEveryRound(t *testing.T) {
 func TestTheFirstFailureEndsTheRun(t *testing.T) {
 	broken := errors.New("broken")
 	var calls atomic.Int64
-	w := way{name: "w", calls: 5, run: func(context.Context, command) error {
+	w := method{name: "w", calls: 5, run: func(context.Context, command) error {
 		if calls.Add(1) >= 3 {
 			return broken
 		}
 		return nil
 	}}
-	if _, err := serial(t.Context(), []way{w}, []command{runTrue}, 2, quiet); !errors.Is(err, broken) || calls.Load() != 3 {
+	if _, err := serial(t.Context(), []method{w}, []command{runTrue}, 2, quiet); !errors.Is(err, broken) || calls.Load() != 3 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 	calls.Store(0)
-	if err := new(crowd).together(t.Context(), w, runTrue, 4, 100); !errors.Is(err, broken) || calls.Load() > 3+4 {
+	if err := new(concurrentRun).run(t.Context(), w, runTrue, 4, 100); !errors.Is(err, broken) || calls.Load() > 3+4 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 }
@@ -70,15 +70,15 @@ func TestTheFirstFailureEndsTheRun(t *testing.T) {
 // TestTogetherKeepsCallersAtOnce: every call waits for a second caller, so it ends only if two are there at once.
 func TestTogetherKeepsCallersAtOnce(t *testing.T) {
 	meet := make(chan struct{})
-	w := way{name: "w", run: func(context.Context, command) error {
+	w := method{name: "w", run: func(context.Context, command) error {
 		select {
 		case meet <- struct{}{}:
 		case <-meet:
 		}
 		return nil
 	}}
-	c := &crowd{}
-	err := c.together(t.Context(), w, runTrue, 2, 100)
+	c := &concurrentRun{}
+	err := c.run(t.Context(), w, runTrue, 2, 100)
 	if err != nil || c.count() != 100 || c.rate() <= 0 {
 		t.Errorf("%d calls, %v a second, %v", c.count(), c.rate(), err)
 	}
@@ -89,9 +89,9 @@ func TestParallelRunsWhoTakesPart(t *testing.T) {
 	count := func(i int) runner {
 		return func(context.Context, command) error { calls[i].Add(1); return nil }
 	}
-	ws := []way{
-		{name: "fast", atOnce: map[int]int{8: 20, 32: 40}, run: count(0)},
-		{name: "slow", atOnce: map[int]int{8: 10}, once: true, run: count(1)},
+	ws := []method{
+		{name: "fast", concurrentCalls: map[int]int{8: 20, 32: 40}, run: count(0)},
+		{name: "slow", concurrentCalls: map[int]int{8: 10}, singleRound: true, run: count(1)},
 		{name: "alone", calls: 5, run: count(2)},
 	}
 	all, err := parallel(t.Context(), ws, []command{runTrue, runSleep}, 3, quiet)
@@ -122,7 +122,7 @@ func TestDuringKeepsWhatEndedBefore(t *testing.T) {
 			}
 			return nil
 		}
-		times, err := during(t.Context(), call, flood)
+		times, err := callsDuring(t.Context(), call, flood)
 		if err != nil || len(times) != 2 {
 			t.Errorf("%d calls, %v", len(times), err)
 		}
@@ -133,7 +133,7 @@ func TestDuringTellsTheFloodsFailure(t *testing.T) {
 	broken := errors.New("broken")
 	flood := func(context.Context) error { return broken }
 	call := func(context.Context, command) error { return errors.New("no daemon any more") }
-	if _, err := during(t.Context(), call, flood); !errors.Is(err, broken) {
+	if _, err := callsDuring(t.Context(), call, flood); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }

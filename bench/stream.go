@@ -36,7 +36,7 @@ const (
 )
 
 // flows are all ways for many bytes, in the order of the table.
-func flows(r *rig) []*flow {
+func flows(r *testbed) []*flow {
 	var all []*flow
 	for _, d := range r.daemons() {
 		all = append(all, &flow{name: d.name, bulk: bulk{bytes: floodBytes}, run: func(ctx context.Context, n int64) error {
@@ -75,7 +75,7 @@ func (d *daemon) flood(ctx context.Context, workspace string, argv []string, std
 	}
 	d.calls.Add(1)
 	for _, s := range []struct {
-		capture dray.Capture
+		capture dray.StreamSummary
 		printed int64
 	}{{record.Stdout, stdout}, {record.Stderr, stderr}} {
 		if s.capture.TotalBytes != s.printed || s.capture.KeptBytes != min(s.printed, keptBytes) {
@@ -101,7 +101,7 @@ func (c counter) expect(n int64) error {
 }
 
 // hostPipe is a pipe of the host, read in pieces as large as the daemon's.
-func (r *rig) hostPipe(ctx context.Context, n int64) error {
+func (r *testbed) hostPipe(ctx context.Context, n int64) error {
 	argv := floodOf(n)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
 	cmd.Dir = r.workspace
@@ -123,7 +123,7 @@ func (r *rig) hostPipe(ctx context.Context, n int64) error {
 	return got.expect(n)
 }
 
-func (r *rig) engineFlood(ctx context.Context, n int64) error {
+func (r *testbed) engineFlood(ctx context.Context, n int64) error {
 	var got counter
 	code, err := r.engineExec(ctx, floodOf(n), &got)
 	if err != nil {

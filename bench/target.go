@@ -12,7 +12,7 @@ type target struct {
 	bound   float64
 	atLeast bool // else at most
 	show    func(float64) string
-	value   func(f *findings) (float64, bool)
+	value   func(f *measurements) (float64, bool)
 }
 
 // verdict is a target with what a run says of it.
@@ -42,11 +42,11 @@ func (v verdict) String() string {
 	}
 }
 
-func atMost(text string, bound float64, show func(float64) string, value func(*findings) (float64, bool)) target {
+func atMost(text string, bound float64, show func(float64) string, value func(*measurements) (float64, bool)) target {
 	return target{text: text, bound: bound, show: show, value: value}
 }
 
-func atLeast(text string, bound float64, show func(float64) string, value func(*findings) (float64, bool)) target {
+func atLeast(text string, bound float64, show func(float64) string, value func(*measurements) (float64, bool)) target {
 	return target{text: text, bound: bound, atLeast: true, show: show, value: value}
 }
 
@@ -69,8 +69,8 @@ func targets() []target {
 		atLeast("SWE-ReX's growth at 500 MB of output, over dray's (daemon, agent and supervisors), socket", 100, factor, rexShare),
 		atMost("p99 of another call while both streams flood, socket", 250*ms, nanos, besideP99(besideBoth(daemonSocket))),
 		atMost("p99 of another call while both streams flood, stdio", 250*ms, nanos, besideP99(besideBoth(daemonStdio))),
-		atMost("p99 of another call beside one bulk stream, socket", 20*ms, nanos, besideP99(besideOne(daemonSocket))),
-		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos, besideP99(besideOne(daemonStdio))),
+		atMost("p99 of another call beside one bulk stream, socket", 20*ms, nanos, besideP99(interferenceOne(daemonSocket))),
+		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos, besideP99(interferenceOne(daemonStdio))),
 		atMost("a tree of 50 escapees from KILL to verified empty, p50, socket (with a cgroup)", 2*ms, nanos, killP50(waySocket)),
 		atMost("a tree of 50 escapees from KILL to verified empty, p50, stdio (without)", 4*ms, nanos, killP50(wayStdio)),
 		atLeast("mapping a document of 10 MB where the schema says so", 300e6, perSecond, passageRate(passageSchema)),
@@ -86,14 +86,14 @@ func targets() []target {
 	}
 }
 
-func serialRatio(way, base string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func serialRatio(way, base string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		return divided(float64(f.latency.of(way, runTrue).quantile(0.5)), float64(f.latency.of(base, runTrue).quantile(0.5)))
 	}
 }
 
-func crowdRatio(callers int, way, base string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func crowdRatio(callers int, way, base string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		a, b := f.crowds.of(callers, runTrue, way), f.crowds.of(callers, runTrue, base)
 		if a == nil || b == nil {
 			return 0, false
@@ -102,15 +102,15 @@ func crowdRatio(callers int, way, base string) func(*findings) (float64, bool) {
 	}
 }
 
-func rateRatio(way, base string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func rateRatio(way, base string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		return divided(f.crowds.of(mostCallers, runSleep, way).rate(), f.crowds.of(mostCallers, runSleep, base).rate())
 	}
 }
 
 // flowShare is a flow's rate over what it has to reach.
-func flowShare(name string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func flowShare(name string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		rates := map[string]float64{}
 		for _, flow := range f.flows {
 			rates[flow.name] = flow.rate()
@@ -119,8 +119,8 @@ func flowShare(name string) func(*findings) (float64, bool) {
 	}
 }
 
-func grown(load, part string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func grown(load, part string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		for _, h := range f.memory {
 			if bytes, ok := h.grew[part]; ok && h.load == load {
 				return float64(bytes), true
@@ -131,7 +131,7 @@ func grown(load, part string) func(*findings) (float64, bool) {
 }
 
 // rexShare compares what all parts of each needed. Less than a page is told as one.
-func rexShare(f *findings) (float64, bool) {
+func rexShare(f *measurements) (float64, bool) {
 	theirs, ok := grown(loadSmall(wayRex), partRex)(f)
 	daemon, measured := grown(loadSmall(daemonSocket), partDaemon)(f)
 	agents, _ := grown(loadSmall(daemonSocket), partAgent)(f)
@@ -139,8 +139,8 @@ func rexShare(f *findings) (float64, bool) {
 	return theirs / max(page, daemon+agents), ok && measured
 }
 
-func besideP99(name string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func besideP99(name string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		for _, b := range f.neighbours {
 			if b.name == name {
 				return float64(b.quantile(0.99)), b.count() > 0
@@ -150,8 +150,8 @@ func besideP99(name string) func(*findings) (float64, bool) {
 	}
 }
 
-func killP50(name string) func(*findings) (float64, bool) {
-	return func(f *findings) (float64, bool) {
+func killP50(name string) func(*measurements) (float64, bool) {
+	return func(f *measurements) (float64, bool) {
 		for _, k := range f.kills {
 			if k.name == killOf(name) {
 				return float64(k.quantile(0.5)), k.count() > 0
@@ -170,7 +170,7 @@ func divided(a, b float64) (float64, bool) {
 }
 
 // judge holds the run against every target.
-func judge(f *findings) []verdict {
+func judge(f *measurements) []verdict {
 	var all []verdict
 	for _, t := range targets() {
 		v := verdict{target: t}

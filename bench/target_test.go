@@ -8,8 +8,8 @@ import (
 )
 
 // found makes findings in which serial calls of `true` took always the same time.
-func found(took map[string]time.Duration) *findings {
-	f := &findings{latency: newResults(nil)}
+func found(took map[string]time.Duration) *measurements {
+	f := &measurements{latency: newResults(nil)}
 	for name, d := range took {
 		f.latency.of(name, runTrue).add([]time.Duration{d, d})
 	}
@@ -59,32 +59,32 @@ func TestOtherTargets(t *testing.T) {
 	took := func(d time.Duration) sample { return sample{rounds: [][]time.Duration{{d}}} }
 	tests := map[string]struct {
 		text   string
-		f      findings
+		f      measurements
 		want   float64
 		absent bool
 	}{
-		"rate of a crowd": {text: "at the executor, calls a second, over the engine", want: 40, f: findings{crowds: crowds{
+		"rate of a crowd": {text: "at the executor, calls a second, over the engine", want: 40, f: measurements{crowds: concurrentRuns{
 			{256, runSleep.name}: {
 				waySocket: {sample: took(ms), took: 10 * ms}, wayEngine: {sample: took(ms), took: 400 * ms},
 			},
 		}}},
-		"p50 of a crowd": {text: "over SWE-ReX's", want: 0.25, f: findings{crowds: crowds{
+		"p50 of a crowd": {text: "over SWE-ReX's", want: 0.25, f: measurements{crowds: concurrentRuns{
 			{32, runTrue.name}: {wayDray: {sample: took(ms)}, wayRex: {sample: took(4 * ms)}},
 		}}},
-		"a quick pipe asks for 1 GB/s": {text: "2 GB of stdout", want: 0.5, f: findings{flows: []*flow{
+		"a quick pipe asks for 1 GB/s": {text: "2 GB of stdout", want: 0.5, f: measurements{flows: []*flow{
 			{name: daemonSocket, bulk: bulk{1e9, took(2 * time.Second)}}, {name: flowHost, bulk: bulk{3e9, took(time.Second)}},
 		}}},
-		"a slow pipe asks for 60% of it": {text: "2 GB of stdout", want: 1, f: findings{flows: []*flow{
+		"a slow pipe asks for 60% of it": {text: "2 GB of stdout", want: 1, f: measurements{flows: []*flow{
 			{name: daemonSocket, bulk: bulk{6e8, took(time.Second)}}, {name: flowHost, bulk: bulk{1e9, took(time.Second)}},
 		}}},
-		"SWE-ReX's memory over the sum of dray's": {text: "SWE-ReX's growth", want: 100, f: findings{memory: []held{
+		"SWE-ReX's memory over the sum of dray's": {text: "SWE-ReX's growth", want: 100, f: measurements{memory: []memoryGrowth{
 			{loadSmall(daemonSocket), map[string]int64{partDaemon: 6 << 20, partAgent: 4 << 20}}, {loadSmall(wayRex), map[string]int64{partRex: 1000 << 20}},
 		}}},
-		"memory that did not grow is measured": {text: "growth of the daemon's memory", want: 0, f: findings{memory: []held{
+		"memory that did not grow is measured": {text: "growth of the daemon's memory", want: 0, f: measurements{memory: []memoryGrowth{
 			{loadBoth(daemonSocket), map[string]int64{partDaemon: 0}},
 		}}},
-		"p99 beside":    {text: "beside one bulk stream", want: float64(7 * ms), f: findings{neighbours: []*beside{{besideOne(daemonSocket), took(7 * ms)}}}},
-		"p50 of a kill": {text: "(with a cgroup)", want: float64(ms), f: findings{kills: []*killing{{name: killOf(waySocket), sample: took(ms)}}}},
+		"p99 beside":    {text: "beside one bulk stream", want: float64(7 * ms), f: measurements{neighbours: []*interference{{interferenceOne(daemonSocket), took(7 * ms)}}}},
+		"p50 of a kill": {text: "(with a cgroup)", want: float64(ms), f: measurements{kills: []*killRun{{name: killOf(waySocket), sample: took(ms)}}}},
 		"nothing":       {text: "(with a cgroup)", absent: true},
 	}
 	for name, tt := range tests {

@@ -22,17 +22,17 @@ var (
 // runner runs a command to its end and proves that it did run.
 type runner func(ctx context.Context, c command) error
 
-// way is one way to run a command. A call that did not print what it should, or did not end with 0, is an error, and ends the bench:
+// method is one way to run a command. A call that did not print what it should, or did not end with 0, is an error, and ends the bench:
 // a time of something that did not happen is no time.
-type way struct {
+type method struct {
 	name string
 	// calls is how many calls of one command a round has. It follows from the cost of one, so that no way takes most of the run.
 	calls int
-	// atOnce is how many calls a round has in all that are made by so many callers at once. A way takes no part where it names none.
-	atOnce map[int]int
-	// once keeps a slow way to one round of calls at once.
-	once bool
-	run  runner
+	// concurrentCalls is how many calls a round has in all that are made by so many callers at once. A way takes no part where it names none.
+	concurrentCalls map[int]int
+	// singleRound keeps a slow way to one round of calls at once.
+	singleRound bool
+	run         runner
 }
 
 // The names by which targets and tables know the ways.

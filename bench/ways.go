@@ -26,34 +26,34 @@ var (
 )
 
 // ways are all that is compared, in the order of the tables.
-func ways(r *rig) []way {
-	all := []way{
-		{name: wayDray, calls: 50, atOnce: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseContainer)},
+func ways(r *testbed) []method {
+	all := []method{
+		{name: wayDray, calls: 50, concurrentCalls: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseContainer)},
 		{name: wayCLI, calls: 5, run: r.daemon.counted(r.program(r.dray, "exec", "--state", r.daemon.state, "--workspace", r.workspace, "--"))},
 	}
 	for _, e := range r.environments {
-		all = append(all, way{name: e.name, calls: 50, atOnce: fastCrowd, run: executorAlone(e.Environment)})
+		all = append(all, method{name: e.name, calls: 50, concurrentCalls: fastCrowd, run: executorAlone(e.Environment)})
 	}
 	all = append(all,
-		way{name: wayEngine, calls: 5, atOnce: engineCrowd, once: true, run: engineAPI(r)},
-		way{name: wayDockerExec, calls: 5, atOnce: dockerCrowd, once: true, run: r.program(r.dockerExec()...)},
-		way{name: wayDevcontainer, calls: 1, run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace)},
+		method{name: wayEngine, calls: 5, concurrentCalls: engineCrowd, singleRound: true, run: engineAPI(r)},
+		method{name: wayDockerExec, calls: 5, concurrentCalls: dockerCrowd, singleRound: true, run: r.program(r.dockerExec()...)},
+		method{name: wayDevcontainer, calls: 1, run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace)},
 	)
 	if r.rex != nil {
-		all = append(all, way{name: wayRex, calls: 50, atOnce: rexCrowd, run: r.rex.call})
+		all = append(all, method{name: wayRex, calls: 50, concurrentCalls: rexCrowd, run: r.rex.call})
 	}
 	return append(all,
-		way{name: wayHost, calls: 50, atOnce: fastCrowd, run: r.program()},
-		way{name: wayHostHTTP, calls: 50, atOnce: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseHost)},
+		method{name: wayHost, calls: 50, concurrentCalls: fastCrowd, run: r.program()},
+		method{name: wayHostHTTP, calls: 50, concurrentCalls: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseHost)},
 	)
 }
 
-func (r *rig) dockerExec() []string {
+func (r *testbed) dockerExec() []string {
 	return []string{r.docker, "exec", "--user", remoteUser, "--workdir", r.folder, r.container.ID}
 }
 
 // program runs the command through a program that takes it as its last arguments, or by itself, with all three streams as pipes.
-func (r *rig) program(prefix ...string) runner {
+func (r *testbed) program(prefix ...string) runner {
 	return func(ctx context.Context, c command) error {
 		argv := slices.Concat(prefix, c.argv)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
@@ -68,7 +68,7 @@ func (r *rig) program(prefix ...string) runner {
 }
 
 // engineAPI is the least that the engine's own interface needs: create, start and attach, the end of the stream, the exit code.
-func engineAPI(r *rig) runner {
+func engineAPI(r *testbed) runner {
 	return func(ctx context.Context, c command) error {
 		var stdout bytes.Buffer
 		code, err := r.engineExec(ctx, c.argv, &stdout)
@@ -79,7 +79,7 @@ func engineAPI(r *rig) runner {
 	}
 }
 
-func (r *rig) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int, err error) {
+func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int, err error) {
 	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
 		User: remoteUser, WorkingDir: r.folder, Cmd: argv, AttachStdout: true, AttachStderr: true,
 	})
@@ -101,7 +101,7 @@ func (r *rig) engineExec(ctx context.Context, argv []string, stdout io.Writer) (
 // executorAlone is a process of an environment, and nothing around it: no request, no trail, no capture.
 func executorAlone(env dray.Environment) runner {
 	return func(ctx context.Context, c command) error {
-		proc, err := env.Start(ctx, dray.Spec{Argv: c.argv})
+		proc, err := env.Start(ctx, dray.ProcessSpec{Argv: c.argv})
 		if err != nil {
 			return err
 		}

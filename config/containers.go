@@ -12,34 +12,34 @@ var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 const fixContainerName = "begin with a letter or digit, go on with letters, digits, _ . and -"
 
-// member reads one key of an element.
-type member func(v value)
+// memberReader reads one key of an element.
+type memberReader func(v value)
 
 // object reads the members of an element and reports those that it does not have.
-func (d *decoder) object(v value, keys members, read map[string]member) {
-	d.seen(v)
+func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader) {
+	d.recordOrigin(v)
 	if v.shape != object {
-		d.wrong(v, v.isNot("a block of keys"), "write any of "+strings.Join(keys.names(), ", ")+", each followed by a colon and its value")
+		d.addValue(v, v.kindMismatch("a block of keys"), "write any of "+strings.Join(keys.names(), ", ")+", each followed by a colon and its value")
 		return
 	}
 	for _, f := range v.fields {
 		switch {
-		case slices.Contains(keys.later, f.name):
+		case slices.Contains(keys.unsupported, f.name):
 			d.add(unsupported(f.origin, f.value.key))
 		case read[f.name] == nil:
-			fix := fixUnknown(f.name, keys.names(), keys.names())
-			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Fix: fix})
+			fix := suggestName(f.name, keys.names(), keys.names())
+			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Suggestion: fix})
 		default:
 			read[f.name](f.value)
 		}
 	}
 }
 
-// named reads a block whose keys are names that the operator chose.
-func (d *decoder) named(v value, read func(f field)) {
-	d.seen(v)
+// eachNamed reads a block whose keys are names that the operator chose.
+func (d *decoder) eachNamed(v value, read func(f field)) {
+	d.recordOrigin(v)
 	if v.shape != object {
-		d.wrong(v, v.isNot("a block of names"), "write each name followed by a colon, and what belongs to it below it, indented")
+		d.addValue(v, v.kindMismatch("a block of names"), "write each name followed by a colon, and what belongs to it below it, indented")
 		return
 	}
 	for _, f := range v.fields {
@@ -49,12 +49,12 @@ func (d *decoder) named(v value, read func(f field)) {
 
 func (d *decoder) containers(v value) map[string]Container {
 	all := map[string]Container{}
-	d.named(v, func(f field) {
+	d.eachNamed(v, func(f field) {
 		switch {
 		case !containerName.MatchString(f.name):
-			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container", Fix: fixContainerName})
+			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container", Suggestion: fixContainerName})
 		case f.name == "host":
-			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is taken: in routing, host means no container", Fix: "name it otherwise"})
+			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is taken: in routing, host means no container", Suggestion: "name it otherwise"})
 		default:
 			all[f.name] = d.container(f.value)
 		}
@@ -65,10 +65,10 @@ func (d *decoder) containers(v value) map[string]Container {
 func (d *decoder) container(v value) Container {
 	var c Container
 	before := len(d.mistakes)
-	d.object(v, containerKeys, map[string]member{
+	d.object(v, containerKeys, map[string]memberReader{
 		"workspace": func(v value) { c.Workspace = d.path(v) },
 		"config":    func(v value) { c.Config = d.relativePath(v) },
-		"service":   func(v value) { c.Service = d.word(v) },
+		"service":   func(v value) { c.Service = d.singleLineText(v) },
 		"id":        func(v value) { c.ID = d.containerRef(v) },
 		"label":     func(v value) { c.Label = d.label(v) },
 		"mappings":  func(v value) { c.Mappings = d.mappings(v) },
@@ -87,17 +87,17 @@ func (d *decoder) checkTarget(v value, c Container) {
 	}
 	switch {
 	case c.Workspace == "" && c.ID == "" && c.Label == "":
-		d.wrong(v.unshown(), "does not say which container it is", "add workspace (a folder), id (an id or a name) or label (key=value)")
+		d.addValue(v.withoutText(), "does not say which container it is", "add workspace (a folder), id (an id or a name) or label (key=value)")
 	case c.ID != "" && c.Label != "":
-		d.wrong(at("label"), "stands beside id", "keep one of the two")
+		d.addValue(at("label"), "stands beside id", "keep one of the two")
 	case c.Workspace != "" && c.ID != "":
-		d.wrong(at("id"), "stands beside workspace, whose container may be another", "keep one of the two")
+		d.addValue(at("id"), "stands beside workspace, whose container may be another", "keep one of the two")
 	case c.Workspace != "" && c.Label != "":
-		d.wrong(at("label"), "stands beside workspace, whose container may be another", "keep one of the two")
+		d.addValue(at("label"), "stands beside workspace, whose container may be another", "keep one of the two")
 	case c.Workspace == "" && c.Config != "":
-		d.wrong(at("config"), "needs a workspace: it chooses among the configurations of one", "add workspace, or remove config")
+		d.addValue(at("config"), "needs a workspace: it chooses among the configurations of one", "add workspace, or remove config")
 	case c.Workspace == "" && c.Service != "":
-		d.wrong(at("service"), "needs a workspace: it chooses among the services of one", "add workspace, or remove service")
+		d.addValue(at("service"), "needs a workspace: it chooses among the services of one", "add workspace, or remove service")
 	}
 }
 
@@ -105,19 +105,19 @@ func (d *decoder) checkTarget(v value, c Container) {
 func (d *decoder) containerRef(v value) string {
 	s, ok := d.text(v)
 	if ok && !containerName.MatchString(s) {
-		d.wrong(v, "is neither an id nor the name of a container", fixContainerName)
+		d.addValue(v, "is neither an id nor the name of a container", fixContainerName)
 		return ""
 	}
 	return s
 }
 
 func (d *decoder) label(v value) string {
-	s, ok := d.line(v)
+	s, ok := d.lineText(v)
 	if !ok {
 		return ""
 	}
 	if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
-		d.wrong(v, "is not a label", "write key=value, for instance com.example.role=tools")
+		d.addValue(v, "is not a label", "write key=value, for instance com.example.role=tools")
 		return ""
 	}
 	return s
@@ -129,20 +129,20 @@ func (d *decoder) relativePath(v value) string {
 	if !ok {
 		return ""
 	}
-	if problem, fix := badPath(s); problem != "" {
-		d.wrong(v, problem, fix)
+	if problem, fix := checkPath(s); problem != "" {
+		d.addValue(v, problem, fix)
 		return ""
 	}
 	return filepath.Clean(s)
 }
 
 func (d *decoder) mappings(v value) []Mapping {
-	d.seen(v)
+	d.recordOrigin(v)
 	if v.shape == empty {
 		return nil // all of them are commented out
 	}
 	if v.shape != list {
-		d.wrong(v, v.isNot("a list"), "write - {host: /srv/app, container: /workspaces/app}, one per line")
+		d.addValue(v, v.kindMismatch("a list"), "write - {host: /srv/app, container: /workspaces/app}, one per line")
 		return nil
 	}
 	all := make([]Mapping, 0, len(v.items))
@@ -150,7 +150,7 @@ func (d *decoder) mappings(v value) []Mapping {
 		m := d.mapping(item)
 		for _, other := range all {
 			if m.Container != "" && m.Container == other.Container {
-				d.wrong(item.unshown(), "maps a second host folder to "+quote(m.Container)+", so that the way back is not clear", "keep one of the two")
+				d.addValue(item.withoutText(), "maps a second host folder to "+quoteValue(m.Container)+", so that the way back is not clear", "keep one of the two")
 			}
 		}
 		all = append(all, m)
@@ -161,26 +161,26 @@ func (d *decoder) mappings(v value) []Mapping {
 func (d *decoder) mapping(v value) Mapping {
 	var m Mapping
 	before := len(d.mistakes)
-	d.object(v, mappingKeys, map[string]member{
-		"host":      func(v value) { m.Host = d.root(v) },
-		"container": func(v value) { m.Container = d.root(v) },
+	d.object(v, mappingKeys, map[string]memberReader{
+		"host":      func(v value) { m.Host = d.mappingRoot(v) },
+		"container": func(v value) { m.Container = d.mappingRoot(v) },
 	})
 	switch {
 	case len(d.mistakes) > before: // half a mapping has been reported
 	case m.Host == "" || m.Container == "":
-		d.wrong(v.unshown(), "leads from nowhere or to nowhere", "give both host and container")
+		d.addValue(v.withoutText(), "leads from nowhere or to nowhere", "give both host and container")
 	case beneath(m.Host, m.Container) || beneath(m.Container, m.Host):
-		d.wrong(v.unshown(), "maps "+quote(m.Host)+" to "+quote(m.Container)+", and one lies in the other",
+		d.addValue(v.withoutText(), "maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one lies in the other",
 			"make the two equal, or map folders that do not contain each other")
 	}
 	return m
 }
 
-// root gives a path that may be the root of a mapping.
-func (d *decoder) root(v value) string {
+// mappingRoot gives a path that may be the root of a mapping.
+func (d *decoder) mappingRoot(v value) string {
 	s := d.path(v)
 	if s == "/" {
-		d.wrong(v, "cannot be mapped: everything lies in it", "name the folder that is shared")
+		d.addValue(v, "cannot be mapped: everything lies in it", "name the folder that is shared")
 		return ""
 	}
 	return s
@@ -193,22 +193,22 @@ func beneath(path, folder string) bool {
 
 func (d *decoder) plans(v value) map[string]Plan {
 	all := map[string]Plan{}
-	d.named(v, func(f field) {
+	d.eachNamed(v, func(f field) {
 		var p Plan
 		if f.name == "" {
-			d.add(Mistake{Origin: f.origin, Key: v.key, Problem: "has a plan without an id", Fix: "write the plan's id before the colon"})
+			d.add(Diagnostic{Origin: f.origin, Key: v.key, Problem: "has a plan without an id", Suggestion: "write the plan's id before the colon"})
 		}
-		d.object(f.value, planKeys, map[string]member{
-			"override": func(v value) { p.Override = d.target(v) },
-			"fallback": func(v value) { p.Fallback = d.target(v) },
+		d.object(f.value, planKeys, map[string]memberReader{
+			"override": func(v value) { p.Override = d.routingTarget(v) },
+			"fallback": func(v value) { p.Fallback = d.routingTarget(v) },
 		})
 		all[f.name] = p
 	})
 	return all
 }
 
-// target gives where routing leads: "host", the name of a container or workspace, or a workspace's folder.
-func (d *decoder) target(v value) string {
+// routingTarget gives where routing leads: "host", the name of a container or workspace, or a workspace's folder.
+func (d *decoder) routingTarget(v value) string {
 	s, ok := d.text(v)
 	switch {
 	case !ok || s == "":
@@ -216,24 +216,24 @@ func (d *decoder) target(v value) string {
 	case strings.HasPrefix(s, "/"):
 		return d.path(v)
 	case !containerName.MatchString(s):
-		d.wrong(v, "names no place", "write host, the name of a container, or the absolute folder of a workspace")
+		d.addValue(v, "names no place", "write host, the name of a container, or the absolute folder of a workspace")
 		return ""
 	}
 	d.targets = append(d.targets, v)
 	return s
 }
 
-// checkTargets sees to it that routing leads somewhere, so that a mistyped name does not fail call after call.
-func (d *decoder) checkTargets() {
+// checkRoutingTargets sees to it that routing leads somewhere, so that a mistyped name does not fail call after call.
+func (d *decoder) checkRoutingTargets() {
 	names := sortedKeys(d.c.Containers)
 	for _, v := range d.targets {
 		if v.text == "host" || slices.Contains(names, v.text) {
 			continue
 		}
 		fix := "add it under containers, or write host"
-		if near := nearest(v.text, append(names, "host")); near != "" {
+		if near := closest(v.text, append(names, "host")); near != "" {
 			fix = "did you mean " + near + "?"
 		}
-		d.wrong(v, "is not the name of a container that is configured", fix)
+		d.addValue(v, "is not the name of a container that is configured", fix)
 	}
 }

@@ -160,7 +160,7 @@ func TestMistakeParts(t *testing.T) {
 		t.Fatalf("got %d mistakes: %v", len(got), got)
 	}
 	for i, w := range want {
-		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" || m.Fix == "" {
+		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" || m.Suggestion == "" {
 			t.Errorf("mistake %d is %+v, want %+v", i, m, w)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // decoder reads values into the configuration. Its methods report what is wrong and then give the zero value, so that one run finds all
 // mistakes.
 type decoder struct {
-	*report
+	*diagnostics
 	c *Config
 	// toolTimeouts wait until the maximum is known.
 	toolTimeouts []value
@@ -23,19 +23,19 @@ type decoder struct {
 	targets []value
 }
 
-// seen remembers where a key was set.
-func (d *decoder) seen(v value) { d.c.origins[v.key] = v.origin }
+// recordOrigin remembers where a key was set.
+func (d *decoder) recordOrigin(v value) { d.c.origins[v.key] = v.origin }
 
 // scalar gives the text of a value that must be a single one; what says which.
 func (d *decoder) scalar(v value, what string) (string, bool) {
-	d.seen(v)
+	d.recordOrigin(v)
 	switch v.shape {
 	case scalar:
 		return v.text, true
 	case empty:
-		d.wrong(v, "has no value", "write "+what+", or remove the key")
+		d.addValue(v, "has no value", "write "+what+", or remove the key")
 	default:
-		d.wrong(v, v.isNot("one value"), "write "+what)
+		d.addValue(v, v.kindMismatch("one value"), "write "+what)
 	}
 	return "", false
 }
@@ -44,21 +44,21 @@ func (d *decoder) scalar(v value, what string) (string, bool) {
 func (d *decoder) text(v value) (string, bool) {
 	s, ok := d.scalar(v, "a text")
 	if ok && v.kind != text {
-		d.wrong(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes")
+		d.addValue(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes")
 		return "", false
 	}
 	if strings.ContainsRune(s, 0) {
-		d.wrong(v, "holds a NUL byte", "remove it")
+		d.addValue(v, "holds a NUL byte", "remove it")
 		return "", false
 	}
 	return s, ok
 }
 
-// line gives a text without line breaks and other control characters.
-func (d *decoder) line(v value) (string, bool) {
+// lineText gives a text without line breaks and other control characters.
+func (d *decoder) lineText(v value) (string, bool) {
 	s, ok := d.text(v)
 	if ok && strings.ContainsFunc(s, isControl) {
-		d.wrong(v, "holds a control character", "write it on one line, without tabs")
+		d.addValue(v, "holds a control character", "write it on one line, without tabs")
 		return "", false
 	}
 	return s, ok
@@ -66,9 +66,9 @@ func (d *decoder) line(v value) (string, bool) {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// word gives a text on one line that nothing more is known of.
-func (d *decoder) word(v value) string {
-	s, _ := d.line(v)
+// singleLineText gives a text on one line that nothing more is known of.
+func (d *decoder) singleLineText(v value) string {
+	s, _ := d.lineText(v)
 	return s
 }
 
@@ -88,18 +88,18 @@ func (d *decoder) choice(v value, words ...string) string {
 		return s
 	}
 	fix := "write one of " + strings.Join(words, ", ")
-	if near := nearest(s, words); near != "" {
+	if near := closest(s, words); near != "" {
 		fix = "did you mean " + near + "?"
 	}
-	d.wrong(v, "is not one of the choices", fix)
+	d.addValue(v, "is not one of the choices", fix)
 	return ""
 }
 
 // each reads the elements of a list.
 func (d *decoder) each(v value, read func(value) string) []string {
-	d.seen(v)
+	d.recordOrigin(v)
 	if v.shape != list {
-		d.wrong(v, v.isNot("a list"), "write [a, b] or one element per line, each after a dash")
+		d.addValue(v, v.kindMismatch("a list"), "write [a, b] or one element per line, each after a dash")
 		return nil
 	}
 	var all []string
@@ -115,19 +115,19 @@ func (d *decoder) path(v value) string {
 	if !ok {
 		return ""
 	}
-	if problem, fix := badPath(s); problem != "" {
-		d.wrong(v, problem, fix)
+	if problem, fix := checkPath(s); problem != "" {
+		d.addValue(v, problem, fix)
 		return ""
 	}
 	if !filepath.IsAbs(s) {
-		d.wrong(v, "is not an absolute path", fixRelative(s))
+		d.addValue(v, "is not an absolute path", fixRelative(s))
 		return ""
 	}
 	return filepath.Clean(s)
 }
 
-// badPath says what is wrong with a path, absolute or not.
-func badPath(s string) (problem, fix string) {
+// checkPath says what is wrong with a path, absolute or not.
+func checkPath(s string) (problem, fix string) {
 	switch {
 	case s == "":
 		return "is empty", "write a path, or remove the key"
@@ -156,7 +156,7 @@ func (d *decoder) positive(v value) time.Duration {
 	before := len(d.mistakes)
 	span := d.duration(v)
 	if span == 0 && len(d.mistakes) == before {
-		d.wrong(v, "must be above 0", "write a duration such as 120s")
+		d.addValue(v, "must be above 0", "write a duration such as 120s")
 	}
 	return span
 }
@@ -167,7 +167,7 @@ const minLease = time.Second
 func (d *decoder) lease(v value) time.Duration {
 	span := d.positive(v)
 	if span > 0 && span < minLease {
-		d.wrong(v, "is shorter than an agent takes to answer", "write 1s or more")
+		d.addValue(v, "is shorter than an agent takes to answer", "write 1s or more")
 	}
 	return span
 }
@@ -181,16 +181,16 @@ func (d *decoder) duration(v value) time.Duration {
 	span, bad := parseDuration(s)
 	switch {
 	case bad != nil:
-		d.wrong(v, bad.problem, bad.fix)
+		d.addValue(v, bad.problem, bad.fix)
 	case span < 0:
-		d.wrong(v, "is negative", "write a duration such as 90s")
+		d.addValue(v, "is negative", "write a duration such as 90s")
 		return 0
 	}
 	return span
 }
 
-// badText is what is wrong with a text that should be a number of something.
-type badText struct{ problem, fix string }
+// parseProblem is what is wrong with a text that should be a number of something.
+type parseProblem struct{ problem, fix string }
 
 var (
 	number       = regexp.MustCompile(`^[+-]?[0-9]{0,12}\.?[0-9]{1,12}$`)
@@ -198,20 +198,20 @@ var (
 	durationForm = regexp.MustCompile(`^[+-]?([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`)
 )
 
-func parseDuration(s string) (time.Duration, *badText) {
+func parseDuration(s string) (time.Duration, *parseProblem) {
 	span, err := time.ParseDuration(s)
 	switch {
 	case err == nil:
 		return span, nil
 	case number.MatchString(s):
-		return 0, &badText{"has no unit", fmt.Sprintf("write %ss for seconds; h, m and ms are units too", s)}
+		return 0, &parseProblem{"has no unit", fmt.Sprintf("write %ss for seconds; h, m and ms are units too", s)}
 	case days.MatchString(s):
 		n, _ := strconv.Atoi(strings.TrimSuffix(s, "d"))
-		return 0, &badText{"has a unit that durations do not have", fmt.Sprintf("write %dh", n*24)}
+		return 0, &parseProblem{"has a unit that durations do not have", fmt.Sprintf("write %dh", n*24)}
 	case durationForm.MatchString(s):
-		return 0, &badText{"is too long", "write less than 290 years"}
+		return 0, &parseProblem{"is too long", "write less than 290 years"}
 	default:
-		return 0, &badText{"is not a duration", "write one such as 90s, 5m or 1h30m"}
+		return 0, &parseProblem{"is not a duration", "write one such as 90s, 5m or 1h30m"}
 	}
 }
 
@@ -229,13 +229,13 @@ func (d *decoder) count(v value, least, most int) int {
 	case wholeNumber.MatchString(s) && err == nil && n >= least && n <= most:
 		return n
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		d.wrong(v, "is not a whole number", fix)
+		d.addValue(v, "is not a whole number", fix)
 	case n < least:
-		d.wrong(v, fmt.Sprintf("is below %d", least), fix)
+		d.addValue(v, fmt.Sprintf("is below %d", least), fix)
 	case n > most:
-		d.wrong(v, fmt.Sprintf("is above %d", most), fix)
+		d.addValue(v, fmt.Sprintf("is above %d", most), fix)
 	default:
-		d.wrong(v, "is not a plain whole number", fix)
+		d.addValue(v, "is not a plain whole number", fix)
 	}
 	return 0
 }
@@ -248,38 +248,38 @@ func (d *decoder) size(v value) int64 {
 	}
 	n, bad := parseSize(s)
 	if bad == nil && n == 0 {
-		bad = &badText{"must be above 0", "write a size such as 64KiB"}
+		bad = &parseProblem{"must be above 0", "write a size such as 64KiB"}
 	}
 	if bad != nil {
-		d.wrong(v, bad.problem, bad.fix)
+		d.addValue(v, bad.problem, bad.fix)
 	}
 	return n
 }
 
 var (
-	sizeForm  = regexp.MustCompile(`^([0-9]+)(B|KiB|MiB|GiB|TiB)?$`)
-	looseSize = regexp.MustCompile(`(?i)^([0-9]{1,12}) ?([KMGT])(i?B)?$`)
-	sizeShift = map[string]uint{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+	sizeForm     = regexp.MustCompile(`^([0-9]+)(B|KiB|MiB|GiB|TiB)?$`)
+	unitlessSize = regexp.MustCompile(`(?i)^([0-9]{1,12}) ?([KMGT])(i?B)?$`)
+	sizeShift    = map[string]uint{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 )
 
-func parseSize(s string) (int64, *badText) {
+func parseSize(s string) (int64, *parseProblem) {
 	m := sizeForm.FindStringSubmatch(s)
 	if m == nil {
 		return 0, badSize(s)
 	}
 	n, err := strconv.ParseInt(m[1], 10, 64)
 	if err != nil || n > math.MaxInt64>>sizeShift[m[2]] {
-		return 0, &badText{"is too large", "write less than 8388608TiB"}
+		return 0, &parseProblem{"is too large", "write less than 8388608TiB"}
 	}
 	return n << sizeShift[m[2]], nil
 }
 
-func badSize(s string) *badText {
-	if m := looseSize.FindStringSubmatch(s); m != nil {
-		return &badText{"has a unit that sizes do not have", "write " + m[1] + strings.ToUpper(m[2]) + "iB"}
+func badSize(s string) *parseProblem {
+	if m := unitlessSize.FindStringSubmatch(s); m != nil {
+		return &parseProblem{"has a unit that sizes do not have", "write " + m[1] + strings.ToUpper(m[2]) + "iB"}
 	}
 	if strings.HasPrefix(s, "-") {
-		return &badText{"is negative", "write a size such as 64KiB"}
+		return &parseProblem{"is negative", "write a size such as 64KiB"}
 	}
-	return &badText{"is not a size", "write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB"}
+	return &parseProblem{"is not a size", "write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB"}
 }

@@ -6,38 +6,38 @@ import (
 	"strings"
 )
 
-// entryVariable is a variable of one key of one named entry, such as DRAY_CONTAINERS_DB_ID.
-type entryVariable struct {
+// entryEnvVar is a variable of one key of one named entry, such as DRAY_CONTAINERS_DB_ID.
+type entryEnvVar struct {
 	name    string
-	setting setting
+	setting settingDef
 	// entry is the entry's name as the variable spells it.
 	entry string
 	// key is the entry's key; empty where entries are plain texts.
 	key string
 }
 
-// findEntry takes the name of a variable apart.
-func findEntry(name string) (entryVariable, bool) {
+// parseEntryVar takes the name of a variable apart.
+func parseEntryVar(name string) (entryEnvVar, bool) {
 	for _, s := range settings {
-		rest, ok := strings.CutPrefix(name, variable(s.key)+"_")
+		rest, ok := strings.CutPrefix(name, envVarName(s.key)+"_")
 		if s.entries == nil || !ok || rest == "" {
 			continue
 		}
 		if len(s.entries.known) == 0 {
-			return entryVariable{name, s, rest, ""}, true
+			return entryEnvVar{name, s, rest, ""}, true
 		}
-		for _, key := range slices.Concat(s.entries.names(), s.entries.later) {
+		for _, key := range slices.Concat(s.entries.names(), s.entries.unsupported) {
 			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(key))
 			if ok && entry != "" && entry == strings.ToUpper(entry) {
-				return entryVariable{name, s, entry, key}, true
+				return entryEnvVar{name, s, entry, key}, true
 			}
 		}
 	}
-	return entryVariable{}, false
+	return entryEnvVar{}, false
 }
 
 // entry keeps a variable until it is known which entries there are.
-func (l *loader) entry(e entryVariable, entries map[string][]entryVariable) {
+func (l *loader) entry(e entryEnvVar, entries map[string][]entryEnvVar) {
 	switch {
 	case l.env[e.name] == "": // counts as unset
 	case e.setting.read == nil:
@@ -48,8 +48,8 @@ func (l *loader) entry(e entryVariable, entries map[string][]entryVariable) {
 }
 
 // withEntries gives the value that holds for a setting, with what single variables say about its entries.
-func (l *loader) withEntries(stack layers, s setting, entries []entryVariable) (value, bool) {
-	v, ok := stack.effective(s.key)
+func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (value, bool) {
+	v, ok := stack.lookup(s.key)
 	if len(entries) == 0 {
 		return v, ok
 	}
@@ -65,32 +65,32 @@ func (l *loader) withEntries(stack layers, s setting, entries []entryVariable) (
 	return v, true
 }
 
-func (l *loader) withEntry(v value, e entryVariable) value {
+func (l *loader) withEntry(v value, e entryEnvVar) value {
 	at := Origin{Variable: e.name}
 	name, ok := e.entry, true
 	if e.key != "" {
-		name, ok = l.spelled(v, e, at)
+		name, ok = l.resolveEntryName(v, e, at)
 	}
 	if !ok {
 		return v
 	}
 	key := join(v.key, name)
 	if e.key == "" {
-		return v.with(name, plain(key, l.env[e.name], at))
+		return v.withMember(name, plain(key, l.env[e.name], at))
 	}
 	one, ok := v.field(name)
 	if !ok {
 		one = value{key: key, origin: at, shape: object}
 	}
-	member := setting{key: join(key, e.key), form: entryForm(e.key)}
+	member := settingDef{key: join(key, e.key), form: entryForm(e.key)}
 	if said, ok := l.parse(member, l.env[e.name], at); ok {
-		one = one.with(e.key, said)
+		one = one.withMember(e.key, said)
 	}
-	return v.with(name, one)
+	return v.withMember(name, one)
 }
 
 // entryForm is how the variable of an entry's key is written: the one key that is more than a text is the list of mappings.
-func entryForm(key string) form {
+func entryForm(key string) textFormat {
 	if key == "mappings" || key == "budget" {
 		return yamlForm
 	}
@@ -99,9 +99,9 @@ func entryForm(key string) form {
 
 var notInVariables = regexp.MustCompile(`[^A-Z0-9]`)
 
-// spelled gives the entry that a variable means: the one whose name reads the same in a variable, else a new one in lower case. It is
+// resolveEntryName gives the entry that a variable means: the one whose name reads the same in a variable, else a new one in lower case. It is
 // false, and reported, where it may be one or the other.
-func (l *loader) spelled(v value, e entryVariable, at Origin) (string, bool) {
+func (l *loader) resolveEntryName(v value, e entryEnvVar, at Origin) (string, bool) {
 	var matches []string
 	for _, f := range v.fields {
 		if notInVariables.ReplaceAllString(strings.ToUpper(f.name), "_") == e.entry {
@@ -114,14 +114,14 @@ func (l *loader) spelled(v value, e entryVariable, at Origin) (string, bool) {
 	case 1:
 		return matches[0], true
 	default:
-		problem := "may mean " + word(matches[0]) + " or " + word(matches[1])
-		l.add(Mistake{Origin: at, Key: v.key, Problem: problem, Fix: "set " + variable(v.key) + " as a whole, or rename one of them"})
+		problem := "may mean " + quoteName(matches[0]) + " or " + quoteName(matches[1])
+		l.add(Diagnostic{Origin: at, Key: v.key, Problem: problem, Suggestion: "set " + envVarName(v.key) + " as a whole, or rename one of them"})
 		return "", false
 	}
 }
 
-// with gives the object with a key set. The fields of v itself stay as they are.
-func (v value) with(name string, member value) value {
+// withMember gives the object with a key set. The fields of v itself stay as they are.
+func (v value) withMember(name string, member value) value {
 	member.secret = member.secret || v.secret
 	v.fields = slices.Clone(v.fields)
 	for i := range v.fields {

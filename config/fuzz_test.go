@@ -43,12 +43,12 @@ func FuzzLoad(f *testing.F) {
 
 func checkError(t *testing.T, err error) {
 	t.Helper()
-	var invalid *config.Error
-	if !errors.As(err, &invalid) || len(invalid.Mistakes) == 0 {
+	var invalid *config.InvalidError
+	if !errors.As(err, &invalid) || len(invalid.Diagnostics) == 0 {
 		t.Fatalf("error is %#v", err)
 	}
-	for _, m := range invalid.Mistakes {
-		if m.Problem == "" || m.Fix == "" {
+	for _, m := range invalid.Diagnostics {
+		if m.Problem == "" || m.Suggestion == "" {
 			t.Errorf("half a mistake: %+v", m)
 		}
 	}

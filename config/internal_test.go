@@ -21,9 +21,9 @@ func TestJSONObject(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var r report
+			var r diagnostics
 			v, ok := yamlReader{&r, func(int, int) Origin { return Origin{} }}.read([]byte(tt.yaml), "schema")
-			d := &decoder{report: &r, c: &Config{origins: map[string]Origin{}}}
+			d := &decoder{diagnostics: &r, c: &Config{origins: map[string]Origin{}}}
 			got := d.jsonObject(v)
 			if !ok || r.err() != nil {
 				t.Fatal(r.err())
@@ -52,7 +52,7 @@ func TestSuggestions(t *testing.T) {
 		{"completely", ""},
 	}
 	for _, tt := range tests {
-		if got := nearest(tt.name, namesIn("limits", true)); got != tt.want {
+		if got := closest(tt.name, namesIn("limits", true)); got != tt.want {
 			t.Errorf("nearest to %q is %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -76,11 +76,11 @@ func TestDistance(t *testing.T) {
 func TestVariablesAreDistinct(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range settings {
-		name := variable(s.key)
+		name := envVarName(s.key)
 		if other, ok := seen[name]; ok {
 			t.Errorf("%s is the variable of %s and %s", name, other, s.key)
 		}
-		if _, ok := findEntry(name); ok || isPlace(name) {
+		if _, ok := parseEntryVar(name); ok || isReservedVar(name) {
 			t.Errorf("%s, the variable of %s, has another meaning", name, s.key)
 		}
 		seen[name] = s.key

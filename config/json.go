@@ -11,7 +11,7 @@ import (
 // jsonObject writes a block as a JSON object with its keys in their order and its numbers as they are: an integer keeps all digits.
 func (d *decoder) jsonObject(v value) json.RawMessage {
 	if v.shape != object {
-		d.wrong(v, v.isNot("a JSON Schema"), "write it as YAML or JSON, for instance {type: object}")
+		d.addValue(v, v.kindMismatch("a JSON Schema"), "write it as YAML or JSON, for instance {type: object}")
 		return nil
 	}
 	var b bytes.Buffer
@@ -71,7 +71,7 @@ func (d *decoder) writeJSONScalar(b *bytes.Buffer, v value) bool {
 	case integer, float:
 		number, ok := jsonNumber(v)
 		if !ok {
-			d.wrong(v, "is a number that JSON does not have", "write a decimal number, or put it in quotes")
+			d.addValue(v, "is a number that JSON does not have", "write a decimal number, or put it in quotes")
 			return false
 		}
 		b.WriteString(number)

@@ -6,18 +6,18 @@ import (
 	"github.com/spf13/viper"
 )
 
-// layers puts what each source says over what the one below it says. viper picks; what it picks carries its own origin.
-type layers struct {
+// layeredValues puts what each source says over what the one below it says. viper picks; what it picks carries its own origin.
+type layeredValues struct {
 	v *viper.Viper
 }
 
 // newLayers stacks the defaults, the file, the variables and the flags, the last one highest.
-func newLayers(file, variables, flags map[string]value) layers {
+func newLayers(file, variables, flags map[string]value) layeredValues {
 	// A key is one word to viper: a delimiter that occurs in none keeps it from looking into them.
 	v := viper.NewWithOptions(viper.KeyDelimiter("/"))
 	for _, s := range settings {
-		if s.initial != "" {
-			v.SetDefault(s.key, plain(s.key, s.initial, Origin{}))
+		if s.defaultValue != "" {
+			v.SetDefault(s.key, plain(s.key, s.defaultValue, Origin{}))
 		}
 	}
 	for key, val := range file {
@@ -29,11 +29,11 @@ func newLayers(file, variables, flags map[string]value) layers {
 			v.Set(key, val)
 		}
 	}
-	return layers{v}
+	return layeredValues{v}
 }
 
-// effective gives the value that holds for a setting, if any source states one.
-func (l layers) effective(key string) (value, bool) {
+// lookup gives the value that holds for a setting, if any source states one.
+func (l layeredValues) lookup(key string) (value, bool) {
 	v, ok := l.v.Get(key).(value)
 	return v, ok
 }
@@ -45,7 +45,7 @@ func (l *loader) fileLayer() (string, map[string]value) {
 		return "", nil
 	}
 	at := func(line, column int) Origin { return Origin{File: name, Line: line, Column: column} }
-	doc, ok := yamlReader{&l.report, at}.read(data, "")
+	doc, ok := yamlReader{&l.diagnostics, at}.read(data, "")
 	layer := map[string]value{}
 	if ok {
 		l.section(doc, layer)
@@ -59,7 +59,7 @@ func (l *loader) section(v value, layer map[string]value) {
 		return // all keys beneath it are commented out
 	}
 	if v.shape != object {
-		l.wrong(v, v.isNot("a block of keys"), "write "+example(v.key))
+		l.addValue(v, v.kindMismatch("a block of keys"), "write "+sectionExample(v.key))
 		return
 	}
 	for _, f := range v.fields {
@@ -71,7 +71,7 @@ func (l *loader) member(section value, f field, layer map[string]value) {
 	s, ok := findSetting(f.value.key)
 	switch {
 	case strings.Contains(f.name, "."):
-		l.dotted(f)
+		l.refuseDottedKey(f)
 	case ok && s.read == nil:
 		l.add(unsupported(f.origin, s.key))
 	case ok && f.value.shape == empty && s.form != plainForm:
@@ -84,34 +84,34 @@ func (l *loader) member(section value, f field, layer map[string]value) {
 	case len(namesIn(f.value.key, false)) > 0:
 		l.section(f.value, layer)
 	default:
-		l.unknown(section.key, f)
+		l.unknownKey(section.key, f)
 	}
 }
 
-// dotted refuses a path where a key belongs: taken as one, it could stand beside the same key written as it should be.
-func (l *loader) dotted(f field) {
-	l.add(Mistake{
+// refuseDottedKey refuses a path where a key belongs: taken as one, it could stand beside the same key written as it should be.
+func (l *loader) refuseDottedKey(f field) {
+	l.add(Diagnostic{
 		Origin: f.origin, Key: f.value.key, Problem: "is a path where a key is expected",
-		Fix: "nest it: write " + strings.ReplaceAll(f.value.key, ".", ": and below it, indented, ") + ":",
+		Suggestion: "nest it: write " + strings.ReplaceAll(f.value.key, ".", ": and below it, indented, ") + ":",
 	})
 }
 
-func (l *loader) unknown(section string, f field) {
+func (l *loader) unknownKey(section string, f field) {
 	known, supported := namesIn(section, false), namesIn(section, true)
-	fix := fixUnknown(f.name, known, supported)
-	if key := elsewhere(f.name); key != "" && nearest(f.name, known) == "" {
+	fix := suggestName(f.name, known, supported)
+	if key := sectionOf(f.name); key != "" && closest(f.name, known) == "" {
 		fix = "did you mean " + key + "?"
 	}
-	l.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Fix: fix})
+	l.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Suggestion: fix})
 }
 
 // unsupported is the refusal of a key of the contract that nothing reads yet.
-func unsupported(at Origin, key string) Mistake {
-	return Mistake{Origin: at, Key: key, Problem: "is not supported yet", Fix: "remove it: this version of dray would not do what it says"}
+func unsupported(at Origin, key string) Diagnostic {
+	return Diagnostic{Origin: at, Key: key, Problem: "is not supported yet", Suggestion: "remove it: this version of dray would not do what it says"}
 }
 
-// example shows how a section is written, with the first of its keys.
-func example(section string) string {
+// sectionExample shows how a section is written, with the first of its keys.
+func sectionExample(section string) string {
 	names := strings.Join(namesIn(section, true), ", ")
 	if section == "" {
 		return "sections such as server, limits and tools, each followed by a colon"

@@ -32,7 +32,7 @@ type Flag struct {
 
 // loader carries what Load knows on its way.
 type loader struct {
-	report
+	diagnostics
 	opts Options
 	env  environment
 }
@@ -44,7 +44,7 @@ func Load(opts Options) (*Config, error) {
 		opts.ReadFile = readFile
 	}
 	l := &loader{opts: opts, env: parseEnviron(opts.Environ)}
-	d := &decoder{report: &l.report, c: &Config{origins: map[string]Origin{}}}
+	d := &decoder{diagnostics: &l.diagnostics, c: &Config{origins: map[string]Origin{}}}
 	d.state(l.stateFolder())
 	name, file := l.fileLayer()
 	d.c.File = name
@@ -56,22 +56,22 @@ func Load(opts Options) (*Config, error) {
 			s.read(d, v)
 		}
 	}
-	l.judgeShadowed(stack, file, variables)
-	d.settle(stack, l.env)
+	l.validateShadowed(stack, file, variables)
+	d.finalize(stack, l.env)
 	if err := l.err(); err != nil {
 		return nil, err
 	}
 	return d.c, nil
 }
 
-// judgeShadowed checks the values that another source overrides: a mistake in the file is found when it is made, not on the day when the
+// validateShadowed checks the values that another source overrides: a mistake in the file is found when it is made, not on the day when the
 // variable above it goes away.
-func (l *loader) judgeShadowed(stack layers, lower ...map[string]value) {
-	aside := &decoder{report: &l.report, c: &Config{origins: map[string]Origin{}}}
+func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value) {
+	aside := &decoder{diagnostics: &l.diagnostics, c: &Config{origins: map[string]Origin{}}}
 	for _, layer := range lower {
 		for _, key := range sortedKeys(layer) {
 			s, _ := findSetting(key)
-			if v, _ := stack.effective(key); v.origin != layer[key].origin {
+			if v, _ := stack.lookup(key); v.origin != layer[key].origin {
 				s.read(aside, layer[key])
 			}
 		}
@@ -85,7 +85,7 @@ func (l *loader) flags() map[string]value {
 		at := Origin{Flag: f.Name}
 		s, ok := findSetting(f.Key)
 		if !ok || s.read == nil {
-			l.add(Mistake{Origin: at, Key: f.Key, Problem: "is no setting", Fix: "this is a defect of dray: please report it"})
+			l.add(Diagnostic{Origin: at, Key: f.Key, Problem: "is no setting", Suggestion: "this is a defect of dray: please report it"})
 			continue
 		}
 		if v, ok := l.parse(s, f.Value, at); ok {
@@ -95,8 +95,8 @@ func (l *loader) flags() map[string]value {
 	return layer
 }
 
-// settle fills in what follows from other values and checks what holds between several.
-func (d *decoder) settle(stack layers, env environment) {
+// finalize fills in what follows from other values and checks what holds between several.
+func (d *decoder) finalize(stack layeredValues, env environment) {
 	if d.c.Server.Socket == "" && d.c.State != "" {
 		d.c.Server.Socket = d.c.State.socket()
 		d.c.origins["server.socket"] = d.c.origins["state"]
@@ -104,32 +104,32 @@ func (d *decoder) settle(stack layers, env environment) {
 	d.checkSocket(env)
 	d.checkSandbox(stack)
 	d.checkTimeouts(stack)
-	d.checkTargets()
+	d.checkRoutingTargets()
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {
-		other, _ := stack.effective("engine.host")
-		v, _ := stack.effective("engine.context")
-		d.wrong(v, "stands beside engine.host, set by "+other.origin.String(), "keep one of the two: a context names a host already")
+		other, _ := stack.lookup("engine.host")
+		v, _ := stack.lookup("engine.context")
+		d.addValue(v, "stands beside engine.host, set by "+other.origin.String(), "keep one of the two: a context names a host already")
 	}
 }
 
 // checkTimeouts keeps every configured timeout below the maximum, the tools' own too.
-func (d *decoder) checkTimeouts(stack layers) {
+func (d *decoder) checkTimeouts(stack layeredValues) {
 	limits := &d.c.Limits
 	if limits.MaxTimeout == 0 {
 		return // reported already
 	}
-	idle, _ := stack.effective("limits.idle_timeout")
+	idle, _ := stack.lookup("limits.idle_timeout")
 	stated := append(slices.Clone(d.toolTimeouts), idle)
-	if timeout, _ := stack.effective("limits.timeout"); timeout.origin != (Origin{}) {
+	if timeout, _ := stack.lookup("limits.timeout"); timeout.origin != (Origin{}) {
 		stated = append(stated, timeout)
 	} else if limits.Timeout > limits.MaxTimeout { // nobody asked for the default's 120s
 		limits.Timeout = limits.MaxTimeout
 		d.c.origins["limits.timeout"] = d.c.origins["limits.max_timeout"]
 	}
-	most, _ := stack.effective("limits.max_timeout")
+	most, _ := stack.lookup("limits.max_timeout")
 	for _, v := range stated {
 		if span, bad := parseDuration(v.text); bad == nil && span > limits.MaxTimeout {
-			d.wrong(v, "is longer than limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
+			d.addValue(v, "is longer than limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
 				"write "+most.text+" or less, or raise limits.max_timeout")
 		}
 	}

@@ -45,14 +45,14 @@ func (s source) mustLoad(t *testing.T) *config.Config {
 }
 
 // mistakes gives what Load found wrong, or fails the test if it found nothing.
-func (s source) mistakes(t *testing.T) []config.Mistake {
+func (s source) mistakes(t *testing.T) []config.Diagnostic {
 	t.Helper()
 	_, err := s.load()
-	var invalid *config.Error
+	var invalid *config.InvalidError
 	if !errors.As(err, &invalid) {
 		t.Fatalf("Load gives %v, want a *config.Error", err)
 	}
-	return invalid.Mistakes
+	return invalid.Diagnostics
 }
 
 // files stands for the file system. A file without content is not there.
@@ -293,7 +293,7 @@ func TestNamesKeepTheirCase(t *testing.T) {
 func TestLeaseIsLongEnough(t *testing.T) {
 	for _, lease := range []string{"1ms", "999ms"} {
 		m := source{env: []string{"DRAY_AGENT_LEASE=" + lease}}.mistakes(t)
-		if len(m) != 1 || m[0].Key != "agent.lease" || m[0].Fix != "write 1s or more" {
+		if len(m) != 1 || m[0].Key != "agent.lease" || m[0].Suggestion != "write 1s or more" {
 			t.Errorf("%s: %+v", lease, m)
 		}
 	}

@@ -27,7 +27,7 @@ func (o Origin) String() string {
 	case o.Flag != "":
 		return o.Flag
 	case o.Variable != "":
-		return word(o.Variable)
+		return quoteName(o.Variable)
 	case o.File == "":
 		return "default"
 	case o.Line == 0:
@@ -60,8 +60,8 @@ func compareOrigins(a, b Origin) int {
 	)
 }
 
-// Mistake is one thing that is wrong, in the parts that an operator needs: where it stands, what it is, what to write instead.
-type Mistake struct {
+// Diagnostic is one thing that is wrong, in the parts that an operator needs: where it stands, what it is, what to write instead.
+type Diagnostic struct {
 	Origin Origin
 	// Key is the path of the setting, for instance "tools[2].timeout"; empty where the mistake is not about one.
 	Key string
@@ -69,12 +69,12 @@ type Mistake struct {
 	// matter, and where it may be a secret.
 	Value string
 	// Problem continues the sentence that key and value begin. Fix is what to do next.
-	Problem string
-	Fix     string
+	Problem    string
+	Suggestion string
 }
 
 // String gives two lines: what is wrong and, indented, the fix.
-func (m Mistake) String() string {
+func (m Diagnostic) String() string {
 	what := m.Problem
 	if m.Value != "" {
 		what = m.Value + " " + what
@@ -82,58 +82,58 @@ func (m Mistake) String() string {
 	if m.Key != "" {
 		what = m.Key + ": " + what
 	}
-	return fmt.Sprintf("%s: %s\n    %s", m.Origin, what, m.Fix)
+	return fmt.Sprintf("%s: %s\n    %s", m.Origin, what, m.Suggestion)
 }
 
-// Error is a configuration that cannot be used, with every mistake that was found in it.
-type Error struct {
-	Mistakes []Mistake
+// InvalidError is a configuration that cannot be used, with every mistake that was found in it.
+type InvalidError struct {
+	Diagnostics []Diagnostic
 }
 
 // Error lists all mistakes.
-func (e *Error) Error() string {
+func (e *InvalidError) Error() string {
 	var b strings.Builder
-	if len(e.Mistakes) == 1 {
+	if len(e.Diagnostics) == 1 {
 		b.WriteString("the configuration has a mistake:")
 	} else {
-		fmt.Fprintf(&b, "the configuration has %d mistakes:", len(e.Mistakes))
+		fmt.Fprintf(&b, "the configuration has %d mistakes:", len(e.Diagnostics))
 	}
-	for _, m := range e.Mistakes {
+	for _, m := range e.Diagnostics {
 		b.WriteString("\n  ")
 		b.WriteString(strings.ReplaceAll(m.String(), "\n", "\n  "))
 	}
 	return b.String()
 }
 
-// report collects mistakes.
-type report struct {
-	mistakes []Mistake
+// diagnostics collects mistakes.
+type diagnostics struct {
+	mistakes []Diagnostic
 }
 
-func (r *report) add(m Mistake) { r.mistakes = append(r.mistakes, m) }
+func (r *diagnostics) add(m Diagnostic) { r.mistakes = append(r.mistakes, m) }
 
-// wrong reports that a value is not what its key wants.
-func (r *report) wrong(v value, problem, fix string) {
-	if v.shape == broken {
+// addValue reports that a value is not what its key wants.
+func (r *diagnostics) addValue(v value, problem, fix string) {
+	if v.shape == invalid {
 		return
 	}
-	r.add(Mistake{Origin: v.origin, Key: v.key, Value: v.shown(), Problem: problem, Fix: fix})
+	r.add(Diagnostic{Origin: v.origin, Key: v.key, Value: v.display(), Problem: problem, Suggestion: fix})
 }
 
 // err gives the mistakes in the order of their origins, or nil.
-func (r *report) err() error {
+func (r *diagnostics) err() error {
 	if len(r.mistakes) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return compareOrigins(a.Origin, b.Origin) })
-	return &Error{Mistakes: r.mistakes}
+	slices.SortStableFunc(r.mistakes, func(a, b Diagnostic) int { return compareOrigins(a.Origin, b.Origin) })
+	return &InvalidError{Diagnostics: r.mistakes}
 }
 
 // shownLength is how many bytes of a value an error repeats.
 const shownLength = 80
 
-// quote makes a text safe for a terminal and short enough for a line.
-func quote(s string) string {
+// quoteValue makes a text safe for a terminal and short enough for a line.
+func quoteValue(s string) string {
 	if len(s) > shownLength {
 		return strconv.Quote(s[:shownLength]) + "..."
 	}
@@ -143,13 +143,13 @@ func quote(s string) string {
 // printable gives a text of somebody else's as it is if a terminal can show it, else quoted.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return quote(s)
+		return quoteValue(s)
 	}
 	return s
 }
 
-// hidden stands for what may be a secret.
-const hidden = "(not shown)"
+// redacted stands for what may be a secret.
+const redacted = "(not shown)"
 
 // maskPassword hides the password of an address such as tcp://user:password@host, and all of what only looks like one.
 func maskPassword(s string) string {
@@ -158,7 +158,7 @@ func maskPassword(s string) string {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
-		return hidden
+		return redacted
 	}
 	return u.Redacted()
 }

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// systemFile is the configuration of the machine, for who has none of their own.
-const systemFile = "/etc/dray/config.yaml"
+// systemConfigFile is the configuration of the machine, for who has none of their own.
+const systemConfigFile = "/etc/dray/config.yaml"
 
 // maxFile is the longest configuration file in bytes.
 const maxFile = 1 << 20
@@ -27,7 +27,7 @@ func (l *loader) configFile() (string, []byte) {
 	if name := l.env["DRAY_CONFIG"]; name != "" {
 		return l.mustRead(name, Origin{Variable: "DRAY_CONFIG"})
 	}
-	for _, name := range l.usualFiles() {
+	for _, name := range l.defaultFiles() {
 		data, err := l.opts.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
@@ -41,11 +41,11 @@ func (l *loader) configFile() (string, []byte) {
 	return "", nil
 }
 
-func (l *loader) usualFiles() []string {
+func (l *loader) defaultFiles() []string {
 	if dir := l.env.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
-		return []string{filepath.Join(dir, "dray", "config.yaml"), systemFile}
+		return []string{filepath.Join(dir, "dray", "config.yaml"), systemConfigFile}
 	}
-	return []string{systemFile}
+	return []string{systemConfigFile}
 }
 
 func (l *loader) mustRead(name string, at Origin) (string, []byte) {
@@ -70,7 +70,7 @@ func (l *loader) unreadable(name string, at Origin, err error) {
 	case errors.Is(err, syscall.EISDIR):
 		fix = "name the file in it, for instance " + filepath.Join(name, "config.yaml")
 	}
-	l.add(Mistake{Origin: at, Key: "configuration file", Value: quote(name), Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Fix: fix})
+	l.add(Diagnostic{Origin: at, Key: "configuration file", Value: quoteValue(name), Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Suggestion: fix})
 }
 
 var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
@@ -121,14 +121,14 @@ func (l *loader) stateFolder() value {
 
 // state takes the state folder. A relative one is relative to the working folder, as paths on a command line are.
 func (d *decoder) state(v value) {
-	d.seen(v)
+	d.recordOrigin(v)
 	if v.shape == empty {
-		d.wrong(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set", "name one with --state DIR or DRAY_STATE")
+		d.addValue(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set", "name one with --state DIR or DRAY_STATE")
 		return
 	}
 	dir, err := filepath.Abs(v.text)
 	if err != nil || strings.ContainsRune(v.text, 0) {
-		d.wrong(v, "is no path", "name a folder with --state DIR or DRAY_STATE")
+		d.addValue(v, "is no path", "name a folder with --state DIR or DRAY_STATE")
 		return
 	}
 	d.c.State = State(dir)
@@ -143,15 +143,15 @@ func (d *decoder) checkSocket(env environment) {
 	if len(path) <= maxSocket {
 		return
 	}
-	d.add(Mistake{
-		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quote(path),
-		Problem: fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path), maxSocket),
-		Fix:     "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " + shortSocket(env),
+	d.add(Diagnostic{
+		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quoteValue(path),
+		Problem:    fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path), maxSocket),
+		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " + suggestSocketPath(env),
 	})
 }
 
-// shortSocket gives a path that fits, in a folder of this user alone.
-func shortSocket(env environment) string {
+// suggestSocketPath gives a path that fits, in a folder of this user alone.
+func suggestSocketPath(env environment) string {
 	uid := os.Geteuid()
 	path := filepath.Join(env["XDG_RUNTIME_DIR"], "dray.sock")
 	switch {

@@ -136,7 +136,7 @@ func TestSocketLength(t *testing.T) {
 		t.Errorf("socket is %q", c.Server.Socket)
 	}
 	m := source{env: []string{"DRAY_SERVER_SOCKET=" + longest + "s"}}.mistakes(t)[0]
-	if m.Key != "server.socket" || !strings.HasSuffix(m.Fix, "/dray.sock") {
+	if m.Key != "server.socket" || !strings.HasSuffix(m.Suggestion, "/dray.sock") {
 		t.Errorf("mistake is %+v", m)
 	}
 }
@@ -183,7 +183,7 @@ func TestMakeStateRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var invalid *config.Error
+	var invalid *config.InvalidError
 	if err := stateAt(t, file).MakeState(); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("for a file the error is %v", err)
 	}

@@ -39,19 +39,19 @@ const fixSandboxRoot = "name a folder that is for these files alone"
 func (d *decoder) sandboxRoot(v value) string {
 	s := d.path(v)
 	if s == "/" {
-		d.wrong(v, "is the whole file system", fixSandboxRoot)
+		d.addValue(v, "is the whole file system", fixSandboxRoot)
 		return ""
 	}
 	return s
 }
 
-// deniedName gives a name, or names with slashes between them, that are relative to anything.
-func (d *decoder) deniedName(v value) string {
+// denyPattern gives a name, or names with slashes between them, that are relative to anything.
+func (d *decoder) denyPattern(v value) string {
 	s, ok := d.text(v)
 	if !ok {
 		return ""
 	}
-	problem, fix := badPath(s)
+	problem, fix := checkPath(s)
 	switch {
 	case problem != "":
 	case strings.HasPrefix(s, "/"):
@@ -64,14 +64,14 @@ func (d *decoder) deniedName(v value) string {
 		problem, fix = "looks like a pattern, and names are taken as they are", "write out each name that is to be refused"
 	}
 	if problem != "" {
-		d.wrong(v, problem, fix)
+		d.addValue(v, problem, fix)
 		return ""
 	}
 	return s
 }
 
-// truth gives true or false: the word itself, which in YAML has no quotes.
-func (d *decoder) truth(v value) bool {
+// boolean gives true or false: the word itself, which in YAML has no quotes.
+func (d *decoder) boolean(v value) bool {
 	s, ok := d.scalar(v, "true or false")
 	inYAML := v.origin.File != ""
 	switch {
@@ -82,33 +82,33 @@ func (d *decoder) truth(v value) bool {
 		return true
 	case !inYAML && s == "false":
 	default:
-		d.wrong(v, "is not a truth value", "write true or false, without quotes")
+		d.addValue(v, "is not a truth value", "write true or false, without quotes")
 	}
 	return false
 }
 
 // checkSandbox refuses a root in which a sync could replace what dray itself relies on.
-func (d *decoder) checkSandbox(stack layers) {
+func (d *decoder) checkSandbox(stack layeredValues) {
 	root := d.c.Sandbox.Root
 	if root == "" {
 		return
 	}
-	v, _ := stack.effective("sandbox.root")
-	if holds(string(d.c.State), root) {
-		d.wrong(v, fmt.Sprintf("lies in the state folder %s", quote(string(d.c.State))), fixSandboxRoot)
+	v, _ := stack.lookup("sandbox.root")
+	if contains(string(d.c.State), root) {
+		d.addValue(v, fmt.Sprintf("lies in the state folder %s", quoteValue(string(d.c.State))), fixSandboxRoot)
 		return
 	}
 	for _, own := range []struct{ what, path string }{
 		{"the state folder", string(d.c.State)}, {"the configuration file", d.c.File}, {"the socket", d.c.Server.Socket},
 	} {
-		if own.path != "" && holds(root, own.path) {
-			d.wrong(v, fmt.Sprintf("holds %s %s, which a sync could replace", own.what, quote(own.path)), fixSandboxRoot)
+		if own.path != "" && contains(root, own.path) {
+			d.addValue(v, fmt.Sprintf("holds %s %s, which a sync could replace", own.what, quoteValue(own.path)), fixSandboxRoot)
 			return
 		}
 	}
 }
 
-// holds says that a path is a folder or lies in it.
-func holds(folder, path string) bool {
+// contains says that a path is a folder or lies in it.
+func contains(folder, path string) bool {
 	return folder != "" && (path == folder || beneath(path, folder))
 }

@@ -39,7 +39,7 @@ func Schema() []byte {
 	top.Draft, top.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of dray"
 	for _, s := range settings {
 		if s.read != nil {
-			top.put(s)
+			top.addSetting(s)
 		}
 	}
 	var b bytes.Buffer
@@ -55,8 +55,8 @@ func section() *schema {
 	return &schema{Type: []string{"object", "null"}, Properties: map[string]*schema{}, AdditionalProperties: false}
 }
 
-// put adds a setting under its key, with the sections that lead to it.
-func (s *schema) put(of setting) {
+// addSetting adds a setting under its key, with the sections that lead to it.
+func (s *schema) addSetting(of settingDef) {
 	names := strings.Split(of.key, ".")
 	last := len(names) - 1
 	for _, name := range names[:last] {
@@ -65,8 +65,8 @@ func (s *schema) put(of setting) {
 		}
 		s = s.Properties[name]
 	}
-	one := of.is.about(of.about)
-	one.Default = of.initial
+	one := of.schema.about(of.description)
+	one.Default = of.defaultValue
 	s.Properties[names[last]] = one
 }
 
@@ -78,7 +78,7 @@ func (s *schema) about(text string) *schema {
 }
 
 // objectOf is an element with these keys.
-func objectOf(keys members, required ...string) *schema {
+func objectOf(keys objectKeys, required ...string) *schema {
 	s := &schema{Type: "object", Properties: map[string]*schema{}, Required: required, AdditionalProperties: false}
 	for _, k := range keys.known {
 		s.Properties[k.name] = k.is.about(k.about)
@@ -86,15 +86,15 @@ func objectOf(keys members, required ...string) *schema {
 	return s
 }
 
-// listOf is a list, which may be empty where all of its elements are commented out.
-func listOf(item *schema) *schema {
+// arrayOf is a list, which may be empty where all of its elements are commented out.
+func arrayOf(item *schema) *schema {
 	return &schema{Type: []string{"array", "null"}, Items: item}
 }
 
-// namedOf is a block of elements under names that the operator chose, which may be empty, too.
-func namedOf(name, element *schema) *schema {
+// mapOf is a block of elements under names that the operator chose, which may be empty, too.
+func mapOf(name, element *schema) *schema {
 	return &schema{Type: []string{"object", "null"}, PropertyNames: name, AdditionalProperties: element}
 }
 
-// oneOf is one of several words.
-func oneOf(words ...string) *schema { return &schema{Type: "string", Enum: words} }
+// enumOf is one of several words.
+func enumOf(words ...string) *schema { return &schema{Type: "string", Enum: words} }

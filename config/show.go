@@ -25,7 +25,7 @@ type Setting struct {
 // Settings gives every value that holds, the state folder first, then all in the order of the table of settings. Of the keys of a named entry
 // or a tool, those stand in it that have a value.
 func (c *Config) Settings() []Setting {
-	l := &listing{c: c}
+	l := &settingsLister{c: c}
 	l.add("state", string(c.State))
 	for _, s := range settings {
 		if s.read != nil {
@@ -38,28 +38,30 @@ func (c *Config) Settings() []Setting {
 // fieldOf finds the field of a key: limits.max_timeout is Limits.MaxTimeout.
 func fieldOf(v reflect.Value, key string) reflect.Value {
 	for name := range strings.SplitSeq(key, ".") {
-		v = v.FieldByNameFunc(func(field string) bool { return snake(field) == name })
+		v = v.FieldByNameFunc(func(field string) bool { return snakeCase(field) == name })
 	}
 	return v
 }
 
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// snake gives the key of a field.
-func snake(field string) string { return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_$2")) }
+// snakeCase gives the key of a field.
+func snakeCase(field string) string {
+	return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_$2"))
+}
 
-// listing collects settings.
-type listing struct {
+// settingsLister collects settings.
+type settingsLister struct {
 	c   *Config
 	all []Setting
 }
 
-func (l *listing) add(key string, val any) {
+func (l *settingsLister) add(key string, val any) {
 	l.all = append(l.all, Setting{Key: key, Value: val, Origin: l.c.Origin(key)})
 }
 
 // any adds a value of any type that Config has.
-func (l *listing) any(key string, v reflect.Value, secret bool) {
+func (l *settingsLister) any(key string, v reflect.Value, secret bool) {
 	switch x := v.Interface().(type) {
 	case time.Duration:
 		l.add(key, durationText(x))
@@ -79,7 +81,7 @@ func (l *listing) any(key string, v reflect.Value, secret bool) {
 }
 
 // composite adds what has other values in it, one by one, and texts.
-func (l *listing) composite(key string, v reflect.Value, secret bool) {
+func (l *settingsLister) composite(key string, v reflect.Value, secret bool) {
 	switch {
 	case v.Kind() == reflect.Map && v.Len() == 0:
 		l.add(key, json.RawMessage("{}"))
@@ -101,9 +103,9 @@ func (l *listing) composite(key string, v reflect.Value, secret bool) {
 }
 
 // element adds the keys of a named entry or a tool that have a value.
-func (l *listing) element(key string, v reflect.Value, secret bool) {
+func (l *settingsLister) element(key string, v reflect.Value, secret bool) {
 	for i := range v.NumField() {
-		name, member := snake(v.Type().Field(i).Name), v.Field(i)
+		name, member := snakeCase(v.Type().Field(i).Name), v.Field(i)
 		if t, ok := reflect.TypeAssert[Tool](v); ok && t.Container != "" {
 			switch name {
 			case "environment":
@@ -118,7 +120,7 @@ func (l *listing) element(key string, v reflect.Value, secret bool) {
 	}
 }
 
-func (l *listing) list(key string, items []string, secret bool) {
+func (l *settingsLister) list(key string, items []string, secret bool) {
 	shown := make([]string, len(items))
 	for i, item := range items {
 		shown[i] = shownText(item, secret)
@@ -136,7 +138,7 @@ func sortedNames(m reflect.Value) []string {
 
 func shownText(s string, secret bool) string {
 	if secret {
-		return hidden
+		return redacted
 	}
 	return maskPassword(s)
 }

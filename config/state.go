@@ -79,8 +79,8 @@ func (c *Config) checkState(info fs.FileInfo, uid int) error {
 }
 
 func (c *Config) badState(problem, fix string) error {
-	return &Error{Mistakes: []Mistake{{
-		Origin: c.Origin("state"), Key: "state folder", Value: quote(string(c.State)), Problem: problem, Fix: fix,
+	return &InvalidError{Diagnostics: []Diagnostic{{
+		Origin: c.Origin("state"), Key: "state folder", Value: quoteValue(string(c.State)), Problem: problem, Suggestion: fix,
 	}}}
 }
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// fixUnknown says what to write instead of a name that is not among the known ones.
-func fixUnknown(name string, known, supported []string) string {
-	if near := nearest(name, known); near != "" {
+// suggestName says what to write instead of a name that is not among the known ones.
+func suggestName(name string, known, supported []string) string {
+	if near := closest(name, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	if len(supported) == 0 {
@@ -16,11 +16,11 @@ func fixUnknown(name string, known, supported []string) string {
 	return "remove it, or write one of " + strings.Join(supported, ", ")
 }
 
-// elsewhere finds the one setting that has this name in another section.
-func elsewhere(name string) string {
+// sectionOf finds the one setting that has this name in another section.
+func sectionOf(name string) string {
 	found := ""
 	for _, s := range settings {
-		if s.read == nil || !strings.HasSuffix(s.key, "."+fold(name)) {
+		if s.read == nil || !strings.HasSuffix(s.key, "."+normalize(name)) {
 			continue
 		}
 		if found != "" {
@@ -31,22 +31,22 @@ func elsewhere(name string) string {
 	return found
 }
 
-// nearest gives the candidate that a name most likely is a slip of, or "".
-func nearest(name string, candidates []string) string {
+// closest gives the candidate that a name most likely is a slip of, or "".
+func closest(name string, candidates []string) string {
 	best, least := "", max(1, len(name)/3)+1
 	if len(name) > shownLength {
 		return ""
 	}
 	for _, c := range candidates {
-		if d := distance(fold(name), fold(c)); d < least {
+		if d := distance(normalize(name), normalize(c)); d < least {
 			best, least = c, d
 		}
 	}
 	return best
 }
 
-// fold takes away what people vary without thinking of it.
-func fold(name string) string {
+// normalize takes away what people vary without thinking of it.
+func normalize(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "-", "_")
 }
 

@@ -16,9 +16,9 @@ const maxToolName = 128
 var builtIn = []string{"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat", "sync", "python"}
 
 func (d *decoder) tools(v value) []Tool {
-	d.seen(v)
+	d.recordOrigin(v)
 	if v.shape != list {
-		d.wrong(v, v.isNot("a list"), "write - name: NAME and below it, indented, argv and the rest")
+		d.addValue(v, v.kindMismatch("a list"), "write - name: NAME and below it, indented, argv and the rest")
 		return nil
 	}
 	names := map[string]Origin{}
@@ -33,22 +33,22 @@ func (d *decoder) tools(v value) []Tool {
 
 func (d *decoder) tool(v value) Tool {
 	t := Tool{Environment: EnvironmentAuto, Output: "text"}
-	d.object(v, toolKeys, map[string]member{
+	d.object(v, toolKeys, map[string]memberReader{
 		"name":          func(v value) { t.Name = d.toolName(v) },
 		"description":   func(v value) { t.Description = d.argument(v) },
 		"argv":          func(v value) { t.Argv = d.argv(v) },
-		"input_schema":  func(v value) { d.seen(v); t.InputSchema = d.jsonObject(v) },
-		"output_schema": func(v value) { d.seen(v); t.OutputSchema = d.jsonObject(v) },
+		"input_schema":  func(v value) { d.recordOrigin(v); t.InputSchema = d.jsonObject(v) },
+		"output_schema": func(v value) { d.recordOrigin(v); t.OutputSchema = d.jsonObject(v) },
 		"environment":   func(v value) { t.Environment, t.Container = d.environment(v) },
 		"timeout":       func(v value) { t.Timeout = d.toolTimeout(v) },
 		"output":        func(v value) { t.Output = d.choice(v, "text", "json") },
 		"mapping":       func(v value) { t.Mapping = d.choice(v, "schema", "heuristic", "none") },
 		"results":       func(v value) { t.Results = d.each(v, d.relativePath) },
-		"rewrite_text":  func(v value) { t.RewriteText = d.truth(v) },
+		"rewrite_text":  func(v value) { t.RewriteText = d.boolean(v) },
 	})
 	for _, key := range []string{"name", "argv"} {
 		if _, ok := v.field(key); !ok && v.shape == object {
-			d.wrong(v.unshown(), "has no "+key, "add "+key+": every tool has a name and the argv of its program")
+			d.addValue(v.withoutText(), "has no "+key, "add "+key+": every tool has a name and the argv of its program")
 		}
 	}
 	return t
@@ -61,7 +61,7 @@ func (d *decoder) uniqueTool(v value, name string, names map[string]Origin) {
 	}
 	at, _ := v.field("name")
 	if first, ok := names[name]; ok {
-		d.wrong(at, "is the name of two tools, the first is at "+first.String(), "name one of them otherwise")
+		d.addValue(at, "is the name of two tools, the first is at "+first.String(), "name one of them otherwise")
 		return
 	}
 	names[name] = at.origin
@@ -72,11 +72,11 @@ func (d *decoder) toolName(v value) string {
 	switch {
 	case !ok:
 	case slices.Contains(builtIn, s):
-		d.wrong(v, "is the name of a built-in tool", "name it otherwise")
+		d.addValue(v, "is the name of a built-in tool", "name it otherwise")
 	case len(s) > maxToolName:
-		d.wrong(v, "is longer than 128 bytes", "shorten it")
+		d.addValue(v, "is longer than 128 bytes", "shorten it")
 	case !toolName.MatchString(s):
-		d.wrong(v, "is not the name of a tool", "begin with a letter or digit, go on with letters, digits, . _ and -")
+		d.addValue(v, "is not the name of a tool", "begin with a letter or digit, go on with letters, digits, . _ and -")
 	default:
 		return s
 	}
@@ -85,15 +85,15 @@ func (d *decoder) toolName(v value) string {
 
 func (d *decoder) argv(v value) []string {
 	if v.shape == scalar {
-		d.wrong(v, "is one text: there is no shell to take it apart", "write "+asArgv(v.text))
+		d.addValue(v, "is one text: there is no shell to take it apart", "write "+asArgv(v.text))
 		return nil
 	}
 	argv := d.each(v, d.argument)
 	if v.shape == list && len(argv) == 0 {
-		d.wrong(v, "is empty", "write the program and its arguments as a list")
+		d.addValue(v, "is empty", "write the program and its arguments as a list")
 	}
 	if len(argv) > 0 && v.items[0].shape == scalar && v.items[0].text == "" {
-		d.wrong(v.items[0], "is no program", "write the program's name or path first")
+		d.addValue(v.items[0], "is no program", "write the program's name or path first")
 	}
 	return argv
 }
@@ -112,9 +112,9 @@ func asArgv(command string) string {
 func (d *decoder) environment(v value) (Environment, string) {
 	if v.shape == object {
 		name := ""
-		d.object(v, specificKeys, map[string]member{"specific": func(v value) { name = d.containerRef(v) }})
+		d.object(v, specificKeys, map[string]memberReader{"specific": func(v value) { name = d.containerRef(v) }})
 		if len(v.fields) == 0 {
-			d.wrong(v.unshown(), "names no container", "write {specific: NAME}")
+			d.addValue(v.withoutText(), "names no container", "write {specific: NAME}")
 		}
 		return EnvironmentSpecific, name
 	}
@@ -136,9 +136,9 @@ func (d *decoder) transport(v value) Transport {
 
 // engineHost gives the address of an engine; what schemes there are is for the engine's client to say.
 func (d *decoder) engineHost(v value) string {
-	s, _ := d.line(v)
+	s, _ := d.lineText(v)
 	if s != "" && !strings.Contains(s, "://") {
-		d.wrong(v, "has no scheme", "write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
+		d.addValue(v, "has no scheme", "write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
 		return ""
 	}
 	return s
@@ -156,9 +156,9 @@ func (d *decoder) program(v value) string {
 // variables gives variables by their names. Their values are secret: errors do not show them.
 func (d *decoder) variables(v value) map[string]string {
 	all := map[string]string{}
-	d.named(v, func(f field) {
+	d.eachNamed(v, func(f field) {
 		if f.name == "" || strings.ContainsAny(f.name, "=\x00") {
-			d.add(Mistake{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a variable", Fix: "write a name without = and NUL"})
+			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a variable", Suggestion: "write a name without = and NUL"})
 			return
 		}
 		all[f.name] = d.argument(f.value)
@@ -168,9 +168,9 @@ func (d *decoder) variables(v value) map[string]string {
 
 // variableName gives the name of a variable whose value the daemon's own environment has.
 func (d *decoder) variableName(v value) string {
-	s, ok := d.line(v)
+	s, ok := d.lineText(v)
 	if ok && (s == "" || strings.Contains(s, "=")) {
-		d.wrong(v, "is not the name of a variable", "write the name alone, without = and value: the value is the daemon's own")
+		d.addValue(v, "is not the name of a variable", "write the name alone, without = and value: the value is the daemon's own")
 		return ""
 	}
 	return s

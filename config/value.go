@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// shape is what a value looks like, whatever it means.
-type shape int
+// nodeKind is what a value looks like, whatever it means.
+type nodeKind int
 
 const (
-	empty shape = iota
+	empty nodeKind = iota
 	scalar
 	list
 	object
-	// broken is what the reader has reported already; nothing more is said about it.
-	broken
+	// invalid is what the reader has reported already; nothing more is said about it.
+	invalid
 )
 
 // value is a piece of configuration before anyone has asked what it means: the same for file, variable, flag and default, so that
@@ -22,7 +22,7 @@ const (
 type value struct {
 	key    string
 	origin Origin
-	shape  shape
+	shape  nodeKind
 	// text is a scalar as it is written, kind what YAML takes it for without quotes.
 	text   string
 	kind   kind
@@ -58,15 +58,15 @@ func plain(key, s string, at Origin) value {
 	return value{key: key, origin: at, shape: scalar, text: s}
 }
 
-// shown is a scalar as an error repeats it.
-func (v value) shown() string {
+// display is a scalar as an error repeats it.
+func (v value) display() string {
 	switch {
 	case v.secret || v.shape != scalar:
 		return ""
 	case v.kind != text:
 		return v.text
 	default:
-		return quote(maskPassword(v.text))
+		return quoteValue(maskPassword(v.text))
 	}
 }
 
@@ -80,8 +80,8 @@ func (v value) field(name string) (value, bool) {
 	return value{}, false
 }
 
-// isNot says that a value has not the shape that its key wants.
-func (v value) isNot(what string) string {
+// kindMismatch says that a value has not the shape that its key wants.
+func (v value) kindMismatch(what string) string {
 	switch v.shape {
 	case list:
 		return "is a list, not " + what
@@ -94,9 +94,9 @@ func (v value) isNot(what string) string {
 	}
 }
 
-// unshown is the value for errors that are about the key, or about what is missing beneath it.
-func (v value) unshown() value {
-	if v.shape != broken {
+// withoutText is the value for errors that are about the key, or about what is missing beneath it.
+func (v value) withoutText() value {
+	if v.shape != invalid {
 		v.shape = empty
 	}
 	return v
@@ -121,21 +121,21 @@ func (v value) hidden() value {
 // join gives the key of a member of key.
 func join(key, name string) string {
 	if key == "" {
-		return word(name)
+		return quoteName(name)
 	}
-	return key + "." + word(name)
+	return key + "." + quoteName(name)
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,80}$`)
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// word gives a name that an operator chose as an error shows it: bare, or quoted where it would not read as one word.
-func word(name string) string {
+// quoteName gives a name that an operator chose as an error shows it: bare, or quoted where it would not read as one word.
+func quoteName(name string) string {
 	if plainWord.MatchString(name) {
 		return name
 	}
-	return quote(name)
+	return quoteValue(name)
 }
 
 // index gives the key of an element of key.

@@ -18,7 +18,7 @@ const maxDepth = 100
 // yamlReader turns YAML into values, refusing what would make a file say something else than it seems to: keys that stand twice, anchors,
 // tags, merge keys, second documents.
 type yamlReader struct {
-	*report
+	*diagnostics
 	at func(line, column int) Origin
 }
 
@@ -34,8 +34,8 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 		err = dec.Decode(&second)
 	}
 	if err == nil {
-		r.add(Mistake{
-			Origin: r.at(second.Line, 0), Key: key, Problem: "a second YAML document begins here", Fix: "keep one document: drop the line with ---",
+		r.add(Diagnostic{
+			Origin: r.at(second.Line, 0), Key: key, Problem: "a second YAML document begins here", Suggestion: "keep one document: drop the line with ---",
 		})
 		return value{}, false
 	}
@@ -69,7 +69,7 @@ func (r yamlReader) syntax(err error, data []byte, key string) {
 	if indentedWithTab(data) {
 		fix = "indent with spaces: YAML does not allow tabs"
 	}
-	r.add(Mistake{Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what), Fix: fix})
+	r.add(Diagnostic{Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what), Suggestion: fix})
 }
 
 func indentedWithTab(data []byte) bool {
@@ -79,8 +79,8 @@ func indentedWithTab(data []byte) bool {
 func (r yamlReader) value(n *yaml.Node, key string, depth int) value {
 	v := value{key: key, origin: r.at(n.Line, n.Column)}
 	if problem, fix := forbidden(n, depth); problem != "" {
-		r.add(Mistake{Origin: v.origin, Key: key, Problem: problem, Fix: fix})
-		v.shape = broken
+		r.add(Diagnostic{Origin: v.origin, Key: key, Problem: problem, Suggestion: fix})
+		v.shape = invalid
 		return v
 	}
 	switch n.Kind {
@@ -133,13 +133,13 @@ func (r yamlReader) fields(n *yaml.Node, key string, depth int) []field {
 		name := n.Content[i]
 		at := r.at(name.Line, name.Column)
 		if problem, fix := badName(name); problem != "" {
-			r.add(Mistake{Origin: at, Key: key, Problem: problem, Fix: fix})
+			r.add(Diagnostic{Origin: at, Key: key, Problem: problem, Suggestion: fix})
 			continue
 		}
 		member := join(key, name.Value)
 		if before, ok := first[name.Value]; ok {
-			r.add(Mistake{
-				Origin: at, Key: member, Problem: "stands here for the second time, the first is at " + before.String(), Fix: "keep one of the two",
+			r.add(Diagnostic{
+				Origin: at, Key: member, Problem: "stands here for the second time, the first is at " + before.String(), Suggestion: "keep one of the two",
 			})
 			continue
 		}

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// clock ends a context when so much time has passed in which it was not made to stand.
-type clock struct {
-	mu      sync.Mutex
-	timer   *time.Timer
-	left    time.Duration // when it last began to run
-	running time.Time     // since when it runs
-	pauses  int           // it runs if there is none
-	over    bool
+// pausableTimer ends a context when so much time has passed in which it was not made to stand.
+type pausableTimer struct {
+	mu        sync.Mutex
+	timer     *time.Timer
+	remaining time.Duration // when it last began to run
+	running   time.Time     // since when it runs
+	pauses    int           // it runs if there is none
+	stopped   bool
 }
 
-type clockKey struct{}
+type pausableTimerKey struct{}
 
-// withClock gives a context that is cancelled with ErrTimeout when its clock has run for so long.
-func withClock(ctx context.Context, timeout time.Duration) (_ context.Context, stop func()) {
+// withPausableTimeout gives a context that is cancelled with ErrTimeout when its clock has run for so long.
+func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &clock{left: timeout, running: time.Now()}
+	c := &pausableTimer{remaining: timeout, running: time.Now()}
 	c.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
-	return context.WithValue(ctx, clockKey{}, c), func() {
+	return context.WithValue(ctx, pausableTimerKey{}, c), func() {
 		c.end()
 		cancel(nil)
 	}
@@ -32,7 +32,7 @@ func withClock(ctx context.Context, timeout time.Duration) (_ context.Context, s
 
 // PauseDeadline makes the clock of the call's deadline stand until resume is called. Where the context has none, nothing happens.
 func PauseDeadline(ctx context.Context) (resume func()) {
-	c, ok := ctx.Value(clockKey{}).(*clock)
+	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
 	if !ok {
 		return func() {}
 	}
@@ -40,28 +40,28 @@ func PauseDeadline(ctx context.Context) (resume func()) {
 	return sync.OnceFunc(c.resume)
 }
 
-func (c *clock) pause() {
+func (c *pausableTimer) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pauses++
 	if c.pauses == 1 && c.timer.Stop() {
-		c.left -= time.Since(c.running)
+		c.remaining -= time.Since(c.running)
 	}
 }
 
-func (c *clock) resume() {
+func (c *pausableTimer) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pauses--
-	if c.pauses == 0 && !c.over {
+	if c.pauses == 0 && !c.stopped {
 		c.running = time.Now()
-		c.timer.Reset(c.left)
+		c.timer.Reset(c.remaining)
 	}
 }
 
-func (c *clock) end() {
+func (c *pausableTimer) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.stopped = true
 	c.timer.Stop()
 }

@@ -2,39 +2,39 @@ package executor
 
 import "sync"
 
-// crew are the goroutines that work for one call. A panic in one of them is kept, and raised again in the call's own goroutine by wait: whoever
+// taskGroup are the goroutines that work for one call. A panic in one of them is kept, and raised again in the call's own goroutine by wait: whoever
 // guards the call guards its crew, and nobody else needs to.
-type crew struct {
+type taskGroup struct {
 	group sync.WaitGroup
-	// alarm is called at the first panic, so that what the call started does not go on without it.
-	alarm func()
+	// onPanic is called at the first panic, so that what the call started does not go on without it.
+	onPanic func()
 
 	mu    sync.Mutex
-	panic *Panic
+	panic *PanicError
 }
 
-// start begins a goroutine. After a panic in it, rest is called there in its place, if there is one.
-func (c *crew) start(work, rest func()) {
+// Go begins a goroutine. After a panic in it, rest is called there in its place, if there is one.
+func (c *taskGroup) Go(work, rest func()) {
 	c.group.Go(func() {
-		if !c.try(work) && rest != nil {
-			c.try(rest)
+		if !c.Run(work) && rest != nil {
+			c.Run(rest)
 		}
 	})
 }
 
-// try does a part of the work in the caller's goroutine, and says whether that went without a panic.
-func (c *crew) try(work func()) (ok bool) {
+// Run does a part of the work in the caller's goroutine, and says whether that went without a panic.
+func (c *taskGroup) Run(work func()) (ok bool) {
 	defer func() {
-		if p := Caught(recover()); p != nil {
-			c.keep(p)
+		if p := Recovered(recover()); p != nil {
+			c.record(p)
 		}
 	}()
 	work()
 	return true
 }
 
-// keep keeps the first panic; what follows from it tells nothing new.
-func (c *crew) keep(p *Panic) {
+// record keeps the first panic; what follows from it tells nothing new.
+func (c *taskGroup) record(p *PanicError) {
 	c.mu.Lock()
 	first := c.panic == nil
 	if first {
@@ -42,15 +42,15 @@ func (c *crew) keep(p *Panic) {
 	}
 	c.mu.Unlock()
 	if first {
-		c.alarm()
+		c.onPanic()
 	}
 }
 
 // wait waits for all goroutines.
-func (c *crew) wait() { c.group.Wait() }
+func (c *taskGroup) wait() { c.group.Wait() }
 
-// raise panics if one of them did.
-func (c *crew) raise() {
+// rethrow panics if one of them did.
+func (c *taskGroup) rethrow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.panic != nil {

@@ -19,7 +19,7 @@ func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name stri
 		if timeout == 0 {
 			timeout = otherwise
 		}
-		ctx, stop := withClock(ctx, timeout)
+		ctx, stop := withPausableTimeout(ctx, timeout)
 		defer stop()
 		res, err := next.Execute(ctx, call, sink)
 		switch {

@@ -18,21 +18,21 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// speak prints on both streams, more than a view on stdout, before it does what a test is about.
-const speak = `printf '%s\n' "a word that is longer than the view" printed; echo trouble >&2; `
+// printScript prints on both streams, more than a view on stdout, before it does what a test is about.
+const printScript = `printf '%s\n' "a word that is longer than the view" printed; echo trouble >&2; `
 
 const spoken = "a word that is longer than the view\nprinted\n"
 
 // turning waits for a signal in a way that needs no child to hear it, and says nothing of one that did.
 const turning = "exec 2>/dev/null; while :; do sleep 0.01; done"
 
-// ending is a way in which a call can end, and what its result has to say.
-type ending struct {
+// endCase is a way in which a call can end, and what its result has to say.
+type endCase struct {
 	name   string
 	script string
 	argv   []string // in place of the script
 	// change makes a run end that would not end by itself; cause does it once the tool has printed.
-	change func(*attempt)
+	change func(*runAttempt)
 	cause  error
 
 	reason  dray.Reason
@@ -42,82 +42,82 @@ type ending struct {
 	silent  bool // nothing was started, so nothing is printed
 }
 
-// attempt is a run that is about to be made.
-type attempt struct {
+// runAttempt is a run that is about to be made.
+type runAttempt struct {
 	over   error // if it is set, the call's context has ended with it before anything
 	env    dray.Environment
 	runner *executor.Runner
-	spec   dray.Spec
+	spec   dray.ProcessSpec
 	opts   executor.Options
 	word   io.Closer // the tool waits for it once it has printed; nil if it does not
 }
 
-func endings(t *testing.T, b *bench) []ending {
+func endings(t *testing.T, b *fixture) []endCase {
 	unfit := b.dir + "/unfit"
 	if err := os.WriteFile(unfit, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list := []ending{
-		{name: "exits with 0", script: speak, reason: dray.ReasonExited},
-		{name: "exits with 3", script: speak + "exit 3", reason: dray.ReasonExited, message: "trouble"},
-		{name: "exits with 137 as if killed", script: speak + "exit 137", reason: dray.ReasonExited, message: "trouble"},
-		{name: "kills itself", script: speak + "kill -9 $$", reason: dray.ReasonSignalled, signal: "SIGKILL", message: "ended by SIGKILL: trouble"},
-		{name: "takes too long", script: speak + "sleep 600", cause: executor.ErrTimeout, reason: dray.ReasonTimeout},
-		{name: "takes too long and exits with 0", script: `trap 'exit 0' TERM; ` + speak + turning, cause: executor.ErrTimeout, change: patient, reason: dray.ReasonTimeout},
-		{name: "is cancelled", script: speak + "sleep 600", cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
-		{name: "outlives the daemon", script: speak + "sleep 600", cause: executor.ErrShutdown, reason: dray.ReasonCancelled},
-		{name: "is silent", script: speak + "sleep 600", change: func(a *attempt) { a.opts.Idle = 300 * time.Millisecond }, reason: dray.ReasonIdleTimeout},
-		{name: "is cancelled before it starts", script: speak, change: func(a *attempt) { a.over = executor.ErrCancelled }, reason: dray.ReasonCancelled, silent: true},
+	list := []endCase{
+		{name: "exits with 0", script: printScript, reason: dray.ReasonExited},
+		{name: "exits with 3", script: printScript + "exit 3", reason: dray.ReasonExited, message: "trouble"},
+		{name: "exits with 137 as if killed", script: printScript + "exit 137", reason: dray.ReasonExited, message: "trouble"},
+		{name: "kills itself", script: printScript + "kill -9 $$", reason: dray.ReasonSignalled, signal: "SIGKILL", message: "ended by SIGKILL: trouble"},
+		{name: "takes too long", script: printScript + "sleep 600", cause: executor.ErrTimeout, reason: dray.ReasonTimeout},
+		{name: "takes too long and exits with 0", script: `trap 'exit 0' TERM; ` + printScript + turning, cause: executor.ErrTimeout, change: patient, reason: dray.ReasonTimeout},
+		{name: "is cancelled", script: printScript + "sleep 600", cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
+		{name: "outlives the daemon", script: printScript + "sleep 600", cause: executor.ErrShutdown, reason: dray.ReasonCancelled},
+		{name: "is silent", script: printScript + "sleep 600", change: func(a *runAttempt) { a.opts.Idle = 300 * time.Millisecond }, reason: dray.ReasonIdleTimeout},
+		{name: "is cancelled before it starts", script: printScript, change: func(a *runAttempt) { a.over = executor.ErrCancelled }, reason: dray.ReasonCancelled, silent: true},
 		{name: "is nowhere", argv: []string{"no-such-program"}, reason: dray.ReasonStartFailed, code: dray.CodeExecutableNotFound, silent: true},
 		{name: "cannot be executed", argv: []string{unfit}, reason: dray.ReasonStartFailed, code: dray.CodeNotExecutable, silent: true},
-		{name: "has no folder", script: speak, change: func(a *attempt) { a.spec.Dir = b.dir + "/none" }, reason: dray.ReasonStartFailed, code: dray.CodeBadCwd, silent: true},
-		{name: "may not run there", script: speak, change: func(a *attempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true},
-		{name: "kills its supervisor", script: speak + "read x; kill -9 $PPID", change: onWord, reason: dray.ReasonUnavailable, code: dray.CodeAgentLost},
-		{name: "runs out of memory", script: speak + "kill -9 $$", change: memory(dray.OOMCertain), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
-		{name: "may have run out of memory", script: speak + "kill -9 $$", change: memory(dray.OOMLikely), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
-		{name: "is ended while memory runs out", script: speak + "sleep 600", change: memory(dray.OOMCertain), cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
-		{name: "is terminated while memory runs out", script: speak + "kill $$", change: memory(dray.OOMCertain), reason: dray.ReasonSignalled, signal: "SIGTERM", message: "SIGTERM: trouble"},
-		{name: "exits while memory runs out", script: speak + "exit 1", change: memory(dray.OOMCertain), reason: dray.ReasonExited, message: "trouble"},
-		{name: "prints more than all may", script: speak + "cat /dev/zero", change: limited(t, capture.Options{Disk: 300 << 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
-		{name: "prints too much and exits", script: speak + "head -c 100000 /dev/zero", change: limited(t, capture.Options{Disk: 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
-		{name: "prints beyond its limit", script: speak + "head -c 3000000 /dev/zero", change: limited(t, capture.Options{Limit: 1000}), reason: dray.ReasonExited},
+		{name: "has no folder", script: printScript, change: func(a *runAttempt) { a.spec.Dir = b.dir + "/none" }, reason: dray.ReasonStartFailed, code: dray.CodeBadCwd, silent: true},
+		{name: "may not run there", script: printScript, change: func(a *runAttempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true},
+		{name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: onWord, reason: dray.ReasonUnavailable, code: dray.CodeAgentLost},
+		{name: "runs out of memory", script: printScript + "kill -9 $$", change: memory(dray.OOMCertain), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
+		{name: "may have run out of memory", script: printScript + "kill -9 $$", change: memory(dray.OOMLikely), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
+		{name: "is ended while memory runs out", script: printScript + "sleep 600", change: memory(dray.OOMCertain), cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
+		{name: "is terminated while memory runs out", script: printScript + "kill $$", change: memory(dray.OOMCertain), reason: dray.ReasonSignalled, signal: "SIGTERM", message: "SIGTERM: trouble"},
+		{name: "exits while memory runs out", script: printScript + "exit 1", change: memory(dray.OOMCertain), reason: dray.ReasonExited, message: "trouble"},
+		{name: "prints more than all may", script: printScript + "cat /dev/zero", change: limited(t, capture.Options{MaxDiskBytes: 300 << 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
+		{name: "prints too much and exits", script: printScript + "head -c 100000 /dev/zero", change: limited(t, capture.Options{MaxDiskBytes: 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
+		{name: "prints beyond its limit", script: printScript + "head -c 3000000 /dev/zero", change: limited(t, capture.Options{Limit: 1000}), reason: dray.ReasonExited},
 	}
 	if disk, ok := tmpfs(t, "1m"); ok {
 		list = append(list,
-			ending{name: "fills the disk", script: speak + "cat /dev/zero", change: limited(t, capture.Options{Dir: disk}), reason: dray.ReasonOutputLimit, code: dray.CodeDiskFull})
+			endCase{name: "fills the disk", script: printScript + "cat /dev/zero", change: limited(t, capture.Options{Dir: disk}), reason: dray.ReasonOutputLimit, code: dray.CodeDiskFull})
 	}
 	return list
 }
 
 // onWord gives the tool a stdin that ends when it has printed.
-func onWord(a *attempt) {
+func onWord(a *runAttempt) {
 	r, w := io.Pipe()
 	a.opts.Stdin, a.word = r, w
 }
 
-func patient(a *attempt) { a.runner.Grace = time.Minute }
+func patient(a *runAttempt) { a.runner.Grace = time.Minute }
 
 // limited gives a run other bounds than the rest.
-func limited(t *testing.T, opts capture.Options) func(*attempt) {
+func limited(t *testing.T, opts capture.Options) func(*runAttempt) {
 	if opts.Limit == 0 {
 		opts.Limit = 1 << 30
 	}
-	opts.View = 20
-	return func(a *attempt) { a.runner = newRunner(t, opts) }
+	opts.SummaryBytes = 20
+	return func(a *runAttempt) { a.runner = newRunner(t, opts) }
 }
 
 // memory makes an environment say that memory ran out: the one thing here that the kernel is not asked to do.
-func memory(oom dray.OOM) func(*attempt) {
-	return func(a *attempt) { a.env = altered{a.env, func(exit *dray.Exit) { exit.OOM = oom }} }
+func memory(oom dray.OOM) func(*runAttempt) {
+	return func(a *runAttempt) { a.env = patchedEnvironment{a.env, func(exit *dray.Exit) { exit.OOM = oom }} }
 }
 
-// altered is an environment whose processes end with something more than they did.
-type altered struct {
+// patchedEnvironment is an environment whose processes end with something more than they did.
+type patchedEnvironment struct {
 	dray.Environment
 	alter func(*dray.Exit)
 }
 
-func (e altered) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+func (e patchedEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	p, err := e.Environment.Start(ctx, spec)
 	return alteredProcess{p, e.alter}, err
 }
@@ -136,23 +136,23 @@ func (p alteredProcess) Wait() (dray.Exit, error) {
 // EX-12, CA-04: every end has one reason, what is the tool's is never told as the infrastructure's or the other way round, and what was printed
 // until then is there, on both streams.
 func TestEndings(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	for _, e := range endings(t, b) {
 		t.Run(e.name, func(t *testing.T) {
 			res, err := try(t, b, e)
-			checkEnding(t, e, dray.Conclude(res, err))
+			checkEnding(t, e, dray.NormalizeResult(res, err))
 		})
 	}
 }
 
 // try makes one run.
-func try(t *testing.T, b *bench, e ending) (dray.Result, error) {
+func try(t *testing.T, b *fixture, e endCase) (dray.Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	a := &attempt{
-		env: b.env, runner: newRunner(t, capture.Options{Limit: 1 << 20, View: 20}), opts: executor.Options{ID: rand.Text()},
-		spec: dray.Spec{Argv: []string{"/bin/sh", "-c", e.script}, Dir: b.dir},
+	a := &runAttempt{
+		env: b.env, runner: newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 20}), opts: executor.Options{ID: rand.Text()},
+		spec: dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", e.script}, Dir: b.dir},
 	}
 	if e.argv != nil {
 		a.spec.Argv = e.argv
@@ -165,23 +165,23 @@ func try(t *testing.T, b *bench, e ending) (dray.Result, error) {
 	case a.over != nil:
 		cancel(a.over)
 	case e.cause != nil:
-		sink = &onceBoth{do: func() { cancel(e.cause) }}
+		sink = &afterBothStreams{do: func() { cancel(e.cause) }}
 	case a.word != nil:
-		sink = &onceBoth{do: func() { _ = a.word.Close() }}
+		sink = &afterBothStreams{do: func() { _ = a.word.Close() }}
 	}
 	out, err := a.runner.Run(ctx, a.env, a.spec, a.opts, sink)
 	out.Release()
 	return out.Result, err
 }
 
-// onceBoth does something when both streams have said something.
-type onceBoth struct {
+// afterBothStreams does something when both streams have said something.
+type afterBothStreams struct {
 	dray.Sink
 	do    func()
 	heard [3]chan struct{}
 }
 
-func (o *onceBoth) Running() {
+func (o *afterBothStreams) Started() {
 	for i := range o.heard {
 		o.heard[i] = make(chan struct{}, 1)
 	}
@@ -192,7 +192,7 @@ func (o *onceBoth) Running() {
 	}()
 }
 
-func (o *onceBoth) Output(s dray.Stream, p []byte) {
+func (o *afterBothStreams) Output(s dray.Stream, p []byte) {
 	if strings.Contains(string(p), "printed\n") || s == dray.Stderr {
 		select {
 		case o.heard[s] <- struct{}{}:
@@ -201,7 +201,7 @@ func (o *onceBoth) Output(s dray.Stream, p []byte) {
 	}
 }
 
-func checkEnding(t *testing.T, e ending, res dray.Result) {
+func checkEnding(t *testing.T, e endCase, res dray.Result) {
 	t.Helper()
 	if res.Reason != e.reason {
 		t.Fatalf("reason %s, error %+v", res.Reason, res.Error)
@@ -225,7 +225,7 @@ func checkEnding(t *testing.T, e ending, res dray.Result) {
 	checkPartial(t, e, res)
 }
 
-func checkError(t *testing.T, e ending, err *dray.Error) {
+func checkError(t *testing.T, e endCase, err *dray.Error) {
 	t.Helper()
 	if err.Code != e.code || !strings.HasSuffix(err.Message, e.message) {
 		t.Errorf("error %q %q, want %q ... %q", err.Code, err.Message, e.code, e.message)
@@ -236,7 +236,7 @@ func checkError(t *testing.T, e ending, err *dray.Error) {
 }
 
 // checkPartial holds the streams against what the tool had printed.
-func checkPartial(t *testing.T, e ending, res dray.Result) {
+func checkPartial(t *testing.T, e endCase, res dray.Result) {
 	t.Helper()
 	if e.silent {
 		if res.Stdout.TotalBytes+res.Stderr.TotalBytes != 0 || res.Metadata.Kill != nil {
@@ -257,10 +257,10 @@ func checkPartial(t *testing.T, e ending, res dray.Result) {
 
 // Where output cannot be kept after the call was ended for another reason, that reason stays, and the rest is a warning.
 func TestFirstReasonStays(t *testing.T) {
-	res, err := try(t, newBench(t), ending{
-		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + speak + turning, cause: executor.ErrTimeout,
-		change: func(a *attempt) {
-			limited(t, capture.Options{Disk: 100_000})(a)
+	res, err := try(t, newFixture(t), endCase{
+		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + printScript + turning, cause: executor.ErrTimeout,
+		change: func(a *runAttempt) {
+			limited(t, capture.Options{MaxDiskBytes: 100_000})(a)
 			patient(a)
 		},
 	})
@@ -287,7 +287,7 @@ func tmpfs(t *testing.T, size string) (dir string, own bool) {
 
 // CA-05: what an error says of stderr is its end: at most 500 characters, whole ones, and no separator left hanging.
 func TestExcerpt(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	for _, c := range []struct{ name, script, want string }{
 		{"nothing", "exit 1", ""},
 		{"nothing but space", `printf ' \n\t\r\n' >&2; exit 1`, ""},
@@ -303,8 +303,8 @@ func TestExcerpt(t *testing.T) {
 		{"a signal and a word", "echo word >&2; kill -9 $$", "ended by SIGKILL: word"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRunner(t, capture.Options{Limit: 1 << 20, View: 16 << 10})
-			out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", c.script}, Dir: b.dir, Env: map[string]string{"LC_ALL": "C"}},
+			r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 16 << 10})
+			out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", c.script}, Dir: b.dir, Env: map[string]string{"LC_ALL": "C"}},
 				executor.Options{ID: rand.Text()}, dray.Discard)
 			defer out.Release()
 			if err != nil || out.Result.Error == nil || out.Result.Error.Message != c.want || !utf8.ValidString(out.Result.Error.Message) {
@@ -316,16 +316,16 @@ func TestExcerpt(t *testing.T) {
 
 // CA-04: stderr is kept where the tool succeeds, too.
 func TestStderrOfSuccess(t *testing.T) {
-	res, err := try(t, newBench(t), ending{script: "echo warning >&2"})
-	if res := dray.Conclude(res, err); res.Status != dray.StatusSucceeded || res.Stderr.Text != "warning\n" || res.Error != nil {
+	res, err := try(t, newFixture(t), endCase{script: "echo warning >&2"})
+	if res := dray.NormalizeResult(res, err); res.Status != dray.StatusSucceeded || res.Stderr.Text != "warning\n" || res.Error != nil {
 		t.Errorf("got %+v", res)
 	}
 }
 
 // What a process says of its end stands in the report of the kill.
 func TestKillReport(t *testing.T) {
-	res, err := try(t, newBench(t), ending{script: "exit 0", change: func(a *attempt) {
-		a.env = altered{a.env, func(exit *dray.Exit) { exit.Leftover, exit.Kept = 2, []int{7, 9} }}
+	res, err := try(t, newFixture(t), endCase{script: "exit 0", change: func(a *runAttempt) {
+		a.env = patchedEnvironment{a.env, func(exit *dray.Exit) { exit.Leftover, exit.KeptPIDs = 2, []int{7, 9} }}
 	}})
 	want := dray.KillReport{Survivors: dray.Survivors{Proven: true}, Leftover: 2, Kept: []int{7, 9}}
 	if err != nil || !reflect.DeepEqual(res.Metadata.Kill, &want) {

@@ -29,17 +29,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench is this host as an environment, with a folder that tools may work in.
-type bench struct {
+// fixture is this host as an environment, with a folder that tools may work in.
+type fixture struct {
 	env dray.Environment
 	dir string
 	// outside is a folder where they may not.
 	outside string
 }
 
-func newBench(t testing.TB) *bench {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	pool := process.NewPool(process.Launch{
+	pool := process.NewPool(process.SupervisorConfig{
 		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 	})
 	t.Cleanup(pool.Close)
@@ -47,7 +47,7 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{env: host.New(host.Config{Roots: []string{dir}, Homes: t.TempDir()}, pool).In(dir), dir: dir, outside: t.TempDir()}
+	return &fixture{env: host.New(host.Config{Roots: []string{dir}, Homes: t.TempDir()}, pool).Environment(dir), dir: dir, outside: t.TempDir()}
 }
 
 // runner is one that keeps what tools print as the options say.

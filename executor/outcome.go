@@ -15,7 +15,7 @@ import (
 // Outcome is a finished run.
 type Outcome struct {
 	Result         dray.Result
-	stdout, stderr outlet
+	stdout, stderr streamCapture
 }
 
 // Stdout is the capture of what the tool printed there.
@@ -28,14 +28,14 @@ func (o *Outcome) Release() {
 	}
 }
 
-func (o *Outcome) outlets() []*outlet { return []*outlet{&o.stdout, &o.stderr} }
+func (o *Outcome) outlets() []*streamCapture { return []*streamCapture{&o.stdout, &o.stderr} }
 
 func (o *Outcome) captures() []*capture.Capture {
 	return append(o.stdout.captures(), o.stderr.captures()...)
 }
 
-// dropAfterPanic closes and releases the captures where a panic passes, since nobody gets the outcome then.
-func (o *Outcome) dropAfterPanic() {
+// discard closes and releases the captures where a panic passes, since nobody gets the outcome then.
+func (o *Outcome) discard() {
 	p := recover()
 	if p == nil {
 		return
@@ -44,7 +44,7 @@ func (o *Outcome) dropAfterPanic() {
 		_ = c.Close() // nobody reads it
 	}
 	o.Release()
-	panic(Caught(p))
+	panic(Recovered(p))
 }
 
 // summarize ends the captures and puts them into the result.
@@ -56,19 +56,19 @@ func (o *Outcome) warn(text string) {
 	o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, text)
 }
 
-// conclude finds the one reason of a run that went as far as its end. Where we ended the process it is the cause of that, however the process
+// setReason finds the one reason of a run that went as far as its end. Where we ended the process it is the cause of that, however the process
 // took it. Output that could not be kept goes before the process's own end: whether it was quicker than we is chance.
-func (o *Outcome) conclude(exit dray.Exit, cause error) {
-	if cause == nil && o.unkept() != nil {
-		cause = ErrOutput
+func (o *Outcome) setReason(exit dray.Exit, cause error) {
+	if cause == nil && o.captureErr() != nil {
+		cause = ErrOutputLimit
 	}
 	switch {
-	case errors.Is(cause, ErrOutput):
-		o.overflowed(exit)
+	case errors.Is(cause, ErrOutputLimit):
+		o.endedByOutputLimit(exit)
 	case cause != nil:
 		o.stopped(cause)
 	default:
-		o.ended(exit)
+		o.endedByItself(exit)
 	}
 }
 
@@ -79,7 +79,7 @@ func (o *Outcome) stopped(cause error) {
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		o.Result.Reason = dray.ReasonTimeout
 		e = e.WithHint("give the call a longer timeout_seconds, or run it in parts")
-	case errors.Is(cause, ErrIdle):
+	case errors.Is(cause, ErrIdleTimeout):
 		o.Result.Reason = dray.ReasonIdleTimeout
 		e = e.WithHint("give the call a longer idle_timeout_seconds, or have the tool print its progress")
 	default:
@@ -88,8 +88,8 @@ func (o *Outcome) stopped(cause error) {
 	o.Result.Error = e
 }
 
-// unkept says why a stream is not kept as far as the limit allows.
-func (o *Outcome) unkept() *dray.Error {
+// captureErr says why a stream is not kept as far as the limit allows.
+func (o *Outcome) captureErr() *dray.Error {
 	for _, c := range o.captures() {
 		if err := c.Err(); err != nil {
 			return dray.AsError(err)
@@ -100,24 +100,24 @@ func (o *Outcome) unkept() *dray.Error {
 
 // warnUnkept tells of output that is not kept where that is not why the call ended.
 func (o *Outcome) warnUnkept() {
-	if e := o.unkept(); e != nil && o.Result.Reason != dray.ReasonOutputLimit {
+	if e := o.captureErr(); e != nil && o.Result.Reason != dray.ReasonOutputLimit {
 		o.warn(e.Message)
 	}
 }
 
-// overflowed is the end of a tool whose output could not be kept.
-func (o *Outcome) overflowed(exit dray.Exit) {
+// endedByOutputLimit is the end of a tool whose output could not be kept.
+func (o *Outcome) endedByOutputLimit(exit dray.Exit) {
 	o.Result.Reason = dray.ReasonOutputLimit
-	e := *o.unkept()
-	e.Message = fmt.Sprintf("%v: %s", ErrOutput, e.Message)
+	e := *o.captureErr()
+	e.Message = fmt.Sprintf("%v: %s", ErrOutputLimit, e.Message)
 	if exit.Signal == 0 {
 		e.Message += fmt.Sprintf(" (the tool itself exited with %d)", exit.Code)
 	}
 	o.Result.Error = &e
 }
 
-// ended is the tool's own end.
-func (o *Outcome) ended(exit dray.Exit) {
+// endedByItself is the tool's own end.
+func (o *Outcome) endedByItself(exit dray.Exit) {
 	switch {
 	case exit.Signal == syscall.SIGKILL && exit.OOM != dray.OOMNo:
 		o.outOfMemory(exit.OOM)
@@ -149,7 +149,7 @@ const maxExcerpt = 500
 
 // excerpt is the end of stderr, without a character or separator left hanging.
 func (o *Outcome) excerpt() string {
-	text := []rune(strings.ToValidUTF8(string(o.stderr.shown().Tail(4*maxExcerpt)), "\uFFFD"))
+	text := []rune(strings.ToValidUTF8(string(o.stderr.displayed().Tail(4*maxExcerpt)), "\uFFFD"))
 	return strings.Trim(string(text[max(0, len(text)-maxExcerpt):]), separators)
 }
 

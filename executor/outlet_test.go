@@ -32,15 +32,15 @@ func rewriter(t testing.TB) func(io.Writer) dray.TextFilter {
 	return func(to io.Writer) dray.TextFilter { return m.Rewriter(pathmapper.ToHost, to) }
 }
 
-// gathered is a sink that remembers what it saw.
-type gathered struct {
+// recordingSink is a sink that remembers what it saw.
+type recordingSink struct {
 	dray.Sink
 	mu   sync.Mutex
 	seen map[dray.Stream]string
 	news func(stream dray.Stream, all string)
 }
 
-func (g *gathered) Output(s dray.Stream, p []byte) {
+func (g *recordingSink) Output(s dray.Stream, p []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen[s] += string(p)
@@ -56,7 +56,7 @@ func digest(s string) string {
 
 // PM-10: what the tool printed and what it was rewritten to are both kept, each with its own figures; text and sink have the latter.
 func TestRewrittenOutput(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	long := strings.Repeat("x", 100_000)
 	for _, c := range []struct{ name, script, out, rewritten string }{
 		{"a path", "echo /workspace/a.go:1:2: bad", "/workspace/a.go:1:2: bad\n", "/home/me/app/a.go:1:2: bad\n"},
@@ -69,13 +69,13 @@ func TestRewrittenOutput(t *testing.T) {
 	} {
 		for _, stream := range []dray.Stream{dray.Stdout, dray.Stderr} {
 			t.Run(fmt.Sprint(c.name, stream), func(t *testing.T) {
-				r := newRunner(t, capture.Options{Limit: 1 << 20, View: 16 << 10})
-				sink := &gathered{Sink: dray.Discard, seen: map[dray.Stream]string{}}
+				r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 16 << 10})
+				sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}}
 				id, script := rand.Text(), c.script
 				if stream == dray.Stderr {
 					script = "{ " + script + "; } >&2"
 				}
-				out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
+				out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
 					executor.Options{ID: id, Rewrite: rewriter(t)}, sink)
 				if err != nil {
 					t.Fatal(err)
@@ -85,7 +85,7 @@ func TestRewrittenOutput(t *testing.T) {
 					got, other = other, got
 				}
 				paths := int64(strings.Count(c.out, "/workspace"))
-				want := dray.Rewritten{Paths: paths, TotalBytes: int64(len(c.rewritten)), KeptBytes: int64(len(c.rewritten)), SHA256: digest(c.rewritten)}
+				want := dray.RewrittenSummary{Paths: paths, TotalBytes: int64(len(c.rewritten)), KeptBytes: int64(len(c.rewritten)), SHA256: digest(c.rewritten)}
 				if got.Rewritten == nil || *got.Rewritten != want {
 					t.Errorf("rewritten: %+v, want %+v", got.Rewritten, want)
 				}
@@ -107,7 +107,7 @@ func TestRewrittenOutput(t *testing.T) {
 }
 
 // checkKept reads what is kept. What has no file is in the record, or is the same as what was printed.
-func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed, rewritten string, got dray.Capture) {
+func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed, rewritten string, got dray.StreamSummary) {
 	t.Helper()
 	for _, c := range []struct {
 		name string
@@ -117,7 +117,7 @@ func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream
 	}{
 		{"printed", store.Open, printed, got.Text == printed},
 		{"rewritten", store.OpenRewritten, rewritten, got.Text == rewritten && rewritten == printed},
-		{"shown", store.OpenShown, rewritten, got.Text == rewritten && rewritten == printed},
+		{"shown", store.OpenAuto, rewritten, got.Text == rewritten && rewritten == printed},
 	} {
 		kept, err := c.open(id, stream)
 		if errors.Is(err, fs.ErrNotExist) && c.may {
@@ -137,17 +137,17 @@ func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream
 
 // PM-10: a prompt that might be the beginning of a path is seen although nothing follows it.
 func TestRewrittenOutputStandsStill(t *testing.T) {
-	b := newBench(t)
-	r := newRunner(t, capture.Options{Limit: 1 << 20, View: 1 << 10})
+	b := newFixture(t)
+	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 1 << 10})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	answer, typed := io.Pipe()
-	sink := &gathered{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(_ dray.Stream, all string) {
+	sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(_ dray.Stream, all string) {
 		if all == "go to /work" {
 			go func() { _, _ = io.WriteString(typed, "there\n") }() // ends when the tool reads or the call is over
 		}
 	}}
-	out, err := r.Run(ctx, b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", "printf 'go to /work'; read x; echo space $x /workspace"}, Dir: b.dir},
+	out, err := r.Run(ctx, b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "printf 'go to /work'; read x; echo space $x /workspace"}, Dir: b.dir},
 		executor.Options{ID: rand.Text(), Stdin: answer, Rewrite: rewriter(t)}, sink)
 	defer out.Release()
 	if err != nil || out.Result.Stdout.Text != "go to /workspace there /home/me/app\n" || out.Result.Stdout.Rewritten.Paths != 1 {
@@ -159,12 +159,12 @@ func TestRewrittenOutputStandsStill(t *testing.T) {
 func TestRewrittenFlood(t *testing.T) {
 	const limit = 10 << 20
 	dir := t.TempDir()
-	r, b := newRunner(t, capture.Options{Dir: dir, Limit: limit, View: 16 << 10, Disk: 1 << 30}), newBench(t)
+	r, b := newRunner(t, capture.Options{Dir: dir, Limit: limit, SummaryBytes: 16 << 10, MaxDiskBytes: 1 << 30}), newFixture(t)
 	const line = "/workspace/a.go:12:3: x\n"
 	lines := floodSize() / int64(len(line))
 	before := inUse()
 	watch := &memoryWatch{Sink: dray.Discard}
-	out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes '%s' | head -n %d", strings.TrimSpace(line), lines)}, Dir: b.dir},
+	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes '%s' | head -n %d", strings.TrimSpace(line), lines)}, Dir: b.dir},
 		executor.Options{ID: "flood", Rewrite: rewriter(t)}, watch)
 	defer out.Release()
 	c := out.Result.Stdout
@@ -184,9 +184,9 @@ func TestRewrittenFlood(t *testing.T) {
 
 // CA-01: the rewritten streams count as what they are: files that take room.
 func TestRewrittenOutputTakesRoom(t *testing.T) {
-	b := newBench(t)
-	r := newRunner(t, capture.Options{Limit: 1 << 30, View: 20, Disk: 300_000})
-	out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", "head -c 200000 /dev/zero; sleep 600"}, Dir: b.dir},
+	b := newFixture(t)
+	r := newRunner(t, capture.Options{Limit: 1 << 30, SummaryBytes: 20, MaxDiskBytes: 300_000})
+	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "head -c 200000 /dev/zero; sleep 600"}, Dir: b.dir},
 		executor.Options{ID: rand.Text(), Rewrite: rewriter(t)}, dray.Discard)
 	defer out.Release()
 	if err != nil || out.Result.Reason != dray.ReasonOutputLimit {
@@ -196,8 +196,8 @@ func TestRewrittenOutputTakesRoom(t *testing.T) {
 
 // EX-18: a panic of the sink while text is rewritten ends the tool, and leaves nothing behind.
 func TestRewritingPanics(t *testing.T) {
-	b := newBench(t)
-	r := newRunner(t, capture.Options{Limit: 1 << 20, View: 20})
+	b := newFixture(t)
+	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 20})
 	for name, script := range map[string]string{"at once": "echo /workspace; sleep 600", "late": "printf /work; sleep 600", "at the end": "printf /workspace"} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -205,8 +205,8 @@ func TestRewritingPanics(t *testing.T) {
 					t.Errorf("%v", p)
 				}
 			}()
-			sink := &gathered{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(dray.Stream, string) { panic("seen enough") }}
-			out, err := r.Run(t.Context(), b.env, dray.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
+			sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(dray.Stream, string) { panic("seen enough") }}
+			out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
 				executor.Options{ID: rand.Text(), Rewrite: rewriter(t)}, sink)
 			t.Errorf("no panic: %+v, %v", out.Result, err)
 		})
@@ -216,13 +216,13 @@ func TestRewritingPanics(t *testing.T) {
 // BenchmarkRewrittenFlood is what rewriting costs beside TestFlood's bytes.
 func BenchmarkRewrittenFlood(b *testing.B) {
 	const size = 256 << 20
-	host := newBench(b)
-	r := newRunner(b, capture.Options{Limit: 1 << 20, View: 16 << 10})
+	host := newFixture(b)
+	r := newRunner(b, capture.Options{Limit: 1 << 20, SummaryBytes: 16 << 10})
 	for name, rewrite := range map[string]func(io.Writer) dray.TextFilter{"raw": nil, "rewritten": rewriter(b)} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
-				out, err := r.Run(context.Background(), host.env, dray.Spec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes 'one line/of some text' | head -c %d", size)}, Dir: host.dir},
+				out, err := r.Run(context.Background(), host.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes 'one line/of some text' | head -c %d", size)}, Dir: host.dir},
 					executor.Options{ID: rand.Text(), Rewrite: rewrite}, dray.Discard)
 				out.Release()
 				if err != nil || out.Result.Stdout.TotalBytes != size {

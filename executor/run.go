@@ -13,11 +13,11 @@ import (
 
 // Causes with which a call's context is cancelled; they become the reason of its end.
 var (
-	ErrTimeout   = errors.New("the call timed out")
-	ErrIdle      = errors.New("the tool printed nothing for longer than its idle timeout")
-	ErrCancelled = errors.New("the call was cancelled")
-	ErrShutdown  = errors.New("the daemon shut down")
-	ErrOutput    = errors.New("what the tool prints can no longer be kept")
+	ErrTimeout     = errors.New("the call timed out")
+	ErrIdleTimeout = errors.New("the tool printed nothing for longer than its idle timeout")
+	ErrCancelled   = errors.New("the call was cancelled")
+	ErrShutdown    = errors.New("the daemon shut down")
+	ErrOutputLimit = errors.New("what the tool prints can no longer be kept")
 )
 
 // Runner starts processes on environments and captures what they print.
@@ -49,9 +49,9 @@ type Options struct {
 // caller releases the Outcome.
 //
 // A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then there is no Outcome to release.
-func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, opts Options, sink dray.Sink) (Outcome, error) {
+func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.ProcessSpec, opts Options, sink dray.Sink) (Outcome, error) {
 	out := Outcome{stdout: r.outlet(opts, dray.Stdout), stderr: r.outlet(opts, dray.Stderr)}
-	defer out.dropAfterPanic()
+	defer out.discard()
 	spec.Grace = r.Grace
 	begun := time.Now()
 	proc, err := env.Start(ctx, spec)
@@ -64,41 +64,41 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Spec, 
 		}
 		return out, err
 	}
-	exit, cause, err := r.attend(ctx, proc, opts, sink, &out)
-	out.Result.Exec = time.Since(begun)
+	exit, cause, err := r.copyUntilExit(ctx, proc, opts, sink, &out)
+	out.Result.ExecDuration = time.Since(begun)
 	out.summarize()
-	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.Kept}
+	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.KeptPIDs}
 	if err == nil {
-		out.conclude(exit, cause)
+		out.setReason(exit, cause)
 	}
 	out.warnUnkept()
 	return out, err
 }
 
-// attend moves the bytes until the end and says why it came: cause is set where we ended it.
-func (r *Runner) attend(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink, out *Outcome) (exit dray.Exit, cause, err error) {
-	all := &crew{alarm: func() { proc.Stop(0) }}
-	all.try(sink.Running)
+// copyUntilExit moves the bytes until the end and says why it came: cause is set where we ended it.
+func (r *Runner) copyUntilExit(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink, out *Outcome) (exit dray.Exit, cause, err error) {
+	all := &taskGroup{onPanic: func() { proc.Stop(0) }}
+	all.Run(sink.Started)
 	if w, ok := proc.(interface{ Warnings() []string }); ok { // what the place did differently for this call alone
-		all.try(func() { out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...) })
+		all.Run(func() { out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...) })
 	}
 	watch := newWatch(proc, r.Grace, opts.Idle)
 	ended := make(chan struct{})
 	for _, o := range out.outlets() {
-		all.drain(proc, &tap{outlet: o, sink: sink, watch: watch}, opts)
+		all.drain(proc, &streamSink{streamCapture: o, sink: sink, watch: watch}, opts)
 	}
-	all.start(func() { feed(proc, opts.Stdin) }, nil)
-	all.start(func() { watch.until(ctx, ended) }, nil)
-	all.start(func() { obey(proc, opts.Control, ended) }, nil)
-	all.try(func() { exit, err = proc.Wait() })
+	all.Go(func() { copyStdin(proc, opts.Stdin) }, nil)
+	all.Go(func() { watch.until(ctx, ended) }, nil)
+	all.Go(func() { applyControls(proc, opts.Control, ended) }, nil)
+	all.Run(func() { exit, err = proc.Wait() })
 	close(ended)
 	closeStdin(opts.Stdin)
 	all.wait()
-	all.raise()
+	all.rethrow()
 	return exit, watch.cause, err
 }
 
-func feed(proc dray.Process, stdin io.Reader) {
+func copyStdin(proc dray.Process, stdin io.Reader) {
 	w := proc.Stdin()
 	if stdin != nil {
 		_, _ = io.Copy(w, stdin) // a tool that does not read its stdin is no fault of the call
@@ -106,8 +106,8 @@ func feed(proc dray.Process, stdin io.Reader) {
 	_ = w.Close()
 }
 
-// obey does to the process what it is told until the process is over.
-func obey(proc dray.Process, control <-chan dray.Control, ended <-chan struct{}) {
+// applyControls does to the process what it is told until the process is over.
+func applyControls(proc dray.Process, control <-chan dray.Control, ended <-chan struct{}) {
 	for {
 		select {
 		case do := <-control:
@@ -124,40 +124,42 @@ func closeStdin(stdin io.Reader) {
 	}
 }
 
-// chunk is how much is read of a stream at once. A tool that prints little is read into less: of the calls that run at a time most are silent.
-var chunk, smallChunk = buffersOf(64 << 10), buffersOf(4 << 10)
+// bufferPool is how much is read of a stream at once. A tool that prints little is read into less: of the calls that run at a time most are silent.
+var bufferPool, smallChunk = buffersOf(64 << 10), buffersOf(4 << 10)
 
 func buffersOf(size int) *sync.Pool {
 	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
 // drain reads a stream to its end in a goroutine of its own. A filter has one more.
-func (c *crew) drain(proc dray.Process, t *tap, opts Options) {
+func (c *taskGroup) drain(proc dray.Process, t *streamSink, opts Options) {
 	if opts.Rewrite != nil {
 		t.rewrite(opts.Rewrite)
-		c.start(t.filter.keepMoving, nil)
+		c.Go(t.filter.flushLoop, nil)
 	}
-	c.start(func() { t.drain(proc.Output(t.stream)) }, func() { discard(proc, t.stream) })
+	c.Go(func() { t.drain(proc.Output(t.stream)) }, func() { drainOutput(proc, t.stream) })
 }
 
 // drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the disk to have room.
-func (t *tap) drain(from io.Reader) {
+func (t *streamSink) drain(from io.Reader) {
 	if t.filter != nil {
-		defer close(t.filter.over)
+		defer close(t.filter.done)
 	}
-	if over := pump(from, smallChunk, true, t.take); !over {
-		pump(from, chunk, false, t.take)
+	if over := copyBuffered(from, smallChunk, true, t.write); !over {
+		copyBuffered(from, bufferPool, false, t.write)
 	}
 	if t.filter != nil {
 		t.paths = t.filter.end()
 	}
 }
 
-// discard reads the rest of a stream for nobody: what the process is in does not end before its reader has had everything.
-func discard(proc dray.Process, stream dray.Stream) { _, _ = io.Copy(io.Discard, proc.Output(stream)) }
+// drainOutput reads the rest of a stream for nobody: what the process is in does not end before its reader has had everything.
+func drainOutput(proc dray.Process, stream dray.Stream) {
+	_, _ = io.Copy(io.Discard, proc.Output(stream))
+}
 
-// pump reads with one buffer to the end of a stream or, where it may be too small, until it is full.
-func pump(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {
+// copyBuffered reads with one buffer to the end of a stream or, where it may be too small, until it is full.
+func copyBuffered(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
 	defer buffers.Put(buf)
 	for {

@@ -7,38 +7,38 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// watch ends a process when its context does, when it is silent for too long, or when what it prints can no longer be kept.
-type watch struct {
-	proc  dray.Process
-	grace time.Duration
-	idle  time.Duration
-	noise chan struct{}
-	full  chan struct{}
-	cause error // read after until has returned
+// watchdog ends a process when its context does, when it is silent for too long, or when what it prints can no longer be kept.
+type watchdog struct {
+	proc     dray.Process
+	grace    time.Duration
+	idle     time.Duration
+	activity chan struct{}
+	overflow chan struct{}
+	cause    error // read after until has returned
 }
 
-func newWatch(proc dray.Process, grace, idle time.Duration) *watch {
-	return &watch{proc: proc, grace: grace, idle: idle, noise: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+func newWatch(proc dray.Process, grace, idle time.Duration) *watchdog {
+	return &watchdog{proc: proc, grace: grace, idle: idle, activity: make(chan struct{}, 1), overflow: make(chan struct{}, 1)}
 }
 
-// heard says that the process printed something.
-func (w *watch) heard() {
+// outputSeen says that the process printed something.
+func (w *watchdog) outputSeen() {
 	if w.idle > 0 {
-		tell(w.noise)
+		notify(w.activity)
 	}
 }
 
-// unkept says that something of it is not kept.
-func (w *watch) unkept() { tell(w.full) }
+// captureFailed says that something of it is not kept.
+func (w *watchdog) captureFailed() { notify(w.overflow) }
 
-func tell(to chan<- struct{}) {
+func notify(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
 	default:
 	}
 }
 
-func (w *watch) until(ctx context.Context, ended <-chan struct{}) {
+func (w *watchdog) until(ctx context.Context, ended <-chan struct{}) {
 	var silence <-chan time.Time
 	timer := time.NewTimer(max(w.idle, time.Hour))
 	defer timer.Stop()
@@ -50,13 +50,13 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}) {
 		select {
 		case <-ended:
 			return
-		case <-w.noise:
+		case <-w.activity:
 			timer.Reset(w.idle)
 			continue
-		case <-w.full:
-			w.cause = ErrOutput
+		case <-w.overflow:
+			w.cause = ErrOutputLimit
 		case <-silence:
-			w.cause = ErrIdle
+			w.cause = ErrIdleTimeout
 		case <-ctx.Done():
 			w.cause = context.Cause(ctx)
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // places are the workspaces of the comparison, made and not yet brought up.
-func places(t *testing.T) []*place {
-	all := []*place{
+func places(t *testing.T) []*referenceEnv {
+	all := []*referenceEnv{
 		{
 			name: "image", workspace: "app", config: "app/.devcontainer/devcontainer.json",
 			settings: slicesOf(userSettings(), probeSettings(), variableSettings(), programSettings(), folderSettings()),
@@ -24,7 +24,7 @@ func places(t *testing.T) []*place {
 		},
 		{
 			name: "git subfolder", workspace: "repo/services/api", config: "repo/services/api/.devcontainer.json", git: true,
-			settings: []setting{
+			settings: []referenceCase{
 				{name: "nearest work tree", config: `{"image": "BUSYBOX", "userEnvProbe": "none"}`, examples: []example{{name: "inspect", argv: inspect}}},
 				{
 					name:     "variables",
@@ -36,7 +36,7 @@ func places(t *testing.T) []*place {
 		{
 			name: "mount", workspace: "app", config: "app/.devcontainer.json",
 			files: map[string]string{"app/deep/file": "text\n"},
-			settings: []setting{
+			settings: []referenceCase{
 				{
 					name: "workspaceMount",
 					config: `{"image": "BUSYBOX", "workspaceMount": "type=bind,source=${localWorkspaceFolder},target=/src/code", "workspaceFolder": "/src/code/deep",
@@ -53,7 +53,7 @@ func places(t *testing.T) []*place {
 		{
 			name: "compose", workspace: "app", config: "app/.devcontainer/devcontainer.json",
 			files: map[string]string{"app/.devcontainer/docker-compose.yml": composeFile},
-			settings: []setting{
+			settings: []referenceCase{
 				{
 					name:     "no folder",
 					config:   `{"dockerComposeFile": "docker-compose.yml", "service": "tools"}`,
@@ -76,8 +76,8 @@ func places(t *testing.T) []*place {
 	return all
 }
 
-func slicesOf(lists ...[]setting) []setting {
-	var all []setting
+func slicesOf(lists ...[]referenceCase) []referenceCase {
+	var all []referenceCase
 	for _, l := range lists {
 		all = append(all, l...)
 	}
@@ -140,16 +140,16 @@ func onImage(rest string) string {
 	return `{"image": "DEBIAN", "updateRemoteUserUID": false, "containerEnv": {"FROM_CONTAINER": "a=b", "EMPTY": "", "NUMBER": "7"}, "runArgs": ["--init"]` + rest + `}`
 }
 
-func inspected(name, rest string) setting {
-	return setting{name: name, config: onImage(rest), examples: []example{{name: "inspect", argv: inspect}}}
+func inspected(name, rest string) referenceCase {
+	return referenceCase{name: name, config: onImage(rest), examples: []example{{name: "inspect", argv: inspect}}}
 }
 
-func userSettings() []setting {
+func userSettings() []referenceCase {
 	badUser := example{
 		name: "true", argv: []string{"true"}, row: "start-failure",
 		reference: expectation{code: 1, noStdout: true}, dray: expectation{code: 125, stderr: "(bad_user)", noStdout: true},
 	}
-	return []setting{
+	return []referenceCase{
 		inspected("no user", ``),
 		inspected("name", `, "remoteUser": "vscode"`),
 		inspected("name with another shell", `, "remoteUser": "other"`),
@@ -167,7 +167,7 @@ func userSettings() []setting {
 	}
 }
 
-func probeSettings() []setting {
+func probeSettings() []referenceCase {
 	probe := func(kind string) string { return `, "remoteUser": "vscode", "userEnvProbe": "` + kind + `"` }
 	banner := inspected("banner", probe("loginInteractiveShell"))
 	banner.prepare = `cat >>/home/vscode/.bashrc <<'END'
@@ -188,7 +188,7 @@ END`
 	leaving.prepare = `mkdir -p /home/other && printf 'export NEVER=1\nexit 3\n' >/home/other/.profile && chown other /home/other/.profile`
 	mended := inspected("rc file mended", `, "remoteUser": "other", "userEnvProbe": "loginShell", "remoteEnv": {"AGAIN": "1"}`)
 	mended.prepare = `printf 'export MENDED=1\n' >/home/other/.profile`
-	return []setting{
+	return []referenceCase{
 		inspected("none", probe("none")),
 		inspected("loginShell", probe("loginShell")),
 		inspected("interactiveShell", probe("interactiveShell")),
@@ -204,9 +204,9 @@ END`
 	}
 }
 
-func variableSettings() []setting {
+func variableSettings() []referenceCase {
 	env := func(vars string) string { return `, "remoteUser": "vscode", "remoteEnv": {` + vars + `}` }
-	return []setting{
+	return []referenceCase{
 		inspected("values", env(`"TEXT": "t", "NULL": null, "INT": 42, "FLOAT": 1.50, "BIG": 1e21, "TRUE": true, "FALSE": false, "EMPTY_TEXT": "",
 			"LIST": [1, "a", null], "LINES": "a\nb\n", "EQUALS": "=a=b=", "ÜMLAUT": "ä", "dot.and-dash": "x", "NEGATIVE": -0.0`)),
 		inspected("localEnv", env(`"SET": "${localEnv:COMPAT_LOCAL}", "OLD": "${env:COMPAT_LOCAL}", "UNSET": "[${localEnv:COMPAT_NOT_SET}]",
@@ -246,7 +246,7 @@ func variableSettings() []setting {
 	}
 }
 
-func programSettings() []setting {
+func programSettings() []referenceCase {
 	binary := bytes.Repeat([]byte{0, 1, 0xff, '\n', 0xfe, 0, '\r', 0x1b, '[', 'm', 4, 3, 26}, 20000)
 	sh := func(script string) []string { return []string{"sh", "-c", script} }
 	failed := func(argv []string, text string, code int, stderr string) example {
@@ -255,7 +255,7 @@ func programSettings() []setting {
 			reference: expectation{code: 126, stdout: text}, dray: expectation{code: code, noStdout: true, stderr: stderr},
 		}
 	}
-	s := setting{
+	s := referenceCase{
 		name:    "programs",
 		config:  onImage(`, "remoteUser": "vscode", "userEnvProbe": "none"`),
 		prepare: `printf '#!/nowhere/sh\n' >/tmp/no-interpreter; printf 'echo text without a first line\n' >/tmp/no-first-line; chmod 755 /tmp/no-*; chmod 700 /root`,
@@ -309,18 +309,18 @@ func programSettings() []setting {
 			},
 		},
 	}
-	leftover := setting{
+	leftover := referenceCase{
 		name: "leftovers", config: onImage(`, "remoteUser": "vscode", "userEnvProbe": "none", "remoteEnv": {"L": "1"}`),
 		examples: []example{{
 			name: "background process", argv: sh("sleep 987 >/dev/null 2>&1 &"), then: sh("ps -e -o args= | grep -c '[s]leep 987'; true"), row: "leftovers",
 			reference: expectation{stdout: "1\n"}, dray: expectation{stdout: "0\n"},
 		}},
 	}
-	return []setting{s, leftover}
+	return []referenceCase{s, leftover}
 }
 
-func folderSettings() []setting {
-	return []setting{
+func folderSettings() []referenceCase {
+	return []referenceCase{
 		inspected("folder of the container", `, "remoteUser": "vscode", "workspaceFolder": "/var/tmp"`),
 		{
 			name: "folder that is not there", config: onImage(`, "remoteUser": "vscode", "workspaceFolder": "/nowhere"`),
@@ -342,9 +342,9 @@ func folderSettings() []setting {
 	}
 }
 
-func labelSettings() []setting {
+func labelSettings() []referenceCase {
 	build := `"build": {"dockerfile": "Dockerfile"}, "updateRemoteUserUID": false`
-	return []setting{
+	return []referenceCase{
 		{
 			name: "label alone", config: `{` + build + `}`,
 			examples: []example{
@@ -381,7 +381,7 @@ func labelSettings() []setting {
 }
 
 // make writes the place's files.
-func (p *place) make(t *testing.T) {
+func (p *referenceEnv) make(t *testing.T) {
 	p.root = newFolder(t)
 	files := map[string]string{p.config: withImages(p.settings[0].config), p.workspace + "/tool.sh": "#!/bin/sh\necho \"tool $1\"\n"}
 	for name, content := range p.files {

@@ -39,24 +39,24 @@ func TestReference(t *testing.T) {
 	seen.against(t, tableRows(t, "Seen by the comparison"))
 }
 
-// place is a workspace and its container. Of its configuration the reference reads user, probe, remoteEnv and folder again for each
+// referenceEnv is a workspace and its container. Of its configuration the reference reads user, probe, remoteEnv and folder again for each
 // command, so that one container serves many settings.
-type place struct {
+type referenceEnv struct {
 	name string
 	// files are written below root.
 	files map[string]string
 	// workspace is the folder that both are given, config its devcontainer.json; relative to root.
 	workspace, config string
 	git               bool
-	settings          []setting
+	settings          []referenceCase
 
 	root string
 	// engineIgnores are the signals that the engine was started with as ignored, as a mask like that of /proc/PID/status.
 	engineIgnores uint64
 }
 
-// setting is one devcontainer.json, and what is run under it.
-type setting struct {
+// referenceCase is one devcontainer.json, and what is run under it.
+type referenceCase struct {
 	name string
 	// config is JSON; the first one makes the container.
 	config string
@@ -90,7 +90,7 @@ type expectation struct {
 	noStdout, anyCode bool
 }
 
-func folders(places []*place) []string {
+func folders(places []*referenceEnv) []string {
 	var all []string
 	for _, p := range places {
 		all = append(all, filepath.Join(p.root, p.workspace), filepath.Join(p.root, "link"))
@@ -98,9 +98,9 @@ func folders(places []*place) []string {
 	return all
 }
 
-func (p *place) path(name string) string { return filepath.Join(p.root, name) }
+func (p *referenceEnv) path(name string) string { return filepath.Join(p.root, name) }
 
-func (p *place) compare(t *testing.T, d *daemon, seen *rows) {
+func (p *referenceEnv) compare(t *testing.T, d *daemon, seen *rows) {
 	p.bringUp(t)
 	for i, s := range p.settings {
 		if i > 0 {
@@ -123,7 +123,7 @@ func (p *place) compare(t *testing.T, d *daemon, seen *rows) {
 }
 
 // bringUp makes the container with the reference, as a container is that dray did not make.
-func (p *place) bringUp(t *testing.T) {
+func (p *referenceEnv) bringUp(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() { removeContainers(t, p.path(p.workspace)) })
 	args := []string{"up", "--buildkit", "never", "--skip-post-create", "--workspace-folder", p.path(p.workspace)}
@@ -139,7 +139,7 @@ func (p *place) bringUp(t *testing.T) {
 	p.engineIgnores = mask
 }
 
-func (p *place) asRoot(t *testing.T, argv ...string) string {
+func (p *referenceEnv) asRoot(t *testing.T, argv ...string) string {
 	t.Helper()
 	ids, err := containersOf(t.Context(), p.path(p.workspace))
 	if err == nil && len(ids) != 1 {
@@ -155,7 +155,7 @@ func (p *place) asRoot(t *testing.T, argv ...string) string {
 	return out
 }
 
-func (p *place) run(t *testing.T, d *daemon, e example, seen *rows) {
+func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	folder := p.path(p.workspace)
 	if e.folder != "" {
 		folder = p.path(e.folder)
@@ -220,7 +220,7 @@ func reference(t *testing.T, stdin []byte, args ...string) ran {
 }
 
 // compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure names what differs.
-func (p *place) compareRuns(t *testing.T, got, want ran) {
+func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	t.Helper()
 	if got.code != want.code {
 		t.Errorf("exit code %d, the reference's is %d\nstderr %.300s\nthe reference's %.300s", got.code, want.code, got.stderr, want.stderr)
@@ -235,7 +235,7 @@ func (p *place) compareRuns(t *testing.T, got, want ran) {
 		t.Errorf("stdout of %d bytes %.300q, the reference's of %d bytes is %.300q", len(got.stdout), got.stdout, len(want.stdout), want.stdout)
 		return
 	}
-	ours, theirs := aspects(got.stdout), aspects(want.stdout)
+	ours, theirs := comparedAspects(got.stdout), comparedAspects(want.stdout)
 	theirs["status.SigIgn"] = p.freshSignals(t, theirs["status.SigIgn"])
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
 		if ours[name] != theirs[name] {
@@ -249,7 +249,7 @@ func (p *place) compareRuns(t *testing.T, got, want ran) {
 }
 
 // freshSignals takes from the reference's ignored signals those that the engine itself was started with: row inherited-signals.
-func (p *place) freshSignals(t *testing.T, ignored string) string {
+func (p *referenceEnv) freshSignals(t *testing.T, ignored string) string {
 	t.Helper()
 	mask, err := strconv.ParseUint(ignored, 16, 64)
 	if err != nil {
@@ -293,8 +293,8 @@ exit 0`} // the last program of a script may take the shell's place, and then $$
 
 const inspectionMark = "INSPECTION"
 
-// aspects takes an inspection apart. The order of the variables is no promise of anybody's; a name that stands twice would show as two.
-func aspects(out []byte) map[string]string {
+// comparedAspects takes an inspection apart. The order of the variables is no promise of anybody's; a name that stands twice would show as two.
+func comparedAspects(out []byte) map[string]string {
 	all := map[string]string{}
 	lines, environ, _ := strings.Cut(string(out), "\nENVIRONMENT\n")
 	for line := range strings.SplitSeq(lines, "\n") {

@@ -44,8 +44,8 @@ func (w *world) limitsSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the process "(.*)" is (in|gone from) that container$`, w.processIs)
 }
 
-// background is a call whose events are read as they come.
-type background struct {
+// backgroundCall is a call whose events are read as they come.
+type backgroundCall struct {
 	id    string
 	leave context.CancelFunc
 	over  chan struct{} // closed when end is set, or nothing more comes
@@ -60,7 +60,7 @@ func (w *world) begin(ctx context.Context, name string, body map[string]any) err
 		leave()
 		return err
 	}
-	b := &background{leave: leave, over: make(chan struct{})}
+	b := &backgroundCall{leave: leave, over: make(chan struct{})}
 	var reading sync.WaitGroup
 	w.later(func(context.Context) error { leave(); reading.Wait(); return nil })
 	lines := bufio.NewScanner(resp.Body)
@@ -74,7 +74,7 @@ func (w *world) begin(ctx context.Context, name string, body map[string]any) err
 		}
 	}
 	if w.background == nil {
-		w.background = map[string]*background{}
+		w.background = map[string]*backgroundCall{}
 	}
 	w.background[name] = b
 	reading.Go(func() { defer resp.Body.Close(); b.read(lines) })
@@ -84,7 +84,7 @@ func (w *world) begin(ctx context.Context, name string, body map[string]any) err
 	return nil
 }
 
-func (b *background) read(lines *bufio.Scanner) {
+func (b *backgroundCall) read(lines *bufio.Scanner) {
 	defer close(b.over)
 	for lines.Scan() {
 		if ev, err := decode(lines.Bytes()); err == nil {

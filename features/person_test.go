@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long is waited for what a terminal shall show, and for the end of what runs there.
-const patience = 30 * time.Second
+// ttyTimeout is how long is waited for what a terminal shall show, and for the end of what runs there.
+const ttyTimeout = 30 * time.Second
 
-// person sits at a terminal on which a command runs.
-type person struct {
+// ttyUser sits at a terminal on which a command runs.
+type ttyUser struct {
 	t *testing.T
 	// screen is the person's end of the terminal, line the command's.
 	screen, line *os.File
@@ -26,9 +26,9 @@ type person struct {
 	cmd    *exec.Cmd
 }
 
-func newPerson(t *testing.T, columns, rows uint16) *person {
+func newTTYUser(t *testing.T, columns, rows uint16) *ttyUser {
 	t.Helper()
-	p := &person{t: t, screen: openFile(t, "/dev/ptmx")}
+	p := &ttyUser{t: t, screen: openFile(t, "/dev/ptmx")}
 	var number int
 	control(t, p.screen, func(fd int) (err error) {
 		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
@@ -64,7 +64,7 @@ func control(t *testing.T, f *os.File, do func(fd int) error) {
 }
 
 // start starts a command in the foreground of the terminal, as a shell would. Streams that are set already stay what they are.
-func (p *person) start(cmd *exec.Cmd) {
+func (p *ttyUser) start(cmd *exec.Cmd) {
 	p.t.Helper()
 	control(p.t, p.line, func(fd int) error { return unix.SetNonblock(fd, false) }) // the command has the same open file
 	if cmd.Stdin == nil {
@@ -79,7 +79,7 @@ func (p *person) start(cmd *exec.Cmd) {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(ttyTimeout, func() { _ = cmd.Process.Kill() })
 	p.t.Cleanup(func() {
 		late.Stop()
 		_ = cmd.Process.Kill()
@@ -88,9 +88,9 @@ func (p *person) start(cmd *exec.Cmd) {
 }
 
 // types types without a look at the screen.
-func (p *person) types(text string) {
+func (p *ttyUser) types(text string) {
 	p.t.Helper()
-	if err := p.screen.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := p.screen.SetWriteDeadline(time.Now().Add(ttyTimeout)); err != nil {
 		p.t.Fatal(err)
 	}
 	if _, err := p.screen.WriteString(text); err != nil {
@@ -99,9 +99,9 @@ func (p *person) types(text string) {
 }
 
 // sees waits until the screen has shown a text after the one that was last waited for.
-func (p *person) sees(text string) {
+func (p *ttyUser) sees(text string) {
 	p.t.Helper()
-	if err := p.screen.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := p.screen.SetReadDeadline(time.Now().Add(ttyTimeout)); err != nil {
 		p.t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
@@ -119,7 +119,7 @@ func (p *person) sees(text string) {
 }
 
 // resize gives the terminal another size.
-func (p *person) resize(columns, rows uint16) {
+func (p *ttyUser) resize(columns, rows uint16) {
 	p.t.Helper()
 	control(p.t, p.screen, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
@@ -127,7 +127,7 @@ func (p *person) resize(columns, rows uint16) {
 }
 
 // modes are how the terminal treats what is typed and shown.
-func (p *person) modes() (modes unix.Termios) {
+func (p *ttyUser) modes() (modes unix.Termios) {
 	p.t.Helper()
 	control(p.t, p.line, func(fd int) error {
 		now, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -140,7 +140,7 @@ func (p *person) modes() (modes unix.Termios) {
 }
 
 // exits waits for the end of the command and wants this exit code.
-func (p *person) exits(want int) {
+func (p *ttyUser) exits(want int) {
 	p.t.Helper()
 	err := p.cmd.Wait()
 	var exit *exec.ExitError

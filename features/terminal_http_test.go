@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// typist uses the terminal of a call by requests alone.
-type typist struct {
+// httpTerminal uses the terminal of a call by requests alone.
+type httpTerminal struct {
 	t    *testing.T
 	d    *daemon
 	path string
@@ -26,18 +26,18 @@ type typist struct {
 }
 
 // begin starts a call that it does not wait for.
-func (d desk) begin(t *testing.T, body map[string]any) *typist {
+func (d terminalEnv) begin(t *testing.T, body map[string]any) *httpTerminal {
 	t.Helper()
 	body["workspace"], body["environment"] = d.root, d.where
 	a, err := d.call(t.Context(), "?wait_ms=0", body)
 	if err != nil || a.status != http.StatusAccepted {
 		t.Fatalf("%v: %d %s", err, a.status, a.raw)
 	}
-	return &typist{t: t, d: d.daemon, path: a.header.Get("Location"), seq: "0"}
+	return &httpTerminal{t: t, d: d.daemon, path: a.header.Get("Location"), seq: "0"}
 }
 
 // post makes one request and wants it to succeed.
-func (p *typist) post(path, body string) answer {
+func (p *httpTerminal) post(path, body string) answer {
 	p.t.Helper()
 	a, err := p.d.ask(p.t.Context(), http.MethodPost, p.path+path, body)
 	if err != nil || a.status != http.StatusOK {
@@ -47,7 +47,7 @@ func (p *typist) post(path, body string) answer {
 }
 
 // types writes, and writes again as a client does that got no answer: it counts once.
-func (p *typist) types(text string) {
+func (p *httpTerminal) types(text string) {
 	p.t.Helper()
 	for range 2 {
 		a := p.post("/stdin?"+url.Values{"offset": {strconv.FormatInt(p.typed, 10)}}.Encode(), text)
@@ -59,7 +59,7 @@ func (p *typist) types(text string) {
 }
 
 // sees reads the events after the last one that was read, over a new connection, until stdout has a text.
-func (p *typist) sees(text string) {
+func (p *httpTerminal) sees(text string) {
 	p.t.Helper()
 	p.follow(func() bool {
 		_, rest, found := strings.Cut(p.unread, text)
@@ -71,7 +71,7 @@ func (p *typist) sees(text string) {
 }
 
 // ends reads the events to the last and gives the record in it.
-func (p *typist) ends() answer {
+func (p *httpTerminal) ends() answer {
 	p.t.Helper()
 	end := p.follow(func() bool { return false })
 	value, err := decode(end)
@@ -81,9 +81,9 @@ func (p *typist) ends() answer {
 	return answer{raw: end, value: value}
 }
 
-func (p *typist) follow(seen func() bool) (end []byte) {
+func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), ttyTimeout)
 	defer cancel()
 	resp, err := p.d.send(ctx, http.MethodGet, p.path+"/events?after="+p.seq.String(), nil, "application/x-ndjson")
 	if err != nil {
@@ -122,23 +122,23 @@ func (p *typist) follow(seen func() bool) (end []byte) {
 	return nil
 }
 
-const atTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
+const newHTTPTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
 	"input": {"argv": ["bash", "--norc", "--noprofile"]}, "env": {"PS1": "[\\j jobs, $?] ", "TERM": "dumb"}}`
 
 // EX-19, EX-20: all of a session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Each write is repeated, and each look at
 // the output begins where the last one ended; nothing is doubled and nothing is missing.
 func TestSessionOverHTTP(t *testing.T) {
-	atDesks(t, func(t *testing.T, d desk) {
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for name, end := range map[string]struct {
-			do           func(*typist)
+			do           func(*httpTerminal)
 			reason, code string
 		}{
-			"end of file": {func(p *typist) { p.post("/stdin?eof=1", "") }, "exited", "130"}, // of the last command
-			"signal":      {func(p *typist) { p.post("/signal", `{"signal": "HUP"}`) }, "signalled", "<nil>"},
+			"end of file": {func(p *httpTerminal) { p.post("/stdin?eof=1", "") }, "exited", "130"}, // of the last command
+			"signal":      {func(p *httpTerminal) { p.post("/signal", `{"signal": "HUP"}`) }, "signalled", "<nil>"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				var body map[string]any
-				if err := json.Unmarshal([]byte(atTerminal), &body); err != nil {
+				if err := json.Unmarshal([]byte(newHTTPTerminal), &body); err != nil {
 					t.Fatal(err)
 				}
 				p := d.begin(t, body)

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// desk is a daemon with one workspace, and the flags that choose where its tools run.
-type desk struct {
+// terminalEnv is a daemon with one workspace, and the flags that choose where its tools run.
+type terminalEnv struct {
 	*daemon
 	root  string
 	where string
 }
 
-// atDesks runs a test on the host and in a container.
-func atDesks(t *testing.T, test func(*testing.T, desk)) {
+// forEachTerminalEnv runs a test on the host and in a container.
+func forEachTerminalEnv(t *testing.T, test func(*testing.T, terminalEnv)) {
 	root := newFolder(t)
 	config := "host: {roots: [" + root + "]}\n"
 	if !testing.Short() {
@@ -36,15 +36,15 @@ func atDesks(t *testing.T, test func(*testing.T, desk)) {
 			removeContainers(t, root)
 		}
 	})
-	t.Run("host", func(t *testing.T) { test(t, desk{d, root, "host"}) })
+	t.Run("host", func(t *testing.T) { test(t, terminalEnv{d, root, "host"}) })
 	t.Run("container", func(t *testing.T) {
 		needsEngine(t)
-		test(t, desk{d, root, "container"})
+		test(t, terminalEnv{d, root, "container"})
 	})
 }
 
 // exec prepares `dray exec` in a process of its own, since a terminal belongs to processes.
-func (d desk) exec(args ...string) *exec.Cmd {
+func (d terminalEnv) exec(args ...string) *exec.Cmd {
 	own := []string{"exec", "--state", d.state, "--config", d.config, "--workspace", d.root}
 	if d.where == "host" {
 		own = append(own, "--host")
@@ -61,8 +61,8 @@ var shell = []string{"--env", `PS1=[\j jobs, $?] `, "--", "bash", "--norc", "--n
 // EX-19: bash has a terminal as at home: job control, Ctrl-C and Ctrl-Z for the job in the foreground and for no other, the size and each new one,
 // the exit code. The caller's own terminal is raw meanwhile, and afterwards what it was.
 func TestShellOnATerminal(t *testing.T) {
-	atDesks(t, func(t *testing.T, d desk) {
-		p := newPerson(t, 100, 30)
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
+		p := newTTYUser(t, 100, 30)
 		before := p.modes()
 		cmd := d.exec(shell...)
 		cmd.Env = append(cmd.Env, "TERM=vt220")
@@ -111,10 +111,10 @@ func TestShellOnATerminal(t *testing.T) {
 
 // EX-19: an editor draws on the terminal and saves what is typed.
 func TestEditorOnATerminal(t *testing.T) {
-	atDesks(t, func(t *testing.T, d desk) {
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		editor := "vim.tiny"
 		if d.where == "host" {
-			editor = editorHere(t)
+			editor = findEditor(t)
 		}
 		file := filepath.Join(d.root, d.where+".txt")
 		if err := os.WriteFile(file, []byte("first\n"), 0o666); err != nil {
@@ -123,7 +123,7 @@ func TestEditorOnATerminal(t *testing.T) {
 		if err := os.Chmod(file, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		p := newPerson(t, 80, 24)
+		p := newTTYUser(t, 80, 24)
 		before := p.modes()
 		p.start(d.exec("--", editor, "-u", "NONE", filepath.Base(file)))
 		p.sees("first")
@@ -140,8 +140,8 @@ func TestEditorOnATerminal(t *testing.T) {
 	})
 }
 
-// editorHere gives what vim is called here.
-func editorHere(t *testing.T) string {
+// findEditor gives what vim is called here.
+func findEditor(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"vim.tiny", "vim"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -154,8 +154,8 @@ func editorHere(t *testing.T) string {
 
 // EX-19: a program that keeps Ctrl-C to itself is left with Ctrl-], three times.
 func TestEscapeFromATerminal(t *testing.T) {
-	atDesks(t, func(t *testing.T, d desk) {
-		p := newPerson(t, 80, 24)
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
+		p := newTTYUser(t, 80, 24)
 		before := p.modes()
 		p.start(d.exec("--", "sh", "-c", `trap 'echo "not me"' INT; echo ready; while :; do read line; done`))
 		p.sees("ready")
@@ -171,7 +171,7 @@ func TestEscapeFromATerminal(t *testing.T) {
 
 // EX-19: a program gets a terminal exactly where stdin and stdout are ones, unless a flag says otherwise.
 func TestWhoGetsATerminal(t *testing.T) {
-	atDesks(t, func(t *testing.T, d desk) {
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for _, tt := range []struct {
 			name          string
 			flags         []string
@@ -194,7 +194,7 @@ func TestWhoGetsATerminal(t *testing.T) {
 				if !tt.stdout {
 					cmd.Stdout = &out
 				}
-				p := newPerson(t, 80, 24)
+				p := newTTYUser(t, 80, 24)
 				p.start(cmd)
 				p.exits(0)
 				got, err := os.ReadFile(filepath.Join(d.root, d.where+".seen"))

@@ -34,7 +34,7 @@ type world struct {
 	// many are the answers of calls that ran at once, by number.
 	many map[int]answer
 	// background are the calls that were begun and not waited for, by name.
-	background map[string]*background
+	background map[string]*backgroundCall
 	// command is what the last command line did.
 	command ran
 	// release lets the trail's database go again.

@@ -5,49 +5,49 @@ import (
 	"strings"
 )
 
-// ahead is the text from a place on, as far as it is known; whole says that this is all of it.
-type ahead struct {
+// lookahead is the text from a place on, as far as it is known; whole says that this is all of it.
+type lookahead struct {
 	b     []byte
-	whole bool
+	atEOF bool
 }
 
-func (a ahead) from(i int) ahead { return ahead{a.b[i:], a.whole} }
+func (a lookahead) from(i int) lookahead { return lookahead{a.b[i:], a.atEOF} }
 
-// unknown is the answer where the known text ends.
-func (a ahead) unknown() verdict {
-	if a.whole {
+// undecided is the answer where the known text ends.
+func (a lookahead) undecided() decision {
+	if a.atEOF {
 		return no
 	}
-	return more
+	return needMore
 }
 
-// goesOn says whether a path that is known up to an index has a slash there.
-func (a ahead) goesOn(i int) bool {
+// slashAt says whether a path that is known up to an index has a slash there.
+func (a lookahead) slashAt(i int) bool {
 	c, _, v := a.char(i, plain)
 	return v == yes && c == '/'
 }
 
 // char decodes the character of a path at an index: yes gives it and its length in the text.
-func (a ahead) char(i int, n notation) (c byte, length int, v verdict) {
+func (a lookahead) char(i int, n slashStyle) (c byte, length int, v decision) {
 	if i >= len(a.b) {
-		return 0, 0, a.unknown()
+		return 0, 0, a.undecided()
 	}
 	switch c = a.b[i]; {
-	case c == '%' && n == encoded:
+	case c == '%' && n == percentEncoded:
 		return a.percent(i)
-	case c != '\\' || n == encoded:
+	case c != '\\' || n == percentEncoded:
 		return c, 1, yes
 	case i+1 < len(a.b) && a.b[i+1] == '/':
 		return '/', 2, yes
-	case i+1 == len(a.b) && !a.whole:
-		return 0, 0, more
+	case i+1 == len(a.b) && !a.atEOF:
+		return 0, 0, needMore
 	}
 	return c, 1, yes
 }
 
-func (a ahead) percent(i int) (c byte, length int, v verdict) {
+func (a lookahead) percent(i int) (c byte, length int, v decision) {
 	if i+2 >= len(a.b) {
-		return 0, 0, a.unknown()
+		return 0, 0, a.undecided()
 	}
 	high, ok1 := unhex(a.b[i+1])
 	low, ok2 := unhex(a.b[i+2])
@@ -68,9 +68,9 @@ func unhex(c byte) (byte, bool) {
 }
 
 // authority gives where the path of a file URI begins, from what follows its scheme: none or an empty host, or localhost.
-func (a ahead) authority() (start int, v verdict) {
+func (a lookahead) authority() (start int, v decision) {
 	if len(a.b) < 2 {
-		return 0, a.unknown()
+		return 0, a.undecided()
 	}
 	if a.b[1] != '/' {
 		return 0, yes
@@ -82,14 +82,14 @@ func (a ahead) authority() (start int, v verdict) {
 	case end == 0, end == len(local) && strings.EqualFold(string(host[:end]), local):
 		return 2 + end, yes
 	case end < 0 && len(host) <= len(local) && strings.EqualFold(string(host), local[:len(host)]):
-		return 0, a.unknown()
+		return 0, a.undecided()
 	}
 	return 0, no
 }
 
 // under says whether the text is a path under root, and how long the root's name is in it. As cleaning has it, slashes within that
 // name may be repeated, and have "." segments between them.
-func (a ahead) under(root string, n notation) (length int, v verdict) {
+func (a lookahead) under(root string, n slashStyle) (length int, v decision) {
 	for length < min(len(root), len(a.b)) && a.b[length] == root[length] {
 		length++
 	}
@@ -99,11 +99,11 @@ func (a ahead) under(root string, n notation) (length int, v verdict) {
 	case length < len(a.b) && !isOneOf(a.b[length], `/.\%`):
 		return 0, no
 	}
-	return a.underSpelt(root, n)
+	return a.underNormalized(root, n)
 }
 
-// underSpelt is under for a root that is not written as it is stored.
-func (a ahead) underSpelt(root string, n notation) (length int, v verdict) {
+// underNormalized is under for a root that is not written as it is stored.
+func (a lookahead) underNormalized(root string, n slashStyle) (length int, v decision) {
 	for i := range len(root) {
 		c, size, v := a.char(length, n)
 		if v == yes && c != root[i] {
@@ -124,7 +124,7 @@ func (a ahead) underSpelt(root string, n notation) (length int, v verdict) {
 }
 
 // afterSlashes goes past slashes and "." segments.
-func (a ahead) afterSlashes(i int, n notation) (int, verdict) {
+func (a lookahead) afterSlashes(i int, n slashStyle) (int, decision) {
 	for {
 		c, size, v := a.char(i, n)
 		if v != yes {
@@ -132,8 +132,8 @@ func (a ahead) afterSlashes(i int, n notation) (int, verdict) {
 		}
 		if c == '.' {
 			next, dot, v := a.char(i+size, n)
-			if v == more {
-				return i, more
+			if v == needMore {
+				return i, needMore
 			}
 			if v == yes && next == '/' {
 				i += size + dot
@@ -149,22 +149,22 @@ func (a ahead) afterSlashes(i int, n notation) (int, verdict) {
 
 // endsSegment says whether the segment of a path that is known up to an index ends there: with a slash, with the text, or with what
 // does not belong to its name.
-func (a ahead) endsSegment(i int, n notation) verdict {
+func (a lookahead) endsSegment(i int, n slashStyle) decision {
 	i, v := a.afterStyle(i)
 	switch {
-	case v == more:
-		return more
+	case v == needMore:
+		return needMore
 	case i == len(a.b):
-		return not(a.unknown())
+		return not(a.undecided())
 	}
 	switch c := a.b[i]; {
-	case is(c, controlByte|quoteByte|angle), isOneOf(c, ")]}|,;:&"):
+	case hasClass(c, controlByte|quoteByte|angle), isOneOf(c, ")]}|,;:&"):
 		return yes
 	case c == '.':
 		return a.endsSentence(i)
-	case c == '\\' && n != encoded:
+	case c == '\\' && n != percentEncoded:
 		return a.endsInEscape(i)
-	case n == encoded && (c == '?' || c == '#'):
+	case n == percentEncoded && (c == '?' || c == '#'):
 		return yes
 	case c >= 0x80:
 		return a.endsInQuotationMark(i)
@@ -177,46 +177,46 @@ func (a ahead) endsSegment(i int, n notation) verdict {
 }
 
 // endsSentence says whether dots are followed by what ends a sentence, or a text, too.
-func (a ahead) endsSentence(i int) verdict {
+func (a lookahead) endsSentence(i int) decision {
 	for i < len(a.b) && a.b[i] == '.' {
 		i++
 	}
 	if i == len(a.b) {
-		return not(a.unknown())
+		return not(a.undecided())
 	}
-	if c := a.b[i]; is(c, controlByte|quoteByte) || isOneOf(c, ")]<") {
+	if c := a.b[i]; hasClass(c, controlByte|quoteByte) || isOneOf(c, ")]<") {
 		return yes
 	}
 	return no
 }
 
 // endsInEscape knows "\/", and what texts within texts have at the end of a string or a line.
-func (a ahead) endsInEscape(i int) verdict {
+func (a lookahead) endsInEscape(i int) decision {
 	if i+1 == len(a.b) {
-		return a.unknown()
+		return a.undecided()
 	}
-	if is(a.b[i+1], quoteByte) || isOneOf(a.b[i+1], "/nrt") {
+	if hasClass(a.b[i+1], quoteByte) || isOneOf(a.b[i+1], "/nrt") {
 		return yes
 	}
 	return no
 }
 
 // endsInQuotationMark knows quotation marks beyond ASCII, and the ellipsis.
-func (a ahead) endsInQuotationMark(i int) verdict {
+func (a lookahead) endsInQuotationMark(i int) decision {
 	for _, q := range []string{"’", "”", "»", "…"} {
 		rest := a.b[i:]
 		if bytes.HasPrefix(rest, []byte(q)) {
 			return yes
 		}
 		if strings.HasPrefix(q, string(rest[:min(len(rest), len(q))])) {
-			return a.unknown()
+			return a.undecided()
 		}
 	}
 	return no
 }
 
-// sequence reads a control sequence for the terminal (ESC [ ... letter) that begins the text.
-func (a ahead) sequence() (length int, final byte, v verdict) {
+// controlSequence reads a control sequence for the terminal (ESC [ ... letter) that begins the text.
+func (a lookahead) controlSequence() (length int, final byte, v decision) {
 	for i, c := range a.b[:min(len(a.b), maxSequence)] {
 		switch {
 		case i == 0 && c == '\x1b', i == 1 && c == '[', i > 1 && ' ' <= c && c < '@':
@@ -229,15 +229,15 @@ func (a ahead) sequence() (length int, final byte, v verdict) {
 	if len(a.b) >= maxSequence {
 		return 0, 0, no
 	}
-	return 0, 0, a.unknown()
+	return 0, 0, a.undecided()
 }
 
 // afterStyle goes past control sequences that change no position.
-func (a ahead) afterStyle(i int) (int, verdict) {
+func (a lookahead) afterStyle(i int) (int, decision) {
 	for i < len(a.b) && a.b[i] == '\x1b' {
-		n, final, v := a.from(i).sequence()
-		if v == more {
-			return i, more
+		n, final, v := a.from(i).controlSequence()
+		if v == needMore {
+			return i, needMore
 		}
 		if v == no || !isStyle(final) {
 			break

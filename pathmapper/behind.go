@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// behind is the text before a place, lookBehind bytes of it or, where it begins there, all.
-type behind struct {
+// lookbehind is the text before a place, lookbehindBytes bytes of it or, where it begins there, all.
+type lookbehind struct {
 	b     []byte
 	whole bool
 }
 
 // cut takes away the last n bytes.
-func (b behind) cut(n int) behind { return behind{b.b[:len(b.b)-n], b.whole} }
+func (b lookbehind) cut(n int) lookbehind { return lookbehind{b.b[:len(b.b)-n], b.whole} }
 
 // last gives the last byte that can be seen on a terminal; zero if there is none.
-func (b behind) last() byte {
+func (b lookbehind) last() byte {
 	b = b.withoutStyle()
 	if len(b.b) == 0 {
 		return 0
@@ -23,30 +23,30 @@ func (b behind) last() byte {
 	return b.b[len(b.b)-1]
 }
 
-func (b behind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
+func (b lookbehind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
 
 // notation says how a path is written whose slash follows, and gives the text before all that belongs to it.
-func (b behind) notation() (behind, notation) {
+func (b lookbehind) notation() (lookbehind, slashStyle) {
 	const scheme = len(fileScheme)
 	switch {
 	case b.ends(`\`) && !b.ends("\x1b\\"):
-		return b.cut(1), slashed
+		return b.cut(1), escapedSlash
 	case len(b.b) >= scheme && isFileURI(string(b.b[len(b.b)-scheme:])):
-		return b.cut(scheme), encoded
+		return b.cut(scheme), percentEncoded
 	}
 	return b, plain
 }
 
-// orMore says whether what follows is worth waiting for.
-func (b behind) orMore() verdict {
-	if b.begins() {
-		return more
+// mayNeedMore says whether what follows is worth waiting for.
+func (b lookbehind) mayNeedMore() decision {
+	if b.canStartPath() {
+		return needMore
 	}
 	return no
 }
 
-// begins says whether a path may begin here, and does not go on what stands before.
-func (b behind) begins() bool {
+// canStartPath says whether a path may begin here, and does not go on what stands before.
+func (b lookbehind) canStartPath() bool {
 	if b.ends("\x1b\\") { // the end of a string for the terminal, such as a link's
 		return true
 	}
@@ -65,15 +65,15 @@ func (b behind) begins() bool {
 	switch {
 	case c == ' ':
 		return !b.endsInMethod()
-	case is(c, controlByte|angle):
+	case hasClass(c, controlByte|angle):
 		return true
-	case is(c, quoteByte):
-		return b.opens()
-	case is(c, opener|separator):
+	case hasClass(c, quoteByte):
+		return b.opensQuote()
+	case hasClass(c, opener|separator):
 		word := b.word()
 		return !isInURL(word) && (c != ':' || !endsInHost(word))
 	case isLetter(c):
-		return isOneOf(c, "nrt") && b.ends(`\`) || b.startsOption()
+		return isOneOf(c, "nrt") && b.ends(`\`) || b.inShortOption()
 	case c == '+', c == '-': // a line of a diff
 		b = b.withoutStyle()
 		return b.startsText() || b.ends("\n")
@@ -81,11 +81,11 @@ func (b behind) begins() bool {
 	return false
 }
 
-func (b behind) startsText() bool { return len(b.b) == 0 && b.whole }
+func (b lookbehind) startsText() bool { return len(b.b) == 0 && b.whole }
 
-// opens says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
+// opensQuote says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
 // before a literal (b'/x'). Text without spaces, such as Chinese, has its opening quotes directly behind letters.
-func (b behind) opens() bool {
+func (b lookbehind) opensQuote() bool {
 	b = b.withoutStyle()
 	for range 2 {
 		if l := len(b.b); l > 0 && isOneOf(b.b[l-1], "bBfFLrRuU") {
@@ -93,14 +93,14 @@ func (b behind) opens() bool {
 		}
 	}
 	b = b.withoutStyle()
-	return len(b.b) == 0 || !is(b.b[len(b.b)-1], closer)
+	return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], closer)
 }
 
 // endsInQuotationMark knows those beyond ASCII.
-func (b behind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
+func (b lookbehind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
 
-// startsOption says whether the text ends in a dash that begins an option of one letter, as in -I/usr/include.
-func (b behind) startsOption() bool {
+// inShortOption says whether the text ends in a dash that begins an option of one letter, as in -I/usr/include.
+func (b lookbehind) inShortOption() bool {
 	if !b.ends("-") {
 		return false
 	}
@@ -109,24 +109,24 @@ func (b behind) startsOption() bool {
 		return b.whole
 	}
 	c := b.b[len(b.b)-1]
-	return is(c, controlByte|quoteByte|opener|separator)
+	return hasClass(c, controlByte|quoteByte|opener|separator)
 }
 
 // endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
-func (b behind) endsInMethod() bool {
+func (b lookbehind) endsInMethod() bool {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
 		if b.ends(method) {
 			b = b.cut(len(method))
-			return len(b.b) == 0 || !is(b.b[len(b.b)-1], nameByte)
+			return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], nameByte)
 		}
 	}
 	return false
 }
 
 // word gives the end of the text from its last white space, quote, < or > on.
-func (b behind) word() []byte {
+func (b lookbehind) word() []byte {
 	i := len(b.b)
-	for i > 0 && !is(b.b[i-1], controlByte|quoteByte|angle) {
+	for i > 0 && !hasClass(b.b[i-1], controlByte|quoteByte|angle) {
 		i--
 	}
 	return b.b[i:]
@@ -146,13 +146,13 @@ func isInURL(word []byte) bool {
 	}
 }
 
-func isSchemeByte(c byte) bool { return is(c, alphanumeric) || isOneOf(c, "+-.") }
+func isSchemeByte(c byte) bool { return hasClass(c, alphanumeric) || isOneOf(c, "+-.") }
 
 // endsInHost says whether a word before a colon ends in the user and host of another machine, as in me@host:/srv, or in a drive of
 // Windows.
 func endsInHost(word []byte) bool {
 	for i, c := range slices.Backward(word) {
-		if is(c, opener|separator) {
+		if hasClass(c, opener|separator) {
 			word = word[i+1:]
 			break
 		}
@@ -171,23 +171,23 @@ const maxSequence = 32
 func isStyle(final byte) bool { return final == 'm' || final == 'K' }
 
 // sequence finds a control sequence for the terminal (ESC [ ... letter) at the end of the text.
-func (b behind) sequence() (start int, final byte, ok bool) {
+func (b lookbehind) sequence() (start int, final byte, ok bool) {
 	from := max(0, len(b.b)-maxSequence)
 	start = bytes.LastIndexByte(b.b[from:], '\x1b')
 	if start < 0 {
 		return 0, 0, false
 	}
 	start += from
-	n, final, v := ahead{b.b[start:], true}.sequence()
+	n, final, v := lookahead{b.b[start:], true}.controlSequence()
 	return start, final, v == yes && start+n == len(b.b)
 }
 
-func (b behind) withoutStyle() behind {
+func (b lookbehind) withoutStyle() lookbehind {
 	for {
 		start, final, ok := b.sequence()
 		if !ok || !isStyle(final) {
 			return b
 		}
-		b = behind{b.b[:start], b.whole}
+		b = lookbehind{b.b[:start], b.whole}
 	}
 }

@@ -2,12 +2,12 @@ package pathmapper
 
 import "strings"
 
-// class says what a byte is to a reader of text; a byte may be several things.
-type class uint8
+// byteClass says what a byte is to a reader of text; a byte may be several things.
+type byteClass uint8
 
 const (
 	// The space is counted to the control bytes.
-	controlByte class = 1 << iota
+	controlByte byteClass = 1 << iota
 	// Name bytes are usual in names; others are possible there. Some of them are letters and digits.
 	nameByte
 	alphanumeric
@@ -22,8 +22,8 @@ const (
 
 var classes = classify()
 
-func classify() (all [256]class) {
-	mark := func(c class, bytes string) {
+func classify() (all [256]byteClass) {
+	mark := func(c byteClass, bytes string) {
 		for i := range len(bytes) {
 			all[bytes[i]] |= c
 		}
@@ -47,6 +47,6 @@ func classify() (all [256]class) {
 	return all
 }
 
-func is(c byte, of class) bool { return classes[c]&of != 0 }
+func hasClass(c byte, of byteClass) bool { return classes[c]&of != 0 }
 
 func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }

@@ -11,7 +11,7 @@ import (
 // Clean gives the one form in which dray compares, checks and uses an absolute path; the package documentation has the rules. It
 // fails with path_invalid for a path that is relative, has a ".." segment or NUL, or is a Windows path.
 func Clean(p string) (string, error) {
-	if err := refuse(p); err != nil {
+	if err := invalidPathError(p); err != nil {
 		return "", err
 	}
 	if !strings.HasPrefix(p, "/") {
@@ -28,8 +28,8 @@ func clean(p string) string {
 	return path.Clean(p)
 }
 
-// refuse gives the error of a path that is never accepted, absolute or not.
-func refuse(p string) error {
+// invalidPathError gives the error of a path that is never accepted, absolute or not.
+func invalidPathError(p string) error {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
 		return dray.Errorf(dray.CodePathInvalid, "%s contains a NUL byte", quote(p)).WithHint("no file can have that name: remove the NUL")
@@ -74,8 +74,8 @@ func dotDot(p string) int {
 	}
 }
 
-// below gives what follows root in p, without a slash between them, if p is root or lies under it. Both are clean.
-func below(p, root string) (rest string, ok bool) {
+// relativeTo gives what follows root in p, without a slash between them, if p is root or lies under it. Both are clean.
+func relativeTo(p, root string) (rest string, ok bool) {
 	if root == "/" {
 		return p[1:], true
 	}
@@ -101,8 +101,8 @@ func join(root, rest string) string {
 	}
 }
 
-// tail gives the "/" or "/." at the end of a path, which cleaning takes away.
-func tail(p string) string {
+// trailingSlash gives the "/" or "/." at the end of a path, which cleaning takes away.
+func trailingSlash(p string) string {
 	switch {
 	case strings.HasSuffix(p, "/."):
 		return "/."

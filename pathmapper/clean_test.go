@@ -77,7 +77,7 @@ func TestBelowAndJoin(t *testing.T) {
 		{"/srv", "/", "srv", true},
 		{"/srv/a", "/", "srv/a", true},
 	} {
-		rest, ok := below(c.path, c.root)
+		rest, ok := relativeTo(c.path, c.root)
 		if rest != c.rest || ok != c.ok {
 			t.Errorf("below(%q, %q) = %q, %v; want %q, %v", c.path, c.root, rest, ok, c.rest, c.ok)
 		}

@@ -23,7 +23,7 @@ func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	if len(raw) == 0 {
 		return &Marks{}, nil
 	}
-	c := compiler{done: map[string]*schema{}, users: map[*schema][]*schema{}}
+	c := compiler{done: map[string]*schema{}, parents: map[*schema][]*schema{}}
 	if err := json.Unmarshal(raw, &c.doc); err != nil {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "read the schema: %w", err).WithHint("a schema is a JSON object")
 	}
@@ -31,8 +31,8 @@ func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	c.spread()
-	return &Marks{top: push(nil, 0, top)}, nil
+	c.propagateMarks()
+	return &Marks{top: pushSchema(nil, 0, top)}, nil
 }
 
 // compiler turns each subschema once into a schema. Its first error sticks.
@@ -40,9 +40,9 @@ type compiler struct {
 	doc any
 	// done has the schemas by the JSON pointers of their subschemas, so that references may go in circles.
 	done map[string]*schema
-	// users has for each schema those that reach it in one step.
-	users map[*schema][]*schema
-	err   error
+	// parents has for each schema those that reach it in one step.
+	parents map[*schema][]*schema
+	err     error
 }
 
 func (c *compiler) fail(at, what, fix string) {
@@ -67,15 +67,15 @@ func (c *compiler) compile(at string, doc any) *schema {
 		c.refs(s, at, doc)
 		c.members(s, at, doc)
 		c.elements(s, at, doc)
-		c.applicators(s, at, doc)
+		c.compileCombinators(s, at, doc)
 	default:
 		c.fail(at, "it is no schema", "a schema is an object or a boolean")
 	}
 	return s
 }
 
-// sub compiles what stands under a keyword, nil if nothing does, and notes who uses it.
-func (c *compiler) sub(user *schema, at string, doc map[string]any, key string) *schema {
+// compileAt compiles what stands under a keyword, nil if nothing does, and notes who uses it.
+func (c *compiler) compileAt(user *schema, at string, doc map[string]any, key string) *schema {
 	value, ok := doc[key]
 	if !ok {
 		return nil
@@ -85,7 +85,7 @@ func (c *compiler) sub(user *schema, at string, doc map[string]any, key string) 
 
 func (c *compiler) use(user, used *schema) *schema {
 	if used != nil {
-		c.users[used] = append(c.users[used], user)
+		c.parents[used] = append(c.parents[used], user)
 	}
 	return used
 }
@@ -122,7 +122,7 @@ func (c *compiler) refs(s *schema, at string, doc map[string]any) {
 			c.fail(at+"/"+keyword, "the reference leads nowhere in this schema", "references are JSON pointers such as #/$defs/name")
 			return
 		}
-		s.also = append(s.also, c.use(s, c.compile(target, value)))
+		s.combined = append(s.combined, c.use(s, c.compile(target, value)))
 	}
 }
 
@@ -172,7 +172,7 @@ func (c *compiler) members(s *schema, at string, doc map[string]any) {
 		}
 		s.patterns = append(s.patterns, patternSchema{re, c.use(s, c.compile(at, value))})
 	})
-	s.additional = c.sub(s, at, doc, "additionalProperties")
+	s.additional = c.compileAt(s, at, doc, "additionalProperties")
 }
 
 // each visits the subschemas of a keyword that holds an object of them, in the order of their keys.
@@ -193,15 +193,15 @@ func (c *compiler) each(at string, doc map[string]any, keyword string, visit fun
 
 func (c *compiler) elements(s *schema, at string, doc map[string]any) {
 	s.prefix = c.array(s, at, doc, "prefixItems")
-	s.items = c.sub(s, at, doc, "items")
+	s.items = c.compileAt(s, at, doc, "items")
 }
 
-func (c *compiler) applicators(s *schema, at string, doc map[string]any) {
+func (c *compiler) compileCombinators(s *schema, at string, doc map[string]any) {
 	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		s.also = append(s.also, c.array(s, at, doc, keyword)...)
+		s.combined = append(s.combined, c.array(s, at, doc, keyword)...)
 	}
 	for _, keyword := range []string{"if", "then", "else"} {
-		s.also = append(s.also, c.sub(s, at, doc, keyword))
+		s.combined = append(s.combined, c.compileAt(s, at, doc, keyword))
 	}
 }
 
@@ -223,26 +223,26 @@ func (c *compiler) array(user *schema, at string, doc map[string]any, keyword st
 	return schemas
 }
 
-// spread carries leads from the marks to all that reach them, and then lets each choose by it.
-func (c *compiler) spread() {
+// propagateMarks carries leads from the marks to all that reach them, and then lets each choose by it.
+func (c *compiler) propagateMarks() {
 	var queue []*schema
 	for _, s := range c.done {
-		if s.leads = s.kinds != 0; s.leads {
+		if s.hasMarks = s.kinds != 0; s.hasMarks {
 			queue = append(queue, s)
 		}
 	}
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
-		for _, user := range c.users[s] {
-			if !user.leads {
-				user.leads = true
+		for _, user := range c.parents[s] {
+			if !user.hasMarks {
+				user.hasMarks = true
 				queue = append(queue, user)
 			}
 		}
 	}
 	for _, s := range c.done {
-		s.choose()
+		s.pickSmallProps()
 	}
 }
 

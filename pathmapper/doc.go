@@ -1,5 +1,5 @@
 // Package pathmapper turns the host's names of files into the container's and back: single paths, and the paths inside JSON
-// documents. It is pure: it reads no file, and asks the one question that it has about the file system through [Options.Exists].
+// documents. It is pure: it reads no file, and asks the one question that it has about the file system through [Options.HostExists].
 //
 // # Roots
 //

@@ -20,12 +20,12 @@ type Options struct {
 	Mode dray.MappingMode
 	// Marks are those of the tool's input or output schema; nil marks nothing.
 	Marks *Marks
-	// Exists says whether the host has something at an absolute host path. It is asked only where the heuristic meets a string with
+	// HostExists says whether the host has something at an absolute host path. It is asked only where the heuristic meets a string with
 	// white space whose host path lies under a root; nil means that nothing exists.
-	Exists func(hostPath string) bool
-	// Check says why Output must not hand on the name that a path has on the host, where name is that name and root the host root of its
+	HostExists func(hostPath string) bool
+	// CheckHostPath says why Output must not hand on the name that a path has on the host, where name is that name and root the host root of its
 	// mapping: the path stays raw then, and the error is listed. Nil accepts all.
-	Check func(root, name string) error
+	CheckHostPath func(root, name string) error
 	// Pointer stands before each JSON pointer of the report, for instance "/input".
 	Pointer string
 }
@@ -37,9 +37,9 @@ type Options struct {
 // Raw is never changed; where nothing is rewritten, Mode is MapNone, or raw is empty, the result is raw itself. Duplicate keys and strings that are
 // not Unicode are the decoder's matter and are copied as they are.
 func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport, error) {
-	out, rep, err := m.document(ToContainer, raw, opts)
+	out, rep, err := m.mapDocument(ToContainer, raw, opts)
 	if err == nil {
-		err = rep.faults.refusal(dray.CodePathInvalid)
+		err = rep.faults.asError(dray.CodePathInvalid)
 	}
 	if err != nil {
 		return nil, rep.result(opts.Pointer), err
@@ -50,7 +50,7 @@ func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.M
 // Output maps the paths of a tool's structured output to the host. A path that Input would refuse stays raw and is listed in Errors;
 // for an error of the whole document, as Input has them, the result is raw itself and the error the only entry.
 func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport) {
-	out, rep, err := m.document(ToHost, raw, opts)
+	out, rep, err := m.mapDocument(ToHost, raw, opts)
 	if err == nil {
 		return out, rep.result(opts.Pointer)
 	}
@@ -63,8 +63,8 @@ func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.
 	return raw, rep.result(opts.Pointer)
 }
 
-func (m *Mapper) document(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value, *report, error) {
-	w := &walk{mapper: m, dir: dir, opts: opts, src: raw}
+func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value, *report, error) {
+	w := &documentWalker{mapper: m, dir: dir, opts: opts, src: raw}
 	marks, err := opts.marks()
 	switch {
 	case err != nil:
@@ -74,7 +74,7 @@ func (m *Mapper) document(dir Direction, raw jsontext.Value, opts Options) (json
 	}
 	out, ok := w.run(marks)
 	if !ok {
-		return nil, &report{}, broken(raw, opts.Pointer)
+		return nil, &report{}, syntaxError(raw, opts.Pointer)
 	}
 	return out, &w.report, nil
 }
@@ -99,8 +99,8 @@ func (o Options) marks() (*Marks, error) {
 		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
-// broken says why the walk could not go through a document: it is no JSON, with the place, or it is too deep.
-func broken(raw jsontext.Value, prefix string) error {
+// syntaxError says why the walk could not go through a document: it is no JSON, with the place, or it is too deep.
+func syntaxError(raw jsontext.Value, prefix string) error {
 	// What the walk copies as it stands, the decoder may accept or not: repeated keys, and strings that are not UTF-8.
 	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	_, err := d.ReadValue()

@@ -13,7 +13,7 @@ import (
 )
 
 // guess is the heuristic with files of which the host has just one.
-var guess = pathmapper.Options{Mode: dray.MapHeuristic, Exists: func(p string) bool { return p == "/srv/app/my file.txt" }}
+var guess = pathmapper.Options{Mode: dray.MapHeuristic, HostExists: func(p string) bool { return p == "/srv/app/my file.txt" }}
 
 func input(t *testing.T, raw string, opts pathmapper.Options) (string, dray.MappingReport) {
 	t.Helper()

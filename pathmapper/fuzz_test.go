@@ -36,7 +36,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.Translation, error), p string) {
+func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.PathResult, error), p string) {
 	t.Helper()
 	c, err := there(p)
 	if bad := hasBadSegment(p); err != nil != bad {
@@ -90,7 +90,7 @@ func FuzzDocument(f *testing.F) {
 	}
 	m := newMapper(f, "/srv/app", "/workspace", "/data/ü", "/data/ü")
 	options := []pathmapper.Options{
-		{Mode: dray.MapHeuristic, Exists: func(p string) bool { return len(p)%2 == 0 }},
+		{Mode: dray.MapHeuristic, HostExists: func(p string) bool { return len(p)%2 == 0 }},
 		{Marks: compile(f, `{"$ref":"#/$defs/all","$defs":{"all":{"x-path":true,"format":"file-uri","items":{"$ref":"#"},"additionalProperties":{"$ref":"#"}}}}`)},
 		{Marks: compile(f, `{"properties":{"a":{"items":{"format":"path-list"},"additionalProperties":{"$ref":"#"}}},"patternProperties":{"b|^$":{"$ref":"#"}}}`)},
 	}

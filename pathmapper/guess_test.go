@@ -102,7 +102,7 @@ func TestHeuristicAsksTheHost(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	var asked []string
-	opts := pathmapper.Options{Exists: func(p string) bool { asked = append(asked, p); return true }}
+	opts := pathmapper.Options{HostExists: func(p string) bool { asked = append(asked, p); return true }}
 	out, _ := m.Output(jsontext.Value(`["/workspace/a  b","/workspace/plain","/elsewhere/a b","a b"]`), opts)
 	if string(out) != `["/srv/app/a  b","/srv/app/plain","/elsewhere/a b","a b"]` {
 		t.Errorf("Output = %s", out)

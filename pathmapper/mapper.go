@@ -28,24 +28,24 @@ const (
 	ToHost      Direction = "to_host"
 )
 
-// Translation is what became of one path.
-type Translation struct {
+// PathResult is what became of one path.
+type PathResult struct {
 	// Path is the clean name on the other side. Where Mapped is false it is the path as given, byte for byte.
 	Path   string
 	Mapped bool
 	// Reason says for people why the path was not mapped; empty if it was.
 	Reason string
-	// isRoot says that the path is the root of its mapping, and root is that root on the host.
-	isRoot bool
+	// atRoot says that the path is the root of its mapping, and root is that root on the host.
+	atRoot bool
 	root   string
 }
 
 // ToContainer gives the container's name of a host path. A path under no host root, or relative, is not mapped, which is no error. It
 // fails with path_invalid for a path that has a ".." segment or NUL, or is a Windows path.
-func (m *Mapper) ToContainer(p string) (Translation, error) { return m.translate(ToContainer, p) }
+func (m *Mapper) ToContainer(p string) (PathResult, error) { return m.translate(ToContainer, p) }
 
 // ToHost gives the host's name of a container path, as ToContainer does the other way round.
-func (m *Mapper) ToHost(p string) (Translation, error) { return m.translate(ToHost, p) }
+func (m *Mapper) ToHost(p string) (PathResult, error) { return m.translate(ToHost, p) }
 
 // Paths maps a list, keeping its order: what is not mapped stands in out unchanged and again in unmapped. It fails with
 // invalid_input if any path is one that ToContainer refuses, each with a pointer into {"paths": [...]}, and with invalid_request for
@@ -56,7 +56,7 @@ func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, e
 			WithHint("use %s or %s", ToHost, ToContainer)
 	}
 	out, unmapped = make([]string, 0, len(paths)), []string{}
-	var bad faults
+	var bad pathErrors
 	for i, p := range paths {
 		t, err := m.translate(dir, p)
 		if err != nil {
@@ -68,21 +68,21 @@ func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, e
 			unmapped = append(unmapped, p)
 		}
 	}
-	if err := bad.refusal(dray.CodeInvalidInput); err != nil {
+	if err := bad.asError(dray.CodeInvalidInput); err != nil {
 		return nil, nil, err
 	}
 	return out, unmapped, nil
 }
 
-func (m *Mapper) translate(dir Direction, p string) (Translation, error) {
-	if err := refuse(p); err != nil {
-		return Translation{}, err
+func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
+	if err := invalidPathError(p); err != nil {
+		return PathResult{}, err
 	}
 	switch {
 	case p == "":
-		return Translation{Reason: "it is empty"}, nil
+		return PathResult{Reason: "it is empty"}, nil
 	case p[0] != '/':
-		return Translation{Path: p, Reason: "it is relative, so both sides read it from their own working folder"}, nil
+		return PathResult{Path: p, Reason: "it is relative, so both sides read it from their own working folder"}, nil
 	}
 	find := m.containerOf
 	if dir == ToHost {
@@ -93,24 +93,24 @@ func (m *Mapper) translate(dir Direction, p string) (Translation, error) {
 	if !t.Mapped {
 		t.Path = p
 		if t.Reason == "" {
-			t.Reason = m.outside(dir, cleaned)
+			t.Reason = m.unmappedReason(dir, cleaned)
 		}
 	}
 	return t, nil
 }
 
 // containerOf tries the host roots from the longest on: a file that is hidden through one mount may be visible through another.
-func (m *Mapper) containerOf(p string) Translation {
-	var t Translation
+func (m *Mapper) containerOf(p string) PathResult {
+	var t PathResult
 	for _, mp := range m.byHost {
-		rest, ok := below(p, mp.Host)
+		rest, ok := relativeTo(p, mp.Host)
 		if !ok {
 			continue
 		}
 		to := join(mp.Container, rest)
-		cover, _ := m.owner(to)
+		cover, _ := m.mappingAt(to)
 		if len(cover.Container) == len(mp.Container) {
-			return Translation{Path: to, Mapped: true, isRoot: rest == ""}
+			return PathResult{Path: to, Mapped: true, atRoot: rest == ""}
 		}
 		if t.Reason == "" {
 			t.Reason = "the container has something else mounted at " + quote(cover.Container)
@@ -119,22 +119,22 @@ func (m *Mapper) containerOf(p string) Translation {
 	return t
 }
 
-func (m *Mapper) hostOf(p string) Translation {
-	mp, ok := m.owner(p)
+func (m *Mapper) hostOf(p string) PathResult {
+	mp, ok := m.mappingAt(p)
 	switch {
 	case !ok:
-		return Translation{}
+		return PathResult{}
 	case mp.Host == "":
-		return Translation{Reason: "what is mounted at " + quote(mp.Container) + " is mapped to no folder of the host"}
+		return PathResult{Reason: "what is mounted at " + quote(mp.Container) + " is mapped to no folder of the host"}
 	}
-	rest, _ := below(p, mp.Container)
-	return Translation{Path: join(mp.Host, rest), Mapped: true, isRoot: rest == "", root: mp.Host}
+	rest, _ := relativeTo(p, mp.Container)
+	return PathResult{Path: join(mp.Host, rest), Mapped: true, atRoot: rest == "", root: mp.Host}
 }
 
-// owner gives what the container shows at a clean path.
-func (m *Mapper) owner(p string) (Mapping, bool) {
+// mappingAt gives what the container shows at a clean path.
+func (m *Mapper) mappingAt(p string) (Mapping, bool) {
 	i := slices.IndexFunc(m.byContainer, func(mp Mapping) bool {
-		_, ok := below(p, mp.Container)
+		_, ok := relativeTo(p, mp.Container)
 		return ok
 	})
 	if i < 0 {
@@ -156,15 +156,15 @@ func (m *Mapper) roots(dir Direction) []string {
 	return roots
 }
 
-// outside gives the reason of a clean path that lies under no root.
-func (m *Mapper) outside(dir Direction, p string) string {
+// unmappedReason gives the reason of a clean path that lies under no root.
+func (m *Mapper) unmappedReason(dir Direction, p string) string {
 	const plain = "it lies under no mapping"
 	if isASCII(p) {
 		return plain
 	}
 	composed := norm.NFC.String(p)
 	for _, root := range m.roots(dir) {
-		if _, ok := below(composed, norm.NFC.String(root)); ok {
+		if _, ok := relativeTo(composed, norm.NFC.String(root)); ok {
 			return plain + ", but would lie under " + quote(root) +
 				" after Unicode normalisation (NFC): write that folder's name with the very bytes of the mapping"
 		}

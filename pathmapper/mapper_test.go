@@ -110,7 +110,7 @@ func TestBadPaths(t *testing.T) {
 	for _, p := range []string{
 		"/srv/app/..", "/srv/app/../x", "/etc/../srv/app", "../x", "..", "/workspace/..", "/srv/app/\x00", "\x00", `C:\x`, `\\host\share`,
 	} {
-		for _, translate := range []func(string) (pathmapper.Translation, error){m.ToContainer, m.ToHost} {
+		for _, translate := range []func(string) (pathmapper.PathResult, error){m.ToContainer, m.ToHost} {
 			if got, err := translate(p); dray.CodeOf(err) != dray.CodePathInvalid {
 				t.Errorf("%q: %+v, %v; want path_invalid", p, got, err)
 			}

@@ -77,7 +77,7 @@ func (mp Mapping) clean() (Mapping, error) {
 	if err != nil {
 		return Mapping{}, mp.broken("the container root", err)
 	}
-	if err := apart(host, container); err != nil {
+	if err := checkDisjoint(host, container); err != nil {
 		return Mapping{}, mp.broken("a root", err)
 	}
 	return Mapping{Host: host, Container: container}, nil
@@ -106,15 +106,15 @@ func cleanRoot(p string) (string, error) {
 	return cleaned, nil
 }
 
-// apart refuses roots of which one is a true ancestor of the other: a mapped path would again lie under the root that it came from.
-func apart(host, container string) error {
+// checkDisjoint refuses roots of which one is a true ancestor of the other: a mapped path would again lie under the root that it came from.
+func checkDisjoint(host, container string) error {
 	if host == container {
 		return nil
 	}
 	ancestor, other := host, container
-	if _, ok := below(host, container); ok {
+	if _, ok := relativeTo(host, container); ok {
 		ancestor, other = container, host
-	} else if _, ok := below(container, host); !ok {
+	} else if _, ok := relativeTo(container, host); !ok {
 		return nil
 	}
 	return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(ancestor), quote(other)).

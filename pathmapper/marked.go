@@ -7,9 +7,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// marked maps a string that the schema calls a path. Where it is called several things, which alternatives of a schema may do, the
+// mapMarked maps a string that the schema calls a path. Where it is called several things, which alternatives of a schema may do, the
 // string's own form decides: a file URI, else a list if it may be one.
-func (w *walk) marked(k kinds, s string, notUnicode error) string {
+func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	switch {
 	case notUnicode != nil:
 		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode, so no path can be made of it", quote(s)).
@@ -21,14 +21,14 @@ func (w *walk) marked(k kinds, s string, notUnicode error) string {
 		return w.list(s)
 	case k&singlePath != 0:
 		t, err := w.translate(s)
-		return w.settle(s, t.withTail(s), t, err)
+		return w.record(s, t.withTail(s), t, err)
 	}
 	w.unmapped(s, "it is not a file URI")
 	return s
 }
 
-// settle reports what became of one path, which is written as to if it is mapped, and gives the text to write.
-func (w *walk) settle(s, to string, t Translation, err error) string {
+// record reports what became of one path, which is written as to if it is mapped, and gives the text to write.
+func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 	switch {
 	case err != nil:
 		w.fault(err)
@@ -42,9 +42,9 @@ func (w *walk) settle(s, to string, t Translation, err error) string {
 }
 
 // withTail gives the new path the end of the old one: see tail. The root itself gets no trailing slash.
-func (t Translation) withTail(old string) string {
-	end := tail(old)
-	if t.isRoot && end == "/" {
+func (t PathResult) withTail(old string) string {
+	end := trailingSlash(old)
+	if t.atRoot && end == "/" {
 		return t.Path
 	}
 	return t.Path + end
@@ -52,10 +52,10 @@ func (t Translation) withTail(old string) string {
 
 // list maps each element of a colon-joined list, as in PATH. Empty elements mean the working folder and stay. One that is refused
 // leaves the whole list as it was.
-func (w *walk) list(s string) string {
+func (w *documentWalker) list(s string) string {
 	elements := strings.Split(s, ":")
 	to := make([]string, len(elements))
-	found := make([]Translation, len(elements))
+	found := make([]PathResult, len(elements))
 	for i, element := range elements {
 		t, err := w.element(s, element)
 		if err != nil {
@@ -78,9 +78,9 @@ func (w *walk) list(s string) string {
 	return strings.Join(to, ":")
 }
 
-func (w *walk) element(list, element string) (Translation, error) {
+func (w *documentWalker) element(list, element string) (PathResult, error) {
 	if isWindows(list) && strings.Contains(list, `\`) {
-		return Translation{}, refuse(list)
+		return PathResult{}, invalidPathError(list)
 	}
 	t, err := w.translate(element)
 	if err == nil && t.Mapped && strings.Contains(t.Path, ":") {
@@ -88,7 +88,7 @@ func (w *walk) element(list, element string) (Translation, error) {
 			WithHint("mount a folder without a colon in its name")
 	}
 	if err != nil {
-		return Translation{}, fmt.Errorf("element of a path list: %w", err)
+		return PathResult{}, fmt.Errorf("element of a path list: %w", err)
 	}
 	return t, nil
 }

@@ -32,16 +32,16 @@ type schema struct {
 	kinds    kinds
 	props    map[string]*schema
 	patterns []patternSchema
-	// few are those of props that are looked for, where those are so few that going through them beats looking them up.
-	few []property
+	// smallProps are those of props that are looked for, where those are so few that going through them beats looking them up.
+	smallProps []property
 	// additional applies to keys that props and patterns of this schema leave out, items to elements after prefix.
 	additional *schema
 	prefix     []*schema
 	items      *schema
-	// also apply to the same value: allOf, anyOf, oneOf, if, then, else, $ref.
-	also []*schema
-	// leads says that there is a mark in this schema or in one that is reached from it. Others are never looked at.
-	leads bool
+	// combined apply to the same value: allOf, anyOf, oneOf, if, then, else, $ref.
+	combined []*schema
+	// hasMarks says that there is a mark in this schema or in one that is reached from it. Others are never looked at.
+	hasMarks bool
 }
 
 type property struct {
@@ -54,14 +54,14 @@ type patternSchema struct {
 	*schema
 }
 
-// push adds a schema, and those that apply with it, to the ones of the current value, which begin at base.
-func push(stack []*schema, base int, s *schema) []*schema {
-	if s == nil || !s.leads || slices.Contains(stack[base:], s) {
+// pushSchema adds a schema, and those that apply with it, to the ones of the current value, which begin at base.
+func pushSchema(stack []*schema, base int, s *schema) []*schema {
+	if s == nil || !s.hasMarks || slices.Contains(stack[base:], s) {
 		return stack
 	}
 	stack = append(stack, s)
-	for _, other := range s.also {
-		stack = push(stack, base, other)
+	for _, other := range s.combined {
+		stack = pushSchema(stack, base, other)
 	}
 	return stack
 }
@@ -81,25 +81,25 @@ func member(stack, object []*schema, quoted []byte, plain bool) []*schema {
 
 func (s *schema) member(stack []*schema, base int, key []byte) []*schema {
 	sub, known := s.property(key)
-	stack = push(stack, base, sub)
+	stack = pushSchema(stack, base, sub)
 	for _, p := range s.patterns {
 		if p.re.Match(key) {
 			known = true
-			stack = push(stack, base, p.schema)
+			stack = pushSchema(stack, base, p.schema)
 		}
 	}
 	if !known {
-		stack = push(stack, base, s.additional)
+		stack = pushSchema(stack, base, s.additional)
 	}
 	return stack
 }
 
 func (s *schema) property(key []byte) (sub *schema, known bool) {
-	if s.few == nil {
+	if s.smallProps == nil {
 		sub, known = s.props[string(key)]
 		return sub, known
 	}
-	for _, p := range s.few {
+	for _, p := range s.smallProps {
 		if p.name == string(key) {
 			return p.schema, true
 		}
@@ -107,17 +107,17 @@ func (s *schema) property(key []byte) (sub *schema, known bool) {
 	return nil, false
 }
 
-// choose fills few. Which keys lead nowhere matters only where others are additional.
-func (s *schema) choose() {
+// pickSmallProps fills few. Which keys lead nowhere matters only where others are additional.
+func (s *schema) pickSmallProps() {
 	const most = 8
 	few := make([]property, 0, most)
 	for name, sub := range s.props {
-		if sub.leads || s.additional != nil && s.additional.leads {
+		if sub.hasMarks || s.additional != nil && s.additional.hasMarks {
 			few = append(few, property{name, sub})
 		}
 	}
 	if len(few) <= most {
-		s.few = few
+		s.smallProps = few
 	}
 }
 
@@ -126,9 +126,9 @@ func element(stack, array []*schema, index int) []*schema {
 	base := len(stack)
 	for _, s := range array {
 		if index < len(s.prefix) {
-			stack = push(stack, base, s.prefix[index])
+			stack = pushSchema(stack, base, s.prefix[index])
 		} else {
-			stack = push(stack, base, s.items)
+			stack = pushSchema(stack, base, s.items)
 		}
 	}
 	return stack

@@ -18,21 +18,21 @@ const (
 type report struct {
 	mapped   []dray.MappedPath
 	unmapped []dray.UnmappedPath
-	paths    ledger
-	faults   faults
-	refused  ledger
+	paths    listBudget
+	faults   pathErrors
+	refused  listBudget
 }
 
-// ledger counts the entries of a list.
-type ledger struct {
+// listBudget counts the entries of a list.
+type listBudget struct {
 	entries  int
 	bytes    int
 	unlisted int
 }
 
-// enter makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
+// add makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
 // have a long pointer made again and again.
-func (l *ledger) enter(w *walk, text int) (pointer string, ok bool) {
+func (l *listBudget) add(w *documentWalker, text int) (pointer string, ok bool) {
 	if l.unlisted == 0 {
 		pointer = w.pointer()
 		text += len(pointer)
@@ -47,20 +47,20 @@ func (l *ledger) enter(w *walk, text int) (pointer string, ok bool) {
 	return pointer, true
 }
 
-func (w *walk) mapped(from, to string) {
-	if pointer, ok := w.report.paths.enter(w, len(from)+len(to)); ok {
+func (w *documentWalker) mapped(from, to string) {
+	if pointer, ok := w.report.paths.add(w, len(from)+len(to)); ok {
 		w.report.mapped = append(w.report.mapped, dray.MappedPath{Pointer: pointer, From: from, To: to})
 	}
 }
 
-func (w *walk) unmapped(p, reason string) {
-	if pointer, ok := w.report.paths.enter(w, len(p)+len(reason)); ok {
+func (w *documentWalker) unmapped(p, reason string) {
+	if pointer, ok := w.report.paths.add(w, len(p)+len(reason)); ok {
 		w.report.unmapped = append(w.report.unmapped, dray.UnmappedPath{Pointer: pointer, Path: p, Reason: reason})
 	}
 }
 
-func (w *walk) fault(err error) {
-	pointer, ok := w.report.refused.enter(w, len(err.Error()))
+func (w *documentWalker) fault(err error) {
+	pointer, ok := w.report.refused.add(w, len(err.Error()))
 	switch {
 	case ok:
 		w.report.faults.add(pointer, err)
@@ -85,21 +85,21 @@ func (r *report) result(prefix string) dray.MappingReport {
 	return rep
 }
 
-// faults are the paths that cannot be accepted.
-type faults struct {
+// pathErrors are the paths that cannot be accepted.
+type pathErrors struct {
 	details []dray.Detail
 	first   *dray.Error
 }
 
-func (f *faults) add(pointer string, err error) {
+func (f *pathErrors) add(pointer string, err error) {
 	if f.first == nil {
 		f.first = dray.AsError(err)
 	}
 	f.details = append(f.details, dray.Detail{Pointer: pointer, Message: err.Error()})
 }
 
-// refusal is the error of a document or list that has faults; nil if there is none.
-func (f *faults) refusal(code dray.Code) error {
+// asError is the error of a document or list that has faults; nil if there is none.
+func (f *pathErrors) asError(code dray.Code) error {
 	if f.first == nil {
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 const (
 	// maxPath is PATH_MAX of Linux: a name that goes on for longer is none, and is passed on as it is.
 	maxPath = 4096
-	// lookBehind is how far back the text before a path is looked at, in bytes: whether it stands in a URL, for instance.
-	lookBehind = 1024
+	// lookbehindBytes is how far back the text before a path is looked at, in bytes: whether it stands in a URL, for instance.
+	lookbehindBytes = 1024
 	// piece is how much of a long write is worked on at once. It bounds the memory of a Rewriter.
 	piece = 64 << 10
 )
@@ -24,8 +24,8 @@ type Rewriter struct {
 	to    io.Writer
 	roots *roots
 	// buf[:at] was passed on; its end is kept to be looked back at. buf[at:] is held.
-	buf []byte
-	at  int
+	buf     []byte
+	flushed int
 	// out is what a write passes on if a path was rewritten in it.
 	out   []byte
 	count int64
@@ -54,7 +54,7 @@ func (m *Mapper) RewriteText(dir Direction, text []byte) (rewritten []byte, path
 func (r *Rewriter) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0 && r.err == nil; {
 		n := min(len(rest), piece)
-		r.forget()
+		r.trim()
 		r.buf = append(r.buf, rest[:n]...)
 		r.advance(false)
 		rest = rest[n:]
@@ -65,48 +65,48 @@ func (r *Rewriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// forget drops what is too far behind to be looked at.
-func (r *Rewriter) forget() {
-	if drop := r.at - lookBehind; drop > 0 {
+// trim drops what is too far behind to be looked at.
+func (r *Rewriter) trim() {
+	if drop := r.flushed - lookbehindBytes; drop > 0 {
 		r.buf = r.buf[:copy(r.buf, r.buf[drop:])]
-		r.at -= drop
+		r.flushed -= drop
 	}
 }
 
-// Held is how many bytes wait for what follows them.
-func (r *Rewriter) Held() int { return len(r.buf) - r.at }
+// Buffered is how many bytes wait for what follows them.
+func (r *Rewriter) Buffered() int { return len(r.buf) - r.flushed }
 
 // Flush passes on what is held, as it is: what is still open may go on in a way that makes it no path, or a path that must not be
 // rewritten. What follows is read as the rest of it.
 func (r *Rewriter) Flush() error {
-	if r.Held() > 0 {
-		r.pass(r.at, len(r.buf))
+	if r.Buffered() > 0 {
+		r.emit(r.flushed, len(r.buf))
 	}
 	return r.err
 }
 
 // Close says that the text ends here, and passes on the rest of it. It does not close the writer behind.
 func (r *Rewriter) Close() error {
-	if r.Held() > 0 && r.err == nil {
+	if r.Buffered() > 0 && r.err == nil {
 		r.advance(true)
 	}
 	return r.err
 }
 
-// Count is how many paths were rewritten so far.
-func (r *Rewriter) Count() int64 { return r.count }
+// Replaced is how many paths were rewritten so far.
+func (r *Rewriter) Replaced() int64 { return r.count }
 
 // advance passes on what is decided; at the end of the text everything is.
 func (r *Rewriter) advance(end bool) {
-	from := r.at
-	for i := r.at; ; {
+	from := r.flushed
+	for i := r.flushed; ; {
 		i = r.roots.next(r.buf, i)
 		if i == len(r.buf) {
 			break
 		}
-		e, v := r.roots.judge(behind{r.buf[max(0, i-lookBehind):i], i < lookBehind}, ahead{r.buf[i:], end})
-		if v == more {
-			r.pass(from, i)
+		e, v := r.roots.decide(lookbehind{r.buf[max(0, i-lookbehindBytes):i], i < lookbehindBytes}, lookahead{r.buf[i:], end})
+		if v == needMore {
+			r.emit(from, i)
 			return
 		}
 		if v == yes {
@@ -118,12 +118,12 @@ func (r *Rewriter) advance(end bool) {
 		}
 		i++
 	}
-	r.pass(from, len(r.buf))
+	r.emit(from, len(r.buf))
 }
 
-// pass writes what was made of the paths before, and buf from an index up to another.
-func (r *Rewriter) pass(from, to int) {
-	r.at = to
+// emit writes what was made of the paths before, and buf from an index up to another.
+func (r *Rewriter) emit(from, to int) {
+	r.flushed = to
 	p := r.buf[from:to]
 	if len(r.out) > 0 {
 		p = append(r.out, p...)

@@ -61,13 +61,13 @@ func FuzzRewriterChunks(f *testing.F) {
 			if _, err := r.Write(rest[:n]); err != nil {
 				t.Fatal(err)
 			}
-			if r.Held() > 4096 {
-				t.Fatalf("%d bytes are held after %q", r.Held(), text[:len(text)-len(rest)+n])
+			if r.Buffered() > 4096 {
+				t.Fatalf("%d bytes are held after %q", r.Buffered(), text[:len(text)-len(rest)+n])
 			}
 			rest = rest[n:]
 		}
-		if err := r.Close(); err != nil || out.String() != string(want) || r.Count() != paths {
-			t.Fatalf("%q\nin pieces became %q, %d paths, %v,\nin one %q, %d", text, out.String(), r.Count(), err, want, paths)
+		if err := r.Close(); err != nil || out.String() != string(want) || r.Replaced() != paths {
+			t.Fatalf("%q\nin pieces became %q, %d paths, %v,\nin one %q, %d", text, out.String(), r.Replaced(), err, want, paths)
 		}
 	})
 }
@@ -88,13 +88,13 @@ func FuzzRewriterFlush(f *testing.F) {
 				n = min(n, 1+int(cuts[i%len(cuts)]))
 			}
 			_, _ = r.Write(rest[:n])
-			if err := r.Flush(); err != nil || r.Held() > 0 {
-				t.Fatal(err, r.Held())
+			if err := r.Flush(); err != nil || r.Buffered() > 0 {
+				t.Fatal(err, r.Buffered())
 			}
 			rest = rest[n:]
 		}
 		_ = r.Close()
-		checkRewritten(t, pathmapper.ToHost, text, out.Bytes(), r.Count())
+		checkRewritten(t, pathmapper.ToHost, text, out.Bytes(), r.Replaced())
 	})
 }
 

@@ -240,10 +240,10 @@ func inPieces(t *testing.T, rewriter func(pathmapper.Direction, io.Writer) *path
 			t.Fatal(n, err)
 		}
 	}
-	if err := r.Close(); err != nil || r.Held() != 0 {
-		t.Fatal(err, r.Held())
+	if err := r.Close(); err != nil || r.Buffered() != 0 {
+		t.Fatal(err, r.Buffered())
 	}
-	return out.String(), r.Count()
+	return out.String(), r.Replaced()
 }
 
 // What cannot be the beginning of a path is passed on at once, the rest when it is asked for, as it is.
@@ -262,11 +262,11 @@ func TestRewriterHolds(t *testing.T) {
 		var out bytes.Buffer
 		r := layout(t).Rewriter(pathmapper.ToHost, &out)
 		_, _ = io.WriteString(r, c.in)
-		if got := out.String(); got != c.passed || r.Held() != len(c.in)-consumed(c.in, c.passed) {
-			t.Errorf("%q: passed on %q at once, and held %d bytes", c.in, got, r.Held())
+		if got := out.String(); got != c.passed || r.Buffered() != len(c.in)-consumed(c.in, c.passed) {
+			t.Errorf("%q: passed on %q at once, and held %d bytes", c.in, got, r.Buffered())
 		}
-		if err := r.Flush(); err != nil || r.Held() != 0 {
-			t.Error(err, r.Held())
+		if err := r.Flush(); err != nil || r.Buffered() != 0 {
+			t.Error(err, r.Buffered())
 		}
 		_, _ = io.WriteString(r, c.then)
 		if err := r.Close(); err != nil || out.String() != c.all {

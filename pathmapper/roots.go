@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// verdict answers a question about a stream of which only the beginning is known.
-type verdict int
+// decision answers a question about a stream of which only the beginning is known.
+type decision int
 
 const (
-	no verdict = iota
+	no decision = iota
 	yes
-	// more says that what follows decides.
-	more
+	// needMore says that what follows decides.
+	needMore
 )
 
-// notation is how a path is written in a text.
-type notation int
+// slashStyle is how a path is written in a text.
+type slashStyle int
 
 const (
 	// plain paths may write a slash as "\/", too, as some encoders of JSON do.
-	plain notation = iota
-	// slashed paths begin with "\/".
-	slashed
-	// encoded paths are those of file URIs.
-	encoded
+	plain slashStyle = iota
+	// escapedSlash paths begin with "\/".
+	escapedSlash
+	// percentEncoded paths are those of file URIs.
+	percentEncoded
 	notations
 )
 
@@ -41,8 +41,8 @@ type textRoot struct {
 	from string
 	// to is the folder's name on the other side, in each notation; empty for a folder that has none there.
 	to [notations]string
-	// covers are the folders beneath it whose place on the other side shows something else.
-	covers []string
+	// hiddenDirs are the folders beneath it whose place on the other side shows something else.
+	hiddenDirs []string
 }
 
 func (m *Mapper) rootsOf(dir Direction) *roots {
@@ -60,8 +60,8 @@ func (m *Mapper) rootsOf(dir Direction) *roots {
 }
 
 func (r *roots) add(from, to string, covers []string) {
-	names := [notations]string{plain: to, encoded: encodePath(to)}
-	names[slashed] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`) // the first backslash stands there already
+	names := [notations]string{plain: to, percentEncoded: encodePath(to)}
+	names[escapedSlash] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`) // the first backslash stands there already
 	r.list = append(r.list, textRoot{from, names, covers})
 	r.second[from[1]] = true
 	if len(from) > 2 {
@@ -77,7 +77,7 @@ func (r *roots) add(from, to string, covers []string) {
 func (m *Mapper) covers(mp Mapping) []string {
 	var hidden []string
 	for _, other := range m.byContainer {
-		if rest, ok := below(other.Container, mp.Container); ok && rest != "" {
+		if rest, ok := relativeTo(other.Container, mp.Container); ok && rest != "" {
 			hidden = append(hidden, join(mp.Host, rest))
 		}
 	}
@@ -101,65 +101,65 @@ func (r *roots) next(b []byte, i int) int {
 	}
 }
 
-// edit is a rewrite: text takes the place of the bytes from one index up to another, both counted from the slash that was judged.
-type edit struct {
+// rewrite is a rewrite: text takes the place of the bytes from one index up to another, both counted from the slash that was judged.
+type rewrite struct {
 	from, to int
 	text     string
 }
 
-// judge says whether a path to rewrite begins at a slash, which is the first byte ahead.
-func (r *roots) judge(b behind, a ahead) (edit, verdict) {
+// decide says whether a path to rewrite begins at a slash, which is the first byte ahead.
+func (r *roots) decide(b lookbehind, a lookahead) (rewrite, decision) {
 	full := len(a.b) >= maxPath
 	if full {
-		a = ahead{b: a.b[:maxPath]}
+		a = lookahead{b: a.b[:maxPath]}
 	}
 	e, v := r.try(b, a)
-	if v == more && full {
+	if v == needMore && full {
 		v = no
 	}
 	return e, v
 }
 
-func (r *roots) try(b behind, a ahead) (edit, verdict) {
+func (r *roots) try(b lookbehind, a lookahead) (rewrite, decision) {
 	b, n := b.notation()
 	start := 0
-	if n == encoded {
-		var v verdict
+	if n == percentEncoded {
+		var v decision
 		if start, v = a.authority(); v == no {
-			return edit{}, no
-		} else if v == more {
-			return edit{}, b.orMore()
+			return rewrite{}, no
+		} else if v == needMore {
+			return rewrite{}, b.mayNeedMore()
 		}
 	}
 	root, length, v := r.find(a.from(start), n)
 	switch {
-	case v == no, !b.begins():
-		return edit{}, no
-	case v == more:
-		return edit{}, more
+	case v == no, !b.canStartPath():
+		return rewrite{}, no
+	case v == needMore:
+		return rewrite{}, needMore
 	case root.to[n] == "", root.to[plain] == root.from:
-		return edit{}, no
+		return rewrite{}, no
 	}
 	end := start + length
-	if b.last() == '<' && !a.goesOn(end) {
-		return edit{}, no // </app> ends an element
+	if b.last() == '<' && !a.slashAt(end) {
+		return rewrite{}, no // </app> ends an element
 	}
-	if v := a.climbs(end, b.last(), n); v != no {
+	if v := a.hasDotDot(end, b.last(), n); v != no {
 		if v == yes {
 			v = no
 		}
-		return edit{}, v
+		return rewrite{}, v
 	}
-	return edit{start, end, root.to[n]}, yes
+	return rewrite{start, end, root.to[n]}, yes
 }
 
 // find gives the root that the text ahead lies under, and the length of its name there.
-func (r *roots) find(a ahead, n notation) (root *textRoot, length int, v verdict) {
+func (r *roots) find(a lookahead, n slashStyle) (root *textRoot, length int, v decision) {
 	for i := range r.list {
 		root = &r.list[i]
 		length, v = a.under(root.from, n)
 		if v == yes {
-			v = not(root.covered(a, n))
+			v = not(root.isHidden(a, n))
 		}
 		if v != no {
 			return root, length, v
@@ -168,9 +168,9 @@ func (r *roots) find(a ahead, n notation) (root *textRoot, length int, v verdict
 	return nil, 0, no
 }
 
-// covered says whether the text ahead lies under a folder that the other side does not show.
-func (t *textRoot) covered(a ahead, n notation) verdict {
-	for _, folder := range t.covers {
+// isHidden says whether the text ahead lies under a folder that the other side does not show.
+func (t *textRoot) isHidden(a lookahead, n slashStyle) decision {
+	for _, folder := range t.hiddenDirs {
 		if _, v := a.under(folder, n); v != no {
 			return v
 		}
@@ -178,13 +178,13 @@ func (t *textRoot) covered(a ahead, n notation) verdict {
 	return no
 }
 
-func not(v verdict) verdict {
+func not(v decision) decision {
 	switch v {
 	case yes:
 		return no
 	case no:
 		return yes
 	default:
-		return more
+		return needMore
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // Of eight bytes at once: each has a byte's worth in all of its bytes.
 const (
-	ones  = 0x0101010101010101
-	highs = 0x80 * ones
+	swarOnes     = 0x0101010101010101
+	swarHighBits = 0x80 * swarOnes
 )
 
 // stringEnd gives the place of the quote that ends the string whose text begins at i; -1 if it is none. Plain says that its text is ASCII
@@ -22,7 +22,7 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 	for {
 		for ; len(src)-i >= 8; i += 8 {
 			word := binary.LittleEndian.Uint64(src[i:])
-			if stop := special(word); stop != 0 {
+			if stop := markSpecialBytes(word); stop != 0 {
 				first := stop & -stop
 				beyond |= word & (first - 1)
 				i += bits.TrailingZeros64(first) / 8
@@ -38,7 +38,7 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 			return -1, false
 		}
 		if src[i] == '"' {
-			return i, plain && beyond&highs == 0
+			return i, plain && beyond&swarHighBits == 0
 		}
 		plain = false
 		n := escapeLen(src[i:])
@@ -49,11 +49,11 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 	}
 }
 
-// special marks, by their highest bits, the bytes that end a run of plain characters: quotes, backslashes and control characters. What stands
+// markSpecialBytes marks, by their highest bits, the bytes that end a run of plain characters: quotes, backslashes and control characters. What stands
 // behind the first of them may be marked too.
-func special(word uint64) uint64 {
-	quote, backslash := word^'"'*ones, word^'\\'*ones
-	return ((quote-ones) & ^quote | (backslash-ones) & ^backslash | (word-' '*ones) & ^word) & highs
+func markSpecialBytes(word uint64) uint64 {
+	quote, backslash := word^'"'*swarOnes, word^'\\'*swarOnes
+	return ((quote-swarOnes) & ^quote | (backslash-swarOnes) & ^backslash | (word-' '*swarOnes) & ^word) & swarHighBits
 }
 
 // escapeLen gives the length of the escape that s begins with, 0 if it is none.

@@ -16,7 +16,7 @@ func isFileURI(s string) bool {
 
 // uri maps the path of a file URI: "file:///p", "file://localhost/p" or "file:/p". Scheme, authority, query and fragment stay as they
 // are; the path is decoded, mapped and encoded again.
-func (w *walk) uri(s string) string {
+func (w *documentWalker) uri(s string) string {
 	rest := s[len(fileScheme):]
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		slash := strings.IndexAny(after, "/?#")
@@ -35,17 +35,17 @@ func (w *walk) uri(s string) string {
 		encoded, extra = rest[:i], rest[i:]
 	}
 	p, t, err := w.decodeAndMap(encoded)
-	return w.settle(s, before+encodePath(t.withTail(p))+extra, t, err)
+	return w.record(s, before+encodePath(t.withTail(p))+extra, t, err)
 }
 
-func (w *walk) decodeAndMap(encoded string) (string, Translation, error) {
+func (w *documentWalker) decodeAndMap(encoded string) (string, PathResult, error) {
 	p, err := url.PathUnescape(encoded)
 	if err != nil {
-		return "", Translation{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w", quote(encoded), err).
+		return "", PathResult{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w", quote(encoded), err).
 			WithHint("write %% as %%25")
 	}
 	if drive, ok := strings.CutPrefix(p, "/"); ok && isWindows(drive) {
-		return "", Translation{}, refuse(drive)
+		return "", PathResult{}, invalidPathError(drive)
 	}
 	t, err := w.translate(p)
 	return p, t, err

@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// walk goes once through a document: it checks that it is JSON, looks at its strings, and copies what it does not rewrite in spans as long
+// documentWalker goes once through a document: it checks that it is JSON, looks at its strings, and copies what it does not rewrite in spans as long
 // as they come.
-type walk struct {
+type documentWalker struct {
 	mapper *Mapper
 	dir    Direction
 	opts   Options
@@ -23,10 +23,10 @@ type walk struct {
 	copied int
 	// steps lead from the top to the current value.
 	steps []step
-	// guess is the heuristic; without it the marks of the current value say what is a path. Those of all values on the way to it
+	// heuristic is the heuristic; without it the marks of the current value say what is a path. Those of all values on the way to it
 	// share one stack.
-	guess bool
-	marks []*schema
+	heuristic bool
+	marks     []*schema
 }
 
 // step is one part of a JSON pointer: a key as it stands in the document, quoted, or in an array (key is nil) an index.
@@ -36,15 +36,15 @@ type step struct {
 }
 
 // run gives the document with its paths mapped, or false for one that is no JSON or nested too deep.
-func (w *walk) run(marks *Marks) (jsontext.Value, bool) {
-	w.guess = marks == nil
-	if !w.guess {
+func (w *documentWalker) run(marks *Marks) (jsontext.Value, bool) {
+	w.heuristic = marks == nil
+	if !w.heuristic {
 		w.marks = append(w.marks, marks.top...)
 	}
-	if w.blank(); !w.value(w.marks) {
+	if w.skipSpace(); !w.value(w.marks) {
 		return nil, false
 	}
-	if w.blank(); w.pos < len(w.src) {
+	if w.skipSpace(); w.pos < len(w.src) {
 		return nil, false
 	}
 	if w.copied == 0 {
@@ -53,8 +53,8 @@ func (w *walk) run(marks *Marks) (jsontext.Value, bool) {
 	return append(w.out, w.src[w.copied:]...), true
 }
 
-// blank goes past white space.
-func (w *walk) blank() {
+// skipSpace goes past white space.
+func (w *documentWalker) skipSpace() {
 	for w.pos < len(w.src) && w.src[w.pos] <= ' ' && isBlank(w.src[w.pos]) {
 		w.pos++
 	}
@@ -63,8 +63,8 @@ func (w *walk) blank() {
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // skip goes past white space and a character, if that is what follows.
-func (w *walk) skip(c byte) bool {
-	w.blank()
+func (w *documentWalker) skip(c byte) bool {
+	w.skipSpace()
 	if w.pos == len(w.src) || w.src[w.pos] != c {
 		return false
 	}
@@ -73,7 +73,7 @@ func (w *walk) skip(c byte) bool {
 }
 
 // value goes past a value; false means that there is none, or that it is nested too deep.
-func (w *walk) value(marks []*schema) bool {
+func (w *documentWalker) value(marks []*schema) bool {
 	if w.pos == len(w.src) {
 		return false
 	}
@@ -90,14 +90,14 @@ func (w *walk) value(marks []*schema) bool {
 	return end > 0
 }
 
-func (w *walk) object(marks []*schema) bool {
-	at, ok := w.enter()
+func (w *documentWalker) object(marks []*schema) bool {
+	at, ok := w.push()
 	if !ok || w.skip('}') {
-		return w.leave(at, ok)
+		return w.pop(at, ok)
 	}
 	base := len(w.marks)
 	for {
-		w.blank()
+		w.skipSpace()
 		plain, ok := w.key(at)
 		if !ok {
 			return false
@@ -105,18 +105,18 @@ func (w *walk) object(marks []*schema) bool {
 		if len(marks) > 0 {
 			w.marks = member(w.marks, marks, w.steps[at].key, plain)
 		}
-		if w.blank(); !w.value(w.marks[base:]) {
+		if w.skipSpace(); !w.value(w.marks[base:]) {
 			return false
 		}
 		w.marks = w.marks[:base]
 		if !w.skip(',') {
-			return w.leave(at, w.skip('}'))
+			return w.pop(at, w.skip('}'))
 		}
 	}
 }
 
 // key goes past a key and its colon; plain says that it needs no decoding.
-func (w *walk) key(at int) (plain, ok bool) {
+func (w *documentWalker) key(at int) (plain, ok bool) {
 	if w.pos == len(w.src) || w.src[w.pos] != '"' {
 		return false, false
 	}
@@ -129,27 +129,27 @@ func (w *walk) key(at int) (plain, ok bool) {
 	return plain, w.skip(':')
 }
 
-func (w *walk) array(marks []*schema) bool {
-	at, ok := w.enter()
+func (w *documentWalker) array(marks []*schema) bool {
+	at, ok := w.push()
 	if !ok || w.skip(']') {
-		return w.leave(at, ok)
+		return w.pop(at, ok)
 	}
 	for base := len(w.marks); ; w.steps[at].index++ {
 		if len(marks) > 0 {
 			w.marks = element(w.marks, marks, w.steps[at].index)
 		}
-		if w.blank(); !w.value(w.marks[base:]) {
+		if w.skipSpace(); !w.value(w.marks[base:]) {
 			return false
 		}
 		w.marks = w.marks[:base]
 		if !w.skip(',') {
-			return w.leave(at, w.skip(']'))
+			return w.pop(at, w.skip(']'))
 		}
 	}
 }
 
-// enter goes past the start bracket and gives the place of the container's step. Not ok is a container that stands too deep.
-func (w *walk) enter() (at int, ok bool) {
+// push goes past the start bracket and gives the place of the container's step. Not ok is a container that stands too deep.
+func (w *documentWalker) push() (at int, ok bool) {
 	at = len(w.steps)
 	if at > maxDepth {
 		return at, false
@@ -159,13 +159,13 @@ func (w *walk) enter() (at int, ok bool) {
 	return at, true
 }
 
-// leave takes the container's step away again.
-func (w *walk) leave(at int, ok bool) bool {
+// pop takes the container's step away again.
+func (w *documentWalker) pop(at int, ok bool) bool {
 	w.steps = w.steps[:at]
 	return ok
 }
 
-func (w *walk) str(marks []*schema) bool {
+func (w *documentWalker) str(marks []*schema) bool {
 	start := w.pos
 	end, plain := stringEnd(w.src, start+1)
 	if end < 0 {
@@ -196,27 +196,27 @@ func appendQuoted(out []byte, text string) []byte {
 }
 
 // rewrite decodes a string only if it may be a path.
-func (w *walk) rewrite(quoted []byte, plain bool, marks []*schema) (from, to string) {
-	if w.guess {
+func (w *documentWalker) rewrite(quoted []byte, plain bool, marks []*schema) (from, to string) {
+	if w.heuristic {
 		if !startsWithSlash(quoted) {
 			return "", ""
 		}
 		from, err := unquote(quoted, plain)
-		return from, w.guessed(from, err)
+		return from, w.guessPath(from, err)
 	}
 	kinds := kindsOf(marks)
 	if kinds == 0 {
 		return "", ""
 	}
 	from, err := unquote(quoted, plain)
-	return from, w.marked(kinds, from, err)
+	return from, w.mapMarked(kinds, from, err)
 }
 
 // translate maps one path, which an output's Check may refuse.
-func (w *walk) translate(p string) (Translation, error) {
+func (w *documentWalker) translate(p string) (PathResult, error) {
 	t, err := w.mapper.translate(w.dir, p)
-	if err == nil && t.Mapped && w.dir == ToHost && w.opts.Check != nil {
-		err = w.opts.Check(t.root, t.Path)
+	if err == nil && t.Mapped && w.dir == ToHost && w.opts.CheckHostPath != nil {
+		err = w.opts.CheckHostPath(t.root, t.Path)
 	}
 	return t, err
 }
@@ -242,7 +242,7 @@ func unquote(quoted []byte, plain bool) (string, error) {
 }
 
 // pointer gives the RFC 6901 pointer of the current value.
-func (w *walk) pointer() string {
+func (w *documentWalker) pointer() string {
 	b := append(make([]byte, 0, 64), w.opts.Pointer...)
 	for _, s := range w.steps {
 		b = append(b, '/')

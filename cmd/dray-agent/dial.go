@@ -10,12 +10,12 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// dialTime bounds the way to the daemon's socket, after which its word on stdin counts.
-const dialTime = 4 * time.Second
+// dialTimeout bounds the way to the daemon's socket, after which its word on stdin counts.
+const dialTimeout = 4 * time.Second
 
 // dial reaches the daemon's socket and proves the secret, both ways.
-func dial(d wire.Dial) (*wire.Socket, error) {
-	nonce, err := freshNonce()
+func dial(d wire.DialTarget) (*wire.Socket, error) {
+	nonce, err := newNonce()
 	if err != nil {
 		return nil, err
 	}
@@ -25,10 +25,10 @@ func dial(d wire.Dial) (*wire.Socket, error) {
 	}
 	socket, err := wire.NewSocket(file, true)
 	if err == nil {
-		err = socket.SetDeadline(time.Now().Add(dialTime))
+		err = socket.SetDeadline(time.Now().Add(dialTimeout))
 	}
 	if err == nil {
-		err = wire.Approach(socket, d.Secret, nonce)
+		err = wire.AuthenticateDaemon(socket, d.Secret, nonce)
 	}
 	if err == nil {
 		err = socket.SetDeadline(time.Time{})
@@ -40,8 +40,8 @@ func dial(d wire.Dial) (*wire.Socket, error) {
 	return socket, nil
 }
 
-// freshNonce reads the kernel's device, because package crypto/rand would be a tenth of this program.
-func freshNonce() ([]byte, error) {
+// newNonce reads the kernel's device, because package crypto/rand would be a tenth of this program.
+func newNonce() ([]byte, error) {
 	f, err := os.Open("/dev/urandom")
 	if err != nil {
 		return nil, fmt.Errorf("opening the source of randomness: %w", err)
@@ -54,13 +54,13 @@ func freshNonce() ([]byte, error) {
 	return nonce, nil
 }
 
-// connect gives a polled file. It waits for as long as dialTime where the daemon has many dialers.
+// connect gives a polled file. It waits for as long as dialTimeout where the daemon has many dialers.
 func connect(path string) (*os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	bound := syscall.NsecToTimeval(dialTime.Nanoseconds())
+	bound := syscall.NsecToTimeval(dialTimeout.Nanoseconds())
 	if err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &bound); err == nil {
 		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
 	}

@@ -23,27 +23,27 @@ func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnin
 			vars.set(kv)
 		}
 	}
-	for _, kv := range slices.Concat(req.Call, req.Remote) {
+	for _, kv := range slices.Concat(req.CallEnv, req.RemoteEnv) {
 		vars.set(kv)
 	}
 	return vars.list(), warnings
 }
 
-// variables is an environment in which each name stands once, in the order of first mention.
-type variables struct {
+// envList is an environment in which each name stands once, in the order of first mention.
+type envList struct {
 	order []string
 	value map[string]string
 }
 
-func newVariables(env []string) *variables {
-	v := &variables{value: make(map[string]string, len(env))}
+func newVariables(env []string) *envList {
+	v := &envList{value: make(map[string]string, len(env))}
 	for _, kv := range env {
 		v.set(kv)
 	}
 	return v
 }
 
-func (v *variables) set(kv string) {
+func (v *envList) set(kv string) {
 	name, value, ok := strings.Cut(kv, "=")
 	if !ok || name == "" {
 		return
@@ -54,13 +54,13 @@ func (v *variables) set(kv string) {
 	v.value[name] = value
 }
 
-func (v *variables) setDefault(name, value string) {
+func (v *envList) setDefault(name, value string) {
 	if _, known := v.value[name]; !known {
 		v.set(name + "=" + value)
 	}
 }
 
-func (v *variables) list() []string {
+func (v *envList) list() []string {
 	list := make([]string, len(v.order))
 	for i, name := range v.order {
 		list[i] = name + "=" + v.value[name]

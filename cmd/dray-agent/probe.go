@@ -20,11 +20,11 @@ import (
 // probeCache keeps what a shell answered, for as long as the files that shells read at their start look the same.
 type probeCache struct {
 	mu    sync.Mutex
-	known map[string]*probed
+	known map[string]*probeEntry
 }
 
-// probed is one answer; done is closed when it is there. Callers who come meanwhile wait for it instead of asking again.
-type probed struct {
+// probeEntry is one answer; done is closed when it is there. Callers who come meanwhile wait for it instead of asking again.
+type probeEntry struct {
 	files string
 	done  chan struct{}
 	env   []string
@@ -42,9 +42,9 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 	}
 	files := startupFiles(u.home)
 	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...), "\x00")
-	p, mine := a.probes.claim(key, files)
+	p, mine := a.probes.getOrCreate(key, files)
 	if mine {
-		p.env, p.err = a.ask(req, shell, u, env)
+		p.env, p.err = a.runShell(req, shell, u, env)
 		close(p.done)
 		if p.err != nil {
 			a.probes.forget(key, p)
@@ -58,21 +58,21 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 	}
 }
 
-func (c *probeCache) claim(key, files string) (p *probed, mine bool) {
+func (c *probeCache) getOrCreate(key, files string) (p *probeEntry, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.known[key]; p != nil && p.files == files {
 		return p, false
 	}
 	if c.known == nil || len(c.known) > 64 {
-		c.known = map[string]*probed{}
+		c.known = map[string]*probeEntry{}
 	}
-	p = &probed{files: files, done: make(chan struct{})}
+	p = &probeEntry{files: files, done: make(chan struct{})}
 	c.known[key] = p
 	return p, true
 }
 
-func (c *probeCache) forget(key string, p *probed) {
+func (c *probeCache) forget(key string, p *probeEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known[key] == p {
@@ -80,9 +80,9 @@ func (c *probeCache) forget(key string, p *probed) {
 	}
 }
 
-// ask runs the shell once.
-func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]string, error) {
-	question, ok := shellprobe.Ask(req.Kind)
+// runShell runs the shell once.
+func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]string, error) {
+	question, ok := shellprobe.New(req.Kind)
 	if !ok {
 		return nil, fmt.Errorf("unknown kind of probe %q", req.Kind)
 	}
@@ -104,15 +104,15 @@ func (a *agent) ask(req wire.Probe, shell string, u user, env []string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	out, err := answer(ctx, proc)
+	out, err := readOutput(ctx, proc)
 	if err != nil {
 		return nil, err
 	}
-	return question.Answer(out)
+	return question.ParseOutput(out)
 }
 
-// answer collects what the shell prints; after the timeout the shell is ended. Its stdin stays open and empty.
-func answer(ctx context.Context, proc *process.Process) ([]byte, error) {
+// readOutput collects what the shell prints; after the timeout the shell is ended. Its stdin stays open and empty.
+func readOutput(ctx context.Context, proc *process.Process) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
 	defer stop()
 	var quiet sync.WaitGroup
@@ -134,9 +134,9 @@ func answer(ctx context.Context, proc *process.Process) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// startup are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a
+// startupPaths are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a
 // change there alone, the container's next start or a change of one of these makes it seen.
-var startup = struct{ system, user []string }{
+var startupPaths = struct{ system, user []string }{
 	system: []string{
 		"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
 		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish",
@@ -147,18 +147,18 @@ var startup = struct{ system, user []string }{
 // startupFiles is a text that changes when one of the files does.
 func startupFiles(home string) string {
 	b := make([]byte, 0, 2<<10)
-	for _, path := range startup.system {
-		b = note(b, path)
+	for _, path := range startupPaths.system {
+		b = appendStat(b, path)
 	}
 	if dir, err := os.Open("/etc/profile.d"); err == nil {
 		names, _ := dir.Readdirnames(maxScripts) // what cannot be read is not read by the shell either
 		_ = dir.Close()
 		for _, name := range names {
-			b = note(b, "/etc/profile.d/"+name)
+			b = appendStat(b, "/etc/profile.d/"+name)
 		}
 	}
-	for _, name := range startup.user {
-		b = note(b, home+"/"+name)
+	for _, name := range startupPaths.user {
+		b = appendStat(b, home+"/"+name)
 	}
 	return string(b)
 }
@@ -166,8 +166,8 @@ func startupFiles(home string) string {
 // maxScripts is more than any image has in /etc/profile.d.
 const maxScripts = 1000
 
-// note appends a file's place and times. Each call comes by here, so it is plain.
-func note(b []byte, path string) []byte {
+// appendStat appends a file's place and times. Each call comes by here, so it is plain.
+func appendStat(b []byte, path string) []byte {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {
 		return b

@@ -27,7 +27,7 @@ func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}
 	list := func(kv ...string) []string { return kv }
 	env, warnings := a.environment(nil, wire.Start{
-		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine", "PATH=/image"), Call: list("B=call", "C=call", "=odd", "none"), Remote: list("C=remote"),
+		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine", "PATH=/image"), CallEnv: list("B=call", "C=call", "=odd", "none"), RemoteEnv: list("C=remote"),
 	}, user{home: "/home/me"})
 	slices.Sort(env)
 	if want := []string{"A=engine", "B=call", "C=remote", "HOME=/home/me", "PATH=/image"}; !slices.Equal(env, want) || warnings != nil {
@@ -43,7 +43,7 @@ func TestProbeCache(t *testing.T) {
 	home := t.TempDir()
 	var c probeCache
 	ask := func() bool {
-		p, mine := c.claim("key", startupFiles(home))
+		p, mine := c.getOrCreate("key", startupFiles(home))
 		if mine {
 			close(p.done)
 		}
@@ -59,7 +59,7 @@ func TestProbeCache(t *testing.T) {
 		t.Error("a new .bashrc was not seen, or seen twice")
 	}
 	for i := range 200 {
-		c.claim(string(rune('a'+i)), "")
+		c.getOrCreate(string(rune('a'+i)), "")
 	}
 	if len(c.known) > 100 {
 		t.Errorf("%d answers are kept", len(c.known))

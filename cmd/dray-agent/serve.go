@@ -19,8 +19,8 @@ import (
 const (
 	// defaultLease holds for a daemon that names none.
 	defaultLease = 30 * time.Second
-	// warm is how many supervisors wait for the first calls.
-	warm = 2
+	// initialSupervisors is how many supervisors wait for the first calls.
+	initialSupervisors = 2
 )
 
 // agent is one connection's worth of state.
@@ -33,15 +33,15 @@ type agent struct {
 // serve speaks with the daemon until it goes away, and ends everything that it started.
 func serve(in io.ReadCloser, out io.WriteCloser) error {
 	debug.SetGCPercent(400) // a small heap that lives in bursts
-	a := &agent{self: whoami()}
+	a := &agent{self: currentIdentity()}
 	defer func() { a.pool.Close() }()
-	if err := a.fill(); err != nil {
+	if err := a.startPool(); err != nil {
 		return err // before the greeting: where no supervisor can be had, the daemon has to find another way
 	}
-	if err := wire.Greet(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
+	if err := wire.WriteHello(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
 		return fmt.Errorf("greeting the daemon: %w", err)
 	}
-	daemon, err := wire.Meet(in)
+	daemon, err := wire.ReadHello(in)
 	if err != nil {
 		return fmt.Errorf("meeting the daemon: %w", err)
 	}
@@ -49,40 +49,40 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if lease <= 0 {
 		lease = defaultLease
 	}
-	conn, err := a.choose(pipes{in, out}, daemon.Dial)
+	conn, err := a.selectChannel(pipes{in, out}, daemon.Dial)
 	if err != nil {
 		return err
 	}
-	err = a.until(wire.NewMux(conn, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Silence: lease}))
+	err = a.serveMux(wire.NewMux(conn, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Lease: lease}))
 	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
 		return nil
 	}
 	return err
 }
 
-// fill makes a pool with supervisors at hand.
-func (a *agent) fill() error {
-	a.pool = process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Alone: true})
-	return a.pool.Warm(warm)
+// startPool makes a pool with supervisors at hand.
+func (a *agent) startPool() error {
+	a.pool = process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Subreaper: true})
+	return a.pool.Prestart(initialSupervisors)
 }
 
-// choose gives the connection that is used from here on: the socket where it is reached and both sides have proved the secret, else stdio,
+// selectChannel gives the connection that is used from here on: the socket where it is reached and both sides have proved the secret, else stdio,
 // on which the daemon is told. With the socket the end of stdin means nothing any more: an engine that is restarted ends it.
-func (a *agent) choose(stdio pipes, where *wire.Dial) (io.ReadWriteCloser, error) {
+func (a *agent) selectChannel(stdio pipes, where *wire.DialTarget) (io.ReadWriteCloser, error) {
 	if where == nil {
-		return stdio.grown(), nil
+		return stdio.enlargePipe(), nil
 	}
 	socket, err := dial(*where)
 	if err != nil {
-		return stdio.grown(), wire.TellStay(stdio, err)
+		return stdio.enlargePipe(), wire.WriteFallback(stdio, err)
 	}
 	// The daemon may have taken this process into a group, and not the supervisors that were there before.
 	a.pool.Close()
-	return socket, a.fill()
+	return socket, a.startPool()
 }
 
-// until runs the connection. When it breaks, the pool is closed first, because the calls end only with their processes.
-func (a *agent) until(mux *wire.Mux) error {
+// serveMux runs the connection. When it breaks, the pool is closed first, because the calls end only with their processes.
+func (a *agent) serveMux(mux *wire.Mux) error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -107,8 +107,8 @@ type pipes struct {
 	out io.WriteCloser
 }
 
-// grown has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is a little more than an ordinary pipe holds.
-func (p pipes) grown() pipes {
+// enlargePipe has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is a little more than an ordinary pipe holds.
+func (p pipes) enlargePipe() pipes {
 	if f, ok := p.out.(*os.File); ok {
 		process.GrowPipe(f, wire.Window)
 	}
@@ -134,27 +134,27 @@ func (a *agent) accept(s *wire.Stream) {
 	}
 	proc, warnings, err := a.start(s, start)
 	if err != nil {
-		_ = s.Send(&wire.Reply{Failed: failureOf(err, start.Dir)})
+		_ = s.Send(&wire.Reply{Failed: failedMessage(err, start.Dir)})
 		return
 	}
 	if s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
 		proc.Stop(0)
 	}
-	a.attend(s, proc, !start.Ends)
+	a.proxyStreams(s, proc, !start.PassedFDs)
 }
 
-// attend obeys the daemon until the process is over, and moves the bytes where the daemon does not have the streams itself.
-func (a *agent) attend(s *wire.Stream, proc *process.Process, framed bool) {
+// proxyStreams obeys the daemon until the process is over, and moves the bytes where the daemon does not have the streams itself.
+func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool) {
 	var outputs, rest sync.WaitGroup
 	if framed {
 		outputs.Go(func() { pump(s.Writer(1), proc.Stdout()) })
 		outputs.Go(func() { pump(s.Writer(2), proc.Stderr()) })
 		rest.Go(func() { feed(proc, s) })
 	}
-	rest.Go(func() { obey(s, proc) })
+	rest.Go(func() { handleRequests(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
-	_ = s.Send(&wire.Reply{Exited: exitedOf(exit, err)})
+	_ = s.Send(&wire.Reply{Exited: exitedMessage(exit, err)})
 	s.Close() // wakes feed and obey
 	rest.Wait()
 }
@@ -193,8 +193,8 @@ func feed(proc *process.Process, s *wire.Stream) {
 	_ = proc.Stdin().Close()
 }
 
-// obey carries out requests. The end of the stream before the end of the process is the daemon's wish that it end.
-func obey(s *wire.Stream, proc *process.Process) {
+// handleRequests carries out requests. The end of the stream before the end of the process is the daemon's wish that it end.
+func handleRequests(s *wire.Stream, proc *process.Process) {
 	for {
 		b, err := s.Receive()
 		if err != nil {
@@ -206,11 +206,11 @@ func obey(s *wire.Stream, proc *process.Process) {
 			proc.Stop(0)
 			return
 		}
-		perform(req, proc)
+		handleRequest(req, proc)
 	}
 }
 
-func exitedOf(exit process.Exit, err error) *wire.Exited {
+func exitedMessage(exit process.Exit, err error) *wire.Exited {
 	return &wire.Exited{
 		Lost: err != nil, Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: exit.Proven, Survivors: exit.Survivors,
 		Kept: exit.Kept, OOM: exit.OOM,
@@ -224,9 +224,9 @@ type identity struct {
 }
 
 // Capability numbers of capabilities(7): kill, setgid, setuid.
-const switchCaps = 1<<5 | 1<<6 | 1<<7
+const switchUserCaps = 1<<5 | 1<<6 | 1<<7
 
-func whoami() identity {
+func currentIdentity() identity {
 	id := identity{uid: os.Getuid()}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -235,7 +235,7 @@ func whoami() identity {
 	for line := range bytes.Lines(status) {
 		if hex, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
 			caps, err := strconv.ParseUint(string(bytes.TrimSpace(hex)), 16, 64)
-			id.switchUser = err == nil && caps&switchCaps == switchCaps
+			id.switchUser = err == nil && caps&switchUserCaps == switchUserCaps
 		}
 	}
 	return id

@@ -26,7 +26,7 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		env = append(env, "TERM=xterm") // as an engine gives it to an exec with a terminal
 	}
 	spec := process.Spec{
-		Argv: req.Argv, Env: env, Dir: req.Dir, Grace: req.Grace, Keep: req.Keep, Terminal: req.Terminal,
+		Argv: req.Argv, Env: env, Dir: req.Dir, Grace: req.Grace, Keep: req.KeepLeftovers, Terminal: req.Terminal,
 	}
 	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
@@ -45,21 +45,21 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 
 // launch starts a process with the streams that the daemon passed, or else with our own.
 func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s *wire.Stream) (*process.Process, error) {
-	if !req.Ends {
+	if !req.PassedFDs {
 		return a.pool.Start(ctx, spec)
 	}
 	files := s.Files()
-	if len(files) != passedEnds {
+	if len(files) != passedFDs {
 		for _, f := range files {
 			_ = f.Close()
 		}
-		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong", len(files), passedEnds)
+		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong", len(files), passedFDs)
 	}
-	return a.pool.StartWith(ctx, spec, process.Ends{Stdin: files[0], Stdout: files[1], Stderr: files[2]})
+	return a.pool.StartWith(ctx, spec, process.ChildFiles{Stdin: files[0], Stdout: files[1], Stderr: files[2]})
 }
 
-// passedEnds is how many descriptors come with wire.Start.Ends.
-const passedEnds = 3
+// passedFDs is how many descriptors come with wire.Start.Ends.
+const passedFDs = 3
 
 // credential is nil where the agent is that user already and could not change it anyway.
 func (a *agent) credential(u user) (*process.Credential, error) {
@@ -85,7 +85,7 @@ func streamContext(s *wire.Stream, bound time.Duration) (context.Context, contex
 	return ctx, cancel
 }
 
-func perform(req wire.Request, proc *process.Process) {
+func handleRequest(req wire.Request, proc *process.Process) {
 	if req.Signal != 0 {
 		_ = proc.Signal(syscall.Signal(req.Signal)) // a process that is over takes none
 	}
@@ -97,8 +97,8 @@ func perform(req wire.Request, proc *process.Process) {
 	}
 }
 
-// failureOf gives the error its code, here where it is still known which step failed.
-func failureOf(err error, dir string) *wire.Failed {
-	e := dray.AsError(process.Explain(err, dir))
+// failedMessage gives the error its code, here where it is still known which step failed.
+func failedMessage(err error, dir string) *wire.Failed {
+	e := dray.AsError(process.WrapStartError(err, dir))
 	return &wire.Failed{Code: e.Code, Message: e.Message}
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// inMemory is how much of a stream is held before a file is made for it. Most calls print less, and get one write at their end.
-const inMemory = 64 << 10
+// memoryLimit is how much of a stream is held before a file is made for it. Most calls print less, and get one write at their end.
+const memoryLimit = 64 << 10
 
 // Capture takes one stream. Whatever happens to the disk, the totals stay exact; Err says why no more is kept than there is.
 type Capture struct {
-	store *Store
+	owner *Store
 	id    string
 	name  string // of its file
 
@@ -40,8 +40,8 @@ type Capture struct {
 	tail   ring
 	err    error
 	closed bool
-	// unshown says that the record does not show the capture's text, however short it is.
-	unshown bool
+	// requireFile says that the record does not show the capture's text, however short it is.
+	requireFile bool
 }
 
 // Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept any more; it is the same as Err's.
@@ -49,11 +49,11 @@ func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.total += int64(len(p))
-	if room := c.store.opts.Limit - c.kept; room > 0 && c.err == nil {
+	if room := c.owner.opts.Limit - c.kept; room > 0 && c.err == nil {
 		c.keep(p[:min(int64(len(p)), room)])
 	}
 	rest := p
-	if room := c.store.opts.View - len(c.head); room > 0 {
+	if room := c.owner.opts.SummaryBytes - len(c.head); room > 0 {
 		n := min(len(p), room)
 		c.head = append(c.head, p[:n]...)
 		rest = p[n:]
@@ -63,7 +63,7 @@ func (c *Capture) Write(p []byte) (int, error) {
 }
 
 func (c *Capture) keep(p []byte) {
-	if c.file == nil && len(c.memory)+len(p) <= inMemory {
+	if c.file == nil && len(c.memory)+len(p) <= memoryLimit {
 		c.memory = append(c.memory, p...)
 		c.count(p)
 		return
@@ -104,13 +104,13 @@ func (c *Capture) spill() bool {
 
 // append writes to the file as much as there is room for, and says how much that was.
 func (c *Capture) append(p []byte) int {
-	if err := c.store.claim(int64(len(p))); err != nil {
+	if err := c.owner.reserve(int64(len(p))); err != nil {
 		c.err = err
 		return 0
 	}
 	n, err := c.file.Write(p)
 	c.size += int64(n)
-	c.store.unclaim(int64(len(p) - n))
+	c.owner.unreserve(int64(len(p) - n))
 	if err != nil {
 		c.fail(err)
 	}
@@ -132,11 +132,11 @@ func (c *Capture) Err() error {
 	return c.err
 }
 
-// Unshown says that the record will not have the text of Summary, so that Close has to make a file also of little.
-func (c *Capture) Unshown() {
+// RequireFile says that the record will not have the text of Summary, so that Close has to make a file also of little.
+func (c *Capture) RequireFile() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unshown = true
+	c.requireFile = true
 }
 
 // Close ends the capture: what is only in memory goes to its file. The capture can still be read and summed up, and its file stays until
@@ -148,7 +148,7 @@ func (c *Capture) Close() error {
 		return c.err
 	}
 	c.closed = true
-	if len(c.memory) > 0 && c.err == nil && !c.shownWhole() {
+	if len(c.memory) > 0 && c.err == nil && !c.fitsInSummary() {
 		c.spill()
 	}
 	if c.file == nil {
@@ -164,21 +164,21 @@ func (c *Capture) Close() error {
 }
 
 // Release says that the call is over, and its capture subject to retention. It is called once, after Close.
-func (c *Capture) Release() { c.store.release(c) }
+func (c *Capture) Release() { c.owner.release(c) }
 
-// shownWhole says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
+// fitsInSummary says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
 // more than the rest of the capture; whoever reads them again takes them from there.
-func (c *Capture) shownWhole() bool {
-	return !c.unshown && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
+func (c *Capture) fitsInSummary() bool {
+	return !c.requireFile && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
 }
 
 // Open gives the kept bytes from the beginning; more may come until Close.
 func (c *Capture) Open() io.ReadSeekCloser { return &reader{capture: c} }
 
-func (c *Capture) path() string { return filepath.Join(c.store.opts.Dir, c.name) }
+func (c *Capture) path() string { return filepath.Join(c.owner.opts.Dir, c.name) }
 
 // Summary is the capture as results show it.
-func (c *Capture) Summary() dray.Capture {
+func (c *Capture) Summary() dray.StreamSummary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	head, tail := c.head, c.tail.bytes()
@@ -186,7 +186,7 @@ func (c *Capture) Summary() dray.Capture {
 		head, tail = cutEnd(head), cutStart(tail)
 	}
 	omitted := c.total - int64(len(head)+len(tail))
-	return dray.Capture{
+	return dray.StreamSummary{
 		Text: text(head, tail, omitted, c.id), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
 		TotalBytes: c.total, KeptBytes: c.kept, Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
 	}

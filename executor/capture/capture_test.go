@@ -21,7 +21,7 @@ import (
 
 func newStore(t *testing.T, limit int64, view int) *capture.Store {
 	t.Helper()
-	return open(t, capture.Options{Dir: filepath.Join(t.TempDir(), "captures"), Limit: limit, View: view})
+	return open(t, capture.Options{Dir: filepath.Join(t.TempDir(), "captures"), Limit: limit, SummaryBytes: view})
 }
 
 func open(t *testing.T, opts capture.Options) *capture.Store {
@@ -102,7 +102,7 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 
 func TestNothingPrintedMakesNoFile(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, capture.Options{Dir: dir, Limit: 10, View: 10})
+	s := open(t, capture.Options{Dir: dir, Limit: 10, SummaryBytes: 10})
 	if err := s.New("id", dray.Stdout).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestNothingPrintedMakesNoFile(t *testing.T) {
 
 func TestPrivateFiles(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10})
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10})
 	c := s.New("id", dray.Stdout)
 	_, _ = c.Write([]byte("more than a view of secrets"))
 	_ = c.Close()

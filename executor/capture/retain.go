@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// remembered is how many files one look at the folder remembers: the oldest.
-	remembered = 4096
+	// maxOldest is how many files one look at the folder remembers: the oldest.
+	maxOldest = 4096
 	// batch is how many names are read at once.
 	batch = 1024
 	// The janitor comes sixteen times in the time that a capture is kept, within these bounds.
@@ -34,13 +34,13 @@ type file struct {
 // byAge puts the oldest first.
 func byAge(a, b file) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) }
 
-// keepTidy removes what is too old, now and then, until Close.
-func (s *Store) keepTidy() {
-	round := min(max(s.opts.Keep/16, shortestRound), longestRound)
+// runJanitor removes what is too old, now and then, until Close.
+func (s *Store) runJanitor() {
+	round := min(max(s.opts.MaxAge/16, shortestRound), longestRound)
 	tick := time.NewTicker(round)
 	defer tick.Stop()
 	for {
-		s.tidy()
+		s.sweep()
 		select {
 		case <-tick.C:
 		case <-s.stop:
@@ -49,14 +49,14 @@ func (s *Store) keepTidy() {
 	}
 }
 
-// tidy is one round. No call is around it that could be ended by its panic: that is told, and the next round tries again.
-func (s *Store) tidy() {
+// sweep is one round. No call is around it that could be ended by its panic: that is told, and the next round tries again.
+func (s *Store) sweep() {
 	defer func() {
 		if v := recover(); v != nil {
 			s.report(Removed{Err: fmt.Errorf("a defect of dray: %v\n%s", v, debug.Stack())})
 		}
 	}()
-	s.report(s.removeOld(time.Now().Add(-s.opts.Keep)))
+	s.report(s.removeOld(time.Now().Add(-s.opts.MaxAge)))
 }
 
 // removeOld removes the captures whose last byte came before a time.
@@ -82,26 +82,26 @@ func (s *Store) stopped() bool {
 // makeRoom removes captures of ended calls, the oldest first, until all together take no more than they may. Only the call that needs the
 // room waits for it.
 func (s *Store) makeRoom() error {
-	if !s.over() {
+	if !s.overLimit() {
 		return nil
 	}
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	var done Removed
-	for s.over() && done.Err == nil {
+	for s.overLimit() && done.Err == nil {
 		_, done.Err = s.removeOldest(&done, func(file) bool { return true })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.made.Files += done.Files
-	s.made.Bytes += done.Bytes
+	s.evicted.Files += done.Files
+	s.evicted.Bytes += done.Bytes
 	return done.Err
 }
 
 // removeOldest removes the oldest file if it is one to remove. Where none is known, it looks for some.
 func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed bool, err error) {
 	if len(s.oldest) == 0 {
-		if err := s.look(); err != nil {
+		if err := s.rescan(); err != nil {
 			return false, err
 		}
 	}
@@ -115,17 +115,17 @@ func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed boo
 		return false, fmt.Errorf("removing a capture: %w", err)
 	}
 	s.mu.Lock()
-	s.rest = max(0, s.rest-f.size)
+	s.endedBytes = max(0, s.endedBytes-f.size)
 	s.mu.Unlock()
 	done.Files++
 	done.Bytes += f.size
 	return true, nil
 }
 
-// look reads the folder: it remembers the oldest captures of ended calls, and corrects what all of them take, unless a call ended meanwhile.
-func (s *Store) look() error {
+// rescan reads the folder: it remembers the oldest captures of ended calls, and corrects what all of them take, unless a call ended meanwhile.
+func (s *Store) rescan() error {
 	s.mu.Lock()
-	ended := s.ended
+	ended := s.releasedBytes
 	s.mu.Unlock()
 	found, total, err := s.scan()
 	if err != nil {
@@ -134,8 +134,8 @@ func (s *Store) look() error {
 	s.oldest = found
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended == ended {
-		s.rest = total
+	if s.releasedBytes == ended {
+		s.endedBytes = total
 	}
 	return nil
 }
@@ -150,14 +150,14 @@ func (s *Store) scan() (oldest []file, total int64, err error) {
 	for {
 		entries, err := dir.ReadDir(batch)
 		for _, e := range entries {
-			if f, ok := s.captureOf(e); ok {
+			if f, ok := s.parseEntry(e); ok {
 				oldest = append(oldest, f)
 				total += f.size
 			}
 		}
-		if len(oldest) > 2*remembered || err != nil {
+		if len(oldest) > 2*maxOldest || err != nil {
 			slices.SortFunc(oldest, byAge)
-			oldest = oldest[:min(len(oldest), remembered)]
+			oldest = oldest[:min(len(oldest), maxOldest)]
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -168,8 +168,8 @@ func (s *Store) scan() (oldest []file, total int64, err error) {
 	}
 }
 
-// captureOf says what a file of the folder is, if it is the capture of an ended call. What a daemon that died left is one.
-func (s *Store) captureOf(e fs.DirEntry) (file, bool) {
+// parseEntry says what a file of the folder is, if it is the capture of an ended call. What a daemon that died left is one.
+func (s *Store) parseEntry(e fs.DirEntry) (file, bool) {
 	name := e.Name()
 	if ext := filepath.Ext(name); ext != "."+dray.Stdout.String() && ext != "."+dray.Stderr.String() || s.isLive(name) {
 		return file{}, false

@@ -69,7 +69,7 @@ func aged(t *testing.T, dir, name string, changed time.Time) {
 func TestOldestMakesRoom(t *testing.T) {
 	dir := t.TempDir()
 	var told []capture.Removed
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 100 << 10, Report: func(r capture.Removed) { told = append(told, r) }})
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 100 << 10, OnRemoved: func(r capture.Removed) { told = append(told, r) }})
 	past := time.Now().Add(-time.Hour)
 	for i, id := range []string{"second", "first", "third"} {
 		printed(t, s, id, 30<<10)
@@ -94,7 +94,7 @@ func TestOldestMakesRoom(t *testing.T) {
 // CA-01: what running calls print is never removed. Where it is too much all together, the one that prints hears it, and what was kept stays.
 func TestRunningCallsStay(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 200 << 10})
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10})
 	printed(t, s, "old", 90<<10)
 	running := s.New("running", dray.Stdout)
 	block := bytes.Repeat([]byte("r"), 100<<10)
@@ -151,7 +151,7 @@ func TestOldCapturesGo(t *testing.T) {
 		}
 		var done []capture.Removed
 		s, err := capture.NewStore(capture.Options{
-			Dir: dir, Limit: 1 << 20, View: 10, Keep: 24 * time.Hour, Report: func(r capture.Removed) { done = append(done, r) },
+			Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxAge: 24 * time.Hour, OnRemoved: func(r capture.Removed) { done = append(done, r) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestOldCapturesGo(t *testing.T) {
 // What a daemon that died had open is counted by the next one, can be read, and goes as everything goes.
 func TestLeftoversOfACrash(t *testing.T) {
 	dir := t.TempDir()
-	opts := capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 200 << 10}
+	opts := capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10}
 	_, _ = open(t, opts).New("interrupted", dray.Stdout).Write(bytes.Repeat([]byte("i"), 150<<10))
 	s := open(t, opts)
 	f, err := s.Open("interrupted", dray.Stdout)
@@ -203,7 +203,7 @@ func TestFullDisk(t *testing.T) {
 	if !ok {
 		t.Skip("no disk can be mounted here")
 	}
-	s := open(t, capture.Options{Dir: dir, Limit: 8 << 20, View: 10})
+	s := open(t, capture.Options{Dir: dir, Limit: 8 << 20, SummaryBytes: 10})
 	c := s.New("call", dray.Stdout)
 	data := make([]byte, 3<<20)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -265,7 +265,7 @@ func TestCapHolds(t *testing.T) {
 	for round := range 20 {
 		dir := t.TempDir()
 		disk := 300<<10 + rng.Int64N(600<<10)
-		s := open(t, capture.Options{Dir: dir, Limit: 200 << 10, View: 100, Disk: disk})
+		s := open(t, capture.Options{Dir: dir, Limit: 200 << 10, SummaryBytes: 100, MaxDiskBytes: disk})
 		var calls sync.WaitGroup
 		for i := range 8 {
 			calls.Go(func() { flood(t, s, fmt.Sprint(round, "-", i), rand.New(rand.NewPCG(seed, uint64(i)))) })
@@ -318,7 +318,7 @@ func TestManyFiles(t *testing.T) {
 	}
 	past := time.Now().Add(-time.Hour)
 	aged(t, dir, "07777.stdout", past)
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Disk: 90_000 - 10})
+	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 90_000 - 10})
 	printed(t, s, "a", 10) // needs no file
 	printed(t, s, "b", 20) // shown whole
 	if len(names(t, dir)) != 9000 {
@@ -336,7 +336,7 @@ func TestJanitorOutlivesAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var told []capture.Removed
-		s, err := capture.NewStore(capture.Options{Dir: dir, Limit: 1 << 20, View: 10, Keep: 16 * time.Second, Report: func(r capture.Removed) {
+		s, err := capture.NewStore(capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxAge: 16 * time.Second, OnRemoved: func(r capture.Removed) {
 			if told = append(told, r); len(told) == 1 {
 				panic("planted")
 			}

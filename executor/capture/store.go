@@ -19,14 +19,14 @@ type Options struct {
 	// Dir is the folder; it is made if need be, 0700.
 	Dir string
 	// Limit is how many bytes of each stream are kept; View how many of its head, and as many of its tail, a Summary shows.
-	Limit int64
-	View  int
-	// Disk is how many bytes all captures together may take; zero is any number.
-	Disk int64
-	// Keep is how long a capture stays after its last byte; zero is for ever.
-	Keep time.Duration
-	// Report hears what retention did, from several goroutines; nil is silence.
-	Report func(Removed)
+	Limit        int64
+	SummaryBytes int
+	// MaxDiskBytes is how many bytes all captures together may take; zero is any number.
+	MaxDiskBytes int64
+	// MaxAge is how long a capture stays after its last byte; zero is for ever.
+	MaxAge time.Duration
+	// OnRemoved hears what retention did, from several goroutines; nil is silence.
+	OnRemoved func(Removed)
 }
 
 // Removed is what one round of retention did.
@@ -41,12 +41,12 @@ type Removed struct {
 type Store struct {
 	opts Options
 
-	mu    sync.Mutex
-	live  map[string]*Capture // by the name of their file: those of calls that run
-	grown int64               // what the files of running calls take
-	rest  int64               // what the files of ended calls take
-	ended int64               // what was moved from the one to the other, ever
-	made  Removed             // what was removed to make room, and is not reported yet
+	mu            sync.Mutex
+	live          map[string]*Capture // by the name of their file: those of calls that run
+	liveBytes     int64               // what the files of running calls take
+	endedBytes    int64               // what the files of ended calls take
+	releasedBytes int64               // what was moved from the one to the other, ever
+	evicted       Removed             // what was removed to make room, and is not reported yet
 
 	removing sync.Mutex // held by whoever removes
 	oldest   []file     // what to remove next, the oldest first
@@ -61,11 +61,11 @@ func NewStore(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("making the folder for captures: %w", err)
 	}
 	s := &Store{opts: opts, live: map[string]*Capture{}, stop: make(chan struct{})}
-	if err := s.look(); err != nil {
+	if err := s.rescan(); err != nil {
 		return nil, err
 	}
-	if opts.Keep > 0 {
-		s.janitor.Go(s.keepTidy)
+	if opts.MaxAge > 0 {
+		s.janitor.Go(s.runJanitor)
 	}
 	return s, nil
 }
@@ -95,8 +95,8 @@ func (s *Store) OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser,
 	return s.open(rewrittenName(id, stream))
 }
 
-// OpenShown gives the stream as it was shown while the call ran: with its paths rewritten, or else as it was printed.
-func (s *Store) OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+// OpenAuto gives the stream as it was shown while the call ran: with its paths rewritten, or else as it was printed.
+func (s *Store) OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
 	kept, err := s.OpenRewritten(id, stream)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.Open(id, stream)
@@ -129,56 +129,56 @@ func (s *Store) NewRewritten(id string, stream dray.Stream) *Capture {
 }
 
 func (s *Store) begin(id, name string) *Capture {
-	c := &Capture{store: s, id: id, name: name, sum: sha256.New(), tail: ring{size: s.opts.View}}
+	c := &Capture{owner: s, id: id, name: name, sum: sha256.New(), tail: ring{size: s.opts.SummaryBytes}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[c.name] = c
 	return c
 }
 
-// claim takes room on the disk for a running call. Captures of ended calls make way for it; those of running calls do not.
-func (s *Store) claim(n int64) error {
+// reserve takes room on the disk for a running call. Captures of ended calls make way for it; those of running calls do not.
+func (s *Store) reserve(n int64) error {
 	s.mu.Lock()
-	if s.opts.Disk > 0 && s.grown+n > s.opts.Disk {
+	if s.opts.MaxDiskBytes > 0 && s.liveBytes+n > s.opts.MaxDiskBytes {
 		s.mu.Unlock()
 		return dray.Errorf(dray.CodeLimitExceeded, "the calls that run have printed more than may be kept of all calls together (limits.captures_disk, %d bytes)",
-			s.opts.Disk).WithHint("run fewer of them at a time, have them print less, or raise limits.captures_disk")
+			s.opts.MaxDiskBytes).WithHint("run fewer of them at a time, have them print less, or raise limits.captures_disk")
 	}
-	s.grown += n
+	s.liveBytes += n
 	s.mu.Unlock()
 	if err := s.makeRoom(); err != nil {
-		s.unclaim(n)
+		s.unreserve(n)
 		return dray.Errorf(dray.CodeLimitExceeded, "making room for what the tool prints (limits.captures_disk): %w", err).
 			WithHint("remove the oldest files of the folder captures in the state folder")
 	}
 	return nil
 }
 
-// unclaim gives room back that was not used.
-func (s *Store) unclaim(n int64) {
+// unreserve gives room back that was not used.
+func (s *Store) unreserve(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.grown -= n
+	s.liveBytes -= n
 }
 
 // release makes a capture one of an ended call. What went to make room is reported here: at most once for each call, not for each write.
 func (s *Store) release(c *Capture) {
 	s.mu.Lock()
 	delete(s.live, c.name)
-	s.grown -= c.size
-	s.rest += c.size
-	s.ended += c.size
-	made := s.made
-	s.made = Removed{}
+	s.liveBytes -= c.size
+	s.endedBytes += c.size
+	s.releasedBytes += c.size
+	made := s.evicted
+	s.evicted = Removed{}
 	s.mu.Unlock()
 	s.report(made)
 }
 
-// over says whether the files take more room than they may.
-func (s *Store) over() bool {
+// overLimit says whether the files take more room than they may.
+func (s *Store) overLimit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.opts.Disk > 0 && s.rest > 0 && s.grown+s.rest > s.opts.Disk
+	return s.opts.MaxDiskBytes > 0 && s.endedBytes > 0 && s.liveBytes+s.endedBytes > s.opts.MaxDiskBytes
 }
 
 func (s *Store) isLive(name string) bool {
@@ -189,7 +189,7 @@ func (s *Store) isLive(name string) bool {
 
 // report tells what was done, if anything was.
 func (s *Store) report(r Removed) {
-	if s.opts.Report != nil && r != (Removed{}) {
-		s.opts.Report(r)
+	if s.opts.OnRemoved != nil && r != (Removed{}) {
+		s.opts.OnRemoved(r)
 	}
 }

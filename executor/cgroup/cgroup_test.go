@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // EX-09: cgroup.kill signals the first thread of a process, and one whose first thread has ended would run on.
 func TestEndHeadless(t *testing.T) {
 	tree := open(t, newFolder(t))
-	group, err := tree.Group()
+	group, err := tree.NewGroup()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,14 +54,14 @@ func TestEndHeadless(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := group.Procs.WriteString(strconv.Itoa(cmd.Process.Pid)); err != nil {
+		if _, err := group.ProcsFile.WriteString(strconv.Itoa(cmd.Process.Pid)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := in.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
 		headless(t, cmd.Process.Pid)
-		if survivors, proven := tree.End(10 * time.Second); !proven || len(survivors) != 0 {
+		if survivors, proven := tree.KillAndWait(10 * time.Second); !proven || len(survivors) != 0 {
 			t.Errorf("survivors %v, proven %v", survivors, proven)
 			_ = cmd.Process.Kill()
 		}
@@ -86,7 +86,7 @@ func headless(t *testing.T, pid int) {
 // newFolder makes a group of the test's own, where a container's would be.
 func newFolder(t *testing.T) string {
 	t.Helper()
-	self, err := cgroup.OfSelf()
+	self, err := cgroup.SelfPath()
 	if err != nil {
 		t.Skipf("no unified hierarchy here: %v", err)
 	}
@@ -102,9 +102,9 @@ func newFolder(t *testing.T) string {
 	return dir
 }
 
-func open(t *testing.T, folder string) *cgroup.Tree {
+func open(t *testing.T, folder string) *cgroup.Manager {
 	t.Helper()
-	tree, err := cgroup.Open(folder)
+	tree, err := cgroup.NewManager(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,22 +146,22 @@ func TestEnd(t *testing.T) {
 	folder := newFolder(t)
 	tree := open(t, folder)
 	for range 5 {
-		group, err := tree.Group()
+		group, err := tree.NewGroup()
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := tree.Group()
+		other, err := tree.NewGroup()
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd, beside := sleeper(t, group.Procs), sleeper(t, other.Procs)
-		if survivors, proven := group.End(5 * time.Second); !proven || len(survivors) != 0 {
+		cmd, beside := sleeper(t, group.ProcsFile), sleeper(t, other.ProcsFile)
+		if survivors, proven := group.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
 			t.Errorf("the group: survivors %v, proven %v", survivors, proven)
 		}
 		if populated, err := other.Populated(); err != nil || !populated {
 			t.Errorf("the group beside it: %v, %v", populated, err)
 		}
-		if survivors, proven := tree.End(5 * time.Second); !proven || len(survivors) != 0 {
+		if survivors, proven := tree.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
 			t.Errorf("the tree: survivors %v, proven %v", survivors, proven)
 		}
 		group.Close()
@@ -183,11 +183,11 @@ func TestAdopt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.Adopt(cmd.Process.Pid); err != nil {
+	if err := tree.AddProc(cmd.Process.Pid); err != nil {
 		t.Error(err)
 	}
 	_, _ = in.Write([]byte("\n"))
-	if survivors, proven := tree.End(5 * time.Second); !proven || len(survivors) != 0 {
+	if survivors, proven := tree.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
 		t.Errorf("survivors %v, proven %v", survivors, proven)
 	}
 	_ = cmd.Wait()
@@ -197,12 +197,12 @@ func TestAdopt(t *testing.T) {
 func TestSweep(t *testing.T) {
 	folder := newFolder(t)
 	tree := open(t, folder)
-	group, err := tree.Group()
+	group, err := tree.NewGroup()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer group.Close()
-	cmd := sleeper(t, group.Procs)
+	cmd := sleeper(t, group.ProcsFile)
 	orphaned := filepath.Join(folder, "dray-orphaned")
 	for _, dir := range []string{orphaned, orphaned + "/1", orphaned + "/home"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -215,7 +215,7 @@ func TestSweep(t *testing.T) {
 	}
 	defer func() { _ = procs.Close() }()
 	stray := sleeper(t, procs)
-	cgroup.Sweep(folder)
+	cgroup.RemoveStale(folder)
 	if _, err := os.Stat(orphaned); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the tree of an owner that is gone is still there: %v", err)
 	}
@@ -223,7 +223,7 @@ func TestSweep(t *testing.T) {
 	if populated, err := group.Populated(); err != nil || !populated {
 		t.Errorf("the tree of an owner that lives: populated %v, %v", populated, err)
 	}
-	tree.End(5 * time.Second)
+	tree.KillAndWait(5 * time.Second)
 	_, _ = cmd.Process.Wait()
 }
 
@@ -256,18 +256,18 @@ func TestOfContainer(t *testing.T) {
 				_ = first.Wait()
 			}()
 			pid := first.Process.Pid
-			if _, err := cgroup.OfContainer(id, pid); !errors.Is(err, cgroup.ErrNone) {
+			if _, err := cgroup.ContainerPath(id, pid); !errors.Is(err, cgroup.ErrUnsupported) {
 				t.Errorf("a process that is not in it: %v", err)
 			}
 			if _, err := procs.WriteString(strconv.Itoa(pid)); err != nil {
 				t.Fatal(err)
 			}
 			want := strings.TrimSuffix(dir, "/init.scope")
-			if got, err := cgroup.OfContainer(id, pid); err != nil || got != want {
+			if got, err := cgroup.ContainerPath(id, pid); err != nil || got != want {
 				t.Errorf("got %s, %v; want %s", got, err, want)
 			}
 			for _, other := range []string{id[:63] + "0", id[:12], "f" + id[1:]} {
-				if got, err := cgroup.OfContainer(other, pid); !errors.Is(err, cgroup.ErrNone) {
+				if got, err := cgroup.ContainerPath(other, pid); !errors.Is(err, cgroup.ErrUnsupported) {
 					t.Errorf("%s: got %s, %v", other, got, err)
 				}
 			}

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// ErrNone says that there is no unified hierarchy here, or no group in it that could be used.
-var ErrNone = errors.New("no group of the unified hierarchy")
+// ErrUnsupported says that there is no unified hierarchy here, or no group in it that could be used.
+var ErrUnsupported = errors.New("no group of the unified hierarchy")
 
-// OfContainer finds the folder of a container's own group by the container's full id and the pid, in this program's numbering, of its
-// first process. It fails with ErrNone where the group is not that container's beyond doubt.
-func OfContainer(id string, pid int) (string, error) {
+// ContainerPath finds the folder of a container's own group by the container's full id and the pid, in this program's numbering, of its
+// first process. It fails with ErrUnsupported where the group is not that container's beyond doubt.
+func ContainerPath(id string, pid int) (string, error) {
 	if len(id) < 12 || pid <= 0 {
-		return "", fmt.Errorf("finding the group of container %q with pid %d: %w", id, pid, ErrNone)
+		return "", fmt.Errorf("finding the group of container %q with pid %d: %w", id, pid, ErrUnsupported)
 	}
-	return find(pid, func(group string) (string, bool) { return upTo(group, id) })
+	return find(pid, func(group string) (string, bool) { return containerPrefix(group, id) })
 }
 
-// OfSelf finds the folder of this program's own group.
-func OfSelf() (string, error) {
+// SelfPath finds the folder of this program's own group.
+func SelfPath() (string, error) {
 	return find(os.Getpid(), func(group string) (string, bool) { return group, true })
 }
 
@@ -43,20 +43,20 @@ func find(pid int, choose func(group string) (string, bool)) (string, error) {
 	root, point, ok := unified(table)
 	group, named := unifiedGroup(list)
 	if !ok || !named {
-		return "", ErrNone
+		return "", ErrUnsupported
 	}
 	group, ok = choose(group)
 	below, beneath := cutPath(group, root)
 	if !ok || !beneath {
-		return "", fmt.Errorf("the group %s, where %s of the hierarchy is mounted: %w", group, root, ErrNone)
+		return "", fmt.Errorf("the group %s, where %s of the hierarchy is mounted: %w", group, root, ErrUnsupported)
 	}
 	folder := filepath.Join(point, below)
-	return folder, holds(folder, pid)
+	return folder, verifyMember(folder, pid)
 }
 
-// upTo cuts a group's path behind the element that names the container: docker/ID, docker-ID.scope, libpod-ID.scope. The first process
+// containerPrefix cuts a group's path behind the element that names the container: docker/ID, docker-ID.scope, libpod-ID.scope. The first process
 // may have gone into a group below, as systemd does.
-func upTo(group, id string) (string, bool) {
+func containerPrefix(group, id string) (string, bool) {
 	elements := strings.Split(group, "/")
 	i := slices.IndexFunc(elements, func(e string) bool {
 		return e == id || strings.HasSuffix(e, "-"+id+".scope")
@@ -104,9 +104,9 @@ func cutPath(group, root string) (below string, ok bool) {
 	return below, ok && (below == "" || below[0] == '/')
 }
 
-// holds makes sure that a folder is the group of that process or one above it: the two paths may have been read through different
+// verifyMember makes sure that a folder is the group of that process or one above it: the two paths may have been read through different
 // namespaces.
-func holds(folder string, pid int) error {
+func verifyMember(folder string, pid int) error {
 	want := strconv.Itoa(pid)
 	found := errors.New("found")
 	err := filepath.WalkDir(folder, func(dir string, d os.DirEntry, err error) error {
@@ -122,5 +122,5 @@ func holds(folder string, pid int) error {
 	if errors.Is(err, found) {
 		return nil
 	}
-	return fmt.Errorf("process %d is not in %s: %w", pid, folder, ErrNone)
+	return fmt.Errorf("process %d is not in %s: %w", pid, folder, ErrUnsupported)
 }

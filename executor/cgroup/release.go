@@ -12,21 +12,21 @@ import (
 
 // Release gives processes back to the group that the tree was made in, so that the tree's end is not theirs. They are named by their numbers
 // in their own pid namespace. Those that are not in the tree are passed over: whoever names them may not be trusted.
-func (t *Tree) Release(pids []int) error {
+func (t *Manager) Release(pids []int) error {
 	members, _ := t.pids()
 	for _, pid := range members {
-		if !slices.Contains(pids, ownNumber(pid)) {
+		if !slices.Contains(pids, nsPID(pid)) {
 			continue
 		}
-		if _, err := t.self.Home.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+		if _, err := t.self.ParentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
 			return fmt.Errorf("giving process %d back to its environment: %w", pid, err)
 		}
 	}
 	return nil
 }
 
-// ownNumber is what a process is called in its own pid namespace; 0 for one that is gone.
-func ownNumber(pid int) int {
+// nsPID is what a process is called in its own pid namespace; 0 for one that is gone.
+func nsPID(pid int) int {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// sweepPatience bounds how long what is left of one owner may take to end.
-const sweepPatience = 2 * time.Second
+// staleKillTimeout bounds how long what is left of one owner may take to end.
+const staleKillTimeout = 2 * time.Second
 
-// Sweep ends what owners that are gone left in the folder of a group, and removes their trees. The trees of those that live are locked,
+// RemoveStale ends what owners that are gone left in the folder of a group, and removes their trees. The trees of those that live are locked,
 // in whichever pid namespace they are, and not touched.
-func Sweep(folder string) {
-	trees, _ := filepath.Glob(filepath.Join(folder, prefix+"*")) // the pattern is well-formed
+func RemoveStale(folder string) {
+	trees, _ := filepath.Glob(filepath.Join(folder, dirPrefix+"*")) // the pattern is well-formed
 	for _, dir := range trees {
 		owner, err := lock(dir)
 		if err != nil {
 			continue
 		}
-		end(dir)
+		killStale(dir)
 		_ = owner.Close()
 	}
 }
 
-// end ends what is left in a tree, but for what calls were told to keep.
-func end(dir string) {
+// killStale ends what is left in a tree, but for what calls were told to keep.
+func killStale(dir string) {
 	groups, err := openGroup(dir, filepath.Join(dir, procs))
 	if err != nil {
 		return
 	}
 	defer groups.Close()
-	groups.EndAll(sweepPatience, func() ([]int, bool) { return pidsBelow(dir) })
+	groups.KillAllAndWait(staleKillTimeout, func() ([]int, bool) { return pidsBelow(dir) })
 	_ = remove(dir) // what is stuck in the kernel is tried again next time
 }
 

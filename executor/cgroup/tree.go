@@ -24,12 +24,12 @@ const (
 	kill   = "cgroup.kill"
 )
 
-// prefix begins the names of trees.
-const prefix = "dray-"
+// dirPrefix begins the names of trees.
+const dirPrefix = "dray-"
 
-// Tree is the group of all that one owner started beneath one group, with a group for each supervisor in it. Its methods may be used from
+// Manager is the group of all that one owner started beneath one group, with a group for each supervisor in it. Its methods may be used from
 // several goroutines.
-type Tree struct {
+type Manager struct {
 	dir  string
 	lock *os.File
 	self *process.Cgroup // the tree itself; its Home is the group that the tree was made in
@@ -39,15 +39,15 @@ type Tree struct {
 	closed bool
 }
 
-// Open makes a tree in the folder of a group, after ending what owners that are gone left there. It fails where this program may not: it
+// NewManager makes a tree in the folder of a group, after ending what owners that are gone left there. It fails where this program may not: it
 // is not root, the hierarchy is mounted read-only, the kernel has no cgroup.kill (before Linux 5.14).
-func Open(folder string) (*Tree, error) {
-	Sweep(folder)
-	dir := filepath.Join(folder, prefix+strings.ToLower(rand.Text()[:16]))
+func NewManager(folder string) (*Manager, error) {
+	RemoveStale(folder)
+	dir := filepath.Join(folder, dirPrefix+strings.ToLower(rand.Text()[:16]))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making a tree of groups: %w", err)
 	}
-	t := &Tree{dir: dir}
+	t := &Manager{dir: dir}
 	err := t.open(folder)
 	if err != nil {
 		return nil, errors.Join(err, t.close())
@@ -55,7 +55,7 @@ func Open(folder string) (*Tree, error) {
 	return t, nil
 }
 
-func (t *Tree) open(folder string) (err error) {
+func (t *Manager) open(folder string) (err error) {
 	if t.lock, err = lock(t.dir); err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Group makes a group for one supervisor. Whoever gets it closes it; the group goes with the tree.
-func (t *Tree) Group() (*process.Cgroup, error) {
+// NewGroup makes a group for one supervisor. Whoever gets it closes it; the group goes with the tree.
+func (t *Manager) NewGroup() (*process.Cgroup, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -102,7 +102,7 @@ func (t *Tree) Group() (*process.Cgroup, error) {
 		_ = os.Remove(dir)
 		return nil, err
 	}
-	if g.Out, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY, 0); err != nil {
+	if g.EnvironmentProcs, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY, 0); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("opening the group above: %w", err)
 	}
@@ -116,8 +116,8 @@ func openGroup(dir, home string) (*process.Cgroup, error) {
 		path string
 		flag int
 	}{
-		{&g.Procs, filepath.Join(dir, procs), os.O_RDWR},
-		{&g.Home, home, os.O_WRONLY},
+		{&g.ProcsFile, filepath.Join(dir, procs), os.O_RDWR},
+		{&g.ParentProcs, home, os.O_WRONLY},
 		{&g.Kill, filepath.Join(dir, kill), os.O_WRONLY},
 		{&g.Events, filepath.Join(dir, events), os.O_RDONLY},
 	} {
@@ -131,21 +131,21 @@ func openGroup(dir, home string) (*process.Cgroup, error) {
 	return g, nil
 }
 
-// Adopt takes a process with all its threads into the tree's home. What it starts from then on is in the tree too; what it started before
+// AddProc takes a process with all its threads into the tree's home. What it starts from then on is in the tree too; what it started before
 // is not.
-func (t *Tree) Adopt(pid int) error {
+func (t *Manager) AddProc(pid int) error {
 	if err := os.WriteFile(filepath.Join(t.dir, "home", procs), []byte(strconv.Itoa(pid)), 0); err != nil {
 		return fmt.Errorf("taking process %d into a group: %w", pid, err)
 	}
 	return nil
 }
 
-// End kills all that is in the tree and waits until it is empty, at most the patience: see process.Cgroup.End.
-func (t *Tree) End(patience time.Duration) (survivors []int, proven bool) {
-	return t.self.EndAll(patience, t.pids)
+// KillAndWait kills all that is in the tree and waits until it is empty, at most the patience: see process.Cgroup.End.
+func (t *Manager) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
+	return t.self.KillAllAndWait(patience, t.pids)
 }
 
-func (t *Tree) pids() (pids []int, proven bool) { return pidsBelow(t.dir) }
+func (t *Manager) pids() (pids []int, proven bool) { return pidsBelow(t.dir) }
 
 // pidsBelow are those of a group and of all below it.
 func pidsBelow(dir string) (pids []int, proven bool) {
@@ -166,7 +166,7 @@ func pidsBelow(dir string) (pids []int, proven bool) {
 }
 
 // Close gives the tree up and removes what is empty of it. Processes that are in it run on: End ends them.
-func (t *Tree) Close() error {
+func (t *Manager) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -176,7 +176,7 @@ func (t *Tree) Close() error {
 	return t.close()
 }
 
-func (t *Tree) close() error {
+func (t *Manager) close() error {
 	err := remove(t.dir)
 	if t.self != nil {
 		t.self.Close()

@@ -29,12 +29,12 @@ type agent struct {
 	mux     *wire.Mux
 	hello   wire.Hello
 	channel string
-	pid     int          // in our numbering; 0 where that is not known
-	tree    *cgroup.Tree // of all that it starts; nil where there is none
+	pid     int             // in our numbering; 0 where that is not known
+	cgroup  *cgroup.Manager // of all that it starts; nil where there is none
 
-	calls  atomic.Int64  // in flight
-	over   chan struct{} // closed when what it left behind was seen to
-	proven bool          // set by then: nothing of it is left
+	calls   atomic.Int64  // in flight
+	cleaned chan struct{} // closed when what it left behind was seen to
+	proven  bool          // set by then: nothing of it is left
 }
 
 // placementError says that no agent can be had in a container that is otherwise well: the engine's own exec is used instead.
@@ -56,29 +56,29 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 	if err != nil {
 		return nil, &placementError{err}
 	}
-	e.remake(ctx, c)
+	e.recreateAgentDir(ctx, c)
 	var first error
-	if path, ok := e.mounted(c, bin); ok {
-		a, err := e.shake(ctx, c, path, user)
+	if path, ok := e.writeToMount(c, bin); ok {
+		a, err := e.startAgent(ctx, c, path, user)
 		if err == nil || ctx.Err() != nil {
 			return a, err
 		}
 		first = err
 		e.log.Info("agent in its mounted folder does not answer, copied instead", zap.String("container", c.Name), zap.Error(err))
 	}
-	path, err := e.brought(ctx, c, bin)
+	path, err := e.installAgent(ctx, c, bin)
 	if err != nil {
-		return nil, e.judge(ctx, c, errors.Join(first, err))
+		return nil, e.classifyConnectError(ctx, c, errors.Join(first, err))
 	}
-	a, err := e.shake(ctx, c, path, user)
+	a, err := e.startAgent(ctx, c, path, user)
 	if err != nil {
-		return nil, e.judge(ctx, c, errors.Join(first, err))
+		return nil, e.classifyConnectError(ctx, c, errors.Join(first, err))
 	}
 	return a, nil
 }
 
-// judge tells a container that takes no agent from one that is gone and from an engine that does not answer.
-func (e *Engine) judge(ctx context.Context, c Container, cause error) error {
+// classifyConnectError tells a container that takes no agent from one that is gone and from an engine that does not answer.
+func (e *Engine) classifyConnectError(ctx context.Context, c Container, cause error) error {
 	if ctx.Err() != nil {
 		return dray.Errorf(dray.CodeContainerUnavailable, "connecting to the agent in container %s: %w", c.Name, context.Cause(ctx)).
 			WithHint("repeat the call; if it happens again, look at the engine's load and at the container's limits")
@@ -96,28 +96,28 @@ func (e *Engine) judge(ctx context.Context, c Container, cause error) error {
 	}
 }
 
-// shake starts the agent's program and exchanges hellos.
-func (e *Engine) shake(ctx context.Context, c Container, path, user string) (*agent, error) {
+// startAgent starts the agent's program and exchanges hellos.
+func (e *Engine) startAgent(ctx context.Context, c Container, path, user string) (*agent, error) {
 	execUser := user
 	if execUser == "" {
 		execUser = "0"
 	}
-	conn, err := e.attach(ctx, c.ID, client.ExecCreateOptions{User: execUser, WorkingDir: "/", Cmd: []string{path, "serve"}})
+	conn, err := e.openExec(ctx, c.ID, client.ExecCreateOptions{User: execUser, WorkingDir: "/", Cmd: []string{path, "serve"}})
 	if err != nil {
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	a, err := e.greet(ctx, c, conn)
+	a, err := e.exchangeHello(ctx, c, conn)
 	if !stop() && err == nil {
 		a.mux.Close()
-		a.bury()
+		a.killLeftovers()
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = conn.Close()
-		if noise := conn.noise(); noise != "" {
+		if noise := conn.stderrText(); noise != "" {
 			err = fmt.Errorf("%w (it said: %s)", err, noise)
 		}
 		return nil, err
@@ -125,26 +125,26 @@ func (e *Engine) shake(ctx context.Context, c Container, path, user string) (*ag
 	return a, nil
 }
 
-// greet exchanges hellos, and offers the socket where there can be one.
-func (e *Engine) greet(ctx context.Context, c Container, conn *attached) (*agent, error) {
-	hello, err := wire.Meet(conn)
+// exchangeHello exchanges hellos, and offers the socket where there can be one.
+func (e *Engine) exchangeHello(ctx context.Context, c Container, conn *execStream) (*agent, error) {
+	hello, err := wire.ReadHello(conn)
 	if err != nil {
 		return nil, err
 	}
 	ours := wire.Hello{Version: e.opts.Version, Lease: e.opts.Lease}
-	d, err := e.offer(ctx, c)
+	d, err := e.openAgentListener(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if d == nil {
-		return e.newAgent(conn, hello, channelStdio), wire.Greet(conn, ours)
+		return e.newAgent(conn, hello, channelStdio), wire.WriteHello(conn, ours)
 	}
 	defer d.close()
 	ours.Dial = &d.dial
-	if err := wire.Greet(conn, ours); err != nil {
+	if err := wire.WriteHello(conn, ours); err != nil {
 		return nil, err
 	}
-	return e.choose(ctx, c, hello, conn, d)
+	return e.selectChannel(ctx, c, hello, conn, d)
 }
 
 // What carries an agent's frames.
@@ -154,8 +154,8 @@ const (
 )
 
 func (e *Engine) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel string) *agent {
-	mux := wire.NewMux(conn, wire.Config{MaxMessage: maxReply, Silence: e.opts.Lease / 3})
-	return &agent{mux: mux, hello: hello, channel: channel, over: make(chan struct{})}
+	mux := wire.NewMux(conn, wire.Config{MaxMessage: maxReply, Lease: e.opts.Lease / 3})
+	return &agent{mux: mux, hello: hello, channel: channel, cleaned: make(chan struct{})}
 }
 
 // afterLoss gives a container as it is after its agent went. The agent goes before the engine knows that the container does: a container that
@@ -173,13 +173,13 @@ func (e *Engine) afterLoss(c Container) (Container, error) {
 	}
 }
 
-// lost gives the end of an agent's connection its code: the container's fault where that has stopped, the engine's where it is gone.
-func (e *Engine) lost(c Container, cause error) error {
+// lossError gives the end of an agent's connection its code: the container's fault where that has stopped, the engine's where it is gone.
+func (e *Engine) lossError(c Container, cause error) error {
 	if errors.Is(cause, wire.ErrClosed) || errors.Is(cause, errClosing) {
 		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
 	}
 	if p, ok := errors.AsType[*wire.PanicError](cause); ok {
-		return e.defect("serving the agent in container "+c.Name, p.Value, p.Stack)
+		return e.panicError("serving the agent in container "+c.Name, p.Value, p.Stack)
 	}
 	now, err := e.afterLoss(c)
 	switch {
@@ -189,7 +189,7 @@ func (e *Engine) lost(c Container, cause error) error {
 	case dray.CodeOf(err) == dray.CodeEngineUnavailable:
 		return err
 	case err == nil && !now.Running():
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", c.Name, now.state()).
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", c.Name, now.stateName()).
 			WithHint("start it again (`dray workspace up`); the next call uses it")
 	case err == nil && now.StartedAt != c.StartedAt:
 		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted while the call ran", c.Name).

@@ -15,15 +15,15 @@ import (
 // agentKey names an agent: one for each start of a container, and, where root in there may not switch users, one for each user.
 type agentKey struct{ id, startedAt, user string }
 
-// agents keeps one living agent for each key. Callers who come while it is being started wait for it.
-type agents struct {
+// agentPool keeps one living agent for each key. Callers who come while it is being started wait for it.
+type agentPool struct {
 	engine  *Engine
 	closing context.Context //nolint:containedctx // the client's own life, which bounds what goes on without a caller
-	abandon context.CancelFunc
+	cancel  context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
-	events  *Watch // of the containers that have agents; nil until there is one
+	events  *EventWatcher // of the containers that have agents; nil until there is one
 	entries map[agentKey]*agentEntry
 	wg      sync.WaitGroup
 }
@@ -34,8 +34,8 @@ type agentEntry struct {
 	err   error
 }
 
-// gone says that its agent was there and is not any more.
-func (e *agentEntry) gone() bool {
+// lost says that its agent was there and is not any more.
+func (e *agentEntry) lost() bool {
 	select {
 	case <-e.ready:
 		return e.agent == nil || e.agent.mux.Err() != nil
@@ -44,30 +44,30 @@ func (e *agentEntry) gone() bool {
 	}
 }
 
-func newAgents(e *Engine) *agents {
-	s := &agents{engine: e, entries: map[agentKey]*agentEntry{}}
-	s.closing, s.abandon = context.WithCancel(context.Background())
+func newAgents(e *Engine) *agentPool {
+	s := &agentPool{engine: e, entries: map[agentKey]*agentEntry{}}
+	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
 var (
-	errClosing = errors.New("the engine client is closed")
-	errSlow    = fmt.Errorf("the agent did not come up within %s", connectTimeout)
+	errClosing        = errors.New("the engine client is closed")
+	errConnectTimeout = fmt.Errorf("the agent did not come up within %s", connectTimeout)
 )
 
 // get gives the living agent for a user of a container.
-func (s *agents) get(ctx context.Context, c Container, user string) (*agent, error) {
-	a, err := s.one(ctx, c, "")
+func (s *agentPool) get(ctx context.Context, c Container, user string) (*agent, error) {
+	a, err := s.getOrStart(ctx, c, "")
 	if err != nil || a.hello.SwitchUser || user == "" || user == "0" || user == "root" {
 		return a, err
 	}
-	return s.one(ctx, c, user)
+	return s.getOrStart(ctx, c, user)
 }
 
 // connectTimeout bounds the start of an agent, whoever waits for it.
 const connectTimeout = 30 * time.Second
 
-func (s *agents) one(ctx context.Context, c Container, user string) (*agent, error) {
+func (s *agentPool) getOrStart(ctx context.Context, c Container, user string) (*agent, error) {
 	key := agentKey{c.ID, c.StartedAt, user}
 	s.mu.Lock()
 	entry := s.entries[key]
@@ -75,13 +75,13 @@ func (s *agents) one(ctx context.Context, c Container, user string) (*agent, err
 		s.mu.Unlock()
 		return nil, errClosing
 	}
-	if entry == nil || entry.gone() {
+	if entry == nil || entry.lost() {
 		if s.events == nil {
-			s.events = s.engine.watch(ctx, s.changed)
+			s.events = s.engine.watch(ctx, s.onContainerEvent)
 		}
 		entry = &agentEntry{ready: make(chan struct{})}
 		s.entries[key] = entry
-		s.wg.Go(func() { s.live(context.WithoutCancel(ctx), key, entry, c) })
+		s.wg.Go(func() { s.serve(context.WithoutCancel(ctx), key, entry, c) })
 	}
 	s.mu.Unlock()
 	select {
@@ -92,16 +92,16 @@ func (s *agents) one(ctx context.Context, c Container, user string) (*agent, err
 	}
 }
 
-// live is an agent's whole life here: connect, serve, forget.
-func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Container) {
+// serve is an agent's whole life here: connect, serve, forget.
+func (s *agentPool) serve(ctx context.Context, key agentKey, entry *agentEntry, c Container) {
 	log := s.engine.log.With(zap.String("container", c.Name), zap.String("container_id", c.ID))
-	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errConnectTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // it ends with the client, not with a caller
 	begun := time.Now()
 	var a *agent
 	var err error
-	if defect := s.engine.guard("connecting to an agent", func() { a, err = s.engine.connect(ctx, c, key.user) }); defect != nil {
+	if defect := s.engine.recoverPanics("connecting to an agent", func() { a, err = s.engine.connect(ctx, c, key.user) }); defect != nil {
 		err = defect
 	}
 	s.mu.Lock()
@@ -124,40 +124,40 @@ func (s *agents) live(ctx context.Context, key agentKey, entry *agentEntry, c Co
 	s.mu.Lock()
 	s.forget(key, entry)
 	s.mu.Unlock()
-	if !a.bury() {
-		s.engine.dirt.mark(key)
+	if !a.killLeftovers() {
+		s.engine.dirt.taint(key)
 		log.Warn("agent lost, and what its calls may have left behind cannot be known", zap.Error(err))
 	}
 	log.Info("agent gone", zap.Error(err))
 }
 
-// buryPatience bounds how long what an agent left behind may take to end.
-const buryPatience = time.Second
+// leftoverKillTimeout bounds how long what an agent left behind may take to end.
+const leftoverKillTimeout = time.Second
 
-// bury ends what a lost agent left running, where its group lets us. It reports false where calls were lost with the agent and may have left
+// killLeftovers ends what a lost agent left running, where its group lets us. It reports false where calls were lost with the agent and may have left
 // something.
-func (a *agent) bury() (clean bool) {
-	defer close(a.over)
-	if a.tree != nil {
-		pids, proven := a.tree.End(buryPatience)
+func (a *agent) killLeftovers() (clean bool) {
+	defer close(a.cleaned)
+	if a.cgroup != nil {
+		pids, proven := a.cgroup.KillAndWait(leftoverKillTimeout)
 		a.proven = proven && len(pids) == 0 // other pids would be in our numbering, which says nothing in there
-		_ = a.tree.Close()                  // what is stuck in the kernel stays, for the next sweep
+		_ = a.cgroup.Close()                // what is stuck in the kernel stays, for the next sweep
 	}
 	return a.proven || a.calls.Load() == 0
 }
 
 // forget removes an entry, unless another took its place already. The caller holds mu.
-func (s *agents) forget(key agentKey, entry *agentEntry) {
+func (s *agentPool) forget(key agentKey, entry *agentEntry) {
 	if s.entries[key] == entry {
 		delete(s.entries, key)
 	}
 }
 
 // close ends every agent and waits for the connections to be over.
-func (s *agents) close() {
+func (s *agentPool) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.abandon()
+	s.cancel()
 	for _, entry := range s.entries {
 		if entry.agent != nil {
 			go entry.agent.mux.Close() // Run returns with it, and is waited for below
@@ -171,22 +171,22 @@ func (s *agents) close() {
 	s.wg.Wait()
 }
 
-// errDown is a container that went down, or was paused, while an agent was in it.
-var errDown = errors.New("the container went down")
+// errContainerDown is a container that went down, or was paused, while an agent was in it.
+var errContainerDown = errors.New("the container went down")
 
 // lookTime bounds a look at one container.
 const lookTime = 2 * time.Second
 
-// changed lets go of the agents of a container that cannot run them any more: one that is paused keeps its connections, and an agent in there
+// onContainerEvent lets go of the agents of a container that cannot run them any more: one that is paused keeps its connections, and an agent in there
 // would be missed only when its lease is over. Events may be late, so that what counts is what the container is now.
-func (s *agents) changed(ctx context.Context, id string) {
+func (s *agentPool) onContainerEvent(ctx context.Context, id string) {
 	for key, a := range s.of(id) {
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
 		now, err := s.engine.Inspect(ctx, key.id)
 		cancel()
 		gone := dray.CodeOf(err) == dray.CodeContainerNotFound
 		if gone || err == nil && (!now.Running() || now.StartedAt != key.startedAt) {
-			a.mux.Fail(errDown)
+			a.mux.Fail(errContainerDown)
 		}
 		if gone || err == nil && now.StartedAt != key.startedAt {
 			s.engine.dirt.forget(key)
@@ -195,7 +195,7 @@ func (s *agents) changed(ctx context.Context, id string) {
 }
 
 // of gives the living agents of one container, of all for "".
-func (s *agents) of(id string) map[agentKey]*agent {
+func (s *agentPool) of(id string) map[agentKey]*agent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[agentKey]*agent{}

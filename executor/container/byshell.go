@@ -12,13 +12,13 @@ import (
 	"github.com/dray-dev/dray/executor/agentbin"
 )
 
-// brought gets the agent into a container that has no folder of ours, or none that works, and gives its path there.
-func (e *Engine) brought(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
-	path, err := e.copied(ctx, c, a)
+// installAgent gets the agent into a container that has no folder of ours, or none that works, and gives its path there.
+func (e *Engine) installAgent(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
+	path, err := e.copyToContainer(ctx, c, a)
 	if err == nil || ctx.Err() != nil {
 		return path, err
 	}
-	path, shellErr := e.byShell(ctx, c, a)
+	path, shellErr := e.copyWithShell(ctx, c, a)
 	if shellErr != nil {
 		return "", errors.Join(err, shellErr)
 	}
@@ -29,12 +29,12 @@ func (e *Engine) brought(ctx context.Context, c Container, a agentbin.Agent) (st
 const writeScript = `exec 2>&1
 umask 022 && mkdir -p "$1" && cat >"$1/new-$$" && chmod 755 "$1/new-$$" && mv -f "$1/new-$$" "$1/$2" && echo written || echo failed`
 
-// byShell writes the agent through the image's own shell, where the engine cannot copy into a container: one with a mount whose source on the
+// copyWithShell writes the agent through the image's own shell, where the engine cannot copy into a container: one with a mount whose source on the
 // host is gone takes no copy until its next start.
-func (e *Engine) byShell(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
+func (e *Engine) copyWithShell(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
 	name := "agent-" + a.Digest
-	conn, err := e.attach(ctx, c.ID, client.ExecCreateOptions{
-		User: "0", WorkingDir: "/", Cmd: []string{"/bin/sh", "-c", writeScript, "sh", agentCopy, name},
+	conn, err := e.openExec(ctx, c.ID, client.ExecCreateOptions{
+		User: "0", WorkingDir: "/", Cmd: []string{"/bin/sh", "-c", writeScript, "sh", agentCopyPath, name},
 	})
 	if err != nil {
 		return "", fmt.Errorf("writing the agent into the container: %w", err)
@@ -50,24 +50,24 @@ func (e *Engine) byShell(ctx context.Context, c Container, a agentbin.Agent) (st
 		_ = conn.hijack.CloseWrite() // without it the shell would wait for more
 		wrote <- err
 	}()
-	said, readErr := lastWord(conn)
+	said, readErr := readScriptResult(conn)
 	_ = conn.Close()
 	writeErr := <-wrote
 	said, done := strings.CutSuffix(said, "written")
 	if done {
-		return agentCopy + "/" + name, nil
+		return agentCopyPath + "/" + name, nil
 	}
-	if words := strings.TrimSpace(strings.TrimSuffix(said, "failed") + conn.noise()); words != "" {
+	if words := strings.TrimSpace(strings.TrimSuffix(said, "failed") + conn.stderrText()); words != "" {
 		return "", fmt.Errorf("writing the agent into the container: its shell said %q", words)
 	}
-	return "", fmt.Errorf("writing the agent into the container: %w", errors.Join(errNotWritten, writeErr, readErr, ctx.Err()))
+	return "", fmt.Errorf("writing the agent into the container: %w", errors.Join(errScriptFailed, writeErr, readErr, ctx.Err()))
 }
 
-// lastWord reads until the script has told its end, and gives all that it said.
-func lastWord(r io.Reader) (said string, err error) {
+// readScriptResult reads until the script has told its end, and gives all that it said.
+func readScriptResult(r io.Reader) (said string, err error) {
 	var b []byte
 	buf := make([]byte, 1<<10)
-	for len(b) < maxNoise {
+	for len(b) < maxStderr {
 		n, err := r.Read(buf)
 		b = append(b, buf[:n]...)
 		said = strings.TrimSpace(string(b))
@@ -78,4 +78,4 @@ func lastWord(r io.Reader) (said string, err error) {
 	return said, nil
 }
 
-var errNotWritten = errors.New("its shell ended without a word")
+var errScriptFailed = errors.New("its shell ended without a word")

@@ -31,7 +31,7 @@ func BenchmarkCollect(b *testing.B) {
 		for name, way := range ways {
 			b.Run(source+"/"+name, func(b *testing.B) {
 				e := newEngineWith(b, way.opts)
-				env := environment(b, e, dc.Target{Container: runContainer(b, e, debian, all(placed(b, e), bind)), User: "vscode"})
+				env := environment(b, e, dc.EnvironmentSpec{Container: runContainer(b, e, debian, all(placed(b, e), bind)), User: "vscode"})
 				each(b, dir, func(to string) { bringHome(b, env, source, to) })
 			})
 		}
@@ -107,12 +107,12 @@ func bringHome(b *testing.B, env dray.Environment, source, to string) {
 		b.Fatal(err)
 	}
 	defer func() { _ = home.Close() }()
-	tree, err := from.Collect(b.Context(), dray.Collection{Names: []string{source}})
+	tree, err := from.ReadTree(b.Context(), dray.ReadTreeOptions{Names: []string{source}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = tree.Close() }()
-	placed, err := home.Place(b.Context(), tree, dray.Placement{})
+	placed, err := home.WriteTree(b.Context(), tree, dray.WriteTreeOptions{})
 	if err != nil || len(placed) == 0 {
 		b.Fatal(len(placed), err)
 	}

@@ -49,7 +49,7 @@ func newEngineWith(t testing.TB, opts dc.Options) *dc.Engine {
 	if opts.Log == nil {
 		opts.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	}
-	e, err := dc.FindEngine(dc.Choice{}, opts)
+	e, err := dc.NewEngine(dc.EndpointConfig{}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func newAPI(t testing.TB) *client.Client {
 }
 
 // environment makes a container ready for calls.
-func environment(t testing.TB, e *dc.Engine, target dc.Target) dray.Environment {
+func environment(t testing.TB, e *dc.Engine, target dc.EnvironmentSpec) dray.Environment {
 	t.Helper()
 	env, err := e.Environment(t.Context(), target)
 	if err != nil {
@@ -112,7 +112,7 @@ type ended struct {
 	exit           dray.Exit
 }
 
-func run(t *testing.T, env dray.Environment, spec dray.Spec, stdin string) ended {
+func run(t *testing.T, env dray.Environment, spec dray.ProcessSpec, stdin string) ended {
 	t.Helper()
 	p, err := env.Start(t.Context(), spec)
 	if err != nil {
@@ -139,19 +139,19 @@ func TestRun(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
 			c := runContainer(t, e, "dray-test/debian:latest", nil)
-			env, err := e.Environment(t.Context(), dc.Target{Container: c, User: "vscode", Probe: "loginInteractiveShell", RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+			env, err := e.Environment(t.Context(), dc.EnvironmentSpec{Container: c, User: "vscode", Probe: "loginInteractiveShell", RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "id; pwd; cat; echo $FROM_REMOTE $HOME; umask; echo err >&2; exit 7"}, Dir: "/tmp"}, "in\x00\xff\n")
+			got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "id; pwd; cat; echo $FROM_REMOTE $HOME; umask; echo err >&2; exit 7"}, Dir: "/tmp"}, "in\x00\xff\n")
 			if !strings.Contains(got.stdout, "uid=1000(vscode)") || !strings.Contains(got.stdout, "/tmp\nin\x00\xff\nyes /home/vscode\n0022\n") || got.stderr != "err\n" || got.exit.Code != 7 {
 				t.Errorf("got %+v", got)
 			}
-			_, err = env.Start(t.Context(), dray.Spec{Argv: []string{"no-such-program"}, Dir: "/"})
+			_, err = env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"no-such-program"}, Dir: "/"})
 			if dray.CodeOf(err) != dray.CodeExecutableNotFound {
 				t.Errorf("absent program: %v (%s)", err, dray.CodeOf(err))
 			}
-			_, err = env.Start(t.Context(), dray.Spec{Argv: []string{"true"}, Dir: "/no/such"})
+			_, err = env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"true"}, Dir: "/no/such"})
 			if dray.CodeOf(err) != dray.CodeBadCwd {
 				t.Errorf("absent folder: %v (%s)", err, dray.CodeOf(err))
 			}

@@ -30,9 +30,9 @@ func contract(t *testing.T, e *dc.Engine, change containerChange, brief bool) dr
 	t.Helper()
 	c := runContainer(t, e, debian, all(placed(t, e), change))
 	const dir = "/tmp/work"
-	env := environment(t, e, dc.Target{Container: c, User: "vscode", WorkspaceFolder: dir, RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
-	run(t, env, dray.Spec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
-	id := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "echo $(id -u vscode) $(id -g vscode) $(id -G vscode)"}, Dir: "/tmp"}, "")
+	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: dir, RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+	run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+	id := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "echo $(id -u vscode) $(id -g vscode) $(id -G vscode)"}, Dir: "/tmp"}, "")
 	ignored := ""
 	if env.Capabilities().Container.Transport == "engine" { // nothing of dray's stands between the engine and the tool
 		ignored = engineIgnores(t, c)

@@ -19,8 +19,8 @@ func TestDefectsHaveAnID(t *testing.T) {
 	core, logs := observer.New(zapcore.ErrorLevel)
 	e := &Engine{log: zap.New(core)}
 	for name, err := range map[string]error{
-		"planted":   e.guard("working", func() { panic("planted") }),
-		"in frames": e.lost(Container{}, fmt.Errorf("reading: %w", &wire.PanicError{Value: "in frames", Stack: []byte("defect_test.go")})),
+		"planted":   e.recoverPanics("working", func() { panic("planted") }),
+		"in frames": e.lossError(Container{}, fmt.Errorf("reading: %w", &wire.PanicError{Value: "in frames", Stack: []byte("defect_test.go")})),
 	} {
 		told := dray.AsError(err)
 		if told == nil || told.Code != dray.CodeInternal {
@@ -37,7 +37,7 @@ func TestDefectsHaveAnID(t *testing.T) {
 			t.Errorf("%s: %+v, and the log has %v", name, told, logs.All())
 		}
 	}
-	if err := e.guard("working", func() {}); err != nil {
+	if err := e.recoverPanics("working", func() {}); err != nil {
 		t.Error(err)
 	}
 }

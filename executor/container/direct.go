@@ -13,90 +13,90 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// ownFiles are the files of a container: what its helper serves, and trees that are read directly where this daemon may.
-type ownFiles struct {
+// containerFiles are the files of a container: what its helper serves, and trees that are read directly where this daemon may.
+type containerFiles struct {
 	*files.Client
 	env    *environment
 	helper *agentProcess
 	root   string
 }
 
-// Collect reads the tree through the root folder of the agent's process where that is open to us, with the rights of the helper and no
+// ReadTree reads the tree through the root folder of the agent's process where that is open to us, with the rights of the helper and no
 // others, and else lets the helper stream it. Both give the same.
-func (f *ownFiles) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+func (f *containerFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	log := f.env.engine.log.With(zap.String("container", f.env.target.Container.Name), zap.String("root", f.root))
-	t, err := f.direct(ctx, what)
+	t, err := f.readDirect(ctx, what)
 	if err == nil {
 		log.Debug("files are read directly")
 		return t, nil
 	}
 	log.Debug("files are streamed by the helper", zap.Error(err))
-	t, err = f.Client.Collect(ctx, what)
+	t, err = f.Client.ReadTree(ctx, what)
 	if err != nil {
 		return nil, err
 	}
-	return &followed{t, f.lost}, nil
+	return &lossTree{t, f.lost}, nil
 }
 
 // lost gives a stream that broke off its reason, where the agent went with it.
-func (f *ownFiles) lost(err error) error {
+func (f *containerFiles) lost(err error) error {
 	cause := f.helper.agent.mux.Err()
 	if cause == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
-	return f.env.engine.lost(f.env.target.Container, cause)
+	return f.env.engine.lossError(f.env.target.Container, cause)
 }
 
-// followed is a tree whose errors are looked into.
-type followed struct {
+// lossTree is a tree whose errors are looked into.
+type lossTree struct {
 	dray.Tree
 	lost func(error) error
 }
 
 // Next goes to the next entry.
-func (t *followed) Next() (dray.TreeEntry, error) {
+func (t *lossTree) Next() (dray.TreeEntry, error) {
 	e, err := t.Tree.Next()
 	return e, t.explain(err)
 }
 
 // Read reads the current file.
-func (t *followed) Read(p []byte) (int, error) {
+func (t *lossTree) Read(p []byte) (int, error) {
 	n, err := t.Tree.Read(p)
 	return n, t.explain(err)
 }
 
-func (t *followed) explain(err error) error {
+func (t *lossTree) explain(err error) error {
 	if err == nil || err == io.EOF { //nolint:errorlint // a tree's end is never wrapped
 		return err
 	}
 	return t.lost(err)
 }
 
-// errNotDirect says that direct reading was not wanted, or cannot be thought of.
-var errNotDirect = errors.New("the container's files are not to be read directly")
+// errDirectUnsupported says that direct reading was not wanted, or cannot be thought of.
+var errDirectUnsupported = errors.New("the container's files are not to be read directly")
 
-// direct fails wherever anything is unusual: the helper can do all that it can.
-func (f *ownFiles) direct(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+// readDirect fails wherever anything is unusual: the helper can do all that it can.
+func (f *containerFiles) readDirect(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	pid := f.helper.agent.pid
 	if f.env.engine.opts.FilesByHelper || pid == 0 || os.Geteuid() != 0 {
-		return nil, errNotDirect
+		return nil, errDirectUnsupported
 	}
-	v, err := lookInto(f.env.target.Container, pid)
+	v, err := openProcRoot(f.env.target.Container, pid)
 	if err != nil {
 		return nil, err
 	}
 	defer v.close()
-	r, err := v.rightsOf(f.helper.pid)
+	r, err := v.credentialsOf(f.helper.pid)
 	if err != nil {
 		return nil, err
 	}
-	return files.CollectApart(ctx, what, func() (*os.File, error) {
-		if err := r.assume(); err != nil {
+	return files.ReadTreeOnThread(ctx, what, func() (*os.File, error) {
+		if err := r.applyToThread(); err != nil {
 			return nil, err
 		}
 		root, err := v.open(f.root, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err == nil {
-			err = v.plain(root, what.Names)
+			err = v.requirePlainFS(root, what.Names)
 		}
 		if err != nil {
 			closeFile(root)

@@ -28,8 +28,8 @@ var ways = map[string]struct {
 	"stdio":  {dc.Options{Transport: dc.TransportStdio}, "files are streamed by the helper"},
 }
 
-// inEachWay runs a test in a container of its own for each way, and makes sure that it was that way.
-func inEachWay(t *testing.T, change containerChange, target dc.Target, test func(t *testing.T, env dray.Environment)) {
+// forDirectAndStreamed runs a test in a container of its own for each way, and makes sure that it was that way.
+func forDirectAndStreamed(t *testing.T, change containerChange, target dc.EnvironmentSpec, test func(t *testing.T, env dray.Environment)) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			if name == "direct" && os.Geteuid() != 0 {
@@ -50,8 +50,8 @@ func inEachWay(t *testing.T, change containerChange, target dc.Target, test func
 // SY-01, SY-02: a container's files are the same read directly, by the helper over the socket, and by the helper over stdio.
 func TestFilesInEachWay(t *testing.T) {
 	const dir = "/tmp/work"
-	inEachWay(t, nil, dc.Target{User: "vscode", WorkspaceFolder: dir}, func(t *testing.T, env dray.Environment) {
-		run(t, env, dray.Spec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+	forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: "vscode", WorkspaceFolder: dir}, func(t *testing.T, env dray.Environment) {
+		run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
 		executortest.RunFilesOf(t, executortest.Harness{Environment: env, Dir: dir, Brief: true})
 	})
 }
@@ -64,7 +64,7 @@ func summary(t *testing.T, env dray.Environment, root string, names ...string) [
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	tree, err := f.Collect(t.Context(), dray.Collection{Names: names})
+	tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func summary(t *testing.T, env dray.Environment, root string, names ...string) [
 	}
 }
 
-const guarded = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
+const withRecover = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
 echo group >group && chgrp audio group && chmod 640 group && echo all >all && mkdir shut && echo in >shut/in && chmod 700 shut && adduser vscode audio >/dev/null 2>&1 || usermod -aG audio vscode`
 
 // SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its groups, and not the daemon's.
@@ -102,8 +102,8 @@ func TestRightsInEachWay(t *testing.T) {
 	}
 	for user, entries := range want {
 		t.Run(user, func(t *testing.T) {
-			inEachWay(t, nil, dc.Target{User: user}, func(t *testing.T, env dray.Environment) {
-				asRoot(t, env, guarded)
+			forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: user}, func(t *testing.T, env dray.Environment) {
+				asRoot(t, env, withRecover)
 				if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
 					t.Errorf("got %q, want %q", got, entries)
 				}
@@ -117,7 +117,7 @@ func TestRightsWithoutCapabilities(t *testing.T) {
 	dropped := func(_ *container.Config, h *container.HostConfig) {
 		h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"}
 	}
-	inEachWay(t, dropped, dc.Target{User: "root"}, func(t *testing.T, env dray.Environment) {
+	forDirectAndStreamed(t, dropped, dc.EnvironmentSpec{User: "root"}, func(t *testing.T, env dray.Environment) {
 		asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
 		if got, want := summary(t, env, "/srv", "g"), []string{"g ", "g/own 2", "g/theirs denied"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
@@ -133,7 +133,7 @@ func asRoot(t *testing.T, env dray.Environment, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, environment(t, e, dc.Target{Container: c, User: "root"}), dray.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
+	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: c, User: "root"}), dray.ProcessSpec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
 		t.Fatalf("got %+v", got)
 	}
 }
@@ -147,14 +147,14 @@ func TestCollectFromLostContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngineWith(t, way.opts)
 			c := runContainer(t, e, debian, placed(t, e))
-			env := environment(t, e, dc.Target{Container: c, User: "vscode"})
-			run(t, env, dray.Spec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"}, "")
+			env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode"})
+			run(t, env, dray.ProcessSpec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"}, "")
 			f, err := env.Files(t.Context(), "/tmp")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = f.Close() }()
-			tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"large"}})
+			tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"large"}})
 			if err == nil {
 				_, err = tree.Next()
 			}

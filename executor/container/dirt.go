@@ -2,42 +2,42 @@ package container
 
 import "sync"
 
-// dirt remembers the containers in which a call's end was not proved, so that later calls there can say so. A restart ends whatever was left,
+// taintTracker remembers the containers in which a call's end was not proved, so that later calls there can say so. A restart ends whatever was left,
 // and is another start.
-type dirt struct {
+type taintTracker struct {
 	mu     sync.Mutex
 	starts map[agentKey]struct{}
 }
 
-// dirtWarning is what later calls say.
-const dirtWarning = "an earlier call in this container ended without a proof that nothing of it is left; restart the container to be sure"
+// taintWarning is what later calls say.
+const taintWarning = "an earlier call in this container ended without a proof that nothing of it is left; restart the container to be sure"
 
-func startOf(key agentKey) agentKey {
+func containerStart(key agentKey) agentKey {
 	key.user = ""
 	return key
 }
 
-func (d *dirt) mark(key agentKey) {
+func (d *taintTracker) taint(key agentKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.starts == nil {
 		d.starts = map[agentKey]struct{}{}
 	}
-	d.starts[startOf(key)] = struct{}{}
+	d.starts[containerStart(key)] = struct{}{}
 }
 
-func (d *dirt) forget(key agentKey) {
+func (d *taintTracker) forget(key agentKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.starts, startOf(key))
+	delete(d.starts, containerStart(key))
 }
 
-// warnings are those of one call.
-func (d *dirt) warnings(key agentKey) []string {
+// warningsFor are those of one call.
+func (d *taintTracker) warningsFor(key agentKey) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, dirty := d.starts[startOf(key)]; dirty {
-		return []string{dirtWarning}
+	if _, dirty := d.starts[containerStart(key)]; dirty {
+		return []string{taintWarning}
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ func deepFolder(t *testing.T) string {
 	return folder
 }
 
-// knock dials a door from here, through a short name.
-func knock(t *testing.T, d *door) *wire.Socket {
+// dialRaw dials a door from here, through a short name.
+func dialRaw(t *testing.T, d *agentListener) *wire.Socket {
 	t.Helper()
 	short, err := os.MkdirTemp("/tmp", "dray-door-") //nolint:usetesting // the test's own folder is too long for an address
 	if err != nil {
@@ -51,9 +51,9 @@ func knock(t *testing.T, d *door) *wire.Socket {
 	return socket
 }
 
-func approach(s *wire.Socket, secret []byte) error {
+func authenticate(s *wire.Socket, secret []byte) error {
 	_ = s.SetDeadline(time.Now().Add(10 * time.Second))
-	return wire.Approach(s, secret, randomBytes(wire.SecretSize))
+	return wire.AuthenticateDaemon(s, secret, randomBytes(wire.SecretSize))
 }
 
 // testDoors is as much of an engine as doors need.
@@ -64,17 +64,17 @@ func testDoors(t *testing.T) *Engine {
 
 // EX-15: a socket in a folder with however long a path; who knows the secret is let in, and nothing of the door is left.
 func TestDoor(t *testing.T) {
-	d, err := testDoors(t).openDoor(t.Context(), deepFolder(t))
+	d, err := testDoors(t).listenForAgent(t.Context(), deepFolder(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(d.path); err != nil || info.Mode().Perm() != 0o666 {
 		t.Errorf("the container's root may be anybody: %v, %v", info, err)
 	}
-	agent, done := knock(t, d), make(chan error, 1)
-	go func() { done <- approach(agent, d.dial.Secret) }()
-	socket := <-d.proven
-	if err := wire.Welcome(socket); err != nil {
+	agent, done := dialRaw(t, d), make(chan error, 1)
+	go func() { done <- authenticate(agent, d.dial.Secret) }()
+	socket := <-d.authenticated
+	if err := wire.ConfirmAgent(socket); err != nil {
 		t.Error(err)
 	}
 	if err := <-done; err != nil || socket.PeerPID() != os.Getpid() {
@@ -90,7 +90,7 @@ func TestDoor(t *testing.T) {
 // Dialers that say nothing, nonsense, or a proof of another secret are let go of; the agent gets in all the same, and the door can be closed
 // while they stand there.
 func TestDoorUnderSiege(t *testing.T) {
-	d, err := testDoors(t).openDoor(t.Context(), t.TempDir())
+	d, err := testDoors(t).listenForAgent(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,24 +100,24 @@ func TestDoorUnderSiege(t *testing.T) {
 			d.close()
 		}
 	}()
-	for range maxUnproven / 2 {
-		knock(t, d) // and says nothing
+	for range maxPendingAuth / 2 {
+		dialRaw(t, d) // and says nothing
 	}
 	for _, nonsense := range []string{"x", "DRAYWIRE", strings.Repeat("GET / HTTP/1.1\r\n", 1000)} {
-		s := knock(t, d)
+		s := dialRaw(t, d)
 		_, _ = s.Write([]byte(nonsense))
 	}
-	if err := approach(knock(t, d), bytes.Repeat([]byte{1}, wire.SecretSize)); err == nil {
+	if err := authenticate(dialRaw(t, d), bytes.Repeat([]byte{1}, wire.SecretSize)); err == nil {
 		t.Error("another secret is taken")
 	}
-	for range 3 * maxUnproven {
-		knock(t, d)
+	for range 3 * maxPendingAuth {
+		dialRaw(t, d)
 	}
-	agent, done := knock(t, d), make(chan error, 1)
-	go func() { done <- approach(agent, d.dial.Secret) }()
+	agent, done := dialRaw(t, d), make(chan error, 1)
+	go func() { done <- authenticate(agent, d.dial.Secret) }()
 	select {
-	case socket := <-d.proven:
-		_ = wire.Welcome(socket)
+	case socket := <-d.authenticated:
+		_ = wire.ConfirmAgent(socket)
 		_ = socket.Close()
 	case <-time.After(30 * time.Second):
 		t.Fatal("the agent does not get in")
@@ -125,8 +125,8 @@ func TestDoorUnderSiege(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	for range 2 * maxUnproven {
-		knock(t, d)
+	for range 2 * maxPendingAuth {
+		dialRaw(t, d)
 	}
 	closing := make(chan struct{})
 	go func() {
@@ -136,7 +136,7 @@ func TestDoorUnderSiege(t *testing.T) {
 	closed = true
 	select {
 	case <-closing:
-	case <-time.After(provingTime):
+	case <-time.After(authTimeout):
 		t.Error("the silent keep the door from being closed")
 		<-closing
 	}
@@ -145,21 +145,21 @@ func TestDoorUnderSiege(t *testing.T) {
 // What a daemon that crashed left in a folder goes; the door of another agent stays.
 func TestDoorsAreSwept(t *testing.T) {
 	folder := t.TempDir()
-	old, err := testDoors(t).openDoor(t.Context(), folder)
+	old, err := testDoors(t).listenForAgent(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.close()
-	other, err := testDoors(t).openDoor(t.Context(), folder)
+	other, err := testDoors(t).listenForAgent(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.close()
-	past := time.Now().Add(-2 * staleDoor)
+	past := time.Now().Add(-2 * staleSocketAge)
 	if err := os.Chtimes(old.path, past, past); err != nil {
 		t.Fatal(err)
 	}
-	sweepDoors(folder)
+	removeStaleSockets(folder)
 	if _, err := os.Lstat(old.path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an old one stays: %v", err)
 	}
@@ -177,11 +177,11 @@ func TestDefectAtTheDoor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{listener: listener, path: path, guard: (&Engine{log: zap.New(core)}).guard, proven: make(chan *wire.Socket)}
-	close(d.proven) // so that to hand on whoever proved itself panics, and the end of the admitting too
+	d := &agentListener{listener: listener, path: path, guard: (&Engine{log: zap.New(core)}).recoverPanics, authenticated: make(chan *wire.Socket)}
+	close(d.authenticated) // so that to hand on whoever proved itself panics, and the end of the admitting too
 	d.begin(t.Context())
 	for range 2 {
-		if err := approach(knock(t, d), d.dial.Secret); err == nil {
+		if err := authenticate(dialRaw(t, d), d.dial.Secret); err == nil {
 			t.Error("it was welcomed")
 		}
 	}

@@ -45,26 +45,26 @@ type Options struct {
 
 // Engine is the container engine and everything that we keep at it.
 type Engine struct {
-	api    *client.Client
-	choice Choice
-	source string
-	opts   Options
-	log    *zap.Logger
-	agents *agents
-	dirt   dirt
+	api      *client.Client
+	endpoint EndpointConfig
+	source   string
+	opts     Options
+	log      *zap.Logger
+	agents   *agentPool
+	dirt     taintTracker
 
-	volumes volumes
+	volumes volumeRefs
 
 	mu      sync.Mutex
 	name    string // "docker 20.10.24", once it was asked
 	images  map[string]image
-	refusal map[agentKey]refusal
+	refusal map[agentKey]agentFailure
 }
 
-func newEngine(api *client.Client, choice Choice, source string, opts Options) *Engine {
+func newEngine(api *client.Client, choice EndpointConfig, source string, opts Options) *Engine {
 	e := &Engine{
-		api: api, choice: choice, source: source, opts: opts, log: opts.Log,
-		images: map[string]image{}, refusal: map[agentKey]refusal{},
+		api: api, endpoint: choice, source: source, opts: opts, log: opts.Log,
+		images: map[string]image{}, refusal: map[agentKey]agentFailure{},
 	}
 	e.agents = newAgents(e)
 	return e
@@ -80,9 +80,9 @@ func (e *Engine) Host() string { return e.api.DaemonHost() }
 func (e *Engine) Env() []string {
 	switch e.source {
 	case sourceHost:
-		return []string{"DOCKER_HOST=" + e.choice.Host}
+		return []string{"DOCKER_HOST=" + e.endpoint.Host}
 	case sourceContext:
-		return []string{"DOCKER_CONTEXT=" + e.choice.Context, "DOCKER_HOST="}
+		return []string{"DOCKER_CONTEXT=" + e.endpoint.Context, "DOCKER_HOST="}
 	default:
 		return nil
 	}
@@ -123,7 +123,7 @@ func (e *Engine) unavailable(doing string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s at the engine: %w", doing, err)
 	}
-	if e.barred() {
+	if e.permissionDenied() {
 		return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s may not be used by this user (%s): %w", e.Host(), doing, err).
 			WithHint("join the group of its socket (often `usermod -aG docker USER`, and log in again), or point dray at an engine of your own "+
 				"with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
@@ -132,8 +132,8 @@ func (e *Engine) unavailable(doing string, err error) error {
 		WithHint("start the engine, or point dray at it with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
 }
 
-// barred says that the engine's socket is there and not for this user. The client library tells that in words alone.
-func (e *Engine) barred() bool {
+// permissionDenied says that the engine's socket is there and not for this user. The client library tells that in words alone.
+func (e *Engine) permissionDenied() bool {
 	path, local := strings.CutPrefix(e.Host(), "unix://")
 	return local && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS), fs.ErrPermission)
 }

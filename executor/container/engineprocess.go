@@ -20,9 +20,9 @@ import (
 type execProcess struct {
 	engine    *Engine
 	container Container
-	conn      *attached
+	conn      *execStream
 	out, err  *io.PipeReader
-	said      []string
+	warnings  []string
 	done      chan struct{}
 	stop      sync.Once
 	stopped   chan struct{}
@@ -30,7 +30,7 @@ type execProcess struct {
 	failure   error
 }
 
-func newExecProcess(e *Engine, c Container, a *attached) *execProcess {
+func newExecProcess(e *Engine, c Container, a *execStream) *execProcess {
 	p := &execProcess{engine: e, container: c, conn: a, done: make(chan struct{}), stopped: make(chan struct{})}
 	var out, errOut *io.PipeWriter
 	p.out, out = io.Pipe()
@@ -38,10 +38,10 @@ func newExecProcess(e *Engine, c Container, a *attached) *execProcess {
 	go func() { // ends with the stream, which Stop ends at the latest
 		defer close(p.done)
 		defer func() { _ = a.Close() }()
-		defect := e.guard("following an exec", func() {
+		defect := e.recoverPanics("following an exec", func() {
 			err := demultiplex(a, out, errOut)
 			_, _ = out.Close(), errOut.Close()
-			p.exit, p.failure = p.outcome(err)
+			p.exit, p.failure = p.exitStatus(err)
 		})
 		if defect != nil {
 			_, _ = out.CloseWithError(defect), errOut.CloseWithError(defect)
@@ -51,7 +51,7 @@ func newExecProcess(e *Engine, c Container, a *attached) *execProcess {
 	return p
 }
 
-func demultiplex(a *attached, out, errOut io.Writer) error {
+func demultiplex(a *execStream, out, errOut io.Writer) error {
 	buf := make([]byte, 64<<10)
 	for {
 		stream, n, err := a.read(buf)
@@ -119,8 +119,8 @@ func (p *execProcess) startFailure() error {
 	return dray.Errorf(code, "the engine could not start the process: %s", text).WithHint("%s", process.Hint(code))
 }
 
-// outcome asks how the process ended, once its stream has.
-func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
+// exitStatus asks how the process ended, once its stream has.
+func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
 	select {
 	case <-p.stopped:
 		return dray.Exit{}, nil // we let go of it: nothing is known of its end
@@ -133,11 +133,11 @@ func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
 	for {
 		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
 		if err != nil {
-			return dray.Exit{}, p.engine.lost(p.container, errors.Join(streamErr, err))
+			return dray.Exit{}, p.engine.lossError(p.container, errors.Join(streamErr, err))
 		}
 		if !state.Running {
 			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
-				return dray.Exit{}, p.engine.lost(p.container, fmt.Errorf("the container went down"))
+				return dray.Exit{}, p.engine.lossError(p.container, fmt.Errorf("the container went down"))
 			}
 			return dray.Exit{Code: state.ExitCode}, nil
 		}
@@ -146,29 +146,29 @@ func (p *execProcess) outcome(streamErr error) (dray.Exit, error) {
 		case <-p.stopped:
 			return dray.Exit{}, nil
 		case <-ctx.Done():
-			return dray.Exit{}, p.engine.lost(p.container, errors.New("its stream ended and it runs on"))
+			return dray.Exit{}, p.engine.lossError(p.container, errors.New("its stream ended and it runs on"))
 		}
 	}
 }
 
 // Warnings are what went wrong before the start.
-func (p *execProcess) Warnings() []string { return p.said }
+func (p *execProcess) Warnings() []string { return p.warnings }
 
 // Stdin is the exec's stdin; Close half-closes the connection.
 func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.conn} }
 
-type execStdin struct{ *attached }
+type execStdin struct{ *execStream }
 
 func (s execStdin) Close() error {
 	if s.raw { // a terminal has no end but the character that means it
-		_, err := s.Write([]byte{endOfFile})
+		_, err := s.Write([]byte{ctrlD})
 		return err
 	}
 	return s.hijack.CloseWrite()
 }
 
-// endOfFile is Ctrl-D.
-const endOfFile = 4
+// ctrlD is Ctrl-D.
+const ctrlD = 4
 
 // Output is one of the two streams.
 func (p *execProcess) Output(stream dray.Stream) io.Reader {
@@ -183,15 +183,15 @@ func (p *execProcess) Signal(syscall.Signal) error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec takes no signals")
 }
 
-// resizeTime bounds the engine's answer to a new size.
-const resizeTime = 5 * time.Second
+// resizeTimeout bounds the engine's answer to a new size.
+const resizeTimeout = 5 * time.Second
 
 // Resize asks the engine for another size of the terminal.
 func (p *execProcess) Resize(size dray.TerminalSize) error {
 	if !p.conn.raw {
 		return dray.ErrNoTerminal
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resizeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
 	defer cancel()
 	_, err := p.engine.api.ExecResize(ctx, p.conn.id, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// Target is a container together with how calls run in it: what devcontainer exec would do.
-type Target struct {
+// EnvironmentSpec is a container together with how calls run in it: what devcontainer exec would do.
+type EnvironmentSpec struct {
 	Container Container
 	// User is verbatim as the engine takes it; empty is the image's, which is root's where it names none.
 	User string
@@ -31,18 +31,18 @@ type Target struct {
 	Warnings   []string
 }
 
-// refusal remembers for a while that a container takes no agent.
-type refusal struct {
+// agentFailure remembers for a while that a container takes no agent.
+type agentFailure struct {
 	reason string
 	until  time.Time
 }
 
-// refusalTime is how long a container that takes no agent is not tried again.
-const refusalTime = time.Minute
+// agentRetryDelay is how long a container that takes no agent is not tried again.
+const agentRetryDelay = time.Minute
 
 // Environment makes a running container ready for calls: its agent answers, or the engine's exec stands in for it. Errors:
 // container_unavailable, engine_unavailable.
-func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, error) {
+func (e *Engine) Environment(ctx context.Context, t EnvironmentSpec) (dray.Environment, error) {
 	if !t.Container.Running() {
 		return nil, t.Container.NotRunning()
 	}
@@ -57,7 +57,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 	if e.opts.Transport == TransportEngine {
 		return newEngineExec(env, ""), nil
 	}
-	if reason, refused := e.refused(env.key()); refused {
+	if reason, refused := e.recentFailure(env.key()); refused {
 		return newEngineExec(env, reason), nil
 	}
 	a, err := e.agents.get(ctx, t.Container, t.User)
@@ -66,7 +66,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 			return nil, dray.Errorf(dray.CodeContainerUnavailable, "no agent can be placed in container %s: %w", t.Container.Name, err).
 				WithHint("set agent.transport to auto to use whatever works there, at the last the engine's own exec")
 		}
-		e.refuse(env.key(), placement.Error())
+		e.recordFailure(env.key(), placement.Error())
 		return newEngineExec(env, placement.Error()), nil
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func (e *Engine) Environment(ctx context.Context, t Target) (dray.Environment, e
 	return env, nil
 }
 
-func (e *Engine) refused(key agentKey) (string, bool) {
+func (e *Engine) recentFailure(key agentKey) (string, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r, ok := e.refusal[key]
@@ -87,16 +87,16 @@ func (e *Engine) refused(key agentKey) (string, bool) {
 	return r.reason, ok
 }
 
-func (e *Engine) refuse(key agentKey, reason string) {
+func (e *Engine) recordFailure(key agentKey, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.refusal[key] = refusal{reason, time.Now().Add(refusalTime)}
+	e.refusal[key] = agentFailure{reason, time.Now().Add(agentRetryDelay)}
 }
 
 // environment runs processes through the agent.
 type environment struct {
 	engine     *Engine
-	target     Target
+	target     EnvironmentSpec
 	engineName string
 	channel    string // that carried when it was made ready
 	sameUser   bool   // the agent is the call's user, and no other can be had
@@ -109,7 +109,7 @@ func (e *environment) key() agentKey {
 // Capabilities of a container with an agent.
 func (e *environment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{
-		Kind: dray.Container, KillProven: true, BestEffort: e.sameUser, Leftovers: true, Signals: true, Terminals: true, WorkspaceFolder: e.target.WorkspaceFolder,
+		Kind: dray.KindContainer, ExactSurvivors: true, BestEffortKill: e.sameUser, TracksLeftovers: true, Signals: true, NativeTerminals: true, WorkspaceFolder: e.target.WorkspaceFolder,
 		Mounts: e.target.Mounts, Container: e.metadata("agent", e.channel), Warnings: e.warnings(),
 	}
 }
@@ -132,11 +132,11 @@ func (e *environment) metadata(transport, channel string) *dray.ContainerMetadat
 }
 
 // Start runs a process as devcontainer exec would.
-func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	return e.start(ctx, wire.Start{
 		Argv: spec.Argv, User: e.target.User, Groups: e.target.Container.Groups, Dir: e.dir(spec.Dir), Grace: spec.Grace,
-		Keep: spec.Keep, Terminal: spec.Terminal,
-		Env: e.engineEnv(spec.Terminal != nil), Call: assignments(spec.Env), Remote: assignments(e.target.RemoteEnv),
+		KeepLeftovers: spec.KeepLeftovers, Terminal: spec.Terminal,
+		Env: e.engineEnv(spec.Terminal != nil), CallEnv: assignments(spec.Env), RemoteEnv: assignments(e.target.RemoteEnv),
 		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: e.target.Container.Workdir},
 	})
 }
@@ -155,23 +155,23 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		if err != nil {
 			return nil, e.agentError(err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		}
-		p, err := a.open(e, req)
+		p, err := a.openStream(e, req)
 		if err == nil {
 			return p.accepted(ctx)
 		}
-		if err := refusedToOpen(err, req); err != nil {
+		if err := openStreamError(err, req); err != nil {
 			return nil, err
 		}
 		if again {
-			return nil, e.engine.lost(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+			return nil, e.engine.lossError(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		}
 		// nothing was sent
 	}
 }
 
-// open sends a request. On a socket the process gets pipes that end here; elsewhere, and with a terminal, its streams are framed.
-func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
-	if !a.mux.Passes() || req.Terminal != nil {
+// openStream sends a request. On a socket the process gets pipes that end here; elsewhere, and with a terminal, its streams are framed.
+func (a *agent) openStream(e *environment, req wire.Start) (*agentProcess, error) {
+	if !a.mux.CanPassFDs() || req.Terminal != nil {
 		stream, err := a.mux.Open(&req)
 		if err != nil {
 			return nil, err
@@ -182,10 +182,10 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer pipes.Theirs.Close()
-	req.Ends = true
-	ends := []*os.File{pipes.Theirs.Stdin, pipes.Theirs.Stdout, pipes.Theirs.Stderr}
-	openable(ends)
+	defer pipes.Child.Close()
+	req.PassedFDs = true
+	ends := []*os.File{pipes.Child.Stdin, pipes.Child.Stdout, pipes.Child.Stderr}
+	chownPipes(ends)
 	stream, err := a.mux.Open(&req, ends...)
 	if err != nil {
 		pipes.Close()
@@ -194,24 +194,24 @@ func (a *agent) open(e *environment, req wire.Start) (*agentProcess, error) {
 	return newProcess(e, a, stream, pipes, req), nil
 }
 
-// openable lets the tool open /dev/stdout and its kin by name. The agent makes its user their owner, which it may not without CAP_CHOWN, nor
+// chownPipes lets the tool open /dev/stdout and its kin by name. The agent makes its user their owner, which it may not without CAP_CHOWN, nor
 // in a user namespace that does not know us. A pipe has no name but in /proc/PID/fd, which the kernel shows to who may trace that process.
-func openable(ends []*os.File) {
+func chownPipes(ends []*os.File) {
 	for _, f := range ends {
 		_ = f.Chmod(0o666) // without it only such opens fail
 	}
 }
 
-// refusedToOpen is a start that would have broken the connection, and so was not sent.
-func refusedToOpen(err error, req wire.Start) error {
+// openStreamError is a start that would have broken the connection, and so was not sent.
+func openStreamError(err error, req wire.Start) error {
 	switch {
 	case errors.Is(err, wire.ErrTooMany):
 		return dray.Errorf(dray.CodeBusy, "too many processes of dray run in the container: %w", err).WithHint("wait until some of them have ended")
 	case errors.Is(err, wire.ErrTooLarge):
-		return process.Explain(&process.StartError{Step: process.StepExec, Path: strings.Join(req.Argv[:min(1, len(req.Argv))], ""), Err: syscall.E2BIG}, "")
+		return process.WrapStartError(&process.StartError{Step: process.StepExec, Path: strings.Join(req.Argv[:min(1, len(req.Argv))], ""), Err: syscall.E2BIG}, "")
 	default:
 		if _, ok := errors.AsType[*process.StartError](err); ok {
-			return process.Explain(err, "")
+			return process.WrapStartError(err, "")
 		}
 		return nil
 	}
@@ -219,21 +219,21 @@ func refusedToOpen(err error, req wire.Start) error {
 
 func (e *environment) agentError(err error) error {
 	if _, ok := errors.AsType[*placementError](err); ok || errors.Is(err, errClosing) {
-		return e.engine.lost(e.target.Container, err)
+		return e.engine.lossError(e.target.Container, err)
 	}
 	return err
 }
 
 // Bounds of what an agent may say in words: it may be anybody's.
 const (
-	maxWords    = 4 << 10
-	maxWarnings = 8
+	maxMessageBytes = 4 << 10
+	maxWarnings     = 8
 )
 
-func bounded(words []string) []string {
+func truncateMessages(words []string) []string {
 	list := make([]string, 0, maxWarnings)
 	for _, w := range words[:min(len(words), maxWarnings)] {
-		list = append(list, strings.ToValidUTF8(w[:min(len(w), maxWords)], "\uFFFD"))
+		list = append(list, strings.ToValidUTF8(w[:min(len(w), maxMessageBytes)], "\uFFFD"))
 	}
 	return list
 }
@@ -248,7 +248,7 @@ func failedStart(f *wire.Failed) error {
 	if !slices.Contains(startCodes, code) {
 		code = dray.CodeAgentLost
 	}
-	return dray.Errorf(code, "%s", bounded([]string{f.Message})[0]).WithHint("%s", process.Hint(code))
+	return dray.Errorf(code, "%s", truncateMessages([]string{f.Message})[0]).WithHint("%s", process.Hint(code))
 }
 
 // Files opens a folder of the container through a helper process that runs as the call's user.
@@ -271,7 +271,7 @@ func (e *environment) Files(ctx context.Context, root string) (dray.Files, error
 		_, _ = proc.Wait()
 		return nil
 	})
-	return &ownFiles{Client: client, env: e, helper: proc, root: root}, nil
+	return &containerFiles{Client: client, env: e, helper: proc, root: root}, nil
 }
 
 // defaultPath is what the engine gives an exec in an image that sets no PATH.

@@ -13,8 +13,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Choice is what configuration says about the engine; both may be empty.
-type Choice struct{ Host, Context string }
+// EndpointConfig is what configuration says about the engine; both may be empty.
+type EndpointConfig struct{ Host, Context string }
 
 // What decides by configuration, as Source names it.
 const (
@@ -22,10 +22,10 @@ const (
 	sourceContext = "engine.context"
 )
 
-// FindEngine finds the engine as the docker CLI does: our configuration, DOCKER_HOST, DOCKER_CONTEXT, the current context of the CLI's
+// NewEngine finds the engine as the docker CLI does: our configuration, DOCKER_HOST, DOCKER_CONTEXT, the current context of the CLI's
 // configuration, the default socket. It does not connect. Errors: engine_unavailable.
-func FindEngine(choice Choice, opts Options) (*Engine, error) {
-	clientOpts, source, err := locate(choice)
+func NewEngine(choice EndpointConfig, opts Options) (*Engine, error) {
+	clientOpts, source, err := resolveEndpoint(choice)
 	if err == nil {
 		var api *client.Client
 		if api, err = client.New(clientOpts...); err == nil {
@@ -36,8 +36,8 @@ func FindEngine(choice Choice, opts Options) (*Engine, error) {
 		WithHint("run `docker version` with the same environment, or set engine.host in the configuration")
 }
 
-// locate gives the client's options and says what decided.
-func locate(choice Choice) (opts []client.Opt, source string, err error) {
+// resolveEndpoint gives the client's options and says what decided.
+func resolveEndpoint(choice EndpointConfig) (opts []client.Opt, source string, err error) {
 	switch {
 	case choice.Host != "":
 		opts, err = hostOptions(choice.Host)

@@ -56,19 +56,19 @@ func TestFindEngine(t *testing.T) {
 	const byDefault = "unix:///var/run/docker.sock"
 	for _, c := range []struct {
 		name                    string
-		choice                  dc.Choice
+		choice                  dc.EndpointConfig
 		current, host, context  string
 		wantHost, source, fails string
 	}{
-		{name: "engine.host", choice: dc.Choice{Host: "unix:///a", Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///a", source: "engine.host"},
-		{name: "engine.context", choice: dc.Choice{Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///ctx/one", source: "engine.context"},
+		{name: "engine.host", choice: dc.EndpointConfig{Host: "unix:///a", Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///a", source: "engine.host"},
+		{name: "engine.context", choice: dc.EndpointConfig{Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///ctx/one", source: "engine.context"},
 		{name: "DOCKER_HOST", current: "two", host: "unix:///b", context: "one", wantHost: "unix:///b", source: "DOCKER_HOST"},
 		{name: "DOCKER_CONTEXT", current: "two", context: "one", wantHost: "unix:///ctx/one", source: "DOCKER_CONTEXT"},
 		{name: "currentContext", current: "two", wantHost: "unix:///ctx/two", source: "currentContext"},
 		{name: "default", wantHost: byDefault, source: "default"},
 		{name: "current is default", current: "default", wantHost: byDefault, source: "default"},
 		{name: "DOCKER_CONTEXT=default", current: "two", context: "default", wantHost: byDefault, source: "DOCKER_CONTEXT"},
-		{name: "unknown in engine.context", choice: dc.Choice{Context: "none"}, fails: "engine.context"},
+		{name: "unknown in engine.context", choice: dc.EndpointConfig{Context: "none"}, fails: "engine.context"},
 		{name: "unknown in DOCKER_CONTEXT", context: "none", fails: "DOCKER_CONTEXT"},
 		{name: "unknown current", current: "none", fails: "currentContext"},
 		{name: "no address", host: "not an address", fails: "DOCKER_HOST"},
@@ -77,7 +77,7 @@ func TestFindEngine(t *testing.T) {
 			dockerConfig(t, c.current, "one", "two")
 			t.Setenv("DOCKER_HOST", c.host)
 			t.Setenv("DOCKER_CONTEXT", c.context)
-			e, err := dc.FindEngine(c.choice, dc.Options{Log: zap.NewNop()})
+			e, err := dc.NewEngine(c.choice, dc.Options{Log: zap.NewNop()})
 			if c.fails != "" {
 				if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), c.fails) || dray.AsError(err).Hint == "" {
 					t.Errorf("got %v", err)
@@ -100,7 +100,7 @@ func TestFindEngine(t *testing.T) {
 
 // An engine that is not there is said to be so, with where it was looked for.
 func TestNoEngine(t *testing.T) {
-	e, err := dc.FindEngine(dc.Choice{Host: "unix://" + t.TempDir() + "/none.sock"}, dc.Options{Log: zap.NewNop()})
+	e, err := dc.NewEngine(dc.EndpointConfig{Host: "unix://" + t.TempDir() + "/none.sock"}, dc.Options{Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestEngineOfOthers(t *testing.T) {
 		}
 		return
 	}
-	e, err := dc.FindEngine(dc.Choice{Host: "unix://" + socket}, dc.Options{Log: zap.NewNop()})
+	e, err := dc.NewEngine(dc.EndpointConfig{Host: "unix://" + socket}, dc.Options{Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

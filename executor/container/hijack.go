@@ -18,8 +18,8 @@ const (
 	engineStderr = 2
 )
 
-// attached is the hijacked stdio of one exec.
-type attached struct {
+// execStream is the hijacked stdio of one exec.
+type execStream struct {
 	id     string
 	hijack client.HijackedResponse
 	r      *bufio.Reader
@@ -32,8 +32,8 @@ type attached struct {
 	stderr []byte // the first of what came on stderr, for an error's text
 }
 
-// attach creates and starts an exec.
-func (e *Engine) attach(ctx context.Context, id string, opts client.ExecCreateOptions) (*attached, error) {
+// openExec creates and starts an exec.
+func (e *Engine) openExec(ctx context.Context, id string, opts client.ExecCreateOptions) (*execStream, error) {
 	opts.AttachStdin, opts.AttachStdout, opts.AttachStderr = true, true, true
 	created, err := e.api.ExecCreate(ctx, id, opts)
 	if err != nil {
@@ -43,11 +43,11 @@ func (e *Engine) attach(ctx context.Context, id string, opts client.ExecCreateOp
 	if err != nil {
 		return nil, err
 	}
-	return &attached{id: created.ID, hijack: res.HijackedResponse, r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY}, nil
+	return &execStream{id: created.ID, hijack: res.HijackedResponse, r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY}, nil
 }
 
 // next reads the header of the next frame, unless one is being read.
-func (a *attached) next() error {
+func (a *execStream) next() error {
 	for a.left == 0 {
 		var h [engineHeader]byte
 		if _, err := io.ReadFull(a.r, h[:]); err != nil {
@@ -62,7 +62,7 @@ func (a *attached) next() error {
 }
 
 // read reads the rest of a frame and says which stream it belongs to.
-func (a *attached) read(p []byte) (stream byte, n int, err error) {
+func (a *execStream) read(p []byte) (stream byte, n int, err error) {
 	if a.raw {
 		n, err = a.r.Read(p)
 		return engineStdout, n, err
@@ -78,30 +78,30 @@ func (a *attached) read(p []byte) (stream byte, n int, err error) {
 // readAhead holds several of the engine's frames, of 32 KiB each: the library's own reader would take each in parts of 4 KiB and the rest.
 const readAhead = 128 << 10
 
-// maxNoise bounds what is kept of an agent's stderr.
-const maxNoise = 4 << 10
+// maxStderr bounds what is kept of an agent's stderr.
+const maxStderr = 4 << 10
 
 // Read gives stdout alone; what comes on stderr is kept for error texts.
-func (a *attached) Read(p []byte) (int, error) {
+func (a *execStream) Read(p []byte) (int, error) {
 	for {
 		stream, n, err := a.read(p)
 		if stream != engineStderr || err != nil {
 			return n, err
 		}
 		a.mu.Lock()
-		a.stderr = append(a.stderr, p[:min(n, maxNoise-len(a.stderr))]...)
+		a.stderr = append(a.stderr, p[:min(n, maxStderr-len(a.stderr))]...)
 		a.mu.Unlock()
 	}
 }
 
-func (a *attached) noise() string {
+func (a *execStream) stderrText() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return string(a.stderr)
 }
 
 // Write writes to stdin.
-func (a *attached) Write(p []byte) (int, error) { return a.hijack.Conn.Write(p) }
+func (a *execStream) Write(p []byte) (int, error) { return a.hijack.Conn.Write(p) }
 
 // Close lets go of the exec. Its process is not ended by that; an agent ends itself.
-func (a *attached) Close() error { return a.hijack.Conn.Close() }
+func (a *execStream) Close() error { return a.hijack.Conn.Close() }

@@ -31,12 +31,12 @@ func hostileAgent() {
 		const hello = "\x02\x04\x04v0.1 and whatever came then" // protocols 1 to 2, packed, and the version with its length
 		_, _ = os.Stdout.WriteString("DRAYWIRE" + string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
 	} else {
-		_ = wire.Greet(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
+		_ = wire.WriteHello(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
 	}
-	if _, err := wire.Meet(os.Stdin); err != nil {
+	if _, err := wire.ReadHello(os.Stdin); err != nil {
 		return
 	}
-	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{MaxMessage: wire.MaxMessage, Silence: time.Minute, Accept: func(s *wire.Stream) {
+	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{MaxMessage: wire.MaxMessage, Lease: time.Minute, Accept: func(s *wire.Stream) {
 		first, _ := s.Receive()
 		var start wire.Start
 		if wire.Decode(first, &start) != nil {
@@ -108,11 +108,11 @@ func hostileContainer(t *testing.T, e *dc.Engine, changes ...containerChange) dc
 // An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a code that is not the agent's to give.
 func TestHostileAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportStdio)
-	env := environment(t, e, dc.Target{Container: hostileContainer(t, e)})
+	env := environment(t, e, dc.EnvironmentSpec{Container: hostileContainer(t, e)})
 	begin := func(what string, limit time.Duration) (dray.Process, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		return env.Start(ctx, dray.Spec{Argv: []string{what}, Dir: "/"})
+		return env.Start(ctx, dray.ProcessSpec{Argv: []string{what}, Dir: "/"})
 	}
 	if _, err := begin("silence", 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("silence: got %v", err)
@@ -144,12 +144,12 @@ func TestHostileAgent(t *testing.T) {
 func TestOldAgent(t *testing.T) {
 	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
 	e := newEngine(t, dc.TransportAuto)
-	env := environment(t, e, dc.Target{Container: hostileContainer(t, e, old)}) // whose root is read-only, so that no other agent can be brought
+	env := environment(t, e, dc.EnvironmentSpec{Container: hostileContainer(t, e, old)}) // whose root is read-only, so that no other agent can be brought
 	got := env.Capabilities()
 	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" || !strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") || !strings.Contains(warnings, "install") {
 		t.Errorf("by %s, and it warns %q", got.Container.Transport, got.Warnings)
 	}
-	if got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"}, ""); got.exit.Code != 7 {
+	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"}, ""); got.exit.Code != 7 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestOldAgent(t *testing.T) {
 // EX-15: agent.transport socket is refused where there is no socket, with a code and what to do.
 func TestNoSocketToBeHad(t *testing.T) {
 	e := newEngine(t, dc.TransportSocket)
-	_, err := e.Environment(t.Context(), dc.Target{Container: runContainer(t, e, debian, nil)})
+	_, err := e.Environment(t.Context(), dc.EnvironmentSpec{Container: runContainer(t, e, debian, nil)})
 	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "no socket is shared") || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
 		t.Errorf("got %v", err)
 	}

@@ -39,7 +39,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (Container, error) {
 	if err != nil {
 		return Container{}, e.containerError(ref, "inspecting it", err)
 	}
-	c := fromInspect(res.Container)
+	c := newContainer(res.Container)
 	img, err := e.image(ctx, res.Container.Image)
 	if err != nil {
 		return Container{}, err
@@ -48,7 +48,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (Container, error) {
 	return c, nil
 }
 
-func fromInspect(r container.InspectResponse) Container {
+func newContainer(r container.InspectResponse) Container {
 	c := Container{ContainerInfo: devcontainer.ContainerInfo{ID: r.ID, Name: strings.TrimPrefix(r.Name, "/")}}
 	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created) // an engine without a readable time sorts last
 	if r.State != nil {
@@ -63,7 +63,7 @@ func fromInspect(r container.InspectResponse) Container {
 	}
 	for _, m := range r.Mounts {
 		c.Mounts = append(c.Mounts, devcontainer.MountInfo{Type: string(m.Type), Source: m.Source, Destination: m.Destination})
-		if m.Destination == agentMount && m.Type == "volume" {
+		if m.Destination == agentMountPath && m.Type == "volume" {
 			c.AgentVolume = m.Name
 		}
 	}
@@ -141,8 +141,8 @@ func (e *Engine) engineArch(ctx context.Context) (string, error) {
 	return v.Arch, nil
 }
 
-// state is the engine's word, for people.
-func (c Container) state() string {
+// stateName is the engine's word, for people.
+func (c Container) stateName() string {
 	if c.Paused {
 		return "paused"
 	}
@@ -151,6 +151,6 @@ func (c Container) state() string {
 
 // NotRunning refuses a container that is stopped or paused, saying which.
 func (c Container) NotRunning() error {
-	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.state()).
+	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.stateName()).
 		WithHint("start it (`dray workspace up` for a workspace's own, else `docker start` or `docker unpause`)")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-// link is a network between the daemon and the engine that a test can harm.
-type link struct {
+// engineProxy is a network between the daemon and the engine that a test can harm.
+type engineProxy struct {
 	listener net.Listener
 	to       string
 	flow     sync.RWMutex // held by who lets nothing through
@@ -25,9 +25,9 @@ type link struct {
 	conns []net.Conn
 }
 
-func newLink(t *testing.T, to string) *link {
+func newEngineProxy(t *testing.T, to string) *engineProxy {
 	t.Helper()
-	l := &link{to: to}
+	l := &engineProxy{to: to}
 	var err error
 	if l.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func newLink(t *testing.T, to string) *link {
 	return l
 }
 
-func (l *link) accept() {
+func (l *engineProxy) accept() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -61,7 +61,7 @@ func (l *link) accept() {
 }
 
 // pass moves bytes one way, and then the end of file.
-func (l *link) pass(to, from net.Conn) {
+func (l *engineProxy) pass(to, from net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -80,7 +80,7 @@ func (l *link) pass(to, from net.Conn) {
 }
 
 // cut breaks every connection; new ones can be made.
-func (l *link) cut() {
+func (l *engineProxy) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
@@ -89,29 +89,29 @@ func (l *link) cut() {
 	l.conns = nil
 }
 
-// overLink gives an environment whose engine is reached through a link, and leaves everything else the engine's socket.
-func overLink(t *testing.T, own *enginetest.Engine, lease time.Duration) (*link, *dc.Engine, dc.Container) {
+// throughProxy gives an environment whose engine is reached through a link, and leaves everything else the engine's socket.
+func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*engineProxy, *dc.Engine, dc.Container) {
 	t.Helper()
-	l := newLink(t, own.TCP())
+	l := newEngineProxy(t, own.TCP())
 	t.Setenv("DOCKER_HOST", "tcp://"+l.listener.Addr().String())
 	e := newEngineWith(t, dc.Options{Transport: dc.TransportAuto, Lease: lease})
 	t.Setenv("DOCKER_HOST", own.Host())
 	return l, e, runContainer(t, e, debian, nil)
 }
 
-const stubborn = `trap "" TERM HUP; setsid sh -c 'trap "" TERM HUP; setsid sleep 600 & wait' & echo ready; sleep 600`
+const ignoreTERM = `trap "" TERM HUP; setsid sh -c 'trap "" TERM HUP; setsid sleep 600 & wait' & echo ready; sleep 600`
 
 // EX-14, EX-21: when the link to the engine is cut in the midst of a call, the call ends as unavailable, nothing of it stays in the
 // container, and the next call runs.
 func linkCut(t *testing.T, own *enginetest.Engine) {
-	l, e, box := overLink(t, own, 30*time.Second)
-	env := environment(t, e, dc.Target{Container: box, User: "vscode"})
+	l, e, box := throughProxy(t, own, 30*time.Second)
+	env := environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"})
 	for range 5 {
-		p := begin(t, env, stubborn)
+		p := begin(t, env, ignoreTERM)
 		l.cut()
 		wantUnavailable(t, p, 10*time.Second)
 		wantNothing(t, box)
-		if got := run(t, environment(t, e, dc.Target{Container: box}), id, ""); got.stdout != "0\n" {
+		if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
 			t.Fatalf("the next call: %+v", got)
 		}
 	}
@@ -120,13 +120,13 @@ func linkCut(t *testing.T, own *enginetest.Engine) {
 // EX-09, EX-21: a link that says nothing any more, and does not end either, is noticed on both sides within the lease.
 func linkStalled(t *testing.T, own *enginetest.Engine) {
 	const lease = 3 * time.Second
-	l, e, box := overLink(t, own, lease)
-	p := begin(t, environment(t, e, dc.Target{Container: box, User: "vscode"}), stubborn)
+	l, e, box := throughProxy(t, own, lease)
+	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"}), ignoreTERM)
 	l.flow.Lock()
 	wantUnavailable(t, p, 5*lease)
 	wantNothing(t, box)
 	l.flow.Unlock()
-	if got := run(t, environment(t, e, dc.Target{Container: box}), id, ""); got.stdout != "0\n" {
+	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
 		t.Errorf("the next call: %+v", got)
 	}
 }
@@ -144,7 +144,7 @@ func wantUnavailable(t *testing.T, p dray.Process, limit time.Duration) {
 	}()
 	select {
 	case err := <-over:
-		if dray.Conclude(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+		if dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
 			t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 		}
 	case <-time.After(limit):

@@ -57,7 +57,7 @@ func TestLossOnSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngineWith(t, dc.Options{Transport: dc.TransportSocket, Lease: time.Hour}) // silence would tell too, later
 			box := runContainer(t, e, debian, placed(t, e))
-			env := environment(t, e, dc.Target{Container: box})
+			env := environment(t, e, dc.EnvironmentSpec{Container: box})
 			calls := []dray.Process{begin(t, env, "echo ready; exec sleep 600"), begin(t, env, killAgent)}
 			if err := c.lose(t.Context(), box.ID); err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestLossOnSocket(t *testing.T) {
 			begun := time.Now()
 			for _, p := range calls {
 				exit, err := p.Wait()
-				if dray.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || dray.Conclude(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+				if dray.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
 					t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
 				}
 				if c.code == dray.CodeAgentLost && os.Getuid() == 0 && !exit.Survivors.Proven {
@@ -95,7 +95,7 @@ func next(t *testing.T, e *dc.Engine, id string, mend func(context.Context, stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := begin(t, environment(t, e, dc.Target{Container: box}), "echo ready; exit 7")
+	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), "echo ready; exit 7")
 	_ = p.Stdin().Close()
 	if exit, err := p.Wait(); err != nil || exit.Code != 7 {
 		t.Errorf("the next call: %+v, %v", exit, err)
@@ -114,7 +114,7 @@ func next(t *testing.T, e *dc.Engine, id string, mend func(context.Context, stri
 func TestRemovedMidCall(t *testing.T) {
 	e, api := newEngine(t, dc.TransportSocket), newAPI(t)
 	box := runContainer(t, e, debian, placed(t, e))
-	p := begin(t, environment(t, e, dc.Target{Container: box}), "echo ready; exec sleep 600")
+	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), "echo ready; exec sleep 600")
 	if _, err := api.ContainerRemove(t.Context(), box.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestRemovedMidCall(t *testing.T) {
 func TestDirtyContainer(t *testing.T) {
 	e, api := newEngine(t, dc.TransportStdio), newAPI(t) // on stdio nothing is proved to be whose it claims
 	box := runContainer(t, e, debian, nil)
-	p := begin(t, environment(t, e, dc.Target{Container: box}), killAgent)
+	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), killAgent)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	if exit, err := p.Wait(); dray.CodeOf(err) != dray.CodeAgentLost || exit.Survivors.Proven {
 		t.Errorf("got %+v, %v", exit, err)
@@ -152,16 +152,16 @@ func TestDirtyContainer(t *testing.T) {
 func TestKeptOutliveTheAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportSocket)
 	box := runContainer(t, e, debian, placed(t, e))
-	env := environment(t, e, dc.Target{Container: box, User: "vscode"})
-	p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"sh", "-c", "setsid sleep 4711 >/dev/null 2>&1 & setsid sleep 4712 >/dev/null 2>&1 & exit 3"}, Dir: "/", Keep: true})
+	env := environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"})
+	p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"sh", "-c", "setsid sleep 4711 >/dev/null 2>&1 & setsid sleep 4712 >/dev/null 2>&1 & exit 3"}, Dir: "/", KeepLeftovers: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	exit, err := p.Wait()
-	if err != nil || exit.Code != 3 || exit.Leftover != 2 || len(exit.Kept) != 2 {
+	if err != nil || exit.Code != 3 || exit.Leftover != 2 || len(exit.KeptPIDs) != 2 {
 		t.Fatalf("got %+v, %v", exit, err)
 	}
-	lost := begin(t, environment(t, e, dc.Target{Container: box}), killAgent)
+	lost := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), killAgent)
 	_, _ = lost.Stdin().Write([]byte("\n"))
 	if _, err := lost.Wait(); dray.CodeOf(err) != dray.CodeAgentLost {
 		t.Errorf("got %v", err)

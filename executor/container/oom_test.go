@@ -17,7 +17,7 @@ func TestOOM(t *testing.T) {
 			c := runContainer(t, e, debian, all(placed(t, e), func(_ *container.Config, h *container.HostConfig) {
 				h.Memory, h.MemorySwap = 96<<20, 96<<20
 			}))
-			env := environment(t, e, dc.Target{Container: c, User: "vscode", WorkspaceFolder: "/tmp"})
+			env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/tmp"})
 			for _, test := range []struct {
 				script string
 				want   dray.OOM
@@ -27,7 +27,7 @@ func TestOOM(t *testing.T) {
 				{"tail /dev/zero; exit 3", dray.OOMNo},
 				{"kill -9 $$", dray.OOMNo},
 			} {
-				got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", test.script}}, "")
+				got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", test.script}}, "")
 				if got.exit.OOM != test.want {
 					t.Errorf("%q: got %+v, want %v", test.script, got, test.want)
 				}

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// agentMount is where `up` mounts the folder of a container's agent, read-only.
-	agentMount = "/.dray"
-	// agentCopy is where the agent is copied to in containers that we did not make.
-	agentCopy = "/.dray-agent"
+	// agentMountPath is where `up` mounts the folder of a container's agent, read-only.
+	agentMountPath = "/.dray"
+	// agentCopyPath is where the agent is copied to in containers that we did not make.
+	agentCopyPath = "/.dray-agent"
 	// volumePrefix begins the names of our volumes.
 	volumePrefix = "dray-agent-"
 )
@@ -30,7 +30,7 @@ const (
 // nobody in there can replace what lies in it. The key names the container for all time: its workspace and configuration. The result
 // is for `devcontainer up --mount`; it is empty where the engine does not see this machine's folders. Call Release when the container is made.
 func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
-	local, err := e.sharesOurFolders(ctx)
+	local, err := e.sharesFilesystem(ctx)
 	if err != nil || !local {
 		return "", err
 	}
@@ -48,8 +48,8 @@ func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
 	if err != nil {
 		return "", e.unavailable("making the agent's volume", err)
 	}
-	e.volumes.want(name)
-	return fmt.Sprintf("type=volume,source=%s,target=%s,external=true", name, agentMount), nil
+	e.volumes.acquire(name)
+	return fmt.Sprintf("type=volume,source=%s,target=%s,external=true", name, agentMountPath), nil
 }
 
 func (e *Engine) volumeName(key string) string {
@@ -59,9 +59,9 @@ func (e *Engine) volumeName(key string) string {
 
 func (e *Engine) agentFolder(volume string) string { return filepath.Join(e.opts.RunDir, volume) }
 
-// sharesOurFolders says whether the engine runs on this kernel under this host name and is reached by a local socket. It decides only
+// sharesFilesystem says whether the engine runs on this kernel under this host name and is reached by a local socket. It decides only
 // whether a mount is worth asking for, never how a container is talked to: that the handshake shows.
-func (e *Engine) sharesOurFolders(ctx context.Context) (bool, error) {
+func (e *Engine) sharesFilesystem(ctx context.Context) (bool, error) {
 	if !strings.HasPrefix(e.Host(), "unix://") {
 		return false, nil
 	}
@@ -78,9 +78,9 @@ func (e *Engine) sharesOurFolders(ctx context.Context) (bool, error) {
 	return same, nil
 }
 
-// sharedFolder is the folder on this machine that a container was made with, if it is one of ours. Whether the container really has it, the
+// agentDirOf is the folder on this machine that a container was made with, if it is one of ours. Whether the container really has it, the
 // handshake shows.
-func (e *Engine) sharedFolder(c Container) (string, bool) {
+func (e *Engine) agentDirOf(c Container) (string, bool) {
 	if !strings.HasPrefix(c.AgentVolume, volumePrefix) || filepath.Base(c.AgentVolume) != c.AgentVolume {
 		return "", false
 	}
@@ -89,9 +89,9 @@ func (e *Engine) sharedFolder(c Container) (string, bool) {
 	return folder, err == nil && info.IsDir() // else another daemon's
 }
 
-// mounted puts the agent into the mounted folder of a container, if that folder is one of ours, and gives its path in there.
-func (e *Engine) mounted(c Container, a agentbin.Agent) (string, bool) {
-	folder, ok := e.sharedFolder(c)
+// writeToMount puts the agent into the mounted folder of a container, if that folder is one of ours, and gives its path in there.
+func (e *Engine) writeToMount(c Container, a agentbin.Agent) (string, bool) {
+	folder, ok := e.agentDirOf(c)
 	if !ok {
 		return "", false
 	}
@@ -100,7 +100,7 @@ func (e *Engine) mounted(c Container, a agentbin.Agent) (string, bool) {
 		e.log.Warn("agent not placed in its mounted folder, copied instead", zap.Error(err))
 		return "", false
 	}
-	return agentMount + "/" + name, true
+	return agentMountPath + "/" + name, true
 }
 
 // writeAgent replaces the file in one step, because the one of an earlier start may be running.
@@ -123,12 +123,12 @@ func writeAgent(path string, data []byte) error {
 	return os.Rename(temp.Name(), path)
 }
 
-// copied copies the agent into a container and gives its path there.
-func (e *Engine) copied(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
+// copyToContainer copies the agent into a container and gives its path there.
+func (e *Engine) copyToContainer(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
 	name := "agent-" + a.Digest
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	folder := strings.TrimPrefix(agentCopy, "/")
+	folder := strings.TrimPrefix(agentCopyPath, "/")
 	headers := []*tar.Header{
 		{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755},
 		{Typeflag: tar.TypeReg, Name: folder + "/" + name, Mode: 0o755, Size: int64(len(a.Data))},
@@ -150,5 +150,5 @@ func (e *Engine) copied(ctx context.Context, c Container, a agentbin.Agent) (str
 	if err != nil {
 		return "", fmt.Errorf("copying the agent into the container: %w", err)
 	}
-	return agentCopy + "/" + name, nil
+	return agentCopyPath + "/" + name, nil
 }

@@ -17,7 +17,7 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-var id = dray.Spec{Argv: []string{"id", "-u"}, Dir: "/"}
+var id = dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"}
 
 // removeVolume removes a volume that a test made, after the containers that use it.
 func removeVolume(t testing.TB, name string) {
@@ -58,11 +58,11 @@ func TestPlacedByVolume(t *testing.T) {
 	name := volumeOf(t, spec)
 	removeVolume(t, name)
 	c := runContainer(t, e, debian, mounted(name))
-	env := environment(t, e, dc.Target{Container: c})
+	env := environment(t, e, dc.EnvironmentSpec{Container: c})
 	if got := run(t, env, id, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
 		t.Errorf("got %+v by %+v", got, env.Capabilities().Container)
 	}
-	got := run(t, env, dray.Spec{Argv: []string{"sh", "-c", "ls /.dray; touch /.dray/x; rm -f /.dray/*; ls /.dray"}, Dir: "/"}, "")
+	got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "ls /.dray; touch /.dray/x; rm -f /.dray/*; ls /.dray"}, Dir: "/"}, "")
 	if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] || !strings.Contains(got.stderr, "Read-only") {
 		t.Errorf("got %+v", got)
 	}
@@ -106,7 +106,7 @@ func TestAgentOfAnotherTime(t *testing.T) {
 			mounted(name)(cfg, h)
 			h.ReadonlyRootfs = readonly
 		})
-		env := environment(t, e, dc.Target{Container: c})
+		env := environment(t, e, dc.EnvironmentSpec{Container: c})
 		caps := env.Capabilities()
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
 			t.Errorf("got %+v", got)
@@ -123,9 +123,9 @@ func TestNoPlaceForTheAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = true })
 	for range 2 { // the second time from memory
-		env := environment(t, e, dc.Target{Container: c})
+		env := environment(t, e, dc.EnvironmentSpec{Container: c})
 		caps := env.Capabilities()
-		if caps.Container.Transport != "engine" || caps.KillProven || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "its shell said \"mkdir") {
+		if caps.Container.Transport != "engine" || caps.ExactSurvivors || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "its shell said \"mkdir") {
 			t.Errorf("got %+v", caps)
 		}
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
@@ -133,7 +133,7 @@ func TestNoPlaceForTheAgent(t *testing.T) {
 		}
 	}
 	strict := newEngine(t, dc.TransportStdio)
-	_, err := strict.Environment(t.Context(), dc.Target{Container: c})
+	_, err := strict.Environment(t.Context(), dc.EnvironmentSpec{Container: c})
 	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
 		t.Errorf("got %v", err)
 	}

@@ -17,27 +17,27 @@ import (
 
 // agentProcess is a process behind an agent.
 type agentProcess struct {
-	env      *environment
-	agent    *agent
-	stream   *wire.Stream
-	pipes    *process.Pipes // nil where the streams are framed
-	terminal bool
-	kept     bool // the caller allowed leftovers
-	pid      int  // in the container's numbering, as the agent says
-	said     []string
-	done     chan struct{} // closed when exit and err are set
-	exit     dray.Exit
-	err      error
+	env           *environment
+	agent         *agent
+	stream        *wire.Stream
+	pipes         *process.Pipes // nil where the streams are framed
+	terminal      bool
+	keepLeftovers bool // the caller allowed leftovers
+	pid           int  // in the container's numbering, as the agent says
+	warnings      []string
+	done          chan struct{} // closed when exit and err are set
+	exit          dray.Exit
+	err           error
 
-	mu      sync.Mutex
-	overdue *time.Timer // set by Stop: the agent has to tell the end by then
-	due     time.Time
-	silent  bool
+	mu           sync.Mutex
+	stopTimer    *time.Timer // set by Stop: the agent has to tell the end by then
+	stopDeadline time.Time
+	stopTimedOut bool
 }
 
 func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, req wire.Start) *agentProcess {
 	a.calls.Add(1)
-	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: req.Terminal != nil, kept: req.Keep, done: make(chan struct{})}
+	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: req.Terminal != nil, keepLeftovers: req.KeepLeftovers, done: make(chan struct{})}
 }
 
 // accepted waits for the agent's first answer. A caller that gives up takes the process with it.
@@ -45,7 +45,7 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	stop := context.AfterFunc(ctx, p.stream.Close)
 	b, err := p.stream.Receive()
 	if !stop() {
-		p.abandon()
+		p.release()
 		return nil, context.Cause(ctx)
 	}
 	var reply wire.Reply
@@ -56,35 +56,35 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 		err = wire.ErrProtocol
 	}
 	if err != nil || reply.Failed != nil {
-		p.abandon()
+		p.release()
 	}
 	switch {
 	case err != nil:
-		return nil, p.env.engine.lost(p.env.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+		return nil, p.env.engine.lossError(p.env.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 	case reply.Failed != nil:
 		return nil, failedStart(reply.Failed)
 	}
 	p.pid = reply.Started.PID
-	p.said = append(bounded(reply.Started.Warnings), p.env.engine.dirt.warnings(p.env.key())...)
+	p.warnings = append(truncateMessages(reply.Started.Warnings), p.env.engine.dirt.warningsFor(p.env.key())...)
 	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		defer close(p.done) // with the process, or with the agent's connection
 		defer p.agent.calls.Add(-1)
-		if defect := p.env.engine.guard("following a process", func() { p.exit, p.err = p.end() }); defect != nil {
+		if defect := p.env.engine.recoverPanics("following a process", func() { p.exit, p.err = p.end() }); defect != nil {
 			p.exit, p.err = dray.Exit{}, defect
-			p.drop()
+			p.closeStream()
 		}
 	}()
 	return p, nil
 }
 
-// abandon lets go of a process that was not started, or is not wanted.
-func (p *agentProcess) abandon() {
+// release lets go of a process that was not started, or is not wanted.
+func (p *agentProcess) release() {
 	p.agent.calls.Add(-1)
-	p.drop()
+	p.closeStream()
 }
 
-// drop ends the process by ending its stream, and whatever is read of it or written to it.
-func (p *agentProcess) drop() {
+// closeStream ends the process by ending its stream, and whatever is read of it or written to it.
+func (p *agentProcess) closeStream() {
 	p.stream.Close()
 	if p.pipes != nil {
 		p.pipes.Close()
@@ -92,12 +92,12 @@ func (p *agentProcess) drop() {
 }
 
 // Warnings are what the agent said at the start, such as a shell that was not asked for its environment.
-func (p *agentProcess) Warnings() []string { return p.said }
+func (p *agentProcess) Warnings() []string { return p.warnings }
 
 func (p *agentProcess) end() (dray.Exit, error) {
 	x, err := p.exited()
 	p.stream.Close() // all framed output came before; an agent that sends no end of file keeps no reader waiting
-	silent := p.settle()
+	silent := p.cancelStopTimer()
 	if err != nil {
 		return p.lost(err, silent)
 	}
@@ -106,14 +106,14 @@ func (p *agentProcess) end() (dray.Exit, error) {
 	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
 	if x.Lost {
 		if !x.Proven {
-			p.env.engine.dirt.mark(p.env.key())
+			p.env.engine.dirt.taint(p.env.key())
 		}
 		return dray.Exit{Survivors: survivors},
 			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", p.env.target.Container.Name).
 				WithHint("a tool that runs as root can do that; let it run as another user (remoteUser)")
 	}
 	return dray.Exit{
-		Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, Kept: x.Kept, OOM: x.OOM, Survivors: survivors,
+		Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, KeptPIDs: x.Kept, OOM: x.OOM, Survivors: survivors,
 	}, nil
 }
 
@@ -122,26 +122,26 @@ func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
 	c := p.env.target.Container
 	if silent {
 		p.finish()
-		p.env.engine.dirt.mark(p.env.key())
+		p.env.engine.dirt.taint(p.env.key())
 		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the agent in container %s did not end the call as it was told", c.Name).
 			WithHint("what the call started may still run there; restart the container")
 	}
 	var survivors dray.Survivors
 	if p.agent.mux.Err() != nil {
-		<-p.agent.over
+		<-p.agent.cleaned
 		survivors.Proven = p.agent.proven
 	}
 	p.finish()
-	return dray.Exit{Survivors: survivors}, p.env.engine.lost(c, err)
+	return dray.Exit{Survivors: survivors}, p.env.engine.lossError(c, err)
 }
 
 // keep takes what the caller wanted kept out of the group that ends with the agent. The agent is not given the means to do so: with them a
 // root tool could leave its group too.
 func (p *agentProcess) keep(pids []int) {
-	if len(pids) == 0 || p.agent.tree == nil {
+	if len(pids) == 0 || p.agent.cgroup == nil {
 		return
 	}
-	if err := p.agent.tree.Release(pids); err != nil {
+	if err := p.agent.cgroup.Release(pids); err != nil {
 		p.env.engine.log.Warn("kept processes stay in the agent's group and end with it", zap.Error(err))
 	}
 }
@@ -164,7 +164,7 @@ func (p *agentProcess) exited() (*wire.Exited, error) {
 	}
 	x := reply.Exited
 	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID ||
-		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || len(x.Kept) > 0 && !p.kept || !plausible(x.Survivors) || !plausible(x.Kept) {
+		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || len(x.Kept) > 0 && !p.keepLeftovers || !validPIDs(x.Survivors) || !validPIDs(x.Kept) {
 		return nil, wire.ErrProtocol
 	}
 	return x, nil
@@ -176,18 +176,18 @@ const (
 	maxSurvivors = 4096
 )
 
-func plausible(pids []int) bool {
+func validPIDs(pids []int) bool {
 	return len(pids) <= maxSurvivors && !slices.ContainsFunc(pids, func(pid int) bool { return pid <= 0 || pid > maxPID })
 }
 
-// settle ends the wait for an overdue end, and says whether it was in vain.
-func (p *agentProcess) settle() bool {
+// cancelStopTimer ends the wait for an overdue end, and says whether it was in vain.
+func (p *agentProcess) cancelStopTimer() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.overdue != nil {
-		p.overdue.Stop()
+	if p.stopTimer != nil {
+		p.stopTimer.Stop()
 	}
-	return p.silent
+	return p.stopTimedOut
 }
 
 // Stdin is a pipe, or channel 0.
@@ -223,26 +223,26 @@ func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	return p.stream.Send(&wire.Request{Resize: &size})
 }
 
-// stopPatience is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
-const stopPatience = 15 * time.Second
+// stopReportTimeout is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
+const stopReportTimeout = 15 * time.Second
 
 // Stop asks the agent to end everything. One that does not tell of it in time keeps nobody waiting: the call's end is then not known.
 func (p *agentProcess) Stop(grace time.Duration) {
 	p.mu.Lock()
-	due := time.Now().Add(grace + stopPatience)
-	if p.overdue == nil || due.Before(p.due) {
-		if p.overdue != nil {
-			p.overdue.Stop()
+	due := time.Now().Add(grace + stopReportTimeout)
+	if p.stopTimer == nil || due.Before(p.stopDeadline) {
+		if p.stopTimer != nil {
+			p.stopTimer.Stop()
 		}
-		p.due, p.overdue = due, time.AfterFunc(time.Until(due), p.giveUp)
+		p.stopDeadline, p.stopTimer = due, time.AfterFunc(time.Until(due), p.onStopTimeout)
 	}
 	p.mu.Unlock()
 	_ = p.stream.Send(&wire.Request{Stop: &wire.Stop{Grace: grace}}) // a lost agent ends by itself, and Wait says that it is lost
 }
 
-func (p *agentProcess) giveUp() {
+func (p *agentProcess) onStopTimeout() {
 	p.mu.Lock()
-	p.silent = true
+	p.stopTimedOut = true
 	p.mu.Unlock()
 	p.stream.Close()
 }

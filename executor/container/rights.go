@@ -13,34 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rights are what decides which files a process may open.
-type rights struct {
+// fsCredentials are what decides which files a process may open.
+type fsCredentials struct {
 	uid, gid uint32
 	groups   []uint32
 	caps     uint64
 }
 
-// rightsOf reads what a process in the container has, by its number there. The container could lie about it, and would open no more with that
+// credentialsOf reads what a process in the container has, by its number there. The container could lie about it, and would open no more with that
 // than what it can open itself: its own files, by users of its own, with capabilities that it may have.
-func (v *view) rightsOf(pid int) (rights, error) {
+func (v *procRoot) credentialsOf(pid int) (fsCredentials, error) {
 	if pid <= 0 {
-		return rights{}, errors.New("the helper has no number")
+		return fsCredentials{}, errors.New("the helper has no number")
 	}
 	f, err := v.open("/proc/"+strconv.Itoa(pid)+"/status", unix.O_RDONLY)
 	if err != nil {
-		return rights{}, err
+		return fsCredentials{}, err
 	}
 	defer closeFile(f)
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return rights{}, fmt.Errorf("looking at the container's /proc: %w", err)
+		return fsCredentials{}, fmt.Errorf("looking at the container's /proc: %w", err)
 	}
 	if fs.Type != unix.PROC_SUPER_MAGIC {
-		return rights{}, errors.New("what the container has for a /proc is none")
+		return fsCredentials{}, errors.New("what the container has for a /proc is none")
 	}
-	status, err := io.ReadAll(io.LimitReader(f, maxAbout))
+	status, err := io.ReadAll(io.LimitReader(f, maxProcFile))
 	if err != nil {
-		return rights{}, fmt.Errorf("reading the helper's rights: %w", err)
+		return fsCredentials{}, fmt.Errorf("reading the helper's rights: %w", err)
 	}
 	r, err := parseRights(status)
 	r.caps &= v.bound
@@ -48,18 +48,18 @@ func (v *view) rightsOf(pid int) (rights, error) {
 }
 
 // parseRights reads /proc/PID/status (proc(5)).
-func parseRights(status []byte) (r rights, err error) {
+func parseRights(status []byte) (r fsCredentials, err error) {
 	uids, err1 := ids(status, "Uid")
 	gids, err2 := ids(status, "Gid")
 	groups, err3 := ids(status, "Groups")
 	caps, err4 := capabilities(status, "CapEff")
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return rights{}, err
+		return fsCredentials{}, err
 	}
 	if len(uids) != 4 || len(gids) != 4 { // real, effective, saved, and that for files
-		return rights{}, fmt.Errorf("the helper has %d user ids and %d group ids", len(uids), len(gids))
+		return fsCredentials{}, fmt.Errorf("the helper has %d user ids and %d group ids", len(uids), len(gids))
 	}
-	return rights{uid: uids[3], gid: gids[3], groups: groups, caps: caps}, nil
+	return fsCredentials{uid: uids[3], gid: gids[3], groups: groups, caps: caps}, nil
 }
 
 func field(status []byte, name string) (string, error) {
@@ -99,9 +99,9 @@ func capabilities(status []byte, name string) (uint64, error) {
 	return caps, nil
 }
 
-// assume gives the current thread these rights over files, and no other. It must be locked, and thrown away afterwards: there is no way back. The
+// applyToThread gives the current thread these rights over files, and no other. It must be locked, and thrown away afterwards: there is no way back. The
 // calls are raw, because those of the Go runtime would change every thread.
-func (r rights) assume() error {
+func (r fsCredentials) applyToThread() error {
 	groups := slices.Clone(r.groups)
 	var first unsafe.Pointer
 	if len(groups) > 0 {
@@ -120,11 +120,11 @@ func (r rights) assume() error {
 			return fmt.Errorf("taking on the container's user %d: it stayed %d", set.id, now)
 		}
 	}
-	return r.limit()
+	return r.dropCapabilities()
 }
 
-// limit takes away the capabilities that the container's process has not got.
-func (r rights) limit() error {
+// dropCapabilities takes away the capabilities that the container's process has not got.
+func (r fsCredentials) dropCapabilities() error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&head, &data[0]); err != nil {

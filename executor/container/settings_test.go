@@ -137,10 +137,10 @@ func TestFailuresIn(t *testing.T) {
 func TestKillIsBestEffort(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	c := runContainer(t, e, debian, all(placed(t, e), func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} }))
-	root := environment(t, newEngine(t, dc.TransportEngine), dc.Target{Container: c})
-	run(t, root, dray.Spec{Argv: []string{"sh", "-c", "cp /usr/bin/setpriv /tmp/become && chmod 4755 /tmp/become"}, Dir: "/"}, "")
-	env := environment(t, e, dc.Target{Container: c, User: "vscode"})
-	if caps := env.Capabilities(); !caps.BestEffort || !strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
+	root := environment(t, newEngine(t, dc.TransportEngine), dc.EnvironmentSpec{Container: c})
+	run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "cp /usr/bin/setpriv /tmp/become && chmod 4755 /tmp/become"}, Dir: "/"}, "")
+	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode"})
+	if caps := env.Capabilities(); !caps.BestEffortKill || !strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
 		t.Errorf("nothing is said of it: %+v", caps)
 	}
 	p := begin(t, env, `/tmp/become --reuid 0 --keep-groups sh -c 'echo ready; exec sleep 600' & wait`)

@@ -23,7 +23,7 @@ func TestStates(t *testing.T) {
 		t.Helper()
 		now, err := e.Inspect(t.Context(), c.ID)
 		if err == nil {
-			_, err = e.Environment(t.Context(), dc.Target{Container: now})
+			_, err = e.Environment(t.Context(), dc.EnvironmentSpec{Container: now})
 		}
 		if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), state) || dray.AsError(err).Hint == "" {
 			t.Errorf("%s: got %v", state, err)
@@ -49,7 +49,7 @@ func TestStates(t *testing.T) {
 // begin starts a call and waits until it has printed a line.
 func begin(t *testing.T, env dray.Environment, script string) dray.Process {
 	t.Helper()
-	p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"})
+	p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"sh", "-c", script}, Dir: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestLostMidCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, dc.TransportAuto)
 			box := runContainer(t, e, debian, nil)
-			env := environment(t, e, dc.Target{Container: box})
+			env := environment(t, e, dc.EnvironmentSpec{Container: box})
 			p := begin(t, env, c.tool)
 			if c.lose != nil {
 				c.lose(t, box.ID)
@@ -101,7 +101,7 @@ func TestLostMidCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			exit, err := p.Wait()
-			if dray.CodeOf(err) != c.code || dray.Conclude(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+			if dray.CodeOf(err) != c.code || dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
 				t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
 			}
 			if proven := name == "the tool kills its supervisor"; exit.Survivors.Proven != proven || len(exit.Survivors.PIDs) != 0 {
@@ -110,7 +110,7 @@ func TestLostMidCall(t *testing.T) {
 			if box, err = e.Inspect(t.Context(), box.ID); err != nil {
 				t.Fatal(err)
 			}
-			if got := run(t, environment(t, e, dc.Target{Container: box}), id, ""); got.stdout != "0\n" {
+			if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
 				t.Errorf("the next call: %+v", got)
 			}
 			if left := commands(t, box.ID); strings.Contains(left, "sleep 600") {
@@ -124,7 +124,7 @@ func TestLostMidCall(t *testing.T) {
 func TestConnectionGone(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	box := runContainer(t, e, debian, nil)
-	env := environment(t, e, dc.Target{Container: box, User: "vscode"})
+	env := environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"})
 	p := begin(t, env, `trap "" TERM; setsid sh -c 'setsid sleep 600 & exit'; echo ready; sleep 600`)
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -146,17 +146,17 @@ func TestUserForms(t *testing.T) {
 	e := newEngine(t, dc.TransportStdio)
 	plain := newEngine(t, dc.TransportEngine)
 	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) { h.GroupAdd = []string{"4711", "audio"} })
-	show := dray.Spec{Argv: []string{"sh", "-c", `echo $(id -u) $(id -g) $(id -G) $HOME`}, Dir: "/"}
+	show := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo $(id -u) $(id -g) $(id -G) $HOME`}, Dir: "/"}
 	for _, user := range []string{"", "root", "vscode", "1000", "4242", "vscode:audio", "vscode:33", "0:33", "4242:4243", "nobody"} {
-		got := run(t, environment(t, e, dc.Target{Container: c, User: user}), show, "").stdout
-		want := run(t, environment(t, plain, dc.Target{Container: c, User: user}), show, "").stdout
+		got := run(t, environment(t, e, dc.EnvironmentSpec{Container: c, User: user}), show, "").stdout
+		want := run(t, environment(t, plain, dc.EnvironmentSpec{Container: c, User: user}), show, "").stdout
 		if got != want {
 			t.Errorf("user %q: the agent gives %q, the engine %q", user, got, want)
 		}
 	}
 	for _, transport := range []*dc.Engine{e, plain} {
 		for _, user := range []string{"no-such-user", "vscode:no-such-group"} {
-			env := environment(t, transport, dc.Target{Container: c, User: user})
+			env := environment(t, transport, dc.EnvironmentSpec{Container: c, User: user})
 			if _, err := env.Start(t.Context(), show); dray.CodeOf(err) != dray.CodeBadUser {
 				t.Errorf("user %q: got %v", user, err)
 			}
@@ -168,13 +168,13 @@ func TestUserForms(t *testing.T) {
 func TestProbe(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	c := runContainer(t, e, debian, nil)
-	root := environment(t, e, dc.Target{Container: c})
-	env := environment(t, e, dc.Target{Container: c, User: "vscode", Probe: "loginInteractiveShell"})
-	ask := dray.Spec{Argv: []string{"sh", "-c", `echo "$PROBED $BANNER"`}, Dir: "/"}
-	run(t, root, dray.Spec{Argv: []string{"sh", "-c", "rm /bin/cat"}, Dir: "/"}, "")
+	root := environment(t, e, dc.EnvironmentSpec{Container: c})
+	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", Probe: "loginInteractiveShell"})
+	ask := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo "$PROBED $BANNER"`}, Dir: "/"}
+	run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "rm /bin/cat"}, Dir: "/"}, "")
 	rc := func(script string) {
 		t.Helper()
-		run(t, root, dray.Spec{Argv: []string{"sh", "-c", "tee /home/vscode/.bashrc /home/vscode/.profile >/dev/null; rm -f /home/vscode/.bash_profile"}, Dir: "/"}, script)
+		run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "tee /home/vscode/.bashrc /home/vscode/.profile >/dev/null; rm -f /home/vscode/.bash_profile"}, Dir: "/"}, script)
 	}
 	for _, want := range []string{"one", "two and more"} {
 		rc("echo welcome; printf 'BANNER=evil\\000'; export PROBED='" + want + "'\n")

@@ -15,8 +15,8 @@ func TestTerminal(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportStdio, dc.TransportEngine} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			env := environment(t, e, dc.Target{Container: runContainer(t, e, debian, placed(t, e)), User: "vscode"})
-			p, err := env.Start(t.Context(), dray.Spec{
+			env := environment(t, e, dc.EnvironmentSpec{Container: runContainer(t, e, debian, placed(t, e)), User: "vscode"})
+			p, err := env.Start(t.Context(), dray.ProcessSpec{
 				Argv: []string{"sh", "-c", `trap : INT; test -t 0 && test -t 1 && test -t 2 && echo $TERM; while read -r line; do
 					case $line in size) stty size;; nap) sh -c 'echo napping; exec sleep 600'; echo woken;; *) echo "got $line";; esac; done; echo eof >&2; exit 6`},
 				Dir: "/", Terminal: &dray.TerminalSize{Columns: 91, Rows: 33},
@@ -64,7 +64,7 @@ func TestTerminal(t *testing.T) {
 func TestResizeWithoutTerminal(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportEngine} {
 		e := newEngine(t, transport)
-		p := begin(t, environment(t, e, dc.Target{Container: runContainer(t, e, busybox, placed(t, e))}), "echo ready; sleep 600")
+		p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: runContainer(t, e, busybox, placed(t, e))}), "echo ready; sleep 600")
 		if err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24}); err != dray.ErrNoTerminal { //nolint:errorlint // the bare one is promised
 			t.Errorf("%s: got %v", transport, err)
 		}

@@ -18,22 +18,22 @@ import (
 // volumeLabel marks our volumes.
 const volumeLabel = "dev.dray.agent"
 
-// forgotten is how long a folder of ours lies untouched, without a volume at this engine, until nobody is taken to need it: it may belong
+// staleDirAge is how long a folder of ours lies untouched, without a volume at this engine, until nobody is taken to need it: it may belong
 // to an engine that is not used now.
-const forgotten = 30 * 24 * time.Hour
+const staleDirAge = 30 * 24 * time.Hour
 
-// volumes are those of our volumes that containers are being made for.
-type volumes struct {
-	mu     sync.Mutex // held while one is made or removed
-	wanted map[string]int
+// volumeRefs are those of our volumes that containers are being made for.
+type volumeRefs struct {
+	mu   sync.Mutex // held while one is made or removed
+	refs map[string]int
 }
 
-// want keeps a volume until it is released as often.
-func (v *volumes) want(name string) {
-	if v.wanted == nil {
-		v.wanted = map[string]int{}
+// acquire keeps a volume until it is released as often.
+func (v *volumeRefs) acquire(name string) {
+	if v.refs == nil {
+		v.refs = map[string]int{}
 	}
-	v.wanted[name]++
+	v.refs[name]++
 }
 
 // Release says that the container for which Mount was called has been made, or never will be: from then on its volume and folder go when
@@ -42,15 +42,15 @@ func (e *Engine) Release(key string) {
 	e.volumes.mu.Lock()
 	defer e.volumes.mu.Unlock()
 	name := e.volumeName(key)
-	if e.volumes.wanted[name]--; e.volumes.wanted[name] <= 0 {
-		delete(e.volumes.wanted, name)
+	if e.volumes.refs[name]--; e.volumes.refs[name] <= 0 {
+		delete(e.volumes.refs, name)
 	}
 }
 
-// tidy removes the volumes and folders that no container uses, running or not, and remakes folders that are gone though one does. It
+// collectGarbage removes the volumes and folders that no container uses, running or not, and remakes folders that are gone though one does. It
 // touches what this daemon's own run folder holds and nothing else; whether a volume is in use the engine decides, in the act of removing it.
-func (e *Engine) tidy(ctx context.Context) error {
-	if local, err := e.sharesOurFolders(ctx); err != nil || !local {
+func (e *Engine) collectGarbage(ctx context.Context) error {
+	if local, err := e.sharesFilesystem(ctx); err != nil || !local {
 		return err
 	}
 	res, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", volumeLabel)})
@@ -64,15 +64,15 @@ func (e *Engine) tidy(ctx context.Context) error {
 			continue // another daemon's
 		}
 		present[v.Name] = true
-		errs = append(errs, e.tidyVolume(ctx, v.Name))
+		errs = append(errs, e.collectVolume(ctx, v.Name))
 	}
 	return errors.Join(append(errs, e.tidyFolders(present))...)
 }
 
-func (e *Engine) tidyVolume(ctx context.Context, name string) error {
+func (e *Engine) collectVolume(ctx context.Context, name string) error {
 	e.volumes.mu.Lock()
 	defer e.volumes.mu.Unlock()
-	if e.volumes.wanted[name] > 0 {
+	if e.volumes.refs[name] > 0 {
 		return nil
 	}
 	_, err := e.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
@@ -95,16 +95,16 @@ func (e *Engine) tidyFolders(present map[string]bool) error {
 	var errs []error
 	for _, folder := range folders {
 		info, err := os.Lstat(folder)
-		if err == nil && !present[filepath.Base(folder)] && time.Since(info.ModTime()) > forgotten {
+		if err == nil && !present[filepath.Base(folder)] && time.Since(info.ModTime()) > staleDirAge {
 			errs = append(errs, os.RemoveAll(folder))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// remake makes the folder behind a container's volume anew if it is gone: without it the engine can neither start the container again nor
+// recreateAgentDir makes the folder behind a container's volume anew if it is gone: without it the engine can neither start the container again nor
 // copy anything into it.
-func (e *Engine) remake(ctx context.Context, c Container) {
+func (e *Engine) recreateAgentDir(ctx context.Context, c Container) {
 	if c.AgentVolume == "" {
 		return
 	}

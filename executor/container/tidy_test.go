@@ -103,8 +103,8 @@ func TestFolderGone(t *testing.T) {
 	if err := os.RemoveAll(m.folder); err != nil {
 		t.Fatal(err)
 	}
-	env := environment(t, e, dc.Target{Container: c})
-	if got := run(t, env, dray.Spec{Argv: []string{"id", "-u"}, Dir: "/"}, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
+	env := environment(t, e, dc.EnvironmentSpec{Container: c})
+	if got := run(t, env, dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"}, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
 		t.Errorf("got %+v by %+v, warnings %q", got, env.Capabilities().Container, env.Capabilities().Warnings)
 	}
 }

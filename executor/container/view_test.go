@@ -23,17 +23,17 @@ const mountinfo = `600 500 0:50 / / rw,relatime master:200 - overlay overlay rw,
 
 // Only what lies on plain file systems, with nothing else mounted beneath, is read by the daemon itself.
 func TestPlainAt(t *testing.T) {
-	v := &view{mounts: mountPoints([]byte(mountinfo))}
+	v := &procRoot{mounts: mountPoints([]byte(mountinfo))}
 	for name, want := range map[string]bool{
 		"/": false, "/tmp/x": true, "/tmp": true, "/proc": false, "/proc/1/root": false, "/process": true, "/dev": false, "/dev/shm": true,
 		"/workspaces/my app": false, "/workspaces/my app/src": true, "/workspaces/my app/remote": false, "/workspaces/my app/remote/f": false,
 		"/workspaces/my app/remotely": true, "/workspaces": false, "/mnt": false, "/mnt/far/f": false, "/mnt/far/near/f": true, "/hidden/f": false,
 	} {
-		if kind, ok := v.plainAt(name); ok != want {
+		if kind, ok := v.fsTypeAt(name); ok != want {
 			t.Errorf("%s: got %v, because of %q", name, ok, kind)
 		}
 	}
-	if _, ok := (&view{}).plainAt("/tmp"); ok {
+	if _, ok := (&procRoot{}).fsTypeAt("/tmp"); ok {
 		t.Error("a container without mounts has plain files")
 	}
 }
@@ -68,8 +68,8 @@ func TestForgedProc(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	v := &view{root: root, bound: 1<<41 - 1, mounts: []mountPoint{{"/", "ext4"}}}
-	if r, err := v.rightsOf(7); err == nil || strings.Contains(err.Error(), "%!") {
+	v := &procRoot{root: root, bound: 1<<41 - 1, mounts: []mountPoint{{"/", "ext4"}}}
+	if r, err := v.credentialsOf(7); err == nil || strings.Contains(err.Error(), "%!") {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	nowhere, other, err := os.Pipe()
@@ -77,7 +77,7 @@ func TestForgedProc(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = nowhere.Close(), other.Close() }()
-	if err := v.plain(nowhere, []string{"x"}); err == nil || strings.Contains(err.Error(), "%!") {
+	if err := v.requirePlainFS(nowhere, []string{"x"}); err == nil || strings.Contains(err.Error(), "%!") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestForgedProc(t *testing.T) {
 func TestLookIntoAnothersProcess(t *testing.T) {
 	c := Container{ContainerInfo: devcontainer.ContainerInfo{ID: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}
 	for _, pid := range []int{os.Getpid(), 1, 1 << 22} {
-		if v, err := lookInto(c, pid); err == nil {
+		if v, err := openProcRoot(c, pid); err == nil {
 			t.Errorf("process %d: a view was given", pid)
 			v.close()
 		}

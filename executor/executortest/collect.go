@@ -15,14 +15,14 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// taken is an entry of a tree with its content.
-type taken struct {
+// readEntry is an entry of a tree with its content.
+type readEntry struct {
 	dray.TreeEntry
 	content []byte
 }
 
-// take reads a tree to its end. What came before an error is given with it.
-func take(t *testing.T, tree dray.Tree, err error) ([]taken, error) {
+// readAll reads a tree to its end. What came before an error is given with it.
+func readAll(t *testing.T, tree dray.Tree, err error) ([]readEntry, error) {
 	t.Helper()
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func take(t *testing.T, tree dray.Tree, err error) ([]taken, error) {
 			t.Error(err)
 		}
 	}()
-	var all []taken
+	var all []readEntry
 	for {
 		e, err := tree.Next()
 		if errors.Is(err, io.EOF) {
@@ -42,21 +42,21 @@ func take(t *testing.T, tree dray.Tree, err error) ([]taken, error) {
 			return all, err
 		}
 		content, err := io.ReadAll(tree)
-		all = append(all, taken{e, content})
+		all = append(all, readEntry{e, content})
 		if err != nil {
 			return all, err
 		}
 	}
 }
 
-func collectAll(t *testing.T, f dray.Files, what dray.Collection) ([]taken, error) {
+func collectAll(t *testing.T, f dray.Files, what dray.ReadTreeOptions) ([]readEntry, error) {
 	t.Helper()
-	tree, err := f.Collect(t.Context(), what)
-	return take(t, tree, err)
+	tree, err := f.ReadTree(t.Context(), what)
+	return readAll(t, tree, err)
 }
 
 // summary has a line for each entry.
-func summary(all []taken) string {
+func summary(all []readEntry) string {
 	var b strings.Builder
 	for _, e := range all {
 		switch {
@@ -71,8 +71,8 @@ func summary(all []taken) string {
 	return b.String()
 }
 
-// collects compares what is collected, in its order.
-func collects(t *testing.T, f dray.Files, what dray.Collection, want ...string) []taken {
+// wantEntries compares what is collected, in its order.
+func wantEntries(t *testing.T, f dray.Files, what dray.ReadTreeOptions, want ...string) []readEntry {
 	t.Helper()
 	all, err := collectAll(t, f, what)
 	if got := summary(all); err != nil || got != strings.Join(want, "") {
@@ -95,7 +95,7 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 	want["exact/b/hole"] = make([]byte, 700001)
 	want["exact/b/hole"][400000] = 'x'
 	folders := map[string]bool{"exact": true, "exact/a": true, "exact/a/empty": true, "exact/b": true}
-	all, err := collectAll(t, f, dray.Collection{Names: []string{"exact"}})
+	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
 	if err != nil || len(all) != len(want)+len(folders) {
 		t.Fatalf("got\n%serror %v", summary(all), err)
 	}
@@ -109,8 +109,8 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%s has mode %v", e.Name, e.Mode)
 		}
 	}
-	again, err := collectAll(t, f, dray.Collection{Names: []string{"exact"}})
-	if err != nil || !slices.EqualFunc(all, again, func(a, b taken) bool { return a.TreeEntry == b.TreeEntry }) {
+	again, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
+	if err != nil || !slices.EqualFunc(all, again, func(a, b readEntry) bool { return a.TreeEntry == b.TreeEntry }) {
 		t.Errorf("the second time got\n%serror %v", summary(again), err)
 	}
 }
@@ -124,7 +124,7 @@ func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
 	for _, name := range names {
 		write(t, f, "names/"+name, []byte(name), 0o600)
 	}
-	all, err := collectAll(t, f, dray.Collection{Names: []string{"names"}})
+	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"names"}})
 	if err != nil || len(all) != len(names)+1 {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
@@ -139,14 +139,14 @@ func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
 func collectRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir odd odd/d; echo 1 >odd/plain; ln -s plain odd/link; ln -s d odd/folderlink; ln -s /nowhere odd/dangling; ln -s /etc/passwd odd/out
 mkfifo odd/fifo; echo 2 >odd/d/deep`)
-	collects(t, f, dray.Collection{Names: []string{"odd"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"odd"}},
 		"\"odd\"/\n", "\"odd/d\"/\n", "\"odd/d/deep\" 2\n", "\"odd/dangling\" refused path_invalid\n", "\"odd/fifo\" refused path_invalid\n",
 		"\"odd/folderlink\" refused path_invalid\n", "\"odd/link\" refused path_invalid\n", "\"odd/out\" refused path_invalid\n", "\"odd/plain\" 2\n")
-	collects(t, f, dray.Collection{Names: []string{"odd/link", "odd/folderlink/deep", "odd/plain/below", "odd/none", "none/at/all", "odd/fifo"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"odd/link", "odd/folderlink/deep", "odd/plain/below", "odd/none", "none/at/all", "odd/fifo"}},
 		"\"odd/link\" refused path_invalid\n", "\"odd/folderlink/deep\" refused path_invalid\n", "\"odd/plain/below\" refused path_invalid\n",
 		"\"odd/none\" refused not_found\n", "\"none/at/all\" refused not_found\n", "\"odd/fifo\" refused path_invalid\n")
 	for _, name := range []string{"", "..", "../outside", "odd/..", "odd/../odd", "/etc", "odd//d", "odd/", "./odd", "odd/.", "a\x00b", strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "y"} {
-		if all, err := collectAll(t, f, dray.Collection{Names: []string{name}}); dray.CodeOf(err) != dray.CodePathInvalid {
+		if all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{name}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("%.40q: got\n%serror %v", name, summary(all), err)
 		}
 	}
@@ -155,10 +155,10 @@ mkfifo odd/fifo; echo 2 >odd/d/deep`)
 // SY-02: a hard link is taken only with all of its names.
 func collectHardLinks(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir hard other; echo in >hard/a; ln hard/a hard/b; echo out >other/x; ln other/x hard/c; echo z >hard/z`)
-	collects(t, f, dray.Collection{Names: []string{"hard"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard"}},
 		"\"hard\"/\n", "\"hard/z\" 2\n", "\"hard/a\" 3\n", "\"hard/b\" 3\n", "\"hard/c\" refused path_invalid\n")
-	collects(t, f, dray.Collection{Names: []string{"hard/c", "other"}}, "\"other\"/\n", "\"hard/c\" 4\n", "\"other/x\" 4\n")
-	collects(t, f, dray.Collection{Names: []string{"hard/a"}}, "\"hard/a\" refused path_invalid\n")
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/c", "other"}}, "\"other\"/\n", "\"hard/c\" 4\n", "\"other/x\" 4\n")
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/a"}}, "\"hard/a\" refused path_invalid\n")
 }
 
 // SY-09: what may not be read is denied.
@@ -168,9 +168,9 @@ func collectDenied(t *testing.T, h FilesHarness, f dray.Files) {
 		return
 	}
 	h.Shell(t, h.Dir+"/root", `mkdir shut shut/folder shut/closed; echo 1 >shut/file; echo 2 >shut/folder/inside; echo 3 >shut/closed/inside; chmod 0 shut/file shut/closed; chmod 111 shut/folder`)
-	collects(t, f, dray.Collection{Names: []string{"shut", "shut/folder/inside"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"shut", "shut/folder/inside"}},
 		"\"shut\"/\n", "\"shut/closed\" refused denied\n", "\"shut/file\" refused denied\n", "\"shut/folder\" refused denied\n")
-	collects(t, f, dray.Collection{Names: []string{"shut/folder/inside", "shut/closed/inside"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"shut/folder/inside", "shut/closed/inside"}},
 		"\"shut/folder/inside\" 2\n", "\"shut/closed/inside\" refused denied\n")
 	h.Shell(t, h.Dir+"/root", `chmod 700 shut/closed shut/folder`)
 }
@@ -187,26 +187,26 @@ func collectLimits(t *testing.T, h FilesHarness, f dray.Files) {
 		{MaxFiles: 1}: dray.CodeLimitExceeded,
 		{MaxTotal: 1 << 40, MaxFile: 1 << 40, MaxFiles: 1 << 40, MaxDepth: 1 << 40}: "",
 	} {
-		all, err := collectAll(t, f, dray.Collection{Names: names, Limits: limits})
+		all, err := collectAll(t, f, dray.ReadTreeOptions{Names: names, Limits: limits})
 		if dray.CodeOf(err) != want || err == nil && len(all) != 8 {
 			t.Errorf("%+v: got\n%serror %v", limits, summary(all), err)
 		}
 	}
-	collects(t, f, dray.Collection{Names: names, Limits: dray.TreeLimits{MaxDepth: 2}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
+	wantEntries(t, f, dray.ReadTreeOptions{Names: names, Limits: dray.TreeLimits{MaxDepth: 2}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
 		"\"caps/1/2/3/f\" refused limit_exceeded\n", "\"caps/1/2/f\" 10\n", "\"caps/1/f\" 10\n", "\"caps/f\" 10\n")
-	collects(t, f, dray.Collection{Names: names, Limits: dray.TreeLimits{MaxFile: 9, MaxTotal: 1}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
+	wantEntries(t, f, dray.ReadTreeOptions{Names: names, Limits: dray.TreeLimits{MaxFile: 9, MaxTotal: 1}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
 		"\"caps/1/2/3/f\" refused limit_exceeded\n", "\"caps/1/2/f\" refused limit_exceeded\n", "\"caps/1/f\" refused limit_exceeded\n", "\"caps/f\" refused limit_exceeded\n")
 }
 
 // What lies beneath another source comes once, and the root itself can be asked for.
 func collectSources(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p src/a/b src/none; echo 1 >src/a/b/f; echo 2 >src/g`)
-	collects(t, f, dray.Collection{Names: []string{"src/g", "src/a/b/f", "src/a", "src/g", "src/a/b"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"src/g", "src/a/b/f", "src/a", "src/g", "src/a/b"}},
 		"\"src/g\" 2\n", "\"src/a\"/\n", "\"src/a/b\"/\n", "\"src/a/b/f\" 2\n")
-	collects(t, f, dray.Collection{Names: []string{"src/none"}}, "\"src/none\"/\n")
-	collects(t, f, dray.Collection{})
-	all, err := collectAll(t, f, dray.Collection{Names: []string{"."}})
-	if !slices.ContainsFunc(all, func(e taken) bool { return e.Name == "src/a/b/f" && string(e.content) == "1\n" }) || err != nil {
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"src/none"}}, "\"src/none\"/\n")
+	wantEntries(t, f, dray.ReadTreeOptions{})
+	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"."}})
+	if !slices.ContainsFunc(all, func(e readEntry) bool { return e.Name == "src/a/b/f" && string(e.content) == "1\n" }) || err != nil {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
 }
@@ -216,22 +216,22 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 	content := randomBytes(random(t), 600<<10)
 	h.Shell(t, h.Dir+"/root", `mkdir resume`)
 	write(t, f, "resume/f", content, 0o600)
-	what := dray.Collection{Names: []string{"resume/f"}}
-	first := collects(t, f, what, "\"resume/f\" 614400\n")
+	what := dray.ReadTreeOptions{Names: []string{"resume/f"}}
+	first := wantEntries(t, f, what, "\"resume/f\" 614400\n")
 	if len(first) != 1 {
 		return
 	}
 	for at, from := range map[int64]int64{0: 0, 1: 1, 300001: 300001, 614400: 614400, 614401: 0} {
-		what.Held = map[string]dray.Held{"resume/f": {Version: first[0].Version, Bytes: at}}
+		what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: at}}
 		all, err := collectAll(t, f, what)
-		if err != nil || len(all) != 1 || all[0].From != from || all[0].Size != 614400 || !bytes.Equal(all[0].content, content[from:]) {
+		if err != nil || len(all) != 1 || all[0].Offset != from || all[0].Size != 614400 || !bytes.Equal(all[0].content, content[from:]) {
 			t.Errorf("from %d: got\n%serror %v", at, summary(all), err)
 		}
 	}
-	what.Held = map[string]dray.Held{"resume/f": {Version: first[0].Version, Bytes: 1000}}
+	what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: 1000}}
 	h.Shell(t, h.Dir+"/root", `printf x | dd of=resume/f conv=notrunc 2>/dev/null`)
 	all, err := collectAll(t, f, what)
-	if err != nil || len(all) != 1 || all[0].From != 0 || all[0].Version == first[0].Version || all[0].content[0] != 'x' {
+	if err != nil || len(all) != 1 || all[0].Offset != 0 || all[0].Version == first[0].Version || all[0].content[0] != 'x' {
 		t.Errorf("a file that changed: got\n%serror %v", summary(all), err)
 	}
 }
@@ -240,7 +240,7 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
 	for _, change := range []string{`echo more >>changing/f`, `truncate -s 1000 changing/f`, `printf x | dd of=changing/f conv=notrunc 2>/dev/null`} {
 		h.Shell(t, h.Dir+"/root", `mkdir -p changing; rm -f changing/f; truncate -s 48M changing/f`) // more than lies in any buffer
-		tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"changing"}})
+		tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"changing"}})
 		for range 2 {
 			if err == nil {
 				_, err = tree.Next()
@@ -260,14 +260,14 @@ func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
 		if err := tree.Close(); err != nil {
 			t.Error(err)
 		}
-		if again := h.Open(t, h.Dir+"/root"); !within(t, 20*time.Second, func() bool { return again.Close() == nil }) {
+		if again := h.Open(t, h.Dir+"/root"); !withTimeout(t, 20*time.Second, func() bool { return again.Close() == nil }) {
 			t.Error("the files cannot be closed")
 		}
 	}
 }
 
 // A tree that nobody wants any more ends at once, and so do the files.
-func collectGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
+func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p large; truncate -s 48M large/f`)
 	for name, giveUp := range map[string]func(tree dray.Tree, cancel func()){
 		"closed":    func(tree dray.Tree, _ func()) { _ = tree.Close() },
@@ -275,7 +275,7 @@ func collectGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
 	} {
 		files := h.Open(t, h.Dir+"/root")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		tree, err := files.Collect(ctx, dray.Collection{Names: []string{"large"}})
+		tree, err := files.ReadTree(ctx, dray.ReadTreeOptions{Names: []string{"large"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func collectGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
 		_, err = io.CopyN(io.Discard, tree, 1000)
 		enough := dray.Errorf(dray.CodeLimitExceeded, "enough")
 		giveUp(tree, func() { cancel(enough) })
-		over := within(t, 20*time.Second, func() error {
+		over := withTimeout(t, 20*time.Second, func() error {
 			_, err := io.Copy(io.Discard, tree)
 			return err
 		})
@@ -292,13 +292,13 @@ func collectGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%s: got %v and then %v", name, err, over)
 		}
 		cancel(nil)
-		if err := within(t, 20*time.Second, func() error { return errors.Join(tree.Close(), files.Close()) }); err != nil {
+		if err := withTimeout(t, 20*time.Second, func() error { return errors.Join(tree.Close(), files.Close()) }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.Collect(ctx, dray.Collection{Names: []string{"large"}}); !errors.Is(err, context.Canceled) {
+	if _, err := f.ReadTree(ctx, dray.ReadTreeOptions{Names: []string{"large"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := f.Stat("large/f"); err != nil {
@@ -310,18 +310,18 @@ func collectGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
 func collectThenMore(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p more; echo 1 >more/a; echo 2 >more/b`)
 	for range 3 {
-		collects(t, f, dray.Collection{Names: []string{"more"}}, "\"more\"/\n", "\"more/a\" 2\n", "\"more/b\" 2\n")
+		wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"more"}}, "\"more\"/\n", "\"more/a\" 2\n", "\"more/b\" 2\n")
 		if got, err := read(f, "more/b", 0); err != nil || string(got) != "2\n" {
 			t.Errorf("got %q, %v", got, err)
 		}
-		if _, err := collectAll(t, f, dray.Collection{Names: []string{".."}}); dray.CodeOf(err) != dray.CodePathInvalid {
+		if _, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{".."}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
 // SY-02: whatever is exchanged while a tree is collected, nothing comes from outside of the root.
-func collectSwapped(t *testing.T, h FilesHarness, f dray.Files) {
+func readTreeRace(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir swap swap/real; for i in 1 2 3 4 5 6 7 8; do echo harmless >swap/real/$i; done; ln -s ../../outside swap/away; echo harmless >swap/real/secret`)
 	stop := h.Background(t, h.Dir+"/root/swap", `while :; do mv real turn; mv turn real; mv -T away turn; mv -T turn away; done`)
 	defer stop()
@@ -331,7 +331,7 @@ func collectSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 		if time.Now().After(giveUp) {
 			t.Fatalf("seen in a minute: %v", met)
 		}
-		all, err := collectAll(t, f, dray.Collection{Names: []string{"swap/turn", "swap/real/1"}})
+		all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"swap/turn", "swap/real/1"}})
 		if code := dray.CodeOf(err); err != nil && code != dray.CodeTransferFailed {
 			t.Fatalf("got %v", err)
 		}

@@ -26,7 +26,7 @@ func testExitCodes(t *testing.T, h Harness) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			p, err := h.Environment.Start(t.Context(), dray.Spec{Argv: []string{"/bin/sh", "-c", "exit " + fmt.Sprint(code)}, Dir: h.Dir})
+			p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "exit " + fmt.Sprint(code)}, Dir: h.Dir})
 			if err != nil {
 				t.Errorf("exit %d: %v", code, err)
 				return
@@ -81,8 +81,8 @@ func testStop(t *testing.T, h Harness) {
 	p := h.shell(t, `trap 'echo term; exit 9' TERM; echo $$; while :; do sleep 0.02; done`)
 	pid(t, p)
 	p.Stop(10 * time.Second)
-	got := within(t, 30*time.Second, func() ended { return collect(p) })
-	if !h.caps().KillProven {
+	got := withTimeout(t, 30*time.Second, func() processResult { return collect(p) })
+	if !h.caps().ExactSurvivors {
 		if got.err != nil || got.exit.Survivors.Proven {
 			t.Errorf("got %+v, %v; nothing can be proved here", got.exit, got.err)
 		}
@@ -108,7 +108,7 @@ var escapes = map[string]string{
 
 // EX-09, EX-10: on Stop every descendant ends, whatever it did to get away, and the end is proved.
 func testStopEndsEscapees(t *testing.T, h Harness) {
-	if !h.caps().KillProven {
+	if !h.caps().ExactSurvivors {
 		t.Log("not promised here: see Stop and LetGo")
 		return
 	}
@@ -121,7 +121,7 @@ func testStopEndsEscapees(t *testing.T, h Harness) {
 					t.Fatalf("the escapee %s is not there", escapee)
 				}
 				p.Stop(10 * time.Millisecond)
-				got := within(t, 20*time.Second, func() ended { return collect(p) })
+				got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
 				if got.err != nil || !got.exit.Survivors.Proven || len(got.exit.Survivors.PIDs) != 0 || h.alive(t, escapee) {
 					t.Fatalf("got %+v", got)
 				}
@@ -136,8 +136,8 @@ func testStopTwice(t *testing.T, h Harness) {
 	pid(t, p)
 	p.Stop(time.Hour)
 	p.Stop(0)
-	got := within(t, 20*time.Second, func() ended { return collect(p) })
-	if h.caps().KillProven && got.exit.Signal != syscall.SIGKILL {
+	got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
+	if h.caps().ExactSurvivors && got.exit.Signal != syscall.SIGKILL {
 		t.Errorf("got %+v, %v", got.exit, got.err)
 	}
 	p.Stop(0)
@@ -146,12 +146,12 @@ func testStopTwice(t *testing.T, h Harness) {
 
 // EX-11: what the leader leaves running is ended and counted.
 func testLeftovers(t *testing.T, h Harness) {
-	if !h.caps().Leftovers {
+	if !h.caps().TracksLeftovers {
 		t.Log("not promised here: see KeptLeftovers")
 		return
 	}
 	for range h.rounds() {
-		p := h.start(t, dray.Spec{
+		p := h.start(t, dray.ProcessSpec{
 			Argv: []string{"/bin/sh", "-c", `setsid sleep 600 >/dev/null 2>&1 & sleep 600 & echo $!; exit 5`}, Grace: 10 * time.Millisecond,
 		})
 		got := finish(p, nil)
@@ -164,13 +164,13 @@ func testLeftovers(t *testing.T, h Harness) {
 // EX-11: a background process that holds stdout delays neither the result past the grace nor another call. Where nobody may end it, it goes on.
 func testBackgroundHolder(t *testing.T, h Harness) {
 	for range h.rounds() {
-		got := within(t, time.Minute, func() ended { return h.sh(t, `(trap "" HUP; exec sleep 600) & echo out $!; exit 4`) })
+		got := withTimeout(t, time.Minute, func() processResult { return h.sh(t, `(trap "" HUP; exec sleep 600) & echo out $!; exit 4`) })
 		holder, ok := strings.CutPrefix(got.stdout, "out ")
 		if !ok || got.exit.Code != 4 || got.err != nil {
 			t.Fatalf("got %+v", got)
 		}
-		if !h.caps().Leftovers {
-			h.end(t, strings.TrimSpace(holder))
+		if !h.caps().TracksLeftovers {
+			h.kill(t, strings.TrimSpace(holder))
 		}
 	}
 }
@@ -180,7 +180,7 @@ func testStartCancelled(t *testing.T, h Harness) {
 	cause := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	p, err := h.Environment.Start(ctx, dray.Spec{Argv: []string{"/bin/sh", "-c", "sleep 600"}, Dir: h.Dir})
+	p, err := h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "sleep 600"}, Dir: h.Dir})
 	if err == nil {
 		p.Stop(0)
 		t.Errorf("a start that was given up gave a process: %+v", collect(p))
@@ -188,7 +188,7 @@ func testStartCancelled(t *testing.T, h Harness) {
 		t.Errorf("got %v, want the cause", err)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
-	p, err = h.Environment.Start(ctx, dray.Spec{Argv: []string{"/bin/sh", "-c", "read line; echo $line"}, Dir: h.Dir})
+	p, err = h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "read line; echo $line"}, Dir: h.Dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func testStartCancelled(t *testing.T, h Harness) {
 	}
 	for i := range h.rounds() { // in the midst of it: a process, or the cause, and nothing between
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(i)*300*time.Microsecond, cause)
-		p, err := h.Environment.Start(ctx, dray.Spec{Argv: []string{"/bin/sh", "-c", "exit 6"}, Dir: h.Dir})
+		p, err := h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "exit 6"}, Dir: h.Dir})
 		switch {
 		case err == nil:
 			h.ok(t, finish(p, nil), 6)
@@ -228,10 +228,10 @@ func testStartFailures(t *testing.T, h Harness) {
 		{"a file as folder", []string{"/bin/true"}, h.Dir + "/plain", []dray.Code{dray.CodeBadCwd}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := h.Environment.Start(t.Context(), dray.Spec{Argv: c.argv, Dir: c.dir})
+			p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: c.argv, Dir: c.dir})
 			if err == nil {
 				got := finish(p, nil)
-				if c.name == "no interpreter" && !h.caps().KillProven && got.exit.Code == 1 {
+				if c.name == "no interpreter" && !h.caps().ExactSurvivors && got.exit.Code == 1 {
 					return // the engine's exec finds that out too late, and its end reads as the tool's own
 				}
 				t.Fatalf("it started: %+v", got)

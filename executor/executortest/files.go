@@ -48,7 +48,7 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"Many", filesMany},
 		{"Place", filesPlace},
 		{"PlaceRefuses", filesPlaceRefuses},
-		{"PlaceGivenUp", filesPlaceGivenUp},
+		{"PlaceGivenUp", filesWriteTreeCancelled},
 		{"PlaceSwapped", filesPlaceSwapped},
 		{"CollectExact", collectExact},
 		{"CollectNames", collectNames},
@@ -59,9 +59,9 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"CollectSources", collectSources},
 		{"CollectResumes", collectResumes},
 		{"CollectChanging", collectChanging},
-		{"CollectGivenUp", collectGivenUp},
+		{"CollectGivenUp", readTreeCancelled},
 		{"CollectThenMore", collectThenMore},
-		{"CollectSwapped", collectSwapped},
+		{"CollectSwapped", readTreeRace},
 		{"Walk", filesWalk},
 		{"WalkClosed", filesWalkClosed},
 		{"WalkAnswers", filesWalkAnswers},
@@ -99,12 +99,12 @@ func RunFilesOf(t *testing.T, h Harness) {
 			return f
 		},
 		Shell: func(t *testing.T, dir, script string) string {
-			got := finish(h.start(t, dray.Spec{Argv: []string{"/bin/sh", "-ec", script}, Dir: dir}), nil)
+			got := finish(h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-ec", script}, Dir: dir}), nil)
 			h.ok(t, got, 0)
 			return got.stdout
 		},
 		Background: func(t *testing.T, dir, script string) func() {
-			p := h.start(t, dray.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: dir})
+			p := h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: dir})
 			return func() {
 				p.Stop(0)
 				collect(p)
@@ -330,7 +330,7 @@ func filesEscapes(t *testing.T, h FilesHarness, f dray.Files) {
 // A FIFO or device is refused at once, and so is a folder.
 func filesNotRegular(t *testing.T, _ FilesHarness, f dray.Files) {
 	for _, name := range []string{"fifo", "inside", ""} {
-		err := within(t, 10*time.Second, func() error {
+		err := withTimeout(t, 10*time.Second, func() error {
 			_, _, err := f.Open(name, 0)
 			return err
 		})

@@ -51,7 +51,7 @@ func Run(t *testing.T, h Harness) {
 		{"Stop", testStop},
 		{"StopEndsEscapees", testStopEndsEscapees},
 		{"StopTwice", testStopTwice},
-		{"LetGo", testLetGo},
+		{"LetGo", testUnkillable},
 		{"Leftovers", testLeftovers},
 		{"KeptLeftovers", testKeptLeftovers},
 		{"KeepAndStop", testKeepAndStop},
@@ -74,7 +74,7 @@ func Run(t *testing.T, h Harness) {
 // rounds is how often what can go wrong by chance is tried. The engine's own exec takes a tenth of a second each time.
 func (h Harness) rounds() int {
 	switch {
-	case !h.caps().KillProven:
+	case !h.caps().ExactSurvivors:
 		return 2
 	case h.Brief || testing.Short():
 		return 5
@@ -85,14 +85,14 @@ func (h Harness) rounds() int {
 
 func (h Harness) caps() dray.Capabilities { return h.Environment.Capabilities() }
 
-// ended is all that a process left behind.
-type ended struct {
+// processResult is all that a process left behind.
+type processResult struct {
 	stdout, stderr string
 	exit           dray.Exit
 	err            error
 }
 
-func (h Harness) start(t *testing.T, spec dray.Spec) dray.Process {
+func (h Harness) start(t *testing.T, spec dray.ProcessSpec) dray.Process {
 	t.Helper()
 	if spec.Dir == "" {
 		spec.Dir = h.Dir
@@ -106,17 +106,17 @@ func (h Harness) start(t *testing.T, spec dray.Spec) dray.Process {
 
 func (h Harness) shell(t *testing.T, script string, args ...string) dray.Process {
 	t.Helper()
-	return h.start(t, dray.Spec{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...)})
+	return h.start(t, dray.ProcessSpec{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...)})
 }
 
 // sh runs a script without stdin to its end.
-func (h Harness) sh(t *testing.T, script string, args ...string) ended {
+func (h Harness) sh(t *testing.T, script string, args ...string) processResult {
 	t.Helper()
 	return finish(h.shell(t, script, args...), nil)
 }
 
 // finish feeds a process and waits for its end.
-func finish(p dray.Process, stdin []byte) ended {
+func finish(p dray.Process, stdin []byte) processResult {
 	var in sync.WaitGroup
 	in.Go(func() {
 		_, _ = p.Stdin().Write(stdin) // a process that does not read is no fault
@@ -127,23 +127,23 @@ func finish(p dray.Process, stdin []byte) ended {
 	return got
 }
 
-func collect(p dray.Process) ended {
+func collect(p dray.Process) processResult {
 	var out, errOut bytes.Buffer
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&out, p.Output(dray.Stdout)) })
 	reading.Go(func() { _, _ = io.Copy(&errOut, p.Output(dray.Stderr)) })
 	exit, err := p.Wait()
 	reading.Wait()
-	return ended{out.String(), errOut.String(), exit, err}
+	return processResult{out.String(), errOut.String(), exit, err}
 }
 
 // ok fails the test unless the process ended by itself with a code, and nothing was left.
-func (h Harness) ok(t *testing.T, got ended, code int) {
+func (h Harness) ok(t *testing.T, got processResult, code int) {
 	t.Helper()
 	if got.err != nil || got.exit.Code != code || got.exit.Signal != 0 || got.exit.Leftover != 0 {
 		t.Fatalf("got exit %+v, error %v, stderr %.300q; want exit code %d", got.exit, got.err, got.stderr, code)
 	}
-	if proven := h.caps().KillProven; got.exit.Survivors.Proven != proven || len(got.exit.Survivors.PIDs) != 0 {
+	if proven := h.caps().ExactSurvivors; got.exit.Survivors.Proven != proven || len(got.exit.Survivors.PIDs) != 0 {
 		t.Fatalf("survivors are %+v where a proof is promised: %v", got.exit.Survivors, proven)
 	}
 }
@@ -169,8 +169,8 @@ func (h Harness) alive(t *testing.T, pid string) bool {
 	return got.exit.Code == 0
 }
 
-// within fails a test whose promise has a time. It returns what f returned.
-func within[T any](t *testing.T, limit time.Duration, f func() T) T {
+// withTimeout fails a test whose promise has a time. It returns what f returned.
+func withTimeout[T any](t *testing.T, limit time.Duration, f func() T) T {
 	t.Helper()
 	result := make(chan T, 1)
 	go func() { result <- f() }()

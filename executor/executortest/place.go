@@ -18,29 +18,29 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// grown is a dray.Tree in memory.
-type grown struct {
-	list []leaf
+// memTree is a dray.Tree in memory.
+type memTree struct {
+	list []memFile
 	rest io.Reader
 	at   int
 }
 
-// leaf is a file, or with a slash at the end of its name a folder.
-type leaf struct {
+// memFile is a file, or with a slash at the end of its name a folder.
+type memFile struct {
 	name, content string
 	mode          fs.FileMode
-	// come runs when it is asked for; its error ends the tree.
-	come func() error
+	// onOpen runs when it is asked for; its error ends the tree.
+	onOpen func() error
 }
 
-func (g *grown) Next() (dray.TreeEntry, error) {
+func (g *memTree) Next() (dray.TreeEntry, error) {
 	if g.at == len(g.list) {
 		return dray.TreeEntry{}, io.EOF
 	}
 	l := g.list[g.at]
 	g.at++
-	if l.come != nil {
-		if err := l.come(); err != nil {
+	if l.onOpen != nil {
+		if err := l.onOpen(); err != nil {
 			return dray.TreeEntry{}, err
 		}
 	}
@@ -51,11 +51,11 @@ func (g *grown) Next() (dray.TreeEntry, error) {
 	return dray.TreeEntry{Name: l.name, Type: "file", Size: int64(len(l.content)), Mode: l.mode}, nil
 }
 
-func (g *grown) Read(p []byte) (int, error) { return g.rest.Read(p) }
-func (g *grown) Close() error               { return nil }
+func (g *memTree) Read(p []byte) (int, error) { return g.rest.Read(p) }
+func (g *memTree) Close() error               { return nil }
 
-func place(ctx context.Context, f dray.Files, how dray.Placement, list ...leaf) ([]dray.Placed, error) {
-	return f.Place(ctx, &grown{list: list}, how)
+func place(ctx context.Context, f dray.Files, how dray.WriteTreeOptions, list ...memFile) ([]dray.WrittenFile, error) {
+	return f.WriteTree(ctx, &memTree{list: list}, how)
 }
 
 func sumOf(content string) string {
@@ -67,7 +67,7 @@ func sumOf(content string) string {
 func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 	large := string(randomBytes(random(t), 3<<20+7))
 	h.Shell(t, h.Dir+"/root", `umask 0; mkdir -p place/old; cd place; printf same >same; chmod 600 same; printf old >old/file; ln -s ../../outside/secret link; mkfifo pipe; chmod 755 old`)
-	list := []leaf{
+	list := []memFile{
 		{name: "place/same", content: "same"},
 		{name: "place/old/", content: ""},
 		{name: "place/old/file", content: "new"},
@@ -79,9 +79,9 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 		{name: "place/deep/er/odd \xff\n name", content: ""},
 		{name: "place/new/empty/", content: ""},
 	}
-	want := []dray.Placed{
-		{Name: "place/same", Action: dray.FileUnchanged, Before: sumOf("same")},
-		{Name: "place/old/file", Action: dray.FileReplaced, Before: sumOf("old")},
+	want := []dray.WrittenFile{
+		{Name: "place/same", Action: dray.FileUnchanged, SHA256Before: sumOf("same")},
+		{Name: "place/old/file", Action: dray.FileReplaced, SHA256Before: sumOf("old")},
 		{Name: "place/link", Action: dray.FileReplaced},
 		{Name: "place/pipe", Action: dray.FileReplaced},
 		{Name: "place/new/large", Action: dray.FileCreated},
@@ -98,7 +98,7 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 	want[5].Mode = 0o700
 	before := h.listing(t, "root/place", "outside")
 	for _, dry := range []bool{true, false} {
-		got, err := place(t.Context(), f, dray.Placement{DryRun: dry, Executable: true}, list...)
+		got, err := place(t.Context(), f, dray.WriteTreeOptions{DryRun: dry, Executable: true}, list...)
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("dry %v: got %+v, %v", dry, got, err)
 		}
@@ -126,11 +126,11 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 		}
 	}
 	h.Shell(t, h.Dir, `[ "$(cat outside/secret)" = secret ]`)
-	noStage(t, h)
+	wantNoStagingDir(t, h)
 	h.Shell(t, h.Dir+"/root", "rm -r place")
 }
 
-func noStage(t *testing.T, h FilesHarness) {
+func wantNoStagingDir(t *testing.T, h FilesHarness) {
 	t.Helper()
 	if left := h.Shell(t, h.Dir+"/root", "ls -A | grep '^.dray-' || :"); left != "" {
 		t.Errorf("left behind: %s", left)
@@ -143,27 +143,27 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	before := h.listing(t, "root", "outside")
 	broken := dray.Errorf(dray.CodeTransferFailed, "the source vanished")
 	plain := errors.New("the wire broke")
-	fine := []leaf{{name: "refuse/file", content: "new"}, {name: "refuse/new/", content: ""}, {name: "refuse/new/file", content: strings.Repeat("n", 2<<20)}}
+	fine := []memFile{{name: "refuse/file", content: "new"}, {name: "refuse/new/", content: ""}, {name: "refuse/new/file", content: strings.Repeat("n", 2<<20)}}
 	for _, c := range []struct {
 		code dray.Code
-		last leaf
+		last memFile
 	}{
-		{dray.CodePathInvalid, leaf{name: "refuse/out/x"}},
-		{dray.CodePathInvalid, leaf{name: "refuse/in/x"}},
-		{dray.CodePathInvalid, leaf{name: "refuse/folder"}},
-		{dray.CodePathInvalid, leaf{name: "refuse/plain/"}},
-		{dray.CodePathInvalid, leaf{name: "refuse/plain/x"}},
-		{dray.CodePathInvalid, leaf{name: "../outside/x"}},
-		{dray.CodePathInvalid, leaf{name: h.Dir + "/outside/x"}},
-		{dray.CodePathInvalid, leaf{name: "refuse/" + strings.Repeat("n", 256)}},
-		{dray.CodePathInvalid, leaf{name: "refuse/.dray-stage-x/journal"}},
-		{dray.CodeTransferFailed, leaf{name: "refuse/x", come: func() error { return broken }}},
-		{dray.CodeTransferFailed, leaf{name: "refuse/x", come: func() error { return plain }}},
+		{dray.CodePathInvalid, memFile{name: "refuse/out/x"}},
+		{dray.CodePathInvalid, memFile{name: "refuse/in/x"}},
+		{dray.CodePathInvalid, memFile{name: "refuse/folder"}},
+		{dray.CodePathInvalid, memFile{name: "refuse/plain/"}},
+		{dray.CodePathInvalid, memFile{name: "refuse/plain/x"}},
+		{dray.CodePathInvalid, memFile{name: "../outside/x"}},
+		{dray.CodePathInvalid, memFile{name: h.Dir + "/outside/x"}},
+		{dray.CodePathInvalid, memFile{name: "refuse/" + strings.Repeat("n", 256)}},
+		{dray.CodePathInvalid, memFile{name: "refuse/.dray-stage-x/journal"}},
+		{dray.CodeTransferFailed, memFile{name: "refuse/x", onOpen: func() error { return broken }}},
+		{dray.CodeTransferFailed, memFile{name: "refuse/x", onOpen: func() error { return plain }}},
 	} {
 		// Much follows that is not wanted any more.
-		list := slices.Concat(fine, []leaf{c.last, {name: "refuse/much", content: strings.Repeat("m", 8<<20)}})
+		list := slices.Concat(fine, []memFile{c.last, {name: "refuse/much", content: strings.Repeat("m", 8<<20)}})
 		for _, dry := range []bool{false, true} {
-			got, err := place(t.Context(), f, dray.Placement{DryRun: dry}, list...)
+			got, err := place(t.Context(), f, dray.WriteTreeOptions{DryRun: dry}, list...)
 			if !isPlaceError(err, c.code, plain) || len(got) > 0 {
 				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err, dray.CodeOf(err), c.code)
 			}
@@ -207,15 +207,15 @@ func isPlaceError(err error, code dray.Code, own error) bool {
 }
 
 // SY-09: the end of the context before the commit ends it, and leaves nothing.
-func filesPlaceGivenUp(t *testing.T, h FilesHarness, f dray.Files) {
+func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	before := h.listing(t, "root")
 	cause := errors.New("no more time")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := within(t, 30*time.Second, func() error {
-		_, err := place(ctx, f, dray.Placement{}, leaf{name: "up/a", content: strings.Repeat("a", 3<<20)}, leaf{name: "up/b", come: func() error {
+	err := withTimeout(t, 30*time.Second, func() error {
+		_, err := place(ctx, f, dray.WriteTreeOptions{}, memFile{name: "up/a", content: strings.Repeat("a", 3<<20)}, memFile{name: "up/b", onOpen: func() error {
 			cancel(cause)
 			return nil
-		}}, leaf{name: "up/c", content: strings.Repeat("c", 3<<20)})
+		}}, memFile{name: "up/c", content: strings.Repeat("c", 3<<20)})
 		return err
 	})
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeTransferFailed {
@@ -240,7 +240,7 @@ func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Fatalf("it came %d times and was refused %d times", came, refused)
 		}
 		content := strconv.Itoa(i)
-		_, err := place(t.Context(), f, dray.Placement{}, leaf{name: "swap/d/x", content: content}, leaf{name: "swap/d/e/y", content: content}, leaf{name: fmt.Sprint("swap/z", i), content: content})
+		_, err := place(t.Context(), f, dray.WriteTreeOptions{}, memFile{name: "swap/d/x", content: content}, memFile{name: "swap/d/e/y", content: content}, memFile{name: fmt.Sprint("swap/z", i), content: content})
 		if err == nil {
 			came++
 			continue
@@ -257,6 +257,6 @@ func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 	if got := h.Shell(t, h.Dir, "ls outside; cat outside/*"); got != "secret\nsecret\n" {
 		t.Errorf("outside holds %q", got)
 	}
-	noStage(t, h)
+	wantNoStagingDir(t, h)
 	h.Shell(t, h.Dir+"/root", "rm -r swap")
 }

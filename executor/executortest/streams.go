@@ -17,20 +17,20 @@ import (
 // EX-04: argv bytes arrive exact, whatever they are.
 func testArgv(t *testing.T, h Harness) {
 	odd := []string{"", " ", "$HOME `id` \"'\\", "a\nb\n", "1.0", "1e3", "0x10", "--", "-e", "ü", "*", "{a,b}", "%s\\n", "\x01\x7f"}
-	if h.caps().KillProven { // the engine's API takes text alone
+	if h.caps().ExactSurvivors { // the engine's API takes text alone
 		odd = append(odd, "\xff\xfe", "\xc3")
 	}
 	r := random(t)
 	for range h.rounds() {
 		b := bytes.ReplaceAll(randomBytes(r, 1+r.IntN(40)), []byte{0}, []byte{1})
-		if !h.caps().KillProven {
+		if !h.caps().ExactSurvivors {
 			for i := range b {
 				b[i] = b[i]&0x7f | 1
 			}
 		}
 		odd = append(odd, string(b))
 	}
-	got := finish(h.start(t, dray.Spec{Argv: append([]string{"/bin/sh", "-c", `printf '%s\000' "$@"`, "sh"}, odd...)}), nil)
+	got := finish(h.start(t, dray.ProcessSpec{Argv: append([]string{"/bin/sh", "-c", `printf '%s\000' "$@"`, "sh"}, odd...)}), nil)
 	h.ok(t, got, 0)
 	if want := strings.Join(odd, "\x00") + "\x00"; got.stdout != want {
 		t.Errorf("got %q\nwant %q", got.stdout, want)
@@ -62,7 +62,7 @@ func testStdin(t *testing.T, h Harness) {
 // A process that does not read its stdin is no fault of the call, however much there is to read.
 func testStdinUnread(t *testing.T, h Harness) {
 	for range h.rounds() {
-		got := within(t, 30*time.Second, func() ended { return finish(h.shell(t, "exit 3"), make([]byte, 2<<20)) })
+		got := withTimeout(t, 30*time.Second, func() processResult { return finish(h.shell(t, "exit 3"), make([]byte, 2<<20)) })
 		h.ok(t, got, 3)
 	}
 }
@@ -103,7 +103,7 @@ func testOutputEnds(t *testing.T, h Harness) {
 			t.Fatalf("got %q, %v", pidless, err)
 		}
 		p.Stop(0)
-		got := within(t, 20*time.Second, func() ended { return collect(p) })
+		got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
 		if got.stdout != "" || got.err != nil {
 			t.Fatalf("got %+v", got)
 		}
@@ -118,7 +118,7 @@ func testOutputEnds(t *testing.T, h Harness) {
 
 func testManyAtOnce(t *testing.T, h Harness) {
 	n := 64
-	if !h.caps().KillProven {
+	if !h.caps().ExactSurvivors {
 		n = 8
 	}
 	var all sync.WaitGroup

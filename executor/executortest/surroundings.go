@@ -10,7 +10,7 @@ import (
 
 // The call's variables are laid over the environment's own.
 func testEnvironment(t *testing.T, h Harness) {
-	p := h.start(t, dray.Spec{
+	p := h.start(t, dray.ProcessSpec{
 		Argv: []string{"/bin/sh", "-c", `tr '\0' '\n' </proc/self/environ; printf '%s|' "$MULTI" "$EMPTY" "$TERM"`},
 		Env:  map[string]string{"MULTI": "a\nb = c", "EMPTY": "", "TERM": "of-the-call"},
 	})
@@ -42,11 +42,11 @@ func testDir(t *testing.T, h Harness) {
 		t.Errorf("got %q, want %q", got.stdout, h.Dir)
 	}
 	h.ok(t, h.sh(t, `mkdir -p 'with  space/ü' && ln -sfn 'with  space' link`), 0)
-	p := h.start(t, dray.Spec{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: h.Dir + "/link/ü"})
+	p := h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: h.Dir + "/link/ü"})
 	if got := finish(p, nil); got.stdout != h.Dir+"/with  space/ü\n" {
 		t.Errorf("got %q", got.stdout)
 	}
-	p, err := h.Environment.Start(t.Context(), dray.Spec{Argv: []string{"/bin/sh", "-c", "pwd -P"}})
+	p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}})
 	if err != nil {
 		t.Fatal(err)
 	}

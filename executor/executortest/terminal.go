@@ -12,23 +12,23 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// screen is a process with a terminal, and what it has shown so far.
-type screen struct {
+// terminal is a process with a terminal, and what it has shown so far.
+type terminal struct {
 	dray.Process
 	shown bytes.Buffer
 }
 
 // screen starts a shell script on a terminal.
-func (h Harness) screen(t *testing.T, script string) *screen {
+func (h Harness) screen(t *testing.T, script string) *terminal {
 	t.Helper()
-	spec := dray.Spec{Argv: []string{"/bin/sh", "-c", script}, Terminal: &dray.TerminalSize{Columns: 81, Rows: 25}}
-	return &screen{Process: h.start(t, spec)}
+	spec := dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Terminal: &dray.TerminalSize{Columns: 81, Rows: 25}}
+	return &terminal{Process: h.start(t, spec)}
 }
 
-// until reads until the terminal shows a text, and forgets what came before.
-func (s *screen) until(t *testing.T, text string) {
+// waitFor reads until the terminal shows a text, and forgets what came before.
+func (s *terminal) waitFor(t *testing.T, text string) {
 	t.Helper()
-	_ = within(t, 20*time.Second, func() error {
+	_ = withTimeout(t, 20*time.Second, func() error {
 		b := make([]byte, 4096)
 		for !strings.Contains(s.shown.String(), text) {
 			n, err := s.Output(dray.Stdout).Read(b)
@@ -45,7 +45,7 @@ func (s *screen) until(t *testing.T, text string) {
 	})
 }
 
-func (s *screen) enter(t *testing.T, text string) {
+func (s *terminal) typeLine(t *testing.T, text string) {
 	t.Helper()
 	if _, err := s.Stdin().Write([]byte(text)); err != nil {
 		t.Errorf("typing %q: %v", text, err)
@@ -71,11 +71,11 @@ func testTerminalSize(t *testing.T, h Harness) {
 		return
 	}
 	p := h.screen(t, `trap 'stty size; exit 4' WINCH; stty size; while :; do sleep 0.02; done`)
-	p.until(t, "25 81\r\n")
+	p.waitFor(t, "25 81\r\n")
 	if err := p.Resize(dray.TerminalSize{Columns: 132, Rows: 50}); err != nil {
 		t.Error(err)
 	}
-	p.until(t, "50 132\r\n")
+	p.waitFor(t, "50 132\r\n")
 	if got := collect(p); got.err != nil || got.exit.Code != 4 {
 		t.Errorf("got %+v", got)
 	}
@@ -87,36 +87,36 @@ func testTerminalSize(t *testing.T, h Harness) {
 // EX-19: Ctrl-C reaches the foreground job alone, Ctrl-Z stops it, and the shell takes it up again.
 func testTerminalJobs(t *testing.T, h Harness) {
 	p := h.screen(t, `PS1='ready> ' PS2= ENV= HISTFILE= exec /bin/bash --norc --noprofile --noediting -i`)
-	p.until(t, "ready> ")
-	p.enter(t, "sleep 600; echo \"code $?\"\n")
-	p.until(t, "\r\n")
+	p.waitFor(t, "ready> ")
+	p.typeLine(t, "sleep 600; echo \"code $?\"\n")
+	p.waitFor(t, "\r\n")
 	p.foreground(t, h)
-	p.enter(t, "\x03")
-	p.until(t, "ready> ")
-	p.enter(t, "sleep 601\n")
-	p.until(t, "\r\n")
+	p.typeLine(t, "\x03")
+	p.waitFor(t, "ready> ")
+	p.typeLine(t, "sleep 601\n")
+	p.waitFor(t, "\r\n")
 	p.foreground(t, h)
-	p.enter(t, "\x1a")
-	p.until(t, "Stopped")
-	p.until(t, "ready> ")
-	p.enter(t, "kill -9 %1; wait; echo \"still $((40+2))\"\n")
-	p.until(t, "still 42\r\n")
-	p.until(t, "ready> ")
-	p.enter(t, "exit 7\nexit 7\n") // a shell that has not yet heard of the killed job's end asks once more
-	if got := within(t, 20*time.Second, func() ended { return collect(p) }); got.err != nil || got.exit.Code != 7 {
+	p.typeLine(t, "\x1a")
+	p.waitFor(t, "Stopped")
+	p.waitFor(t, "ready> ")
+	p.typeLine(t, "kill -9 %1; wait; echo \"still $((40+2))\"\n")
+	p.waitFor(t, "still 42\r\n")
+	p.waitFor(t, "ready> ")
+	p.typeLine(t, "exit 7\nexit 7\n") // a shell that has not yet heard of the killed job's end asks once more
+	if got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) }); got.err != nil || got.exit.Code != 7 {
 		t.Errorf("got %+v", got)
 	}
 }
 
 // foreground waits until a sleep is what the terminal's keys reach: the shell makes it so after it has begun.
-func (s *screen) foreground(t *testing.T, h Harness) {
+func (s *terminal) foreground(t *testing.T, h Harness) {
 	t.Helper()
 	script := `for p in /proc/[0-9]*; do
 			read -r stat <$p/stat || continue
 			name=${stat#*\(}; name=${name%\)*}; set -- ${stat##*) }
 			test "$name" = sleep -a "$3" = "$6" && exit 0
 		done 2>/dev/null; exit 1`
-	_ = within(t, 20*time.Second, func() error {
+	_ = withTimeout(t, 20*time.Second, func() error {
 		for h.sh(t, script).exit.Code != 0 {
 			if t.Failed() {
 				return nil
@@ -133,12 +133,12 @@ func testTerminalEndOfFile(t *testing.T, h Harness) {
 	}
 	for _, typed := range []string{"", "a line\n", "no line", "one\ntwo"} {
 		p := h.screen(t, `stty -echo; echo ready; cat; echo; echo end; exit 6`)
-		p.until(t, "ready\r\n")
-		p.enter(t, typed)
+		p.waitFor(t, "ready\r\n")
+		p.typeLine(t, typed)
 		if err := p.Stdin().Close(); err != nil {
 			t.Errorf("%q: %v", typed, err)
 		}
-		got := within(t, 20*time.Second, func() ended { return collect(p) })
+		got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
 		want := strings.ReplaceAll(typed, "\n", "\r\n") + "\r\nend\r\n"
 		if all := p.shown.String() + got.stdout; got.err != nil || all != want || got.exit.Code != 6 {
 			t.Errorf("%q: got %q, %+v, want %q", typed, all, got.exit, want)
@@ -156,12 +156,12 @@ func testTerminalEnds(t *testing.T, h Harness) {
 	}
 	for range h.rounds() {
 		p := h.screen(t, `(trap '' HUP; setsid sleep 600) & head -c 3000 /dev/zero | tr '\0' x; exit 5`)
-		got := within(t, 20*time.Second, func() ended { return collect(p) })
+		got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
 		if got.err != nil || got.exit.Code != 5 || len(got.stdout) != 3000 || len(got.exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %d bytes, %+v, %v", len(got.stdout), got.exit, got.err)
 		}
 		p = h.screen(t, `trap '' HUP TERM; setsid sleep 600 & echo $!; while :; do sleep 600; done`)
-		p.until(t, "\r\n")
+		p.waitFor(t, "\r\n")
 		p.Stop(time.Millisecond)
 		if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL || len(got.exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %+v", got)

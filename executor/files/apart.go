@@ -13,38 +13,38 @@ import (
 // batch is how many entries are come to before they are handed over: waking a thread for each would cost more than the files.
 const batch = 32
 
-// CollectApart is Local.Collect by a thread that does nothing else. It calls enter on that thread, which may give it other rights than this
+// ReadTreeOnThread is Local.ReadTree by a thread that does nothing else. It calls enter on that thread, which may give it other rights than this
 // process has, and which opens the folder to collect beneath; then it finds and opens the files, some ahead of their reader, and is thrown
 // away. It needs a /proc.
-func CollectApart(ctx context.Context, what dray.Collection, enter func() (*os.File, error)) (dray.Tree, error) {
-	a := &apart{batches: make(chan []item), begun: make(chan error, 1), quit: make(chan struct{}), over: make(chan struct{})}
-	gone := func() error { return ended(ctx) }
+func ReadTreeOnThread(ctx context.Context, what dray.ReadTreeOptions, enter func() (*os.File, error)) (dray.Tree, error) {
+	a := &threadReader{batches: make(chan []item), begun: make(chan error, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	gone := func() error { return contextError(ctx) }
 	go a.run(what, enter, gone) // ends with close
 	if err := <-a.begun; err != nil {
 		a.close()
-		a.alarm()
+		a.rethrow()
 		return nil, err
 	}
-	return &collected{next: a.next, over: gone, close: a.close, now: none}, nil
+	return &localTree{next: a.next, stopErr: gone, close: a.close, now: noItem}, nil
 }
 
-// apart is the thread's work and who waits for it.
-type apart struct {
+// threadReader is the thread's work and who waits for it.
+type threadReader struct {
 	batches chan []item // closed at the end, when err is set
 	err     error
 	begun   chan error
 	panic   any           // what went wrong inside
 	quit    chan struct{} // closed by close
-	over    chan struct{} // closed when the thread has let go of everything
+	done    chan struct{} // closed when the thread has let go of everything
 
 	ready []item // taken from batches and not given yet
 }
 
-func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone func() error) {
+func (a *threadReader) run(what dray.ReadTreeOptions, enter func() (*os.File, error), gone func() error) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with this function
-	defer close(a.over)
+	defer close(a.done)
 	defer close(a.batches)
-	defer a.caught()
+	defer a.recordPanic()
 	root, err := enter()
 	if err != nil {
 		a.begun <- err
@@ -58,7 +58,7 @@ func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone f
 	defer c.close()
 	for a.err == nil {
 		var items []item
-		items, a.err = c.some()
+		items, a.err = c.nextBatch()
 		select {
 		case a.batches <- items:
 		case <-a.quit:
@@ -68,26 +68,26 @@ func (a *apart) run(what dray.Collection, enter func() (*os.File, error), gone f
 	}
 }
 
-// caught keeps a panic of the thread for whoever waits for it: nobody else is around this goroutine.
-func (a *apart) caught() {
+// recordPanic keeps a panic of the thread for whoever waits for it: nobody else is around this goroutine.
+func (a *threadReader) recordPanic() {
 	if v := recover(); v != nil {
 		a.panic = fmt.Sprintf("%v, on a thread of its own:\n%s", v, debug.Stack())
 		select {
-		case a.begun <- errGivenUp:
+		case a.begun <- errTreeClosed:
 		default: // it had begun
 		}
 	}
 }
 
-// alarm goes on with the thread's panic in the goroutine that wants its files. The thread is over.
-func (a *apart) alarm() {
+// rethrow goes on with the thread's panic in the goroutine that wants its files. The thread is over.
+func (a *threadReader) rethrow() {
 	if a.panic != nil {
 		panic(a.panic)
 	}
 }
 
-// some gives the next entries, and what ended them.
-func (c *collecting) some() ([]item, error) {
+// nextBatch gives the next entries, and what ended them.
+func (c *treeReader) nextBatch() ([]item, error) {
 	items := make([]item, 0, batch)
 	for len(items) < batch {
 		it, err := c.next()
@@ -105,12 +105,12 @@ func closeItems(items []item) {
 	}
 }
 
-func (a *apart) next() (item, error) {
+func (a *threadReader) next() (item, error) {
 	for len(a.ready) == 0 {
 		items, ok := <-a.batches
 		if !ok {
-			a.alarm()
-			return none, a.err
+			a.rethrow()
+			return noItem, a.err
 		}
 		a.ready = items
 	}
@@ -119,9 +119,9 @@ func (a *apart) next() (item, error) {
 	return it, nil
 }
 
-func (a *apart) close() {
+func (a *threadReader) close() {
 	close(a.quit)
 	closeItems(a.ready)
 	a.ready = nil
-	<-a.over
+	<-a.done
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// Collect gives files and folders beneath the root, those of a folder in the order of their names, files with several names last. An entry
+// ReadTree gives files and folders beneath the root, those of a folder in the order of their names, files with several names last. An entry
 // is what an open descriptor says that it is, whatever was swapped in meanwhile, and nothing but a regular file is opened to be read. A
 // file with more names than were come to is refused: what it shares with a place outside is not the folder's own. One that changes while
 // it is read ends the tree with transfer_failed. When the context is done, the tree ends with its cause.
-func (l *Local) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
+func (l *Local) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	root, err := l.root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the root: %w", classify(err))
 	}
 	defer func() { _ = root.Close() }()
-	over := func() error { return ended(ctx) }
+	over := func() error { return contextError(ctx) }
 	c, err := newCollecting(descriptor(root.Fd()), what, over)
 	if err != nil {
 		return nil, err
 	}
-	return &collected{next: c.next, over: over, close: c.close, now: none}, nil
+	return &localTree{next: c.next, stopErr: over, close: c.close, now: noItem}, nil
 }
 
-// ended is what ended a collection from outside, if anything did.
-func ended(ctx context.Context) error {
+// contextError is what ended a collection from outside, if anything did.
+func contextError(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ type item struct {
 	file  descriptor
 }
 
-var none = item{file: nowhere}
+var noItem = item{file: nowhere}
 
 // refused is an entry that is not taken.
 func refused(name string, why *dray.Error) (item, error) {
@@ -75,11 +75,11 @@ func version(s *syscall.Stat_t) string {
 	return string(b)
 }
 
-// collected is a dray.Tree of what is come to.
-type collected struct {
-	next  func() (item, error)
-	over  func() error // what ends the tree from outside
-	close func()
+// localTree is a dray.Tree of what is come to.
+type localTree struct {
+	next    func() (item, error)
+	stopErr func() error // what ends the tree from outside
+	close   func()
 
 	now  item
 	left int64 // of the current file
@@ -87,20 +87,20 @@ type collected struct {
 }
 
 // Next closes the current file and goes to the next entry.
-func (c *collected) Next() (dray.TreeEntry, error) {
-	c.drop()
+func (c *localTree) Next() (dray.TreeEntry, error) {
+	c.closeFile()
 	if c.err == nil {
 		it, err := c.next()
 		if err != nil {
-			return dray.TreeEntry{}, c.end(err)
+			return dray.TreeEntry{}, c.fail(err)
 		}
-		c.now, c.left = it, it.entry.Size-it.entry.From
+		c.now, c.left = it, it.entry.Size-it.entry.Offset
 	}
 	return c.now.entry, c.err
 }
 
 // Read reads the current file, and says that it ended only if it is still what it was when it was opened.
-func (c *collected) Read(p []byte) (int, error) {
+func (c *localTree) Read(p []byte) (int, error) {
 	switch {
 	case c.err != nil && c.err != io.EOF: //nolint:errorlint // our own, never wrapped
 		return 0, c.err
@@ -113,12 +113,12 @@ func (c *collected) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF { //nolint:errorlint // our own, never wrapped
 		return n, err
 	}
-	c.drop()
-	return 0, c.end(err)
+	c.closeFile()
+	return 0, c.fail(err)
 }
 
-func (c *collected) read(p []byte) (int, error) {
-	if err := c.over(); err != nil {
+func (c *localTree) read(p []byte) (int, error) {
+	if err := c.stopErr(); err != nil {
 		return 0, err
 	}
 	if c.left == 0 {
@@ -138,7 +138,7 @@ func (c *collected) read(p []byte) (int, error) {
 
 // unchanged gives io.EOF for a file that is as it was, and that ends where it says: one of the kernel's own, made as it is read, says that
 // it is empty.
-func (c *collected) unchanged() error {
+func (c *localTree) unchanged() error {
 	var now syscall.Stat_t
 	err := c.now.file.stat(&now)
 	n, readErr := c.now.file.read(make([]byte, 1))
@@ -153,14 +153,14 @@ func changed(name string) error {
 		WithHint("repeat it when nothing writes the file any more")
 }
 
-// drop closes the current file.
-func (c *collected) drop() {
+// closeFile closes the current file.
+func (c *localTree) closeFile() {
 	c.now.file.close()
-	c.now = none
+	c.now = noItem
 }
 
-// end keeps why the tree ended, and lets go of what was open.
-func (c *collected) end(err error) error {
+// fail keeps why the tree ended, and lets go of what was open.
+func (c *localTree) fail(err error) error {
 	if c.err == nil {
 		c.err = err
 		c.close()
@@ -169,10 +169,10 @@ func (c *collected) end(err error) error {
 }
 
 // Close gives the tree up.
-func (c *collected) Close() error {
-	c.drop()
-	_ = c.end(errGivenUp)
+func (c *localTree) Close() error {
+	c.closeFile()
+	_ = c.fail(errTreeClosed)
 	return nil
 }
 
-var errGivenUp = dray.Errorf(dray.CodeTransferFailed, "the files were given up: %w", fs.ErrClosed)
+var errTreeClosed = dray.Errorf(dray.CodeTransferFailed, "the files were given up: %w", fs.ErrClosed)

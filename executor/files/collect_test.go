@@ -25,8 +25,8 @@ type onThread struct {
 	root string
 }
 
-func (o onThread) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
-	return files.CollectApart(ctx, what, func() (*os.File, error) { return os.Open(o.root) })
+func (o onThread) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
+	return files.ReadTreeOnThread(ctx, what, func() (*os.File, error) { return os.Open(o.root) })
 }
 
 // What a thread of its own collects is what everybody else does.
@@ -42,11 +42,11 @@ func TestCollectApart(t *testing.T) {
 
 // A thread that cannot get ready collects nothing.
 func TestCollectApartNotReady(t *testing.T) {
-	tree, err := files.CollectApart(t.Context(), dray.Collection{}, func() (*os.File, error) { return nil, fs.ErrPermission })
+	tree, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{}, func() (*os.File, error) { return nil, fs.ErrPermission })
 	if tree != nil || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", tree, err)
 	}
-	if _, err := files.CollectApart(t.Context(), dray.Collection{Names: []string{".."}}, func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{Names: []string{".."}}, func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
 	}
 }
@@ -58,13 +58,13 @@ func TestCollectApartPanics(t *testing.T) {
 			t.Errorf("got %v", v)
 		}
 	}()
-	_, _ = files.CollectApart(t.Context(), dray.Collection{}, func() (*os.File, error) { panic("a defect") })
+	_, _ = files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{}, func() (*os.File, error) { panic("a defect") })
 }
 
 // A file that holds more than it says, as those of /proc do, is no file to take.
 func TestCollectFromProc(t *testing.T) {
 	for way, f := range collectors(t, "/proc/self") {
-		if got, err := entries(t, f, dray.Collection{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
+		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", way, got, err)
 		}
 	}
@@ -86,9 +86,9 @@ func collectors(t *testing.T, root string) map[string]dray.Files {
 }
 
 // entries collects a source and names what came.
-func entries(t *testing.T, f dray.Files, what dray.Collection) (all []string, err error) {
+func entries(t *testing.T, f dray.Files, what dray.ReadTreeOptions) (all []string, err error) {
 	t.Helper()
-	tree, err := f.Collect(t.Context(), what)
+	tree, err := f.ReadTree(t.Context(), what)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func TestCollectSpecial(t *testing.T) {
 	}
 	slices.Sort(want)
 	for way, f := range collectors(t, dir) {
-		if got, err := entries(t, f, dray.Collection{Names: []string{"."}}); err != nil || !slices.Equal(got, want) {
+		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, %v", way, got, err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestCollectClosesAll(t *testing.T) {
 		before := open(t)
 		for _, stop := range []int{0, 1, 20, 45, 100, 1000} {
 			for _, limit := range []int{0, 60} {
-				tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"top", "none"}, Limits: dray.TreeLimits{MaxFiles: limit}})
+				tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"top", "none"}, Limits: dray.TreeLimits{MaxFiles: limit}})
 				for range stop {
 					if err == nil {
 						_, err = tree.Next()
@@ -191,11 +191,11 @@ func TestCollectMany(t *testing.T) {
 		}
 	}
 	for way, f := range collectors(t, dir) {
-		got, err := entries(t, f, dray.Collection{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count}})
+		got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count}})
 		if err != nil || len(got) != count || !slices.IsSorted(got) {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
 		}
-		got, err = entries(t, f, dray.Collection{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count - 1}})
+		got, err = entries(t, f, dray.ReadTreeOptions{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count - 1}})
 		if dray.CodeOf(err) != dray.CodeLimitExceeded {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
 		}
@@ -222,7 +222,7 @@ func TestCollectLongPath(t *testing.T) {
 	}
 	_ = root.Close()
 	for way, f := range collectors(t, dir) {
-		got, err := entries(t, f, dray.Collection{Names: []string{"."}})
+		got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}})
 		if dray.CodeOf(err) != dray.CodeLimitExceeded || len(got) != 16 {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
 		}
@@ -237,14 +237,14 @@ func TestHelperIsBusyWithATree(t *testing.T) {
 	}
 	c := serve(t, dir)
 	defer func() { _ = c.Close() }()
-	tree, err := c.Collect(t.Context(), dray.Collection{Names: []string{"f"}})
+	tree, err := c.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"f"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Stat("f"); dray.CodeOf(err) != dray.CodeConflict {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Collect(t.Context(), dray.Collection{Names: []string{"f"}}); dray.CodeOf(err) != dray.CodeConflict {
+	if _, err := c.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"f"}}); dray.CodeOf(err) != dray.CodeConflict {
 		t.Errorf("got %v", err)
 	}
 	for err == nil {
@@ -263,7 +263,7 @@ func TestHostileTree(t *testing.T) {
 	const done = "drt1D\x01a\xed\x03Z\x01\x00"
 	for name, stream := range map[string]string{"nonsense": "\x00\x00\x00\x00", "nothing": "", "cut": done[:8], "more": done + "more", "another's": strings.Replace(done, "a", "b", 1)} {
 		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(answer(t)), strings.NewReader(stream)), func() error { return nil })
-		got, err := entries(t, c, dray.Collection{Names: []string{"a"}})
+		got, err := entries(t, c, dray.ReadTreeOptions{Names: []string{"a"}})
 		if name != "more" && dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
@@ -292,7 +292,7 @@ func question(t *testing.T) string {
 	t.Helper()
 	var asked strings.Builder
 	c := files.NewClient(&asked, strings.NewReader(""), func() error { return nil })
-	if _, err := c.Collect(t.Context(), dray.Collection{Names: []string{"a"}}); err == nil {
+	if _, err := c.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"a"}}); err == nil {
 		t.Fatal("nobody answered")
 	}
 	return asked.String()

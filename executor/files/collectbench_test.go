@@ -86,7 +86,7 @@ func collectHashed(b *testing.B, f dray.Files, source string) {
 	buf := make([]byte, 256<<10)
 	var count, size int64
 	for b.Loop() {
-		t, err := f.Collect(b.Context(), dray.Collection{Names: []string{source}})
+		t, err := f.ReadTree(b.Context(), dray.ReadTreeOptions{Names: []string{source}})
 		for err == nil {
 			var e dray.TreeEntry
 			if e, err = t.Next(); err == nil && e.Type == "file" {

@@ -8,21 +8,21 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// Collect lets the helper stream a tree, as Local.Collect makes it, and believes nothing of it (package tree). While the tree is open, the
+// ReadTree lets the helper stream a tree, as Local.ReadTree makes it, and believes nothing of it (package tree). While the tree is open, the
 // other operations fail with conflict. A tree that is not read to its end, and a context that is done, end the helper.
-func (c *Client) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
-	if err := ended(ctx); err != nil {
+func (c *Client) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
+	if err := contextError(ctx); err != nil {
 		return nil, err
 	}
 	reader, err := tree.NewReader(c.r, what)
 	if err != nil {
 		return nil, err
 	}
-	t := &streamed{client: c, reader: reader, over: func() error { return ended(ctx) }}
+	t := &remoteTree{client: c, reader: reader, stopErr: func() error { return contextError(ctx) }}
 	t.stop = context.AfterFunc(ctx, func() { _ = c.close() })
-	if err := c.begin(what); err != nil {
+	if err := c.startTree(what); err != nil {
 		t.stop()
-		if gone := ended(ctx); gone != nil {
+		if gone := contextError(ctx); gone != nil {
 			return nil, gone
 		}
 		return nil, err
@@ -30,8 +30,8 @@ func (c *Client) Collect(ctx context.Context, what dray.Collection) (dray.Tree, 
 	return t, nil
 }
 
-// begin asks the helper for a tree, and keeps everything else from it until the tree is over.
-func (c *Client) begin(what dray.Collection) error {
+// startTree asks the helper for a tree, and keeps everything else from it until the tree is over.
+func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -40,7 +40,7 @@ func (c *Client) begin(what dray.Collection) error {
 	var resp response
 	err := writeMessage(c.w, &request{Op: opCollect}, packRequest, nil)
 	if err == nil {
-		err = tree.Ask(c.w, what)
+		err = tree.WriteRequest(c.w, what)
 	}
 	if err == nil {
 		_, err = readMessage(c.r, &resp, packResponse)
@@ -52,31 +52,31 @@ func (c *Client) begin(what dray.Collection) error {
 	case resp.Error != nil:
 		return resp.Error.err()
 	default:
-		c.err = errCollecting
+		c.err = errTreeOpen
 		return nil
 	}
 }
 
-var errCollecting = dray.Errorf(dray.CodeConflict, "files are being collected").WithHint("close the tree first, or open the folder once more")
+var errTreeOpen = dray.Errorf(dray.CodeConflict, "files are being collected").WithHint("close the tree first, or open the folder once more")
 
-// finish lets other operations in again, or none ever.
-func (c *Client) finish(err error) {
+// endTree lets other operations in again, or none ever.
+func (c *Client) endTree(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
 }
 
-// streamed is a tree that a helper sends.
-type streamed struct {
-	client *Client
-	reader *tree.Reader
-	over   func() error
-	stop   func() bool
-	err    error
+// remoteTree is a tree that a helper sends.
+type remoteTree struct {
+	client  *Client
+	reader  *tree.Reader
+	stopErr func() error
+	stop    func() bool
+	err     error
 }
 
 // Next goes to the next entry.
-func (t *streamed) Next() (dray.TreeEntry, error) {
+func (t *remoteTree) Next() (dray.TreeEntry, error) {
 	if t.err != nil {
 		return dray.TreeEntry{}, t.err
 	}
@@ -88,7 +88,7 @@ func (t *streamed) Next() (dray.TreeEntry, error) {
 }
 
 // Read reads the current file.
-func (t *streamed) Read(p []byte) (int, error) {
+func (t *remoteTree) Read(p []byte) (int, error) {
 	n, err := t.reader.Read(p)
 	if err != nil && err != io.EOF { //nolint:errorlint // the reader's own, never wrapped
 		return n, t.end(err)
@@ -97,26 +97,26 @@ func (t *streamed) Read(p []byte) (int, error) {
 }
 
 // end is the end of the stream. Where the helper itself ended it, other operations may follow; else the helper is ended.
-func (t *streamed) end(err error) error {
+func (t *remoteTree) end(err error) error {
 	if t.err != nil {
 		return t.err
 	}
 	t.err = err
-	if gone := t.over(); gone != nil {
+	if gone := t.stopErr(); gone != nil {
 		t.err = gone
 	}
 	switch stopped := t.stop(); {
-	case stopped && t.reader.Over() && t.client.r.Buffered() == 0:
-		t.client.finish(nil)
+	case stopped && t.reader.Complete() && t.client.r.Buffered() == 0:
+		t.client.endTree(nil)
 	default:
-		t.client.finish(errGivenUp)
+		t.client.endTree(errTreeClosed)
 		_ = t.client.close()
 	}
 	return t.err
 }
 
 // Close gives the tree up, unless it is over.
-func (t *streamed) Close() error {
-	_ = t.end(errGivenUp)
+func (t *remoteTree) Close() error {
+	_ = t.end(errTreeClosed)
 	return nil
 }

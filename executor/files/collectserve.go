@@ -11,11 +11,11 @@ import (
 
 // collect streams a tree. An error means that the client cannot be answered any more.
 func (s *server) collect(r *bufio.Reader, out io.Writer) error {
-	what, err := tree.Asked(r)
+	what, err := tree.ReadRequest(r)
 	if err != nil {
 		return err
 	}
-	t, err := s.local.Collect(context.Background(), what) // the daemon ends this process where it wants no more
+	t, err := s.local.ReadTree(context.Background(), what) // the daemon ends this process where it wants no more
 	if err != nil {
 		return writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// collecting goes through the sources of a collection, depth first. Every step opens one element of a name, from the open folder before it
+// treeReader goes through the sources of a collection, depth first. Every step opens one element of a name, from the open folder before it
 // and never through a link, so that no way leads out of the root: not through a link, wherever one is swapped in, nor through "..", which
 // no element is. That costs one open for each name, as openat2 would, which a sandbox may forbid.
-type collecting struct {
+type treeReader struct {
 	root    descriptor
 	sources []string
-	what    dray.Collection
-	over    func() error
+	what    dray.ReadTreeOptions
+	stopErr func() error
 
 	stack  []folder
 	count  int   // of the names come to
 	total  int64 // bytes of the files given
-	shared shared
+	shared hardLinks
 	buf    []byte // for names
 }
 
@@ -34,11 +34,11 @@ type folder struct {
 	names []string // of what lies in it and was not come to yet
 }
 
-// errNothing is a step that gave no entry.
-var errNothing = dray.Errorf(dray.CodeInternal, "no entry yet")
+// errSkip is a step that gave no entry.
+var errSkip = dray.Errorf(dray.CodeInternal, "no entry yet")
 
 // newCollecting goes through what was asked for beneath a folder, which it keeps open by itself.
-func newCollecting(root descriptor, what dray.Collection, over func() error) (*collecting, error) {
+func newCollecting(root descriptor, what dray.ReadTreeOptions, over func() error) (*treeReader, error) {
 	sources, err := tree.Sources(what.Names)
 	if err != nil {
 		return nil, err
@@ -50,11 +50,11 @@ func newCollecting(root descriptor, what dray.Collection, over func() error) (*c
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &collecting{root: dir, sources: sources, what: what, over: over, buf: newNamesBuffer()}, nil
+	return &treeReader{root: dir, sources: sources, what: what, stopErr: over, buf: newNamesBuffer()}, nil
 }
 
 // close lets go of every folder.
-func (c *collecting) close() {
+func (c *treeReader) close() {
 	for _, f := range c.stack {
 		f.dir.close()
 	}
@@ -63,29 +63,29 @@ func (c *collecting) close() {
 }
 
 // next gives the next entry, io.EOF after the last.
-func (c *collecting) next() (item, error) {
+func (c *treeReader) next() (item, error) {
 	for {
-		if err := c.over(); err != nil {
-			return none, err
+		if err := c.stopErr(); err != nil {
+			return noItem, err
 		}
-		if it, err := c.step(); err != errNothing { //nolint:errorlint // our own, never wrapped
+		if it, err := c.step(); err != errSkip { //nolint:errorlint // our own, never wrapped
 			return it, err
 		}
 	}
 }
 
 // step goes one name further.
-func (c *collecting) step() (item, error) {
+func (c *treeReader) step() (item, error) {
 	if len(c.stack) > 0 {
 		f := &c.stack[len(c.stack)-1]
 		if len(f.names) == 0 {
 			f.dir.close()
 			c.stack = c.stack[:len(c.stack)-1]
-			return none, errNothing
+			return noItem, errSkip
 		}
 		element := f.names[0]
 		f.names = f.names[1:]
-		return c.come(f.dir, element, join(f.name, element))
+		return c.visit(f.dir, element, join(f.name, element))
 	}
 	if len(c.sources) > 0 {
 		source := c.sources[0]
@@ -103,25 +103,25 @@ func join(folder, element string) string {
 }
 
 // source comes to a source.
-func (c *collecting) source(name string) (item, error) {
+func (c *treeReader) source(name string) (item, error) {
 	if name == "." {
 		dir, err := c.root.at(".", syscall.O_RDONLY|syscall.O_DIRECTORY)
 		if err != nil {
-			return none, classify(err)
+			return noItem, classify(err)
 		}
-		return none, c.enter(dir, "", errNothing)
+		return noItem, c.pushDir(dir, "", errSkip)
 	}
 	dir, element, err := c.descend(name)
 	if err != nil {
 		c.count++
-		return c.cannot(name, err)
+		return c.openError(name, err)
 	}
 	defer dir.close()
-	return c.come(dir, element, name)
+	return c.visit(dir, element, name)
 }
 
 // descend opens the folder that a name lies in.
-func (c *collecting) descend(name string) (dir descriptor, last string, err error) {
+func (c *treeReader) descend(name string) (dir descriptor, last string, err error) {
 	elements := strings.Split(name, "/")
 	dir, err = c.root.at(".", oPath|syscall.O_DIRECTORY)
 	for _, element := range elements[:len(elements)-1] {
@@ -136,14 +136,14 @@ func (c *collecting) descend(name string) (dir descriptor, last string, err erro
 	return dir, elements[len(elements)-1], err
 }
 
-// come looks at a name and gives its entry, unless it is one of several names of a file, which are told of last.
-func (c *collecting) come(dir descriptor, element, name string) (item, error) {
+// visit looks at a name and gives its entry, unless it is one of several names of a file, which are told of last.
+func (c *treeReader) visit(dir descriptor, element, name string) (item, error) {
 	c.count++
 	if limit := c.what.Limits.MaxFiles; limit > 0 && c.count > limit {
-		return none, tooMany(limit)
+		return noItem, tooMany(limit)
 	}
 	if err := tree.CheckName(name); err != nil {
-		return none, exceeded("%.200q has a longer path than can be taken", name)
+		return noItem, exceeded("%.200q has a longer path than can be taken", name)
 	}
 	if limit := c.what.Limits.MaxDepth; limit > 0 && len(c.stack)-1 > limit {
 		return refused(name, exceeded("%.200q lies deeper than %d folders", name, limit))
@@ -151,7 +151,7 @@ func (c *collecting) come(dir descriptor, element, name string) (item, error) {
 	var stat syscall.Stat_t
 	there, err := dir.look(element, &stat)
 	if err != nil {
-		return c.cannot(name, err)
+		return c.openError(name, err)
 	}
 	defer there.close()
 	switch kind := stat.Mode & syscall.S_IFMT; {
@@ -161,7 +161,7 @@ func (c *collecting) come(dir descriptor, element, name string) (item, error) {
 		return refused(name, dray.Errorf(dray.CodePathInvalid, "%.200q is a %s", name, kindName(kind)))
 	case stat.Nlink > 1:
 		c.shared.add(name, &stat)
-		return none, errNothing
+		return noItem, errSkip
 	default:
 		return c.file(there, name, &stat)
 	}
@@ -182,16 +182,16 @@ func kindName(kind uint32) string {
 }
 
 // folder opens a folder to go through it next.
-func (c *collecting) folder(there descriptor, name string, stat *syscall.Stat_t) (item, error) {
+func (c *treeReader) folder(there descriptor, name string, stat *syscall.Stat_t) (item, error) {
 	dir, err := there.reopen(syscall.O_RDONLY | syscall.O_DIRECTORY)
 	if err != nil {
-		return c.cannot(name, err)
+		return c.openError(name, err)
 	}
-	return item{entry: dray.TreeEntry{Name: name, Type: "directory", Mode: modeOf(stat)}, file: nowhere}, c.enter(dir, name, nil)
+	return item{entry: dray.TreeEntry{Name: name, Type: "directory", Mode: modeOf(stat)}, file: nowhere}, c.pushDir(dir, name, nil)
 }
 
-// enter reads the names in a folder. It fails with `then` if all is well.
-func (c *collecting) enter(dir descriptor, name string, then error) error {
+// pushDir reads the names in a folder. It fails with `then` if all is well.
+func (c *treeReader) pushDir(dir descriptor, name string, then error) error {
 	names, err := c.names(dir)
 	if err != nil {
 		dir.close()
@@ -203,7 +203,7 @@ func (c *collecting) enter(dir descriptor, name string, then error) error {
 }
 
 // names are those in a folder, as long as there are not more than may come.
-func (c *collecting) names(dir descriptor) ([]string, error) {
+func (c *treeReader) names(dir descriptor) ([]string, error) {
 	most := math.MaxInt
 	if limit := c.what.Limits.MaxFiles; limit > 0 {
 		most = limit - c.count
@@ -220,29 +220,29 @@ func (c *collecting) names(dir descriptor) ([]string, error) {
 }
 
 // file opens a file.
-func (c *collecting) file(there descriptor, name string, stat *syscall.Stat_t) (item, error) {
+func (c *treeReader) file(there descriptor, name string, stat *syscall.Stat_t) (item, error) {
 	limits := c.what.Limits
 	if limits.MaxFile > 0 && stat.Size > limits.MaxFile {
 		return refused(name, exceeded("%.200q has %d bytes, more than %d", name, stat.Size, limits.MaxFile))
 	}
 	if c.total += stat.Size; limits.MaxTotal > 0 && c.total > limits.MaxTotal {
-		return none, exceeded("the files have more than %d bytes in all", limits.MaxTotal)
+		return noItem, exceeded("the files have more than %d bytes in all", limits.MaxTotal)
 	}
 	file, err := there.reopen(syscall.O_RDONLY)
 	if err != nil {
-		return c.cannot(name, err)
+		return c.openError(name, err)
 	}
 	e := dray.TreeEntry{Name: name, Type: "file", Size: stat.Size, Mode: modeOf(stat), Version: version(stat)}
-	if held := c.what.Held[name]; held.Version == e.Version && held.Bytes > 0 && held.Bytes <= e.Size {
+	if held := c.what.Partial[name]; held.Version == e.Version && held.Bytes > 0 && held.Bytes <= e.Size {
 		if _, err := syscall.Seek(int(file), held.Bytes, io.SeekStart); err == nil {
-			e.From = held.Bytes
+			e.Offset = held.Bytes
 		}
 	}
 	return item{entry: e, file: file}, nil
 }
 
-// cannot tells of a name that could not be opened.
-func (c *collecting) cannot(name string, err error) (item, error) {
+// openError tells of a name that could not be opened.
+func (c *treeReader) openError(name string, err error) (item, error) {
 	code := dray.CodeTransferFailed
 	switch err { //nolint:errorlint // as package syscall gives it
 	case syscall.ENOENT, syscall.ESTALE:
@@ -254,7 +254,7 @@ func (c *collecting) cannot(name string, err error) (item, error) {
 	}
 	failure := dray.Errorf(code, "opening %.200q: %w", name, err)
 	if code == dray.CodeTransferFailed {
-		return none, failure.WithHint("look at the disk that it lies on, and at the limit of open files; repeat the call")
+		return noItem, failure.WithHint("look at the disk that it lies on, and at the limit of open files; repeat the call")
 	}
 	return refused(name, failure)
 }

@@ -44,7 +44,7 @@ func (l *Local) Stat(name string) (dray.FileInfo, error) {
 }
 
 func (l *Local) describe(name string, info fs.FileInfo) dray.FileInfo {
-	d := infoOf(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck // what a file has on Linux
+	d := fileInfo(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck // what a file has on Linux
 	if d.Type == "symlink" {
 		d.Target, _ = l.root.Readlink(clean(name)) // a link that went meanwhile has no target
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// Place writes a tree beneath the root, all of it or nothing; see [stage.Place]. It does not close the tree.
-func (l *Local) Place(ctx context.Context, tree dray.Tree, how dray.Placement) (placed []dray.Placed, err error) {
+// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does not close the tree.
+func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions) (placed []dray.WrittenFile, err error) {
 	err = l.withRoot(func(root *os.File) error {
-		placed, err = stage.Place(ctx, root, tree, how)
+		placed, err = stage.WriteTree(ctx, root, tree, how)
 		return err
 	})
 	return placed, err

@@ -75,7 +75,7 @@ func TestPlaceStopsEarly(t *testing.T) {
 	}
 	c := helped(t, dir)
 	much := &counted{first: "folder", files: 255}
-	if _, err := c.Place(t.Context(), much, dray.Placement{}); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := c.WriteTree(t.Context(), much, dray.WriteTreeOptions{}); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
 	}
 	if much.at > 20 { // what lies in pipes and buffers may have been sent
@@ -89,7 +89,7 @@ func TestPlaceStopsEarly(t *testing.T) {
 // A helper without its root says so before anything is read of the tree.
 func TestPlaceWithoutRoot(t *testing.T) {
 	c := helped(t, t.TempDir()+"/none")
-	if _, err := c.Place(t.Context(), &counted{first: "x", files: 3}, dray.Placement{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.WriteTree(t.Context(), &counted{first: "x", files: 3}, dray.WriteTreeOptions{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestPlaceHostile(t *testing.T) {
 		{"too few", answer(response{}), dray.CodeTransferFailed, true},
 		{"too many", answer(response{Outcomes: make([]outcome, 2)}), dray.CodeAgentLost, false},
 		{"without end", answer(response{More: true}) + answer(response{More: true}), dray.CodeAgentLost, false},
-		{"a code that is not its own", answer(response{Error: &failure{Code: dray.CodeShuttingDown, Message: "m"}}), dray.CodePathInvalid, true},
+		{"a code that is not its own", answer(response{Error: &wireError{Code: dray.CodeShuttingDown, Message: "m"}}), dray.CodePathInvalid, true},
 		{"the truth", answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestPlaceHostile(t *testing.T) {
 			heard, said := io.Pipe()
 			much := &counted{first: "x", files: 1}
 			client := NewClient(listener{to: said, said: c.said}, heard, heard.Close)
-			placed, err := client.Place(t.Context(), much, dray.Placement{})
+			placed, err := client.WriteTree(t.Context(), much, dray.WriteTreeOptions{})
 			if got := dray.CodeOf(err); got != c.want || (err == nil) != (len(placed) == 1) {
 				t.Errorf("got %+v, %v (%s)", placed, err, got)
 			}
@@ -135,7 +135,7 @@ func TestPlaceHostile(t *testing.T) {
 	// One that says early that all is there lies.
 	synctest.Test(t, func(t *testing.T) {
 		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}})), func() error { return nil })
-		placed, err := client.Place(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.Placement{})
+		placed, err := client.WriteTree(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.WriteTreeOptions{})
 		if dray.CodeOf(err) != dray.CodeAgentLost {
 			t.Errorf("got %+v, %v", placed, err)
 		}
@@ -174,10 +174,10 @@ func (l *late) Next() (dray.TreeEntry, error) {
 func TestPlaceUnfinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heard, said := io.Pipe()
-	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrUnfinished, os.ErrPermission)
+	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrCommitIncomplete, os.ErrPermission)
 	client := NewClient(listener{to: said, said: answer(response{Error: toFailure(cause)}), meanwhile: cancel}, heard, heard.Close)
-	_, err := client.Place(ctx, &counted{first: "x", files: 1}, dray.Placement{})
-	if !errors.Is(err, stage.ErrUnfinished) || dray.AsError(err).Hint == "" {
+	_, err := client.WriteTree(ctx, &counted{first: "x", files: 1}, dray.WriteTreeOptions{})
+	if !errors.Is(err, stage.ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
@@ -198,7 +198,7 @@ func TestPlaceOnFullDisk(t *testing.T) {
 	}
 	defer func() { _ = local.Close() }()
 	for where, f := range map[string]dray.Files{"here": local, "at a helper": helped(t, dir)} {
-		_, err := f.Place(t.Context(), &counted{first: "x", files: 2}, dray.Placement{})
+		_, err := f.WriteTree(t.Context(), &counted{first: "x", files: 2}, dray.WriteTreeOptions{})
 		if dray.CodeOf(err) != dray.CodeDiskFull || dray.AsError(err).Hint == "" {
 			t.Errorf("%s: got %v (%s), hint %q", where, err, dray.CodeOf(err), dray.AsError(err).Hint)
 		}
@@ -214,8 +214,8 @@ func TestPlaceStuck(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, err := client.Place(ctx, &counted{first: "x", files: 10}, dray.Placement{})
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second+patience {
+		_, err := client.WriteTree(ctx, &counted{first: "x", files: 10}, dray.WriteTreeOptions{})
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second+writeStopTimeout {
 			t.Errorf("got %v after %s", err, time.Since(begin))
 		}
 	})

@@ -16,8 +16,8 @@ func (s *server) place(r *bufio.Reader, out io.Writer, req request) error {
 	if !req.DryRun {
 		_, _ = s.local.Recover(ctx) // what cannot be finished there is no reason not to place this
 	}
-	t := tree.Any(r, dray.TreeLimits{})
-	placed, err := s.local.Place(ctx, t, dray.Placement{Executable: req.Executable, DryRun: req.DryRun})
+	t := tree.NewReaderAny(r, dray.TreeLimits{})
+	placed, err := s.local.WriteTree(ctx, t, dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun})
 	if err != nil {
 		if err := writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil); err != nil {
 			return err
@@ -40,8 +40,8 @@ func (s *server) place(r *bufio.Reader, out io.Writer, req request) error {
 
 // rest reads what is left of a tree that is not wanted, so that the next request follows.
 func rest(t *tree.Reader) error {
-	for !t.Over() {
-		if _, err := t.Next(); err != nil && !t.Over() {
+	for !t.Complete() {
+		if _, err := t.Next(); err != nil && !t.Complete() {
 			return errors.Join(errors.New("the rest of a tree"), err)
 		}
 	}

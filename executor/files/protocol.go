@@ -73,14 +73,14 @@ func packRequest(f *pack.Fields, r *request) {
 }
 
 type response struct {
-	Error    *failure
-	Handle   int
-	Info     dray.FileInfo
-	Entries  []dray.FileInfo
-	Steps    []told
-	Outcomes []outcome
-	More     bool
-	EOF      bool
+	Error     *wireError
+	Handle    int
+	Info      dray.FileInfo
+	Entries   []dray.FileInfo
+	WalkSteps []wireStep
+	Outcomes  []outcome
+	More      bool
+	EOF       bool
 }
 
 func packResponse(f *pack.Fields, r *response) {
@@ -88,7 +88,7 @@ func packResponse(f *pack.Fields, r *response) {
 	pack.Int(f, &r.Handle)
 	packInfo(f, &r.Info)
 	pack.List(f, &r.Entries, MaxList, packInfo)
-	pack.List(f, &r.Steps, maxBatch, packTold)
+	pack.List(f, &r.WalkSteps, maxBatch, packTold)
 	pack.List(f, &r.Outcomes, MaxList, packOutcome)
 	pack.Bool(f, &r.More)
 	pack.Bool(f, &r.EOF)
@@ -109,34 +109,34 @@ func packInfo(f *pack.Fields, i *dray.FileInfo) {
 	pack.Text(f, &i.Target)
 }
 
-// failure is an error on its way: its kind, so that errors.Is works on the other side too.
-type failure struct {
+// wireError is an error on its way: its kind, so that errors.Is works on the other side too.
+type wireError struct {
 	Kind    string
 	Code    dray.Code
 	Message string
 }
 
-func packFailure(f *pack.Fields, x *failure) {
+func packFailure(f *pack.Fields, x *wireError) {
 	pack.Text(f, &x.Kind)
 	pack.Text(f, &x.Code)
 	pack.Text(f, &x.Message)
 }
 
-// kinds are what an error is on the other side too. Of several the first counts.
-var kinds = []struct {
+// errorKinds are what an error is on the other side too. Of several the first counts.
+var errorKinds = []struct {
 	name string
 	err  error
 }{
-	{"unfinished", stage.ErrUnfinished},
-	{"overtaken", stage.ErrOvertaken},
+	{"unfinished", stage.ErrCommitIncomplete},
+	{"overtaken", stage.ErrConflict},
 	{"exist", fs.ErrExist},
 	{"not_exist", fs.ErrNotExist},
 	{"permission", fs.ErrPermission},
 }
 
-func toFailure(err error) *failure {
-	f := &failure{Message: err.Error()}
-	for _, kind := range kinds {
+func toFailure(err error) *wireError {
+	f := &wireError{Message: err.Error()}
+	for _, kind := range errorKinds {
 		if errors.Is(err, kind.err) {
 			f.Kind = kind.name
 			break
@@ -151,10 +151,10 @@ func toFailure(err error) *failure {
 // codes are those with which a helper may refuse; any other is not its to give, nor are endless words.
 var codes = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeDiskFull, dray.CodeLimitExceeded, dray.CodeTransferFailed, dray.CodeInternal}
 
-const maxWords = 8 << 10 // a path of 4096 bytes twice
+const maxMessageBytes = 8 << 10 // a path of 4096 bytes twice
 
-func (f *failure) err() error {
-	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxWords)], "\uFFFD")
+func (f *wireError) err() error {
+	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessageBytes)], "\uFFFD")
 	kind, code := f.kind(), f.Code
 	if kind != nil && code == "" {
 		return &remoteError{message: message, kind: kind}
@@ -165,8 +165,8 @@ func (f *failure) err() error {
 	return dray.Errorf(code, "%w", &remoteError{message: message, kind: kind})
 }
 
-func (f *failure) kind() error {
-	for _, kind := range kinds {
+func (f *wireError) kind() error {
+	for _, kind := range errorKinds {
 		if kind.name == f.Kind {
 			return kind.err
 		}

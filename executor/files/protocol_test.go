@@ -55,7 +55,7 @@ func answer(r response) string {
 // What crosses is what was sent, names that are not text and moments to the nanosecond too.
 func TestMessagesCross(t *testing.T) {
 	info := dray.FileInfo{Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644, Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe"}
-	want := response{Error: &failure{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7, Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true}
+	want := response{Error: &wireError{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7, Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true}
 	var got response
 	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet // there is no error in it
 		t.Errorf("got %+v, %v", got, err)
@@ -91,16 +91,16 @@ func FuzzServe(f *testing.F) {
 // FuzzClient feeds the client whatever answers: every operation ends.
 func FuzzClient(f *testing.F) {
 	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) + answer(response{EOF: true})))
-	f.Add([]byte(answer(response{Error: &failure{Message: "m"}})))
-	folder := told{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
-	f.Add([]byte(answer(response{}) + answer(response{}) + answer(response{EOF: true, Steps: []told{folder, {step: step{1, folder.info}, refused: &failure{Code: "x"}}}})))
+	f.Add([]byte(answer(response{Error: &wireError{Message: "m"}})))
+	folder := wireStep{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
+	f.Add([]byte(answer(response{}) + answer(response{}) + answer(response{EOF: true, WalkSteps: []wireStep{folder, {step: step{1, folder.info}, refused: &wireError{Code: "x"}}}})))
 	f.Add([]byte(answer(response{Outcomes: []outcome{{Action: 1, Sum: sha256Of("x")}}})))
 	f.Add([]byte(answer(response{}) + oneFile))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		client := func() *Client { return NewClient(io.Discard, bytes.NewReader(input), func() error { return nil }) }
 		collectAll(client())
 		peer := &answering{Reader: bytes.NewReader(input), asked: make(chan struct{}), writes: 2}
-		placed, err := NewClient(peer, peer, func() error { return nil }).Place(t.Context(), tree.Any(bufio.NewReader(strings.NewReader(oneFile)), dray.TreeLimits{}), dray.Placement{})
+		placed, err := NewClient(peer, peer, func() error { return nil }).WriteTree(t.Context(), tree.NewReaderAny(bufio.NewReader(strings.NewReader(oneFile)), dray.TreeLimits{}), dray.WriteTreeOptions{})
 		if err == nil && (len(placed) != 1 || placed[0].SHA256 != hex.EncodeToString(sha256Of("x"))) {
 			t.Errorf("it was believed to have placed %+v", placed)
 		}
@@ -143,7 +143,7 @@ func sha256Of(content string) []byte {
 }
 
 func collectAll(c *Client) {
-	t, err := c.Collect(context.Background(), dray.Collection{Names: []string{"f"}})
+	t, err := c.ReadTree(context.Background(), dray.ReadTreeOptions{Names: []string{"f"}})
 	for err == nil {
 		_, err = t.Next()
 	}

@@ -16,7 +16,7 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 	local, err := Open(root)
 	if err != nil {
 		// The client learns it from its first operation; there is no other way to tell it.
-		return refuse(err, in, out)
+		return serveError(err, in, out)
 	}
 	s := &server{local: local, open: map[int]io.Closer{}}
 	defer s.close()
@@ -54,7 +54,7 @@ func (s *server) stream(req request, r *bufio.Reader, out io.Writer) (streams bo
 	}
 }
 
-func refuse(cause error, in io.Reader, out io.Writer) error {
+func serveError(cause error, in io.Reader, out io.Writer) error {
 	var req request
 	if _, err := readMessage(in, &req, packRequest); err != nil {
 		return cause
@@ -76,14 +76,14 @@ func (s *server) close() {
 }
 
 func (s *server) handle(req request, data []byte) (response, []byte) {
-	resp, payload, err := s.operate(req, data)
+	resp, payload, err := s.dispatch(req, data)
 	if err != nil {
 		return response{Error: toFailure(err)}, nil
 	}
 	return resp, payload
 }
 
-func (s *server) operate(req request, data []byte) (resp response, payload []byte, err error) {
+func (s *server) dispatch(req request, data []byte) (resp response, payload []byte, err error) {
 	name := req.Name
 	switch req.Op {
 	case opStat:
@@ -96,14 +96,14 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 		if err != nil {
 			return resp, nil, err
 		}
-		handle, err := s.keep(f)
+		handle, err := s.addHandle(f)
 		return response{Handle: handle}, nil, err
 	case opRead:
 		return s.read(req)
 	case opWrite:
 		return resp, nil, s.write(req.Handle, data)
 	case opClose:
-		return resp, nil, s.drop(req.Handle)
+		return resp, nil, s.closeHandle(req.Handle)
 	case opRename:
 		return resp, nil, s.local.Rename(name, req.To)
 	case opRemove:
@@ -113,7 +113,7 @@ func (s *server) operate(req request, data []byte) (resp response, payload []byt
 	case opWalk:
 		return s.walk(name)
 	case opWalkOn:
-		return s.walkOn(req.Handle, req.Limit)
+		return s.walkNext(req.Handle, req.Limit)
 	default:
 		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
 	}
@@ -125,22 +125,22 @@ func (s *server) openFile(req request) (response, []byte, error) {
 	if err != nil {
 		return response{}, nil, err
 	}
-	handle, err := s.keep(f)
+	handle, err := s.addHandle(f)
 	if err != nil {
 		return response{}, nil, err
 	}
 	resp, data, err := s.read(request{Handle: handle, Limit: readAhead})
 	if err != nil {
-		return response{}, nil, errors.Join(err, s.drop(handle))
+		return response{}, nil, errors.Join(err, s.closeHandle(handle))
 	}
 	resp.Handle, resp.Info = handle, info
 	if resp.EOF {
-		return resp, data, s.drop(handle)
+		return resp, data, s.closeHandle(handle)
 	}
 	return resp, data, nil
 }
 
-func (s *server) keep(f io.Closer) (int, error) {
+func (s *server) addHandle(f io.Closer) (int, error) {
 	if len(s.open) >= maxOpen {
 		_ = f.Close()
 		return 0, dray.Errorf(dray.CodeLimitExceeded, "more than %d files are open", maxOpen)
@@ -174,7 +174,7 @@ func (s *server) write(handle int, data []byte) error {
 	return classify(err)
 }
 
-func (s *server) drop(handle int) error {
+func (s *server) closeHandle(handle int) error {
 	f, ok := s.open[handle]
 	if !ok {
 		return errNoHandle

@@ -17,8 +17,8 @@ import (
 const (
 	// maxDepth is how many folders below its beginning a walk goes: each of them is a descriptor while it is there.
 	maxDepth = 128
-	// maxHeld is how many names of folders that it is in a walk may hold, to give them in order.
-	maxHeld = 1 << 20
+	// maxPendingNames is how many names of folders that it is in a walk may hold, to give them in order.
+	maxPendingNames = 1 << 20
 )
 
 // step is one entry of a walk. Its depth is zero for where the walk begins, one for what lies there, and so on.
@@ -30,16 +30,16 @@ type step struct {
 // enterable says that what a folder holds may come next.
 func (s step) enterable() bool { return s.info.Type == "directory" && s.info.Refused == nil }
 
-// steps are where a walk comes from: the kernel or a helper.
-type steps interface {
+// stepSource are where a walk comes from: the kernel or a helper.
+type stepSource interface {
 	// next gives the next step, io.EOF behind the last one.
 	next() (step, error)
 	// skip passes over what is deeper than depth, up to the next step that is not.
 	skip(depth int)
 }
 
-// drive takes a visitor along.
-func drive(ctx context.Context, name string, from steps, visit func(string, dray.FileInfo) error) error {
+// runWalk takes a visitor along.
+func runWalk(ctx context.Context, name string, from stepSource, visit func(string, dray.FileInfo) error) error {
 	names := make([]string, 0, 16) // of the folders that lead to the step, the beginning first
 	for {
 		if ctx.Err() != nil {
@@ -57,14 +57,14 @@ func drive(ctx context.Context, name string, from steps, visit func(string, dray
 			full = path.Join(names[s.depth-1], s.info.Name)
 		}
 		names = append(names[:s.depth], full)
-		if err := obey(visit(full, s.info), s, from); err != nil {
+		if err := handleVisit(visit(full, s.info), s, from); err != nil {
 			return ignoring(err, fs.SkipAll)
 		}
 	}
 }
 
-// obey does what a visitor answered, as fs.WalkDir does.
-func obey(answer error, s step, from steps) error {
+// handleVisit does what a visitor answered, as fs.WalkDir does.
+func handleVisit(answer error, s step, from stepSource) error {
 	switch {
 	case !errors.Is(answer, fs.SkipDir): // nil too
 		return answer
@@ -92,7 +92,7 @@ func (l *Local) Walk(ctx context.Context, name string, visit func(name string, i
 		return err
 	}
 	defer func() { _ = w.Close() }()
-	return drive(ctx, clean(name), w, visit)
+	return runWalk(ctx, clean(name), w, visit)
 }
 
 // refusal is why what a folder holds does not come.
@@ -103,10 +103,10 @@ func refusal(err error) *dray.Error {
 	return dray.AsError(classify(err))
 }
 
-// trail holds the steps that a helper tells against the order of a walk, so that nobody else has to. It remembers the last name of each depth.
-type trail struct{ last []step }
+// orderChecker holds the steps that a helper tells against the order of a walk, so that nobody else has to. It remembers the last name of each depth.
+type orderChecker struct{ last []step }
 
-func (t *trail) follow(s step) error {
+func (t *orderChecker) check(s step) error {
 	deepest := 0
 	if n := len(t.last); n > 0 {
 		if deepest = n - 1; t.last[n-1].enterable() {

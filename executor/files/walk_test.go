@@ -46,10 +46,10 @@ func TestTrail(t *testing.T) {
 		{"for ever down", long, "depth"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var walk trail
+			var walk orderChecker
 			var err error
 			for i, s := range tt.steps {
-				if err = walk.follow(s); err != nil && i != len(tt.steps)-1 {
+				if err = walk.check(s); err != nil && i != len(tt.steps)-1 {
 					t.Fatalf("step %d: %v", i, err)
 				}
 			}

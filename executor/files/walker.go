@@ -17,10 +17,10 @@ import (
 // walker goes through a folder of this machine. Each folder is opened in the one that it lies in and never through a link, so that whoever
 // moves things about meanwhile leads it nowhere else. What it holds open is as deep as where it is.
 type walker struct {
-	first  *step
-	levels []*level // levels[d] has what lies at depth d+1
-	held   int      // names of all levels that are still to come
-	buf    []byte   // for names
+	first        *step
+	levels       []*level // levels[d] has what lies at depth d+1
+	pendingNames int      // names of all levels that are still to come
+	buf          []byte   // for names
 }
 
 type level struct {
@@ -62,7 +62,7 @@ func (w *walker) Close() error {
 func (w *walker) skip(depth int) {
 	for len(w.levels) > depth {
 		l := w.levels[len(w.levels)-1]
-		w.held -= len(l.names)
+		w.pendingNames -= len(l.names)
 		l.dir.close()
 		w.levels = w.levels[:len(w.levels)-1]
 	}
@@ -82,7 +82,7 @@ func (w *walker) next() (step, error) {
 		}
 		name := l.names[0]
 		l.names = l.names[1:]
-		w.held--
+		w.pendingNames--
 		info, err := w.look(l, name)
 		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
 			continue
@@ -103,7 +103,7 @@ func (w *walker) look(l *level, name string) (dray.FileInfo, error) {
 		return dray.FileInfo{}, err
 	}
 	defer there.close()
-	info := infoOf(name, &st)
+	info := fileInfo(name, &st)
 	if info.Type != "directory" {
 		return info, nil
 	}
@@ -130,14 +130,14 @@ func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo
 		dir.close()
 		return dray.FileInfo{}, err
 	}
-	info := infoOf(name, &st)
-	err := ordinary(dir, above, st.Dev)
+	info := fileInfo(name, &st)
+	err := refusePseudoFS(dir, above, st.Dev)
 	var names []string
 	if err == nil {
-		names, err = dir.names(w.buf, maxHeld-w.held)
+		names, err = dir.names(w.buf, maxPendingNames-w.pendingNames)
 	}
 	if err == errTooMany { //nolint:errorlint // our own, never wrapped
-		err = exceeded("it has more than %d entries", maxHeld-w.held)
+		err = exceeded("it has more than %d entries", maxPendingNames-w.pendingNames)
 	}
 	if err != nil {
 		dir.close()
@@ -145,7 +145,7 @@ func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo
 		return info, nil
 	}
 	slices.Sort(names)
-	w.held += len(names)
+	w.pendingNames += len(names)
 	w.levels = append(w.levels, &level{dir, names, st.Dev})
 	return info, nil
 }
@@ -156,8 +156,8 @@ const (
 	sysMagic  = 0x62656572
 )
 
-// ordinary refuses to enter the kernel's own file systems from another one. Who begins a walk in there gets it.
-func ordinary(dir descriptor, above, dev uint64) error {
+// refusePseudoFS refuses to enter the kernel's own file systems from another one. Who begins a walk in there gets it.
+func refusePseudoFS(dir descriptor, above, dev uint64) error {
 	if above == 0 || above == dev {
 		return nil
 	}
@@ -171,8 +171,8 @@ func ordinary(dir descriptor, above, dev uint64) error {
 	return nil
 }
 
-// infoOf describes a file, but for the target of a link.
-func infoOf(name string, st *syscall.Stat_t) dray.FileInfo {
+// fileInfo describes a file, but for the target of a link.
+func fileInfo(name string, st *syscall.Stat_t) dray.FileInfo {
 	return dray.FileInfo{Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: modeOf(st), Modified: time.Unix(st.Mtim.Unix()).UTC()}
 }
 

@@ -13,13 +13,13 @@ import (
 // maxBatch is how many steps of a walk travel in one message.
 const maxBatch = 1000
 
-// told is a step on its way from the helper.
-type told struct {
+// wireStep is a step on its way from the helper.
+type wireStep struct {
 	step
-	refused *failure
+	refused *wireError
 }
 
-func packTold(f *pack.Fields, t *told) {
+func packTold(f *pack.Fields, t *wireStep) {
 	pack.Int(f, &t.depth)
 	packInfo(f, &t.info)
 	pack.Optional(f, &t.refused, packFailure)
@@ -31,37 +31,37 @@ func (s *server) walk(name string) (response, []byte, error) {
 	if err != nil {
 		return response{}, nil, err
 	}
-	handle, err := s.keep(w)
+	handle, err := s.addHandle(w)
 	if err != nil {
 		return response{}, nil, err
 	}
-	return s.walkOn(handle, maxDepth)
+	return s.walkNext(handle, maxDepth)
 }
 
-// walkOn tells the next steps of a walk; what lies deeper than depth, up to the next step that does not, is passed over. A walk that is over
+// walkNext tells the next steps of a walk; what lies deeper than depth, up to the next step that does not, is passed over. A walk that is over
 // is closed.
-func (s *server) walkOn(handle, depth int) (response, []byte, error) {
+func (s *server) walkNext(handle, depth int) (response, []byte, error) {
 	w, ok := s.open[handle].(*walker)
 	if !ok {
 		return response{}, nil, errNoHandle
 	}
 	w.skip(max(depth, 0))
 	resp := response{Handle: handle}
-	for size := 0; len(resp.Steps) < maxBatch && size < maxListing; {
+	for size := 0; len(resp.WalkSteps) < maxBatch && size < maxListing; {
 		next, err := w.next()
 		if errors.Is(err, io.EOF) {
 			resp.EOF = true
-			return resp, nil, s.drop(handle)
+			return resp, nil, s.closeHandle(handle)
 		}
 		if err != nil {
-			_ = s.drop(handle)
+			_ = s.closeHandle(handle)
 			return response{}, nil, err
 		}
-		t := told{step: next}
+		t := wireStep{step: next}
 		if why := next.info.Refused; why != nil {
 			t.refused = toFailure(why)
 		}
-		resp.Steps = append(resp.Steps, t)
+		resp.WalkSteps = append(resp.WalkSteps, t)
 		size += len(next.info.Name)
 	}
 	return resp, nil, nil
@@ -73,8 +73,8 @@ func (c *Client) Walk(ctx context.Context, name string, visit func(name string, 
 	if err := w.take(request{Op: opWalk, Name: name}); err != nil {
 		return err
 	}
-	err := drive(ctx, clean(name), w, visit)
-	if !w.over {
+	err := runWalk(ctx, clean(name), w, visit)
+	if !w.done {
 		err = errors.Join(err, handle{c, w.id}.Close())
 	}
 	return err
@@ -82,22 +82,22 @@ func (c *Client) Walk(ctx context.Context, name string, visit func(name string, 
 
 // remoteWalk are the steps that a helper tells.
 type remoteWalk struct {
-	client *Client
-	id     int
-	batch  []told
-	over   bool // the helper has closed the walk
-	trail  trail
-	kept   int // what is deeper than this is passed over
+	client    *Client
+	id        int
+	batch     []wireStep
+	done      bool // the helper has closed the walk
+	trail     orderChecker
+	skipDepth int // what is deeper than this is passed over
 }
 
 func (w *remoteWalk) take(req request) error {
 	resp, _, err := w.client.call(req, nil)
 	if err != nil {
-		w.over = true
+		w.done = true
 		return err
 	}
-	w.id, w.batch, w.over, w.kept = resp.Handle, resp.Steps, resp.EOF, maxDepth
-	if len(w.batch) == 0 && !w.over {
+	w.id, w.batch, w.done, w.skipDepth = resp.Handle, resp.WalkSteps, resp.EOF, maxDepth
+	if len(w.batch) == 0 && !w.done {
 		return lost(io.ErrNoProgress)
 	}
 	return nil
@@ -106,10 +106,10 @@ func (w *remoteWalk) take(req request) error {
 func (w *remoteWalk) next() (step, error) {
 	for {
 		for len(w.batch) == 0 {
-			if w.over {
+			if w.done {
 				return step{}, io.EOF
 			}
-			if err := w.take(request{Op: opWalkOn, Handle: w.id, Limit: w.kept}); err != nil {
+			if err := w.take(request{Op: opWalkOn, Handle: w.id, Limit: w.skipDepth}); err != nil {
 				return step{}, err
 			}
 		}
@@ -118,16 +118,16 @@ func (w *remoteWalk) next() (step, error) {
 		if why != nil {
 			s.info.Refused = refusal(why.err())
 		}
-		if err := w.trail.follow(s); err != nil {
+		if err := w.trail.check(s); err != nil {
 			return step{}, lost(fmt.Errorf("a step of its walk is none: %w", err))
 		}
-		if s.depth <= w.kept {
-			w.kept = maxDepth
+		if s.depth <= w.skipDepth {
+			w.skipDepth = maxDepth
 			return s, nil
 		}
 	}
 }
 
 func (w *remoteWalk) skip(depth int) {
-	w.kept = depth // the helper hears of it when it is asked for more
+	w.skipDepth = depth // the helper hears of it when it is asked for more
 }

@@ -14,7 +14,7 @@ import (
 // EX-09: a host tool can kill its supervisor, being the same user. Where the daemon may make groups it leaves nothing all the same, and
 // that is proved.
 func TestKilledSupervisor(t *testing.T) {
-	launch, ungroup, err := host.Grouped(processtest.Launch())
+	launch, ungroup, err := host.WithCgroups(processtest.Launch())
 	t.Cleanup(ungroup)
 	if err != nil {
 		t.Skipf("no groups here: %v", err)
@@ -22,9 +22,9 @@ func TestKilledSupervisor(t *testing.T) {
 	pool := process.NewPool(launch)
 	t.Cleanup(pool.Close)
 	dir := folder(t)
-	env := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool).In(dir)
+	env := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool).Environment(dir)
 	for range 20 {
-		p, err := env.Start(t.Context(), dray.Spec{Argv: []string{
+		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{
 			"/bin/sh", "-c", `read go; setsid setsid sleep 600 & setsid sh -c 'trap "" TERM; sleep 600' & kill -KILL $PPID; sleep 600`,
 		}})
 		if err != nil {
@@ -38,5 +38,5 @@ func TestKilledSupervisor(t *testing.T) {
 			t.Fatalf("got %+v, %v", exit, err)
 		}
 	}
-	output(t, env, dray.Spec{Argv: []string{"/bin/true"}})
+	output(t, env, dray.ProcessSpec{Argv: []string{"/bin/true"}})
 }

@@ -36,8 +36,8 @@ type Host struct {
 // New makes a host on a pool of processes, which stays the caller's.
 func New(cfg Config, pool *process.Pool) *Host { return &Host{cfg: cfg, pool: pool} }
 
-// In is the host as seen by calls in a folder, the workspace or the working folder of a call. Empty means the first root.
-func (h *Host) In(folder string) dray.Environment {
+// Environment is the host as seen by calls in a folder, the workspace or the working folder of a call. Empty means the first root.
+func (h *Host) Environment(folder string) dray.Environment {
 	if folder == "" && len(h.cfg.Roots) > 0 {
 		folder = h.cfg.Roots[0]
 	}
@@ -51,11 +51,11 @@ type environment struct {
 
 // Capabilities of the host: paths are the caller's own.
 func (e *environment) Capabilities() dray.Capabilities {
-	return dray.Capabilities{Kind: dray.Host, KillProven: true, BestEffort: os.Geteuid() != 0, Leftovers: true, Signals: true, Terminals: true, WorkspaceFolder: e.folder}
+	return dray.Capabilities{Kind: dray.KindHost, ExactSurvivors: true, BestEffortKill: os.Geteuid() != 0, TracksLeftovers: true, Signals: true, NativeTerminals: true, WorkspaceFolder: e.folder}
 }
 
 // Start runs a process in an allowed folder.
-func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, error) {
+func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	dir := spec.Dir
 	if dir == "" {
 		dir = e.folder
@@ -70,16 +70,16 @@ func (e *environment) Start(ctx context.Context, spec dray.Spec) (dray.Process, 
 		return nil, err
 	}
 	proc, err := e.host.pool.Start(ctx, process.Spec{
-		Argv: spec.Argv, Env: env, Dir: throughDescriptor(folder), Grace: spec.Grace, Keep: spec.Keep, Terminal: spec.Terminal,
+		Argv: spec.Argv, Env: env, Dir: procFDPath(folder), Grace: spec.Grace, Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
 	})
 	if err != nil {
-		return nil, process.Explain(err, dir)
+		return nil, process.WrapStartError(err, dir)
 	}
-	return process.AsDray(proc), nil
+	return process.Adapt(proc), nil
 }
 
-// throughDescriptor names an open folder so that the supervisor, another process, enters this very folder, whatever stands at its path by then.
-func throughDescriptor(f *os.File) string {
+// procFDPath names an open folder so that the supervisor, another process, enters this very folder, whatever stands at its path by then.
+func procFDPath(f *os.File) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 }
 
@@ -148,7 +148,7 @@ func (h *Host) Check(dir string) error {
 func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
 	if f, err := e.host.enter(root); err == nil {
 		defer func() { _ = f.Close() }()
-		return openFiles(throughDescriptor(f), root)
+		return openFiles(procFDPath(f), root)
 	}
 	local, err := openFiles(root, root)
 	if err != nil {
@@ -170,7 +170,7 @@ func openFiles(path, name string) (*files.Local, error) {
 }
 
 // variables builds the environment of a host tool: nothing of the daemon's but what configuration names.
-func (e *environment) variables(dir string, spec dray.Spec) ([]string, error) {
+func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, error) {
 	home, err := e.host.home(e.folder)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (e *environment) variables(dir string, spec dray.Spec) ([]string, error) {
 		}
 	}
 	for name, value := range spec.Env {
-		if forbidden(name) {
+		if isForbiddenEnv(name) {
 			return nil, dray.Errorf(dray.CodeDenied, "the variable %s may not be set for a tool on the host", name).
 				WithHint("it could run code or redirect tools there; leave it out, or run the tool in a container")
 		}
@@ -202,9 +202,9 @@ func (e *environment) variables(dir string, spec dray.Spec) ([]string, error) {
 // fixedPath is where host tools are looked up, whatever the daemon's own PATH; host.env may name PATH to pass that one on.
 const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// forbidden are variables through which a caller could run code on the host or redirect its tools (EX-06). PATH and HOME are among them:
+// isForbiddenEnv are variables through which a caller could run code on the host or redirect its tools (EX-06). PATH and HOME are among them:
 // the one is fixed and the other private, and both decide what a configured tool really runs.
-func forbidden(name string) bool {
+func isForbiddenEnv(name string) bool {
 	switch name {
 	case "", "BASH_ENV", "ENV", "PAGER", "PATH", "HOME":
 		return true

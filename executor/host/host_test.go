@@ -48,7 +48,7 @@ func TestContract(t *testing.T) {
 	dir := folder(t)
 	groups := []string{fmt.Sprint(os.Getuid()), fmt.Sprint(os.Getgid())}
 	executortest.Run(t, executortest.Harness{
-		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).In(dir), Dir: dir,
+		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).Environment(dir), Dir: dir,
 		ID:    strings.Join(append(groups, ownGroups(t)...), " "),
 		Set:   []string{"DRAY_TEST_PASSED=for tools", "PWD=" + dir, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Unset: []string{"DRAY_TEST_SECRET", "DOCKER_HOST", "GORACE", "USER"},
@@ -71,7 +71,7 @@ func ownGroups(t *testing.T) []string {
 	return groups
 }
 
-func output(t *testing.T, env dray.Environment, spec dray.Spec) string {
+func output(t *testing.T, env dray.Environment, spec dray.ProcessSpec) string {
 	t.Helper()
 	p, err := env.Start(t.Context(), spec)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestBuiltEnvironment(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "/the/daemon's")
 	a, b, homes := folder(t), folder(t), filepath.Join(folder(t), "homes")
 	h := newHost(t, host.Config{Roots: []string{a, b}, Homes: homes})
-	got := output(t, h.In(a), dray.Spec{Argv: []string{"/usr/bin/env"}, Dir: a})
+	got := output(t, h.Environment(a), dray.ProcessSpec{Argv: []string{"/usr/bin/env"}, Dir: a})
 	names := map[string]string{}
 	for line := range strings.Lines(got) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
@@ -119,8 +119,8 @@ func TestBuiltEnvironment(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(home) != homes {
 		t.Errorf("HOME is %s: %v, %v", home, info, err)
 	}
-	echo := dray.Spec{Argv: []string{"/bin/sh", "-c", "echo $HOME"}}
-	if other, again := output(t, h.In(b), echo), output(t, h.In(a), echo); other == again || again != home+"\n" {
+	echo := dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "echo $HOME"}}
+	if other, again := output(t, h.Environment(b), echo), output(t, h.Environment(a), echo); other == again || again != home+"\n" {
 		t.Errorf("homes are %q, %q and %q; each workspace has its own, and keeps it", home, other, again)
 	}
 }
@@ -128,17 +128,17 @@ func TestBuiltEnvironment(t *testing.T) {
 // EX-06: variables through which a caller could run code on the host or redirect its tools are denied; others are the tool's.
 func TestForbiddenVariables(t *testing.T) {
 	dir := folder(t)
-	env := newHost(t, host.Config{Roots: []string{dir}}).In(dir)
+	env := newHost(t, host.Config{Roots: []string{dir}}).Environment(dir)
 	for _, name := range []string{
 		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "PATH", "HOME", "", "A=B", "A\x00B",
 	} {
-		_, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: dir, Env: map[string]string{name: "x"}})
+		_, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: dir, Env: map[string]string{name: "x"}})
 		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
 	for _, name := range []string{"ld_preload", "ENVIRONMENT", "GITHUB_TOKEN", "MY_LD_PATH", "TERM"} {
-		got := output(t, env, dray.Spec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: map[string]string{name: "the caller's"}})
+		got := output(t, env, dray.ProcessSpec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: map[string]string{name: "the caller's"}})
 		if !strings.Contains("\n"+got, "\n"+name+"=the caller's\n") {
 			t.Errorf("%s did not arrive", name)
 		}
@@ -161,14 +161,14 @@ func TestRoots(t *testing.T) {
 	if err := os.Symlink(root, outside+"/back"); err != nil {
 		t.Fatal(err)
 	}
-	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
 	for dir, want := range map[string]dray.Code{
 		root: "", root + "/in/deep": "", root + "/home/deep": "",
 		root + "/out": dray.CodeBadCwd, root + "/out/sub": dray.CodeBadCwd, root + "/rel": dray.CodeBadCwd, root + "/dots": dray.CodeBadCwd,
 		root + "/none": dray.CodeBadCwd, outside: dray.CodeDenied, outside + "/back/in": dray.CodeDenied, root + "evil": dray.CodeDenied,
 		"/": dray.CodeDenied, "relative": dray.CodeDenied, root + "/../x": dray.CodeDenied,
 	} {
-		p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: dir})
+		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: dir})
 		if dray.CodeOf(err) != want {
 			t.Errorf("%s: got %v (%s), want %s", dir, err, dray.CodeOf(err), want)
 		}
@@ -182,9 +182,9 @@ func TestRoots(t *testing.T) {
 // A FIFO where a folder should be holds nobody.
 func TestFIFOAsFolder(t *testing.T) {
 	root := folder(t)
-	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
-	output(t, env, dray.Spec{Argv: []string{"mkfifo", "fifo"}, Dir: root})
-	if _, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}, Dir: root + "/fifo"}); dray.CodeOf(err) != dray.CodeBadCwd {
+	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
+	output(t, env, dray.ProcessSpec{Argv: []string{"mkfifo", "fifo"}, Dir: root})
+	if _, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: root + "/fifo"}); dray.CodeOf(err) != dray.CodeBadCwd {
 		t.Errorf("got %v", err)
 	}
 	if _, err := env.Files(t.Context(), root+"/fifo"); dray.CodeOf(err) != dray.CodeBadCwd {
@@ -200,11 +200,11 @@ func TestNoRoots(t *testing.T) {
 	}
 	h := newHost(t, host.Config{})
 	for _, folder := range []string{"", dir} {
-		if _, err := h.In(folder).Start(t.Context(), dray.Spec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
+		if _, err := h.Environment(folder).Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("in %q: got %v", folder, err)
 		}
 	}
-	checkReadOnly(t, h.In(dir), dir)
+	checkReadOnly(t, h.Environment(dir), dir)
 }
 
 // Files outside every root can be read and not changed; beneath one they can be changed.
@@ -216,7 +216,7 @@ func TestFilesOutsideRoots(t *testing.T) {
 	if err := os.Symlink(outside, root+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
+	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
 	checkReadOnly(t, env, outside)
 	checkReadOnly(t, env, root+"/link")
 	f, err := env.Files(t.Context(), root)
@@ -246,12 +246,12 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 		t.Fatalf("got %+v, %v", info, err)
 	}
 	_ = r.Close()
-	tree, err := f.Collect(t.Context(), dray.Collection{Names: []string{"file"}})
+	tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"file"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tree.Close() }()
-	_, placed := f.Place(t.Context(), tree, dray.Placement{})
+	_, placed := f.WriteTree(t.Context(), tree, dray.WriteTreeOptions{})
 	_, created := f.Create("new", 0o600)
 	for what, err := range map[string]error{
 		"create": created, "rename": f.Rename("file", "other"), "remove": f.Remove("file"), "place": placed,
@@ -268,8 +268,8 @@ func TestSwappedFolder(t *testing.T) {
 	if err := os.Mkdir(root+"/inside", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	env := newHost(t, host.Config{Roots: []string{root}}).In(root)
-	attacker, err := env.Start(t.Context(), dray.Spec{Argv: []string{
+	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
+	attacker, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{
 		"/bin/sh", "-c", `while :; do ln -sfn "$1" turn; ln -sfn inside turn; done`, "sh", outside,
 	}, Dir: root})
 	if err != nil {
@@ -280,7 +280,7 @@ func TestSwappedFolder(t *testing.T) {
 		_, _ = attacker.Wait()
 	}()
 	for inside, refused := 0, 0; inside < 50 || refused < 50; { // it has to have been there both ways
-		p, err := env.Start(t.Context(), dray.Spec{Argv: []string{"/bin/pwd", "-P"}, Dir: root + "/turn"})
+		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/pwd", "-P"}, Dir: root + "/turn"})
 		if err == nil {
 			_ = p.Stdin().Close()
 			if got, _ := io.ReadAll(p.Output(dray.Stdout)); string(got) != root+"/inside\n" {

@@ -8,37 +8,37 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// reading are the operations of dray.Files that change nothing. Others are not had by embedding it, so that one that is new has to be refused here
+// readFiles are the operations of dray.Files that change nothing. Others are not had by embedding it, so that one that is new has to be refused here
 // before this compiles.
-type reading interface {
+type readFiles interface {
 	Stat(name string) (dray.FileInfo, error)
 	Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error)
 	List(name string, limit int) ([]dray.FileInfo, bool, error)
-	Collect(ctx context.Context, what dray.Collection) (dray.Tree, error)
+	ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error)
 	Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error
 	Close() error
 }
 
 // readOnly are the files of a folder outside every root: they may be looked at.
 type readOnly struct {
-	reading
+	readFiles
 	root string
 }
 
-func (r readOnly) refuse() error {
+func (r readOnly) denyWrite() error {
 	return denied("nothing may be changed on the host in %s: it lies outside host.roots", r.root)
 }
 
 // Create is denied.
-func (r readOnly) Create(string, fs.FileMode) (io.WriteCloser, error) { return nil, r.refuse() }
+func (r readOnly) Create(string, fs.FileMode) (io.WriteCloser, error) { return nil, r.denyWrite() }
 
 // Rename is denied.
-func (r readOnly) Rename(string, string) error { return r.refuse() }
+func (r readOnly) Rename(string, string) error { return r.denyWrite() }
 
 // Remove is denied.
-func (r readOnly) Remove(string) error { return r.refuse() }
+func (r readOnly) Remove(string) error { return r.denyWrite() }
 
-// Place is denied, also when it would write nothing.
-func (r readOnly) Place(context.Context, dray.Tree, dray.Placement) ([]dray.Placed, error) {
-	return nil, r.refuse()
+// WriteTree is denied, also when it would write nothing.
+func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
+	return nil, r.denyWrite()
 }

@@ -16,17 +16,17 @@ import (
 //
 // These are files and never the folder: they may be passed into a container, where a folder would lead to all of the host's hierarchy.
 type Cgroup struct {
-	// Procs is the group's cgroup.procs, opened for reading and writing.
-	Procs *os.File
-	// Home is the cgroup.procs of the group that the supervisor steps out to, opened for writing.
-	Home *os.File
+	// ProcsFile is the group's cgroup.procs, opened for reading and writing.
+	ProcsFile *os.File
+	// ParentProcs is the cgroup.procs of the group that the supervisor steps out to, opened for writing.
+	ParentProcs *os.File
 	// Kill is the group's cgroup.kill, opened for writing.
 	Kill *os.File
 	// Events is the group's cgroup.events, opened for reading.
 	Events *os.File
-	// Out is the cgroup.procs of the environment's own group, opened for writing: what a call may leave running is put there. Nil keeps it
+	// EnvironmentProcs is the cgroup.procs of the environment's own group, opened for writing: what a call may leave running is put there. Nil keeps it
 	// in the group.
-	Out *os.File
+	EnvironmentProcs *os.File
 }
 
 // Close closes the files. The group itself is its maker's.
@@ -34,36 +34,36 @@ func (c *Cgroup) Close() {
 	if c == nil {
 		return
 	}
-	for _, f := range []*os.File{c.Procs, c.Home, c.Kill, c.Events, c.Out} {
+	for _, f := range []*os.File{c.ProcsFile, c.ParentProcs, c.Kill, c.Events, c.EnvironmentProcs} {
 		if f != nil {
 			_ = f.Close()
 		}
 	}
 }
 
-// adopt puts a process into the group. It reports false where it is not in it: there is no group, or the kernel refused.
-func (c *Cgroup) adopt(pid int) bool {
+// addProc puts a process into the group. It reports false where it is not in it: there is no group, or the kernel refused.
+func (c *Cgroup) addProc(pid int) bool {
 	if c == nil {
 		return false
 	}
-	if _, err := c.Procs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+	if _, err := c.ProcsFile.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
 		c.Close()
 		return false
 	}
 	return true
 }
 
-// End kills all that is in the group and waits until it is empty, at most the patience. It gives the pids that are still there, in the
+// KillAndWait kills all that is in the group and waits until it is empty, at most the patience. It gives the pids that are still there, in the
 // reader's pid namespace; proven is false where the kernel does not say.
-func (c *Cgroup) End(patience time.Duration) (survivors []int, proven bool) {
-	return c.EndAll(patience, c.pids)
+func (c *Cgroup) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
+	return c.KillAllAndWait(patience, c.pids)
 }
 
-// patientLooks is how often the group is looked at before its members are killed one by one.
-const patientLooks = 4
+// kernelKillChecks is how often the group is looked at before its members are killed one by one.
+const kernelKillChecks = 4
 
-// EndAll is End for a group with others below it: members gives the pids in all of them.
-func (c *Cgroup) EndAll(patience time.Duration, members func() (pids []int, proven bool)) (survivors []int, proven bool) {
+// KillAllAndWait is End for a group with others below it: members gives the pids in all of them.
+func (c *Cgroup) KillAllAndWait(patience time.Duration, members func() (pids []int, proven bool)) (survivors []int, proven bool) {
 	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
 		return nil, false
 	}
@@ -79,7 +79,7 @@ func (c *Cgroup) EndAll(patience time.Duration, members func() (pids []int, prov
 			return nil, true
 		case time.Now().After(hopeless):
 			return members()
-		case looks >= patientLooks:
+		case looks >= kernelKillChecks:
 			killEach(members)
 		}
 		time.Sleep(pause)
@@ -121,16 +121,16 @@ func (c *Cgroup) Populated() (bool, error) {
 }
 
 func (c *Cgroup) pids() (pids []int, proven bool) {
-	b, err := io.ReadAll(io.NewSectionReader(c.Procs, 0, 1<<20))
+	b, err := io.ReadAll(io.NewSectionReader(c.ProcsFile, 0, 1<<20))
 	if err != nil {
 		return nil, false
 	}
 	return numbers(b), true
 }
 
-// handOver puts all that is in the group into the environment's own. It reports true when the group is empty.
-func (c *Cgroup) handOver() bool {
-	if c.Out == nil {
+// moveToEnvironment puts all that is in the group into the environment's own. It reports true when the group is empty.
+func (c *Cgroup) moveToEnvironment() bool {
+	if c.EnvironmentProcs == nil {
 		return false
 	}
 	for range 100 { // they may fork meanwhile
@@ -140,14 +140,14 @@ func (c *Cgroup) handOver() bool {
 			return err == nil && !populated
 		}
 		for _, pid := range pids {
-			_, _ = c.Out.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0) // one that ended meanwhile is no loss
+			_, _ = c.EnvironmentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0) // one that ended meanwhile is no loss
 		}
 	}
 	return false
 }
 
-// group gives a group for a new supervisor: an empty one that is there, else a new one.
-func (p *Pool) group() *Cgroup {
+// acquireGroup gives a group for a new supervisor: an empty one that is there, else a new one.
+func (p *Pool) acquireGroup() *Cgroup {
 	p.mu.Lock()
 	if n := len(p.groups); n > 0 {
 		g := p.groups[n-1]
@@ -156,29 +156,29 @@ func (p *Pool) group() *Cgroup {
 		return g
 	}
 	p.mu.Unlock()
-	if p.launch.Cgroup == nil {
+	if p.config.Cgroup == nil {
 		return nil
 	}
-	return p.launch.Cgroup()
+	return p.config.Cgroup()
 }
 
-// vacate takes the group of a supervisor that is gone, and ends what is left in it. Clean says that the supervisor proved that nothing is.
-func (p *Pool) vacate(g *Cgroup, clean bool) (survivors []int, proven bool) {
+// emptyGroup takes the group of a supervisor that is gone, and ends what is left in it. Clean says that the supervisor proved that nothing is.
+func (p *Pool) emptyGroup(g *Cgroup, clean bool) (survivors []int, proven bool) {
 	if g == nil {
 		return nil, false
 	}
 	if !clean {
-		if survivors, proven = g.End(patience); !proven || len(survivors) > 0 {
+		if survivors, proven = g.KillAndWait(killTimeout); !proven || len(survivors) > 0 {
 			g.Close()
 			return survivors, proven
 		}
 	}
-	p.regroup(g)
+	p.recycleGroup(g)
 	return nil, true
 }
 
-// regroup keeps an empty group for the next supervisor.
-func (p *Pool) regroup(g *Cgroup) {
+// recycleGroup keeps an empty group for the next supervisor.
+func (p *Pool) recycleGroup(g *Cgroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.groups = append(p.groups, g)
@@ -187,7 +187,7 @@ func (p *Pool) regroup(g *Cgroup) {
 // groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing without one.
 type groupFDs struct {
 	procs, home, ends int // cgroup.procs, that of where to step out to, cgroup.kill
-	inside            bool
+	joined            bool
 }
 
 // newGroupFDs takes the descriptors of the group that the pool has put this supervisor in.
@@ -196,18 +196,18 @@ func newGroupFDs(fds []int) *groupFDs {
 		closeAll(fds)
 		return nil
 	}
-	return &groupFDs{procs: fds[0], home: fds[1], ends: fds[2], inside: true}
+	return &groupFDs{procs: fds[0], home: fds[1], ends: fds[2], joined: true}
 }
 
 // enter goes back into the group after kill. Outside of it no tool may be started: what the pool believes of the group would be wrong.
 func (g *groupFDs) enter() error {
-	if g == nil || g.inside {
+	if g == nil || g.joined {
 		return nil
 	}
 	if err := put(g.procs, "0"); err != nil {
 		return &StartError{Step: StepFork, Err: err}
 	}
-	g.inside = true
+	g.joined = true
 	return nil
 }
 
@@ -236,10 +236,10 @@ func (g *groupFDs) kill() bool {
 	if g == nil {
 		return false
 	}
-	if g.inside && put(g.home, "0") == nil {
-		g.inside = false
+	if g.joined && put(g.home, "0") == nil {
+		g.joined = false
 	}
-	return !g.inside && put(g.ends, "1") == nil
+	return !g.joined && put(g.ends, "1") == nil
 }
 
 func put(fd int, text string) error {

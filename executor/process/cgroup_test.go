@@ -14,10 +14,10 @@ import (
 func newGroupedPool(t testing.TB) *process.Pool {
 	t.Helper()
 	tree := newTree(t)
-	pool := process.NewPool(process.Launch{
+	pool := process.NewPool(process.SupervisorConfig{
 		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(),
 		Cgroup: func() *process.Cgroup {
-			g, err := tree.Group()
+			g, err := tree.NewGroup()
 			if err != nil {
 				t.Error(err)
 				return nil
@@ -29,13 +29,13 @@ func newGroupedPool(t testing.TB) *process.Pool {
 	return pool
 }
 
-func newTree(t testing.TB) *cgroup.Tree {
+func newTree(t testing.TB) *cgroup.Manager {
 	t.Helper()
-	folder, err := cgroup.OfSelf()
+	folder, err := cgroup.SelfPath()
 	if err != nil {
 		t.Skipf("no unified hierarchy here: %v", err)
 	}
-	tree, err := cgroup.Open(folder)
+	tree, err := cgroup.NewManager(folder)
 	if err != nil {
 		t.Skipf("groups cannot be made here: %v", err)
 	}

@@ -9,12 +9,12 @@ import (
 // EX-18: a panic in the goroutine that follows a process is raised in the one that waits for it, with the place where it came from, and the pool goes
 // on: it can be closed, which waits for all of its goroutines.
 func TestDefectIsRaisedByWait(t *testing.T) {
-	p := NewPool(Launch{Path: "/bin/true", Args: []string{"true"}}) // a supervisor that ends at once
-	s, err := p.bear()
+	p := NewPool(SupervisorConfig{Path: "/bin/true", Args: []string{"true"}}) // a supervisor that ends at once
+	s, err := p.forkSupervisor()
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc := p.follow(s, 1, streams{}, func() bool { panic("planted") })
+	proc := p.watchExit(s, 1, streams{}, func() bool { panic("planted") })
 	raised := func() (text string) {
 		defer func() { text = fmt.Sprint(recover()) }()
 		_, _ = proc.Wait()

@@ -8,13 +8,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// AsDray gives a process the form that environments speak.
-func AsDray(p *Process) dray.Process { return asDray{p} }
+// Adapt gives a process the form that environments speak.
+func Adapt(p *Process) dray.Process { return adapter{p} }
 
-type asDray struct{ *Process }
+type adapter struct{ *Process }
 
 // Output is one of the two streams.
-func (p asDray) Output(stream dray.Stream) io.Reader {
+func (p adapter) Output(stream dray.Stream) io.Reader {
 	if stream == dray.Stderr {
 		return p.Stderr()
 	}
@@ -22,30 +22,30 @@ func (p asDray) Output(stream dray.Stream) io.Reader {
 }
 
 // Signal sends one signal to the process.
-func (p asDray) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
+func (p adapter) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
 // Wait tells the end. Without a supervisor it is not known, and who survived only where something else proves it.
-func (p asDray) Wait() (dray.Exit, error) {
+func (p adapter) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
 	survivors := dray.Survivors{Proven: exit.Proven, PIDs: exit.Survivors}
 	if err != nil {
 		return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
-			WithHint("%s", hintOfLoss(exit))
+			WithHint("%s", lostHint(exit))
 	}
 	return dray.Exit{
-		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, Kept: exit.Kept, Survivors: survivors, OOM: exit.OOM,
+		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, KeptPIDs: exit.Kept, Survivors: survivors, OOM: exit.OOM,
 	}, nil
 }
 
-func hintOfLoss(exit Exit) string {
+func lostHint(exit Exit) string {
 	if exit.Proven && len(exit.Survivors) == 0 {
 		return "something on the host killed the supervisor of this call, and all that it ran was ended; look for what it may have done before you repeat it"
 	}
 	return "something on the host killed the supervisor of this call; look for processes that it may have left"
 }
 
-// Explain gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
-func Explain(err error, dir string) error {
+// WrapStartError gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
+func WrapStartError(err error, dir string) error {
 	var start *StartError
 	switch {
 	case errors.Is(err, ErrClosed):

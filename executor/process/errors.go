@@ -84,7 +84,7 @@ func (e *StartError) Code() dray.Code {
 		return dray.CodeBadCwd
 	case e.Step == StepUser:
 		return dray.CodeBadUser
-	case e.Step == StepTerminal && !exhausted(e.Err):
+	case e.Step == StepTerminal && !isResourceLimit(e.Err):
 		return dray.CodeHelperMissing
 	case e.NotFound():
 		return dray.CodeExecutableNotFound
@@ -97,7 +97,7 @@ func (e *StartError) Code() dray.Code {
 	}
 }
 
-// exhausted says that there are too many of something that can be had in principle.
-func exhausted(err error) bool {
+// isResourceLimit says that there are too many of something that can be had in principle.
+func isResourceLimit(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

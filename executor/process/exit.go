@@ -23,8 +23,8 @@ type Exit struct {
 	// Proven says that Survivors are all there are. It is false only beside ErrLost.
 	Proven bool
 
-	untold bool // how the leader ended is not known
-	held   bool // the supervisor waits for a tracer to let go of what has ended, and serves no more calls
+	unknown       bool // how the leader ended is not known
+	tracerBlocked bool // the supervisor waits for a tracer to let go of what has ended, and serves no more calls
 }
 
 // packExit leaves Proven out: it is not the supervisor's to say.
@@ -35,6 +35,6 @@ func packExit(f *pack.Fields, e *Exit) {
 	pack.List(f, &e.Kept, pack.NoLimit, pack.Int)
 	pack.Int(f, &e.OOM)
 	pack.List(f, &e.Survivors, pack.NoLimit, pack.Int)
-	pack.Bool(f, &e.untold)
-	pack.Bool(f, &e.held)
+	pack.Bool(f, &e.unknown)
+	pack.Bool(f, &e.tracerBlocked)
 }

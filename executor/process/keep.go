@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// stay makes this supervisor the keeper of what its call left running: it reaps, ends nothing, and goes when the last has gone. It holds
+// superviseDetached makes this supervisor the keeper of what its call left running: it reaps, ends nothing, and goes when the last has gone. It holds
 // nothing of the pool's program but the socket, by which the pool sees its end; the pool's own end is none of its business.
-func (r *run) stay() {
+func (r *supervisedCall) superviseDetached() {
 	r.group.release()
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		_ = syscall.Dup3(int(null.Fd()), 2, 0) // whoever reads what the pool's program says to the end does not wait for the kept
@@ -19,27 +19,27 @@ func (r *run) stay() {
 	}
 }
 
-// keep hands what a call left running to the environment, with its supervisor as the one that reaps. The supervisor is no longer the
+// detach hands what a call left running to the environment, with its supervisor as the one that reaps. The supervisor is no longer the
 // pool's to end.
-func (p *Pool) keep(s *supervisor) {
+func (p *Pool) detach(s *supervisor) {
 	p.mu.Lock()
 	delete(p.all, s)
-	p.keepers[s] = struct{}{}
+	p.detached[s] = struct{}{}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
 		_ = s.conn.Close()
 	}
-	if s.group != nil && s.group.handOver() {
-		p.regroup(s.group)
+	if s.group != nil && s.group.moveToEnvironment() {
+		p.recycleGroup(s.group)
 	} else {
 		s.group.Close()
 	}
-	p.wg.Go(func() { p.seeOff(s) })
+	p.wg.Go(func() { p.waitDetached(s) })
 }
 
-// seeOff waits for a keeper's end, or for the pool's.
-func (p *Pool) seeOff(s *supervisor) {
+// waitDetached waits for a keeper's end, or for the pool's.
+func (p *Pool) waitDetached(s *supervisor) {
 	_, _, err := receiveMessage(s.conn)
 	p.mu.Lock()
 	closed := p.closed
@@ -52,6 +52,6 @@ func (p *Pool) seeOff(s *supervisor) {
 	_, _ = s.proc.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.keepers, s)
+	delete(p.detached, s)
 	delete(p.pids, s.proc.Pid)
 }

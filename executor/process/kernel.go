@@ -46,7 +46,7 @@ func capacity(f *os.File) int {
 	_ = raw.Control(func(fd uintptr) { // a closed file holds nothing
 		n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, fcntlGetPipeSize, 0)
 		if size = int(n); errno != 0 {
-			size = terminalRest
+			size = terminalDrain
 		}
 	})
 	return size

@@ -30,7 +30,7 @@ type lostReport struct {
 }
 
 func runAlone(script string) {
-	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(), Alone: true})
+	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(), Subreaper: true})
 	defer pool.Close()
 	var r lostReport
 	for i, s := range []string{script, "echo next"} {
@@ -109,7 +109,7 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 	if !alive(stranger.Process.Pid) {
 		t.Error("a child that is not the pool's was ended")
 	}
-	exit, err := process.AsDray(p).Wait()
+	exit, err := process.Adapt(p).Wait()
 	if dray.CodeOf(err) != dray.CodeAgentLost || exit.Survivors.Proven {
 		t.Errorf("got %+v, %v", exit, err)
 	}

@@ -19,7 +19,7 @@ func TestMessagesCross(t *testing.T) {
 	})
 	cross(t, packSpec, Spec{Argv: []string{"true"}})
 	cross(t, packExit, Exit{
-		Code: 255, Signal: syscall.SIGKILL, Leftover: 1, Kept: []int{1}, OOM: dray.OOMLikely, Survivors: []int{2}, untold: true, held: true,
+		Code: 255, Signal: syscall.SIGKILL, Leftover: 1, Kept: []int{1}, OOM: dray.OOMLikely, Survivors: []int{2}, unknown: true, tracerBlocked: true,
 	})
 	cross(t, packStartError, StartError{Step: StepDir, Path: "/none", Err: syscall.ENOENT})
 }

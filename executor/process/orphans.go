@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// sweep ends what supervisors that were killed left behind. It is all the children of this program that are no supervisors, with what is
+// reapOrphans ends what supervisors that were killed left behind. It is all the children of this program that are no supervisors, with what is
 // below them: a pool that is not alone here cannot tell them from other children, and so proves nothing. Survivors are those that did
 // not go within the patience.
-func (p *Pool) sweep() (survivors []int, proven bool) {
-	if !p.launch.Alone || !childrenAreListed() {
+func (p *Pool) reapOrphans() (survivors []int, proven bool) {
+	if !p.config.Subreaper || !childrenAreListed() {
 		return nil, false
 	}
-	hopeless := time.Now().Add(patience)
+	hopeless := time.Now().Add(killTimeout)
 	pause := 200 * time.Microsecond
 	for seen := 0; seen < 2; { // the kernel may pass over a child while others end: nobody has to be there twice
-		strays := p.strays()
+		strays := p.orphans()
 		if len(strays) == 0 {
 			seen++
 			continue
@@ -26,17 +26,17 @@ func (p *Pool) sweep() (survivors []int, proven bool) {
 		if time.Now().After(hopeless) {
 			return pidsOf(strays), true
 		}
-		endStrays(strays)
+		killOrphans(strays)
 		time.Sleep(pause)
 		pause = min(pause*2, 50*time.Millisecond)
 	}
 	return nil, true
 }
 
-// strays are the children that no supervisor is. While they are listed, none is born.
-func (p *Pool) strays() []descendant {
-	p.births.Lock()
-	defer p.births.Unlock()
+// orphans are the children that no supervisor is. While they are listed, none is born.
+func (p *Pool) orphans() []descendant {
+	p.spawnMu.Lock()
+	defer p.spawnMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var strays []descendant
@@ -48,8 +48,8 @@ func (p *Pool) strays() []descendant {
 	return strays
 }
 
-// endStrays kills them with all that is below them, and collects those that have ended.
-func endStrays(strays []descendant) {
+// killOrphans kills them with all that is below them, and collects those that have ended.
+func killOrphans(strays []descendant) {
 	self := os.Getpid()
 	queue := slices.Clone(strays)
 	for i := 0; i < len(queue); i++ {

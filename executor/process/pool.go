@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Launch says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
-type Launch struct {
+// SupervisorConfig says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
+type SupervisorConfig struct {
 	Path string
 	Args []string
 	Env  []string
-	// Keep is what must stay open while supervisors are started, such as the file that Path leads through; nil for nothing.
-	Keep io.Closer
-	// Alone says that this whole program is there for the pool and starts nothing besides. It becomes a child subreaper then, and what
+	// KeepOpen is what must stay open while supervisors are started, such as the file that Path leads through; nil for nothing.
+	KeepOpen io.Closer
+	// Subreaper says that this whole program is there for the pool and starts nothing besides. It becomes a child subreaper then, and what
 	// a supervisor that was killed leaves behind comes to it and is ended. A program with other children must not say so.
-	Alone bool
+	Subreaper bool
 	// Cgroup gives a group for one supervisor; nil, here or as what it gives, is none. The pool closes the group and may give it to the
 	// next supervisor when it is empty.
 	Cgroup func() *Cgroup
@@ -27,25 +27,25 @@ type Launch struct {
 
 // Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
 type Pool struct {
-	launch Launch
+	config SupervisorConfig
 
-	mu      sync.Mutex
-	closed  bool
-	idle    []*supervisor // the one that is idle for longest is the first
-	cooling *time.Timer   // while more are idle than are kept for good
-	groups  []*Cgroup     // empty ones, of supervisors that are gone
-	all     map[*supervisor]struct{}
-	keepers map[*supervisor]struct{}
-	pids    map[int]struct{} // of supervisors that were not waited for yet
-	calls   int              // that run
-	starts  int              // ever
-	births  sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	closed   bool
+	idle     []*supervisor // the one that is idle for longest is the first
+	cooling  *time.Timer   // while more are idle than are kept for good
+	groups   []*Cgroup     // empty ones, of supervisors that are gone
+	all      map[*supervisor]struct{}
+	detached map[*supervisor]struct{}
+	pids     map[int]struct{} // of supervisors that were not waited for yet
+	calls    int              // that run
+	starts   int              // ever
+	spawnMu  sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
+	wg       sync.WaitGroup
 }
 
 // NewPool makes an empty pool; Warm fills it ahead of the first call.
-func NewPool(launch Launch) *Pool {
-	return &Pool{launch: launch, all: map[*supervisor]struct{}{}, keepers: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
+func NewPool(launch SupervisorConfig) *Pool {
+	return &Pool{config: launch, all: map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
 }
 
 // Start runs a process and returns once its program was accepted. It fails with a *StartError, ErrClosed, or the context's error; then
@@ -55,21 +55,21 @@ func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.begin(ctx, spec, ends, streams)
+	return p.startCall(ctx, spec, ends, streams)
 }
 
 // StartWith is Start with streams that the caller made: it takes the tool's ends, gives them to the tool and its user, and closes them,
 // whatever comes of it. The Process has no streams then, and Spec.Terminal must be nil.
-func (p *Pool) StartWith(ctx context.Context, spec Spec, ends Ends) (*Process, error) {
+func (p *Pool) StartWith(ctx context.Context, spec Spec, ends ChildFiles) (*Process, error) {
 	if spec.Terminal != nil {
 		ends.Close()
 		return nil, &StartError{Step: StepTerminal, Err: errors.New("its streams were made already")}
 	}
-	return p.begin(ctx, spec, ends, streams{})
+	return p.startCall(ctx, spec, ends, streams{})
 }
 
-// begin starts a process with the ends of its streams, which it closes.
-func (p *Pool) begin(ctx context.Context, spec Spec, ends Ends, streams streams) (*Process, error) {
+// startCall starts a process with the ends of its streams, which it closes.
+func (p *Pool) startCall(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process, error) {
 	defer ends.Close()
 	proc, err := p.run(ctx, spec, ends, streams)
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *Pool) begin(ctx context.Context, spec Spec, ends Ends, streams streams)
 	return proc, err
 }
 
-func (p *Pool) run(ctx context.Context, spec Spec, ends Ends, streams streams) (*Process, error) {
+func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process, error) {
 	if !p.enter() {
 		return nil, ErrClosed
 	}
@@ -87,7 +87,7 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends Ends, streams streams) (
 	if err != nil {
 		return nil, err
 	}
-	if err := ends.give(spec.User); err != nil {
+	if err := ends.prepareForChild(spec.User); err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
 	alone := p.count()
@@ -99,17 +99,17 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends Ends, streams streams) (
 	pid, err := s.accepted(ctx)
 	if err != nil {
 		alone()
-		p.settle(s, err)
+		p.recycleAfterFailure(s, err)
 		return nil, err
 	}
-	return p.follow(s, pid, streams, alone), nil
+	return p.watchExit(s, pid, streams, alone), nil
 }
 
 // count counts a call that begins. The function that it gives counts its end, and says whether nothing else of the pool's ran beside it.
 func (p *Pool) count() (alone func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := p.calls == 0 && len(p.keepers) == 0
+	first := p.calls == 0 && len(p.detached) == 0
 	p.calls++
 	p.starts++
 	mine := p.starts
@@ -132,7 +132,7 @@ func (p *Pool) enter() bool {
 }
 
 // send hands the start to a supervisor. One that died while it was idle is passed over.
-func (p *Pool) send(body []byte, ends Ends) (*supervisor, error) {
+func (p *Pool) send(body []byte, ends ChildFiles) (*supervisor, error) {
 	files := ends.files()
 	for {
 		s, fresh, err := p.take()
@@ -142,32 +142,32 @@ func (p *Pool) send(body []byte, ends Ends) (*supervisor, error) {
 		if err = s.send(msgStart, body, files[:]...); err == nil {
 			return s, nil
 		}
-		p.discard(s)
+		p.release(s)
 		if fresh {
 			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("a new supervisor did not take the call: %w", err)}
 		}
 	}
 }
 
-// settle decides what becomes of a supervisor whose start failed: it is as good as before if it said so itself.
-func (p *Pool) settle(s *supervisor, err error) {
+// recycleAfterFailure decides what becomes of a supervisor whose start failed: it is as good as before if it said so itself.
+func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 	var start *StartError
 	if errors.As(err, &start) && s.alive {
 		p.put(s)
 		return
 	}
-	p.discard(s)
+	p.release(s)
 }
 
-// discard lets a supervisor go: it kills what it has and ends, or is killed if it does not. The wait for it is the pool's, not the caller's.
-func (p *Pool) discard(s *supervisor) {
-	if p.drop(s) {
-		p.wg.Go(func() { p.await(s, 2*patience) })
+// release lets a supervisor go: it kills what it has and ends, or is killed if it does not. The wait for it is the pool's, not the caller's.
+func (p *Pool) release(s *supervisor) {
+	if p.forget(s) {
+		p.wg.Go(func() { p.waitSupervisor(s, 2*killTimeout) })
 	}
 }
 
-// drop forgets a supervisor and hangs up. It reports whether the caller was the first to.
-func (p *Pool) drop(s *supervisor) bool {
+// forget forgets a supervisor and hangs up. It reports whether the caller was the first to.
+func (p *Pool) forget(s *supervisor) bool {
 	p.mu.Lock()
 	_, ours := p.all[s]
 	delete(p.all, s)
@@ -179,8 +179,8 @@ func (p *Pool) drop(s *supervisor) bool {
 	return ours
 }
 
-// await waits for the end of a supervisor, which may take so long, and sees to what it left. It says who survived, if that can be known.
-func (p *Pool) await(s *supervisor, patience time.Duration) (survivors []int, proven bool) {
+// waitSupervisor waits for the end of a supervisor, which may take so long, and sees to what it left. It says who survived, if that can be known.
+func (p *Pool) waitSupervisor(s *supervisor, patience time.Duration) (survivors []int, proven bool) {
 	kill := time.AfterFunc(patience, func() { _ = s.proc.Kill() })
 	state, err := s.proc.Wait()
 	kill.Stop()
@@ -188,22 +188,22 @@ func (p *Pool) await(s *supervisor, patience time.Duration) (survivors []int, pr
 	delete(p.pids, s.proc.Pid)
 	p.mu.Unlock()
 	clean := err == nil && state.Success()
-	survivors, proven = p.vacate(s.group, clean)
-	if clean || proven && len(survivors) == 0 && !p.launch.Alone {
+	survivors, proven = p.emptyGroup(s.group, clean)
+	if clean || proven && len(survivors) == 0 && !p.config.Subreaper {
 		return survivors, proven
 	}
-	if swept, ok := p.sweep(); ok {
+	if swept, ok := p.reapOrphans(); ok {
 		return swept, ok
 	}
 	return survivors, proven
 }
 
-// bury ends a supervisor that is lost and what it left behind, and says who survived, if that can be known.
-func (p *Pool) bury(s *supervisor) (survivors []int, proven bool) {
-	if p.drop(s) {
-		return p.await(s, 0)
+// killSupervisor ends a supervisor that is lost and what it left behind, and says who survived, if that can be known.
+func (p *Pool) killSupervisor(s *supervisor) (survivors []int, proven bool) {
+	if p.forget(s) {
+		return p.waitSupervisor(s, 0)
 	}
-	return p.sweep()
+	return p.reapOrphans()
 }
 
 // Close ends every call at once, with all that descends from it, and waits until the supervisors are gone.
@@ -218,26 +218,26 @@ func (p *Pool) Close() {
 	if p.cooling != nil {
 		p.cooling.Stop()
 	}
-	for s := range p.keepers {
+	for s := range p.detached {
 		_ = s.conn.Close()
 	}
 	p.mu.Unlock()
 	for _, s := range open {
-		p.discard(s)
+		p.release(s)
 	}
 	p.wg.Wait()
-	p.sweep()
+	p.reapOrphans()
 	for _, g := range p.groups {
 		g.Close()
 	}
 	p.groups = nil
-	if p.launch.Keep != nil {
-		_ = p.launch.Keep.Close()
+	if p.config.KeepOpen != nil {
+		_ = p.config.KeepOpen.Close()
 	}
 }
 
 func (p *Pool) spawn() (*supervisor, error) {
-	s, err := p.bear()
+	s, err := p.forkSupervisor()
 	if err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
@@ -245,22 +245,22 @@ func (p *Pool) spawn() (*supervisor, error) {
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
-		p.discard(s)
+		p.release(s)
 		return nil, ErrClosed
 	}
 	return s, nil
 }
 
-// bear makes a supervisor that is known from its first moment.
-func (p *Pool) bear() (*supervisor, error) {
-	p.births.RLock()
-	defer p.births.RUnlock()
-	if p.launch.Alone {
+// forkSupervisor makes a supervisor that is known from its first moment.
+func (p *Pool) forkSupervisor() (*supervisor, error) {
+	p.spawnMu.RLock()
+	defer p.spawnMu.RUnlock()
+	if p.config.Subreaper {
 		if err := becomeSubreaper(); err != nil {
 			return nil, err
 		}
 	}
-	s, err := launchSupervisor(p.launch, p.group())
+	s, err := launchSupervisor(p.config, p.acquireGroup())
 	if err != nil {
 		return nil, err
 	}

@@ -20,27 +20,27 @@ type Process struct {
 	Pid     int
 	streams streams
 
-	done   chan struct{} // closed when exit and err are set
-	exit   Exit
-	err    error
-	raised error // a panic of ours, with its stack, that Wait raises again
+	done     chan struct{} // closed when exit and err are set
+	exit     Exit
+	err      error
+	panicErr error // a panic of ours, with its stack, that Wait raises again
 
-	mu      sync.Mutex
-	sup     *supervisor // nil once the process is over: the supervisor may serve another call by then
-	overdue *time.Timer // ends a supervisor that does not do as it was told
-	due     time.Time
+	mu           sync.Mutex
+	sup          *supervisor // nil once the process is over: the supervisor may serve another call by then
+	stopTimer    *time.Timer // ends a supervisor that does not do as it was told
+	stopDeadline time.Time
 }
 
-// follow waits for the end in a goroutine that the pool owns.
-func (p *Pool) follow(s *supervisor, pid int, st streams, alone func() bool) *Process {
+// watchExit waits for the end in a goroutine that the pool owns.
+func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) *Process {
 	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		defer close(proc.done)
 		defer proc.streams.finish()
 		defer func() {
 			if v := recover(); v != nil { // a defect: it is the call's, whose goroutine waits, and nobody else's
-				proc.raised = fmt.Errorf("%v, in the goroutine that follows a process:\n%s", v, debug.Stack())
-				p.discard(s)
+				proc.panicErr = fmt.Errorf("%v, in the goroutine that follows a process:\n%s", v, debug.Stack())
+				p.release(s)
 			}
 		}()
 		exit, err := s.exited()
@@ -48,24 +48,24 @@ func (p *Pool) follow(s *supervisor, pid int, st streams, alone func() bool) *Pr
 		if alone() && exit.OOM != dray.OOMNo {
 			exit.OOM = dray.OOMCertain
 		}
-		proc.exit, proc.err = p.judge(s, exit, err)
+		proc.exit, proc.err = p.completeExit(s, exit, err)
 	})
 	return proc
 }
 
-// judge decides what becomes of a supervisor whose process is over, and completes what is known of the end.
-func (p *Pool) judge(s *supervisor, exit Exit, err error) (Exit, error) {
+// completeExit decides what becomes of a supervisor whose process is over, and completes what is known of the end.
+func (p *Pool) completeExit(s *supervisor, exit Exit, err error) (Exit, error) {
 	switch {
 	case err != nil:
-		exit.Survivors, exit.Proven = p.bury(s)
+		exit.Survivors, exit.Proven = p.killSupervisor(s)
 	case len(exit.Kept) > 0:
-		p.keep(s)
-	case len(exit.Survivors) == 0 && !exit.held:
+		p.detach(s)
+	case len(exit.Survivors) == 0 && !exit.tracerBlocked:
 		p.put(s)
 	default:
-		p.discard(s)
+		p.release(s)
 	}
-	if exit.untold {
+	if exit.unknown {
 		err = ErrTraced
 	}
 	return exit, err
@@ -76,8 +76,8 @@ func (p *Process) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sup = nil
-	if p.overdue != nil {
-		p.overdue.Stop()
+	if p.stopTimer != nil {
+		p.stopTimer.Stop()
 	}
 }
 
@@ -115,27 +115,27 @@ func (p *Process) Resize(size dray.TerminalSize) error {
 
 // Signal sends one signal to the leader. A process that is over takes none, without an error.
 func (p *Process) Signal(sig syscall.Signal) error {
-	return p.tell(msgSignal, pack.Append(nil, &sig, pack.Int))
+	return p.send(msgSignal, pack.Append(nil, &sig, pack.Int))
 }
 
 // Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can only shorten the grace. A supervisor
 // that does not bring it about (a tool with its rights can stop it) is killed in its turn, and the end is told as lost.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.tell(msgStop, pack.Append(nil, &grace, pack.Int)) // a supervisor that is gone is reported by Wait
+	_ = p.send(msgStop, pack.Append(nil, &grace, pack.Int)) // a supervisor that is gone is reported by Wait
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {
 		return
 	}
 	_ = p.sup.proc.Signal(syscall.SIGCONT) // one that was stopped takes it up again
-	due := time.Now().Add(grace + 2*patience)
-	if p.overdue != nil && p.due.Before(due) {
+	due := time.Now().Add(grace + 2*killTimeout)
+	if p.stopTimer != nil && p.stopDeadline.Before(due) {
 		return
 	}
-	if p.overdue != nil {
-		p.overdue.Stop()
+	if p.stopTimer != nil {
+		p.stopTimer.Stop()
 	}
-	p.due, p.overdue = due, time.AfterFunc(time.Until(due), p.giveUp)
+	p.stopDeadline, p.stopTimer = due, time.AfterFunc(time.Until(due), p.giveUp)
 }
 
 // giveUp kills the supervisor.
@@ -147,8 +147,8 @@ func (p *Process) giveUp() {
 	}
 }
 
-// tell sends a message. A supervisor that does not take it is of no further use.
-func (p *Process) tell(kind byte, body []byte) error {
+// send sends a message. A supervisor that does not take it is of no further use.
+func (p *Process) send(kind byte, body []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {
@@ -168,8 +168,8 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // pool in its following of the process is raised here as a panic, so that it ends what waits, and nothing else.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
-	if p.raised != nil {
-		panic(p.raised)
+	if p.panicErr != nil {
+		panic(p.panicErr)
 	}
 	return p.exit, p.err
 }

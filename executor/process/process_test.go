@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 func newPool(t testing.TB) *process.Pool {
 	t.Helper()
-	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv()})
+	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv()})
 	t.Cleanup(pool.Close)
 	return pool
 }

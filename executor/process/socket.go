@@ -26,8 +26,8 @@ const (
 	msgCgroup
 )
 
-// maxRights is how many descriptors a message may carry.
-const maxRights = 4
+// maxFDs is how many descriptors a message may carry.
+const maxFDs = 4
 
 // headerSize is a kind and a length.
 const headerSize = 5
@@ -43,7 +43,7 @@ func frame(kind byte, body []byte) []byte {
 func sendMessage(f *os.File, kind byte, body []byte, files ...*os.File) error {
 	b := frame(kind, body)
 	if len(files) > 0 {
-		n, err := sendRights(f, b, files)
+		n, err := sendFDs(f, b, files)
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func sendMessage(f *os.File, kind byte, body []byte, files ...*os.File) error {
 	return err
 }
 
-func sendRights(f *os.File, b []byte, files []*os.File) (n int, err error) {
+func sendFDs(f *os.File, b []byte, files []*os.File) (n int, err error) {
 	err = withDescriptors(files, nil, func(fds []int) error {
 		n, err = sendDescriptors(f, b, fds)
 		return err
@@ -108,10 +108,10 @@ func receiveMessage(f *os.File) (byte, []byte, error) {
 	return head[0], body, err
 }
 
-// receiveRights reads one message and its descriptors from a blocking descriptor. The descriptors are close-on-exec.
-func receiveRights(fd int) (byte, []byte, []int, error) {
+// receiveFDs reads one message and its descriptors from a blocking descriptor. The descriptors are close-on-exec.
+func receiveFDs(fd int) (byte, []byte, []int, error) {
 	var head [headerSize]byte
-	oob := make([]byte, syscall.CmsgSpace(4*maxRights))
+	oob := make([]byte, syscall.CmsgSpace(4*maxFDs))
 	n, oobn, _, _, err := recvmsg(fd, head[:], oob)
 	if err != nil {
 		return 0, nil, nil, err
@@ -119,7 +119,7 @@ func receiveRights(fd int) (byte, []byte, []int, error) {
 	if n == 0 {
 		return 0, nil, nil, io.EOF
 	}
-	fds, err := parseRights(oob[:oobn])
+	fds, err := parseFDs(oob[:oobn])
 	if err == nil {
 		err = readFull(fd, head[n:])
 	}
@@ -143,7 +143,7 @@ func recvmsg(fd int, p, oob []byte) (n, oobn, flags int, from syscall.Sockaddr, 
 	}
 }
 
-func parseRights(oob []byte) ([]int, error) {
+func parseFDs(oob []byte) ([]int, error) {
 	if len(oob) == 0 {
 		return nil, nil
 	}

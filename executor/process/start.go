@@ -33,7 +33,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 			break
 		}
 	}
-	return 0, -1, explain(spec, failure)
+	return 0, -1, classifyStartError(spec, failure)
 }
 
 // candidates are the files that may be meant. As in execvp(3), a name without a slash is looked up in PATH, and a file that may not be
@@ -85,13 +85,13 @@ func lookup(env []string, name, otherwise string) string {
 	return otherwise
 }
 
-// explain finds out which step failed. The kernel gives one number for all of them, so the folder is tried again, with the user's rights.
-func explain(spec Spec, err error) error {
+// classifyStartError finds out which step failed. The kernel gives one number for all of them, so the folder is tried again, with the user's rights.
+func classifyStartError(spec Spec, err error) error {
 	errno, _ := err.(syscall.Errno) //nolint:errorlint // ForkExec gives the bare number
 	if errno == syscall.EAGAIN || errno == syscall.ENOMEM {
 		return &StartError{Step: StepFork, Err: errno}
 	}
-	if dirErr := enterable(spec); dirErr != 0 {
+	if dirErr := checkWorkDir(spec); dirErr != 0 {
 		return &StartError{Step: StepDir, Path: spec.Dir, Err: dirErr}
 	}
 	if spec.User != nil && (errno == syscall.EPERM || errno == syscall.EINVAL) {
@@ -100,13 +100,13 @@ func explain(spec Spec, err error) error {
 	return &StartError{Step: StepExec, Path: spec.Argv[0], Err: errno}
 }
 
-// enterable tries the working folder with the file-system rights of the user, on a thread that is thrown away afterwards.
-func enterable(spec Spec) syscall.Errno {
+// checkWorkDir tries the working folder with the file-system rights of the user, on a thread that is thrown away afterwards.
+func checkWorkDir(spec Spec) syscall.Errno {
 	result := make(chan syscall.Errno, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the borrowed rights with it
 		if spec.User != nil {
-			borrowRights(*spec.User)
+			setThreadFSCredentials(*spec.User)
 		}
 		var st syscall.Stat_t
 		err := syscall.Stat(spec.Dir+"/.", &st)
@@ -116,8 +116,8 @@ func enterable(spec Spec) syscall.Errno {
 	return <-result
 }
 
-// borrowRights changes the file-system identity of this thread alone, by raw calls: package syscall would change all threads.
-func borrowRights(u Credential) {
+// setThreadFSCredentials changes the file-system identity of this thread alone, by raw calls: package syscall would change all threads.
+func setThreadFSCredentials(u Credential) {
 	var list *uint32
 	if len(u.Groups) > 0 {
 		list = &u.Groups[0]

@@ -14,16 +14,16 @@ import (
 // asked: an unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new ones of 8 KiB.
 const PipeSize = 1 << 20
 
-// muchOutput is how much a stream brings, in bytes, before its pipe is enlarged.
-const muchOutput = 256 << 10
+// enlargeThreshold is how much a stream brings, in bytes, before its pipe is enlarged.
+const enlargeThreshold = 256 << 10
 
-// Ends are the tool's ends of its three streams, made by somebody else.
-type Ends struct{ Stdin, Stdout, Stderr *os.File }
+// ChildFiles are the tool's ends of its three streams, made by somebody else.
+type ChildFiles struct{ Stdin, Stdout, Stderr *os.File }
 
-func (e Ends) files() [3]*os.File { return [3]*os.File{e.Stdin, e.Stdout, e.Stderr} }
+func (e ChildFiles) files() [3]*os.File { return [3]*os.File{e.Stdin, e.Stdout, e.Stderr} }
 
 // Close closes all that are there.
-func (e Ends) Close() {
+func (e ChildFiles) Close() {
 	for _, f := range e.files() {
 		if f != nil {
 			_ = f.Close()
@@ -31,8 +31,8 @@ func (e Ends) Close() {
 	}
 }
 
-// give makes the ends what a tool expects: blocking, and its user's, so that it can open /dev/stdout and its kin by name.
-func (e Ends) give(user *Credential) error {
+// prepareForChild makes the ends what a tool expects: blocking, and its user's, so that it can open /dev/stdout and its kin by name.
+func (e ChildFiles) prepareForChild(user *Credential) error {
 	for _, f := range e.files() {
 		raw, err := f.SyscallConn()
 		if err != nil {
@@ -53,8 +53,8 @@ func (e Ends) give(user *Credential) error {
 
 // Pipes are the three pipes of a process with both their ends.
 type Pipes struct {
-	// Theirs are the tool's ends. They are closed here once the tool has them, or its streams would not end with it.
-	Theirs Ends
+	// Child are the tool's ends. They are closed here once the tool has them, or its streams would not end with it.
+	Child  ChildFiles
 	Stdin  *os.File
 	Stdout *Output
 	Stderr *Output
@@ -72,7 +72,7 @@ func NewPipes() (*Pipes, error) {
 		}
 	}
 	return &Pipes{
-		Theirs: Ends{os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"), os.NewFile(uintptr(err2[1]), "stderr")},
+		Child:  ChildFiles{os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"), os.NewFile(uintptr(err2[1]), "stderr")},
 		Stdin:  polled(in[1], "stdin"),
 		Stdout: NewOutput(polled(out[0], "stdout")),
 		Stderr: NewOutput(polled(err2[0], "stderr")),
@@ -101,10 +101,10 @@ func (p *Pipes) Close() {
 // Output reads a stream of the process. It ends with end of file, or, once the process is over, with the last byte that is there:
 // whoever still holds the other end cannot keep the reader waiting. At its end it closes the file.
 type Output struct {
-	file *os.File
-	seen int // bytes, until it was much
-	left int // of what may still be taken after Finish; set by the first rest
-	over bool
+	file       *os.File
+	bytesRead  int // bytes, until it was much
+	drainLimit int // of what may still be taken after Finish; set by the first rest
+	finished   bool
 }
 
 // NewOutput reads a polled file.
@@ -122,7 +122,7 @@ func (o *Output) Close() error { return o.file.Close() }
 func (o *Output) Read(p []byte) (int, error) {
 	n, err := o.file.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return o.rest(p)
+		return o.drain(p)
 	}
 	if err != nil {
 		_ = o.file.Close()
@@ -134,21 +134,21 @@ func (o *Output) Read(p []byte) (int, error) {
 
 // count enlarges the pipe of a stream that proves to be a large one.
 func (o *Output) count(n int) {
-	if o.seen >= muchOutput {
+	if o.bytesRead >= enlargeThreshold {
 		return
 	}
-	if o.seen += n; o.seen >= muchOutput {
+	if o.bytesRead += n; o.bytesRead >= enlargeThreshold {
 		GrowPipe(o.file, PipeSize)
 	}
 }
 
-// rest takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
+// drain takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
 // tool handed it on, could write for ever.
-func (o *Output) rest(p []byte) (n int, err error) {
-	if !o.over {
-		o.over, o.left = true, capacity(o.file)
+func (o *Output) drain(p []byte) (n int, err error) {
+	if !o.finished {
+		o.finished, o.drainLimit = true, capacity(o.file)
 	}
-	p = p[:min(len(p), o.left)]
+	p = p[:min(len(p), o.drainLimit)]
 	_ = o.file.SetReadDeadline(time.Time{})
 	defer func() { _ = o.file.SetReadDeadline(time.Now()) }()
 	raw, err := o.file.SyscallConn()
@@ -167,7 +167,7 @@ func (o *Output) rest(p []byte) (n int, err error) {
 		_ = o.file.Close()
 		return 0, io.EOF
 	}
-	o.left -= n
+	o.drainLimit -= n
 	return n, nil
 }
 
@@ -185,19 +185,19 @@ type streams struct {
 	screen   *Output // of the terminal
 }
 
-func newStreams(spec Spec) (Ends, streams, error) {
+func newStreams(spec Spec) (ChildFiles, streams, error) {
 	if spec.Terminal != nil {
 		t, err := openTerminal(*spec.Terminal)
 		if err != nil {
-			return Ends{}, streams{}, err
+			return ChildFiles{}, streams{}, err
 		}
 		return t.ends(), streams{terminal: t, screen: NewOutput(t.master)}, nil
 	}
 	p, err := NewPipes()
 	if err != nil {
-		return Ends{}, streams{}, err
+		return ChildFiles{}, streams{}, err
 	}
-	return p.Theirs, streams{pipes: p}, nil
+	return p.Child, streams{pipes: p}, nil
 }
 
 func (s streams) stdin() io.WriteCloser {
@@ -207,7 +207,7 @@ func (s streams) stdin() io.WriteCloser {
 	case s.terminal != nil:
 		return s.terminal
 	default:
-		return nothing{}
+		return noStream{}
 	}
 }
 
@@ -218,7 +218,7 @@ func (s streams) stdout() io.Reader {
 	case s.terminal != nil:
 		return s.screen
 	default:
-		return nothing{}
+		return noStream{}
 	}
 }
 
@@ -226,7 +226,7 @@ func (s streams) stderr() io.Reader {
 	if s.pipes != nil {
 		return s.pipes.Stderr
 	}
-	return nothing{}
+	return noStream{}
 }
 
 func (s streams) finish() {

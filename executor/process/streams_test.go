@@ -22,7 +22,7 @@ func TestStartWith(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := pool.StartWith(t.Context(), spec, pipes.Theirs)
+		p, err := pool.StartWith(t.Context(), spec, pipes.Child)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestStartWithFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pool.StartWith(t.Context(), spec, pipes.Theirs); err == nil {
+		if _, err := pool.StartWith(t.Context(), spec, pipes.Child); err == nil {
 			t.Errorf("%+v started", spec)
 		}
 		if out, err := io.ReadAll(pipes.Stdout); err != nil || len(out) != 0 {

@@ -23,16 +23,16 @@ func Supervise(conn int) error {
 	if err != nil {
 		return err
 	}
-	s := &supervision{conn: conn, wake: wake, memory: openOOMCounter()}
+	s := &supervisorLoop{conn: conn, childWakeFD: wake, memory: openOOMCounter()}
 	for {
-		kind, body, fds, err := receiveRights(conn)
+		kind, body, fds, err := receiveFDs(conn)
 		if err != nil {
 			closeAll(fds)
 			return nil //nolint:nilerr // the pool is gone and nothing runs: the ordinary end
 		}
 		switch kind {
 		case msgStart:
-			if clean, err := s.one(body, fds); err != nil || !clean {
+			if clean, err := s.serveCall(body, fds); err != nil || !clean {
 				return err
 			}
 		case msgCgroup:
@@ -43,11 +43,11 @@ func Supervise(conn int) error {
 	}
 }
 
-// supervision is what a supervisor has for all of its calls.
-type supervision struct {
-	conn, wake int
-	group      *groupFDs // nil for none
-	memory     oomCounter
+// supervisorLoop is what a supervisor has for all of its calls.
+type supervisorLoop struct {
+	conn, childWakeFD int
+	group             *groupFDs // nil for none
+	memory            oomCounter
 }
 
 // wakeOnChild gives a descriptor that becomes readable when a child ended. Other signals that would end us are received and dropped:
@@ -70,8 +70,8 @@ func wakeOnChild() (int, error) {
 	return p[0], nil
 }
 
-// one runs one call to its proven end. It reports false if the supervisor must not be used again.
-func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
+// serveCall runs one call to its proven end. It reports false if the supervisor must not be used again.
+func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err error) {
 	defer closeAll(fds)
 	var spec Spec
 	if err := pack.Decode(body, &spec, packSpec); err != nil || len(fds) != 3 {
@@ -85,9 +85,9 @@ func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
 	}
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
-	r := &run{supervision: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep, ooms: ooms, hopeless: never}
+	r := &supervisedCall{supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep, ooms: ooms, killDeadline: never}
 	if err := tell(s.conn, msgStarted, pack.Append(nil, &leader, pack.Int)); err != nil {
-		r.parentGone()
+		r.killAllNow()
 	}
 	r.loop()
 	if r.orphaned {
@@ -99,16 +99,16 @@ func (s *supervision) one(body []byte, fds []int) (clean bool, err error) {
 	}
 	switch {
 	case len(r.kept) > 0:
-		r.stay()
-	case len(r.survivors) > 0 || r.held:
-		r.outlive()
+		r.superviseDetached()
+	case len(r.survivors) > 0 || r.tracerBlocked:
+		r.keepKilling()
 	default:
 		return true, nil
 	}
 	return false, nil
 }
 
-func (s *supervision) start(spec Spec, fds []int) (pid, pidfd int, err error) {
+func (s *supervisorLoop) start(spec Spec, fds []int) (pid, pidfd int, err error) {
 	if err := s.group.enter(); err != nil {
 		return 0, -1, err
 	}

@@ -19,7 +19,7 @@ type supervisor struct {
 	since time.Time // it is idle
 }
 
-func launchSupervisor(l Launch, group *Cgroup) (*supervisor, error) {
+func launchSupervisor(l SupervisorConfig, group *Cgroup) (*supervisor, error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("making a socket pair: %w", err)
@@ -44,9 +44,9 @@ func launchSupervisor(l Launch, group *Cgroup) (*supervisor, error) {
 		return nil, err
 	}
 	s := &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}
-	if group.adopt(proc.Pid) {
+	if group.addProc(proc.Pid) {
 		s.group = group
-		_ = s.send(msgCgroup, nil, group.Procs, group.Home, group.Kill) // one that does not take it takes no call either
+		_ = s.send(msgCgroup, nil, group.ProcsFile, group.ParentProcs, group.Kill) // one that does not take it takes no call either
 	}
 	return s, nil
 }

@@ -24,17 +24,17 @@ const (
 	ioctlGetModes = 0x5401     // TCGETS
 )
 
-// terminalRest is as much as a terminal can hold for its reader, and more: the kernel's buffers have 4 and 8 KiB.
-const terminalRest = 64 << 10
+// terminalDrain is as much as a terminal can hold for its reader, and more: the kernel's buffers have 4 and 8 KiB.
+const terminalDrain = 64 << 10
 
 // terminal is our end of a terminal.
 type terminal struct {
 	master *os.File
 	slave  *os.File
 
-	mu   sync.Mutex
-	open bool // something was written, and no line's end after it
-	shut bool
+	mu      sync.Mutex
+	midLine bool // something was written, and no line's end after it
+	closed  bool
 }
 
 // openTerminal makes a terminal where this program sees a devpts.
@@ -44,7 +44,7 @@ func openTerminal(size dray.TerminalSize) (*terminal, error) {
 		return nil, &StartError{Step: StepTerminal, Err: err}
 	}
 	t := &terminal{master: master}
-	if t.slave, err = t.peer(); err == nil {
+	if t.slave, err = t.openPeer(); err == nil {
 		err = t.resize(size)
 	}
 	if err != nil {
@@ -68,8 +68,8 @@ func openMaster() (*os.File, error) {
 	return nil, failure
 }
 
-// peer opens the tool's end. The kernel gives it without a path, so that nothing that is mounted over /dev/pts can come between.
-func (t *terminal) peer() (*os.File, error) {
+// openPeer opens the tool's end. The kernel gives it without a path, so that nothing that is mounted over /dev/pts can come between.
+func (t *terminal) openPeer() (*os.File, error) {
 	const flags = syscall.O_RDWR | syscall.O_NOCTTY | syscall.O_CLOEXEC
 	var unlocked int32
 	if err := t.ioctl(ioctlUnlock, unsafe.Pointer(&unlocked)); err != nil {
@@ -122,7 +122,7 @@ func (t *terminal) resize(size dray.TerminalSize) error {
 }
 
 // ends are the terminal three times.
-func (t *terminal) ends() Ends { return Ends{t.slave, t.slave, t.slave} }
+func (t *terminal) ends() ChildFiles { return ChildFiles{t.slave, t.slave, t.slave} }
 
 func (t *terminal) close() {
 	_ = t.master.Close()
@@ -135,12 +135,12 @@ func (t *terminal) close() {
 func (t *terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.shut {
+	if t.closed {
 		return 0, os.ErrClosed
 	}
 	n, err := t.master.Write(p)
 	if n > 0 {
-		t.open = !bytes.ContainsRune([]byte("\n\r\x04"), rune(p[n-1]))
+		t.midLine = !bytes.ContainsRune([]byte("\n\r\x04"), rune(p[n-1]))
 	}
 	return n, err
 }
@@ -154,15 +154,15 @@ func (t *terminal) finish() { _ = t.master.SetWriteDeadline(time.Now()) }
 func (t *terminal) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.shut {
+	if t.closed {
 		return nil
 	}
-	t.shut = true
+	t.closed = true
 	end, canonical, err := t.endOfFile()
 	switch {
 	case err != nil || end == 0: // the tool is over, or switched the character off
 		return nil
-	case canonical && t.open:
+	case canonical && t.midLine:
 		_, err = t.master.Write([]byte{end, end})
 	default:
 		_, err = t.master.Write([]byte{end})
@@ -187,9 +187,9 @@ func (t *terminal) endOfFile() (char byte, canonical bool, err error) {
 	return modes.chars[syscall.VEOF], modes.local&canon != 0, nil
 }
 
-// nothing is a stream that a process does not have.
-type nothing struct{}
+// noStream is a stream that a process does not have.
+type noStream struct{}
 
-func (nothing) Read([]byte) (int, error)  { return 0, io.EOF }
-func (nothing) Write([]byte) (int, error) { return 0, os.ErrClosed }
-func (nothing) Close() error              { return nil }
+func (noStream) Read([]byte) (int, error)  { return 0, io.EOF }
+func (noStream) Write([]byte) (int, error) { return 0, os.ErrClosed }
+func (noStream) Close() error              { return nil }

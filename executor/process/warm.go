@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// maxIdle is how many supervisors are kept warm for good. Starting one and ending it costs more than a short tool; keeping one costs memory and
+// maxIdleSupervisors is how many supervisors are kept warm for good. Starting one and ending it costs more than a short tool; keeping one costs memory and
 // a few threads.
-const maxIdle = 16
+const maxIdleSupervisors = 16
 
-// maxLinger is how many are kept for a while after many calls ran at once, and linger for how long: more calls come when many came.
+// maxTemporaryIdle is how many are kept for a while after many calls ran at once, and linger for how long: more calls come when many came.
 const (
-	maxLinger = 256
-	linger    = 5 * time.Second
+	maxTemporaryIdle = 256
+	idleTimeout      = 5 * time.Second
 )
 
-// Warm starts supervisors until n are idle.
-func (p *Pool) Warm(n int) error {
+// Prestart starts supervisors until n are idle.
+func (p *Pool) Prestart(n int) error {
 	for range n {
 		s, err := p.spawn()
 		if err != nil {
@@ -45,49 +45,49 @@ func (p *Pool) take() (s *supervisor, fresh bool, err error) {
 }
 
 func (p *Pool) put(s *supervisor) {
-	if !p.park(s) {
-		p.discard(s)
+	if !p.putIdle(s) {
+		p.release(s)
 	}
 }
 
-func (p *Pool) park(s *supervisor) bool {
+func (p *Pool) putIdle(s *supervisor) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= maxLinger {
+	if p.closed || len(p.idle) >= maxTemporaryIdle {
 		return false
 	}
 	s.since = time.Now()
 	p.idle = append(p.idle, s)
-	if len(p.idle) > maxIdle && p.cooling == nil {
-		p.cooling = time.AfterFunc(linger, p.cool)
+	if len(p.idle) > maxIdleSupervisors && p.cooling == nil {
+		p.cooling = time.AfterFunc(idleTimeout, p.evictIdle)
 	}
 	return true
 }
 
-// cool lets those go that nobody needed for long.
-func (p *Pool) cool() {
+// evictIdle lets those go that nobody needed for long.
+func (p *Pool) evictIdle() {
 	if !p.enter() {
 		return
 	}
 	defer p.wg.Done()
-	for _, s := range p.lingerers(time.Now()) {
-		p.discard(s)
+	for _, s := range p.takeExpired(time.Now()) {
+		p.release(s)
 	}
 }
 
-// lingerers takes out those above maxIdle that were idle for too long by now, and sees to it that cool looks at the others.
-func (p *Pool) lingerers(now time.Time) []*supervisor {
+// takeExpired takes out those above maxIdleSupervisors that were idle for too long by now, and sees to it that cool looks at the others.
+func (p *Pool) takeExpired(now time.Time) []*supervisor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(p.idle)-maxIdle && now.Sub(p.idle[n].since) >= linger {
+	for n < len(p.idle)-maxIdleSupervisors && now.Sub(p.idle[n].since) >= idleTimeout {
 		n++
 	}
 	gone := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
 	p.cooling = nil
-	if len(p.idle) > maxIdle {
-		p.cooling = time.AfterFunc(p.idle[0].since.Add(linger).Sub(now), p.cool)
+	if len(p.idle) > maxIdleSupervisors {
+		p.cooling = time.AfterFunc(p.idle[0].since.Add(idleTimeout).Sub(now), p.evictIdle)
 	}
 	return gone
 }

@@ -7,13 +7,13 @@ import (
 
 // The supervisors of many calls at once are there for the next ones, for a while; then those that nobody took again go, the longest idle first.
 func TestLingerers(t *testing.T) {
-	p := NewPool(Launch{Path: "/bin/sh", Args: []string{"sh", "-c", "read x <&3"}}) // one that ends when the pool hangs up
+	p := NewPool(SupervisorConfig{Path: "/bin/sh", Args: []string{"sh", "-c", "read x <&3"}}) // one that ends when the pool hangs up
 	t.Cleanup(p.Close)
-	if err := p.Warm(maxIdle + 3); err != nil {
+	if err := p.Prestart(maxIdleSupervisors + 3); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.idle) != maxIdle+3 || p.cooling == nil {
-		t.Fatalf("%d are idle, want %d that are looked at later", len(p.idle), maxIdle+3)
+	if len(p.idle) != maxIdleSupervisors+3 || p.cooling == nil {
+		t.Fatalf("%d are idle, want %d that are looked at later", len(p.idle), maxIdleSupervisors+3)
 	}
 	first := p.idle[0]
 	if s, fresh, err := p.take(); err != nil || fresh || s == first {
@@ -22,15 +22,15 @@ func TestLingerers(t *testing.T) {
 		p.put(s)
 	}
 	p.idle[2].since = p.idle[2].since.Add(time.Hour)
-	gone := p.lingerers(p.idle[1].since.Add(linger))
-	if len(gone) != 2 || gone[0] != first || len(p.idle) != maxIdle+1 || p.cooling == nil {
+	gone := p.takeExpired(p.idle[1].since.Add(idleTimeout))
+	if len(gone) != 2 || gone[0] != first || len(p.idle) != maxIdleSupervisors+1 || p.cooling == nil {
 		t.Errorf("%d go, %d stay, want the 2 that were idle for long", len(gone), len(p.idle))
 	}
 	for _, s := range gone {
-		p.discard(s)
+		p.release(s)
 	}
-	if gone = p.lingerers(time.Now().Add(2 * time.Hour)); len(gone) != 1 || len(p.idle) != maxIdle || p.cooling != nil {
-		t.Errorf("%d go, %d stay, want %d for good", len(gone), len(p.idle), maxIdle)
+	if gone = p.takeExpired(time.Now().Add(2 * time.Hour)); len(gone) != 1 || len(p.idle) != maxIdleSupervisors || p.cooling != nil {
+		t.Errorf("%d go, %d stay, want %d for good", len(gone), len(p.idle), maxIdleSupervisors)
 	}
-	p.discard(gone[0])
+	p.release(gone[0])
 }

@@ -57,28 +57,28 @@ func TestBare(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		spec boxSpec
+		spec containerSpec
 	}{
-		{"nothing in the image", boxSpec{image: empty, transport: dc.TransportStdio, change: keeper}},
-		{"nothing in the image, by socket", boxSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper}},
-		{"nothing to be written", boxSpec{image: empty, transport: dc.TransportSocket, folder: true, change: readonly}},
-		{"a user without a name", boxSpec{image: empty, user: "4242:4243", transport: dc.TransportSocket, folder: true, change: readonly}},
-		{"a user without a name, by stdio", boxSpec{image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true, change: readonly}},
+		{"nothing in the image", containerSpec{image: empty, transport: dc.TransportStdio, change: keeper}},
+		{"nothing in the image, by socket", containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper}},
+		{"nothing to be written", containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: readonly}},
+		{"a user without a name", containerSpec{image: empty, user: "4242:4243", transport: dc.TransportSocket, folder: true, change: readonly}},
+		{"a user without a name, by stdio", containerSpec{image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true, change: readonly}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.spec.copies, c.spec.grace = max(crowd(), inFlight), grace()
-			p := newBox(t, c.name, c.spec)
+			c.spec.copies, c.spec.grace = max(concurrency(), inFlight), grace()
+			p := newTestContainer(t, c.name, c.spec)
 			for _, style := range []string{"double-session", "deaf", "foster"} {
 				over := new(series)
-				inCrowd(rounds(100), func() func() { return func() { over.add(escapeReady(t, p, style)) } })
+				runConcurrently(rounds(100), func() func() { return func() { over.add(escapeReady(t, p, style)) } })
 				told(t, escaping, p.name, style, over, 0, "-")
 			}
-			repeat(t, p, rounds(100), []string{"flood", "100000"}, func(t *testing.T, c *call) {
+			iterations(t, p, rounds(100), []string{"flood", "100000"}, func(t *testing.T, c *runningCall) {
 				exits(t, c, 0)
 				stream(t, c.result.Stdout, "o", 100000)
 				stream(t, c.result.Stderr, "e", 100000)
 			})
-			repeat(t, p, rounds(100), []string{"reopen"}, func(t *testing.T, c *call) { exits(t, c, 0) })
+			iterations(t, p, rounds(100), []string{"reopen"}, func(t *testing.T, c *runningCall) { exits(t, c, 0) })
 			lost(t, p, agentKilled, "deep", new(series))
 		})
 	}

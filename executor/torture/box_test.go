@@ -25,33 +25,33 @@ const (
 )
 
 // newHost is a place on this machine.
-func newHost(t *testing.T, copies int, grace time.Duration) *place {
+func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 	t.Helper()
 	program, err := supervisorProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := process.NewPool(process.Launch{Path: program, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	pool := process.NewPool(process.SupervisorConfig{Path: program, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
 	t.Cleanup(pool.Close)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newArmoury(t, max(copies, 2))
+	a := newToolCopies(t, max(copies, 2))
 	h := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool)
-	return &place{name: "host", env: h.In(dir), tools: a, path: a.dir, run: newRunner(t, grace)}
+	return &testEnv{name: "host", env: h.Environment(dir), tools: a, path: a.dir, run: newRunner(t, grace)}
 }
 
-// box is a container and the engine client that calls in it.
-type box struct {
+// testContainer is a container and the engine client that calls in it.
+type testContainer struct {
 	id     string
 	engine *dc.Engine
 	api    *client.Client
-	target dc.Target
+	target dc.EnvironmentSpec
 }
 
-// boxSpec says what container to make and how to call in it.
-type boxSpec struct {
+// containerSpec says what container to make and how to call in it.
+type containerSpec struct {
 	image     string // debian unless said
 	user      string
 	transport dc.Transport // auto unless said
@@ -65,15 +65,15 @@ type boxSpec struct {
 
 var inspectPlain = client.ContainerInspectOptions{}
 
-// way is a way from the daemon to a container's processes.
-type way struct {
+// channelMode is a way from the daemon to a container's processes.
+type channelMode struct {
 	name   string
-	choose func(*boxSpec)
+	choose func(*containerSpec)
 }
 
-var ways = []way{
-	{"socket", func(s *boxSpec) { s.transport, s.folder = dc.TransportSocket, true }},
-	{"stdio", func(s *boxSpec) { s.transport = dc.TransportStdio }},
+var channelModes = []channelMode{
+	{"socket", func(s *containerSpec) { s.transport, s.folder = dc.TransportSocket, true }},
+	{"stdio", func(s *containerSpec) { s.transport = dc.TransportStdio }},
 }
 
 // newAPI is an engine without anything of dray's; empty is the machine's.
@@ -94,9 +94,9 @@ func newAPI(t *testing.T, host string) *client.Client {
 	return api
 }
 
-func newEngine(t *testing.T, s boxSpec) *dc.Engine {
+func newEngine(t *testing.T, s containerSpec) *dc.Engine {
 	t.Helper()
-	e, err := dc.FindEngine(dc.Choice{Host: s.engine}, dc.Options{
+	e, err := dc.NewEngine(dc.EndpointConfig{Host: s.engine}, dc.Options{
 		RunDir: t.TempDir(), Lease: s.lease, Transport: s.transport, Version: "torture", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	})
 	if err != nil {
@@ -106,8 +106,8 @@ func newEngine(t *testing.T, s boxSpec) *dc.Engine {
 	return e
 }
 
-// newBox makes a container with the tools in it, and a place of it.
-func newBox(t *testing.T, name string, s boxSpec) *place {
+// newTestContainer makes a container with the tools in it, and a place of it.
+func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 	t.Helper()
 	api := newAPI(t, s.engine)
 	if s.image == "" {
@@ -119,19 +119,19 @@ func newBox(t *testing.T, name string, s boxSpec) *place {
 	if s.lease == 0 {
 		s.lease = 30 * time.Second
 	}
-	b := &box{api: api, engine: newEngine(t, s)}
-	p := &place{name: name, tools: newArmoury(t, max(s.copies, 2)), path: toolFolder, box: b, run: newRunner(t, s.grace)}
+	b := &testContainer{api: api, engine: newEngine(t, s)}
+	p := &testEnv{name: name, tools: newToolCopies(t, max(s.copies, 2)), path: toolFolder, box: b, run: newRunner(t, s.grace)}
 	if s.folder {
 		s.change = b.withFolder(t, s.engine != "", s.change)
 	}
 	b.id = runContainer(t, api, s, p.tools.dir)
-	b.target = dc.Target{User: s.user, WorkspaceFolder: "/"}
+	b.target = dc.EnvironmentSpec{User: s.user, WorkspaceFolder: "/"}
 	p.renew(t)
 	return p
 }
 
 // withFolder mounts dray's folder into the container, and removes its volume after it.
-func (b *box) withFolder(t *testing.T, ofTest bool, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
+func (b *testContainer) withFolder(t *testing.T, ofTest bool, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
 	t.Helper()
 	spec, err := b.engine.Mount(t.Context(), t.Name())
 	_, rest, ok := strings.Cut(spec, "source=")
@@ -156,7 +156,7 @@ func (b *box) withFolder(t *testing.T, ofTest bool, change func(*container.Confi
 }
 
 // as is the same container for another user.
-func (p *place) as(t *testing.T, user string) *place {
+func (p *testEnv) as(t *testing.T, user string) *testEnv {
 	t.Helper()
 	other, b := *p, *p.box
 	other.box = &b
@@ -166,7 +166,7 @@ func (p *place) as(t *testing.T, user string) *place {
 }
 
 // renew asks for the environment again, as every call of the daemon does.
-func (p *place) renew(t testing.TB) {
+func (p *testEnv) renew(t testing.TB) {
 	t.Helper()
 	var err error
 	if p.box.target.Container, err = p.box.engine.Inspect(t.Context(), p.box.id); err != nil {
@@ -177,7 +177,7 @@ func (p *place) renew(t testing.TB) {
 	}
 }
 
-func runContainer(t *testing.T, api *client.Client, s boxSpec, tools string) string {
+func runContainer(t *testing.T, api *client.Client, s containerSpec, tools string) string {
 	t.Helper()
 	cfg := &container.Config{Image: s.image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
 	host := &container.HostConfig{Init: new(true), NetworkMode: "none", Binds: []string{tools + ":" + toolFolder + ":ro"}}

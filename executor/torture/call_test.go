@@ -15,13 +15,13 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// place is an environment under torture, with tools in it.
-type place struct {
+// testEnv is an environment under torture, with tools in it.
+type testEnv struct {
 	name  string
 	env   dray.Environment
-	tools *armoury
-	path  string // of the tools' folder in there
-	box   *box   // nil on the host
+	tools *toolCopies
+	path  string         // of the tools' folder in there
+	box   *testContainer // nil on the host
 	run   executor.Runner
 }
 
@@ -29,15 +29,15 @@ var callNumber atomic.Int64
 
 func newRunner(t *testing.T, grace time.Duration) executor.Runner {
 	t.Helper()
-	store, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: kept, View: view})
+	store, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: kept, SummaryBytes: view})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return executor.Runner{Captures: store, Grace: grace}
 }
 
-// call is one call under way.
-type call struct {
+// runningCall is one call under way.
+type runningCall struct {
 	tool   tool
 	ready  chan struct{} // closed when the tool said so
 	over   chan struct{} // closed when the call is over: result and err are set
@@ -48,17 +48,17 @@ type call struct {
 }
 
 // begin starts a call of a tool, which the caller hands back with done.
-func (p *place) begin(ctx context.Context, args ...string) *call {
+func (p *testEnv) begin(ctx context.Context, args ...string) *runningCall {
 	return p.beginWith(ctx, nil, args...)
 }
 
-func (p *place) beginWith(ctx context.Context, stdin io.Reader, args ...string) *call {
+func (p *testEnv) beginWith(ctx context.Context, stdin io.Reader, args ...string) *runningCall {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &call{tool: <-p.tools.stock, ready: make(chan struct{}), over: make(chan struct{}), cancel: cancel}
+	c := &runningCall{tool: <-p.tools.stock, ready: make(chan struct{}), over: make(chan struct{}), cancel: cancel}
 	id := fmt.Sprintf("call-%d", callNumber.Add(1))
 	go func() { // ends with the call
 		defer close(c.over)
-		spec := dray.Spec{Argv: append([]string{p.path + "/" + c.tool.name}, args...), Dir: "/"}
+		spec := dray.ProcessSpec{Argv: append([]string{p.path + "/" + c.tool.name}, args...), Dir: "/"}
 		if p.box == nil {
 			spec.Dir = ""
 		}
@@ -70,7 +70,7 @@ func (p *place) beginWith(ctx context.Context, stdin io.Reader, args ...string) 
 }
 
 // settled waits until the tool has said that it is ready.
-func (c *call) settled(t testing.TB) bool {
+func (c *runningCall) settled(t testing.TB) bool {
 	t.Helper()
 	select {
 	case <-c.ready:
@@ -84,7 +84,7 @@ func (c *call) settled(t testing.TB) bool {
 }
 
 // wait waits for the end of a call.
-func (c *call) wait(t testing.TB) bool {
+func (c *runningCall) wait(t testing.TB) bool {
 	t.Helper()
 	select {
 	case <-c.over:
@@ -96,7 +96,7 @@ func (c *call) wait(t testing.TB) bool {
 }
 
 // end is what a deadline, a client or a shutdown does. It gives the time from then to the end of the call.
-func (c *call) end(t testing.TB, cause error) time.Duration {
+func (c *runningCall) end(t testing.TB, cause error) time.Duration {
 	t.Helper()
 	told := time.Now()
 	c.cancel(cause)
@@ -107,7 +107,7 @@ func (c *call) end(t testing.TB, cause error) time.Duration {
 }
 
 // done ends a call, if that did not happen before, and hands the tool back unless something still runs it.
-func (p *place) done(t testing.TB, c *call) {
+func (p *testEnv) done(t testing.TB, c *runningCall) {
 	t.Helper()
 	c.cancel(executor.ErrCancelled)
 	switch {
@@ -120,7 +120,7 @@ func (p *place) done(t testing.TB, c *call) {
 }
 
 // works makes a call of an ordinary kind.
-func (p *place) works(t testing.TB) {
+func (p *testEnv) works(t testing.TB) {
 	t.Helper()
 	c := p.begin(t.Context(), "show")
 	defer p.done(t, c)
@@ -137,7 +137,7 @@ type readySink struct {
 	once sync.Once
 }
 
-func (s *readySink) Running()             {}
+func (s *readySink) Started()             {}
 func (s *readySink) Progress(_, _ string) {}
 
 func (s *readySink) Output(stream dray.Stream, p []byte) {
@@ -154,8 +154,8 @@ func (s *readySink) Output(stream dray.Stream, p []byte) {
 	}
 }
 
-// truthful holds the report of a call's end against what is there: 0 is 0, and what is proved is all.
-func truthful(t testing.TB, c *call, style string) {
+// checkReportMatchesProc holds the report of a call's end against what is there: 0 is 0, and what is proved is all.
+func checkReportMatchesProc(t testing.TB, c *runningCall, style string) {
 	t.Helper()
 	left := c.tool.processes()
 	kill := c.result.Metadata.Kill

@@ -20,18 +20,18 @@ func TestEngineLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time it waits for the engine
 			e := enginetest.Start(t, enginetest.Options{Images: []string{busybox}, LiveRestore: live})
-			var places []*place
-			for _, way := range ways {
-				s := boxSpec{image: busybox, user: "1000", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease, engine: e.Host()}
+			var places []*testEnv
+			for _, way := range channelModes {
+				s := containerSpec{image: busybox, user: "1000", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease, engine: e.Host()}
 				way.choose(&s)
 				if live {
 					s.change = livesOn
 				}
-				places = append(places, newBox(t, way.name+", "+name, s))
+				places = append(places, newTestContainer(t, way.name+", "+name, s))
 			}
 			for what, lose := range map[string]func(){
 				"engine restarted": func() { e.Restart(t) },
-				"engine killed":    func() { e.Kill(t); e.Resume(t) },
+				"engine killed":    func() { e.Kill(t); e.StartAgain(t) },
 			} {
 				ended := make([]series, len(places))
 				for range max(rounds(20)/10, 1) {
@@ -48,8 +48,8 @@ func TestEngineLost(t *testing.T) {
 // livesOn leaves out the init, which an engine that restarts would have to look for on this machine.
 func livesOn(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
-func underEngine(t *testing.T, places []*place, lose func(), ended []series) {
-	calls := map[*call]int{} // with the number of its place
+func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
+	calls := map[*runningCall]int{} // with the number of its place
 	for i, p := range places {
 		for range inFlight {
 			calls[p.begin(t.Context(), "deaf")] = i
@@ -71,7 +71,7 @@ func underEngine(t *testing.T, places []*place, lose func(), ended []series) {
 			}
 		} else if c.wait(t) {
 			ended[i].add(c.ended.Sub(begun))
-			if got := dray.Conclude(c.result, c.err); got.Reason != dray.ReasonUnavailable || got.ExitCode != nil {
+			if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable || got.ExitCode != nil {
 				t.Errorf("ended as %s: %v", got.Reason, c.err)
 			}
 		}

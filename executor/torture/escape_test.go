@@ -17,8 +17,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// escapes are the styles of hostile.c that try to outlive their call.
-var escapes = []string{
+// escapeStyles are the styles of hostile.c that try to outlive their call.
+var escapeStyles = []string{
 	"child", "session", "double-fork", "double-session", "closed", "cleared", "renamed", "deaf", "stopped", "all-stopped", "traced", "zombies",
 	"comet", "vfork", "sibling", "threads", "headless", "foster", "deep", "tree", "undumpable",
 }
@@ -34,8 +34,8 @@ func grace() time.Duration {
 	return 10 * time.Millisecond
 }
 
-// crowd is how many calls of a style run at once.
-func crowd() int {
+// concurrency is how many calls of a style run at once.
+func concurrency() int {
 	if soaking {
 		return 40
 	}
@@ -45,25 +45,25 @@ func crowd() int {
 // EX-09, EX-10: when the time of a call is over all that descends from it ends, whatever it did to get away; what the result says of
 // survivors is what is there, and the next call works.
 func TestEscapes(t *testing.T) {
-	eachPlace(t, boxSpec{user: "vscode", copies: crowd(), grace: grace()}, func(t *testing.T, p *place) {
+	forEachEnv(t, containerSpec{user: "vscode", copies: concurrency(), grace: grace()}, func(t *testing.T, p *testEnv) {
 		if p.box == nil {
 			eachStyle(t, p, []string{"apart"}) // a container's tools may not make namespaces
 		}
-		eachStyle(t, p, escapes)
+		eachStyle(t, p, escapeStyles)
 	})
 	t.Run("root without init", func(t *testing.T) {
-		eachStyle(t, newBox(t, "root without init", boxSpec{
-			image: busybox, copies: crowd(), grace: grace(), change: func(_ *container.Config, h *container.HostConfig) { h.Init = nil },
-		}), escapes)
+		eachStyle(t, newTestContainer(t, "root without init", containerSpec{
+			image: busybox, copies: concurrency(), grace: grace(), change: func(_ *container.Config, h *container.HostConfig) { h.Init = nil },
+		}), escapeStyles)
 	})
 }
 
-func eachStyle(t *testing.T, p *place, styles []string) {
+func eachStyle(t *testing.T, p *testEnv, styles []string) {
 	for _, style := range styles {
 		t.Run(style, func(t *testing.T) {
 			r := random(t)
 			over := new(series)
-			inCrowd(rounds(published), func() func() {
+			runConcurrently(rounds(published), func() func() {
 				if after := time.Duration(r.IntN(40000)) * time.Microsecond; after < 8*time.Millisecond {
 					return func() { over.add(escapeAnyTime(t, p, style, after)) }
 				}
@@ -71,15 +71,15 @@ func eachStyle(t *testing.T, p *place, styles []string) {
 			})
 			p.works(t)
 			p.tools.noneRuns(t, style)
-			told(t, escaping, p.name, style, over, 0, besideDocker(t, p, style))
+			told(t, escaping, p.name, style, over, 0, compareWithDockerExec(t, p, style))
 		})
 	}
 }
 
-// inCrowd makes so many things to do, in turn, and does some of them at once.
-func inCrowd(n int, next func() func()) {
+// runConcurrently makes so many things to do, in turn, and does some of them at once.
+func runConcurrently(n int, next func() func()) {
 	var all sync.WaitGroup
-	slots := make(chan struct{}, crowd())
+	slots := make(chan struct{}, concurrency())
 	for range n {
 		do := next()
 		slots <- struct{}{}
@@ -92,7 +92,7 @@ func inCrowd(n int, next func() func()) {
 }
 
 // escapeReady lets the tool do all it can, and then the time is over.
-func escapeReady(t *testing.T, p *place, style string) time.Duration {
+func escapeReady(t *testing.T, p *testEnv, style string) time.Duration {
 	c := p.begin(t.Context(), style)
 	defer p.done(t, c)
 	if !c.settled(t) {
@@ -107,7 +107,7 @@ func escapeReady(t *testing.T, p *place, style string) time.Duration {
 }
 
 // escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool forks.
-func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) time.Duration {
+func escapeAnyTime(t *testing.T, p *testEnv, style string, after time.Duration) time.Duration {
 	due := time.Now().Add(after)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), after, executor.ErrTimeout)
 	defer cancel()
@@ -119,7 +119,7 @@ func escapeAnyTime(t *testing.T, p *place, style string, after time.Duration) ti
 	return c.ended.Sub(due)
 }
 
-func timedOut(t *testing.T, c *call, style string) {
+func timedOut(t *testing.T, c *runningCall, style string) {
 	t.Helper()
 	if c.err != nil || c.result.Reason != dray.ReasonTimeout {
 		t.Errorf("%s: ended as %s: %v, %+v", style, c.result.Reason, c.err, c.result.Error)
@@ -127,17 +127,17 @@ func timedOut(t *testing.T, c *call, style string) {
 	if k := c.result.Metadata.Kill; k != nil && (!k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
 		t.Errorf("%s: survivors are %+v", style, k.Survivors)
 	}
-	truthful(t, c, style)
+	checkReportMatchesProc(t, c, style)
 }
 
-// besideDocker gives how many processes stay of each call by the docker command, ended in the same way. It is asked only for what is published.
-func besideDocker(t *testing.T, p *place, style string) string {
+// compareWithDockerExec gives how many processes stay of each call by the docker command, ended in the same way. It is asked only for what is published.
+func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	t.Helper()
 	if !soaking || p.box == nil {
 		return "-"
 	}
 	const calls = 10
-	other := newBox(t, "docker exec", boxSpec{image: debian, copies: calls})
+	other := newTestContainer(t, "docker exec", containerSpec{image: debian, copies: calls})
 	left := 0
 	for range calls {
 		left += dockerExec(t, other, style)
@@ -146,7 +146,7 @@ func besideDocker(t *testing.T, p *place, style string) string {
 }
 
 // dockerExec starts the tool, ends the client by TERM and, after the grace, by KILL, and counts what is left.
-func dockerExec(t *testing.T, p *place, style string) int {
+func dockerExec(t *testing.T, p *testEnv, style string) int {
 	tl := <-p.tools.stock // it does not come back: something may run it
 	args := []string{"exec", p.box.id, p.path + "/" + tl.name, style}
 	if p.box.target.User != "" {

@@ -79,7 +79,7 @@ func report(t *testing.T, page evidence.Page, cells ...string) {
 	}
 	seed, _ := seeds.Load(t.Name())
 	number, _ := seed.(uint64)
-	if err := page.Write(number, cells...); err != nil {
+	if err := page.WriteRow(number, cells...); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,20 +18,20 @@ import (
 // kept is what is kept of each stream here (call_test.go), view what is shown of head and tail.
 const kept, view = 1 << 20, 16 << 10
 
-// eachPlace runs a test on the host and in a container by each way to it.
-func eachPlace(t *testing.T, s boxSpec, test func(*testing.T, *place)) {
+// forEachEnv runs a test on the host and in a container by each way to it.
+func forEachEnv(t *testing.T, s containerSpec, test func(*testing.T, *testEnv)) {
 	t.Run("host", func(t *testing.T) { test(t, newHost(t, s.copies, s.grace)) })
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
 			s := s
 			way.choose(&s)
-			test(t, newBox(t, way.name, s))
+			test(t, newTestContainer(t, way.name, s))
 		})
 	}
 }
 
-// repeat makes a call again and again, and looks that nothing stays of it.
-func repeat(t *testing.T, p *place, n int, args []string, check func(*testing.T, *call)) {
+// iterations makes a call again and again, and looks that nothing stays of it.
+func iterations(t *testing.T, p *testEnv, n int, args []string, check func(*testing.T, *runningCall)) {
 	t.Helper()
 	for range n {
 		c := p.begin(t.Context(), args...)
@@ -40,7 +40,7 @@ func repeat(t *testing.T, p *place, n int, args []string, check func(*testing.T,
 				t.Errorf("%s: %v", args, c.err)
 			}
 			check(t, c)
-			truthful(t, c, args[0])
+			checkReportMatchesProc(t, c, args[0])
 		}
 		p.done(t, c)
 		if t.Failed() {
@@ -49,7 +49,7 @@ func repeat(t *testing.T, p *place, n int, args []string, check func(*testing.T,
 	}
 }
 
-func exits(t *testing.T, c *call, code int) {
+func exits(t *testing.T, c *runningCall, code int) {
 	t.Helper()
 	if c.result.Reason != dray.ReasonExited || *c.result.ExitCode != code {
 		t.Errorf("ended as %s (%+v, %+v), want exit code %d", c.result.Reason, c.result.Signal, c.result.Error, code)
@@ -57,7 +57,7 @@ func exits(t *testing.T, c *call, code int) {
 }
 
 // stream holds one stream of a call against what the tool wrote: so many times one letter.
-func stream(t *testing.T, got dray.Capture, letter string, n int64) {
+func stream(t *testing.T, got dray.StreamSummary, letter string, n int64) {
 	t.Helper()
 	keep := min(n, kept)
 	sum := sha256.Sum256([]byte(strings.Repeat(letter, int(keep))))
@@ -71,11 +71,11 @@ func stream(t *testing.T, got dray.Capture, letter string, n int64) {
 
 // CA-01: both streams at once, any number of bytes without one newline: the totals are exact, and the memory for it does not grow.
 func TestFlood(t *testing.T) {
-	eachPlace(t, boxSpec{user: "vscode"}, func(t *testing.T, p *place) {
+	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		r := random(t)
 		flood := func(n int64) func() {
 			return func() {
-				repeat(t, p, 1, []string{"flood", strconv.FormatInt(n, 10)}, func(t *testing.T, c *call) {
+				iterations(t, p, 1, []string{"flood", strconv.FormatInt(n, 10)}, func(t *testing.T, c *runningCall) {
 					exits(t, c, 0)
 					stream(t, c.result.Stdout, "o", n)
 					stream(t, c.result.Stderr, "e", n)
@@ -106,13 +106,13 @@ func TestDrip(t *testing.T) {
 	if soaking {
 		n = 10_000_000
 	}
-	eachPlace(t, boxSpec{user: "vscode"}, func(t *testing.T, p *place) {
+	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		times := rounds(1)
 		if !soaking {
 			times = 20
 		}
 		grown, took := growth(t, func() {
-			repeat(t, p, times, []string{"drip", strconv.FormatInt(n, 10)}, func(t *testing.T, c *call) {
+			iterations(t, p, times, []string{"drip", strconv.FormatInt(n, 10)}, func(t *testing.T, c *runningCall) {
 				exits(t, c, 0)
 				stream(t, c.result.Stdout, "d", n)
 			})
@@ -123,9 +123,9 @@ func TestDrip(t *testing.T) {
 
 // A tool that closes its streams and goes on ends by its own code; so does one that opens them again by name, as any user.
 func TestStreamsOfItsOwn(t *testing.T) {
-	eachPlace(t, boxSpec{user: "vscode"}, func(t *testing.T, p *place) {
-		repeat(t, p, rounds(500), []string{"mute"}, func(t *testing.T, c *call) { exits(t, c, 3) })
-		repeat(t, p, rounds(500), []string{"reopen"}, func(t *testing.T, c *call) {
+	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
+		iterations(t, p, rounds(500), []string{"mute"}, func(t *testing.T, c *runningCall) { exits(t, c, 3) })
+		iterations(t, p, rounds(500), []string{"reopen"}, func(t *testing.T, c *runningCall) {
 			exits(t, c, 0)
 			if c.result.Stdout.Text != "xx" || c.result.Stderr.Text != "xx" {
 				t.Errorf("got %q and %q", c.result.Stdout.Text, c.result.Stderr.Text)
@@ -136,8 +136,8 @@ func TestStreamsOfItsOwn(t *testing.T) {
 
 // EX-11: what the leader leaves is ended and counted, and that it holds the streams delays the result no further than the grace.
 func TestHoldersOfStreams(t *testing.T) {
-	eachPlace(t, boxSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *place) {
-		repeat(t, p, rounds(1000), []string{"leave", "5"}, func(t *testing.T, c *call) {
+	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *testEnv) {
+		iterations(t, p, rounds(1000), []string{"leave", "5"}, func(t *testing.T, c *runningCall) {
 			exits(t, c, 7)
 			if k := c.result.Metadata.Kill; k == nil || k.Leftover != 5 || !k.Survivors.Proven {
 				t.Errorf("got %+v", k)
@@ -159,7 +159,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // A tool that reads nothing of an endless stdin is ended in time, and no more was read of it than buffers hold.
 func TestStdinNeverRead(t *testing.T) {
-	eachPlace(t, boxSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *place) {
+	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *testEnv) {
 		for range rounds(500) {
 			in := new(endless)
 			c := p.beginWith(t.Context(), io.Reader(in), "unread")

@@ -14,13 +14,13 @@ import (
 
 // grouped says whether what an agent starts is in a group of the unified hierarchy: there, even what a tool that is root leaves behind is
 // ended from outside. It takes the socket, which shows who the agent is, and a hierarchy that this program may use.
-func (p *place) grouped(t testing.TB) bool {
+func (p *testEnv) grouped(t testing.TB) bool {
 	t.Helper()
 	c, err := p.box.api.ContainerInspect(t.Context(), p.box.id, inspectPlain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cgroup.OfContainer(p.box.id, c.Container.State.Pid)
+	_, err = cgroup.ContainerPath(p.box.id, c.Container.State.Pid)
 	return err == nil && p.env.Capabilities().Container.Channel == "socket"
 }
 
@@ -30,16 +30,16 @@ func without(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 // EX-09, EX-12, EX-14: a tool that is root kills or stops those who watch it. That is never told as the tool's end; what the report says of
 // survivors is what is there; where a group of the unified hierarchy serves nothing is left, and the next call works.
 func TestRootAgainstItsKeepers(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		for _, style := range []string{"kill-supervisor", "kill-both", "kill-all", "stop-supervisor"} {
 			t.Run(way.name+"/"+style, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
-				s := boxSpec{grace: 10 * time.Millisecond, change: without}
+				s := containerSpec{grace: 10 * time.Millisecond, change: without}
 				way.choose(&s)
-				p := newBox(t, way.name, s)
+				p := newTestContainer(t, way.name, s)
 				ended, left := new(series), 0
 				for range rounds(200) {
-					left += againstKeepers(t, p, style, ended)
+					left += attackSupervisors(t, p, style, ended)
 					if t.Failed() {
 						return
 					}
@@ -50,8 +50,8 @@ func TestRootAgainstItsKeepers(t *testing.T) {
 	}
 }
 
-// againstKeepers gives how many processes are left when all is over, and ends them itself.
-func againstKeepers(t *testing.T, p *place, style string, ended *series) int {
+// attackSupervisors gives how many processes are left when all is over, and ends them itself.
+func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) int {
 	stdin, word := io.Pipe()
 	c := p.beginWith(t.Context(), stdin, style)
 	defer p.done(t, c)
@@ -73,10 +73,10 @@ func againstKeepers(t *testing.T, p *place, style string, ended *series) int {
 		return 0
 	}
 	ended.add(c.ended.Sub(begun))
-	if got := dray.Conclude(c.result, c.err); got.Reason != dray.ReasonUnavailable || dray.CodeOf(c.err) != dray.CodeAgentLost {
+	if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable || dray.CodeOf(c.err) != dray.CodeAgentLost {
 		t.Errorf("%s: ended as %s, %v", style, got.Reason, c.err)
 	}
-	truthful(t, c, style)
+	checkReportMatchesProc(t, c, style)
 	if k := c.result.Metadata.Kill; p.grouped(t) && (k == nil || !k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
 		t.Errorf("%s: survivors are %+v where a group proves that there are none", style, k)
 	}
@@ -92,11 +92,11 @@ func againstKeepers(t *testing.T, p *place, style string, ended *series) int {
 
 // EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call of another user notices nothing.
 func TestUserKillsAll(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := boxSpec{user: "vscode", copies: 2, grace: 10 * time.Millisecond, change: without}
+			s := containerSpec{user: "vscode", copies: 2, grace: 10 * time.Millisecond, change: without}
 			way.choose(&s)
-			p := newBox(t, way.name, s)
+			p := newTestContainer(t, way.name, s)
 			other := p.as(t, "nobody")
 			for range rounds(500) {
 				witness := other.begin(t.Context(), "session")

@@ -14,14 +14,14 @@ import (
 // EX-09: a fork bomb fills the container's limit, and ends with its call; the next call finds room.
 func TestForkBomb(t *testing.T) {
 	const limit = 64
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := boxSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
+			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
 				h.PidsLimit = new(int64(limit))
 			}}
 			way.choose(&s)
-			p := newBox(t, way.name, s)
+			p := newTestContainer(t, way.name, s)
 			if got := p.pidsLimit(t); got != limit {
 				t.Fatalf("the container's limit is %d, and a bomb without one would be the machine's", got)
 			}
@@ -48,7 +48,7 @@ func TestForkBomb(t *testing.T) {
 }
 
 // pidsLimit is what the kernel will hold the container to.
-func (p *place) pidsLimit(t *testing.T) int {
+func (p *testEnv) pidsLimit(t *testing.T) int {
 	t.Helper()
 	c := p.begin(t.Context(), "limit")
 	defer p.done(t, c)

@@ -16,50 +16,50 @@ import (
 // loss is a way for calls to lose the container under them. Between lose and regain nothing answers.
 type loss struct {
 	name string
-	lose func(*testing.T, *box) error
+	lose func(*testing.T, *testContainer) error
 	// regain brings the container back; nil where there is nothing to be done.
-	regain func(*testing.T, *box) error
+	regain func(*testing.T, *testContainer) error
 	code   dray.Code
 }
 
 var losses = []loss{
-	{name: "stopped", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *box) error {
+	{name: "stopped", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *testContainer) error {
 		_, err := b.api.ContainerStop(t.Context(), b.id, client.ContainerStopOptions{Timeout: new(0)})
 		return err
 	}},
-	{name: "killed", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *box) error {
+	{name: "killed", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *testContainer) error {
 		_, err := b.api.ContainerKill(t.Context(), b.id, client.ContainerKillOptions{Signal: "KILL"})
 		return err
 	}},
-	{name: "restarted", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *box) error {
+	{name: "restarted", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *testContainer) error {
 		_, err := b.api.ContainerRestart(t.Context(), b.id, client.ContainerRestartOptions{Timeout: new(0)})
 		return err
 	}},
-	{name: "paused", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *box) error {
+	{name: "paused", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *testContainer) error {
 		_, err := b.api.ContainerPause(t.Context(), b.id, client.ContainerPauseOptions{})
 		return err
-	}, regain: func(t *testing.T, b *box) error {
+	}, regain: func(t *testing.T, b *testContainer) error {
 		_, err := b.api.ContainerUnpause(t.Context(), b.id, client.ContainerUnpauseOptions{})
 		return err
 	}},
 	{
 		name: "agent stopped", code: dray.CodeAgentLost,
-		lose:   func(t *testing.T, b *box) error { return signalAgents(t, b, syscall.SIGSTOP) },
-		regain: func(t *testing.T, b *box) error { return signalAgents(t, b, syscall.SIGCONT) },
+		lose:   func(t *testing.T, b *testContainer) error { return signalAgents(t, b, syscall.SIGSTOP) },
+		regain: func(t *testing.T, b *testContainer) error { return signalAgents(t, b, syscall.SIGCONT) },
 	},
 }
 
-var agentKilled = loss{name: "agent killed", code: dray.CodeAgentLost, lose: func(t *testing.T, b *box) error {
+var agentKilled = loss{name: "agent killed", code: dray.CodeAgentLost, lose: func(t *testing.T, b *testContainer) error {
 	return signalAgents(t, b, syscall.SIGKILL)
 }}
 
-func startAgain(t *testing.T, b *box) error {
+func startAgain(t *testing.T, b *testContainer) error {
 	_, err := b.api.ContainerStart(t.Context(), b.id, client.ContainerStartOptions{})
 	return err
 }
 
 // signalAgents sends a signal to the agents of a container, from this machine.
-func signalAgents(t *testing.T, b *box, sig syscall.Signal) error {
+func signalAgents(t *testing.T, b *testContainer, sig syscall.Signal) error {
 	pids := b.agents(t)
 	if len(pids) == 0 && sig != syscall.SIGCONT { // one that was lost is ended, where its group serves
 		t.Fatal("no agent is there, or the look is blind")
@@ -82,17 +82,17 @@ const shortLease = 3 * time.Second
 // EX-12, EX-14, CA-04: the container goes, or its agent, and every call in it ends as unavailable, with what it printed, soon; nothing of them
 // is left, and the next call works. Nothing is left in this process either, and no zombie in the container.
 func TestLosses(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		for _, l := range losses {
 			t.Run(way.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
-				s := boxSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
+				s := containerSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
 				way.choose(&s)
-				p := newBox(t, way.name, s)
+				p := newTestContainer(t, way.name, s)
 				r := random(t)
 				ended := new(series)
 				for range max(rounds(100)/inFlight, 2) {
-					lost(t, p, l, escapes[r.IntN(len(escapes))], ended)
+					lost(t, p, l, escapeStyles[r.IntN(len(escapeStyles))], ended)
 					if t.Failed() {
 						return
 					}
@@ -104,8 +104,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-func lost(t *testing.T, p *place, l loss, style string, ended *series) {
-	calls := make([]*call, inFlight)
+func lost(t *testing.T, p *testEnv, l loss, style string, ended *series) {
+	calls := make([]*runningCall, inFlight)
 	for i := range calls {
 		calls[i] = p.begin(t.Context(), style)
 	}
@@ -138,9 +138,9 @@ func lost(t *testing.T, p *place, l loss, style string, ended *series) {
 }
 
 // unavailable is the end of a call that lost what it ran in: never the tool's own, and with what the tool printed until then.
-func unavailable(t *testing.T, c *call, code dray.Code) {
+func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 	t.Helper()
-	got := dray.Conclude(c.result, c.err)
+	got := dray.NormalizeResult(c.result, c.err)
 	told := dray.CodeOf(c.err) // a busy engine may notice the container's end later than dray the agent's
 	if got.Reason != dray.ReasonUnavailable || got.ExitCode != nil || told != code && told != dray.CodeAgentLost || dray.AsError(c.err).Hint == "" {
 		t.Errorf("ended as %s: %v (%s), want %s", got.Reason, c.err, dray.CodeOf(c.err), code)
@@ -148,33 +148,33 @@ func unavailable(t *testing.T, c *call, code dray.Code) {
 	if c.result.Stdout.Text != "ready\n" {
 		t.Errorf("of its output this is left: %q", c.result.Stdout.Text)
 	}
-	truthful(t, c, "loss")
+	checkReportMatchesProc(t, c, "loss")
 }
 
 // EX-14: the agent is killed again and again under load. Nothing leaks here: no goroutine, no descriptor; in the container one agent is left.
 func TestAgentKilledUnderLoad(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := boxSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
+			s := containerSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
 			way.choose(&s)
-			p := newBox(t, way.name, s)
+			p := newTestContainer(t, way.name, s)
 			p.works(t)
 			r := random(t)
-			ended, held := new(series), holding{}
+			ended, held := new(series), resourceCount{}
 			for n := range rounds(100) {
 				if n == 2 { // by now connections to the engine are kept for the next question
-					held = heldHere(t)
+					held = countResources(t)
 				}
-				lost(t, p, agentKilled, escapes[r.IntN(len(escapes))], ended)
+				lost(t, p, agentKilled, escapeStyles[r.IntN(len(escapeStyles))], ended)
 				if t.Failed() {
 					return
 				}
 			}
-			eventually(t, 10*time.Second, "nothing leaks here", func() bool { return heldHere(t).within(held) })
+			eventually(t, 10*time.Second, "nothing leaks here", func() bool { return countResources(t).within(held) })
 			eventually(t, 10*time.Second, "one agent is left", func() bool { return len(p.box.agents(t)) == 1 })
 			eventually(t, 10*time.Second, "no zombie is left", func() bool { return p.box.zombies(t) == 0 })
 			if t.Failed() {
-				t.Logf("before %+v, now %+v; in the container: %+v", held, heldHere(t), p.box.residents(t))
+				t.Logf("before %+v, now %+v; in the container: %+v", held, countResources(t), p.box.residents(t))
 			}
 			told(t, losing, p.name, "agent killed under load", ended, 0)
 		})
@@ -184,19 +184,19 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 // EX-21: the daemon loses an agent that is stopped for longer than the lease, and the agent, once it goes on, ends what it had started.
 // That is among the losses; here a call is told to end while its agent is stopped.
 func TestStopWhileAgentIsStopped(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := boxSpec{user: "vscode", grace: 10 * time.Millisecond, lease: shortLease}
+			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, lease: shortLease}
 			way.choose(&s)
-			p := newBox(t, way.name, s)
+			p := newTestContainer(t, way.name, s)
 			for range max(rounds(40)/4, 1) {
 				c := p.begin(t.Context(), "deaf")
 				if c.settled(t) && signalAgents(t, p.box, syscall.SIGSTOP) == nil {
 					c.end(t, executor.ErrTimeout)
-					if got := dray.Conclude(c.result, c.err); got.Reason != dray.ReasonUnavailable && got.Reason != dray.ReasonTimeout {
+					if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable && got.Reason != dray.ReasonTimeout {
 						t.Errorf("ended as %s: %v", got.Reason, c.err)
 					}
-					truthful(t, c, "deaf")
+					checkReportMatchesProc(t, c, "deaf")
 					_ = signalAgents(t, p.box, syscall.SIGCONT)
 					eventually(t, 10*time.Second, "nothing is left", func() bool { return len(c.tool.processes()) == 0 })
 				}
@@ -208,19 +208,19 @@ func TestStopWhileAgentIsStopped(t *testing.T) {
 	}
 }
 
-// holding is what this process holds of what can leak.
-type holding struct{ goroutines, descriptors int }
+// resourceCount is what this process holds of what can leak.
+type resourceCount struct{ goroutines, descriptors int }
 
-func heldHere(t *testing.T) holding {
+func countResources(t *testing.T) resourceCount {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return holding{runtime.NumGoroutine(), len(dir)}
+	return resourceCount{runtime.NumGoroutine(), len(dir)}
 }
 
 // within allows for a few idle connections to the engine, and for nothing that comes with every round.
-func (h holding) within(before holding) bool {
+func (h resourceCount) within(before resourceCount) bool {
 	return h.goroutines <= before.goroutines+8 && h.descriptors <= before.descriptors+4
 }

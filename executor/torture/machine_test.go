@@ -65,7 +65,7 @@ type resident struct {
 }
 
 // residents are the processes in a container's process namespace, zombies among them.
-func (b *box) residents(t testing.TB) []resident {
+func (b *testContainer) residents(t testing.TB) []resident {
 	t.Helper()
 	c, err := b.api.ContainerInspect(t.Context(), b.id, inspectPlain)
 	if err != nil || c.Container.State == nil || c.Container.State.Pid == 0 {
@@ -76,7 +76,7 @@ func (b *box) residents(t testing.TB) []resident {
 		return nil
 	}
 	var all []resident
-	for _, pid := range numbers("/proc") {
+	for _, pid := range parsePIDs("/proc") {
 		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err != nil || ns != space {
 			continue
 		}
@@ -88,7 +88,7 @@ func (b *box) residents(t testing.TB) []resident {
 }
 
 // agents are the pids of the agents in a container.
-func (b *box) agents(t testing.TB) []int {
+func (b *testContainer) agents(t testing.TB) []int {
 	t.Helper()
 	var pids []int
 	for _, r := range b.residents(t) {
@@ -100,13 +100,13 @@ func (b *box) agents(t testing.TB) []int {
 }
 
 // has says whether a process is in a state and has a word in its command.
-func (b *box) has(t testing.TB, state, word string) bool {
+func (b *testContainer) has(t testing.TB, state, word string) bool {
 	t.Helper()
 	return slices.ContainsFunc(b.residents(t), func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
 }
 
 // zombies counts those that nobody has waited for.
-func (b *box) zombies(t testing.TB) (n int) {
+func (b *testContainer) zombies(t testing.TB) (n int) {
 	t.Helper()
 	for _, r := range b.residents(t) {
 		if r.state == "Z" {

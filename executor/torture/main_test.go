@@ -21,8 +21,8 @@ import (
 var workshop string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == suspendedArg {
-		if err := suspended(os.Args[2], os.Args[3]); err != nil {
+	if len(os.Args) == 4 && os.Args[1] == suspendHelperArg {
+		if err := runSuspendHelper(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

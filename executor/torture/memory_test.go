@@ -11,13 +11,13 @@ import (
 
 // EX-12: memory that ran out is told as that, once the kernel killed the tool for it; a tool whose child it killed ends by its own code.
 func TestMemoryBomb(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := boxSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
+			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
 				h.Memory, h.MemorySwap = 64<<20, 64<<20
 			}}
 			way.choose(&s)
-			p := newBox(t, way.name, s)
+			p := newTestContainer(t, way.name, s)
 			ended := new(series)
 			for range rounds(100) {
 				c := p.begin(t.Context(), "memory")
@@ -27,10 +27,10 @@ func TestMemoryBomb(t *testing.T) {
 					if c.err != nil || c.result.Reason != dray.ReasonOOM || c.result.ExitCode != nil {
 						t.Errorf("ended as %s: %v, %+v, %+v", c.result.Reason, c.err, c.result.Signal, c.result.Error)
 					}
-					truthful(t, c, "memory")
+					checkReportMatchesProc(t, c, "memory")
 				}
 				p.done(t, c)
-				repeat(t, p, 1, []string{"memory-below"}, func(t *testing.T, c *call) { exits(t, c, 49) })
+				iterations(t, p, 1, []string{"memory-below"}, func(t *testing.T, c *runningCall) { exits(t, c, 49) })
 				p.works(t)
 				if t.Failed() {
 					return

@@ -17,18 +17,18 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// suspendedArg makes this program a daemon with one call in a container; it is for the test below to stop.
-const suspendedArg = "daemon-to-be-suspended"
+// suspendHelperArg makes this program a daemon with one call in a container; it is for the test below to stop.
+const suspendHelperArg = "daemon-to-be-suspended"
 
-// suspended runs a tool in a container, says so, and prints how the call ended.
-func suspended(container, path string) error {
+// runSuspendHelper runs a tool in a container, says so, and prints how the call ended.
+func runSuspendHelper(container, path string) error {
 	dir, err := os.MkdirTemp("", "dray-suspended-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
-	e, err := dc.FindEngine(dc.Choice{}, dc.Options{RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture", Log: zap.NewNop()})
+	e, err := dc.NewEngine(dc.EndpointConfig{}, dc.Options{RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture", Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}
@@ -37,11 +37,11 @@ func suspended(container, path string) error {
 	if err != nil {
 		return err
 	}
-	env, err := e.Environment(ctx, dc.Target{Container: c, WorkspaceFolder: "/"})
+	env, err := e.Environment(ctx, dc.EnvironmentSpec{Container: c, WorkspaceFolder: "/"})
 	if err != nil {
 		return err
 	}
-	p, err := env.Start(ctx, dray.Spec{Argv: []string{path, "deaf"}, Dir: "/"})
+	p, err := env.Start(ctx, dray.ProcessSpec{Argv: []string{path, "deaf"}, Dir: "/"})
 	if err != nil {
 		return err
 	}
@@ -50,17 +50,17 @@ func suspended(container, path string) error {
 		return err
 	}
 	_, err = p.Wait()
-	fmt.Println(dray.Conclude(dray.Result{}, err).Reason)
+	fmt.Println(dray.NormalizeResult(dray.Result{}, err).Reason)
 	return nil
 }
 
 // EX-21: a daemon that stands still for longer than the lease, as it does on a machine that is suspended, has lost its calls: the agent ends
 // them without it. When it goes on it tells them as unavailable.
 func TestSuspendedPastTheLease(t *testing.T) {
-	p := newBox(t, "stdio", boxSpec{copies: 2})
+	p := newTestContainer(t, "stdio", containerSpec{copies: 2})
 	for range max(rounds(20)/5, 1) {
 		tl := <-p.tools.stock
-		cmd := exec.Command("/proc/self/exe", suspendedArg, p.box.id, p.path+"/"+tl.name)
+		cmd := exec.Command("/proc/self/exe", suspendHelperArg, p.box.id, p.path+"/"+tl.name)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
 		if err == nil {

@@ -19,8 +19,8 @@ type tool struct {
 	file os.FileInfo
 }
 
-// armoury is a folder of such copies.
-type armoury struct {
+// toolCopies is a folder of such copies.
+type toolCopies struct {
 	dir     string
 	stock   chan tool
 	made    atomic.Int64
@@ -31,9 +31,9 @@ type armoury struct {
 // keeperName is one more copy, which no call has: a container without another program keeps it as its first process.
 const keeperName = "keeper"
 
-func newArmoury(t *testing.T, copies int) *armoury {
+func newToolCopies(t *testing.T, copies int) *toolCopies {
 	t.Helper()
-	a := &armoury{dir: t.TempDir(), stock: make(chan tool, copies)}
+	a := &toolCopies{dir: t.TempDir(), stock: make(chan tool, copies)}
 	a.make(t, keeperName)
 	for range copies {
 		a.add(t)
@@ -42,9 +42,9 @@ func newArmoury(t *testing.T, copies int) *armoury {
 }
 
 // add puts one more copy into the stock.
-func (a *armoury) add(t testing.TB) { a.stock <- a.make(t, fmt.Sprintf("hostile%d", a.made.Add(1))) }
+func (a *toolCopies) add(t testing.TB) { a.stock <- a.make(t, fmt.Sprintf("hostile%d", a.made.Add(1))) }
 
-func (a *armoury) make(t testing.TB, name string) tool {
+func (a *toolCopies) make(t testing.TB, name string) tool {
 	program, err := hostile()
 	path := filepath.Join(a.dir, name)
 	if err == nil {
@@ -60,7 +60,7 @@ func (a *armoury) make(t testing.TB, name string) tool {
 }
 
 // retire takes a copy out of use for which a start was given up: it may begin to run yet, and its end is nobody's to tell.
-func (a *armoury) retire(t testing.TB, tl tool) {
+func (a *toolCopies) retire(t testing.TB, tl tool) {
 	a.mu.Lock()
 	a.retired = append(a.retired, tl)
 	a.mu.Unlock()
@@ -68,7 +68,7 @@ func (a *armoury) retire(t testing.TB, tl tool) {
 }
 
 // noneRuns fails the test if one that was taken out of use runs on, and removes them.
-func (a *armoury) noneRuns(t testing.TB, style string) {
+func (a *toolCopies) noneRuns(t testing.TB, style string) {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *armoury) noneRuns(t testing.TB, style string) {
 // processes are the pids, in this machine's numbers, of all that run the tool and are more than zombies.
 func (tl tool) processes() []int {
 	var found []int
-	for _, pid := range numbers("/proc") {
+	for _, pid := range parsePIDs("/proc") {
 		if tl.runs(fmt.Sprintf("/proc/%d", pid)) {
 			found = append(found, pid)
 		}
@@ -113,7 +113,7 @@ func (tl tool) runs(process string) bool {
 	if info, err := os.Stat(process + "/exe"); err == nil {
 		return os.SameFile(info, tl.file)
 	}
-	for _, tid := range numbers(process + "/task") {
+	for _, tid := range parsePIDs(process + "/task") {
 		if info, err := os.Stat(fmt.Sprintf("%s/task/%d/exe", process, tid)); err == nil && os.SameFile(info, tl.file) {
 			return true
 		}
@@ -121,8 +121,8 @@ func (tl tool) runs(process string) bool {
 	return false
 }
 
-// numbers are the names in a folder of /proc that are pids.
-func numbers(dir string) []int {
+// parsePIDs are the names in a folder of /proc that are pids.
+func parsePIDs(dir string) []int {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil

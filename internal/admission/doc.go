@@ -9,7 +9,7 @@
 //
 // # Let in or refused
 //
-// [Gate.Executor] stands outside the trail. It lets a call in if the calls that are in could not all run at once without it only by at most
+// [Controller.Executor] stands outside the trail. It lets a call in if the calls that are in could not all run at once without it only by at most
 // limits.queue of them waiting; else the answer is busy, and nothing was accepted: no id, no row. So whatever was accepted gets its turn, and no
 // call finds out half way that there is no room. Which container a call will run in is known by its route alone then, not by the container's id;
 // the gate remembers which id a route led to the last time. A route that leads elsewhere this time moves its calls, and they wait even where the
@@ -17,6 +17,6 @@
 //
 // # The order
 //
-// [Gate.Turn] gives the slots, in the order in which the calls were let in, passing over those whose container is full: one busy container keeps
+// [Controller.Acquire] gives the slots, in the order in which the calls were let in, passing over those whose container is full: one busy container keeps
 // no call for another from running, and no call is overtaken by a later one for the same container that came to its turn after it.
 package admission

@@ -20,21 +20,21 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // in is the route of a call for a container of that name.
-func in(name string) dray.Route { return dray.Route{Environment: dray.Container, Container: name} }
+func in(name string) dray.Route { return dray.Route{Environment: dray.KindContainer, Container: name} }
 
-var host = dray.Route{Environment: dray.Host}
+var host = dray.Route{Environment: dray.KindHost}
 
-// stage is a gate with calls that run until they are let go. It is used within synctest, where Wait means that every call has come as far as it can.
-type stage struct {
+// fixture is a gate with calls that run until they are let go. It is used within synctest, where Wait means that every call has come as far as it can.
+type fixture struct {
 	t    *testing.T
-	gate *Gate
+	gate *Controller
 
 	mu    sync.Mutex
 	order []string // who got a turn, in order
 }
 
-// actor is one call.
-type actor struct {
+// fakeCall is one call.
+type fakeCall struct {
 	name    string
 	let     chan struct{} // closed to end it
 	cancel  context.CancelCauseFunc
@@ -46,29 +46,29 @@ type actor struct {
 	running bool
 }
 
-func (a *actor) Running()                       {}
-func (a *actor) Progress(_, _ string)           {}
-func (a *actor) Output(_ dray.Stream, _ []byte) {}
-func (a *actor) Queued(waiting bool) {
+func (a *fakeCall) Started()                       {}
+func (a *fakeCall) Progress(_, _ string)           {}
+func (a *fakeCall) Output(_ dray.Stream, _ []byte) {}
+func (a *fakeCall) Queued(waiting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queued = append(a.queued, waiting)
 }
-func (a *actor) set(running bool) { a.mu.Lock(); defer a.mu.Unlock(); a.running = running }
-func (a *actor) now() (running bool, told []bool) {
+func (a *fakeCall) set(running bool) { a.mu.Lock(); defer a.mu.Unlock(); a.running = running }
+func (a *fakeCall) now() (running bool, told []bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.running, a.queued
 }
 
-func newStage(t *testing.T, limits Limits) *stage { return &stage{t: t, gate: New(limits)} }
+func newFixture(t *testing.T, limits Limits) *fixture { return &fixture{t: t, gate: New(limits)} }
 
 // call makes a call whose route leads to a container with that id, and waits until it runs, waits or is over.
-func (s *stage) call(name string, r dray.Route, id string) *actor {
+func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	ctx, cancel := context.WithCancelCause(s.t.Context())
-	a := &actor{name: name, let: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
+	a := &fakeCall{name: name, let: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
 	inner := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-		leave, waited, err := s.gate.Turn(ctx, id, sink)
+		leave, waited, err := s.gate.Acquire(ctx, id, sink)
 		a.waited = waited
 		if err != nil {
 			return dray.Result{}, err
@@ -94,34 +94,34 @@ func (s *stage) call(name string, r dray.Route, id string) *actor {
 	return a
 }
 
-func (s *stage) end(a *actor) {
+func (s *fixture) end(a *fakeCall) {
 	close(a.let)
 	synctest.Wait()
 	<-a.done
 }
 
 // ran gives who got a turn, in order.
-func (s *stage) ran() string {
+func (s *fixture) ran() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.order, " ")
 }
 
 // empty sees to it that nothing is left of anybody.
-func (s *stage) empty() {
+func (s *fixture) empty() {
 	s.t.Helper()
 	g := s.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.inside != 0 || g.able != 0 || g.running != 0 || g.waiting != 0 || len(g.boxes) != 0 {
-		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.inside, g.able, g.running, g.waiting, len(g.boxes))
+	if g.admitted != 0 || g.runnable != 0 || g.running != 0 || g.waiting != 0 || len(g.queues) != 0 {
+		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.admitted, g.runnable, g.running, g.waiting, len(g.queues))
 	}
 	if g.pace.begins > 1e-6 || g.pace.begins < -1e-6 {
 		s.t.Errorf("the pace still counts %v s", g.pace.begins)
 	}
-	for _, w := range g.ways {
-		if w.inside != 0 {
-			s.t.Errorf("%d calls are still on a way", w.inside)
+	for _, w := range g.targets {
+		if w.calls != 0 {
+			s.t.Errorf("%d calls are still on a way", w.calls)
 		}
 	}
 }
@@ -129,11 +129,11 @@ func (s *stage) empty() {
 // EX-13: calls beyond the limits wait in the order in which they came, and one busy container keeps no call for another from running.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 3, PerContainer: 2, Queue: 10})
+		s := newFixture(t, Limits{Concurrent: 3, PerContainer: 2, Queue: 10})
 		a1, a2 := s.call("a1", in("a"), "A"), s.call("a2", in("a"), "A")
 		a3, a4 := s.call("a3", in("a"), "A"), s.call("a4", in("a"), "A")
 		b1 := s.call("b1", in("b"), "B") // passes those that wait for A
-		h1 := s.call("h1", host, onHost)
+		h1 := s.call("h1", host, hostID)
 		b2 := s.call("b2", in("b"), "B")
 		if got := s.ran(); got != "a1 a2 b1" {
 			t.Fatalf("running: %s", got)
@@ -147,7 +147,7 @@ func TestTurns(t *testing.T) {
 		if got := s.ran(); got != "a1 a2 b1 h1 a3 a4" {
 			t.Fatalf("then: %s", got)
 		}
-		for _, a := range []*actor{h1, a3, a4, b2} {
+		for _, a := range []*fakeCall{h1, a3, a4, b2} {
 			s.end(a)
 		}
 		if got := s.ran(); got != "a1 a2 b1 h1 a3 a4 b2" {
@@ -167,7 +167,7 @@ func TestTurns(t *testing.T) {
 // again the next is taken.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
+		s := newFixture(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
 		run, wait := s.call("run", in("a"), "A"), s.call("wait", in("a"), "A")
 		time.Sleep(20 * time.Second) // virtual: the calls that run are 20 s old
 		over := s.call("over", in("a"), "A")
@@ -203,14 +203,14 @@ func TestBusy(t *testing.T) {
 // EX-13: with a queue of 0 nobody waits. The advice is at least a second.
 func TestNoQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 0})
-		run := s.call("run", host, onHost)
+		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 0})
+		run := s.call("run", host, hostID)
 		over := s.call("over", in("a"), "A")
-		if retry, ok := errors.AsType[advice](over.err); !ok || retry.after != time.Second {
+		if retry, ok := errors.AsType[retryAfterError](over.err); !ok || retry.after != time.Second {
 			t.Errorf("refused with %v", over.err)
 		}
 		s.end(run)
-		s.end(s.call("again", host, onHost))
+		s.end(s.call("again", host, hostID))
 		s.empty()
 	})
 }
@@ -218,8 +218,8 @@ func TestNoQueue(t *testing.T) {
 // EX-13: several names of one container are one container, also where they came before that was known.
 func TestNamesOfOneContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 9, PerContainer: 1, Queue: 2})
-		folder := dray.Route{Environment: dray.Container, Workspace: "/srv/app"}
+		s := newFixture(t, Limits{Concurrent: 9, PerContainer: 1, Queue: 2})
+		folder := dray.Route{Environment: dray.KindContainer, Workspace: "/srv/app"}
 		run := s.call("run", in("name"), "A")
 		byFolder, byID := s.call("folder", folder, "A"), s.call("id", in("A"), "A")
 		if got := s.ran(); got != "run" {
@@ -240,9 +240,9 @@ func TestNamesOfOneContainer(t *testing.T) {
 // EX-08, EX-13: the time in the queue is not the call's: a deadline of a minute lasts through five of waiting, and then for its minute.
 func TestTheClockStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-		first := s.call("first", host, onHost)
-		second := s.call("second", host, onHost)
+		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
+		first := s.call("first", host, hostID)
+		second := s.call("second", host, hostID)
 		time.Sleep(50 * time.Second)
 		s.end(first)
 		begun := time.Now()
@@ -270,9 +270,9 @@ func TestBusyCountsThosePrepared(t *testing.T) {
 // EX-13: who is cancelled while waiting leaves the queue, and nobody else loses a place by it.
 func TestLeavingTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 2})
-		run := s.call("run", host, onHost)
-		gone, stays := s.call("gone", host, onHost), s.call("stays", host, onHost)
+		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 2})
+		run := s.call("run", host, hostID)
+		gone, stays := s.call("gone", host, hostID), s.call("stays", host, hostID)
 		gone.cancel(executor.ErrCancelled)
 		<-gone.done
 		synctest.Wait()
@@ -282,7 +282,7 @@ func TestLeavingTheQueue(t *testing.T) {
 		if _, told := gone.now(); !slices.Equal(told, []bool{true}) {
 			t.Errorf("who never had a turn was told %v", told)
 		}
-		late := s.call("late", host, onHost)
+		late := s.call("late", host, hostID)
 		s.end(run)
 		s.end(stays)
 		s.end(late)
@@ -296,14 +296,14 @@ func TestLeavingTheQueue(t *testing.T) {
 // EX-13, OP-01: a shutdown ends the waiting with a typed answer, leaves those that run alone, and lets nobody in.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
+		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
 		run, wait := s.call("run", in("a"), "A"), s.call("wait", in("a"), "A")
 		s.gate.Close()
 		<-wait.done
 		if dray.CodeOf(wait.err) != dray.CodeShuttingDown {
 			t.Errorf("who waited is told %v", wait.err)
 		}
-		if late := s.call("late", host, onHost); dray.CodeOf(late.err) != dray.CodeShuttingDown {
+		if late := s.call("late", host, hostID); dray.CodeOf(late.err) != dray.CodeShuttingDown {
 			t.Errorf("who comes later is told %v", late.err)
 		}
 		s.end(run)
@@ -319,22 +319,22 @@ func TestPanicsGiveSlotsBack(t *testing.T) {
 	for _, where := range []string{"work", "queued", "served"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
-				run := s.call("run", host, onHost)
+				s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
+				run := s.call("run", host, hostID)
 				raised := make(chan any)
 				go func() {
 					defer func() { raised <- recover() }()
 					_, _ = s.gate.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-						leave, _, err := s.gate.Turn(ctx, onHost, sink)
+						leave, _, err := s.gate.Acquire(ctx, hostID, sink)
 						if err != nil {
 							return dray.Result{}, err
 						}
 						defer leave()
 						panic("planted in the work")
-					})).Execute(t.Context(), dray.Call{Route: host}, planted{where})
+					})).Execute(t.Context(), dray.Call{Route: host}, panicSink{where})
 				}()
 				synctest.Wait()
-				next := s.call("next", host, onHost)
+				next := s.call("next", host, hostID)
 				close(run.let)
 				if p := fmt.Sprint(<-raised); !strings.HasPrefix(p, "planted in") {
 					t.Errorf("raised: %s", p)
@@ -350,13 +350,13 @@ func TestPanicsGiveSlotsBack(t *testing.T) {
 	}
 }
 
-// planted is a sink that panics when it is told of the queue.
-type planted struct{ where string }
+// panicSink is a sink that panics when it is told of the queue.
+type panicSink struct{ where string }
 
-func (planted) Running()                       {}
-func (planted) Progress(_, _ string)           {}
-func (planted) Output(_ dray.Stream, _ []byte) {}
-func (p planted) Queued(waiting bool) {
+func (panicSink) Started()                       {}
+func (panicSink) Progress(_, _ string)           {}
+func (panicSink) Output(_ dray.Stream, _ []byte) {}
+func (p panicSink) Queued(waiting bool) {
 	if p.where == "queued" && waiting || p.where == "served" && !waiting {
 		panic("planted in the sink")
 	}
@@ -364,7 +364,7 @@ func (p planted) Queued(waiting bool) {
 
 // Who was not let in gets no turn: it would be counted nowhere.
 func TestTurnNeedsAGate(t *testing.T) {
-	_, _, err := New(Limits{Concurrent: 1, PerContainer: 1}).Turn(t.Context(), onHost, dray.Discard)
+	_, _, err := New(Limits{Concurrent: 1, PerContainer: 1}).Acquire(t.Context(), hostID, dray.Discard)
 	if dray.CodeOf(err) != dray.CodeInternal {
 		t.Errorf("%v", err)
 	}

@@ -26,15 +26,15 @@ func TestManyCallsAtOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for round := range rounds {
 		s := seed + uint64(round)
-		rush(t, s)
+		runLoad(t, s)
 		if t.Failed() {
 			t.Fatalf("with the seed %d", s)
 		}
 	}
 }
 
-// crowd is what is counted of the calls of one round.
-type crowd struct {
+// loadTest is what is counted of the calls of one round.
+type loadTest struct {
 	limits  Limits
 	total   atomic.Int64
 	inside  atomic.Int64
@@ -43,20 +43,20 @@ type crowd struct {
 	faults  chan string
 }
 
-func (c *crowd) fault(format string, args ...any) {
+func (c *loadTest) fault(format string, args ...any) {
 	select {
 	case c.faults <- fmt.Sprintf(format, args...):
 	default: // one is enough
 	}
 }
 
-func rush(t *testing.T, seed uint64) {
+func runLoad(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	c := &crowd{limits: Limits{Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4), Queue: rnd.IntN(60)}, faults: make(chan string, 1)}
+	c := &loadTest{limits: Limits{Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4), Queue: rnd.IntN(60)}, faults: make(chan string, 1)}
 	g := New(c.limits)
 	var calls sync.WaitGroup
 	for range 120 {
-		plan := plan{place: rnd.IntN(4), name: rnd.IntN(2), steps: rnd.IntN(20), cancel: rnd.IntN(4) == 0, panics: rnd.IntN(8) == 0}
+		plan := callPlan{place: rnd.IntN(4), name: rnd.IntN(2), steps: rnd.IntN(20), cancel: rnd.IntN(4) == 0, panics: rnd.IntN(8) == 0}
 		calls.Go(func() { c.one(t.Context(), g, plan) })
 		if rnd.IntN(3) == 0 {
 			g.check(c)
@@ -77,16 +77,16 @@ func rush(t *testing.T, seed uint64) {
 		t.Errorf("%+v: %s", c.limits, f)
 	default:
 	}
-	(&stage{t: t, gate: g}).empty()
+	(&fixture{t: t, gate: g}).empty()
 }
 
-// plan is what one call does.
-type plan struct {
+// callPlan is what one call does.
+type callPlan struct {
 	place, name, steps int
 	cancel, panics     bool
 }
 
-func (c *crowd) one(ctx context.Context, g *Gate, p plan) {
+func (c *loadTest) one(ctx context.Context, g *Controller, p callPlan) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if p.cancel {
@@ -97,7 +97,7 @@ func (c *crowd) one(ctx context.Context, g *Gate, p plan) {
 			panic(v)
 		}
 	}()
-	route, id := host, onHost
+	route, id := host, hostID
 	if p.place > 0 {
 		route, id = in(fmt.Sprintf("%d-%d", p.place, p.name)), fmt.Sprint("id", p.place)
 	}
@@ -106,7 +106,7 @@ func (c *crowd) one(ctx context.Context, g *Gate, p plan) {
 			c.fault("%d calls were let in", n)
 		}
 		defer c.inside.Add(-1)
-		leave, _, err := g.Turn(ctx, id, sink)
+		leave, _, err := g.Acquire(ctx, id, sink)
 		if err != nil {
 			return dray.Result{}, err
 		}
@@ -122,7 +122,7 @@ func (c *crowd) one(ctx context.Context, g *Gate, p plan) {
 	}
 }
 
-func (c *crowd) work(p plan) {
+func (c *loadTest) work(p callPlan) {
 	defer c.total.Add(-1)
 	defer c.in[p.place].Add(-1)
 	if n := c.total.Add(1); n > int64(c.limits.Concurrent) {
@@ -140,12 +140,12 @@ func (c *crowd) work(p plan) {
 }
 
 // check holds the gate's counts against each other, and against the rule that nobody waits who could run.
-func (g *Gate) check(c *crowd) {
+func (g *Controller) check(c *loadTest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	running, inside, able, waiting := 0, 0, 0, 0
-	for id, b := range g.boxes {
-		running, inside, able, waiting = running+b.running, inside+b.inside, able+min(b.inside, b.limit), waiting+len(b.queue)
+	for id, b := range g.queues {
+		running, inside, able, waiting = running+b.running, inside+b.expected, able+min(b.expected, b.limit), waiting+len(b.queue)
 		if !slices.IsSortedFunc(b.queue, func(x, y *waiter) int { return byNumber(x, y.number) }) {
 			c.fault("the queue of %s is out of order", id)
 		}
@@ -153,7 +153,7 @@ func (g *Gate) check(c *crowd) {
 			c.fault("%d wait for %q, where %d run of %d, and %d in all", len(b.queue), id, b.running, b.limit, g.running)
 		}
 	}
-	if running != g.running || inside != g.inside || able != g.able || waiting != g.waiting {
-		c.fault("counted %d running, %d inside, %d able, %d waiting; known %d, %d, %d, %d", running, inside, able, waiting, g.running, g.inside, g.able, g.waiting)
+	if running != g.running || inside != g.admitted || able != g.runnable || waiting != g.waiting {
+		c.fault("counted %d running, %d inside, %d able, %d waiting; known %d, %d, %d, %d", running, inside, able, waiting, g.running, g.admitted, g.runnable, g.waiting)
 	}
 }

@@ -23,24 +23,24 @@ const maxReply = 256 << 20
 
 // The waits for a daemon that ends: longer than a drain and the kill after it take by default.
 const (
-	endWait = time.Minute
-	endPoll = 20 * time.Millisecond
+	exitWait = time.Minute
+	endPoll  = 20 * time.Millisecond
 )
 
 // Client is a connection pool to one daemon. It may be used from several goroutines.
 type Client struct {
 	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from another goroutine.
-	Waiting func()
+	OnSlow func()
 	// Version is that of the program. Other, if set, is called once when the daemon is of another, with its process id (0: unknown).
-	Version string
-	Other   func(version string, pid int)
+	Version           string
+	OnVersionMismatch func(version string, pid int)
 
-	other  sync.Once
-	http   *http.Client
-	socket string
-	starts bool
+	mismatchOnce sync.Once
+	http         *http.Client
+	socket       string
+	autostart    bool
 
-	patience, probeTime time.Duration
+	slowAfter, probeTime time.Duration
 }
 
 // Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have members that this version does not know.
@@ -55,8 +55,8 @@ func New(socket string, start func(context.Context) error) *Client {
 	d := dialer{socket: socket, start: start}
 	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
 	return &Client{
-		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, starts: start != nil,
-		patience: patience, probeTime: probeTime,
+		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, autostart: start != nil,
+		slowAfter: slowAfter, probeTime: probeTime,
 	}
 }
 
@@ -98,20 +98,20 @@ func exchange[T any](ctx context.Context, c *Client, method, path string, body a
 // made once more.
 func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
 	resp, err := c.sendOnce(ctx, method, path, body, accept)
-	if err == nil || dray.CodeOf(err) != dray.CodeShuttingDown || !c.starts || !c.gone(ctx) {
+	if err == nil || dray.CodeOf(err) != dray.CodeShuttingDown || !c.autostart || !c.waitForExit(ctx) {
 		return resp, err
 	}
 	return c.sendOnce(ctx, method, path, body, accept)
 }
 
-// gone waits until nobody answers on the socket.
-func (c *Client) gone(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, endWait)
+// waitForExit waits until nobody answers on the socket.
+func (c *Client) waitForExit(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, exitWait)
 	defer cancel()
 	c.Close()
 	tick := time.NewTicker(endPoll)
 	defer tick.Stop()
-	for Answers(ctx, c.socket) {
+	for IsListening(ctx, c.socket) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -152,11 +152,11 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 
 // do sends a request and turns a refusal into its error.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
-	resp, err := c.watched(req)
+	resp, err := c.doWatched(req)
 	if err != nil {
 		return nil, c.transportError(req.Context(), err)
 	}
-	c.compare(resp.Header.Get(versionHeader))
+	c.checkVersion(resp.Header.Get(versionHeader))
 	if resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
 	}
@@ -167,12 +167,12 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 // versionHeader is where the daemon says its version.
 const versionHeader = "Dray-Version"
 
-// compare tells of a daemon that is of another version.
-func (c *Client) compare(daemon string) {
-	if c.Other == nil || daemon == "" || c.Version == "" || daemon == c.Version {
+// checkVersion tells of a daemon that is of another version.
+func (c *Client) checkVersion(daemon string) {
+	if c.OnVersionMismatch == nil || daemon == "" || c.Version == "" || daemon == c.Version {
 		return
 	}
-	c.other.Do(func() { c.Other(daemon, peerPID(c.socket)) })
+	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.socket)) })
 }
 
 // transportError says what became of a request that got no answer. The cause of a cancelled context goes before the broken connection that it left.

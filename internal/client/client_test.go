@@ -112,7 +112,7 @@ func TestStaleSocketIsNoDaemon(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	if Answers(t.Context(), socket) {
+	if IsListening(t.Context(), socket) {
 		t.Error("a stale socket answers")
 	}
 	if _, err := New(socket, nil).Tools(t.Context()); !errors.Is(err, ErrNoDaemon) {

@@ -36,8 +36,8 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return connect(ctx, d.socket)
 }
 
-// Answers says whether a daemon accepts connections on the socket.
-func Answers(ctx context.Context, socket string) bool {
+// IsListening says whether a daemon accepts connections on the socket.
+func IsListening(ctx context.Context, socket string) bool {
 	conn, err := connect(ctx, socket)
 	if err != nil {
 		return false

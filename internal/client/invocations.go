@@ -16,12 +16,12 @@ import (
 type Call struct {
 	Tool string `json:"tool"`
 	// Input may be left out where a call is routed only.
-	Input       jsontext.Value    `json:"input,omitzero"`
-	Workspace   string            `json:"workspace,omitzero"`
-	Container   string            `json:"container,omitzero"`
-	Environment dray.Choice       `json:"environment,omitzero"`
-	Cwd         string            `json:"cwd,omitzero"`
-	Env         map[string]string `json:"env,omitempty"`
+	Input       jsontext.Value         `json:"input,omitzero"`
+	Workspace   string                 `json:"workspace,omitzero"`
+	Container   string                 `json:"container,omitzero"`
+	Environment dray.EnvironmentChoice `json:"environment,omitzero"`
+	Cwd         string                 `json:"cwd,omitzero"`
+	Env         map[string]string      `json:"env,omitempty"`
 	// Leftovers "keep" leaves the processes that the tool leaves running to the environment.
 	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
 	// RewriteText has the paths in text rewritten; nil leaves it to the tool.
@@ -67,9 +67,9 @@ func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record],
 
 // The texts of a stream. Shown is the one whose paths were rewritten, where there is one, else what was printed.
 const (
-	Printed   = "false"
-	Rewritten = "true"
-	Shown     = "auto"
+	TextRaw       = "false"
+	TextRewritten = "true"
+	TextAuto      = "auto"
 )
 
 // Output gives what is kept of one text of a call's stdout or stderr, while it runs what is kept so far. The caller closes it.

@@ -14,21 +14,21 @@ const (
 	ToContainer Direction = "to_container"
 )
 
-// Mapping asks for the other name of paths. Exactly one of Workspace and Container is set.
-type Mapping struct {
+// MapPathsRequest asks for the other name of paths. Exactly one of Workspace and Container is set.
+type MapPathsRequest struct {
 	Workspace string    `json:"workspace,omitzero"`
 	Container string    `json:"container,omitzero"`
 	Direction Direction `json:"direction"`
 	Paths     []string  `json:"paths"`
 }
 
-// Mapped has the paths in the order in which they were asked for. Those that have no other name stand unchanged in Paths and again in Unmapped.
-type Mapped struct {
+// MapPathsReply has the paths in the order in which they were asked for. Those that have no other name stand unchanged in Paths and again in Unmapped.
+type MapPathsReply struct {
 	Paths    []string `json:"paths"`
 	Unmapped []string `json:"unmapped"`
 }
 
 // MapPaths maps paths. Nothing is looked up on a disk.
-func (c *Client) MapPaths(ctx context.Context, m Mapping) (Reply[Mapped], error) {
-	return exchange[Mapped](ctx, c, http.MethodPost, "/v1/paths", m)
+func (c *Client) MapPaths(ctx context.Context, m MapPathsRequest) (Reply[MapPathsReply], error) {
+	return exchange[MapPathsReply](ctx, c, http.MethodPost, "/v1/paths", m)
 }

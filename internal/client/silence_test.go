@@ -16,7 +16,7 @@ import (
 )
 
 // Who takes connections and answers nothing is given up, and what to do about it is said.
-func TestSilentDaemon(t *testing.T) {
+func TestUnresponsiveDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket) // the kernel takes the connections
 	if err != nil {
@@ -25,11 +25,11 @@ func TestSilentDaemon(t *testing.T) {
 	defer l.Close()
 	c := New(socket, nil)
 	defer c.Close()
-	c.patience, c.probeTime = time.Millisecond, 10*time.Millisecond
-	c.Waiting = func() { t.Error("it is said to live") }
+	c.slowAfter, c.probeTime = time.Millisecond, 10*time.Millisecond
+	c.OnSlow = func() { t.Error("it is said to live") }
 	_, err = c.Tools(t.Context())
 	end := fmt.Sprintf("kill -9 %d", os.Getpid())
-	if !errors.Is(err, ErrSilent) || errors.Is(err, ErrNoDaemon) || !strings.Contains(dray.AsError(err).Hint, end) {
+	if !errors.Is(err, ErrUnresponsive) || errors.Is(err, ErrNoDaemon) || !strings.Contains(dray.AsError(err).Hint, end) {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
@@ -48,8 +48,8 @@ func TestSlowAnswer(t *testing.T) {
 		<-enough
 		_, _ = w.Write([]byte(`{"items":[]}`))
 	})
-	c.patience, c.probeTime = time.Millisecond, time.Minute
-	c.Waiting = func() { told.Add(1) }
+	c.slowAfter, c.probeTime = time.Millisecond, time.Minute
+	c.OnSlow = func() { told.Add(1) }
 	if _, err := c.Tools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 		})
 		c.Version = "v1"
 		told := []string{}
-		c.Other = func(version string, pid int) { told = append(told, fmt.Sprint(version, " ", pid == os.Getpid())) }
+		c.OnVersionMismatch = func(version string, pid int) { told = append(told, fmt.Sprint(version, " ", pid == os.Getpid())) }
 		for range 2 {
 			if _, err := c.Tools(t.Context()); err != nil {
 				t.Fatal(err)

@@ -53,7 +53,7 @@ func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, e
 		wait, err := c.writeOnce(ctx, target, p)
 		switch {
 		case err != nil:
-			return true, ignoreOver(err)
+			return true, ignoreCallEnded(err)
 		case wait == 0:
 			return false, nil
 		}
@@ -75,7 +75,7 @@ func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait t
 		return 0, cause
 	}
 	if err != nil {
-		return 0, lost(err) // the call's stream will say the same, sooner or later
+		return 0, disconnectedError(err) // the call's stream will say the same, sooner or later
 	}
 	defer resp.Body.Close()
 	switch {
@@ -87,8 +87,8 @@ func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait t
 	return 0, nil
 }
 
-// IsOver says of an error that the call has ended, ends with the daemon, or takes no stdin any more. What was sent to it then has nobody to miss it.
-func IsOver(err error) bool {
+// IsCallEnded says of an error that the call has ended, ends with the daemon, or takes no stdin any more. What was sent to it then has nobody to miss it.
+func IsCallEnded(err error) bool {
 	switch dray.CodeOf(err) {
 	case dray.CodeNotFound, dray.CodeConflict, dray.CodeShuttingDown:
 		return true
@@ -97,8 +97,8 @@ func IsOver(err error) bool {
 	}
 }
 
-func ignoreOver(err error) error {
-	if IsOver(err) {
+func ignoreCallEnded(err error) error {
+	if IsCallEnded(err) {
 		return nil
 	}
 	return err

@@ -26,8 +26,8 @@ const (
 // PhaseStarted is the phase of the state event that tells of the process.
 const PhaseStarted = "started"
 
-// ErrHole says that output is missing between two events: the client was too slow, and the daemon went on without it.
-var ErrHole = errors.New("a part of the output was not received")
+// ErrOutputGap says that output is missing between two events: the client was too slow, and the daemon went on without it.
+var ErrOutputGap = errors.New("a part of the output was not received")
 
 // Stream is the events of one call, in order. It is used by one goroutine.
 type Stream struct {
@@ -79,7 +79,7 @@ func (s *Stream) ID() string { return s.id }
 // Close ends the stream, and the call if it still runs.
 func (s *Stream) Close() error { return s.body.Close() }
 
-// Next waits for the next event. After the end event it gives io.EOF; a stream that stops before is an error, and so is a hole in it ([ErrHole]).
+// Next waits for the next event. After the end event it gives io.EOF; a stream that stops before is an error, and so is a hole in it ([ErrOutputGap]).
 // Output that was given already is cut off, so that every byte is given once.
 func (s *Stream) Next() (Event, error) {
 	if s.ended {
@@ -87,7 +87,7 @@ func (s *Stream) Next() (Event, error) {
 	}
 	var ev Event
 	if err := json.UnmarshalDecode(s.dec, &ev); err != nil {
-		return Event{}, lost(err)
+		return Event{}, disconnectedError(err)
 	}
 	switch ev.Name {
 	case EventStdout, EventStderr:
@@ -107,9 +107,9 @@ func (s *Stream) output(ev Event) (Event, error) {
 	want := s.next[ev.Name]
 	switch {
 	case ev.Offset < 0:
-		return ev, lost(fmt.Errorf("%d is no offset", ev.Offset))
+		return ev, disconnectedError(fmt.Errorf("%d is no offset", ev.Offset))
 	case ev.Offset > want:
-		return ev, fmt.Errorf("%w: %d bytes of %s after byte %d", ErrHole, ev.Offset-want, ev.Name, want)
+		return ev, fmt.Errorf("%w: %d bytes of %s after byte %d", ErrOutputGap, ev.Offset-want, ev.Name, want)
 	case ev.Offset < want:
 		ev.Bytes = ev.Bytes[min(want-ev.Offset, int64(len(ev.Bytes))):]
 	}
@@ -117,17 +117,17 @@ func (s *Stream) output(ev Event) (Event, error) {
 	return ev, nil
 }
 
-var errLost = errors.New("the daemon was lost")
+var errDisconnected = errors.New("the daemon was lost")
 
 // IsLost says that the connection to the daemon broke while a call ran.
-func IsLost(err error) bool { return errors.Is(err, errLost) }
+func IsLost(err error) bool { return errors.Is(err, errDisconnected) }
 
-// lost says that the stream stopped before the call's end did arrive.
-func lost(err error) error {
+// disconnectedError says that the stream stopped before the call's end did arrive.
+func disconnectedError(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF // the end of the connection is not that of the call
 	}
-	return dray.Errorf(dray.CodeInternal, "%w before the end: %w", errLost, err).
+	return dray.Errorf(dray.CodeInternal, "%w before the end: %w", errDisconnected, err).
 		WithHint("its log is daemon.log in the state folder; the trail tells how a call ended: dray audit list")
 }
 

@@ -84,7 +84,7 @@ func TestBrokenStreams(t *testing.T) {
 			if !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q in it", err, tt.want)
 			}
-			if hole := errors.Is(err, ErrHole); hole != (name == "a hole") {
+			if hole := errors.Is(err, ErrOutputGap); hole != (name == "a hole") {
 				t.Errorf("ErrHole: %v", hole)
 			}
 		})

@@ -65,7 +65,7 @@ func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Repl
 	for {
 		var ev upEvent
 		if err := json.UnmarshalDecode(dec, &ev); err != nil {
-			return Reply[Workspace]{}, lost(err)
+			return Reply[Workspace]{}, disconnectedError(err)
 		}
 		switch {
 		case ev.Name == EventProgress:
@@ -75,7 +75,7 @@ func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Repl
 		case ev.Name == EventEnd:
 			reply := Reply[Workspace]{JSON: ev.Workspace}
 			if err := json.Unmarshal(ev.Workspace, &reply.Value); err != nil {
-				return reply, lost(err)
+				return reply, disconnectedError(err)
 			}
 			return reply, nil
 		}

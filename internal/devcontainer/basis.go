@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// Basis is what a trust is bound to, by name, so that it can be looked at often without being read: a call that takes a trust for granted
+// TrustFiles is what a trust is bound to, by name, so that it can be looked at often without being read: a call that takes a trust for granted
 // asks for nothing but the times and sizes of its files.
-type Basis struct {
+type TrustFiles struct {
 	files   []string // and what may become one
 	folders []string // whose entries count
 }
 
 // IsTrusted says whether the workspace may be brought up as it stands, and what that answer rests on; nothing, where the operator's
 // configuration gives it. Beside false the error says why not.
-func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, Basis, error) {
+func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFiles, error) {
 	_, f, err := s.approve(ctx, loc)
 	if err != nil || f == nil {
-		return err == nil, Basis{}, err
+		return err == nil, TrustFiles{}, err
 	}
-	return true, Basis{files: slices.Sorted(maps.Keys(f.files)), folders: slices.Sorted(maps.Keys(f.folders))}, nil
+	return true, TrustFiles{files: slices.Sorted(maps.Keys(f.files)), folders: slices.Sorted(maps.Keys(f.folders))}, nil
 }
 
-// Size is the number of files and folders that State looks at.
-func (b Basis) Size() int { return len(b.files) + len(b.folders) }
+// Len is the number of files and folders that State looks at.
+func (b TrustFiles) Len() int { return len(b.files) + len(b.folders) }
 
-// State is a text that is another one after any of the files changed, and the time of the latest change. The change times that it is made
+// Stamp is a text that is another one after any of the files changed, and the time of the latest change. The change times that it is made
 // of are the kernel's own, which nobody can set back.
-func (b Basis) State() (state string, latest time.Time) {
-	text := make([]byte, 0, 64*b.Size())
+func (b TrustFiles) Stamp() (state string, latest time.Time) {
+	text := make([]byte, 0, 64*b.Len())
 	look := func(path string, entries bool) {
 		var st syscall.Stat_t
 		text = append(append(text, path...), 0)

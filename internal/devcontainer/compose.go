@@ -16,7 +16,7 @@ import (
 var composeFileLine = regexp.MustCompile(`(?m)^COMPOSE_FILE=(.+)$`)
 
 // addCompose takes in the compose files, what they name, and the .env files that fill in their variables.
-func (f *footprint) addCompose() error {
+func (f *trustInputs) addCompose() error {
 	if !isCompose(f.file.values) {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (f *footprint) addCompose() error {
 }
 
 // composeFiles are those that the configuration names, else those that docker compose would find in the workspace.
-func (f *footprint) composeFiles() ([]string, error) {
+func (f *trustInputs) composeFiles() ([]string, error) {
 	var names []string
 	switch value := f.file.values["dockerComposeFile"].(type) {
 	case string:
@@ -66,7 +66,7 @@ func (f *footprint) composeFiles() ([]string, error) {
 }
 
 // defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does not pass it on.
-func (f *footprint) defaultComposeFiles() ([]string, error) {
+func (f *trustInputs) defaultComposeFiles() ([]string, error) {
 	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
 	if err != nil && !isAbsent(err) {
 		return nil, err
@@ -86,7 +86,7 @@ func (f *footprint) defaultComposeFiles() ([]string, error) {
 
 // composeReader follows what compose files name.
 type composeReader struct {
-	f       *footprint
+	f       *trustInputs
 	project string
 	seen    map[string]bool
 }
@@ -137,7 +137,7 @@ func (c *composeReader) document(dir string, doc map[string]any) error {
 		entries, _ := doc[kind].(map[string]any)
 		for _, value := range entries {
 			config, _ := value.(map[string]any)
-			if err := c.named(dir, config["file"], c.f.add); err != nil {
+			if err := c.includeNamed(dir, config["file"], c.f.add); err != nil {
 				return err
 			}
 		}
@@ -148,10 +148,10 @@ func (c *composeReader) document(dir string, doc map[string]any) error {
 func (c *composeReader) include(dir string, include any) error {
 	long, ok := include.(map[string]any)
 	if !ok {
-		return c.named(dir, include, c.read)
+		return c.includeNamed(dir, include, c.read)
 	}
 	for _, path := range listOf(long["path"]) {
-		if err := c.named(dir, path, c.read); err != nil {
+		if err := c.includeNamed(dir, path, c.read); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (c *composeReader) service(dir, name string, service map[string]any) error 
 		return err
 	}
 	if extends, ok := service["extends"].(map[string]any); ok {
-		if err := c.named(dir, extends["file"], c.read); err != nil {
+		if err := c.includeNamed(dir, extends["file"], c.read); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (c *composeReader) envFiles(dir string, value any) error {
 		if long, ok := file.(map[string]any); ok {
 			file = long["path"]
 		}
-		if err := c.named(dir, file, c.f.add); err != nil {
+		if err := c.includeNamed(dir, file, c.f.add); err != nil {
 			return err
 		}
 	}
@@ -202,21 +202,21 @@ func (c *composeReader) build(dir string, value any) error {
 	if !ok || isAddress(folder) {
 		return nil
 	}
-	return c.named(dir, filepath.Join(folder, name), c.f.add)
+	return c.includeNamed(dir, filepath.Join(folder, name), c.f.add)
 }
 
 func isAddress(context string) bool {
 	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") || strings.HasPrefix(context, "github.com/")
 }
 
-// named takes a file in, by what docker compose may resolve its name against: the folder of the file that names it, and the
+// includeNamed takes a file in, by what docker compose may resolve its name against: the folder of the file that names it, and the
 // project's.
-func (c *composeReader) named(dir string, value any, take func(path string) error) error {
+func (c *composeReader) includeNamed(dir string, value any, take func(path string) error) error {
 	name, ok := value.(string)
 	if !ok || name == "" {
 		return nil
 	}
-	name, err := plainName(name)
+	name, err := literalName(name)
 	if err != nil {
 		return err
 	}
@@ -228,8 +228,8 @@ func (c *composeReader) named(dir string, value any, take func(path string) erro
 	return nil
 }
 
-// plainName refuses a name that depends on a variable of docker compose or is an address, and undoubles the dollars of one that does not.
-func plainName(name string) (string, error) {
+// literalName refuses a name that depends on a variable of docker compose or is an address, and undoubles the dollars of one that does not.
+func literalName(name string) (string, error) {
 	if isAddress(name) {
 		return "", fmt.Errorf("the compose file takes in %s, whose content is not covered", name)
 	}

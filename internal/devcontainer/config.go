@@ -17,7 +17,7 @@ type entry = map[string]any
 type configFile struct {
 	raw    []byte
 	values entry
-	faults []jsonc.Fault
+	faults []jsonc.SyntaxError
 }
 
 // readConfig reads the configuration of a location. A file that cannot be used is container_failed, not no_devcontainer: nobody shall
@@ -35,7 +35,7 @@ func readConfig(loc Location) (configFile, error) {
 	if err != nil {
 		return configFile{}, broken(loc, "%w", err)
 	}
-	return configFile{raw: raw, values: doc.Value, faults: doc.Faults}, nil
+	return configFile{raw: raw, values: doc.Value, faults: doc.Errors}, nil
 }
 
 // broken is the error of a configuration that the reference could not use either.

@@ -32,7 +32,7 @@ func Locate(workspace, config string) (Location, error) {
 		return Location{}, err
 	}
 	if config != "" {
-		return locateNamed(workspace, config)
+		return locateConfig(workspace, config)
 	}
 	found, err := configIn(workspace)
 	if err != nil {
@@ -64,12 +64,12 @@ func FindWorkspace(dir string) (Location, error) {
 // Nearest finds the closest folder with a configuration from dir up to root, both included. A folder whose configuration cannot be
 // looked at counts as found, so that its error is met where it is used instead of being passed over.
 func Nearest(dir, root string) (folder string, ok bool) {
-	return NearestKnown(dir, root, func(string) bool { return false })
+	return NearestWithKnown(dir, root, func(string) bool { return false })
 }
 
-// NearestKnown is Nearest for one who remembers workspaces. A folder that is known counts as found although its configuration is gone: a
+// NearestWithKnown is Nearest for one who remembers workspaces. A folder that is known counts as found although its configuration is gone: a
 // tool in its container can remove the file, and must not move the next call to the host by that.
-func NearestKnown(dir, root string, known func(folder string) bool) (folder string, ok bool) {
+func NearestWithKnown(dir, root string, known func(folder string) bool) (folder string, ok bool) {
 	dir, root = filepath.Clean(dir), filepath.Clean(root)
 	for {
 		if config, err := configIn(dir); config != "" || err != nil || known(dir) {
@@ -86,7 +86,7 @@ func NearestKnown(dir, root string, known func(folder string) bool) (folder stri
 // configIn gives the configuration file of a folder, or nothing. What cannot be looked at is an error: taking it for absent would
 // make a call run elsewhere.
 func configIn(folder string) (string, error) {
-	if dir := filepath.Join(folder, ".devcontainer"); stands(dir) && !isFolder(dir) {
+	if dir := filepath.Join(folder, ".devcontainer"); lexists(dir) && !isFolder(dir) {
 		return "", dray.Errorf(dray.CodeContainerFailed, "%s is no folder", dir).WithHint("make it a folder with a devcontainer.json in it, or remove it")
 	}
 	unusable := ""
@@ -96,7 +96,7 @@ func configIn(folder string) (string, error) {
 		switch {
 		case err == nil && info.Mode().IsRegular():
 			return path, nil
-		case err == nil || isAbsent(err) && stands(path):
+		case err == nil || isAbsent(err) && lexists(path):
 			unusable = path // the reference passes over it too, but does not run anything on the host for it
 		case !isAbsent(err):
 			return "", dray.Errorf(dray.CodeContainerFailed, "look for the devcontainer configuration: %w", err).
@@ -115,13 +115,13 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// stands says that something is there, be it a link that leads nowhere.
-func stands(path string) bool {
+// lexists says that something is there, be it a link that leads nowhere.
+func lexists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-func locateNamed(workspace, config string) (Location, error) {
+func locateConfig(workspace, config string) (Location, error) {
 	if !filepath.IsAbs(config) {
 		config = filepath.Join(workspace, config)
 	}

@@ -117,7 +117,7 @@ func (u *upTest) up() (UpResult, error) {
 }
 
 // resolve resolves the container that Match chooses.
-func (u *upTest) resolve() (ContainerInfo, Resolved) {
+func (u *upTest) resolve() (ContainerInfo, ExecConfig) {
 	u.t.Helper()
 	c, ok := u.loc.Match(u.containers())
 	if !ok {
@@ -131,7 +131,7 @@ func (u *upTest) resolve() (ContainerInfo, Resolved) {
 }
 
 // wantUp brings it up and checks that what the CLI says of user and folder is what Resolve says.
-func (u *upTest) wantUp() (UpResult, Resolved) {
+func (u *upTest) wantUp() (UpResult, ExecConfig) {
 	u.t.Helper()
 	result, err := u.up()
 	if err != nil {
@@ -224,7 +224,7 @@ func TestUpAfterFailedOnCreate(t *testing.T) {
 	}
 	c, _ := u.resolve()
 	note, found, err := NewFailures(u.state).Last(u.loc)
-	if err != nil || !found || !note.HalfMade(c) || note.Container != c.ID {
+	if err != nil || !found || !note.Incomplete(c) || note.Container != c.ID {
 		t.Fatalf("noted %+v, %v, %v for the container %s", note, found, err, c.ID)
 	}
 	if _, err := u.up(); err == nil {

@@ -23,7 +23,7 @@ const (
 	maxTrustBytes = 64 << 20
 )
 
-// footprint is what `up` would use of a workspace, as far as it can be known without running anything:
+// trustInputs is what `up` would use of a workspace, as far as it can be known without running anything:
 //
 //   - the configuration file and the lock file beside it,
 //   - the whole folder `.devcontainer`, since lifecycle commands live there,
@@ -34,12 +34,12 @@ const (
 //
 // A file that is absent is part of it as such, so that its appearance is a change. Not covered are images, features from a registry,
 // the build context, and what a covered program goes on to read or run.
-type footprint struct {
-	loc    Location
-	file   configFile
-	root   string // what up mounts, by the name that the workspace was reached by; empty for compose
-	files  map[string]string
-	walked map[string]bool
+type trustInputs struct {
+	loc        Location
+	file       configFile
+	root       string // what up mounts, by the name that the workspace was reached by; empty for compose
+	files      map[string]string
+	walkedDirs map[string]bool
 	// folders are those that were taken in in full, each with those in it.
 	folders map[string]bool
 	bytes   int64
@@ -47,13 +47,13 @@ type footprint struct {
 	services []serviceSummary
 }
 
-// survey reads all that trust is bound to. Whatever cannot be read fails it.
-func survey(ctx context.Context, loc Location, git GitFunc) (*footprint, error) {
+// collectTrustInputs reads all that trust is bound to. Whatever cannot be read fails it.
+func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustInputs, error) {
 	canonical, err := loc.canonical()
 	if err != nil {
 		return nil, err
 	}
-	f := &footprint{loc: canonical, files: map[string]string{}, walked: map[string]bool{}, folders: map[string]bool{}}
+	f := &trustInputs{loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{}, folders: map[string]bool{}}
 	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
 	}
@@ -62,13 +62,13 @@ func survey(ctx context.Context, loc Location, git GitFunc) (*footprint, error) 
 	}
 	for _, step := range []func() error{f.addFolders, f.addBuild, f.addCompose, f.addCommands} {
 		if err := step(); err != nil {
-			return nil, cannotBind(loc, err)
+			return nil, trustInputsError(loc, err)
 		}
 	}
 	return f, nil
 }
 
-func cannotBind(loc Location, err error) error {
+func trustInputsError(loc Location, err error) error {
 	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the configuration of %s cannot be bound to a trust: %w", loc.Workspace, err).
 		WithHint("correct what the message names, or list the folder in trust.workspaces to trust whatever stands there")
 }
@@ -90,7 +90,7 @@ func (l Location) canonical() (Location, error) {
 }
 
 // hash is over everything, with lengths, so that no two footprints read alike.
-func (f *footprint) hash() string {
+func (f *trustInputs) hash() string {
 	h := sha256.New()
 	field := func(s string) { _, _ = fmt.Fprintf(h, "%d:%s\n", len(s), s) } // a hash never fails
 	field("dray trust 1")
@@ -115,7 +115,7 @@ func realPath(path string) string {
 }
 
 // inConfigFolder gives the absolute path of what the configuration names relative to itself.
-func (f *footprint) inConfigFolder(name string) string {
+func (f *trustInputs) inConfigFolder(name string) string {
 	return resolvePath(filepath.Dir(f.loc.Config), name)
 }
 
@@ -127,7 +127,7 @@ func resolvePath(dir, name string) string {
 }
 
 // expand replaces the variables of a file name. One that depends on the host's environment names a file that nobody can know.
-func (f *footprint) expand(name string) (string, error) {
+func (f *trustInputs) expand(name string) (string, error) {
 	names := map[string]bool{}
 	scope := localScope{workspace: f.loc.Workspace, names: names}
 	out, err := substituteText(name, scope.replace)
@@ -141,7 +141,7 @@ func (f *footprint) expand(name string) (string, error) {
 }
 
 // add takes one file in. Absent files and folders count as such; a link counts with where it leads and what is there.
-func (f *footprint) add(path string) error {
+func (f *trustInputs) add(path string) error {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done {
 		return nil
@@ -170,7 +170,7 @@ func (f *footprint) add(path string) error {
 	return nil
 }
 
-func (f *footprint) addLink(path string) error {
+func (f *trustInputs) addLink(path string) error {
 	target, err := os.Readlink(path)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (f *footprint) addLink(path string) error {
 }
 
 // digest hashes a regular file.
-func (f *footprint) digest(path string) (string, error) {
+func (f *trustInputs) digest(path string) (string, error) {
 	file, err := openRegular(path)
 	if err != nil {
 		return "", err
@@ -212,11 +212,11 @@ func (f *footprint) digest(path string) (string, error) {
 }
 
 // addTree takes a folder in, in full. A folder that is absent counts as such.
-func (f *footprint) addTree(root string) error {
-	if f.walked[root] {
+func (f *trustInputs) addTree(root string) error {
+	if f.walkedDirs[root] {
 		return nil
 	}
-	f.walked[root] = true
+	f.walkedDirs[root] = true
 	if _, err := os.Lstat(root); err != nil {
 		if isAbsent(err) {
 			f.files[root] = "absent"
@@ -237,7 +237,7 @@ func (f *footprint) addTree(root string) error {
 }
 
 // addFolders takes in the folder `.devcontainer`, the lock file, and local features.
-func (f *footprint) addFolders() error {
+func (f *trustInputs) addFolders() error {
 	folders := []string{filepath.Join(f.loc.Workspace, ".devcontainer")}
 	if before, _, found := strings.Cut(f.loc.Config, "/.devcontainer/"); found {
 		folders = append(folders, before+"/.devcontainer")
@@ -266,7 +266,7 @@ func lockFile(config string) string {
 }
 
 // addBuild takes the Dockerfile in.
-func (f *footprint) addBuild() error {
+func (f *trustInputs) addBuild() error {
 	build, _ := f.file.values["build"].(entry)
 	for _, value := range []any{f.file.values["dockerFile"], build["dockerfile"]} {
 		name, ok := value.(string)
@@ -286,10 +286,10 @@ func (f *footprint) addBuild() error {
 
 // addCommands takes in the files of the workspace that are named by what acts on the host: initializeCommand, which runs there in the
 // workspace, and the arguments of `docker run`.
-func (f *footprint) addCommands() error {
+func (f *trustInputs) addCommands() error {
 	var words []string
 	for _, value := range []any{f.file.values["initializeCommand"], f.file.values["runArgs"]} {
-		words = append(words, wordsOf(value)...)
+		words = append(words, commandWords(value)...)
 	}
 	for _, word := range words {
 		word, err := f.expand(word)
@@ -300,16 +300,16 @@ func (f *footprint) addCommands() error {
 		if rel, err := filepath.Rel(f.loc.Workspace, path); err != nil || !filepath.IsLocal(rel) || rel == "." {
 			continue
 		}
-		if err := f.addWord(path); err != nil {
+		if err := f.addCommandWord(path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addWord takes in what a word of a command may mean. A word that is no file by now is noted as such, whatever else it is: `make
+// addCommandWord takes in what a word of a command may mean. A word that is no file by now is noted as such, whatever else it is: `make
 // build` shall not lose its trust over a folder of that name.
-func (f *footprint) addWord(path string) error {
+func (f *trustInputs) addCommandWord(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():
@@ -323,8 +323,8 @@ func (f *footprint) addWord(path string) error {
 	return nil
 }
 
-// wordsOf cuts commands into what may be names of files: at white space and at what a shell takes for its own, and at equals signs.
-func wordsOf(value any) []string {
+// commandWords cuts commands into what may be names of files: at white space and at what a shell takes for its own, and at equals signs.
+func commandWords(value any) []string {
 	var words []string
 	switch value := value.(type) {
 	case string:
@@ -332,11 +332,11 @@ func wordsOf(value any) []string {
 		words = append(words, value)
 	case []any:
 		for _, v := range value {
-			words = append(words, wordsOf(v)...)
+			words = append(words, commandWords(v)...)
 		}
 	case entry:
 		for _, v := range value {
-			words = append(words, wordsOf(v)...)
+			words = append(words, commandWords(v)...)
 		}
 	}
 	return words

@@ -60,7 +60,7 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	if len(both) == 0 {
 		return ContainerInfo{}, false
 	}
-	return slices.MinFunc(both, preferred), true
+	return slices.MinFunc(both, compareContainers), true
 }
 
 // Owns says whether a container carries the labels of this workspace, whatever its configuration file (EX-01).
@@ -68,9 +68,9 @@ func (l Location) Owns(c ContainerInfo) bool {
 	return slices.Contains(l.names().folders, c.Labels[LabelFolder])
 }
 
-// asLabelled gives the location under the name that a container of it was made with, where links give it several: the folder in the
+// withLabelPaths gives the location under the name that a container of it was made with, where links give it several: the folder in the
 // container and the values of ${localWorkspaceFolder} follow from that name.
-func (l Location) asLabelled(c ContainerInfo) Location {
+func (l Location) withLabelPaths(c ContainerInfo) Location {
 	folder := c.Labels[LabelFolder]
 	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
 		return l
@@ -82,8 +82,8 @@ func (l Location) asLabelled(c ContainerInfo) Location {
 	return l
 }
 
-// preferred orders the better container first.
-func preferred(a, b ContainerInfo) int {
+// compareContainers orders the better container first.
+func compareContainers(a, b ContainerInfo) int {
 	if aRuns, bRuns := a.Status == "running", b.Status == "running"; aRuns != bRuns {
 		if aRuns {
 			return -1
@@ -96,14 +96,14 @@ func preferred(a, b ContainerInfo) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// labelNames are the values that the two labels may have: the location's own paths, and those with links resolved.
-type labelNames struct {
+// labelPaths are the values that the two labels may have: the location's own paths, and those with links resolved.
+type labelPaths struct {
 	folders []string
 	configs []string
 }
 
-func (l Location) names() labelNames {
-	n := labelNames{folders: []string{l.Workspace}, configs: []string{l.Config}}
+func (l Location) names() labelPaths {
+	n := labelPaths{folders: []string{l.Workspace}, configs: []string{l.Config}}
 	if folder, err := filepath.EvalSymlinks(l.Workspace); err == nil && folder != l.Workspace {
 		n.folders = append(n.folders, folder)
 		if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {

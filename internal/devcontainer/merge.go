@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// rule merges one property over all entries, lowest first; nil means that nobody has it.
-type rule func(entries []entry, property string) any
+// mergeFunc merges one property over all entries, lowest first; nil means that nobody has it.
+type mergeFunc func(entries []entry, property string) any
 
-// rules give each property of the merged configuration, with the property of the entries that it is made from.
-var rules = map[string]struct {
+// mergeRules give each property of the merged configuration, with the property of the entries that it is made from.
+var mergeRules = map[string]struct {
 	from string
-	rule rule
+	rule mergeFunc
 }{
 	"init":                  {"init", anyTrue},
 	"privileged":            {"privileged", anyTrue},
@@ -42,8 +42,8 @@ var rules = map[string]struct {
 	"hostRequirements":      {"hostRequirements", requirements},
 }
 
-// replaced properties of the configuration file stand in the merged configuration under another name only.
-var replaced = []string{
+// supersededProperties properties of the configuration file stand in the merged configuration under another name only.
+var supersededProperties = []string{
 	"customizations", "entrypoint", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand",
 	"shutdownAction",
 }
@@ -54,10 +54,10 @@ func merge(config entry, entries []entry) entry {
 	if merged == nil {
 		merged = entry{}
 	}
-	for _, property := range replaced {
+	for _, property := range supersededProperties {
 		delete(merged, property)
 	}
-	for property, r := range rules {
+	for property, r := range mergeRules {
 		if value := r.rule(entries, r.from); value != nil {
 			merged[property] = value
 		} else {
@@ -67,8 +67,8 @@ func merge(config entry, entries []entry) entry {
 	return merged
 }
 
-// truthy is JavaScript's.
-func truthy(v any) bool {
+// isTruthy is JavaScript's.
+func isTruthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return false
@@ -83,12 +83,12 @@ func truthy(v any) bool {
 }
 
 func anyTrue(entries []entry, property string) any {
-	return slices.ContainsFunc(entries, func(e entry) bool { return truthy(e[property]) })
+	return slices.ContainsFunc(entries, func(e entry) bool { return isTruthy(e[property]) })
 }
 
 func lastTruthy(entries []entry, property string) any {
 	for _, e := range slices.Backward(entries) {
-		if truthy(e[property]) {
+		if isTruthy(e[property]) {
 			return e[property]
 		}
 	}
@@ -126,7 +126,7 @@ func inOrder(entries []entry, property string) any {
 func collect(entries []entry, property string) []any {
 	out := []any{}
 	for _, e := range entries {
-		if truthy(e[property]) {
+		if isTruthy(e[property]) {
 			out = append(out, e[property])
 		}
 	}
@@ -154,7 +154,7 @@ func flatten(entries []entry, property string) []any {
 	for _, e := range entries {
 		if list, ok := e[property].([]any); ok {
 			all = append(all, list...)
-		} else if truthy(e[property]) {
+		} else if isTruthy(e[property]) {
 			all = append(all, e[property])
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 )
 
-// pickedProperties of a configuration file count as an entry of metadata.
-var pickedProperties = []string{
+// metadataProperties of a configuration file count as an entry of metadata.
+var metadataProperties = []string{
 	"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand", "waitFor", "customizations",
 	"mounts", "containerEnv", "containerUser", "init", "privileged", "capAdd", "securityOpt", "remoteUser", "userEnvProbe", "remoteEnv",
 	"overrideCommand", "portsAttributes", "otherPortsAttributes", "forwardPorts", "shutdownAction", "updateRemoteUserUID", "hostRequirements",
@@ -43,10 +43,10 @@ func parseMetadata(label string) ([]entry, error) {
 	return nil, fmt.Errorf("it holds neither an array nor an object")
 }
 
-// layers gives the entries that make up the configuration of a container, lowest first: those of its label, then what counts of the
+// metadataEntries gives the entries that make up the configuration of a container, lowest first: those of its label, then what counts of the
 // configuration file.
-func layers(label []entry, config entry, hasLabel, hasIDLabels bool) []entry {
-	properties := pickedProperties
+func metadataEntries(label []entry, config entry, hasLabel, hasIDLabels bool) []entry {
+	properties := metadataProperties
 	if hasLabel && hasIDLabels {
 		properties = updatableProperties
 	}

@@ -39,15 +39,15 @@ func (e *upError) Error() string { return e.err.Error() }
 // Unwrap gives the error with its code.
 func (e *upError) Unwrap() error { return e.err }
 
-// follower reads what the CLI says and judges its end.
-type follower struct {
+// upMonitor reads what the CLI says and judges its end.
+type upMonitor struct {
 	loc    Location
 	before string // the finished container that was there
 	log    upLog
 }
 
 // follow reads both streams to their end and waits.
-func (f *follower) follow(ctx context.Context, running Running) (UpResult, error) {
+func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, error) {
 	stopped := context.AfterFunc(ctx, running.Stop)
 	defer stopped()
 	stdout := make(chan []byte, 1)
@@ -56,23 +56,23 @@ func (f *follower) follow(ctx context.Context, running Running) (UpResult, error
 	if readErr != nil {
 		running.Stop() // nobody reads on, so it could not go on either
 	}
-	last := lastOutcome(<-stdout)
+	last := parseOutcome(<-stdout)
 	code, err := running.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w", context.Cause(ctx)))
+		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w", context.Cause(ctx)))
 	case err != nil:
-		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
+		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
 	case readErr != nil:
-		return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
+		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
 	case code == 0 && last.Outcome == "success" && last.ContainerID != "":
 		return UpResult{ContainerID: last.ContainerID, RemoteUser: last.RemoteUser, RemoteWorkspaceFolder: last.RemoteWorkspaceFolder}, nil
 	}
-	return UpResult{}, f.failed(last, dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
+	return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
 }
 
-// failed adds what to do next, and what is to be noted.
-func (f *follower) failed(last outcome, e *dray.Error) error {
+// wrapFailure adds what to do next, and what is to be noted.
+func (f *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
 	hint := "run: dray workspace up " + f.loc.Workspace
 	failed := &upError{log: f.log.tail}
 	if last.ContainerID != "" && last.ContainerID != f.before {
@@ -99,8 +99,8 @@ func readTail(r io.Reader) []byte {
 	}
 }
 
-// lastOutcome finds the last line that is an outcome.
-func lastOutcome(stdout []byte) outcome {
+// parseOutcome finds the last line that is an outcome.
+func parseOutcome(stdout []byte) outcome {
 	var last outcome
 	for line := range bytes.Lines(stdout) {
 		var o outcome
@@ -113,8 +113,8 @@ func lastOutcome(stdout []byte) outcome {
 
 // failure says what went wrong in the CLI's words, with the end of its log.
 func (o outcome) failure(code int, log []string) string {
-	what := strings.TrimSuffix(plain(o.Description, maxMessage), ".")
-	if message := shortenCommand(plain(o.Message, maxMessage)); message != "" && o.Message != o.Description {
+	what := strings.TrimSuffix(plainLine(o.Description, maxMessage), ".")
+	if message := shortenCommand(plainLine(o.Message, maxMessage)); message != "" && o.Message != o.Description {
 		what = strings.TrimPrefix(what+": "+message, ": ")
 	}
 	if what == "" {

@@ -15,7 +15,7 @@ type referenceAnswer struct {
 	Merged    entry `json:"mergedConfiguration"`
 }
 
-func (want referenceAnswer) compare(t *testing.T, got Resolved) {
+func (want referenceAnswer) compare(t *testing.T, got ExecConfig) {
 	t.Helper()
 	if got.WorkspaceFolder != want.Workspace.WorkspaceFolder {
 		t.Errorf("workspace folder %q, the reference says %q", got.WorkspaceFolder, want.Workspace.WorkspaceFolder)

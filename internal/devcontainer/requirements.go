@@ -17,7 +17,7 @@ func requirements(entries []entry, property string) any {
 		storage = max(storage, bytesOf(r["storage"]))
 		gpu = mergeGPU(gpu, r["gpu"])
 	}
-	if cpus == 0 && memory == 0 && storage == 0 && !truthy(gpu) {
+	if cpus == 0 && memory == 0 && storage == 0 && !isTruthy(gpu) {
 		return nil
 	}
 	out := entry{"cpus": cpus}

@@ -33,8 +33,8 @@ const (
 	ProbeLoginInteractiveShell Probe = "loginInteractiveShell"
 )
 
-// Resolved is how a call runs in a container: what `devcontainer exec` would do (EX-07).
-type Resolved struct {
+// ExecConfig is how a call runs in a container: what `devcontainer exec` would do (EX-07).
+type ExecConfig struct {
 	// User is passed to the engine's rules verbatim: a name or number, with or without a group.
 	User string
 	// WorkspaceFolder is the working folder of calls that name none; empty means the user's home folder.
@@ -59,27 +59,27 @@ type Resolved struct {
 
 // Resolve reads the configuration file and the container's labels and merges them. It starts nothing but git, and that only where
 // the configuration does not name its folder. Errors: no_devcontainer, container_failed for a configuration that cannot be used.
-func Resolve(ctx context.Context, in Input) (Resolved, error) {
-	in.Location = in.Location.asLabelled(in.Container)
-	r := resolution{Input: in}
+func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
+	in.Location = in.Location.withLabelPaths(in.Container)
+	r := resolver{Input: in}
 	if in.Location != (Location{}) {
 		var err error
 		if r.file, err = readConfig(in.Location); err != nil {
-			return Resolved{}, err
+			return ExecConfig{}, err
 		}
 	}
 	if err := r.substituteFile(ctx); err != nil {
-		return Resolved{}, broken(in.Location, "%w", err)
+		return ExecConfig{}, broken(in.Location, "%w", err)
 	}
 	merged, err := r.mergeLabel()
 	if err != nil {
-		return Resolved{}, err
+		return ExecConfig{}, err
 	}
 	return r.result(merged)
 }
 
-// resolution is one Resolve on its way.
-type resolution struct {
+// resolver is one Resolve on its way.
+type resolver struct {
 	Input
 	file   configFile
 	config entry      // the file with the host's variables replaced
@@ -90,7 +90,7 @@ type resolution struct {
 }
 
 // substituteFile replaces the host's variables in the configuration file and settles the workspace folder.
-func (r *resolution) substituteFile(ctx context.Context) error {
+func (r *resolver) substituteFile(ctx context.Context) error {
 	r.scope = localScope{env: r.LocalEnv, workspace: r.Location.Workspace, names: map[string]bool{}}
 	if r.Location == (Location{}) {
 		return nil
@@ -113,7 +113,7 @@ func (r *resolution) substituteFile(ctx context.Context) error {
 }
 
 // folder is the workspace folder before its own variables are replaced.
-func (r *resolution) folder(ctx context.Context) (string, error) {
+func (r *resolver) folder(ctx context.Context) (string, error) {
 	named, isText := r.file.values["workspaceFolder"].(string)
 	switch {
 	case !isText && r.file.values["workspaceFolder"] != nil:
@@ -127,7 +127,7 @@ func (r *resolution) folder(ctx context.Context) (string, error) {
 }
 
 // mergeLabel merges the entries of the container's label with the configuration file and replaces the container's variables.
-func (r *resolution) mergeLabel() (entry, error) {
+func (r *resolver) mergeLabel() (entry, error) {
 	label, err := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
 	if err != nil {
 		r.warn("the container's label %s is ignored: %v", LabelMetadata, err)
@@ -136,9 +136,9 @@ func (r *resolution) mergeLabel() (entry, error) {
 		return nil, broken(Location{}, "%w", err)
 	}
 	hasLabel, hasIDLabels := r.Container.Labels[LabelMetadata] != "", r.Container.Labels[LabelFolder] != ""
-	merged := merge(r.config, layers(label, r.config, hasLabel, hasIDLabels))
+	merged := merge(r.config, metadataEntries(label, r.config, hasLabel, hasIDLabels))
 	r.remoteUser = merged["remoteUser"] // the container's variables do not count in it
-	merged, err = inTurn(merged, idReplacer(r.Location.idLabels(r.Container)), containerReplacer(r.Container.Env))
+	merged, err = substituteAll(merged, devcontainerIDReplacer(r.Location.idLabels(r.Container)), containerReplacer(r.Container.Env))
 	if err != nil {
 		return nil, broken(r.Location, "%w", err)
 	}
@@ -147,7 +147,7 @@ func (r *resolution) mergeLabel() (entry, error) {
 
 // substituteLabel replaces the host's variables in the label's entries, in place. The label comes from the image, so it gets no
 // variable that the workspace's own configuration does not use as well: those nobody agreed to.
-func (r *resolution) substituteLabel(label []entry) error {
+func (r *resolver) substituteLabel(label []entry) error {
 	agreed := r.scope.names
 	refused := map[string]bool{}
 	scope := r.scope
@@ -175,13 +175,13 @@ func (r *resolution) substituteLabel(label []entry) error {
 }
 
 // result picks what a call needs from the merged configuration.
-func (r *resolution) result(merged entry) (Resolved, error) {
+func (r *resolver) result(merged entry) (ExecConfig, error) {
 	user, err := r.user()
 	if err != nil {
-		return Resolved{}, err
+		return ExecConfig{}, err
 	}
 	service, _ := r.config["service"].(string)
-	out := Resolved{
+	out := ExecConfig{
 		User: user, WorkspaceFolder: r.scope.folder, RemoteEnv: r.remoteEnv(merged), Probe: r.probe(merged),
 		ConfigHash: r.hash(), LocalEnvNames: r.localEnvNames(), Compose: isCompose(r.file.values), Service: service,
 		Mounts: bindMounts(r.Container.Mounts), Merged: merged,
@@ -192,7 +192,7 @@ func (r *resolution) result(merged entry) (Resolved, error) {
 }
 
 // user is the last remoteUser, else the container's own.
-func (r *resolution) user() (string, error) {
+func (r *resolver) user() (string, error) {
 	switch user := r.remoteUser.(type) {
 	case string:
 		return user, nil
@@ -202,9 +202,9 @@ func (r *resolution) user() (string, error) {
 	return "", broken(r.Location, "remoteUser is not a string")
 }
 
-func (r *resolution) probe(merged entry) Probe {
+func (r *resolver) probe(merged entry) Probe {
 	value := merged["userEnvProbe"]
-	if !truthy(value) {
+	if !isTruthy(value) {
 		return ProbeLoginInteractiveShell
 	}
 	text, _ := value.(string)
@@ -217,14 +217,14 @@ func (r *resolution) probe(merged entry) Probe {
 }
 
 // hash covers what was read: the file and the label.
-func (r *resolution) hash() string {
+func (r *resolver) hash() string {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw, r.Container.Labels[LabelMetadata]) // a hash never fails
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // localEnvNames looks at the raw properties that a call depends on.
-func (r *resolution) localEnvNames() []string {
+func (r *resolver) localEnvNames() []string {
 	names := map[string]bool{}
 	sources, _ := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
 	for _, e := range append(sources, r.file.values) {
@@ -243,6 +243,6 @@ func collectLocalEnv(v any, names map[string]bool) {
 	_, _ = s.value(v) // what fails was met where it is used
 }
 
-func (r *resolution) warn(format string, args ...any) {
+func (r *resolver) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }

@@ -115,7 +115,7 @@ func TestReferenceResolvesAlike(t *testing.T) {
 	}
 }
 
-func resolve(t *testing.T, config string, c ContainerInfo) Resolved {
+func resolve(t *testing.T, config string, c ContainerInfo) ExecConfig {
 	t.Helper()
 	r, err := Resolve(t.Context(), Input{Location: workspace(t, config), Container: c, LocalEnv: locals(hostEnv), Git: runGit})
 	if err != nil {

@@ -44,7 +44,7 @@ var lifecycle = []string{
 // access are the properties that open the host to the container.
 var access = []string{"workspaceMount", "mounts", "runArgs", "privileged", "capAdd", "securityOpt", "appPort", "containerUser"}
 
-func (f *footprint) summary() Summary {
+func (f *trustInputs) summary() Summary {
 	values := f.file.values
 	s := Summary{
 		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: f.hash(), Source: sourceOf(values), Commands: []SummaryLine{}, Access: []SummaryLine{},
@@ -76,12 +76,12 @@ func (f *footprint) summary() Summary {
 }
 
 // notes warn of what a reader of the file may miss.
-func (f *footprint) notes() []string {
+func (f *trustInputs) notes() []string {
 	notes := []string{}
 	for _, fault := range f.file.faults {
 		notes = append(notes, fmt.Sprintf("%s: %s", f.loc.Config, fault.Error()))
 	}
-	if truthy(f.file.values["initializeCommand"]) {
+	if isTruthy(f.file.values["initializeCommand"]) {
 		notes = append(notes, "initializeCommand runs on this machine; what it goes on to read or start is not covered, beside the files listed")
 	}
 	if f.root != "" && realPath(f.root) != f.loc.Workspace {
@@ -133,7 +133,7 @@ func summariseService(name string, service map[string]any) serviceSummary {
 
 // appendLine adds a property, one line for each element of a list.
 func appendLine(lines []SummaryLine, name string, value any) []SummaryLine {
-	if !truthy(value) {
+	if !isTruthy(value) {
 		return lines
 	}
 	list, ok := value.([]any)
@@ -161,7 +161,7 @@ func shown(value any) string {
 // Write prints the summary. Control characters are shown, not sent to the terminal.
 func (s Summary) Write(w io.Writer) error {
 	var out strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&out, "%-22s %s\n", printable(name), printable(value)) }
+	line := func(name, value string) { fmt.Fprintf(&out, "%-22s %s\n", escapeControl(name), escapeControl(value)) }
 	line("workspace", s.Workspace)
 	line("configuration", s.Config)
 	line("made from", s.Source)

@@ -110,7 +110,7 @@ func TestPlain(t *testing.T) {
 		"\x1b[31":                                 `\u001b[31`,
 		"\xff":                                    "\ufffd",
 	} {
-		if got := plain(text, 101); got != want {
+		if got := plainLine(text, 101); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -20,9 +20,9 @@ import (
 //
 // It may be used from several goroutines and processes at once.
 type TrustStore struct {
-	file   trustFile
-	always []string
-	git    GitFunc
+	file          trustFile
+	alwaysTrusted []string
+	git           GitFunc
 }
 
 // NewTrustStore keeps its file trust.json in the state folder. The folders of always are trusted whatever configuration stands there;
@@ -30,14 +30,14 @@ type TrustStore struct {
 func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
 	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}, git: git}
 	for _, folder := range always {
-		s.always = append(s.always, realPath(filepath.Clean(folder)))
+		s.alwaysTrusted = append(s.alwaysTrusted, realPath(filepath.Clean(folder)))
 	}
 	return s
 }
 
 // Summary says what a trust in the workspace would be about. It changes nothing.
 func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error) {
-	f, err := survey(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc, s.git)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -46,7 +46,7 @@ func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error)
 
 // Trust records that what the returned summary shows is agreed to.
 func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
-	f, err := survey(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc, s.git)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -65,11 +65,11 @@ func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error
 }
 
 // approve gives the leave and what was looked at for it, which is nothing where the operator's own configuration gives it.
-func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *footprint, error) {
+func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trustInputs, error) {
 	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return approval, nil, err
 	}
-	f, err := survey(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc, s.git)
 	if err != nil {
 		return Approval{}, nil, err
 	}
@@ -94,7 +94,7 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 	if err != nil {
 		return Approval{}, false, err
 	}
-	if !slices.Contains(s.always, canonical.Workspace) {
+	if !slices.Contains(s.alwaysTrusted, canonical.Workspace) {
 		return Approval{}, false, nil
 	}
 	file, err := readConfig(loc)
@@ -127,7 +127,7 @@ func approve(loc Location, file configFile, root string) (Approval, error) {
 			return Approval{}, broken(loc, "the folder %s reads like a variable", root)
 		}
 		if _, named := values["workspaceMount"]; !named {
-			values["workspaceMount"] = mountText(root)
+			values["workspaceMount"] = mountFlag(root)
 		}
 		if values["workspaceFolder"] == nil {
 			values["workspaceFolder"] = defaultFolder(root, loc.Workspace)
@@ -140,8 +140,8 @@ func approve(loc Location, file configFile, root string) (Approval, error) {
 	return Approval{loc: loc, pinned: pinned}, nil
 }
 
-// mountText is the mount of the workspace as the reference writes it.
-func mountText(root string) string {
+// mountFlag is the mount of the workspace as the reference writes it.
+func mountFlag(root string) string {
 	field := func(name, value string) string {
 		text := name + "=" + value
 		if strings.Contains(value, ",") {

@@ -74,7 +74,7 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 	if err := o.check(); err != nil {
 		return UpResult{}, err
 	}
-	a, err := begin(o)
+	a, err := beginAttempt(o)
 	if err != nil {
 		return UpResult{}, err
 	}
@@ -111,7 +111,7 @@ func (o UpOptions) check() error {
 }
 
 // run starts the CLI with the pinned configuration and follows it to its end.
-func (o UpOptions) run(ctx context.Context, a *attempt, progress func(phase, message string)) (UpResult, error) {
+func (o UpOptions) run(ctx context.Context, a *upAttempt, progress func(phase, message string)) (UpResult, error) {
 	pinned, err := o.pin()
 	if err != nil {
 		return UpResult{}, err
@@ -121,7 +121,7 @@ func (o UpOptions) run(ctx context.Context, a *attempt, progress func(phase, mes
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
-	f := follower{loc: o.Approval.loc, before: a.note.Before, log: upLog{progress: progress, phase: "up"}}
+	f := upMonitor{loc: o.Approval.loc, before: a.note.Before, log: upLog{progress: progress, phase: "up"}}
 	return f.follow(ctx, running)
 }
 
@@ -180,25 +180,25 @@ func UpEnv(environ []string) []string {
 	return env
 }
 
-// attempt is one Up under way, noted so that its failure outlives the daemon.
-type attempt struct {
-	notes   Failures
-	note    Failure
+// upAttempt is one Up under way, noted so that its failure outlives the daemon.
+type upAttempt struct {
+	notes   UpAttemptStore
+	note    UpAttempt
 	replace bool // the container at hand was left half made
 }
 
-func begin(o UpOptions) (*attempt, error) {
+func beginAttempt(o UpOptions) (*upAttempt, error) {
 	loc, err := o.Approval.loc.canonical()
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{notes: NewFailures(o.State)}
+	a := &upAttempt{notes: NewFailures(o.State)}
 	last, failed, err := a.notes.last(loc)
 	if err != nil {
 		return nil, err
 	}
-	a.replace = failed && last.HalfMade(o.Container)
-	a.note = Failure{Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(), Before: o.Container.ID}
+	a.replace = failed && last.Incomplete(o.Container)
+	a.note = UpAttempt{Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(), Before: o.Container.ID}
 	if a.replace {
 		// Until the CLI has removed it, it is still the one of the last attempt.
 		a.note.Before, a.note.Container = "", o.Container.ID
@@ -207,7 +207,7 @@ func begin(o UpOptions) (*attempt, error) {
 }
 
 // end forgets an attempt that succeeded and completes the note of one that did not.
-func (a *attempt) end(err error) error {
+func (a *upAttempt) end(err error) error {
 	if err == nil {
 		return a.notes.forget(a.note.location())
 	}

@@ -287,7 +287,7 @@ func TestUpReplacesWhatIsHalfMade(t *testing.T) {
 	}
 	_ = up(failing, half)
 	runs("kept\nreplaced\n")
-	if note, found, _ := NewFailures(o.State).Last(loc); !found || !note.HalfMade(half) {
+	if note, found, _ := NewFailures(o.State).Last(loc); !found || !note.Incomplete(half) {
 		t.Error("a container that failed twice counts as finished")
 	}
 	if err := up(succeeding, half); err != nil {
@@ -317,13 +317,13 @@ func TestHalfMade(t *testing.T) {
 	made := func(id string, after time.Duration) ContainerInfo {
 		return ContainerInfo{ID: id, Created: start.Add(after)}
 	}
-	ended := Failure{StartedAt: start, EndedAt: &end, Before: "before"}
+	ended := UpAttempt{StartedAt: start, EndedAt: &end, Before: "before"}
 	reported := ended
 	reported.Container = "left"
-	lost := Failure{StartedAt: start, Before: "before"} // the daemon ended with it
+	lost := UpAttempt{StartedAt: start, Before: "before"} // the daemon ended with it
 	for _, test := range []struct {
 		name    string
-		failure Failure
+		failure UpAttempt
 		c       ContainerInfo
 		want    bool
 	}{
@@ -337,7 +337,7 @@ func TestHalfMade(t *testing.T) {
 		{"made in an attempt without an end", lost, made("x", time.Hour), true},
 		{"made before an attempt without an end", lost, made("x", -time.Second), false},
 	} {
-		if got := test.failure.HalfMade(test.c); got != test.want {
+		if got := test.failure.Incomplete(test.c); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
 		}
 	}

@@ -12,11 +12,11 @@ import (
 
 // Bounds of what is kept of the CLI's log.
 const (
-	maxLogLine = 64 << 10 // of the log
-	maxMessage = 300      // bytes of one message of progress
-	maxLogTail = 30       // lines
-	shownLevel = 3        // messages of at least this level are meant for people
-	keptLevel  = 2        // output below this level may hold the environment
+	maxLogLine       = 64 << 10 // of the log
+	maxMessage       = 300      // bytes of one message of progress
+	maxLogTail       = 30       // lines
+	minProgressLevel = 3        // messages of at least this level are meant for people
+	minTailLevel     = 2        // output below this level may hold the environment
 )
 
 // logEvent is one line of `--log-format json`.
@@ -58,28 +58,28 @@ func (l *upLog) read(r io.Reader) error {
 func (l *upLog) line(line []byte) {
 	var e logEvent
 	if err := json.Unmarshal(line, &e); err != nil {
-		l.foreign(string(line))
+		l.nonJSONLine(string(line))
 		return
 	}
 	switch e.Type {
 	case "start":
 		l.start(e.Text)
 	case "progress":
-		l.step(e)
+		l.lifecycleStep(e)
 	case "raw":
-		if e.Level >= keptLevel {
+		if e.Level >= minTailLevel {
 			l.output(e)
 		}
 	case "text":
-		if e.Level >= shownLevel {
+		if e.Level >= minProgressLevel {
 			l.output(e)
 		}
 	}
 }
 
-// foreign is a line that is no event: what the CLI's own runtime prints. Stack traces are of no use to anybody here.
-func (l *upLog) foreign(line string) {
-	if text := plain(line, maxMessage); text != "" && !strings.HasPrefix(line, "    at ") {
+// nonJSONLine is a line that is no event: what the CLI's own runtime prints. Stack traces are of no use to anybody here.
+func (l *upLog) nonJSONLine(line string) {
+	if text := plainLine(line, maxMessage); text != "" && !strings.HasPrefix(line, "    at ") {
 		l.keep(text)
 	}
 }
@@ -90,7 +90,7 @@ var lifecycleStart = regexp.MustCompile(`Running (?:the )?(\w+Command)\b`)
 // output is what the CLI or a program that it runs says, in one line or several.
 func (l *upLog) output(e logEvent) {
 	for text := range strings.SplitSeq(e.Text, "\n") {
-		text = shortenCommand(plain(text, maxMessage))
+		text = shortenCommand(plainLine(text, maxMessage))
 		if m := lifecycleStart.FindStringSubmatch(text); m != nil {
 			l.phase = m[1]
 		}
@@ -98,14 +98,14 @@ func (l *upLog) output(e logEvent) {
 			continue
 		}
 		l.keep(text)
-		if e.Level >= shownLevel {
+		if e.Level >= minProgressLevel {
 			l.progress(l.phase, text)
 		}
 	}
 }
 
-// step is a lifecycle command's own announcement; what it prints follows as output.
-func (l *upLog) step(e logEvent) {
+// lifecycleStep is a lifecycle command's own announcement; what it prints follows as output.
+func (l *upLog) lifecycleStep(e logEvent) {
 	if m := lifecycleStart.FindStringSubmatch(e.Name); m != nil {
 		l.phase = m[1]
 	}
@@ -113,7 +113,7 @@ func (l *upLog) step(e logEvent) {
 	case e.Status == "failed":
 		l.progress(l.phase, "failed")
 	case e.StepDetail != "":
-		l.progress(l.phase, plain(e.StepDetail, maxMessage))
+		l.progress(l.phase, plainLine(e.StepDetail, maxMessage))
 	}
 }
 

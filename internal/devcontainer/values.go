@@ -11,7 +11,7 @@ import (
 )
 
 // remoteEnv gives the merged remoteEnv as text. Names and values that no environment can hold are left out.
-func (r *resolution) remoteEnv(merged entry) map[string]string {
+func (r *resolver) remoteEnv(merged entry) map[string]string {
 	values, _ := merged["remoteEnv"].(entry)
 	env := make(map[string]string, len(values))
 	for name, value := range values {

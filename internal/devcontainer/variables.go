@@ -17,23 +17,23 @@ const maxSubstituted = 8 << 20
 // variable is `${name}` or `${name:argument:...}`, within a line.
 var variable = regexp.MustCompile(`\$\{([^\n\r\x{2028}\x{2029}]*?)\}`)
 
-// replacer gives the value of a variable, or ok false to leave it as it stands.
-type replacer func(name string, args []string) (value string, ok bool, err error)
+// replaceFunc gives the value of a variable, or ok false to leave it as it stands.
+type replaceFunc func(name string, args []string) (value string, ok bool, err error)
 
 // substitution replaces variables in the strings of JSON values. Keys stay as they are.
 type substitution struct {
-	replace replacer
+	replace replaceFunc
 	grown   int
 }
 
 // substitute gives a copy of an object with the variables in it replaced.
-func substitute(e entry, replace replacer) (entry, error) {
+func substitute(e entry, replace replaceFunc) (entry, error) {
 	s := substitution{replace: replace}
 	return s.object(e)
 }
 
 // substituteText does the same for one string.
-func substituteText(text string, replace replacer) (string, error) {
+func substituteText(text string, replace replaceFunc) (string, error) {
 	s := substitution{replace: replace}
 	return s.text(text)
 }
@@ -159,8 +159,8 @@ func (l *localScope) inFolder(folder string) error {
 	return nil
 }
 
-// idReplacer is the pass for ${devcontainerId}; without labels it leaves it as it stands.
-func idReplacer(idLabels map[string]string) replacer {
+// devcontainerIDReplacer is the pass for ${devcontainerId}; without labels it leaves it as it stands.
+func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
 	return func(name string, _ []string) (string, bool, error) {
 		if name != "devcontainerId" || len(idLabels) == 0 {
 			return "", false, nil
@@ -186,7 +186,7 @@ func devcontainerID(labels map[string]string) string {
 }
 
 // containerReplacer is the last pass: the environment that the image and `docker run` gave the container.
-func containerReplacer(env []string) replacer {
+func containerReplacer(env []string) replaceFunc {
 	values := map[string]string{}
 	for _, pair := range env {
 		if name, value, ok := strings.Cut(pair, "="); ok {
@@ -205,8 +205,8 @@ func containerReplacer(env []string) replacer {
 	}
 }
 
-// inTurn runs several passes over an object: what one pass puts in is seen by the next.
-func inTurn(e entry, passes ...replacer) (entry, error) {
+// substituteAll runs several passes over an object: what one pass puts in is seen by the next.
+func substituteAll(e entry, passes ...replaceFunc) (entry, error) {
 	var err error
 	for _, pass := range passes {
 		if e, err = substitute(e, pass); err != nil {

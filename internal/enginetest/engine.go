@@ -54,7 +54,7 @@ type Engine struct {
 // Start starts an engine that ends with the test. Where none can be had the test is skipped with the gap's name.
 func Start(tb testing.TB, opts Options) *Engine {
 	tb.Helper()
-	need(tb)
+	requireHost(tb)
 	sweep(tb)
 	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting // it has to outlive the test where its end is cut off, and be found
 	if err != nil {
@@ -62,10 +62,10 @@ func Start(tb testing.TB, opts Options) *Engine {
 	}
 	e := &Engine{dir: dir, opts: opts}
 	tb.Cleanup(func() { e.close(tb) })
-	if err := errors.Join(e.claim(), e.configure(tb), e.addBridge()); err != nil {
+	if err := errors.Join(e.lockDir(), e.configure(tb), e.addBridge()); err != nil {
 		tb.Fatal(err)
 	}
-	e.Resume(tb)
+	e.StartAgain(tb)
 	if opts.Images == nil {
 		opts.Images = []string{"dray-test/debian:latest", "dray-test/busybox:latest"}
 	}
@@ -73,23 +73,23 @@ func Start(tb testing.TB, opts Options) *Engine {
 	return e
 }
 
-// Gap skips a test that this machine gives no place for. The summary of the tests names what was not tested.
-func Gap(tb testing.TB, format string, args ...any) {
+// SkipMissing skips a test that this machine gives no place for. The summary of the tests names what was not tested.
+func SkipMissing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf("gap: "+format, args...)
 }
 
-func need(tb testing.TB) {
+func requireHost(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("starts an engine of its own")
 	}
 	if os.Geteuid() != 0 {
-		Gap(tb, "only root can start an engine for a test")
+		SkipMissing(tb, "only root can start an engine for a test")
 	}
 	for _, program := range []string{"dockerd", "ip", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil {
-			Gap(tb, "no engine can be started for a test: %v", err)
+			SkipMissing(tb, "no engine can be started for a test: %v", err)
 		}
 	}
 }
@@ -103,8 +103,8 @@ func (e *Engine) Socket() string { return filepath.Join(e.dir, "docker.sock") }
 // TCP is where the engine listens besides, HOST:PORT; empty without Options.TCP.
 func (e *Engine) TCP() string { return e.tcp }
 
-// claim locks the folder. The lock appears at its name with its holder, so that nobody takes a new folder for a left one.
-func (e *Engine) claim() error {
+// lockDir locks the folder. The lock appears at its name with its holder, so that nobody takes a new folder for a left one.
+func (e *Engine) lockDir() error {
 	next := filepath.Join(e.dir, "lock.new")
 	lock, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -130,11 +130,11 @@ func (e *Engine) configure(tb testing.TB) error {
 	}
 	config := map[string]any{
 		"hosts": hosts, "tls": false, "group": fmt.Sprint(e.opts.Group), "live-restore": e.opts.LiveRestore,
-		"data-root": e.in("data"), "exec-root": e.in("exec"), "pidfile": e.in("docker.pid"),
+		"data-root": e.path("data"), "exec-root": e.path("exec"), "pidfile": e.path("docker.pid"),
 		"bridge": bridgeOf(e.dir), "iptables": false, "ip-masq": false, "ip-forward": false, "userland-proxy": false,
 	}
 	if e.opts.RemapUsers {
-		remap, err := e.subordinates()
+		remap, err := e.writeSubIDs()
 		if err != nil {
 			return err
 		}
@@ -144,13 +144,13 @@ func (e *Engine) configure(tb testing.TB) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(e.in("config.json"), text, 0o600)
+	return os.WriteFile(e.path("config.json"), text, 0o600)
 }
 
-func (e *Engine) in(name string) string { return filepath.Join(e.dir, name) }
+func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
 
-// subordinates writes the ranges of ids that containers get. The engine sees them as /etc/subuid and /etc/subgid, and nobody else does.
-func (e *Engine) subordinates() (remap string, err error) {
+// writeSubIDs writes the ranges of ids that containers get. The engine sees them as /etc/subuid and /etc/subgid, and nobody else does.
+func (e *Engine) writeSubIDs() (remap string, err error) {
 	u, err := user.Lookup("nobody")
 	if err != nil {
 		return "", err
@@ -160,8 +160,8 @@ func (e *Engine) subordinates() (remap string, err error) {
 		return "", err
 	}
 	err = errors.Join(
-		os.WriteFile(e.in("subuid"), fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot), 0o600),
-		os.WriteFile(e.in("subgid"), fmt.Appendf(nil, "%s:%d:65536\n%s:%[2]d:65536\n", u.Username, RemappedRoot, g.Name), 0o600),
+		os.WriteFile(e.path("subuid"), fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot), 0o600),
+		os.WriteFile(e.path("subgid"), fmt.Appendf(nil, "%s:%d:65536\n%s:%[2]d:65536\n", u.Username, RemappedRoot, g.Name), 0o600),
 	)
 	return u.Username + ":" + g.Name, err
 }

@@ -23,7 +23,7 @@ func TestLife(t *testing.T) {
 		if e.ping(t.Context()) == nil {
 			t.Error("it answers though it was killed")
 		}
-		e.Resume(t)
+		e.StartAgain(t)
 		if now := e.Docker(t, "inspect", "-f", "{{.State.Running}} {{.State.StartedAt}}", id); now != "true "+started {
 			t.Errorf("the container did not live on: %s, and was started %s", now, started)
 		}
@@ -77,13 +77,13 @@ func TestRemappedUsers(t *testing.T) {
 
 // What a killed test binary leaves is removed by the next, and what one holds is not.
 func TestSweep(t *testing.T) {
-	need(t)
+	requireHost(t)
 	made, err := os.MkdirTemp("", prefix) //nolint:usetesting // the name is what is looked for
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := &Engine{dir: made}
-	if err := held.claim(); err != nil {
+	if err := held.lockDir(); err != nil {
 		t.Fatal(err)
 	}
 	sweep(t)

@@ -20,12 +20,12 @@ import (
 // close ends the engine and removes all that it made.
 func (e *Engine) close(tb testing.TB) {
 	if tb.Failed() {
-		tb.Logf("the engine of the test said:\n%s", e.logged())
+		tb.Logf("the engine of the test said:\n%s", e.logTail())
 	}
 	if e.cmd != nil && e.cmd.Process != nil {
 		e.removeContainers()
 		_ = e.cmd.Process.Signal(syscall.SIGTERM)
-		e.over(15 * time.Second)
+		e.waitExit(15 * time.Second)
 	}
 	err := remove(e.dir)
 	if e.exited != nil {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Resume starts an engine that was stopped or killed, and waits until it answers.
-func (e *Engine) Resume(tb testing.TB) {
+// StartAgain starts an engine that was stopped or killed, and waits until it answers.
+func (e *Engine) StartAgain(tb testing.TB) {
 	tb.Helper()
-	log, err := os.OpenFile(e.in("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(e.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func (e *Engine) Resume(tb testing.TB) {
 // command starts dockerd. Where the system has a containerd, engines share it, and are told apart by these names, which have to be flags.
 func (e *Engine) command() []string {
 	name := filepath.Base(e.dir)
-	args := []string{"dockerd", "--config-file", e.in("config.json"), "--containerd-namespace", name, "--containerd-plugins-namespace", name + "-plugins"}
+	args := []string{"dockerd", "--config-file", e.path("config.json"), "--containerd-namespace", name, "--containerd-plugins-namespace", name + "-plugins"}
 	if !e.opts.RemapUsers {
 		return args
 	}
@@ -59,16 +59,16 @@ func (e *Engine) ready(tb testing.TB) {
 		select {
 		case <-tick.C:
 		case <-e.exited:
-			tb.Fatalf("the engine of the test ended at once:\n%s", e.logged())
+			tb.Fatalf("the engine of the test ended at once:\n%s", e.logTail())
 		case <-ctx.Done():
-			tb.Fatalf("the engine of the test does not answer:\n%s", e.logged())
+			tb.Fatalf("the engine of the test does not answer:\n%s", e.logTail())
 		}
 	}
 }
 
-// logged is the end of what the engine complained of: what it does in the ordinary way would bury the test's own words.
-func (e *Engine) logged() string {
-	text, err := os.ReadFile(e.in("log"))
+// logTail is the end of what the engine complained of: what it does in the ordinary way would bury the test's own words.
+func (e *Engine) logTail() string {
+	text, err := os.ReadFile(e.path("log"))
 	if err != nil {
 		return err.Error()
 	}
@@ -84,7 +84,7 @@ func (e *Engine) logged() string {
 func (e *Engine) Restart(tb testing.TB) {
 	tb.Helper()
 	e.Stop(tb)
-	e.Resume(tb)
+	e.StartAgain(tb)
 }
 
 // Stop ends the engine as an operator would, and waits for it. Without Options.LiveRestore its containers are stopped.
@@ -93,8 +93,8 @@ func (e *Engine) Stop(tb testing.TB) {
 	if err := e.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		tb.Fatal(err)
 	}
-	if !e.over(patience) {
-		tb.Fatalf("the engine of the test does not end:\n%s", e.logged())
+	if !e.waitExit(patience) {
+		tb.Fatalf("the engine of the test does not end:\n%s", e.logTail())
 	}
 }
 
@@ -104,7 +104,7 @@ func (e *Engine) Kill(tb testing.TB) {
 	if err := e.cmd.Process.Kill(); err != nil {
 		tb.Fatal(err)
 	}
-	if !e.over(patience) {
+	if !e.waitExit(patience) {
 		tb.Fatal("the engine of the test outlives a KILL")
 	}
 	for _, p := range processesOf(e.dir) {
@@ -115,8 +115,8 @@ func (e *Engine) Kill(tb testing.TB) {
 	removePIDFiles(e.dir)
 }
 
-// over waits for the end of the engine's process.
-func (e *Engine) over(limit time.Duration) bool {
+// waitExit waits for the end of the engine's process.
+func (e *Engine) waitExit(limit time.Duration) bool {
 	select {
 	case <-e.exited:
 		return true

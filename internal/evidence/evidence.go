@@ -37,8 +37,8 @@ type row struct {
 
 var writing sync.Mutex
 
-// Write puts a row into the page, in the place of what was found before. The seed of zero is none.
-func (p Page) Write(seed uint64, cells ...string) error {
+// WriteRow puts a row into the page, in the place of what was found before. The seed of zero is none.
+func (p Page) WriteRow(seed uint64, cells ...string) error {
 	writing.Lock()
 	defer writing.Unlock()
 	top, err := moduleRoot()
@@ -57,10 +57,10 @@ func (p Page) Write(seed uint64, cells ...string) error {
 	if err != nil {
 		return fmt.Errorf("writing the rows of %s: %w", p.File, err)
 	}
-	return errors.Join(put(store, b), put(filepath.Join(top, "docs", "evidence", p.File), p.markdown(rows)))
+	return errors.Join(replaceFile(store, b), replaceFile(filepath.Join(top, "docs", "evidence", p.File), p.markdown(rows)))
 }
 
-func put(path string, text []byte) error {
+func replaceFile(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a part of the repository
 		return err
 	}

@@ -19,11 +19,11 @@ func TestWrite(t *testing.T) {
 	t.Chdir(top + "/a/b")
 	p := Page{File: "p.md", Title: "T", Text: "Text.", Columns: []string{"where", "what", "left"}, Key: 2, Machine: func() string { return "M" }}
 	for _, cells := range [][]string{{"x", "2", "7"}, {"x", "1", "8"}, {"x", "2", "9"}} {
-		if err := p.Write(5, cells...); err != nil {
+		if err := p.WriteRow(5, cells...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Write(0, "y", "1", "0"); err != nil {
+	if err := p.WriteRow(0, "y", "1", "0"); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(top, "docs", "evidence", "p.md"))

@@ -25,13 +25,13 @@ const RuleCallWorkspace = "call.workspace"
 // Request is all of a call that a decision depends on. Blank strings count as absent.
 type Request struct {
 	Container   string
-	Environment dray.Choice
+	Environment dray.EnvironmentChoice
 	// Workspace is a clean absolute host folder; Cwd is relative to it or absolute, clean, without "..".
 	Workspace string
 	Cwd       string
 	PlanID    string
-	Plan      dray.Plan
-	Tool      Need
+	Plan      dray.PlanRouting
+	Tool      Requirement
 }
 
 // Decide finds the first rule that says where the call runs and holds the tool's own need against it. It fails with
@@ -44,10 +44,10 @@ func (r *Router) Decide(req Request) (dray.Route, error) {
 			*s = ""
 		}
 	}
-	d := decision{Router: r, req: req, candidates: []dray.Candidate{}}
-	rule, place, err := d.first()
+	d := evaluation{Router: r, req: req, candidates: []dray.Candidate{}}
+	rule, place, err := d.firstMatch()
 	if err == nil {
-		err = d.hold(rule, place)
+		err = d.checkToolNeed(rule, place)
 	}
 	if err != nil {
 		return dray.Route{Candidates: d.candidates}, err
@@ -57,31 +57,31 @@ func (r *Router) Decide(req Request) (dray.Route, error) {
 	}, nil
 }
 
-// decision is one run through the rules.
-type decision struct {
+// evaluation is one run through the rules.
+type evaluation struct {
 	*Router
 	req        Request
 	candidates []dray.Candidate
 }
 
-// finding is what one rule has to say: a place, or none, and why.
-type finding struct {
+// ruleResult is what one rule has to say: a place, or none, and why.
+type ruleResult struct {
 	target
 	reason string
 }
 
-// silent is the finding of a rule that leaves the decision to the next.
-func silent(reason string) (finding, error) { return finding{reason: reason}, nil }
+// noMatch is the finding of a rule that leaves the decision to the next.
+func noMatch(reason string) (ruleResult, error) { return ruleResult{reason: reason}, nil }
 
-// first looks at the rules in their order and stops at the one that decides.
-func (d *decision) first() (string, target, error) {
-	if err := d.wellFormed(); err != nil {
+// firstMatch looks at the rules in their order and stops at the one that decides.
+func (d *evaluation) firstMatch() (string, target, error) {
+	if err := d.validate(); err != nil {
 		return "", target{}, err
 	}
 	for _, level := range d.levels() {
-		f, err := level.look()
+		f, err := level.eval()
 		if err != nil {
-			d.note(level.rule, finding{reason: dray.AsError(err).Message})
+			d.note(level.rule, ruleResult{reason: dray.AsError(err).Message})
 			return "", target{}, err
 		}
 		d.note(level.rule, f)
@@ -92,33 +92,33 @@ func (d *decision) first() (string, target, error) {
 	return "", target{}, dray.Errorf(dray.CodeInternal, "no rule decides where the call runs")
 }
 
-func (d *decision) note(rule string, f finding) {
+func (d *evaluation) note(rule string, f ruleResult) {
 	d.candidates = append(d.candidates, dray.Candidate{Rule: rule, Environment: string(f.kind), Reason: f.reason})
 }
 
-type level struct {
+type ruleFunc struct {
 	rule string
-	look func() (finding, error)
+	eval func() (ruleResult, error)
 }
 
-func (d *decision) levels() []level {
-	return []level{
+func (d *evaluation) levels() []ruleFunc {
+	return []ruleFunc{
 		{RuleCallContainer, d.callContainer},
 		{RuleCallEnvironment, d.callEnvironment},
-		{RulePlanOverride, func() (finding, error) { return d.configured(d.planOverrides()) }},
-		{RuleProjectOverride, func() (finding, error) { return d.configured(d.projectOverrides()) }},
+		{RulePlanOverride, func() (ruleResult, error) { return d.configured(d.planOverrides()) }},
+		{RuleProjectOverride, func() (ruleResult, error) { return d.configured(d.projectOverrides()) }},
 		{RuleTool, d.toolEnvironment},
 		{RuleNearest, d.nearestDevcontainer},
-		{RulePlanFallback, func() (finding, error) { return d.configured(d.planFallbacks()) }},
-		{RuleProjectFallback, func() (finding, error) {
+		{RulePlanFallback, func() (ruleResult, error) { return d.configured(d.planFallbacks()) }},
+		{RuleProjectFallback, func() (ruleResult, error) {
 			return d.configured([]source{{"routing.fallback", d.rules.Fallback}})
 		}},
-		{RuleHost, func() (finding, error) { return d.host("no other rule says anything"), nil }},
+		{RuleHost, func() (ruleResult, error) { return d.host("no other rule says anything"), nil }},
 	}
 }
 
-// wellFormed refuses what the call itself got wrong, whether or not the rules would come to look at it.
-func (d *decision) wellFormed() error {
+// validate refuses what the call itself got wrong, whether or not the rules would come to look at it.
+func (d *evaluation) validate() error {
 	if d.req.Container != "" && !ValidContainer(d.req.Container) {
 		return invalid("/container", "container %q is malformed", d.req.Container).
 			WithHint("a name or id is letters, digits, '_', '.' and '-', and begins with a letter or digit")
@@ -129,15 +129,15 @@ func (d *decision) wellFormed() error {
 		return invalid("/environment", "environment %q is unknown", d.req.Environment).WithHint("write auto, host or container")
 	}
 	for _, s := range []source{d.callOverride(), d.callFallback()} {
-		if err := d.formOf(s); err != nil {
+		if err := d.validateValue(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// formOf is resolve without the question whether the name is known: that is asked only where the rule decides.
-func (d *decision) formOf(s source) error {
+// validateValue is resolve without the question whether the name is known: that is asked only where the rule decides.
+func (d *evaluation) validateValue(s source) error {
 	if s.value == "" {
 		return nil
 	}
@@ -155,7 +155,7 @@ func invalid(pointer, format string, args ...any) *dray.Error {
 
 // dir is the absolute working folder where the search for a devcontainer begins, and the folder where it ends. A folder outside the
 // workspace may be one of the container's own, so it leads nowhere: the search stays in the workspace.
-func (d *decision) dir() (dir, root string, ok bool) {
+func (d *evaluation) dir() (dir, root string, ok bool) {
 	root, cwd := d.req.Workspace, d.req.Cwd
 	switch {
 	case root == "" && filepath.IsAbs(cwd): // the workspace is to be found, as the CLI finds it

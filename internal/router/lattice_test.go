@@ -11,7 +11,7 @@ import (
 // differently: as what each level says, not as how it is found out.
 func TestLattice(t *testing.T) { // RT-01, RT-02
 	said := []string{"", "host", "api"}
-	needs := []Need{
+	needs := []Requirement{
 		{Kind: NeedAuto},
 		{Kind: NeedHost},
 		{Kind: NeedRequired},
@@ -49,15 +49,15 @@ func pairs(values []string) (all [][2]string) {
 	return all
 }
 
-func requests(said []string, needs []Need) (all []Request) {
+func requests(said []string, needs []Requirement) (all []Request) {
 	for _, plan := range pairs(said) {
 		for _, container := range []string{"", "api"} {
-			for _, choice := range []dray.Choice{dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer} {
+			for _, choice := range []dray.EnvironmentChoice{dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer} {
 				for _, workspace := range []string{"", "/ws"} {
 					for _, need := range needs {
 						all = append(all, Request{
 							Container: container, Environment: choice, Workspace: workspace, PlanID: "p",
-							Plan: dray.Plan{Override: plan[0], Fallback: plan[1]}, Tool: need,
+							Plan: dray.PlanRouting{Override: plan[0], Fallback: plan[1]}, Tool: need,
 						})
 					}
 				}
@@ -72,13 +72,13 @@ func check(t *testing.T, r *Router, rules Rules, found bool, req Request) {
 	want := expect(rules, found && req.Workspace != "", req)
 	route, err := r.Decide(req)
 	got := outcome{rule: route.Rule, place: string(route.Environment), code: codeOf(err)}
-	if route.Environment == dray.Container {
+	if route.Environment == dray.KindContainer {
 		got.place = route.Container + "@" + route.Workspace
 	}
 	if got != want {
 		t.Fatalf("%+v under %+v, devcontainer %v:\n got %+v\nwant %+v", req, rules, found, got, want)
 	}
-	if err == nil && route.Environment == dray.Host && !saysHost(rules, req, route.Rule) {
+	if err == nil && route.Environment == dray.KindHost && !saysHost(rules, req, route.Rule) {
 		t.Fatalf("%+v under %+v runs on the host by %s, which does not say so", req, rules, route.Rule) // RT-02
 	}
 	if err == nil && route.Candidates[len(route.Candidates)-1].Rule != route.Rule {
@@ -107,11 +107,11 @@ func expect(rules Rules, devcontainer bool, req Request) outcome {
 	place := map[string]string{"host": "host", "api": "api@", "web": "web@/srv/web"}
 	said := []outcome{
 		{rule: RuleCallContainer, place: map[bool]string{true: "api@" + req.Workspace}[req.Container != ""]},
-		{rule: RuleCallEnvironment, place: map[dray.Choice]string{dray.ChooseHost: "host", dray.ChooseContainer: meant(rules, req)}[req.Environment]},
+		{rule: RuleCallEnvironment, place: map[dray.EnvironmentChoice]string{dray.ChooseHost: "host", dray.ChooseContainer: meant(rules, req)}[req.Environment]},
 		{rule: RulePlanOverride, place: place[rules.Plans["p"].Override]},
 		{rule: RulePlanOverride, place: place[req.Plan.Override]},
 		{rule: RuleProjectOverride, place: place[rules.Override]},
-		{rule: RuleTool, place: map[NeedKind]string{NeedHost: "host", NeedSpecific: place[req.Tool.Name]}[req.Tool.Kind]},
+		{rule: RuleTool, place: map[RequirementKind]string{NeedHost: "host", NeedSpecific: place[req.Tool.Name]}[req.Tool.Kind]},
 		{rule: RuleNearest, place: map[bool]string{true: "@/ws"}[devcontainer]},
 		{rule: RulePlanFallback, place: place[rules.Plans["p"].Fallback]},
 		{rule: RulePlanFallback, place: place[req.Plan.Fallback]},
@@ -148,7 +148,7 @@ func meant(rules Rules, req Request) string {
 	}
 }
 
-func fits(need Need, place string) bool {
+func fits(need Requirement, place string) bool {
 	switch need.Kind {
 	case NeedHost:
 		return place == "host"

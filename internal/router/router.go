@@ -10,12 +10,12 @@ import (
 type Router struct {
 	rules   Rules
 	nearest func(dir, workspaceRoot string) (folder string, ok bool)
-	need    func(tool string) (Need, error)
+	need    func(tool string) (Requirement, error)
 }
 
 // New makes a router and refuses rules that name nothing known. Nearest finds the closest folder with a devcontainer from dir up to
 // workspaceRoot, both included; need gives a tool's own environment, or unknown_tool.
-func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok bool), need func(tool string) (Need, error)) (*Router, error) {
+func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok bool), need func(tool string) (Requirement, error)) (*Router, error) {
 	if err := rules.check(); err != nil {
 		return nil, err
 	}

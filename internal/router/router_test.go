@@ -28,8 +28,8 @@ func TestNewRefuses(t *testing.T) { // CF-01, RT-02
 
 // RT-03: execution decides as the dry run does, and the result carries the decision, errors included.
 func TestExecutor(t *testing.T) {
-	r, err := New(Rules{Containers: containers}, devcontainers("/ws"), func(tool string) (Need, error) {
-		return map[string]Need{"exec": {}, "lint": {Kind: NeedHost}}[tool], nil
+	r, err := New(Rules{Containers: containers}, devcontainers("/ws"), func(tool string) (Requirement, error) {
+		return map[string]Requirement{"exec": {}, "lint": {Kind: NeedHost}}[tool], nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestExecutor(t *testing.T) {
 		}
 	}
 
-	decided := dray.Route{Environment: dray.Host, Rule: RuleHost}
+	decided := dray.Route{Environment: dray.KindHost, Rule: RuleHost}
 	res, _ = r.Executor(inner).Execute(t.Context(), dray.Call{Invocation: inv, Route: decided}, dray.Discard)
 	if js(t, seen) != js(t, decided) || js(t, res.Route) != js(t, decided) {
 		t.Errorf("decided as %s, it went to %s", js(t, decided), js(t, seen))
@@ -71,7 +71,7 @@ func TestExecutor(t *testing.T) {
 
 func TestRouteOfUnknownTool(t *testing.T) {
 	unknown := dray.Errorf(dray.CodeUnknownTool, "no such tool")
-	r, err := New(Rules{}, devcontainers(), func(string) (Need, error) { return Need{}, unknown })
+	r, err := New(Rules{}, devcontainers(), func(string) (Requirement, error) { return Requirement{}, unknown })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRouteOfUnknownTool(t *testing.T) {
 
 // Candidates tell the whole way, in the order of precedence.
 func TestCandidates(t *testing.T) { // RT-03
-	route, err := newRouter(t, Rules{Fallback: "api"}).Decide(Request{Workspace: "/ws", Tool: Need{Kind: NeedPreferred}})
+	route, err := newRouter(t, Rules{Fallback: "api"}).Decide(Request{Workspace: "/ws", Tool: Requirement{Kind: NeedPreferred}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,25 +103,25 @@ func TestCandidates(t *testing.T) { // RT-03
 func TestParseNeed(t *testing.T) {
 	tests := []struct {
 		word, specific string
-		want           Need
+		want           Requirement
 		json           string
 	}{
-		{"", "", Need{Kind: NeedAuto}, `"auto"`},
-		{"auto", "", Need{Kind: NeedAuto}, `"auto"`},
-		{"host", "", Need{Kind: NeedHost}, `"host"`},
-		{"required", "", Need{Kind: NeedRequired}, `"required"`},
-		{"container", "", Need{Kind: NeedRequired}, `"required"`},
-		{"preferred", "", Need{Kind: NeedPreferred}, `"preferred"`},
-		{"", "api", Need{NeedSpecific, "api"}, `{"specific":"api"}`},
+		{"", "", Requirement{Kind: NeedAuto}, `"auto"`},
+		{"auto", "", Requirement{Kind: NeedAuto}, `"auto"`},
+		{"host", "", Requirement{Kind: NeedHost}, `"host"`},
+		{"required", "", Requirement{Kind: NeedRequired}, `"required"`},
+		{"container", "", Requirement{Kind: NeedRequired}, `"required"`},
+		{"preferred", "", Requirement{Kind: NeedPreferred}, `"preferred"`},
+		{"", "api", Requirement{NeedSpecific, "api"}, `{"specific":"api"}`},
 	}
 	for _, tt := range tests {
-		got, err := ParseNeed(tt.word, tt.specific)
+		got, err := ParseRequirement(tt.word, tt.specific)
 		if err != nil || got != tt.want || js(t, got) != tt.json {
 			t.Errorf("ParseNeed(%q, %q) = %s, %v", tt.word, tt.specific, js(t, got), err)
 		}
 	}
 	for _, bad := range [][2]string{{"Host", ""}, {"specific", ""}, {"", "a b"}, {"host", "api"}} {
-		if got, err := ParseNeed(bad[0], bad[1]); err == nil {
+		if got, err := ParseRequirement(bad[0], bad[1]); err == nil {
 			t.Errorf("ParseNeed(%q, %q) = %v, want an error", bad[0], bad[1], got)
 		}
 	}

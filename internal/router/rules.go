@@ -12,7 +12,7 @@ import (
 )
 
 // hostValue is the one value of an override or fallback that leads to the host.
-const hostValue = string(dray.Host)
+const hostValue = string(dray.KindHost)
 
 var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
@@ -77,7 +77,7 @@ type source struct{ where, value string }
 func (r Rules) resolve(s source) (target, error) {
 	switch {
 	case s.value == hostValue:
-		return target{kind: dray.Host}, nil
+		return target{kind: dray.KindHost}, nil
 	case strings.HasPrefix(s.value, "/"):
 		return workspaceTarget(s)
 	case !ValidContainer(s.value):
@@ -88,14 +88,14 @@ func (r Rules) resolve(s source) (target, error) {
 		return target{}, dray.Errorf(dray.CodeContainerNotFound, "%s names container %q, which is not configured", s.where, s.value).
 			WithHint("%s", r.known())
 	}
-	return target{kind: dray.Container, container: s.value, workspace: folder}, nil
+	return target{kind: dray.KindContainer, container: s.value, workspace: folder}, nil
 }
 
 func workspaceTarget(s source) (target, error) {
 	if strings.ContainsRune(s.value, 0) || filepath.Clean(s.value) != s.value {
 		return target{}, malformed(s)
 	}
-	return target{kind: dray.Container, workspace: s.value}, nil
+	return target{kind: dray.KindContainer, workspace: s.value}, nil
 }
 
 func malformed(s source) error {
@@ -116,14 +116,14 @@ func (r Rules) known() string {
 
 // target is a place that a rule names.
 type target struct {
-	kind                 dray.Kind
+	kind                 dray.EnvironmentKind
 	container, workspace string
 }
 
 // String gives the target as a phrase.
 func (t target) String() string {
 	switch {
-	case t.kind == dray.Host:
+	case t.kind == dray.KindHost:
 		return "the host"
 	case t.container != "":
 		return fmt.Sprintf("container %q", t.container)

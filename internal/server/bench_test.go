@@ -14,13 +14,13 @@ import (
 
 // nothing is a tool that costs nothing, so that what remains is the server's own.
 func nothing(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-	sink.Running()
+	sink.Started()
 	sink.Output(dray.Stdout, []byte("hi\n"))
 	return exited(0), nil
 }
 
 func benchmarkStart(b *testing.B, accept string) {
-	d := start(b, func(p *parts) { p.run = nothing })
+	d := start(b, func(p *fakeDeps) { p.run = nothing })
 	const body = `{"tool":"exec","input":{"argv":["echo","hi"]},"workspace":"/home/me/app"}`
 	b.ReportAllocs()
 	for b.Loop() {
@@ -61,8 +61,8 @@ func BenchmarkHealth(b *testing.B) {
 
 // The handler alone, without a socket or a client.
 func BenchmarkHandler(b *testing.B) {
-	d := start(b, func(p *parts) { p.run = nothing })
-	ctx := server.AsPrincipal(b.Context(), me)
+	d := start(b, func(p *fakeDeps) { p.run = nothing })
+	ctx := server.AsPrincipal(b.Context(), selfPrincipal)
 	b.ReportAllocs()
 	for b.Loop() {
 		w := httptest.NewRecorder()

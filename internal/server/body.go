@@ -30,8 +30,8 @@ const (
 	// firstBuffer bounds what is set aside for a body before any of it is there.
 	firstBuffer = 1 << 20
 	maxWait     = 24 * time.Hour
-	// bodiesAtOnce is how many bodies of the largest size are read at the same time; of smaller ones there may be more.
-	bodiesAtOnce = 8
+	// maxBufferedBodies is how many bodies of the largest size are read at the same time; of smaller ones there may be more.
+	maxBufferedBodies = 8
 )
 
 // decode reads a JSON body into v.
@@ -73,14 +73,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	part := share{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.reading, most: bodiesAtOnce * limit}
-	defer part.leave()
+	part := bodyQuota{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.bufferedBytes, most: maxBufferedBodies * limit}
+	defer part.release()
 	_, err := buf.ReadFrom(&part)
 	switch {
 	case err == nil:
 		return buf.Bytes(), nil
-	case errors.Is(err, errCrowded):
-		if b, ok := r.Body.(*steady); ok {
+	case errors.Is(err, errBodyQuota):
+		if b, ok := r.Body.(*deadlineBody); ok {
 			b.over = true // the answer does not wait for the rest
 		}
 		w.Header().Set("Connection", "close")
@@ -88,34 +88,34 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	case isTooLarge(err):
 		return nil, tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, stoodStill()
+		return nil, bodyStalledError()
 	default:
 		return nil, invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
 	}
 }
 
-// share is the body of one request among all that are being read: many that come slowly must not take all memory.
-type share struct {
+// bodyQuota is the body of one request among all that are being read: many that come slowly must not take all memory.
+type bodyQuota struct {
 	io.Reader
 	all         *atomic.Int64
 	taken, most int64
 }
 
-var errCrowded = errors.New("too much is being read")
+var errBodyQuota = errors.New("too much is being read")
 
-func (s *share) Read(p []byte) (int, error) {
+func (s *bodyQuota) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	s.taken += int64(n)
 	if s.all.Add(int64(n)) > s.most {
-		err = errCrowded
+		err = errBodyQuota
 	}
 	return n, err
 }
 
-func (s *share) leave() { s.all.Add(-s.taken) }
+func (s *bodyQuota) release() { s.all.Add(-s.taken) }
 
-func stoodStill() *dray.Error {
-	return invalid("", "the body stood still for %v, or trickled for more than %v", bodyPause, bodyTime).
+func bodyStalledError() *dray.Error {
+	return invalid("", "the body stood still for %v, or trickled for more than %v", maxBodyStall, bodyTime).
 		WithHint("it may be slow and may not stop: send it again, when all of it is there")
 }
 
@@ -140,7 +140,7 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 	for name, values := range q {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid("", "the query has an unknown parameter %q", clip(name)).WithHint("%s", knownHint(known))
+			return nil, invalid("", "the query has an unknown parameter %q", truncate(name)).WithHint("%s", knownHint(known))
 		case len(values) > 1:
 			return nil, invalid("", "the query has %s more than once", name).WithHint("give it once")
 		}
@@ -155,37 +155,37 @@ func knownHint(known []string) string {
 	return "known are " + strings.Join(known, ", ")
 }
 
-// wait is the parameter wait_ms: how long an answer may wait for the end of a call.
-type wait struct {
+// waitParam is the parameter wait_ms: how long an answer may wait for the end of a call.
+type waitParam struct {
 	given bool
 	d     time.Duration
 }
 
-// waitOf reads it; the request has no other parameter.
-func waitOf(r *http.Request) (wait, error) {
+// parseWait reads it; the request has no other parameter.
+func parseWait(r *http.Request) (waitParam, error) {
 	q, err := query(r, "wait_ms")
 	text := q.Get("wait_ms")
 	if err != nil || text == "" {
-		return wait{}, err
+		return waitParam{}, err
 	}
 	ms, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {
-		return wait{}, invalid("", "wait_ms is %q", clip(text)).
+		return waitParam{}, invalid("", "wait_ms is %q", truncate(text)).
 			WithHint("give whole milliseconds from 0 to %d", maxWait.Milliseconds())
 	}
-	return wait{given: true, d: time.Duration(ms) * time.Millisecond}, nil
+	return waitParam{given: true, d: time.Duration(ms) * time.Millisecond}, nil
 }
 
 // context gives a context that is over when the waiting is: without wait_ms that is when the client's is.
-func (w wait) context(ctx context.Context) (context.Context, context.CancelFunc) {
+func (w waitParam) context(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !w.given {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, w.d)
 }
 
-// clip bounds what an error repeats of a request.
-func clip(text string) string {
+// truncate bounds what an error repeats of a request.
+func truncate(text string) string {
 	const most = 100
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if r := []rune(text); len(r) > most {

@@ -30,14 +30,14 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 
 // changeQueryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like no change.
 func changeQueryOf(v url.Values) (audit.ChangeQuery, error) {
-	var m mistakes
+	var m violations
 	q := audit.ChangeQuery{
 		PlanID: v.Get("plan_id"), Invocation: v.Get("invocation"), Path: v.Get("path"), Limit: limit(&m, v.Get("limit")), Cursor: v.Get("cursor"),
 	}
-	bounded(&m, "plan_id", q.PlanID, maxID)
-	bounded(&m, "cursor", q.Cursor, maxLabel)
+	checkLength(&m, "plan_id", q.PlanID, maxID)
+	checkLength(&m, "cursor", q.Cursor, maxLabel)
 	if q.Invocation != "" && !isID(q.Invocation) {
-		m.add("invocation", "%q is no invocation's id", clip(q.Invocation))
+		m.add("invocation", "%q is no invocation's id", truncate(q.Invocation))
 	}
 	if q.Path != "" {
 		absolutePath(&m, "path", q.Path) // it is compared as it stands in the trail

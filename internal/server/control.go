@@ -15,8 +15,8 @@ import (
 	"github.com/dray-dev/dray/internal/server/calls"
 )
 
-// maxSize is the most columns or rows that a terminal has: the kernel keeps them in 16 bits.
-const maxSize = math.MaxUint16
+// maxTerminalDim is the most columns or rows that a terminal has: the kernel keeps them in 16 bits.
+const maxTerminalDim = math.MaxUint16
 
 // terminalBody is the size of a terminal as requests give it.
 type terminalBody struct {
@@ -25,7 +25,7 @@ type terminalBody struct {
 }
 
 // size checks it. Nobody has a terminal of no size, so a member that is left out is a mistake.
-func (b *terminalBody) size(m *mistakes, pointer string) *dray.TerminalSize {
+func (b *terminalBody) size(m *violations, pointer string) *dray.TerminalSize {
 	if b == nil {
 		return nil
 	}
@@ -33,8 +33,8 @@ func (b *terminalBody) size(m *mistakes, pointer string) *dray.TerminalSize {
 		name string
 		n    int64
 	}{{"columns", b.Columns}, {"rows", b.Rows}} {
-		if side.n < 1 || side.n > maxSize {
-			m.add(pointer+"/"+side.name, "%d is no number of %s: give 1 to %d", side.n, side.name, maxSize)
+		if side.n < 1 || side.n > maxTerminalDim {
+			m.add(pointer+"/"+side.name, "%d is no number of %s: give 1 to %d", side.n, side.name, maxTerminalDim)
 		}
 	}
 	return &dray.TerminalSize{Columns: uint16(b.Columns), Rows: uint16(b.Rows)} //nolint:gosec // checked above; with a mistake nobody uses it
@@ -46,19 +46,19 @@ func (s *Server) resize(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decodeControl(w, r, &b); err != nil {
 		return err
 	}
-	var m mistakes
+	var m violations
 	size := b.size(&m, "")
 	if err := m.err(); err != nil {
 		return err
 	}
-	call, err := s.controlled(r)
+	call, err := s.callForControl(r)
 	if err != nil {
 		return err
 	}
 	if !call.HasTerminal() {
 		return noTerminal()
 	}
-	if err := told(call.Control(r.Context(), func(p dray.Process) error { return p.Resize(*size) })); err != nil {
+	if err := controlError(call.Control(r.Context(), func(p dray.Process) error { return p.Resize(*size) })); err != nil {
 		return err
 	}
 	return reply(w, size)
@@ -88,7 +88,7 @@ func (b signalBody) signal() (syscall.Signal, error) {
 	}
 	sig, ok := process.ParseSignal(text)
 	if !ok {
-		return 0, invalid("/signal", "%s is no signal", clip(string(b.Signal))).
+		return 0, invalid("/signal", "%s is no signal", truncate(string(b.Signal))).
 			WithHint("give a number from 1 to 64, or one of %s", strings.Join(process.SignalNames(), ", "))
 	}
 	return sig, nil
@@ -105,11 +105,11 @@ func (s *Server) signal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.controlled(r)
+	call, err := s.callForControl(r)
 	if err != nil {
 		return err
 	}
-	if err := told(call.Control(r.Context(), func(p dray.Process) error { return p.Signal(sig) })); err != nil {
+	if err := controlError(call.Control(r.Context(), func(p dray.Process) error { return p.Signal(sig) })); err != nil {
 		return err
 	}
 	return reply(w, signalReply{dray.Signal{Name: process.SignalName(sig), Number: int(sig)}})
@@ -123,17 +123,17 @@ func (s *Server) decodeControl(w http.ResponseWriter, r *http.Request, v any) er
 	return s.decode(w, r, v)
 }
 
-// controlled finds the call of a request that is about its process. One that is in the trail alone is over.
-func (s *Server) controlled(r *http.Request) (*calls.Call, error) {
+// callForControl finds the call of a request that is about its process. One that is in the trail alone is over.
+func (s *Server) callForControl(r *http.Request) (*calls.Call, error) {
 	f, err := s.find(r)
 	if err == nil && f.call == nil {
-		err = calls.Over()
+		err = calls.ErrCallEnded()
 	}
 	return f.call, err
 }
 
-// told says what became of telling a process something.
-func told(err error) error {
+// controlError says what became of telling a process something.
+func controlError(err error) error {
 	known := (*dray.Error)(nil)
 	switch {
 	case err == nil || errors.As(err, &known):

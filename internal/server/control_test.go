@@ -34,7 +34,7 @@ func obeying(p terminal, begin <-chan struct{}) dray.ExecutorFunc {
 	return func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 		select {
 		case <-begin:
-			sink.Running()
+			sink.Started()
 		case <-ctx.Done():
 		}
 		for ctx.Err() == nil {
@@ -69,7 +69,7 @@ func (d *daemon) begun(body string) string {
 // EX-19: the size and the signals of a request reach the process, and the answer says what was done.
 func TestResizeAndSignal(t *testing.T) {
 	p := terminal{told: make(chan string, 1)}
-	d := start(t, func(parts *parts) { parts.run = obeying(p, now()) })
+	d := start(t, func(parts *fakeDeps) { parts.run = obeying(p, now()) })
 	path := d.begun(onTerminal)
 	for _, c := range []struct{ verb, body, answer, told string }{
 		{"resize", `{"columns":132,"rows":43}`, `{"columns":132,"rows":43}`, "132x43"},
@@ -94,7 +94,7 @@ func TestResizeAndSignal(t *testing.T) {
 // What comes before the start waits for it: whoever got an id may use it at once.
 func TestControlBeforeTheStart(t *testing.T) {
 	p, begin := terminal{told: make(chan string, 1)}, make(chan struct{})
-	d := start(t, func(parts *parts) { parts.run = obeying(p, begin) })
+	d := start(t, func(parts *fakeDeps) { parts.run = obeying(p, begin) })
 	path := d.begun(onTerminal)
 	answered := make(chan answer, 1)
 	go func() { answered <- d.do("POST", path+"/signal", `{"signal":"INT"}`) }()
@@ -106,7 +106,7 @@ func TestControlBeforeTheStart(t *testing.T) {
 
 // A request that waits for a start that never comes ends with the call, and what comes later is refused likewise.
 func TestControlOfACallThatIsOver(t *testing.T) {
-	d := start(t, func(parts *parts) { parts.run = obeying(terminal{}, nil) })
+	d := start(t, func(parts *fakeDeps) { parts.run = obeying(terminal{}, nil) })
 	path := d.begun(onTerminal)
 	answered := make(chan answer, 1)
 	go func() { answered <- d.do("POST", path+"/resize", `{"columns":80,"rows":24}`) }()
@@ -114,7 +114,7 @@ func TestControlOfACallThatIsOver(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	refusals := []answer{<-answered, d.do("POST", path+"/resize", `{"columns":80,"rows":24}`), d.do("POST", path+"/signal", `{"signal":9}`)}
-	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: me}, time.Now())
+	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal}, time.Now())
 	d.trail.put(rec) // of an earlier daemon
 	refusals = append(refusals, d.do("POST", "/v1/invocations/"+someID+"/signal", `{"signal":9}`))
 	for i, a := range refusals {
@@ -137,7 +137,7 @@ func TestControlOfAnothersCall(t *testing.T) {
 
 // A call without a terminal has no size, whether it has started or not.
 func TestResizeWithoutATerminal(t *testing.T) {
-	d := start(t, func(parts *parts) { parts.run = obeying(terminal{}, nil) })
+	d := start(t, func(parts *fakeDeps) { parts.run = obeying(terminal{}, nil) })
 	path := d.begun(`{"tool":"exec"}`)
 	a := d.do("POST", path+"/resize", `{"columns":80,"rows":24}`)
 	if p := a.problem(t); a.status != 409 || p.Code != dray.CodeConflict || !strings.Contains(p.Hint, "tty") {
@@ -157,7 +157,7 @@ func TestControlThatFails(t *testing.T) {
 		{dray.Errorf(dray.CodeConflict, "the engine has no call for it").WithHint("use the agent"), dray.CodeConflict, "no call for it"},
 	} {
 		p := terminal{told: make(chan string, 1), err: c.err}
-		d := start(t, func(parts *parts) { parts.run = obeying(p, now()) })
+		d := start(t, func(parts *fakeDeps) { parts.run = obeying(p, now()) })
 		a := d.do("POST", d.begun(onTerminal)+"/resize", `{"columns":80,"rows":24}`)
 		if p := a.problem(t); a.status != 409 || p.Code != c.code || !strings.Contains(p.Detail, c.says) || p.Hint == "" {
 			t.Errorf("%v: %d %s", c.err, a.status, a.body)
@@ -168,7 +168,7 @@ func TestControlThatFails(t *testing.T) {
 // EX-19: the size of the request is the invocation's, and nothing is one.
 func TestTerminalOfTheRequest(t *testing.T) {
 	got := make(chan *dray.TerminalSize, 1)
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			got <- c.Invocation.Terminal
 			return succeed(ctx, c, sink)

@@ -8,7 +8,7 @@
 //
 // What is wrong with a request itself is a 4xx, and nothing is accepted: [status] has the one table from codes to statuses. Once a call is accepted,
 // it has an id and a row, and the answer is 200 with the invocation, however it ended. Accepted means that the trail has committed the call's begin:
-// [calls.Begun] tells.
+// [calls.MarkAccepted] tells.
 //
 // # Huma
 //

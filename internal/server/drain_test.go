@@ -19,7 +19,7 @@ func TestDrain(t *testing.T) {
 	release := make(chan struct{})
 	running := sync.WaitGroup{}
 	running.Add(2)
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			running.Done()
 			if c.Invocation.Tool == "greet" {
@@ -64,7 +64,7 @@ func TestDrain(t *testing.T) {
 
 func TestIdle(t *testing.T) {
 	release := make(chan struct{})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { <-release; return exited(0), nil }
 	})
 	before, idle := d.server.Idle()
@@ -91,7 +91,7 @@ func TestIdle(t *testing.T) {
 func TestShutdownCutsOffWhoeverDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		printing := make(chan struct{})
-		d := build(t, func(p *parts) {
+		d := build(t, func(p *fakeDeps) {
 			p.run = func(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 				sink.Output(dray.Stdout, make([]byte, 1<<20))
 				close(printing)

@@ -14,15 +14,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// talk is a tool that prints when it is told to.
-type talk struct {
+// scriptedOutput is a tool that prints when it is told to.
+type scriptedOutput struct {
 	say  chan func(dray.Sink)
 	done chan struct{}
 }
 
-func newTalk() *talk { return &talk{make(chan func(dray.Sink)), make(chan struct{})} }
+func newScriptedOutput() *scriptedOutput {
+	return &scriptedOutput{make(chan func(dray.Sink)), make(chan struct{})}
+}
 
-func (k *talk) run(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+func (k *scriptedOutput) run(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 	for {
 		select {
 		case f := <-k.say:
@@ -33,14 +35,14 @@ func (k *talk) run(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result,
 	}
 }
 
-func (k *talk) print(stream dray.Stream, text string) {
+func (k *scriptedOutput) print(stream dray.Stream, text string) {
 	k.say <- func(s dray.Sink) { s.Output(stream, []byte(text)) }
 }
 
 // CA-07: events arrive while the tool runs, numbered from 1, and can be resumed from any number.
 func TestEvents(t *testing.T) {
-	k := newTalk()
-	d := start(t, func(p *parts) { p.run = k.run })
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", call)
 	if l, _ := f.next(); l.Seq != 1 || l.Event != "state" || l.Status != "running" || l.Phase != "accepted" || l.ID != f.id() {
 		t.Fatalf("%+v", l)
@@ -49,7 +51,7 @@ func TestEvents(t *testing.T) {
 	if l, _ := f.next(); l.Seq != 2 || l.Event != "progress" || l.Phase != "build" || l.Message != "step \x1b[31m1\n" {
 		t.Errorf("%+v", l)
 	}
-	k.say <- func(s dray.Sink) { s.Running() }
+	k.say <- func(s dray.Sink) { s.Started() }
 	if l, _ := f.next(); l.Seq != 3 || l.Event != "state" || l.Phase != "started" {
 		t.Errorf("%+v", l)
 	}
@@ -119,7 +121,7 @@ func TestServerSentEvents(t *testing.T) {
 // Of a call that is in the trail alone there is the end.
 func TestEventsOfACallFromLongAgo(t *testing.T) {
 	d := start(t, nil)
-	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: me}, time.Now()).End(dray.Conclude(exited(0), nil))
+	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal}, time.Now()).WithResult(dray.NormalizeResult(exited(0), nil))
 	d.trail.put(rec)
 	whole := d.do("GET", "/v1/invocations/"+someID, "")
 	all := d.follow("GET", "/v1/invocations/"+someID+"/events?after=17", "").all()
@@ -130,8 +132,8 @@ func TestEventsOfACallFromLongAgo(t *testing.T) {
 
 // A stream is open before its first event is there.
 func TestStreamOpensBeforeItHasAnything(t *testing.T) {
-	k := newTalk()
-	d := start(t, func(p *parts) { p.run = k.run })
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
 	f := d.follow("GET", "/v1/invocations/"+id+"/events?after=1", "") // its status is here although nothing has happened
 	k.print(dray.Stdout, "x")
@@ -147,7 +149,7 @@ func TestSlowReaderIsAlone(t *testing.T) {
 	printed := bytes.Repeat([]byte("0123456789abcde\n"), total/16)
 	kept := captures{}
 	release := make(chan struct{})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.captures = kept
 		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			<-release
@@ -170,7 +172,7 @@ func TestSlowReaderIsAlone(t *testing.T) {
 	if a := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", ""); a.record(t).Status != dray.StatusSucceeded {
 		t.Fatalf("%s", a.body)
 	}
-	if got := joined(t, quick.all()); !bytes.Equal(got, printed) {
+	if got := concatOutput(t, quick.all()); !bytes.Equal(got, printed) {
 		t.Errorf("the quick reader got %d bytes", len(got))
 	}
 	b, err := io.ReadAll(slow)
@@ -186,13 +188,13 @@ func TestSlowReaderIsAlone(t *testing.T) {
 		}
 		all = append(all, ev)
 	}
-	if got := joined(t, all); !bytes.Equal(got, printed) {
+	if got := concatOutput(t, all); !bytes.Equal(got, printed) {
 		t.Errorf("the slow reader got %d bytes", len(got))
 	}
 }
 
-// joined puts the stdout of events together, and checks that sequence numbers and offsets have no hole.
-func joined(t *testing.T, all []line) []byte {
+// concatOutput puts the stdout of events together, and checks that sequence numbers and offsets have no hole.
+func concatOutput(t *testing.T, all []line) []byte {
 	t.Helper()
 	var got []byte
 	for i, l := range all {
@@ -218,7 +220,7 @@ func joined(t *testing.T, all []line) []byte {
 func TestToolThatWaitsForItsReader(t *testing.T) {
 	const size = 12 << 20
 	printed := make(chan int, 2)
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			n := 0
 			for ; n < size && ctx.Err() == nil; n += 64 << 10 {
@@ -230,7 +232,7 @@ func TestToolThatWaitsForItsReader(t *testing.T) {
 	})
 	const waits = `{"tool":"exec","on_slow_reader":"wait"}`
 	whole := d.follow("POST", "/v1/invocations", waits)
-	if got := joined(t, whole.all()); len(got) != size { // nothing is kept, so all of it came from memory
+	if got := concatOutput(t, whole.all()); len(got) != size { // nothing is kept, so all of it came from memory
 		t.Errorf("%d bytes arrived", len(got))
 	}
 	if n := <-printed; n != size {

@@ -24,11 +24,11 @@ func FuzzCallBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var b callBody
+		var b callRequest
 		if strictjson.Decode(text, &b) != nil {
 			return
 		}
-		var m mistakes
+		var m violations
 		inv := b.invocation(&m, time.Hour)
 		if err := m.err(); err != nil {
 			if e := dray.AsError(err); e.Code != dray.CodeInvalidRequest || len(e.Details) == 0 || !strings.HasPrefix(e.Details[0].Pointer, "/") {
@@ -46,7 +46,7 @@ func FuzzCallBody(f *testing.F) {
 
 func checkInvocation(t *testing.T, inv dray.Invocation) {
 	t.Helper()
-	if !nameForm.MatchString(inv.Tool) || !json.Valid(inv.Input) || inv.Input[0] != '{' {
+	if !namePattern.MatchString(inv.Tool) || !json.Valid(inv.Input) || inv.Input[0] != '{' {
 		t.Errorf("%+v", inv)
 	}
 	for _, p := range []string{inv.Workspace, inv.Cwd, inv.Plan.Override, inv.Plan.Fallback} {
@@ -74,8 +74,8 @@ func checkInvocation(t *testing.T, inv dray.Invocation) {
 // again checks that what was cleaned once is not changed by being cleaned once more: every room sees the same value (PM-05).
 func again(t *testing.T, inv dray.Invocation) {
 	t.Helper()
-	var m mistakes
-	b := callBody{
+	var m violations
+	b := callRequest{
 		Tool: inv.Tool, Input: inv.Input, Workspace: inv.Workspace, Container: inv.Container, Environment: inv.Environment, Cwd: inv.Cwd, Env: inv.Env,
 		LocalEnv: inv.LocalEnv, Context: inv.Context, Plan: inv.Plan, Mapping: inv.Mapping,
 	}

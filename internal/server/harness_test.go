@@ -31,17 +31,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// me is the principal of everything that this process asks.
-var me = fmt.Sprintf("uid:%d", os.Geteuid())
+// selfPrincipal is the principal of everything that this process asks.
+var selfPrincipal = fmt.Sprintf("uid:%d", os.Geteuid())
 
-// parts are what a server of the tests works with. Each test changes what it is about.
-type parts struct {
-	trail      *trail
+// fakeDeps are what a server of the tests works with. Each test changes what it is about.
+type fakeDeps struct {
+	trail      *fakeAudit
 	run        dray.ExecutorFunc
 	tools      map[string]server.Tool
 	validate   func(name string, input json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
-	workspaces func(context.Context, server.WorkspaceVerb, string, func(string, string)) (server.Workspace, error)
+	workspaces func(context.Context, server.WorkspaceAction, string, func(string, string)) (server.Workspace, error)
 	paths      func(server.PathsRequest) (server.PathsReply, error)
 	captures   captures
 	ready      func(context.Context) error
@@ -51,7 +51,7 @@ type parts struct {
 
 // succeed is a tool that prints a greeting and exits with 0.
 func succeed(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-	sink.Running()
+	sink.Started()
 	sink.Output(dray.Stdout, []byte("hello\n"))
 	return exited(0), nil
 }
@@ -63,14 +63,14 @@ func exited(code int) dray.Result {
 
 // untilCancelled is a tool that runs until it is cancelled.
 func untilCancelled(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-	sink.Running()
+	sink.Started()
 	<-ctx.Done()
 	res := dray.Result{Reason: dray.ReasonCancelled, Error: &dray.Error{Message: context.Cause(ctx).Error()}}
 	return res, nil
 }
 
-// trail is a record of calls in memory: what the audit store does for the server, without its disk.
-type trail struct {
+// fakeAudit is a record of calls in memory: what the audit store does for the server, without its disk.
+type fakeAudit struct {
 	mu      sync.Mutex
 	records map[string]dray.Record
 	begin   error
@@ -79,7 +79,7 @@ type trail struct {
 	changes audit.ChangeQuery
 }
 
-func (t *trail) Executor(next dray.Executor) dray.Executor {
+func (t *fakeAudit) Executor(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		if t.began != nil {
 			<-t.began
@@ -90,25 +90,25 @@ func (t *trail) Executor(next dray.Executor) dray.Executor {
 		rec := dray.NewRecord(call.Invocation, time.Now())
 		t.put(rec)
 		res, err := next.Execute(ctx, call, sink)
-		res = dray.Conclude(res, err)
-		t.put(rec.End(res))
+		res = dray.NormalizeResult(res, err)
+		t.put(rec.WithResult(res))
 		return res, nil
 	})
 }
 
-func (t *trail) put(rec dray.Record) {
+func (t *fakeAudit) put(rec dray.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.records[rec.ID] = rec
 }
 
-func (t *trail) len() int {
+func (t *fakeAudit) len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.records)
 }
 
-func (t *trail) Get(_ context.Context, principal, id string) (dray.Record, error) {
+func (t *fakeAudit) Get(_ context.Context, principal, id string) (dray.Record, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec, ok := t.records[id]
@@ -118,7 +118,7 @@ func (t *trail) Get(_ context.Context, principal, id string) (dray.Record, error
 	return rec, nil
 }
 
-func (t *trail) List(_ context.Context, q audit.Query) (audit.Page, error) {
+func (t *fakeAudit) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listed = q
@@ -132,7 +132,7 @@ func (t *trail) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	return audit.Page{Items: all[:min(len(all), q.Limit)], NextCursor: "next"}, nil
 }
 
-func (t *trail) Changes(_ context.Context, q audit.ChangeQuery) (audit.ChangePage, error) {
+func (t *fakeAudit) Changes(_ context.Context, q audit.ChangeQuery) (audit.ChangePage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.changes = q
@@ -154,7 +154,7 @@ func (c captures) OpenRewritten(id string, stream dray.Stream) (io.ReadSeekClose
 	return c.Open(id+".rewritten", stream)
 }
 
-func (c captures) OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
+func (c captures) OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
 	if f, err := c.OpenRewritten(id, stream); err == nil {
 		return f, nil
 	}
@@ -165,7 +165,7 @@ type kept struct{ *bytes.Reader }
 
 func (kept) Close() error { return nil }
 
-func (p *parts) List() []server.Tool {
+func (p *fakeDeps) List() []server.Tool {
 	var all []server.Tool
 	for _, t := range p.tools {
 		all = append(all, t)
@@ -173,7 +173,7 @@ func (p *parts) List() []server.Tool {
 	return all
 }
 
-func (p *parts) Find(name string) (server.Tool, error) {
+func (p *fakeDeps) Find(name string) (server.Tool, error) {
 	t, ok := p.tools[name]
 	if !ok {
 		return t, dray.Errorf(dray.CodeUnknownTool, "there is no tool %s", name).WithHint("GET /v1/tools")
@@ -181,29 +181,29 @@ func (p *parts) Find(name string) (server.Tool, error) {
 	return t, nil
 }
 
-func (p *parts) Validate(name string, input json.RawMessage) error { return p.validate(name, input) }
+func (p *fakeDeps) Validate(name string, input json.RawMessage) error { return p.validate(name, input) }
 
-func (p *parts) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
+func (p *fakeDeps) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
 
-func (p *parts) Check(context.Context, dray.Route, dray.Invocation) error { return nil }
+func (p *fakeDeps) CheckRoute(context.Context, dray.Route, dray.Invocation) error { return nil }
 
-func (p *parts) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
+func (p *fakeDeps) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
 	return p.paths(req)
 }
 
-type someWorkspaces struct{ *parts }
+type fakeWorkspaces struct{ *fakeDeps }
 
-func (w someWorkspaces) List(context.Context) ([]server.Workspace, error) {
+func (w fakeWorkspaces) List(context.Context) ([]server.Workspace, error) {
 	return []server.Workspace{{ID: "app", Folder: "/home/me/app", State: "stopped"}}, nil
 }
 
-func (w someWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
+func (w fakeWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
 	return w.workspaces(ctx, verb, id, progress)
 }
 
 // daemon is a server that listens on a real socket.
 type daemon struct {
-	*parts
+	*fakeDeps
 	t      testing.TB
 	server *server.Server
 	socket string
@@ -212,7 +212,7 @@ type daemon struct {
 }
 
 // start serves with the given parts until the test is over.
-func start(t testing.TB, change func(*parts)) *daemon {
+func start(t testing.TB, change func(*fakeDeps)) *daemon {
 	t.Helper()
 	d := build(t, change)
 	d.serve()
@@ -220,10 +220,10 @@ func start(t testing.TB, change func(*parts)) *daemon {
 }
 
 // build makes a server that listens nowhere yet.
-func build(t testing.TB, change func(*parts)) *daemon {
+func build(t testing.TB, change func(*fakeDeps)) *daemon {
 	t.Helper()
-	p := &parts{
-		trail: &trail{records: map[string]dray.Record{}},
+	p := &fakeDeps{
+		trail: &fakeAudit{records: map[string]dray.Record{}},
 		run:   succeed,
 		tools: map[string]server.Tool{
 			"exec":  {Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`), Stdin: true},
@@ -231,7 +231,7 @@ func build(t testing.TB, change func(*parts)) *daemon {
 		},
 		validate: func(string, json.RawMessage) error { return nil },
 		route: func(dray.Invocation) (dray.Route, error) {
-			return dray.Route{Environment: dray.Host, Rule: "host"}, nil
+			return dray.Route{Environment: dray.KindHost, Rule: "host"}, nil
 		},
 		captures: captures{},
 		maxBody:  1 << 20,
@@ -241,7 +241,7 @@ func build(t testing.TB, change func(*parts)) *daemon {
 	}
 	core, logs := observer.New(zapcore.InfoLevel)
 	cfg := server.Config{
-		Executor: p.trail.Executor(calls.Begun(p.run)), Records: p.trail, Tools: p, Router: p, Places: p, Workspaces: someWorkspaces{p}, Paths: p,
+		Executor: p.trail.Executor(calls.MarkAccepted(p.run)), Records: p.trail, Tools: p, Router: p, Places: p, Workspaces: fakeWorkspaces{p}, Paths: p,
 		Captures: p.captures, Log: zap.New(core),
 		MaxBody: p.maxBody, MaxTimeout: time.Hour, Ready: p.ready, Version: "test",
 	}
@@ -252,7 +252,7 @@ func build(t testing.TB, change func(*parts)) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &daemon{parts: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
+	return &daemon{fakeDeps: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
 }
 
 func (d *daemon) serve() {

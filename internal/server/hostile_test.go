@@ -122,7 +122,7 @@ func TestUnwantedBodyIsHeardOut(t *testing.T) {
 
 // Bodies that come slowly take a bounded part of the memory, and what they leave serves others.
 func TestManyBodiesAtOnce(t *testing.T) {
-	d := start(t, func(p *parts) { p.maxBody = 1 << 20 })
+	d := start(t, func(p *fakeDeps) { p.maxBody = 1 << 20 })
 	var slow []*net.UnixConn
 	for range 20 {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
@@ -227,7 +227,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"
 // known is a connection of this user.
 type known struct{ net.Conn }
 
-func (known) Principal() string { return me }
+func (known) Principal() string { return selfPrincipal }
 
 // httpOverPipe sends a request over a pipe and gives the whole answer. The wrapper says who is there.
 func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request string) string {

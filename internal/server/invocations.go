@@ -17,19 +17,19 @@ var errClientGone = fmt.Errorf("%w: its client went away", executor.ErrCancelled
 
 // start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over before, or its events while it runs.
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r)
+	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
-	form := formOf(r, mediaJSON)
-	body, inv, err := s.callOf(w, r)
+	form := responseFormat(r, mediaJSON)
+	body, inv, err := s.decodeCall(w, r)
 	if err != nil {
 		return err
 	}
-	if err := fits(form, wait, body); err != nil {
+	if err := checkResponseFormat(form, wait, body); err != nil {
 		return err
 	}
-	spec, err := s.accept(r.Context(), body, inv)
+	spec, err := s.newStartRequest(r.Context(), body, inv)
 	if err != nil {
 		return err
 	}
@@ -37,16 +37,16 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer leave(r.Context(), c, wait, body.OnDisconnect)
+	defer cancelOnDisconnect(r.Context(), c, wait, body.OnDisconnect)
 	if form == mediaJSON {
-		return s.await(w, r, c, wait)
+		return s.waitAndReply(w, r, c, wait)
 	}
 	return s.streamCall(w, r, c, form)
 }
 
-// leave cancels a call whose client went away before its end. Whoever asked for wait_ms may go, unless they said otherwise; the answer that comes
+// cancelOnDisconnect cancels a call whose client went away before its end. Whoever asked for wait_ms may go, unless they said otherwise; the answer that comes
 // when the waiting is over is no going away.
-func leave(ctx context.Context, c *calls.Call, wait wait, onDisconnect string) {
+func cancelOnDisconnect(ctx context.Context, c *calls.Call, wait waitParam, onDisconnect string) {
 	cancels := !wait.given
 	switch onDisconnect {
 	case onDisconnectContinue:
@@ -59,8 +59,8 @@ func leave(ctx context.Context, c *calls.Call, wait wait, onDisconnect string) {
 	}
 }
 
-// fits refuses what has no meaning for the form of the answer.
-func fits(form string, wait wait, body *callBody) error {
+// checkResponseFormat refuses what has no meaning for the form of the answer.
+func checkResponseFormat(form string, wait waitParam, body *callRequest) error {
 	switch {
 	case wait.given && form != mediaJSON:
 		return invalid("", "wait_ms is for answers in JSON: a stream lasts until the call ends").
@@ -72,15 +72,15 @@ func fits(form string, wait wait, body *callBody) error {
 	return nil
 }
 
-// await answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, c *calls.Call, wait wait) error {
+// waitAndReply answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.
+func (s *Server) waitAndReply(w http.ResponseWriter, r *http.Request, c *calls.Call, wait waitParam) error {
 	ctx, cancel := wait.context(r.Context())
 	defer cancel()
 	select {
 	case <-c.Done():
 	case <-ctx.Done():
 	}
-	if err := accepted(r.Context(), c); err != nil {
+	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
 	record, ended := c.Record()
@@ -93,21 +93,21 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, c *calls.Call, wa
 	return nil
 }
 
-// accepted waits until the call has a row in the trail, and fails if it gets none.
-func accepted(ctx context.Context, c *calls.Call) error {
+// waitAccepted waits until the call has a row in the trail, and fails if it gets none.
+func waitAccepted(ctx context.Context, c *calls.Call) error {
 	select {
 	case <-c.Accepted():
 		return nil
 	case <-c.Done(): // so it has one, or was refused
 		return c.Refused()
 	case <-ctx.Done():
-		return unaccepted(context.Cause(ctx))
+		return notAcceptedError(context.Cause(ctx))
 	}
 }
 
-// unaccepted says why nobody waits any more for the row of a call. A client that goes away does not hear it, but one that has only ended its side of
+// notAcceptedError says why nobody waits any more for the row of a call. A client that goes away does not hear it, but one that has only ended its side of
 // the connection, which net/http takes for the same.
-func unaccepted(cause error) error {
+func notAcceptedError(cause error) error {
 	if errors.Is(cause, executor.ErrShutdown) {
 		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", cause).WithHint("repeat the call")
 	}
@@ -117,31 +117,31 @@ func unaccepted(cause error) error {
 
 func location(id string) string { return "/v1/invocations/" + id }
 
-// found is a call that a request names: in memory, or in the trail alone.
-type found struct {
+// lookupResult is a call that a request names: in memory, or in the trail alone.
+type lookupResult struct {
 	call   *calls.Call // nil if it is in the trail alone
 	record dray.Record // of the trail
 }
 
 // find finds the call of a request. Another principal's is not found, and an id that cannot be one neither.
-func (s *Server) find(r *http.Request) (found, error) {
+func (s *Server) find(r *http.Request) (lookupResult, error) {
 	id, who := r.PathValue("id"), principal(r)
 	if c, ok := s.calls.Find(id, who); ok {
-		return found{call: c}, nil
+		return lookupResult{call: c}, nil
 	}
-	missing := notFound("there is no invocation %s", clip(id)).WithHint("GET /v1/invocations lists yours")
+	missing := notFound("there is no invocation %s", truncate(id)).WithHint("GET /v1/invocations lists yours")
 	if !isID(id) {
-		return found{}, missing
+		return lookupResult{}, missing
 	}
 	rec, err := s.cfg.Records.Get(r.Context(), who, id)
 	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
-		return found{}, missing
+		return lookupResult{}, missing
 	}
-	return found{record: rec}, err
+	return lookupResult{record: rec}, err
 }
 
 // json gives the invocation in its JSON form.
-func (f found) json() ([]byte, error) {
+func (f lookupResult) json() ([]byte, error) {
 	if f.call != nil {
 		record, _ := f.call.Record()
 		return record, nil
@@ -155,7 +155,7 @@ func (f found) json() ([]byte, error) {
 
 // get answers with an invocation, at once or when it has ended, at the latest after wait_ms.
 func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r)
+	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 // cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202 where wait_ms was shorter. A call that has ended
 // stays as it is.
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r)
+	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
 	}
 	if f.call != nil {
 		f.call.Cancel(executor.ErrCancelled)
-		return s.await(w, r, f.call, wait)
+		return s.waitAndReply(w, r, f.call, wait)
 	}
 	b, err := f.json()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestStartAnswersWithTheInvocation(t *testing.T) {
 	if rec.Status != dray.StatusSucceeded || rec.Reason != dray.ReasonExited || *rec.ExitCode != 0 || rec.Error != nil {
 		t.Errorf("%s", a.body)
 	}
-	if rec.Principal != me || rec.Workspace != "/home/me/app" || rec.Cwd != "sub/x" || rec.Context.PlanID != "p" || rec.Tool != "exec" {
+	if rec.Principal != selfPrincipal || rec.Workspace != "/home/me/app" || rec.Cwd != "sub/x" || rec.Context.PlanID != "p" || rec.Tool != "exec" {
 		t.Errorf("%s", a.body)
 	}
 	if rec.StartedAt.Location() != time.UTC || rec.EndedAt == nil || rec.DurationMS == nil || rec.StartedAt.After(*rec.EndedAt) {
@@ -52,7 +52,7 @@ func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
 		`{"tool":"exec","sync":["out/","/a//b",". "],"rewrite_text":true}`: `true [out/ /a//b . ]`,
 	} {
 		got := make(chan string, 1)
-		d := start(t, func(p *parts) {
+		d := start(t, func(p *fakeDeps) {
 			p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 				rewrite, _ := json.Marshal(c.Invocation.RewriteText)
 				got <- fmt.Sprintf("%s %v", rewrite, c.Invocation.Sync)
@@ -84,7 +84,7 @@ func TestFailureIsStill200(t *testing.T) {
 		}, dray.ReasonUnavailable, dray.CodeShuttingDown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := start(t, func(p *parts) { p.run = c.run })
+			d := start(t, func(p *fakeDeps) { p.run = c.run })
 			a := d.do("POST", "/v1/invocations", call)
 			rec := a.record(t)
 			if a.status != 200 || rec.Status != dray.StatusFailed || rec.Reason != c.reason || rec.Error == nil || rec.Error.Code != c.code {
@@ -97,7 +97,7 @@ func TestFailureIsStill200(t *testing.T) {
 // AU-01: no record, no run.
 func TestNothingRunsWithoutATrail(t *testing.T) {
 	ran := false
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.trail.begin = dray.Errorf(dray.CodeAuditUnavailable, "the trail is locked").WithHint("end the other program")
 		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { ran = true; return exited(0), nil }
 	})
@@ -122,7 +122,7 @@ func TestNothingRunsWithoutATrail(t *testing.T) {
 
 func TestWaitIs202UntilTheEnd(t *testing.T) {
 	release := make(chan struct{})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			<-release
 			return exited(0), nil
@@ -133,7 +133,7 @@ func TestWaitIs202UntilTheEnd(t *testing.T) {
 	if a.status != 202 || rec.Status != dray.StatusRunning || a.header.Get("Location") != "/v1/invocations/"+rec.ID {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
-	if _, err := d.trail.Get(t.Context(), me, rec.ID); err != nil {
+	if _, err := d.trail.Get(t.Context(), selfPrincipal, rec.ID); err != nil {
 		t.Error("202 before the begin was committed")
 	}
 	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).Status != dray.StatusRunning {
@@ -148,7 +148,7 @@ func TestWaitIs202UntilTheEnd(t *testing.T) {
 // A 202 names a call that has a row, so it waits for the trail, however short wait_ms is.
 func TestWaitDoesNotAnswerBeforeTheBegin(t *testing.T) {
 	began := make(chan struct{})
-	d := start(t, func(p *parts) { p.trail.began, p.run = began, untilCancelled })
+	d := start(t, func(p *fakeDeps) { p.trail.began, p.run = began, untilCancelled })
 	answered := make(chan answer)
 	go func() { answered <- d.do("POST", "/v1/invocations?wait_ms=1", call) }()
 	select {
@@ -178,7 +178,7 @@ func TestClientThatGoesAway(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			running, release := make(chan string, 1), make(chan struct{})
 			cause := make(chan error, 1)
-			d := start(t, func(p *parts) {
+			d := start(t, func(p *fakeDeps) {
 				p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 					running <- call.Invocation.ID
 					select {
@@ -219,7 +219,7 @@ func TestClientThatGoesAway(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	d := start(t, func(p *parts) { p.run = untilCancelled })
+	d := start(t, func(p *fakeDeps) { p.run = untilCancelled })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
 	a := d.do("POST", "/v1/invocations/"+id+"/cancel", "")
 	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled || rec.Error.Message != executor.ErrCancelled.Error() {
@@ -234,7 +234,7 @@ func TestCancel(t *testing.T) {
 
 func TestCancelDoesNotWaitLongerThanAsked(t *testing.T) {
 	release := make(chan struct{})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 			<-ctx.Done()
 			<-release
@@ -279,13 +279,13 @@ func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
 func TestListFilters(t *testing.T) {
 	d := start(t, nil)
 	a := d.do("GET", "/v1/invocations?tool=exec&status=failed&reason=timeout&environment=container&container=box&plan_id=p%201&q=text"+
-		"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+me, "")
+		"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal, "")
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	q := d.trail.listed
 	if q.Tool != "exec" || q.Status != "failed" || q.Reason != "timeout" || q.Environment != "container" || q.Container != "box" ||
-		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" || q.Principal != me {
+		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" || q.Principal != selfPrincipal {
 		t.Errorf("%+v", q)
 	}
 	if q.Since.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC) || q.Until.UTC() != time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC) {
@@ -298,7 +298,7 @@ func TestListFilters(t *testing.T) {
 
 // EX-18: a panic ends its call, with an id in the log, and nothing else.
 func TestPanicEndsTheCallAlone(t *testing.T) {
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 			if c.Invocation.Tool == "greet" {
 				panic("a secret thing")
@@ -336,8 +336,8 @@ func TestLogLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for message, fields := range map[string]map[string]any{
-		"call begun": {"id": rec.ID, "tool": "exec", "principal": me},
-		"call ended": {"id": rec.ID, "tool": "exec", "principal": me, "status": "succeeded", "reason": "exited", "ms": *rec.DurationMS},
+		"call begun": {"id": rec.ID, "tool": "exec", "principal": selfPrincipal},
+		"call ended": {"id": rec.ID, "tool": "exec", "principal": selfPrincipal, "status": "succeeded", "reason": "exited", "ms": *rec.DurationMS},
 	} {
 		lines := d.logs.FilterMessage(message).All()
 		if len(lines) != 1 {
@@ -361,7 +361,7 @@ func mustJSON(v any) string {
 func TestClientThatLeavesAFlood(t *testing.T) {
 	for range 8 {
 		cause := make(chan error, 1)
-		d := start(t, func(p *parts) {
+		d := start(t, func(p *fakeDeps) {
 			p.run = func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 				for ctx.Err() == nil {
 					sink.Output(dray.Stdout, make([]byte, 32<<10))

@@ -25,8 +25,8 @@ type page struct {
 	Unreadable []audit.Unreadable `json:"unreadable,omitempty" doc:"Rows that are damaged beyond use."`
 }
 
-// items is a list that has no pages.
-type items[T any] struct {
+// listReply is a list that has no pages.
+type listReply[T any] struct {
 	Items []T `json:"items"`
 }
 
@@ -41,7 +41,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := queryOf(values)
+	q, err := parseListQuery(values)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Principal = who
 	queued := s.calls.Queued(who)
-	p, err := s.cfg.Records.List(r.Context(), amongQueued(q, queued))
+	p, err := s.cfg.Records.List(r.Context(), restrictToQueued(q, queued))
 	if err != nil {
 		return err
 	}
@@ -63,9 +63,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, page(p))
 }
 
-// amongQueued makes the question one that the trail can answer: to it, what was accepted and is not over is running. Who waits for their turn only
+// restrictToQueued makes the question one that the trail can answer: to it, what was accepted and is not over is running. Who waits for their turn only
 // this process knows.
-func amongQueued(q audit.Query, queued []string) audit.Query {
+func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	switch q.Status {
 	case dray.StatusQueued:
 		q.Status, q.Only = dray.StatusRunning, append([]string{}, queued...)
@@ -75,21 +75,21 @@ func amongQueued(q audit.Query, queued []string) audit.Query {
 	return q
 }
 
-// queryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.
-func queryOf(v url.Values) (audit.Query, error) {
-	var m mistakes
+// parseListQuery checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.
+func parseListQuery(v url.Values) (audit.Query, error) {
+	var m violations
 	q := audit.Query{
 		Status: oneOf(&m, "status", dray.Status(v.Get("status")),
 			dray.StatusQueued, dray.StatusRunning, dray.StatusSucceeded, dray.StatusFailed),
 		Reason: oneOf(&m, "reason", dray.Reason(v.Get("reason")),
 			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout, dray.ReasonCancelled, dray.ReasonStartFailed,
 			dray.ReasonDenied, dray.ReasonInvalid, dray.ReasonUnavailable, dray.ReasonInterrupted, "output_limit", "oom"),
-		Environment: oneOf(&m, "environment", dray.Kind(v.Get("environment")), dray.Host, dray.Container),
+		Environment: oneOf(&m, "environment", dray.EnvironmentKind(v.Get("environment")), dray.KindHost, dray.KindContainer),
 		Container:   containerName(&m, "container", v.Get("container")),
 		PlanID:      v.Get("plan_id"),
 		Principal:   v.Get("principal"),
-		Since:       moment(&m, "since", v.Get("since")),
-		Until:       moment(&m, "until", v.Get("until")),
+		Since:       parseTimeParam(&m, "since", v.Get("since")),
+		Until:       parseTimeParam(&m, "until", v.Get("until")),
 		Text:        v.Get("q"),
 		Limit:       limit(&m, v.Get("limit")),
 		Cursor:      v.Get("cursor"),
@@ -97,30 +97,30 @@ func queryOf(v url.Values) (audit.Query, error) {
 	if t := v.Get("tool"); t != "" {
 		q.Tool = toolName(&m, "tool", t)
 	}
-	bounded(&m, "plan_id", q.PlanID, maxID)
-	bounded(&m, "q", q.Text, maxLabel)
-	bounded(&m, "cursor", q.Cursor, maxLabel)
+	checkLength(&m, "plan_id", q.PlanID, maxID)
+	checkLength(&m, "q", q.Text, maxLabel)
+	checkLength(&m, "cursor", q.Cursor, maxLabel)
 	return q, m.queryErr()
 }
 
-func moment(m *mistakes, pointer, text string) time.Time {
+func parseTimeParam(m *violations, pointer, text string) time.Time {
 	if text == "" {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		m.add(pointer, "%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", clip(text))
+		m.add(pointer, "%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", truncate(text))
 	}
 	return t
 }
 
-func limit(m *mistakes, text string) int {
+func limit(m *violations, text string) int {
 	if text == "" {
 		return defaultLimit
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxLimit {
-		m.add("limit", "%q is no number from 1 to %d", clip(text), maxLimit)
+		m.add("limit", "%q is no number from 1 to %d", truncate(text), maxLimit)
 	}
 	return n
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/audit"
 )
 
-// Records reads the trail; *[audit.Store] does.
-type Records interface {
+// AuditReader reads the trail; *[audit.Store] does.
+type AuditReader interface {
 	// Get gives one call, or not_found where there is none or it is another principal's.
 	Get(ctx context.Context, principal, id string) (dray.Record, error)
 	// List gives a page, newest first.
@@ -51,27 +51,27 @@ type Router interface {
 	Route(inv dray.Invocation) (dray.Route, error)
 }
 
-// Places knows the places that routes lead to.
-type Places interface {
-	// Check says what the call would be met with there, and changes nothing.
-	Check(ctx context.Context, route dray.Route, inv dray.Invocation) error
+// RouteChecker knows the places that routes lead to.
+type RouteChecker interface {
+	// CheckRoute says what the call would be met with there, and changes nothing.
+	CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation) error
 }
 
 // Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute host folder.
 type Workspaces interface {
 	List(ctx context.Context) ([]Workspace, error)
-	// Do does one of the verbs and gives what the workspace is then. A long one tells its progress meanwhile.
-	Do(ctx context.Context, verb WorkspaceVerb, id string, progress func(phase, message string)) (Workspace, error)
+	// Run does one of the verbs and gives what the workspace is then. A long one tells its progress meanwhile.
+	Run(ctx context.Context, verb WorkspaceAction, id string, progress func(phase, message string)) (Workspace, error)
 }
 
-// WorkspaceVerb is what can be done to a workspace.
-type WorkspaceVerb string
+// WorkspaceAction is what can be done to a workspace.
+type WorkspaceAction string
 
 // The verbs.
 const (
-	WorkspaceUp    WorkspaceVerb = "up"
-	WorkspaceStop  WorkspaceVerb = "stop"
-	WorkspaceTrust WorkspaceVerb = "trust"
+	WorkspaceUp    WorkspaceAction = "up"
+	WorkspaceStop  WorkspaceAction = "stop"
+	WorkspaceTrust WorkspaceAction = "trust"
 )
 
 // Workspace is a workspace as its callers see it.
@@ -120,6 +120,6 @@ type Captures interface {
 	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	// OpenRewritten does so for the stream after its paths were rewritten. Where none was rewritten it may be fs.ErrNotExist, too.
 	OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error)
-	// OpenShown opens what live events show: the rewritten stream where there is one.
-	OpenShown(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// OpenAuto opens what live events show: the rewritten stream where there is one.
+	OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 }

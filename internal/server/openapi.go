@@ -24,13 +24,13 @@ func (s *Server) register() error {
 		Formats: map[string]huma.Format{},
 	}, humago.NewAdapter(s.mux, ""))
 	registry := api.OpenAPI().Components.Schemas
-	registry.RegisterTypeAlias(typeOf[dray.Survivors](), typeOf[survivorsForm]())
+	registry.RegisterTypeAlias(typeOf[dray.Survivors](), typeOf[survivorsSchema]())
 	for _, op := range s.operations() {
 		described := op.describe(registry)
 		api.OpenAPI().AddOperation(described)
-		api.Adapter().Handle(described, s.handled(op.handle))
+		api.Adapter().Handle(described, s.adaptHandler(op.handle))
 	}
-	finish(registry)
+	fixSchemas(registry)
 	var err error
 	if s.openapi, err = json.Marshal(api.OpenAPI()); err != nil {
 		return fmt.Errorf("writing the OpenAPI document: %w", err)
@@ -41,8 +41,8 @@ func (s *Server) register() error {
 const apiDescription = "JSON over a unix socket. What is wrong with a request is a 4xx and nothing is accepted; an accepted call answers 200 with its " +
 	"invocation, however it ended. Errors are application/problem+json with a code from a closed list."
 
-// handled turns a handler of ours into one of huma's.
-func (s *Server) handled(h handler) func(huma.Context) {
+// adaptHandler turns a handler of ours into one of huma's.
+func (s *Server) adaptHandler(h handler) func(huma.Context) {
 	return func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		if err := h(w, r); err != nil {
@@ -95,14 +95,14 @@ func (r described) describe(registry huma.Registry) *huma.Response {
 
 func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
 
-// requests are the schemas whose unknown members are refused. Answers may get more members with time.
-var requests = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true, "SyncBody": true}
+// strictSchemas are the schemas whose unknown members are refused. Answers may get more members with time.
+var strictSchemas = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true, "SyncBody": true}
 
-// finish corrects what huma takes for granted and our encoder does otherwise: lists are never null, and answers may grow.
-func finish(registry huma.Registry) {
+// fixSchemas corrects what huma takes for granted and our encoder does otherwise: lists are never null, and answers may grow.
+func fixSchemas(registry huma.Registry) {
 	schemas := registry.Map()
 	for name, schema := range schemas {
-		if !requests[name] {
+		if !strictSchemas[name] {
 			schema.AdditionalProperties = nil
 		}
 		for _, p := range schema.Properties {
@@ -117,11 +117,11 @@ func finish(registry huma.Registry) {
 	}
 }
 
-// survivorsForm describes dray.Survivors, which writes itself.
-type survivorsForm struct{}
+// survivorsSchema describes dray.Survivors, which writes itself.
+type survivorsSchema struct{}
 
 // Schema implements huma.SchemaProvider.
-func (survivorsForm) Schema(huma.Registry) *huma.Schema {
+func (survivorsSchema) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Description: "0, the pids, or null where it cannot be proved.",
 		AnyOf: []*huma.Schema{
@@ -132,7 +132,7 @@ func (survivorsForm) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-var _ huma.SchemaProvider = survivorsForm{}
+var _ huma.SchemaProvider = survivorsSchema{}
 
 func pathParam(name, what string) *huma.Param {
 	return &huma.Param{Name: name, In: "path", Required: true, Description: what, Schema: &huma.Schema{Type: huma.TypeString}}
@@ -152,7 +152,7 @@ func headerParam(name, what string) *huma.Param {
 	return &huma.Param{Name: name, In: "header", Description: what, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
-func waitParam(what string) *huma.Param {
+func waitParamDoc(what string) *huma.Param {
 	p := queryParam("wait_ms", what, huma.TypeInteger)
 	p.Schema.Minimum, p.Schema.Maximum = new(0.0), new(float64(maxWait.Milliseconds()))
 	return p

@@ -22,7 +22,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	which, err := versionOf(q.Get("rewritten"))
+	which, err := parseTextVersion(q.Get("rewritten"))
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	kept, err := s.kept(r.PathValue("id"), f, stream, which)
+	kept, err := s.openOutput(r.PathValue("id"), f, stream, which)
 	if err != nil {
 		return err
 	}
@@ -54,38 +54,38 @@ func streamOf(r *http.Request) (dray.Stream, error) {
 	case "stderr":
 		return dray.Stderr, nil
 	default:
-		return 0, notFound("a call has no output %s", clip(r.PathValue("stream"))).WithHint("it has stdout and stderr")
+		return 0, notFound("a call has no output %s", truncate(r.PathValue("stream"))).WithHint("it has stdout and stderr")
 	}
 }
 
-// version says which text of a stream is meant.
-type version int
+// textVersion says which text of a stream is meant.
+type textVersion int
 
 const (
-	printed version = iota
-	rewritten
-	shown // the rewritten one where there is one
+	textRaw textVersion = iota
+	textRewritten
+	textAuto // the rewritten one where there is one
 )
 
-func versionOf(parameter string) (version, error) {
+func parseTextVersion(parameter string) (textVersion, error) {
 	switch parameter {
 	case "", "false":
-		return printed, nil
+		return textRaw, nil
 	case "true":
-		return rewritten, nil
+		return textRewritten, nil
 	case "auto":
-		return shown, nil
+		return textAuto, nil
 	}
-	return 0, invalid("", "rewritten is %q", clip(parameter)).WithHint("write true, false, or auto for the rewritten text where there is one")
+	return 0, invalid("", "rewritten is %q", truncate(parameter)).WithHint("write true, false, or auto for the rewritten text where there is one")
 }
 
-// kept opens the kept bytes of a stream, those so far while the call runs.
-func (s *Server) kept(id string, f found, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
-	if c := captureOf(f.record, stream); which == shown && c.Rewritten != nil && c.Rewritten.Paths > 0 {
-		which = rewritten // what was printed may be kept for longer, and was never shown
+// openOutput opens the kept bytes of a stream, those so far while the call runs.
+func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
+	if c := captureOf(f.record, stream); which == textAuto && c.Rewritten != nil && c.Rewritten.Paths > 0 {
+		which = textRewritten // what was printed may be kept for longer, and was never shown
 	}
-	open := map[version]func(string, dray.Stream) (io.ReadSeekCloser, error){
-		printed: s.cfg.Captures.Open, rewritten: s.cfg.Captures.OpenRewritten, shown: s.cfg.Captures.OpenShown,
+	open := map[textVersion]func(string, dray.Stream) (io.ReadSeekCloser, error){
+		textRaw: s.cfg.Captures.Open, textRewritten: s.cfg.Captures.OpenRewritten, textAuto: s.cfg.Captures.OpenAuto,
 	}
 	kept, err := open[which](id, stream)
 	switch {
@@ -94,33 +94,33 @@ func (s *Server) kept(id string, f found, stream dray.Stream, which version) (io
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).WithHint("look at captures/ in the state folder")
 	case f.call == nil:
-		return wholeText(f.record, stream, which)
+		return summaryAsStream(f.record, stream, which)
 	}
 	record, ended := f.call.Record()
 	if !ended {
-		return s.printedSoFar(f.call, stream, which)
+		return s.liveOutput(f.call, stream, which)
 	}
 	var part struct {
-		Reason dray.Reason  `json:"reason"`
-		Stdout dray.Capture `json:"stdout"`
-		Stderr dray.Capture `json:"stderr"`
+		Reason dray.Reason        `json:"reason"`
+		Stdout dray.StreamSummary `json:"stdout"`
+		Stderr dray.StreamSummary `json:"stderr"`
 	}
 	if err := json.Unmarshal(record, &part); err != nil {
 		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).WithHint("the daemon's log has more")
 	}
-	return wholeText(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr}, stream, which)
+	return summaryAsStream(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr}, stream, which)
 }
 
-// printedSoFar gives a stream of a running call that is in no capture: it has not begun, or the tool has ended and the call has not. What will stand
+// liveOutput gives a stream of a running call that is in no capture: it has not begun, or the tool has ended and the call has not. What will stand
 // in the record is in memory then, unless the other stream was a flood.
-func (s *Server) printedSoFar(call *calls.Call, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
-	if which == rewritten {
+func (s *Server) liveOutput(call *calls.Call, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
+	if which == textRewritten {
 		if raw, err := s.cfg.Captures.Open(call.ID(), stream); err == nil {
 			_ = raw.Close() // it is not even read
 			return nil, notRewritten(stream)
 		}
 	}
-	text, whole := call.Events().Printed(stream)
+	text, whole := call.Events().BufferedOutput(stream)
 	if !whole {
 		return nil, dray.Errorf(dray.CodeConflict, "the %v of this call cannot be read now: its tool has ended and the call has not, and only its record will have it", stream).
 			WithHint("ask again when the call has ended")
@@ -133,11 +133,11 @@ func notRewritten(stream dray.Stream) error {
 		WithHint("leave rewritten out for what the tool printed; rewrite_text in a call that runs in a container has its text rewritten")
 }
 
-// wholeText gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
-func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekCloser, error) {
+// summaryAsStream gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
+func summaryAsStream(rec dray.Record, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
 	c := captureOf(rec, stream)
 	kept, digest := c.KeptBytes, c.SHA256
-	if c.Rewritten != nil && which != printed {
+	if c.Rewritten != nil && which != textRaw {
 		kept, digest = c.Rewritten.KeptBytes, c.Rewritten.SHA256
 	}
 	sum := sha256.Sum256([]byte(c.Text))
@@ -145,7 +145,7 @@ func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekC
 	case rec.Reason == dray.ReasonInterrupted:
 		return nil, notFound("the %v of this call is kept no more, or never was: the daemon died while the call ran", stream).
 			WithHint("what it printed before that is not known; see what it did before you repeat it")
-	case c.Rewritten == nil && which == rewritten:
+	case c.Rewritten == nil && which == textRewritten:
 		return nil, notRewritten(stream)
 	case kept > 0 && hex.EncodeToString(sum[:]) != digest:
 		return nil, notFound("the %v of this call is kept no more: retention has removed it", stream).
@@ -154,7 +154,7 @@ func wholeText(rec dray.Record, stream dray.Stream, which version) (io.ReadSeekC
 	return inMemory{bytes.NewReader([]byte(c.Text)[:kept])}, nil
 }
 
-func captureOf(rec dray.Record, stream dray.Stream) dray.Capture {
+func captureOf(rec dray.Record, stream dray.Stream) dray.StreamSummary {
 	if stream == dray.Stderr {
 		return rec.Stderr
 	}

@@ -52,8 +52,8 @@ func TestOutput(t *testing.T) {
 }
 
 func TestOutputWhileTheToolRuns(t *testing.T) {
-	k := newTalk()
-	d := start(t, func(p *parts) { p.run = k.run })
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", call)
 	k.print(dray.Stdout, "so ")
 	k.print(dray.Stderr, "!")
@@ -66,17 +66,17 @@ func TestOutputWhileTheToolRuns(t *testing.T) {
 }
 
 // whole is the capture of a stream that the text shows in full.
-func whole(text string) dray.Capture {
+func whole(text string) dray.StreamSummary {
 	sum := sha256.Sum256([]byte(text))
 	n := int64(len(text))
-	return dray.Capture{Text: text, HeadBytes: n, TotalBytes: n, KeptBytes: n, SHA256: hex.EncodeToString(sum[:])}
+	return dray.StreamSummary{Text: text, HeadBytes: n, TotalBytes: n, KeptBytes: n, SHA256: hex.EncodeToString(sum[:])}
 }
 
 // Output that has no file is in the record: of a call that has just ended as of one from long ago, however much the other stream printed.
 func TestOutputOfTheRecord(t *testing.T) {
 	res := exited(0)
 	res.Stdout, res.Stderr = whole("0123456789"), whole(strings.Repeat("e", 100<<10))
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 			sink.Output(dray.Stdout, []byte(res.Stdout.Text))
 			sink.Output(dray.Stderr, []byte(res.Stderr.Text))
@@ -84,7 +84,7 @@ func TestOutputOfTheRecord(t *testing.T) {
 		}
 	})
 	inMemory := d.do("POST", "/v1/invocations", call).record(t).ID
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).WithResult(res))
 	for _, id := range []string{inMemory, someID} {
 		a := d.do("GET", "/v1/invocations/"+id+"/output/stdout", "", "Range: bytes=2-4")
 		if a.status != 206 || string(a.body) != "234" {
@@ -101,7 +101,7 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 	d := start(t, nil)
 	res := exited(0)
 	res.Stdout.KeptBytes = 5
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).WithResult(res))
 	a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", "")
 	if p := a.problem(t); a.status != 404 || p.Code != dray.CodeNotFound || !strings.Contains(p.Detail, "retention") || !strings.Contains(p.Hint, "limits.captures_keep") {
 		t.Errorf("%d %s", a.status, a.body)
@@ -110,7 +110,7 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	interrupted := dray.Result{Reason: dray.ReasonInterrupted, EndedAt: time.Now()}
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(interrupted))
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).WithResult(interrupted))
 	if a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", ""); a.status != 404 || !strings.Contains(a.problem(t).Detail, "died") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -123,10 +123,10 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 // Between the end of the tool and that of the call, which may bring files home first, little output is in memory alone. Where a flood beside it drove it
 // from there it is not taken for nothing, and the record has it in the end.
 func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
-	k := newTalk()
+	k := newScriptedOutput()
 	res := exited(0)
 	res.Stderr = whole("little")
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			_, _ = k.run(ctx, c, sink)
 			return res, nil
@@ -155,12 +155,12 @@ func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
 // PM-10: of a stream whose paths were rewritten there are two texts, each with its ranges, from files as from the record.
 func TestOutputRewritten(t *testing.T) {
 	rewritten := whole("0123456789")
-	rewritten.Rewritten = &dray.Rewritten{Paths: 1, TotalBytes: 10, KeptBytes: 10, SHA256: rewritten.SHA256}
+	rewritten.Rewritten = &dray.RewrittenSummary{Paths: 1, TotalBytes: 10, KeptBytes: 10, SHA256: rewritten.SHA256}
 	gone := rewritten
-	gone.SHA256, gone.Rewritten = whole("other").SHA256, &dray.Rewritten{Paths: 1, TotalBytes: 5, KeptBytes: 5, SHA256: whole("more").SHA256}
+	gone.SHA256, gone.Rewritten = whole("other").SHA256, &dray.RewrittenSummary{Paths: 1, TotalBytes: 5, KeptBytes: 5, SHA256: whole("more").SHA256}
 	for _, c := range []struct {
 		name          string
-		stdout        dray.Capture
+		stdout        dray.StreamSummary
 		printed, text string            // in files
 		want          map[string]string // by the parameter; what has no text is not found
 	}{
@@ -174,11 +174,11 @@ func TestOutputRewritten(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			res := exited(0)
 			res.Stdout = c.stdout
-			d := start(t, func(p *parts) {
+			d := start(t, func(p *fakeDeps) {
 				p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return res, nil }
 			})
 			fresh := d.do("POST", "/v1/invocations", call).record(t).ID
-			d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+			d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).WithResult(res))
 			for _, id := range []string{fresh, someID} {
 				for name, text := range map[string]string{".stdout": c.printed, ".rewritten.stdout": c.text} {
 					if text != "" {
@@ -198,9 +198,9 @@ func TestOutputWhoseRewrittenTextIsGone(t *testing.T) {
 	res := exited(0)
 	res.Stdout = whole("the head of it")
 	res.Stdout.SHA256 = whole("/workspace").SHA256
-	res.Stdout.Rewritten = &dray.Rewritten{Paths: 1, TotalBytes: 8, KeptBytes: 8, SHA256: whole("/home/me").SHA256}
+	res.Stdout.Rewritten = &dray.RewrittenSummary{Paths: 1, TotalBytes: 8, KeptBytes: 8, SHA256: whole("/home/me").SHA256}
 	d := start(t, nil)
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: me}, time.Now()).End(res))
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).WithResult(res))
 	d.captures[someID+".stdout"] = []byte("/workspace")
 	for parameter, want := range map[string]string{"": "/workspace", "true": "-", "auto": "-"} {
 		checkOutput(t, d, someID, parameter, want)
@@ -230,15 +230,15 @@ func checkOutput(t *testing.T, d *daemon, id, parameter, want string) {
 }
 
 // otherwise is the capture of a stream that is not what the text shows.
-func otherwise(c dray.Capture) dray.Capture {
+func otherwise(c dray.StreamSummary) dray.StreamSummary {
 	c.SHA256 = whole("other").SHA256
 	return c
 }
 
 // A running call has a rewritten text if that is being kept, or if nothing is yet.
 func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
-	k := newTalk()
-	d := start(t, func(p *parts) { p.run = k.run })
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", call)
 	k.print(dray.Stdout, "/home/me")
 	k.say <- func(dray.Sink) {} // the one before is done
@@ -255,7 +255,7 @@ func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
 // PM-10: who follows a call late, and reads what memory has no more from files, reads the rewritten text there, too.
 func TestLateReaderOfRewrittenOutput(t *testing.T) {
 	text := strings.Repeat("/home/me/app is much to say\n", 40_000)
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			p.captures[c.Invocation.ID+".stdout"] = []byte(strings.ReplaceAll(text, "/home/me/app", "/workspace"))
 			p.captures[c.Invocation.ID+".rewritten.stdout"] = []byte(text)

@@ -11,7 +11,7 @@ import (
 // A server that lacks a part is not made: it would fail in the midst of a request.
 func TestEveryPartIsNeeded(t *testing.T) {
 	var whole server.Config
-	build(t, func(p *parts) { p.config = func(cfg *server.Config) { whole = *cfg } })
+	build(t, func(p *fakeDeps) { p.config = func(cfg *server.Config) { whole = *cfg } })
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[server.Config]()) {
 		if field.Name == "Ready" || field.Name == "Version" {
 			continue

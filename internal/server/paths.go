@@ -33,7 +33,7 @@ func (s *Server) paths(w http.ResponseWriter, r *http.Request) error {
 
 // check cleans the request.
 func (p *PathsRequest) check() error {
-	var m mistakes
+	var m violations
 	p.Workspace = absolutePath(&m, "/workspace", p.Workspace)
 	p.Container = containerName(&m, "/container", p.Container)
 	if p.Workspace == "" && p.Container == "" {
@@ -54,7 +54,7 @@ func (p *PathsRequest) check() error {
 
 // checkPaths refuses what no mapping may guess at. The code is invalid_input: the paths are what is worked on.
 func checkPaths(paths []string) error {
-	var m mistakes
+	var m violations
 	for i, p := range paths {
 		pointer := fmt.Sprintf("/paths/%d", i)
 		switch {
@@ -63,7 +63,7 @@ func checkPaths(paths []string) error {
 		case strings.ContainsRune(p, 0):
 			m.add(pointer, "a path holds no NUL")
 		case slices.Contains(strings.Split(p, "/"), ".."):
-			m.add(pointer, "%q leads upwards with '..'", clip(p))
+			m.add(pointer, "%q leads upwards with '..'", truncate(p))
 		}
 	}
 	if len(m.details) == 0 {

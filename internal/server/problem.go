@@ -29,9 +29,9 @@ type problem struct {
 	Refused []dray.RefusedPath `json:"refused,omitzero" doc:"For a sync: the paths that were refused."`
 }
 
-// statuses is the one table from codes to HTTP statuses. The first part is the contract's; the second holds codes that usually end a call, for
+// statusByCode is the one table from codes to HTTP statuses. The first part is the contract's; the second holds codes that usually end a call, for
 // the few requests that meet them directly, such as bringing up a workspace.
-var statuses = map[dray.Code]int{
+var statusByCode = map[dray.Code]int{
 	dray.CodeInvalidRequest:       http.StatusBadRequest,
 	dray.CodeInvalidInput:         http.StatusBadRequest,
 	dray.CodeUnauthorized:         http.StatusUnauthorized,
@@ -67,9 +67,9 @@ var statuses = map[dray.Code]int{
 	dray.CodeLimitExceeded:        http.StatusUnprocessableEntity,
 }
 
-// status gives the HTTP status of a code; one that is in no table is a defect of ours.
-func status(code dray.Code) int {
-	if s, ok := statuses[code]; ok {
+// statusOf gives the HTTP status of a code; one that is in no table is a defect of ours.
+func statusOf(code dray.Code) int {
+	if s, ok := statusByCode[code]; ok {
 		return s
 	}
 	return http.StatusInternalServerError
@@ -91,7 +91,7 @@ func (e *httpError) Unwrap() error { return e.err }
 // fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	e := dray.AsError(err)
-	p := problem{Type: "about:blank", Status: status(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint, Errors: e.Details}
+	p := problem{Type: "about:blank", Status: statusOf(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint, Errors: e.Details}
 	if more, ok := errors.AsType[*httpError](err); ok {
 		p.Accepted, p.ID, p.Refused = more.accepted, more.id, more.refused
 		if more.status != 0 {
@@ -116,15 +116,15 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	answer(w, p.Status, "application/problem+json", b)
 }
 
-// advice is an error that knows when it makes sense to try again.
-type advice interface {
+// retryAfterError is an error that knows when it makes sense to try again.
+type retryAfterError interface {
 	error
 	RetryAfter() time.Duration
 }
 
 // retryAfter gives the header's value in seconds: 1 where nobody knows better.
 func retryAfter(err error) string {
-	if known, ok := errors.AsType[advice](err); ok {
+	if known, ok := errors.AsType[retryAfterError](err); ok {
 		return strconv.Itoa(max(int(known.RetryAfter()/time.Second), 1))
 	}
 	return "1"

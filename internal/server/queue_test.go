@@ -17,16 +17,16 @@ import (
 // narrow is a daemon in which one call runs at a time and one waits.
 func narrow(t *testing.T, run dray.ExecutorFunc) *daemon {
 	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-	return start(t, func(p *parts) {
+	return start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-			leave, _, err := gate.Turn(ctx, "", sink)
+			leave, _, err := gate.Acquire(ctx, "", sink)
 			if err != nil {
 				return dray.Result{}, err
 			}
 			defer leave()
 			return run(ctx, call, sink)
 		}
-		p.config = func(c *server.Config) { c.Executor = gate.Executor(p.trail.Executor(calls.Begun(p.run))) }
+		p.config = func(c *server.Config) { c.Executor = gate.Executor(p.trail.Executor(calls.MarkAccepted(p.run))) }
 	})
 }
 
@@ -37,7 +37,7 @@ func TestQueued(t *testing.T) {
 	let := func() { free.Do(func() { close(release) }) }
 	defer let()
 	d := narrow(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-		sink.Running()
+		sink.Started()
 		select {
 		case <-release:
 		case <-ctx.Done():

@@ -332,7 +332,7 @@ func TestAllMistakesAreTold(t *testing.T) {
 
 // RT-04: the tool's schema holds before anything is accepted.
 func TestInputThatDoesNotFitTheSchema(t *testing.T) {
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.validate = func(name string, input json.RawMessage) error {
 			e := dray.Errorf(dray.CodeInvalidInput, "argv is missing").WithHint("see the schema")
 			e.Details = []dray.Detail{{Pointer: "/input/argv", Message: "is missing"}}
@@ -359,7 +359,7 @@ func TestRouteThatCannotBe(t *testing.T) {
 		{dray.CodeRouteConflict, 422}, {dray.CodeInvalidRequest, 400}, {dray.CodeContainerNotFound, 200}, {dray.CodeWorkspaceNotFound, 200},
 	} {
 		err := dray.Errorf(c.code, "it cannot be").WithHint("change it")
-		d := start(t, func(p *parts) {
+		d := start(t, func(p *fakeDeps) {
 			p.route = func(dray.Invocation) (dray.Route, error) {
 				return dray.Route{Candidates: []dray.Candidate{{Rule: "call.container", Reason: "x"}}}, err
 			}
@@ -378,14 +378,14 @@ func TestRouteThatCannotBe(t *testing.T) {
 
 func TestBlankCountsAsAbsent(t *testing.T) {
 	var got dray.Invocation
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.route = func(inv dray.Invocation) (dray.Route, error) { got = inv; return dray.Route{}, nil }
 	})
 	a := d.do("POST", "/v1/route", `{"tool":"exec","workspace":" ","container":"\t","cwd":".","plan":{"override":" ","fallback":"host"},"timeout_seconds":1e-12}`)
-	if a.status != 200 || got.Workspace != "" || got.Container != "" || got.Cwd != "" || got.Plan != (dray.Plan{Fallback: "host"}) {
+	if a.status != 200 || got.Workspace != "" || got.Container != "" || got.Cwd != "" || got.Plan != (dray.PlanRouting{Fallback: "host"}) {
 		t.Errorf("%d %+v", a.status, got)
 	}
-	if got.Timeout != 1 || string(got.Input) != "{}" || got.Principal != me {
+	if got.Timeout != 1 || string(got.Input) != "{}" || got.Principal != selfPrincipal {
 		t.Errorf("%+v", got)
 	}
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/dray-dev/dray/internal/server/calls"
 )
 
-// callBody is the body of a call.
-type callBody struct {
-	Tool        string            `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
-	Input       json.RawMessage   `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`
-	Workspace   string            `json:"workspace,omitempty" doc:"An absolute host folder."`
-	Container   string            `json:"container,omitempty" doc:"A container's name or id."`
-	Environment dray.Choice       `json:"environment,omitempty" enum:"auto,host,container"`
-	Cwd         string            `json:"cwd,omitempty" doc:"A folder relative to the workspace, or an absolute host folder."`
-	Env         map[string]string `json:"env,omitempty" doc:"Variables laid over those of the environment."`
-	LocalEnv    map[string]string `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
-	Stdin       *string           `json:"stdin,omitempty" doc:"What the tool reads, as text."`
-	StdinBase64 *[]byte           `json:"stdin_base64,omitempty" doc:"What the tool reads, as bytes."`
-	StdinOpen   bool              `json:"stdin_open,omitempty" doc:"The tool's stdin is written to while it runs."`
-	TTY         *terminalBody     `json:"tty,omitempty" doc:"A terminal of that size instead of three pipes. What the tool prints is stdout alone."`
-	Timeout     *float64          `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"At most limits.max_timeout."`
-	IdleTimeout *float64          `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest silence; at most limits.max_timeout."`
-	Context     dray.Context      `json:"context,omitzero"`
-	Plan        dray.Plan         `json:"plan,omitzero"`
-	Mapping     dray.MappingMode  `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+// callRequest is the body of a call.
+type callRequest struct {
+	Tool        string                 `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
+	Input       json.RawMessage        `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`
+	Workspace   string                 `json:"workspace,omitempty" doc:"An absolute host folder."`
+	Container   string                 `json:"container,omitempty" doc:"A container's name or id."`
+	Environment dray.EnvironmentChoice `json:"environment,omitempty" enum:"auto,host,container"`
+	Cwd         string                 `json:"cwd,omitempty" doc:"A folder relative to the workspace, or an absolute host folder."`
+	Env         map[string]string      `json:"env,omitempty" doc:"Variables laid over those of the environment."`
+	LocalEnv    map[string]string      `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
+	Stdin       *string                `json:"stdin,omitempty" doc:"What the tool reads, as text."`
+	StdinBase64 *[]byte                `json:"stdin_base64,omitempty" doc:"What the tool reads, as bytes."`
+	StdinOpen   bool                   `json:"stdin_open,omitempty" doc:"The tool's stdin is written to while it runs."`
+	TTY         *terminalBody          `json:"tty,omitempty" doc:"A terminal of that size instead of three pipes. What the tool prints is stdout alone."`
+	Timeout     *float64               `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"At most limits.max_timeout."`
+	IdleTimeout *float64               `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest silence; at most limits.max_timeout."`
+	Context     dray.CallContext       `json:"context,omitzero"`
+	Plan        dray.PlanRouting       `json:"plan,omitzero"`
+	Mapping     dray.MappingMode       `json:"mapping,omitempty" enum:"schema,heuristic,none"`
 	// OnDisconnect says what becomes of the call when its client goes away.
 	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
 	// Leftovers says what becomes of processes that the tool leaves running.
@@ -49,23 +49,23 @@ const (
 	onSlowReaderWait     = "wait"
 )
 
-// callOf reads and validates the body of a call, as far as that is possible without knowing the tool.
-func (s *Server) callOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
-	if err := onceOnly(r); err != nil {
+// decodeCall reads and validates the body of a call, as far as that is possible without knowing the tool.
+func (s *Server) decodeCall(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation, error) {
+	if err := refuseIdempotencyKey(r); err != nil {
 		return nil, dray.Invocation{}, err
 	}
-	var b callBody
+	var b callRequest
 	if err := s.decode(w, r, &b); err != nil {
 		return nil, dray.Invocation{}, err
 	}
-	var m mistakes
+	var m violations
 	inv := b.invocation(&m, s.cfg.MaxTimeout)
 	inv.Principal = principal(r)
 	return &b, inv, m.err()
 }
 
-// onceOnly refuses the header of those who would repeat a call and take it for one.
-func onceOnly(r *http.Request) error {
+// refuseIdempotencyKey refuses the header of those who would repeat a call and take it for one.
+func refuseIdempotencyKey(r *http.Request) error {
 	if _, ok := r.Header["Idempotency-Key"]; ok {
 		return invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
 	}
@@ -73,7 +73,7 @@ func onceOnly(r *http.Request) error {
 }
 
 // invocation makes the invocation, with every mistake told.
-func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invocation {
+func (b *callRequest) invocation(m *violations, maxTimeout time.Duration) dray.Invocation {
 	b.checkStdin(m)
 	oneOf(m, "/on_disconnect", b.OnDisconnect, onDisconnectCancel, onDisconnectContinue)
 	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
@@ -97,15 +97,15 @@ func (b *callBody) invocation(m *mistakes, maxTimeout time.Duration) dray.Invoca
 		RewriteText: b.RewriteText,
 		Sync:        namedPaths(m, "/sync", b.Sync, maxSync),
 		Context:     callContext(m, b.Context),
-		Plan: dray.Plan{
-			Override: place(m, "/plan/override", b.Plan.Override),
-			Fallback: place(m, "/plan/fallback", b.Plan.Fallback),
+		Plan: dray.PlanRouting{
+			Override: routingTarget(m, "/plan/override", b.Plan.Override),
+			Fallback: routingTarget(m, "/plan/fallback", b.Plan.Fallback),
 		},
 	}
 }
 
 // checkStdin allows one source of stdin. A text and more to follow would have to be one stream, which nothing says.
-func (b *callBody) checkStdin(m *mistakes) {
+func (b *callRequest) checkStdin(m *violations) {
 	switch {
 	case b.Stdin != nil && b.StdinBase64 != nil:
 		m.add("/stdin_base64", "stdin and stdin_base64 exclude each other")
@@ -114,12 +114,12 @@ func (b *callBody) checkStdin(m *mistakes) {
 	}
 }
 
-func (b *callBody) hasStdin() bool { return b.Stdin != nil || b.StdinBase64 != nil || b.StdinOpen }
+func (b *callRequest) hasStdin() bool { return b.Stdin != nil || b.StdinBase64 != nil || b.StdinOpen }
 
 // maxInput is what a tool gets at most, in bytes (EX-03).
 const maxInput = 64 << 20
 
-func (b *callBody) input(m *mistakes) json.RawMessage {
+func (b *callRequest) input(m *violations) json.RawMessage {
 	switch {
 	case b.Input == nil:
 		return json.RawMessage("{}")
@@ -131,7 +131,7 @@ func (b *callBody) input(m *mistakes) json.RawMessage {
 	return b.Input
 }
 
-func (b *callBody) stdin() io.Reader {
+func (b *callRequest) stdin() io.Reader {
 	switch {
 	case b.Stdin != nil:
 		return strings.NewReader(*b.Stdin)
@@ -142,35 +142,35 @@ func (b *callBody) stdin() io.Reader {
 	}
 }
 
-// accept holds the call against its tool and the routes. What is wrong here is wrong with the request, and nothing is accepted.
-func (s *Server) accept(ctx context.Context, b *callBody, inv dray.Invocation) (calls.Spec, error) {
+// newStartRequest holds the call against its tool and the routes. What is wrong here is wrong with the request, and nothing is accepted.
+func (s *Server) newStartRequest(ctx context.Context, b *callRequest, inv dray.Invocation) (calls.StartRequest, error) {
 	tool, err := s.cfg.Tools.Find(inv.Tool)
 	if err != nil {
-		return calls.Spec{}, err
+		return calls.StartRequest{}, err
 	}
 	if b.hasStdin() && !tool.Stdin {
-		return calls.Spec{}, invalid("/tool", "the tool %s takes no stdin of the caller's", inv.Tool).WithHint("give it everything in its input")
+		return calls.StartRequest{}, invalid("/tool", "the tool %s takes no stdin of the caller's", inv.Tool).WithHint("give it everything in its input")
 	}
 	if inv.Terminal != nil && !tool.Stdin { // there is nobody at the terminal, or it would show the input and cut it into lines
-		return calls.Spec{}, invalid("/tty", "the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
+		return calls.StartRequest{}, invalid("/tty", "the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
 			WithHint("leave tty out, or run the program with exec or shell")
 	}
 	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
-		return calls.Spec{}, err
+		return calls.StartRequest{}, err
 	}
-	route, err := s.routable(ctx, inv)
+	route, err := s.checkRoute(ctx, inv)
 	if err != nil {
-		return calls.Spec{}, err
+		return calls.StartRequest{}, err
 	}
-	return calls.Spec{Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen, Await: b.OnSlowReader == onSlowReaderWait}, nil
+	return calls.StartRequest{Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen, BlockOnReader: b.OnSlowReader == onSlowReaderWait}, nil
 }
 
-// routable refuses a call whose own demands contradict each other, be it that its container is not its workspace's. A place that is not there is
+// checkRoute refuses a call whose own demands contradict each other, be it that its container is not its workspace's. A place that is not there is
 // another matter: it ends the call. The route is the zero value where there is none.
-func (s *Server) routable(ctx context.Context, inv dray.Invocation) (dray.Route, error) {
+func (s *Server) checkRoute(ctx context.Context, inv dray.Invocation) (dray.Route, error) {
 	route, err := s.cfg.Router.Route(inv)
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
-		err = s.cfg.Places.Check(ctx, route, inv)
+		err = s.cfg.Places.CheckRoute(ctx, route, inv)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:

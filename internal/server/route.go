@@ -8,12 +8,12 @@ import (
 
 // routeReply is a decision. Where there is none, error says why, and the rest what was looked at.
 type routeReply struct {
-	Environment dray.Kind        `json:"environment"`
-	Rule        string           `json:"rule"`
-	Container   string           `json:"container"`
-	Workspace   string           `json:"workspace"`
-	Candidates  []dray.Candidate `json:"candidates"`
-	Error       *dray.Error      `json:"error,omitempty"`
+	Environment dray.EnvironmentKind `json:"environment"`
+	Rule        string               `json:"rule"`
+	Container   string               `json:"container"`
+	Workspace   string               `json:"workspace"`
+	Candidates  []dray.Candidate     `json:"candidates"`
+	Error       *dray.Error          `json:"error,omitempty"`
 }
 
 // route answers where a call would run, and why. Nothing runs. The input may be left out; one that is given has to fit.
@@ -21,7 +21,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	body, inv, err := s.callOf(w, r)
+	body, inv, err := s.decodeCall(w, r)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	}
 	d, err := s.cfg.Router.Route(inv)
 	if err == nil {
-		err = s.cfg.Places.Check(r.Context(), d, inv)
+		err = s.cfg.Places.CheckRoute(r.Context(), d, inv)
 	}
 	return reply(w, routeReply{
 		Environment: d.Environment, Rule: d.Rule, Container: d.Container, Workspace: d.Workspace, Candidates: d.Candidates,

@@ -51,8 +51,8 @@ func (s *Server) callOperations() []operation {
 		{
 			method: http.MethodPost, path: "/v1/invocations", id: "start-invocation", handle: s.start,
 			summary: "Start a call. With Accept: text/event-stream or application/x-ndjson the answer is its events, from the first to the end.",
-			params:  []*huma.Param{waitParam("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
-			body:    typeOf[callBody](),
+			params:  []*huma.Param{waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
+			body:    typeOf[callRequest](),
 			replies: []described{
 				{status: 200, what: "The invocation, however it ended; or its events.", json: invocation, streams: true},
 				{status: 202, what: "The invocation, which still runs.", json: invocation, headers: map[string]string{"Location": "The invocation's path."}},
@@ -70,7 +70,7 @@ func (s *Server) callOperations() []operation {
 		{
 			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: s.route,
 			summary: "Where a call would run, and why. Nothing runs. The input may be left out.",
-			body:    typeOf[callBody](), replies: []described{{status: 200, what: "The decision, or why there is none.", json: typeOf[routeReply]()}},
+			body:    typeOf[callRequest](), replies: []described{{status: 200, what: "The decision, or why there is none.", json: typeOf[routeReply]()}},
 		},
 	}
 }
@@ -81,7 +81,7 @@ func (s *Server) invocationOperations() []operation {
 	return []operation{
 		{
 			method: http.MethodGet, path: invocationPath, id: "get-invocation", summary: "One invocation, running or ended.", handle: s.get,
-			params:  []*huma.Param{id, waitParam("Wait so many milliseconds for the end. Default: answer at once.")},
+			params:  []*huma.Param{id, waitParamDoc("Wait so many milliseconds for the end. Default: answer at once.")},
 			replies: []described{{status: 200, what: "The invocation.", json: invocation}},
 		},
 		{
@@ -108,7 +108,7 @@ func (s *Server) invocationOperations() []operation {
 			replies: []described{{status: 200, what: "The bytes.", bytes: true}, {status: 206, what: "A range of them.", bytes: true}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath + "/stdin", id: "write-stdin", bytes: true, handle: s.input,
+			method: http.MethodPost, path: invocationPath + "/stdin", id: "write-stdin", bytes: true, handle: s.writeStdin,
 			summary: "Write to the stdin of a call that was started with stdin_open. Up to 256 KiB are taken whole or not at all, more only with an offset, " +
 				"piece by piece. 429 says that the tool does not read.",
 			params: []*huma.Param{
@@ -132,7 +132,7 @@ func (s *Server) invocationOperations() []operation {
 		{
 			method: http.MethodPost, path: invocationPath + "/cancel", id: "cancel-invocation", handle: s.cancel,
 			summary: "End a call. One that has ended stays as it is.",
-			params:  []*huma.Param{id, waitParam("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
+			params:  []*huma.Param{id, waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
 			replies: []described{
 				{status: 200, what: "The invocation, which is over.", json: invocation},
 				{status: 202, what: "The invocation, which is being ended.", json: invocation},
@@ -144,10 +144,10 @@ func (s *Server) invocationOperations() []operation {
 func (s *Server) workspaceOperations() []operation {
 	all := []operation{{
 		method: http.MethodGet, path: "/v1/workspaces", id: "list-workspaces", summary: "The known workspaces.", handle: s.workspaces,
-		replies: []described{{status: 200, what: "All of them.", json: typeOf[items[Workspace]]()}},
+		replies: []described{{status: 200, what: "All of them.", json: typeOf[listReply[Workspace]]()}},
 	}}
 	for _, verb := range []struct {
-		name    WorkspaceVerb
+		name    WorkspaceAction
 		summary string
 	}{
 		{WorkspaceUp, "Bring up a workspace's container."},
@@ -168,7 +168,7 @@ func (s *Server) otherOperations() []operation {
 	return []operation{
 		{
 			method: http.MethodGet, path: "/v1/tools", id: "list-tools", summary: "All tools with their schemas.", handle: s.tools,
-			replies: []described{{status: 200, what: "The tools by name.", json: typeOf[items[Tool]]()}},
+			replies: []described{{status: 200, what: "The tools by name.", json: typeOf[listReply[Tool]]()}},
 		},
 		{
 			method: http.MethodGet, path: "/v1/tools/{name}", id: "get-tool", summary: "One tool.", handle: s.tool,

@@ -22,18 +22,18 @@ const (
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64<<10 - 4<<10
 	idleTimeout   = 2 * time.Minute
-	// flushTime is how long answers may take to reach their clients once the calls are over.
-	flushTime = 2 * time.Second
+	// flushTimeout is how long answers may take to reach their clients once the calls are over.
+	flushTimeout = 2 * time.Second
 )
 
 // Config is what a server needs. Everything is required but Ready and Version.
 type Config struct {
-	// Executor runs whole calls: the trail's, with [calls.Begun] directly inside.
+	// Executor runs whole calls: the trail's, with [calls.MarkAccepted] directly inside.
 	Executor   dray.Executor
-	Records    Records
+	Records    AuditReader
 	Tools      Tools
 	Router     Router
-	Places     Places
+	Places     RouteChecker
 	Workspaces Workspaces
 	Paths      Paths
 	Captures   Captures
@@ -49,19 +49,19 @@ type Config struct {
 
 // Server answers HTTP requests. It starts no listener of its own; [unixsock.Listen] makes one.
 type Server struct {
-	cfg     Config
-	calls   *calls.Registry
-	mux     *http.ServeMux
-	openapi []byte
-	http    *http.Server
-	stop    context.CancelCauseFunc
-	reading atomic.Int64 // bytes of the bodies that are being read
+	cfg           Config
+	calls         *calls.Registry
+	mux           *http.ServeMux
+	openapi       []byte
+	http          *http.Server
+	stop          context.CancelCauseFunc
+	bufferedBytes atomic.Int64 // bytes of the bodies that are being read
 
-	mu     sync.Mutex
-	active int           // requests that are being answered
-	last   time.Time     // when one was last
-	closed bool          // no more requests come
-	quiet  chan struct{} // closed when none is left after that
+	mu          sync.Mutex
+	active      int           // requests that are being answered
+	lastRequest time.Time     // when one was last
+	closed      bool          // no more requests come
+	idle        chan struct{} // closed when none is left after that
 }
 
 // New makes a server. It fails where something that it needs is missing.
@@ -69,8 +69,8 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), last: time.Now(), quiet: make(chan struct{})}
-	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.OpenShown, Log: cfg.Log})
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), lastRequest: time.Now(), idle: make(chan struct{})}
+	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.OpenAuto, Log: cfg.Log})
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -116,9 +116,9 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.calls.Drain(ctx)
 	ctx = context.WithoutCancel(ctx)
-	if s.closeGently(ctx) != nil {
+	if s.shutdownHTTP(ctx) != nil {
 		s.stop(executor.ErrShutdown) // whoever still waits for something gives up
-		if s.closeGently(ctx) != nil {
+		if s.shutdownHTTP(ctx) != nil {
 			err = errors.Join(err, s.http.Close())
 		}
 	}
@@ -130,32 +130,32 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) waitForHandlers() error {
 	s.mu.Lock()
 	s.closed = true
-	s.settled()
+	s.signalIdle()
 	s.mu.Unlock()
-	timer := time.NewTimer(flushTime)
+	timer := time.NewTimer(flushTimeout)
 	defer timer.Stop()
 	select {
-	case <-s.quiet:
+	case <-s.idle:
 		return nil
 	case <-timer.C:
 		return fmt.Errorf("ending the server: requests are still being worked on")
 	}
 }
 
-// settled tells waitForHandlers that no request is left. The last of a server that is closed twice finds it told.
-func (s *Server) settled() {
+// signalIdle tells waitForHandlers that no request is left. The last of a server that is closed twice finds it told.
+func (s *Server) signalIdle() {
 	if s.closed && s.active == 0 {
 		select {
-		case <-s.quiet:
+		case <-s.idle:
 		default:
-			close(s.quiet)
+			close(s.idle)
 		}
 	}
 }
 
-// closeGently closes the listeners and waits for the answers that are being written.
-func (s *Server) closeGently(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, flushTime)
+// shutdownHTTP closes the listeners and waits for the answers that are being written.
+func (s *Server) shutdownHTTP(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	return s.http.Shutdown(ctx)
 }
@@ -165,7 +165,7 @@ func (s *Server) Idle() (since time.Time, ok bool) {
 	running, ended := s.calls.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	since = s.last
+	since = s.lastRequest
 	if ended.After(since) {
 		since = ended
 	}
@@ -182,8 +182,8 @@ func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active--
-	s.last = time.Now()
-	s.settled()
+	s.lastRequest = time.Now()
+	s.signalIdle()
 }
 
 type principalKey struct{}

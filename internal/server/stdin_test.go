@@ -12,7 +12,7 @@ import (
 
 // echo is a tool that prints its stdin.
 func echo(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
-	sink.Running()
+	sink.Started()
 	if c.Stdin != nil {
 		b, err := io.ReadAll(c.Stdin)
 		if err != nil {
@@ -24,7 +24,7 @@ func echo(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 }
 
 func TestStdinOfTheRequest(t *testing.T) {
-	d := start(t, func(p *parts) { p.run = echo })
+	d := start(t, func(p *fakeDeps) { p.run = echo })
 	for body, want := range map[string]string{
 		`{"tool":"exec","stdin":"täxt\n"}`:          "täxt\n",
 		`{"tool":"exec","stdin_base64":"AP/+Cg=="}`: "\x00\xff\xfe\n",
@@ -43,7 +43,7 @@ func TestStdinOfTheRequest(t *testing.T) {
 
 // EX-20: writes carry an offset, so that a repeat never doubles; a hole and what comes after the end are refused.
 func TestStdinPieces(t *testing.T) {
-	d := start(t, func(p *parts) { p.run = echo })
+	d := start(t, func(p *fakeDeps) { p.run = echo })
 	f := d.follow("POST", "/v1/invocations", `{"tool":"exec","stdin_open":true}`)
 	write := func(query, body string, status int, want string) {
 		t.Helper()
@@ -78,7 +78,7 @@ func TestStdinThatIsNotOpen(t *testing.T) {
 // EX-20: nothing is buffered without bound; what does not fit is refused whole, and can be sent again.
 func TestStdinWhileTheToolDoesNotRead(t *testing.T) {
 	read := make(chan struct{})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			<-read
 			return echo(ctx, c, sink)

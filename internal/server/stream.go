@@ -12,11 +12,11 @@ import (
 	"github.com/dray-dev/dray/internal/server/event"
 )
 
-// batch is how much is written before it is sent although more is there.
-const batch = 64 << 10
+// flushThreshold is how much is written before it is sent although more is there.
+const flushThreshold = 64 << 10
 
-// formOf chooses the form of an answer by what the client accepts. One that accepts none of them gets the first.
-func formOf(r *http.Request, first string) string {
+// responseFormat chooses the form of an answer by what the client accepts. One that accepts none of them gets the first.
+func responseFormat(r *http.Request, first string) string {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
 		return first
@@ -33,12 +33,12 @@ func formOf(r *http.Request, first string) string {
 
 // streamCall answers the start of a call with its events. It begins when the call is accepted, so that a refusal is an error as ever.
 func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Call, form string) error {
-	reader := c.Awaited()
+	reader := c.BlockingReader()
 	if reader == nil {
 		reader = c.Events().Reader(0)
 	}
 	defer func() { _ = reader.Close() }() // it was only read
-	if err := accepted(r.Context(), c); err != nil {
+	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
 	w.Header().Set("Location", location(c.ID()))
@@ -52,7 +52,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	after, err := afterOf(r, q.Get("after"))
+	after, err := parseAfter(r, q.Get("after"))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	form := formOf(r, mediaSSE)
+	form := responseFormat(r, mediaSSE)
 	if f.call != nil {
 		reader := f.call.Events().Reader(after)
 		defer func() { _ = reader.Close() }() // it was only read
@@ -76,9 +76,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// afterOf says which event was the last that the client has. The header goes before the parameter: a browser that connects again repeats the
+// parseAfter says which event was the last that the client has. The header goes before the parameter: a browser that connects again repeats the
 // address as it was.
-func afterOf(r *http.Request, parameter string) (int64, error) {
+func parseAfter(r *http.Request, parameter string) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
 		text = parameter
@@ -88,7 +88,7 @@ func afterOf(r *http.Request, parameter string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 62)
 	if err != nil {
-		return 0, invalid("", "the last event is %q", clip(text)).WithHint("give the id of the last event that you have, a whole number")
+		return 0, invalid("", "the last event is %q", truncate(text)).WithHint("give the id of the last event that you have, a whole number")
 	}
 	return int64(n), nil
 }
@@ -116,15 +116,15 @@ func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form s
 
 // streamWriter gathers events and sends them together. Its errors say that the client is gone, which nobody needs to be told.
 type streamWriter struct {
-	w     http.ResponseWriter
-	form  string
-	begun bool
-	buf   []byte
+	w           http.ResponseWriter
+	form        string
+	headersSent bool
+	buf         []byte
 }
 
 func (o *streamWriter) add(ev event.Event) error {
 	o.buf = appendEvent(o.buf, ev, o.form)
-	if len(o.buf) < batch {
+	if len(o.buf) < flushThreshold {
 		return nil
 	}
 	return o.flush()
@@ -132,8 +132,8 @@ func (o *streamWriter) add(ev event.Event) error {
 
 // flush sends what was gathered, and the headers if that has not happened yet.
 func (o *streamWriter) flush() error {
-	if !o.begun {
-		o.begun = true
+	if !o.headersSent {
+		o.headersSent = true
 		beginStream(o.w, o.form)
 	}
 	_, err := o.w.Write(o.buf)
@@ -148,7 +148,7 @@ func (o *streamWriter) flush() error {
 func (o *streamWriter) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF): // the client went away, or the server does
-	case len(o.buf) == 0 && !o.begun && o.form == mediaSSE:
+	case len(o.buf) == 0 && !o.headersSent && o.form == mediaSSE:
 		o.w.WriteHeader(http.StatusNoContent) // nothing is left; a browser would connect again after anything else
 	default:
 		_ = o.flush()

@@ -25,7 +25,7 @@ type syncBody struct {
 	DryRun      bool              `json:"dry_run,omitempty" doc:"Say what would be done, and write nothing."`
 	OnRefused   string            `json:"on_refused,omitempty" enum:"fail,skip" doc:"fail (default): one path that is refused, and nothing is written. skip: the others are."`
 	Direction   Direction         `json:"direction,omitempty" enum:"to_host,to_container" doc:"Default: to_host."`
-	Context     dray.Context      `json:"context,omitzero"`
+	Context     dray.CallContext  `json:"context,omitzero"`
 	LocalEnv    map[string]string `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
 }
 
@@ -57,44 +57,44 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	spec, err := s.accept(r.Context(), body, inv)
+	spec, err := s.newStartRequest(r.Context(), body, inv)
 	if err != nil {
-		return asSent(err)
+		return remapPointers(err)
 	}
 	c, err := s.calls.Start(r.Context(), spec)
 	if err != nil {
 		return err
 	}
 	defer c.Cancel(errClientGone) // without effect once the call is over
-	if form := formOf(r, mediaJSON); form != mediaJSON {
+	if form := responseFormat(r, mediaJSON); form != mediaJSON {
 		return s.streamCall(w, r, c, form)
 	}
 	select {
 	case <-c.Done():
 	case <-r.Context().Done():
 	}
-	if err := accepted(r.Context(), c); err != nil {
+	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
-	return s.synced(w, c)
+	return s.replySync(w, c)
 }
 
 // syncCallOf reads the body, and makes of it that of the call.
-func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callBody, dray.Invocation, error) {
-	if err := onceOnly(r); err != nil {
+func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation, error) {
+	if err := refuseIdempotencyKey(r); err != nil {
 		return nil, dray.Invocation{}, err
 	}
 	var b syncBody
 	if err := s.decode(w, r, &b); err != nil {
 		return nil, dray.Invocation{}, err
 	}
-	var m mistakes
+	var m violations
 	b.check(&m)
 	input, err := strictjson.Encode(syncInput{b.Paths, b.Destination, b.DryRun, b.OnRefused, b.Direction})
 	if err != nil {
 		return nil, dray.Invocation{}, dray.Errorf(dray.CodeInternal, "writing the input of the tool %s: %w", syncTool, err)
 	}
-	call := callBody{Tool: syncTool, Input: input, Workspace: b.Workspace, Container: b.Container, Context: b.Context, LocalEnv: b.LocalEnv}
+	call := callRequest{Tool: syncTool, Input: input, Workspace: b.Workspace, Container: b.Container, Context: b.Context, LocalEnv: b.LocalEnv}
 	if b.Container == "" {
 		call.Environment = dray.ChooseContainer
 	}
@@ -104,8 +104,8 @@ func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callBody, 
 }
 
 // check tells what is wrong with the request itself. Whether a path may be taken is for the tool to say, which refuses each for itself.
-func (b *syncBody) check(m *mistakes) {
-	if blank(b.Workspace) && blank(b.Container) {
+func (b *syncBody) check(m *violations) {
+	if isBlank(b.Workspace) && isBlank(b.Container) {
 		m.add("/workspace", "a workspace or a container has to be named")
 	}
 	oneOf(m, "/on_refused", b.OnRefused, "fail", "skip")
@@ -119,11 +119,11 @@ func (b *syncBody) check(m *mistakes) {
 			m.add(fmt.Sprintf("/paths/%d", i), "a path has 1 to %d bytes", maxPath)
 		}
 	}
-	bounded(m, "/destination", b.Destination, maxPath)
+	checkLength(m, "/destination", b.Destination, maxPath)
 }
 
-// asSent points into the body of the sync what points into the input of the tool that was made of it.
-func asSent(err error) error {
+// remapPointers points into the body of the sync what points into the input of the tool that was made of it.
+func remapPointers(err error) error {
 	known, ok := errors.AsType[*dray.Error](err)
 	if !ok || len(known.Details) == 0 {
 		return err
@@ -136,8 +136,8 @@ func asSent(err error) error {
 	return &e
 }
 
-// syncEnd is what an answer needs of a sync's record.
-type syncEnd struct {
+// syncOutcome is what an answer needs of a sync's record.
+type syncOutcome struct {
 	ID       string      `json:"id"`
 	Status   dray.Status `json:"status"`
 	Reason   dray.Reason `json:"reason"`
@@ -147,10 +147,10 @@ type syncEnd struct {
 	} `json:"metadata"`
 }
 
-// synced answers with the end of a sync, or fails as it did.
-func (s *Server) synced(w http.ResponseWriter, c *calls.Call) error {
+// replySync answers with the end of a sync, or fails as it did.
+func (s *Server) replySync(w http.ResponseWriter, c *calls.Call) error {
 	record, _ := c.Record()
-	end := syncEnd{ID: c.ID()}
+	end := syncOutcome{ID: c.ID()}
 	if err := json.Unmarshal(record, &end); err != nil {
 		return &httpError{err: dray.Errorf(dray.CodeInternal, "reading how the sync ended: %w", err), id: c.ID()}
 	}
@@ -163,7 +163,7 @@ func (s *Server) synced(w http.ResponseWriter, c *calls.Call) error {
 
 // failure is the error of a sync that was not done, with all that was refused. Its code is that of the sync, and one that says how a call ended
 // without one gets the nearest.
-func (e syncEnd) failure() error {
+func (e syncOutcome) failure() error {
 	err := e.Error
 	if err == nil {
 		err = dray.Errorf(dray.CodeInternal, "the sync ended without saying how").WithHint("GET %s tells more", location(e.ID))

@@ -15,7 +15,7 @@ import (
 // syncing serves with a tool sync that ends as told.
 func syncing(t *testing.T, run dray.ExecutorFunc) *daemon {
 	t.Helper()
-	return start(t, func(p *parts) {
+	return start(t, func(p *fakeDeps) {
 		p.tools["sync"] = server.Tool{Name: "sync", Description: "syncs", InputSchema: json.RawMessage(`{"type":"object"}`)}
 		p.run = run
 	})
@@ -35,7 +35,7 @@ func reporting(report *dray.SyncReport, err error) dray.ExecutorFunc {
 
 var manifest = dray.SyncReport{
 	State: dray.SyncComplete, Bytes: 7, Refused: []dray.RefusedPath{},
-	Files: []dray.SyncedFile{{Path: "/root/a", Source: "/w/a", Size: 7, SHA256: "02", Before: "01", Mode: "0600", Action: dray.FileReplaced}},
+	Files: []dray.SyncedFile{{Path: "/root/a", Source: "/w/a", Size: 7, SHA256: "02", SHA256Before: "01", Mode: "0600", Action: dray.FileReplaced}},
 }
 
 // SY-10: a sync is a call of the tool sync with a row in the trail, and its answer is the manifest.
@@ -54,10 +54,10 @@ func TestSyncAnswersWithTheManifest(t *testing.T) {
 	}
 	input := `{"paths":["/w/a","b/../c","d\u0000"],"destination":"to/here","dry_run":true,"on_refused":"skip","direction":"to_host"}`
 	if string(got.Input) != input || got.Tool != "sync" || got.Workspace != "/home/me/app" || got.Environment != dray.ChooseContainer ||
-		got.Context.PlanID != "p" || got.LocalEnv["A"] != "b" || got.Principal != me {
+		got.Context.PlanID != "p" || got.LocalEnv["A"] != "b" || got.Principal != selfPrincipal {
 		t.Errorf("the call is %+v with %s", got, got.Input)
 	}
-	if rec, err := d.trail.Get(t.Context(), me, got.ID); err != nil || rec.Status != dray.StatusSucceeded {
+	if rec, err := d.trail.Get(t.Context(), selfPrincipal, got.ID); err != nil || rec.Status != dray.StatusSucceeded {
 		t.Errorf("in the trail: %+v, %v", rec, err)
 	}
 	d.do("POST", "/v1/sync", `{"container":"web","paths":["/a"]}`)
@@ -105,7 +105,7 @@ func TestSyncFailures(t *testing.T) {
 			if err := json.Unmarshal(a.body, &with); err != nil {
 				t.Fatal(err)
 			}
-			if rec, err := d.trail.Get(t.Context(), me, with.ID); err != nil || rec.Tool != "sync" {
+			if rec, err := d.trail.Get(t.Context(), selfPrincipal, with.ID); err != nil || rec.Tool != "sync" {
 				t.Errorf("its id leads to %+v, %v: %s", rec, err, a.body)
 			}
 		})
@@ -114,7 +114,7 @@ func TestSyncFailures(t *testing.T) {
 
 // The tool's word on its input points into what was sent, and nothing is accepted.
 func TestSyncInputThatDoesNotFit(t *testing.T) {
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.tools["sync"] = server.Tool{Name: "sync"}
 		p.validate = func(string, json.RawMessage) error {
 			e := dray.Errorf(dray.CodeInvalidInput, "it is malformed").WithHint("see the schema")
@@ -132,7 +132,7 @@ func TestSyncInputThatDoesNotFit(t *testing.T) {
 func TestSyncEndsWithItsClient(t *testing.T) {
 	cause, begun := make(chan error, 1), make(chan struct{})
 	d := syncing(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
-		sink.Running()
+		sink.Started()
 		close(begun)
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
@@ -156,7 +156,7 @@ func TestSyncEndsWithItsClient(t *testing.T) {
 // Who asks for a stream hears how far it is, and gets the call with its end.
 func TestSyncAsAStream(t *testing.T) {
 	d := syncing(t, func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
-		sink.Running()
+		sink.Started()
 		sink.Progress("sync", "3 files, 12 bytes")
 		return reporting(&manifest, nil)(ctx, c, sink)
 	})

@@ -7,7 +7,7 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return reply(w, items[Tool]{s.cfg.Tools.List()})
+	return reply(w, listReply[Tool]{s.cfg.Tools.List()})
 }
 
 // tool answers with one tool.
@@ -15,7 +15,7 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	var m mistakes
+	var m violations
 	name := toolName(&m, "name", r.PathValue("name"))
 	if err := m.queryErr(); err != nil {
 		return err

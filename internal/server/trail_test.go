@@ -23,12 +23,12 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := capture.NewStore(capture.Options{Dir: filepath.Join(dir, "captures"), Limit: 1 << 20, View: 16})
+	kept, err := capture.NewStore(capture.Options{Dir: filepath.Join(dir, "captures"), Limit: 1 << 20, SummaryBytes: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
-		sink.Running()
+		sink.Started()
 		out := kept.New(c.Invocation.ID, dray.Stdout)
 		p := []byte(strings.Repeat("printed ", 20))
 		_, _ = out.Write(p)
@@ -41,9 +41,9 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 		out.Release()
 		return res, err
 	}
-	d = start(t, func(p *parts) {
+	d = start(t, func(p *fakeDeps) {
 		p.config = func(c *server.Config) {
-			c.Executor, c.Records, c.Captures = store.Executor(calls.Begun(dray.ExecutorFunc(run))), store, kept
+			c.Executor, c.Records, c.Captures = store.Executor(calls.MarkAccepted(dray.ExecutorFunc(run))), store, kept
 		}
 	})
 	return d, func() {
@@ -106,19 +106,19 @@ func TestChangesFromTheTrail(t *testing.T) {
 		res := exited(0)
 		for _, name := range []string{"/a", "/b", "/c"} {
 			res.Metadata.Changes = append(res.Metadata.Changes, dray.FileChange{
-				Environment: dray.Container, Path: name, Action: dray.FileReplaced, Before: "01", After: "02",
+				Environment: dray.KindContainer, Path: name, Action: dray.FileReplaced, SHA256Before: "01", SHA256After: "02",
 			})
 		}
 		return res, nil
 	})
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.config = func(c *server.Config) {
-			c.Executor, c.Records = store.Executor(calls.Begun(write)), store
+			c.Executor, c.Records = store.Executor(calls.MarkAccepted(write)), store
 		}
 	})
 	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
 	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
-	other := dray.Invocation{ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec", Principal: "uid:99999", Context: dray.Context{PlanID: "p"}}
+	other := dray.Invocation{ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec", Principal: "uid:99999", Context: dray.CallContext{PlanID: "p"}}
 	if _, err := store.Executor(write).Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,11 @@ func (s *Server) workspaces(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, items[Workspace]{all})
+	return reply(w, listReply[Workspace]{all})
 }
 
 // workspace gives the handler of one verb.
-func (s *Server) workspace(verb WorkspaceVerb) handler {
+func (s *Server) workspace(verb WorkspaceAction) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := s.workspaceOf(w, r)
 		if err != nil {
@@ -34,10 +34,10 @@ func (s *Server) workspace(verb WorkspaceVerb) handler {
 		if s.calls.Draining() {
 			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").WithHint("repeat it when the daemon runs again")
 		}
-		if form := formOf(r, mediaJSON); form != mediaJSON {
+		if form := responseFormat(r, mediaJSON); form != mediaJSON {
 			return s.streamWorkspace(w, r, verb, id, form)
 		}
-		ws, err := s.cfg.Workspaces.Do(r.Context(), verb, id, func(string, string) {})
+		ws, err := s.cfg.Workspaces.Run(r.Context(), verb, id, func(string, string) {})
 		if err != nil {
 			return err
 		}
@@ -53,37 +53,37 @@ func (s *Server) workspaceOf(w http.ResponseWriter, r *http.Request) (id string,
 	if err := s.decodeOptional(w, r, &struct{}{}); err != nil {
 		return "", err
 	}
-	var m mistakes
+	var m violations
 	id = workspaceID(&m, r.PathValue("id"))
 	return id, m.queryErr()
 }
 
 // workspaceID is an id of the list, or an absolute folder whose slashes are percent-encoded.
-func workspaceID(m *mistakes, id string) string {
+func workspaceID(m *violations, id string) string {
 	if strings.HasPrefix(id, "/") {
 		return absolutePath(m, "id", id)
 	}
-	if !nameForm.MatchString(id) {
-		m.add("id", "%q cannot be a workspace's id; it is one of the list's, or an absolute folder with its slashes as %%2F", clip(id))
+	if !namePattern.MatchString(id) {
+		m.add("id", "%q cannot be a workspace's id; it is one of the list's, or an absolute folder with its slashes as %%2F", truncate(id))
 	}
 	return id
 }
 
-// workspaceEnd is the body of the end event of what was done to a workspace.
-type workspaceEnd struct {
+// workspaceEndEvent is the body of the end event of what was done to a workspace.
+type workspaceEndEvent struct {
 	Workspace *Workspace  `json:"workspace,omitempty"`
 	Error     *dray.Error `json:"error,omitempty"`
 }
 
 // streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
-func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceVerb, id, form string) error {
-	p := &progressStream{log: event.NewLog(nothingKept), stream: func(reader *event.Reader) { stream(w, r, reader, form) }}
+func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceAction, id, form string) error {
+	p := &progressStream{log: event.NewLog(noOutput), stream: func(reader *event.Reader) { stream(w, r, reader, form) }}
 	defer p.end([]byte("{}")) // after a panic
-	ws, err := s.cfg.Workspaces.Do(r.Context(), verb, id, p.progress)
+	ws, err := s.cfg.Workspaces.Run(r.Context(), verb, id, p.progress)
 	if err != nil && p.done == nil {
 		return err
 	}
-	end := workspaceEnd{Error: dray.AsError(err)}
+	end := workspaceEndEvent{Error: dray.AsError(err)}
 	if err == nil {
 		end.Workspace = &ws
 	}
@@ -96,7 +96,7 @@ func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb Wo
 	return nil
 }
 
-func nothingKept(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
+func noOutput(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
 
 // progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what it watches. It begins with the first.
 type progressStream struct {

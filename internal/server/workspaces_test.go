@@ -10,8 +10,8 @@ import (
 )
 
 // workspaceTold answers with what was asked.
-func workspaceTold(p *parts) {
-	p.workspaces = func(_ context.Context, verb server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
+func workspaceTold(p *fakeDeps) {
+	p.workspaces = func(_ context.Context, verb server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
 		progress("asked", string(verb))
 		return server.Workspace{ID: "app", Folder: id, State: string(verb), Trusted: true}, nil
 	}
@@ -33,8 +33,8 @@ func TestWorkspaces(t *testing.T) {
 // RT-08: what is waited for is told meanwhile.
 func TestWorkspaceProgress(t *testing.T) {
 	more := make(chan struct{})
-	d := start(t, func(p *parts) {
-		p.workspaces = func(_ context.Context, _ server.WorkspaceVerb, id string, progress func(string, string)) (server.Workspace, error) {
+	d := start(t, func(p *fakeDeps) {
+		p.workspaces = func(_ context.Context, _ server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
 			progress("build", "step 1")
 			<-more
 			progress("build", "step 2")
@@ -61,8 +61,8 @@ func TestWorkspaceProgress(t *testing.T) {
 
 // An error before any progress has a status of its own, in whatever form the answer was asked for.
 func TestWorkspaceRefusal(t *testing.T) {
-	d := start(t, func(p *parts) {
-		p.workspaces = func(context.Context, server.WorkspaceVerb, string, func(string, string)) (server.Workspace, error) {
+	d := start(t, func(p *fakeDeps) {
+		p.workspaces = func(context.Context, server.WorkspaceAction, string, func(string, string)) (server.Workspace, error) {
 			return server.Workspace{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").WithHint("dray workspace trust")
 		}
 	})
@@ -74,7 +74,7 @@ func TestWorkspaceRefusal(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.paths = func(req server.PathsRequest) (server.PathsReply, error) {
 			return server.PathsReply{Paths: append([]string{req.Workspace, string(req.Direction)}, req.Paths...)}, nil
 		}
@@ -105,7 +105,7 @@ func TestToolsAndHealth(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	d := start(t, func(p *parts) {
+	d := start(t, func(p *fakeDeps) {
 		p.ready = func(context.Context) error {
 			return dray.Errorf(dray.CodeEngineUnavailable, "no engine").WithHint("start it")
 		}

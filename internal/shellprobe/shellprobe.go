@@ -20,34 +20,34 @@ const (
 
 var flags = map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}
 
-// Question is one question to a shell.
-type Question struct {
-	flag string
-	mark string
+// Probe is one question to a shell.
+type Probe struct {
+	flag   string
+	marker string
 }
 
-// Ask makes the question for a userEnvProbe. It is false for `none`, for nothing, and for a kind that does not exist.
-func Ask(kind string) (Question, bool) {
+// New makes the question for a userEnvProbe. It is false for `none`, for nothing, and for a kind that does not exist.
+func New(kind string) (Probe, bool) {
 	flag, ok := flags[kind]
 	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
-	return Question{flag: flag, mark: mark}, ok
+	return Probe{flag: flag, marker: mark}, ok
 }
 
 // Argv is the command line that puts the question. Instead is what prints the environment where the image has no cat: words of the
 // shell's own language, or nothing.
-func (q Question) Argv(shell, instead string) []string {
+func (q Probe) Argv(shell, instead string) []string {
 	show := "cat /proc/self/environ"
 	if instead != "" {
 		show += " || " + instead
 	}
-	return []string{shell, q.flag, fmt.Sprintf("echo -n %s; %s; echo -n %[1]s", q.mark, show)}
+	return []string{shell, q.flag, fmt.Sprintf("echo -n %s; %s; echo -n %[1]s", q.marker, show)}
 }
 
-// Answer reads what the shell printed: exactly what stands between the two marks, since a banner before or after is not part of it, and
+// ParseOutput reads what the shell printed: exactly what stands between the two marks, since a banner before or after is not part of it, and
 // without PWD, which is the shell's own folder and not the call's.
-func (q Question) Answer(out []byte) ([]string, error) {
-	_, rest, ok := bytes.Cut(out, []byte(q.mark))
-	end := bytes.LastIndex(rest, []byte(q.mark))
+func (q Probe) ParseOutput(out []byte) ([]string, error) {
+	_, rest, ok := bytes.Cut(out, []byte(q.marker))
+	end := bytes.LastIndex(rest, []byte(q.marker))
 	if !ok || end < 0 {
 		return nil, errors.New("it did not print its environment")
 	}

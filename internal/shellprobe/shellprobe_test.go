@@ -28,7 +28,7 @@ func TestAnswer(t *testing.T) {
 		"nothing":            {"", nil, false},
 		"marks that overlap": {mark[:len(mark)-1] + mark, nil, false},
 	} {
-		got, err := Question{mark: mark}.Answer([]byte(c.out))
+		got, err := Probe{marker: mark}.ParseOutput([]byte(c.out))
 		if (err == nil) != c.ok || !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
@@ -38,7 +38,7 @@ func TestAnswer(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("mA=1\x00m"), "m")
 	f.Fuzz(func(t *testing.T, out []byte, mark string) {
-		env, err := Question{mark: mark}.Answer(out)
+		env, err := Probe{marker: mark}.ParseOutput(out)
 		for _, kv := range env {
 			if kv == "" || strings.ContainsRune(kv, 0) || err != nil || !bytes.Contains(out, []byte(kv)) {
 				t.Errorf("%q", kv)
@@ -50,13 +50,13 @@ func FuzzAnswer(f *testing.F) {
 // EX-07: a real shell understands the question, with and without a cat, and each question has a mark of its own.
 func TestAsk(t *testing.T) {
 	for _, kind := range []string{"", "none", "no such kind"} {
-		if _, ok := Ask(kind); ok {
+		if _, ok := New(kind); ok {
 			t.Errorf("%q asks a shell", kind)
 		}
 	}
 	for _, path := range []string{"/usr/bin:/bin", "/nowhere"} {
-		q, ok := Ask("loginShell")
-		other, _ := Ask("loginShell")
+		q, ok := New("loginShell")
+		other, _ := New("loginShell")
 		if !ok || q == other {
 			t.Fatalf("got %+v and %+v", q, other)
 		}
@@ -67,7 +67,7 @@ func TestAsk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if env, err := q.Answer(out); err != nil || !slices.Contains(env, "A=1") {
+		if env, err := q.ParseOutput(out); err != nil || !slices.Contains(env, "A=1") {
 			t.Errorf("PATH %s: got %q, %v", path, env, err)
 		}
 	}

@@ -47,15 +47,15 @@ func BenchmarkOutput(b *testing.B) {
 			lint, _ := tools.Get("lint")
 			exec := Mapping(tools, dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 				n := int64(len(printed))
-				output, _, err := structured(bytes.NewReader(printed), dray.Capture{TotalBytes: n, KeptBytes: n})
+				output, _, err := parseOutput(bytes.NewReader(printed), dray.StreamSummary{TotalBytes: n, KeptBytes: n})
 				res := dray.Result{Reason: dray.ReasonExited, Output: output}
 				if lint.output != nil {
-					res.Error = lint.broken(output, nil)
+					res.Error = lint.checkOutputSchema(output, nil)
 				}
 				return res, err
 			}))
 			call := inBox("lint", `{}`, "")
-			call.Environment = capabilities{Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: c.root, Container: "/ws"}}}
+			call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: c.root, Container: "/ws"}}}
 			b.SetBytes(int64(len(printed)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -12,38 +12,38 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// bounds holds the names of files in an output against the links that stand on the host (PM-12): a tool may have put one into a shared folder
+// symlinkGuard holds the names of files in an output against the links that stand on the host (PM-12): a tool may have put one into a shared folder
 // that means a file of its container there, and any file of the host here. It is used by one goroutine.
-type bounds struct {
+type symlinkGuard struct {
 	// roots are the host roots of the mappings, opened when the first path needs them; nil is one that the host does not have.
 	roots map[string]*os.File
 	// links says that the last name of a path may itself be a link, which the output then tells.
 	links bool
-	// last is the name that was found to be fine last: a list of findings has many in one file.
-	last string
+	// lastChecked is the name that was found to be fine last: a list of findings has many in one file.
+	lastChecked string
 }
 
 // check says why a name must not be handed on; it lies under root. That holds for the moment: who opens the file later has to do that beneath
 // the root, too. A file that is not there yet leads nowhere.
-func (b *bounds) check(root, name string) error {
-	if name == b.last {
+func (b *symlinkGuard) check(root, name string) error {
+	if name == b.lastChecked {
 		return nil
 	}
-	err := b.look(root, name)
+	err := b.resolveOnHost(root, name)
 	if err == nil {
-		b.last = name
+		b.lastChecked = name
 	}
 	return err
 }
 
-func (b *bounds) look(root, name string) error {
+func (b *symlinkGuard) resolveOnHost(root, name string) error {
 	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
 	if below == "" {
 		return nil // it is the root itself, which may be a single file
 	}
 	dir, err := b.open(root)
 	if err != nil {
-		return refused(name, err)
+		return escapesRootError(name, err)
 	}
 	if dir == nil {
 		return nil
@@ -56,16 +56,16 @@ func (b *bounds) look(root, name string) error {
 		return dray.Errorf(dray.CodePathInvalid, "a link on the host leads %q out of %q", name, root).
 			WithHint("have the tool write a file in place of the link, or a relative link that stays in the folder")
 	}
-	return refused(name, err)
+	return escapesRootError(name, err)
 }
 
-func refused(name string, err error) error {
+func escapesRootError(name string, err error) error {
 	return dray.Errorf(dray.CodePathInvalid, "what %q is on the host cannot be checked: %w", name, err).
 		WithHint("let the daemon's user enter the folder")
 }
 
 // open gives the root, or nil for one that is not there, as on the machine of a remote engine.
-func (b *bounds) open(root string) (*os.File, error) {
+func (b *symlinkGuard) open(root string) (*os.File, error) {
 	if dir, ok := b.roots[root]; ok {
 		return dir, nil
 	}
@@ -83,7 +83,7 @@ func (b *bounds) open(root string) (*os.File, error) {
 	return dir, nil
 }
 
-func (b *bounds) close() {
+func (b *symlinkGuard) close() {
 	for _, dir := range b.roots {
 		if dir != nil {
 			_ = dir.Close()
@@ -93,10 +93,10 @@ func (b *bounds) close() {
 }
 
 // resolve follows a name from the root. It fails with EXDEV for one that leads out.
-func (b *bounds) resolve(dir *os.File, name string) error {
+func (b *symlinkGuard) resolve(dir *os.File, name string) error {
 	err := b.openat2(dir, name, unix.RESOLVE_BENEATH)
 	switch {
-	case errors.Is(err, unix.EXDEV) && b.returns(dir, name):
+	case errors.Is(err, unix.EXDEV) && b.resolvesInside(dir, name):
 		return nil
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // an old kernel, or a sandbox around the daemon
 		return b.walk(dir, name)
@@ -104,7 +104,7 @@ func (b *bounds) resolve(dir *os.File, name string) error {
 	return err
 }
 
-func (b *bounds) openat2(dir *os.File, name string, how uint64) error {
+func (b *symlinkGuard) openat2(dir *os.File, name string, how uint64) error {
 	fd, err := b.opened(dir, name, how)
 	if err == nil {
 		err = unix.Close(fd)
@@ -112,7 +112,7 @@ func (b *bounds) openat2(dir *os.File, name string, how uint64) error {
 	return err
 }
 
-func (b *bounds) opened(dir *os.File, name string, how uint64) (fd int, err error) {
+func (b *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, err error) {
 	open := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: how | unix.RESOLVE_NO_MAGICLINKS}
 	if b.links {
 		open.Flags |= unix.O_NOFOLLOW
@@ -126,8 +126,8 @@ func (b *bounds) opened(dir *os.File, name string, how uint64) (fd int, err erro
 	return fd, err
 }
 
-// returns says whether a name that leaves the root on its way, by an absolute link or by "..", comes to a file beneath the root all the same.
-func (b *bounds) returns(dir *os.File, name string) bool {
+// resolvesInside says whether a name that leaves the root on its way, by an absolute link or by "..", comes to a file beneath the root all the same.
+func (b *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
 	fd, err := b.opened(dir, name, 0)
 	if err != nil {
 		return false
@@ -139,7 +139,7 @@ func (b *bounds) returns(dir *os.File, name string) bool {
 }
 
 // walk follows a name folder by folder, without the kernel's help.
-func (b *bounds) walk(dir *os.File, name string) error {
+func (b *symlinkGuard) walk(dir *os.File, name string) error {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return fmt.Errorf("open the root: %w", err)

@@ -59,7 +59,7 @@ func TestLinksOutAreReported(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", `{"argv":["a"]}`, "")
 	call.Environment = capabilities{
-		Kind: dray.Container, WorkspaceFolder: "/ws",
+		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
 		Mounts: []dray.Mount{{Host: root, Container: "/ws"}, {Host: filepath.Dir(root) + "/no-such", Container: "/elsewhere"}},
 	}
 	for name, ok := range stays {
@@ -98,7 +98,7 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 		return dray.Result{Output: json.RawMessage(printed)}, nil
 	})
 	call := inBox("report", `{}`, "")
-	call.Environment = capabilities{Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
+	call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
 	res, err := Mapping(tools, next).Execute(t.Context(), call, dray.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -115,9 +115,9 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 func TestLinksOutInInputs(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", string(js(t, object{"argv": []string{"cat", root + "/container"}})), "")
-	call.Environment = capabilities{Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
+	call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
 	seen, _, err := through(t, call)
-	if err != nil || string(seen.Mapped) != `{"argv":["cat","/ws/container"]}` {
+	if err != nil || string(seen.MappedInput) != `{"argv":["cat","/ws/container"]}` {
 		t.Errorf("got %+v, %v", seen, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestBoundsWithoutTheKernel(t *testing.T) {
 		if name == "" || name == "around" || name == "own" {
 			continue
 		}
-		var b bounds
+		var b symlinkGuard
 		err := b.walk(dir, name)
 		fine := err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)
 		if fine != ok {
@@ -146,7 +146,7 @@ func TestBoundsWithoutTheKernel(t *testing.T) {
 // A tool that describes links may name them; the way to them has to stay in the folder.
 func TestBoundsOfNamedLinks(t *testing.T) {
 	root := linked(t)
-	b := bounds{links: true}
+	b := symlinkGuard{links: true}
 	defer b.close()
 	for name, ok := range map[string]bool{"passwd": true, "circle": true, "container": true, "dir/secret": false, "up/outside": false} {
 		if err := b.check(root, root+"/"+name); (err == nil) != ok {
@@ -157,8 +157,8 @@ func TestBoundsOfNamedLinks(t *testing.T) {
 
 // PM-12: stat tells a link by its own name, wherever it leads; a path that leads on through it is not handed on.
 func TestStatOfALinkOut(t *testing.T) {
-	b := newBench(t)
-	b.env = renamed{b.env, []dray.Mount{{Host: linked(t), Container: b.folder}}}
+	b := newFixture(t)
+	b.env = mountedEnv{b.env, []dray.Mount{{Host: linked(t), Container: b.folder}}}
 	if err := os.Symlink("/etc/passwd", b.folder+"/passwd"); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestBoundsThatCannotBeChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := descriptors(t)
-	var b bounds
+	var b symlinkGuard
 	if err := b.check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid || dray.AsError(err).Hint == "" {
 		t.Errorf("a root that is no folder: %v", err)
 	}

@@ -13,24 +13,24 @@ import (
 	"github.com/dray-dev/dray/internal/router"
 )
 
-// texts are the descriptions and schemas of the built-in tools, as models read them.
+// toolSpecs are the descriptions and schemas of the built-in tools, as models read them.
 //
 //go:embed builtin/*.json
-var texts embed.FS
+var toolSpecs embed.FS
 
 // builtins are the tools that every daemon has. They run wherever the rules lead.
 func builtins() ([]*Tool, error) {
 	all := []*Tool{
-		{Name: "exec", program: &program{argv: execArgv}},
-		{Name: "shell", program: &program{argv: shellArgv}},
-		{Name: "read_file", files: onFiles(readFile)},
-		{Name: "write_file", files: onFiles(writeFile), refuse: refusing(refuseWrite)},
-		{Name: "edit_file", files: onFiles(editFile), refuse: refusing(refuseEdit)},
-		{Name: "list_dir", files: onFiles(listDir)},
-		{Name: "stat", files: onFiles(statFile), namesLinks: true},
-		{Name: "glob", files: onFiles(globFiles), refuse: refusing(refuseGlob)},
-		{Name: "grep", files: onFiles(grepFiles), refuse: refusing(refuseGrep)},
-		{Name: "sync", moves: true},
+		{Name: "exec", program: &processTool{argv: execArgv}},
+		{Name: "shell", program: &processTool{argv: shellArgv}},
+		{Name: "read_file", files: newFileTool(readFile)},
+		{Name: "write_file", files: newFileTool(writeFile), checkInput: inputCheck(refuseWrite)},
+		{Name: "edit_file", files: newFileTool(editFile), checkInput: inputCheck(checkEditInput)},
+		{Name: "list_dir", files: newFileTool(listDir)},
+		{Name: "stat", files: newFileTool(statFile), reportsSymlinks: true},
+		{Name: "glob", files: newFileTool(globFiles), checkInput: inputCheck(refuseGlob)},
+		{Name: "grep", files: newFileTool(grepFiles), checkInput: inputCheck(refuseGrep)},
+		{Name: "sync", isSync: true},
 	}
 	for _, t := range all {
 		if err := t.describe(); err != nil {
@@ -41,7 +41,7 @@ func builtins() ([]*Tool, error) {
 }
 
 func (t *Tool) describe() error {
-	b, err := texts.ReadFile("builtin/" + t.Name + ".json")
+	b, err := toolSpecs.ReadFile("builtin/" + t.Name + ".json")
 	if err != nil {
 		return fmt.Errorf("read its text: %w", err)
 	}
@@ -54,7 +54,7 @@ func (t *Tool) describe() error {
 		return fmt.Errorf("read its text: %w", err)
 	}
 	t.Description = text.Description
-	t.Environment = router.Need{Kind: router.NeedAuto}
+	t.Environment = router.Requirement{Kind: router.NeedAuto}
 	return t.setSchemas(text.InputSchema, text.OutputSchema)
 }
 
@@ -64,9 +64,9 @@ func read(b []byte, into any) error {
 	return jsonv2.Unmarshal(b, into, jsonv2.RejectUnknownMembers(true))
 }
 
-// onFiles is the tool that does some work with its input.
-func onFiles[In any](work func(ctx context.Context, at place, in In) (any, error)) fileTool {
-	return func(ctx context.Context, at place, input json.RawMessage) (any, error) {
+// newFileTool is the tool that does some work with its input.
+func newFileTool[In any](work func(ctx context.Context, at fileScope, in In) (any, error)) fileTool {
+	return func(ctx context.Context, at fileScope, input json.RawMessage) (any, error) {
 		var in In
 		if err := read(input, &in); err != nil {
 			return nil, fmt.Errorf("read the input: %w", err)
@@ -75,8 +75,8 @@ func onFiles[In any](work func(ctx context.Context, at place, in In) (any, error
 	}
 }
 
-// refusing looks for what the input's schema cannot say. What cannot even be read is refused, too.
-func refusing[In any](check func(in In) []dray.Detail) func(json.RawMessage) []dray.Detail {
+// inputCheck looks for what the input's schema cannot say. What cannot even be read is refused, too.
+func inputCheck[In any](check func(in In) []dray.Detail) func(json.RawMessage) []dray.Detail {
 	return func(input json.RawMessage) []dray.Detail {
 		var in In
 		if err := read(input, &in); err != nil {
@@ -116,8 +116,8 @@ type writeInput struct {
 	Mode    string  `json:"mode"`
 }
 
-// content gives the bytes to write.
-func (in writeInput) content() ([]byte, error) {
+// bytes gives the bytes to write.
+func (in writeInput) bytes() ([]byte, error) {
 	if in.Base64 == nil {
 		return []byte(*in.Content), nil
 	}
@@ -129,7 +129,7 @@ func refuseWrite(in writeInput) []dray.Detail {
 	if (in.Content == nil) == (in.Base64 == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either content or content_base64"}}
 	}
-	if _, err := in.content(); err != nil {
+	if _, err := in.bytes(); err != nil {
 		return []dray.Detail{{Pointer: "/input/content_base64", Message: err.Error()}}
 	}
 	return nil

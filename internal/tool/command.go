@@ -30,7 +30,7 @@ type Command struct {
 	// InputSchema and OutputSchema may be empty: any object, and no promise.
 	InputSchema  json.RawMessage
 	OutputSchema json.RawMessage
-	Environment  router.Need
+	Environment  router.Requirement
 	// Timeout is zero where none is configured.
 	Timeout time.Duration
 	Output  Format
@@ -48,10 +48,10 @@ func (c Command) tool() (*Tool, error) {
 	t := &Tool{
 		Name: c.Name, Description: c.Description, Environment: c.Environment, Timeout: c.Timeout, Mapping: c.Mapping,
 		RewriteText: c.RewriteText, results: slices.Clone(c.Results),
-		program: &program{
+		program: &processTool{
 			argv:         func(json.RawMessage) ([]string, error) { return slices.Clone(c.Argv), nil },
 			inputOnStdin: true,
-			structured:   c.Output == FormatJSON || c.Output == "" && len(c.OutputSchema) > 0,
+			jsonOutput:   c.Output == FormatJSON || c.Output == "" && len(c.OutputSchema) > 0,
 		},
 	}
 	if err := t.setSchemas(c.InputSchema, c.OutputSchema); err != nil {

@@ -24,9 +24,9 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
 
-// scan reads exactly one JSON document and calls visit after each token. It holds the document to what all of dray accepts: unique
+// scanTokens reads exactly one JSON document and calls visit after each token. It holds the document to what all of dray accepts: unique
 // keys, valid UTF-8, nothing behind the value. NaN, Infinity, comments and trailing commas are not JSON.
-func scan(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *syntaxError {
+func scanTokens(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *syntaxError {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
 	for {
 		tok, err := dec.ReadToken()
@@ -69,33 +69,33 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 // decode reads a document for validation, numbers as json.Number. Those that cost more to compare than a call may cost are refused: the
 // validator compares exactly, and 1e999999 has a million digits.
 func decode(doc json.RawMessage) (any, error) {
-	var b builder
-	if err := scan(doc, b.add); err != nil {
+	var b valueBuilder
+	if err := scanTokens(doc, b.add); err != nil {
 		return nil, err
 	}
 	return b.top, nil
 }
 
-// builder makes Go's values of tokens.
-type builder struct {
+// valueBuilder makes Go's values of tokens.
+type valueBuilder struct {
 	top any
 	// open are the containers around the next token. The key of an object's next value stands beside it.
-	open []container
+	open []frame
 }
 
-type container struct {
+type frame struct {
 	object map[string]any // nil for an array
 	array  []any
 	key    string
-	keyed  bool
+	hasKey bool
 }
 
-func (b *builder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
+func (b *valueBuilder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
 	switch tok.Kind() {
 	case jsontext.KindBeginObject:
-		b.open = append(b.open, container{object: map[string]any{}})
+		b.open = append(b.open, frame{object: map[string]any{}})
 	case jsontext.KindBeginArray:
-		b.open = append(b.open, container{array: []any{}})
+		b.open = append(b.open, frame{array: []any{}})
 	case jsontext.KindEndObject, jsontext.KindEndArray:
 		last := b.open[len(b.open)-1]
 		b.open = b.open[:len(b.open)-1]
@@ -119,15 +119,15 @@ func (b *builder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
 }
 
 // text takes a string, which is a key where the object around it waits for one.
-func (b *builder) text(s string) {
-	if n := len(b.open); n > 0 && b.open[n-1].object != nil && !b.open[n-1].keyed {
-		b.open[n-1].key, b.open[n-1].keyed = s, true
+func (b *valueBuilder) text(s string) {
+	if n := len(b.open); n > 0 && b.open[n-1].object != nil && !b.open[n-1].hasKey {
+		b.open[n-1].key, b.open[n-1].hasKey = s, true
 		return
 	}
 	b.put(s)
 }
 
-func (b *builder) put(v any) {
+func (b *valueBuilder) put(v any) {
 	n := len(b.open)
 	if n == 0 {
 		b.top = v
@@ -139,7 +139,7 @@ func (b *builder) put(v any) {
 		return
 	}
 	in.object[in.key] = v
-	in.keyed = false
+	in.hasKey = false
 }
 
 // maxNumber bounds the digits of a number and its exponent.
@@ -159,8 +159,8 @@ func checkNumber(n string) error {
 	return nil
 }
 
-// located points at what decode found.
-func located(err error, prefix string) dray.Detail {
+// withPointer points at what decode found.
+func withPointer(err error, prefix string) dray.Detail {
 	d := dray.Detail{Pointer: prefix, Message: cut(err.Error(), maxMessage)}
 	if s, ok := errors.AsType[*syntaxError](err); ok {
 		d.Pointer += s.pointer

@@ -13,9 +13,9 @@ import (
 const maxEdited = 16 << 20
 
 type editInput struct {
-	Path  string  `json:"path"`
-	Edits []edit  `json:"edits"`
-	Patch *string `json:"patch"`
+	Path  string        `json:"path"`
+	Edits []replacement `json:"edits"`
+	Patch *string       `json:"patch"`
 }
 
 type editOutput struct {
@@ -24,9 +24,9 @@ type editOutput struct {
 	SHA256   string `json:"sha256"`
 }
 
-// refuseEdit asks for edits or a patch, and for a patch that can be read. A schema could say the first with oneOf, which many models' tool
+// checkEditInput asks for edits or a patch, and for a patch that can be read. A schema could say the first with oneOf, which many models' tool
 // interfaces refuse.
-func refuseEdit(in editInput) []dray.Detail {
+func checkEditInput(in editInput) []dray.Detail {
 	if (in.Edits == nil) == (in.Patch == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either edits or patch"}}
 	}
@@ -38,14 +38,14 @@ func refuseEdit(in editInput) []dray.Detail {
 	return nil
 }
 
-func editFile(ctx context.Context, at place, in editInput) (any, error) {
-	file, done, err := at.changing(ctx, in.Path)
+func editFile(ctx context.Context, at fileScope, in editInput) (any, error) {
+	file, done, err := at.lockForWrite(ctx, in.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	w := writing{place: at, file: file, doing: "edit", action: dray.FileReplaced}
-	old, err := w.take(ctx)
+	w := fileWrite{fileScope: at, file: file, op: "edit", action: dray.FileReplaced}
+	old, err := w.readForEdit(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func editFile(ctx context.Context, at place, in editInput) (any, error) {
 	if w.sum == w.before {
 		w.action = dray.FileUnchanged
 	}
-	w.unchanged = func() error { return w.check(ctx) }
+	w.unchanged = func() error { return w.checkUnchanged(ctx) }
 	if err := w.replace(ctx); err != nil {
 		return nil, err
 	}
@@ -73,22 +73,22 @@ func (in editInput) apply(ctx context.Context, old []byte) (content []byte, repl
 	}
 	hunks, err := parsePatch(*in.Patch)
 	if err != nil {
-		return nil, 0, &misfit{"/input/patch", err.Error(), ""}
+		return nil, 0, &mismatchError{"/input/patch", err.Error(), ""}
 	}
 	content, err = applyPatch(ctx, old, hunks)
 	return content, len(hunks), err
 }
 
-// take reads the file that is to be edited.
-func (w *writing) take(ctx context.Context) ([]byte, error) {
+// readForEdit reads the file that is to be edited.
+func (w *fileWrite) readForEdit(ctx context.Context) ([]byte, error) {
 	info, err := w.regular()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, w.file.failed(w.doing, err)
+		return nil, w.file.wrapError(w.op, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	content, err := w.everything(ctx)
+	content, err := w.readCapped(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (w *writing) take(ctx context.Context) ([]byte, error) {
 	return content, nil
 }
 
-// everything reads all that is there, up to maxEdited.
-func (w *writing) everything(ctx context.Context) (content []byte, err error) {
+// readCapped reads all that is there, up to maxEdited.
+func (w *fileWrite) readCapped(ctx context.Context) (content []byte, err error) {
 	err = w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
 		content, err = io.ReadAll(io.LimitReader(r, maxEdited+1))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		err = w.file.failed(w.doing, err)
+		err = w.file.wrapError(w.op, err)
 	}
 	if len(content) > maxEdited {
 		err = w.file.tooLarge("has")
@@ -111,13 +111,13 @@ func (w *writing) everything(ctx context.Context) (content []byte, err error) {
 	return content, err
 }
 
-// check refuses to replace a file that somebody else has changed since it was read. Between this and the rename lies a moment in which
+// checkUnchanged refuses to replace a file that somebody else has changed since it was read. Between this and the rename lies a moment in which
 // a change would still be lost.
-func (w *writing) check(ctx context.Context) error {
+func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 	info, err := w.regular()
 	if err == nil {
 		var now []byte
-		now, err = w.everything(ctx)
+		now, err = w.readCapped(ctx)
 		if err == nil && digest(now) == w.before && info.Mode.Perm() == w.mode {
 			return nil
 		}
@@ -137,13 +137,13 @@ func (t target) tooLarge(has string) error {
 		WithHint("use a program such as sed, through exec or shell")
 }
 
-// misfit is an edit or a hunk that the file's content does not admit.
-type misfit struct{ pointer, message, hint string }
+// mismatchError is an edit or a hunk that the file's content does not admit.
+type mismatchError struct{ pointer, message, hint string }
 
-func (m *misfit) Error() string { return m.message }
+func (m *mismatchError) Error() string { return m.message }
 
 func (t target) misfit(err error) error {
-	m, ok := errors.AsType[*misfit](err)
+	m, ok := errors.AsType[*mismatchError](err)
 	if !ok {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestEditFile(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "script", "#!/bin/sh\r\necho \xff one\r\n", 0o750)
 	res := b.call(t, "edit_file", object{"path": "script", "edits": []object{{"old": "one", "new": "two"}, {"old": "o", "new": "0", "count": 2}}})
 	succeeded(t, res)
@@ -45,7 +45,7 @@ func holds(t *testing.T, name, want string, mode fs.FileMode) {
 }
 
 func TestEditFileErrors(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "text", "a\nb\na\n", 0o644)
 	b.write(t, "large", "", 0o644)
 	if err := os.Truncate(filepath.Join(b.folder, "large"), maxEdited+1); err != nil {
@@ -85,7 +85,7 @@ func TestEditFileErrors(t *testing.T) {
 
 // An edit that changes nothing writes nothing.
 func TestEditFileUnchanged(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "text", "a", 0o644)
 	before, err := os.Stat(filepath.Join(b.folder, "text"))
 	if err != nil {
@@ -110,10 +110,10 @@ func TestEditFileConflict(t *testing.T) {
 		"gone": os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			b.write(t, "text", "ours", 0o644)
 			full := filepath.Join(b.folder, "text")
-			b.env = meddling{b.env, func() error { return change(full) }}
+			b.env = racingWriteEnv{b.env, func() error { return change(full) }}
 			res := b.call(t, "edit_file", object{"path": "text", "edits": []object{{"old": "ours", "new": "x"}}})
 			failedWith(t, res, dray.CodeConflict)
 			if got, err := os.ReadFile(full); err == nil && string(got) == "x" {
@@ -131,12 +131,12 @@ func TestEditFileConflict(t *testing.T) {
 
 // AU-11: what file tools change is told with its digests, and what they leave alone is not.
 func TestChangesAreTold(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	full := filepath.Join(b.folder, "file")
 	change := func(action dray.FileAction, before, after string) []dray.FileChange {
-		c := dray.FileChange{Environment: dray.Host, Path: full, Action: action, After: sum(after)}
+		c := dray.FileChange{Environment: dray.KindHost, Path: full, Action: action, SHA256After: sum(after)}
 		if action != dray.FileCreated {
-			c.Before = sum(before)
+			c.SHA256Before = sum(before)
 		}
 		return []dray.FileChange{c}
 	}
@@ -163,11 +163,11 @@ func TestChangesAreTold(t *testing.T) {
 
 // AU-11: where it is not known whether the file was replaced, that it may have been is told.
 func TestChangesThatMayHaveHappened(t *testing.T) {
-	b := newBench(t)
-	b.env = losing{b.env}
+	b := newFixture(t)
+	b.env = agentLossEnv{b.env}
 	res := b.call(t, "write_file", object{"path": "file", "content": "x"})
 	failedWith(t, res, dray.CodeAgentLost)
-	if c := res.Metadata.Changes; len(c) != 1 || c[0].After != sum("x") {
+	if c := res.Metadata.Changes; len(c) != 1 || c[0].SHA256After != sum("x") {
 		t.Errorf("got %+v", c)
 	}
 }

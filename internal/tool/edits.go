@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// edit is one exact replacement.
-type edit struct {
+// replacement is one exact replacement.
+type replacement struct {
 	Old string `json:"old"`
 	New string `json:"new"`
 	// Count is how often Old has to occur; zero means once.
-	Count whole `json:"count"`
+	Count jsonInt `json:"count"`
 }
 
 // applyEdits makes one replacement after the other, each in what the one before left. One that does not fit ends all of them, and so does the
 // end of the call.
-func applyEdits(ctx context.Context, content []byte, edits []edit) (result []byte, replaced int, err error) {
+func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte, replaced int, err error) {
 	for i, e := range edits {
 		if ctx.Err() != nil {
 			return nil, 0, context.Cause(ctx)
@@ -26,7 +26,7 @@ func applyEdits(ctx context.Context, content []byte, edits []edit) (result []byt
 		old := []byte(e.Old)
 		got, overlap := occurrences(content, old)
 		if got != want || overlap {
-			return nil, 0, e.misfit(i, len(edits), got, want, overlap, content)
+			return nil, 0, e.mismatch(i, len(edits), got, want, overlap, content)
 		}
 		if len(content)+got*(len(e.New)-len(e.Old)) > maxEdited {
 			return nil, 0, errTooLarge
@@ -56,15 +56,15 @@ func occurrences(content, old []byte) (count int, overlap bool) {
 	}
 }
 
-func (e edit) misfit(i, of, got, want int, overlap bool, content []byte) error {
-	m := &misfit{pointer: fmt.Sprintf("/input/edits/%d/old", i)}
+func (e replacement) mismatch(i, of, got, want int, overlap bool, content []byte) error {
+	m := &mismatchError{pointer: fmt.Sprintf("/input/edits/%d/old", i)}
 	where := "old"
 	if of > 1 {
 		where = fmt.Sprintf("old of edit %d of %d", i+1, of)
 	}
 	switch {
 	case got == 0:
-		m.message, m.hint = where+" does not occur", nearest(content, e.Old)
+		m.message, m.hint = where+" does not occur", closestText(content, e.Old)
 		if i > 0 {
 			m.message += " after the edits before it"
 		}
@@ -108,12 +108,12 @@ func linesOf(content []byte, old string) string {
 	}
 }
 
-// nearest says what comes closest to a text that does not occur: the same with other white space, or its first line.
-func nearest(content []byte, old string) string {
+// closestText says what comes closest to a text that does not occur: the same with other white space, or its first line.
+func closestText(content []byte, old string) string {
 	if bytes.Contains(bytes.ReplaceAll(content, []byte("\r\n"), newline), []byte(strings.ReplaceAll(old, "\r\n", "\n"))) {
 		return `only the line ends differ: the file has \r\n where old has \n, or the other way round`
 	}
-	if line := likeSpaced(content, old); line > 0 {
+	if line := findIgnoringSpace(content, old); line > 0 {
 		return fmt.Sprintf("line %d differs from old only in white space: take it from the file byte for byte", line)
 	}
 	for first := range strings.Lines(old) {
@@ -129,8 +129,8 @@ func nearest(content []byte, old string) string {
 	return ""
 }
 
-// likeSpaced gives the line in which a text begins if every run of white space counts as one space; zero if it does not occur so either.
-func likeSpaced(content []byte, old string) int {
+// findIgnoringSpace gives the line in which a text begins if every run of white space counts as one space; zero if it does not occur so either.
+func findIgnoringSpace(content []byte, old string) int {
 	wanted := strings.Join(strings.Fields(old), " ")
 	if wanted == "" {
 		return 0

@@ -11,30 +11,30 @@ import (
 func TestApplyEdits(t *testing.T) {
 	for _, tt := range []struct {
 		name, content string
-		edits         []edit
+		edits         []replacement
 		want          string
 		replaced      int
 		// says and hints are in the error.
 		says, hints string
 	}{
-		{"one", "a b c", []edit{{"b", "x", 0}}, "a x c", 1, "", ""},
-		{"removed", "a b c", []edit{{" b", "", 1}}, "a c", 1, "", ""},
-		{"all of a count", "a b a", []edit{{"a", "x", 2}}, "x b x", 2, "", ""},
-		{"each in what the one before left", "a", []edit{{"a", "bb", 1}, {"b", "c", 2}}, "cc", 3, "", ""},
-		{"over line ends of two bytes", "a\r\nb\r\n", []edit{{"a\r\nb", "x", 1}}, "x\r\n", 1, "", ""},
-		{"bytes that are not UTF-8 stay", "\xff a \xfe", []edit{{"a", "ü", 1}}, "\xff ü \xfe", 1, "", ""},
-		{"too often", "a\nb\na\n", []edit{{"a", "x", 0}}, "", 0, "occurs 2 times, not once (in lines 1, 3)", "count 2"},
-		{"too seldom", "a\nb\n", []edit{{"a", "x", 3}}, "", 0, "occurs once, not 3 times (in lines 1)", "count 1"},
-		{"many times", strings.Repeat("a\n", 20), []edit{{"a", "x", 0}}, "", 0, "9, 10, ...)", ""},
-		{"overlapping", "aaa", []edit{{"aa", "x", 2}}, "", 0, "overlap", "around"},
-		{"not at all", "a", []edit{{"b", "x", 0}}, "", 0, "old does not occur", ""},
-		{"no longer", "a", []edit{{"a", "b", 0}, {"a", "x", 0}}, "", 0, "old of edit 2 of 2 does not occur after the edits before it", ""},
-		{"other line ends", "x\r\na\r\nb\r\n", []edit{{"a\nb\n", "x", 0}}, "", 0, "does not occur", `\r\n`},
-		{"other line ends in old", "x\na\nb\n", []edit{{"a\r\nb", "x", 0}}, "", 0, "does not occur", `\r\n`},
-		{"other white space", "x\nif a {\n\treturn\n}\n", []edit{{"if a {\n    return\n}", "x", 0}}, "", 0, "does not occur", "line 2 differs from old only in white space"},
-		{"another line behind", "x\nif a {\n\tgo\n}\n", []edit{{"if a {\n\treturn\n}", "x", 0}}, "", 0, "does not occur", "stands in line 2"},
-		{"white space alone", "a\n", []edit{{" \t", "x", 0}}, "", 0, "does not occur", ""},
-		{"overlapping as often as there are bytes", strings.Repeat("a", 8<<20), []edit{{strings.Repeat("a", 4<<20), "x", 0}}, "", 0, "overlap", "around"},
+		{"one", "a b c", []replacement{{"b", "x", 0}}, "a x c", 1, "", ""},
+		{"removed", "a b c", []replacement{{" b", "", 1}}, "a c", 1, "", ""},
+		{"all of a count", "a b a", []replacement{{"a", "x", 2}}, "x b x", 2, "", ""},
+		{"each in what the one before left", "a", []replacement{{"a", "bb", 1}, {"b", "c", 2}}, "cc", 3, "", ""},
+		{"over line ends of two bytes", "a\r\nb\r\n", []replacement{{"a\r\nb", "x", 1}}, "x\r\n", 1, "", ""},
+		{"bytes that are not UTF-8 stay", "\xff a \xfe", []replacement{{"a", "ü", 1}}, "\xff ü \xfe", 1, "", ""},
+		{"too often", "a\nb\na\n", []replacement{{"a", "x", 0}}, "", 0, "occurs 2 times, not once (in lines 1, 3)", "count 2"},
+		{"too seldom", "a\nb\n", []replacement{{"a", "x", 3}}, "", 0, "occurs once, not 3 times (in lines 1)", "count 1"},
+		{"many times", strings.Repeat("a\n", 20), []replacement{{"a", "x", 0}}, "", 0, "9, 10, ...)", ""},
+		{"overlapping", "aaa", []replacement{{"aa", "x", 2}}, "", 0, "overlap", "around"},
+		{"not at all", "a", []replacement{{"b", "x", 0}}, "", 0, "old does not occur", ""},
+		{"no longer", "a", []replacement{{"a", "b", 0}, {"a", "x", 0}}, "", 0, "old of edit 2 of 2 does not occur after the edits before it", ""},
+		{"other line ends", "x\r\na\r\nb\r\n", []replacement{{"a\nb\n", "x", 0}}, "", 0, "does not occur", `\r\n`},
+		{"other line ends in old", "x\na\nb\n", []replacement{{"a\r\nb", "x", 0}}, "", 0, "does not occur", `\r\n`},
+		{"other white space", "x\nif a {\n\treturn\n}\n", []replacement{{"if a {\n    return\n}", "x", 0}}, "", 0, "does not occur", "line 2 differs from old only in white space"},
+		{"another line behind", "x\nif a {\n\tgo\n}\n", []replacement{{"if a {\n\treturn\n}", "x", 0}}, "", 0, "does not occur", "stands in line 2"},
+		{"white space alone", "a\n", []replacement{{" \t", "x", 0}}, "", 0, "does not occur", ""},
+		{"overlapping as often as there are bytes", strings.Repeat("a", 8<<20), []replacement{{strings.Repeat("a", 4<<20), "x", 0}}, "", 0, "overlap", "around"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, replaced, err := applyEdits(t.Context(), []byte(tt.content), tt.edits)
@@ -44,7 +44,7 @@ func TestApplyEdits(t *testing.T) {
 				}
 				return
 			}
-			var m *misfit
+			var m *mismatchError
 			if !errors.As(err, &m) || !strings.Contains(m.message, tt.says) || !strings.Contains(m.hint, tt.hints) || !strings.HasPrefix(m.pointer, "/input/edits/") {
 				t.Errorf("got %+v, want %q and %q", err, tt.says, tt.hints)
 			}
@@ -96,7 +96,7 @@ func TestApplyPatch(t *testing.T) {
 				}
 				return
 			}
-			var m *misfit
+			var m *mismatchError
 			if !errors.As(err, &m) || !strings.Contains(m.message, tt.says) || !strings.Contains(m.hint, tt.hints) || m.pointer != "/input/patch" {
 				t.Errorf("got %+v, want %q and %q", err, tt.says, tt.hints)
 			}
@@ -107,7 +107,7 @@ func TestApplyPatch(t *testing.T) {
 // An edit ends with its call, however much there is to be done.
 func TestEditsEndWithTheCall(t *testing.T) {
 	gone := errors.New("the client went away")
-	if _, _, err := applyEdits(cancelled(gone), []byte("a"), []edit{{"a", "b", 0}}); !errors.Is(err, gone) {
+	if _, _, err := applyEdits(cancelled(gone), []byte("a"), []replacement{{"a", "b", 0}}); !errors.Is(err, gone) {
 		t.Errorf("edits: got %v", err)
 	}
 	if _, err := applyPatch(cancelled(gone), []byte("a\n"), []hunk{{line: 1, old: []string{"a\n"}}}); !errors.Is(err, gone) {
@@ -148,7 +148,7 @@ func FuzzPatch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var m *misfit
+		var m *mismatchError
 		if _, err := applyPatch(t.Context(), []byte(content), hunks); err != nil && !errors.As(err, &m) {
 			t.Errorf("got %v", err)
 		}

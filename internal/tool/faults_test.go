@@ -14,10 +14,10 @@ import (
 
 // The environments here are the host's with one fault, which cannot be had from a real one when it is wanted.
 
-// closing is an environment whose user may neither enter folders called a nor read Go files.
-type closing struct{ dray.Environment }
+// failingCloseEnv is an environment whose user may neither enter folders called a nor read Go files.
+type failingCloseEnv struct{ dray.Environment }
 
-func (c closing) Files(ctx context.Context, root string) (dray.Files, error) {
+func (c failingCloseEnv) Files(ctx context.Context, root string) (dray.Files, error) {
 	f, err := c.Environment.Files(ctx, root)
 	return closedFiles{f}, err
 }
@@ -44,13 +44,13 @@ func (c closedFiles) Walk(ctx context.Context, name string, visit func(string, d
 	})
 }
 
-// stalling is an environment whose files are never written to their end. It says when one is read.
-type stalling struct {
+// stallingEnv is an environment whose files are never written to their end. It says when one is read.
+type stallingEnv struct {
 	dray.Environment
 	read func()
 }
 
-func (s stalling) Files(ctx context.Context, root string) (dray.Files, error) {
+func (s stallingEnv) Files(ctx context.Context, root string) (dray.Files, error) {
 	f, err := s.Environment.Files(ctx, root)
 	return stalledFiles{f, s.read}, err
 }
@@ -80,13 +80,13 @@ func (s stalledFile) Read(p []byte) (int, error) {
 	return s.PipeReader.Read(p)
 }
 
-// meddling is an environment where somebody changes a file as soon as a temporary one is made.
-type meddling struct {
+// racingWriteEnv is an environment where somebody changes a file as soon as a temporary one is made.
+type racingWriteEnv struct {
 	dray.Environment
 	change func() error
 }
 
-func (m meddling) Files(ctx context.Context, root string) (dray.Files, error) {
+func (m racingWriteEnv) Files(ctx context.Context, root string) (dray.Files, error) {
 	f, err := m.Environment.Files(ctx, root)
 	return meddledFiles{f, m.change}, err
 }
@@ -103,10 +103,10 @@ func (m meddledFiles) Create(name string, mode fs.FileMode) (io.WriteCloser, err
 	return m.Files.Create(name, mode)
 }
 
-// losing is an environment whose agent goes at a rename.
-type losing struct{ dray.Environment }
+// agentLossEnv is an environment whose agent goes at a rename.
+type agentLossEnv struct{ dray.Environment }
 
-func (l losing) Files(ctx context.Context, root string) (dray.Files, error) {
+func (l agentLossEnv) Files(ctx context.Context, root string) (dray.Files, error) {
 	f, err := l.Environment.Files(ctx, root)
 	return lostFiles{f}, err
 }
@@ -117,13 +117,13 @@ func (l lostFiles) Rename(string, string) error {
 	return dray.Errorf(dray.CodeAgentLost, "the helper went")
 }
 
-// exchanging is an environment in which somebody exchanges a folder for a link while a file in it is to be renamed, and a moment longer.
-type exchanging struct {
+// dirSwapEnv is an environment in which somebody exchanges a folder for a link while a file in it is to be renamed, and a moment longer.
+type dirSwapEnv struct {
 	dray.Environment
 	folder string
 }
 
-func (e exchanging) Files(ctx context.Context, root string) (dray.Files, error) {
+func (e dirSwapEnv) Files(ctx context.Context, root string) (dray.Files, error) {
 	f, err := e.Environment.Files(ctx, root)
 	return &exchangedFiles{f, e.folder, 3}, err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestReadFile(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "text", "héllo", 0o644)
 	b.write(t, "sub/binary", "\x00\xff\xfe", 0o644)
 	b.write(t, "sub/mixed", "\xffh\xc3\xa9", 0o644)
@@ -79,7 +79,7 @@ func TestReadFile(t *testing.T) {
 
 // PM-10: paths in a file that is read are rewritten where the call asks for it, and never by halves.
 func TestReadFileRewritten(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	text := "a " + b.folder + "/x.go:1, b" + b.folder + "/no " + b.folder + "\n" + b.folder + "-no\n"
 	b.write(t, "log", text, 0o644)
 	b.write(t, "binary", "\xff"+b.folder, 0o644)
@@ -116,7 +116,7 @@ func TestReadFileRewritten(t *testing.T) {
 }
 
 func TestReadFileDefaultLimit(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "long", strings.Repeat("x", defaultLimit+1), 0o644)
 	out := output[readOutput](t, b.call(t, "read_file", object{"path": "long"}))
 	if len(*out.Content) != 1<<20 || !out.Truncated || out.Size != 1<<20+1 {
@@ -126,7 +126,7 @@ func TestReadFileDefaultLimit(t *testing.T) {
 
 // Paths start from the working folder of the call, and stay in the workspace.
 func TestLocate(t *testing.T) {
-	p := place{root: "/ws", dir: "/ws/sub"}
+	p := fileScope{root: "/ws", dir: "/ws/sub"}
 	for given, want := range map[string]target{
 		"a":         {"sub/a", "/ws/sub/a"},
 		".":         {"sub", "/ws/sub"},
@@ -145,16 +145,16 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%q gave %+v, want path_invalid and a hint", given, e)
 		}
 	}
-	if got, err := (place{root: "/", dir: "/home"}).locate("a"); err != nil || got != (target{"home/a", "/home/a"}) {
+	if got, err := (fileScope{root: "/", dir: "/home"}).locate("a"); err != nil || got != (target{"home/a", "/home/a"}) {
 		t.Errorf("beneath / it is %v, %v", got, err)
 	}
-	if _, err := (place{root: "/ws", dir: "/elsewhere"}).locate("a"); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := (fileScope{root: "/ws", dir: "/elsewhere"}).locate("a"); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("from a working folder outside: %v", err)
 	}
 }
 
 func TestFileErrors(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "text", "x", 0o644)
 	b.write(t, "sub/text", "x", 0o644)
 	outside := realDir(t)
@@ -204,7 +204,7 @@ func TestFileErrors(t *testing.T) {
 }
 
 func TestWriteFile(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "script", "old", 0o750)
 	for i, s := range []struct {
 		path, input     string
@@ -240,7 +240,7 @@ func TestWriteFile(t *testing.T) {
 
 // A reader that has the file open keeps the old content: it is replaced, not changed.
 func TestWriteFileIsAtomic(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "file", "old content", 0o644)
 	f, err := os.Open(filepath.Join(b.folder, "file"))
 	if err != nil {
@@ -255,7 +255,7 @@ func TestWriteFileIsAtomic(t *testing.T) {
 }
 
 func TestListDir(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "b", "four", 0o600)
 	b.write(t, "a/x", "", 0o644)
 	b.write(t, "c\xff\\", "", 0o644)
@@ -283,7 +283,7 @@ func TestListDir(t *testing.T) {
 }
 
 func TestListDirIsBounded(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "many/0000", "", 0o644)
 	many := filepath.Join(b.folder, "many")
 	for i := range maxEntries {
@@ -299,8 +299,8 @@ func TestListDirIsBounded(t *testing.T) {
 
 // Outside host.roots files may be read and not written.
 func TestFilesOutsideTheRoots(t *testing.T) {
-	b := newBench(t)
-	other := newBench(t)
+	b := newFixture(t)
+	other := newFixture(t)
 	other.write(t, "file", "x", 0o644)
 	elsewhere := renamedFolder{b.env, other.folder}
 	b.env, b.folder = elsewhere, other.folder
@@ -311,7 +311,7 @@ func TestFilesOutsideTheRoots(t *testing.T) {
 // EX-17: a container that belongs to no workspace has no folder that file tools could work in, unless the call names one; it says so before
 // anything is asked of it.
 func TestFilesWithoutAWorkspaceFolder(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.contain()
 	b.env = renamedFolder{b.env, ""}
 	b.write(t, "sub/file", "x", 0o644)
@@ -348,14 +348,14 @@ func (r renamedFolder) Capabilities() dray.Capabilities {
 
 // A file tool's result reads as that of a program that exited with 0 and printed nothing.
 func TestFileToolResult(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	res := b.call(t, "list_dir", object{"path": "."})
 	succeeded(t, res)
 	if res.Reason != dray.ReasonExited || *res.ExitCode != 0 || res.Stdout.SHA256 != sum("") || res.Stderr.TotalBytes != 0 {
 		t.Errorf("got %+v", res)
 	}
 	tool, _ := b.tools.Get("list_dir")
-	if broken := tool.broken(res.Output, nil); broken != nil {
+	if broken := tool.checkOutputSchema(res.Output, nil); broken != nil {
 		t.Errorf("list_dir breaks its own schema: %v", broken.Details)
 	}
 }

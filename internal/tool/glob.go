@@ -19,13 +19,13 @@ const (
 )
 
 type globOutput struct {
-	Paths     []string  `json:"paths"`
-	Truncated bool      `json:"truncated"`
-	Skipped   []skipped `json:"skipped,omitzero"`
+	Paths     []string      `json:"paths"`
+	Truncated bool          `json:"truncated"`
+	Skipped   []skippedPath `json:"skipped,omitzero"`
 }
 
-// skipped is something that a search could not look into.
-type skipped struct {
+// skippedPath is something that a search could not look into.
+type skippedPath struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
 }
@@ -43,16 +43,16 @@ func refuseGlob(in globInput) []dray.Detail {
 	return nil
 }
 
-func globFiles(ctx context.Context, at place, in globInput) (any, error) {
+func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 	pattern, err := newGlob(in.Pattern)
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
 	}
-	s, err := at.search(in.Path, pattern.names(gitFolder))
+	s, err := at.search(in.Path, pattern.hasLiteral(gitFolder))
 	if err != nil {
 		return nil, err
 	}
-	s.enters = pattern.mayHold
+	s.mayDescend = pattern.mayContainMatch
 	out := globOutput{Paths: []string{}}
 	err = s.walk(ctx, func(name string, info dray.FileInfo) error {
 		if name == "." {
@@ -63,9 +63,9 @@ func globFiles(ctx context.Context, at place, in globInput) (any, error) {
 				s.truncated = true
 				return fs.SkipAll
 			}
-			out.Paths = append(out.Paths, dray.PrintablePath(path.Join(s.start.path, name)))
+			out.Paths = append(out.Paths, dray.PrintablePath(path.Join(s.base.path, name)))
 		}
-		if info.Type == "directory" && !pattern.mayHold(name) {
+		if info.Type == "directory" && !pattern.mayContainMatch(name) {
 			return fs.SkipDir
 		}
 		return nil
@@ -77,31 +77,31 @@ func globFiles(ctx context.Context, at place, in globInput) (any, error) {
 // gitFolder is where git keeps what nobody looks for. A search passes over it unless it is named.
 const gitFolder = ".git"
 
-// search is one walk through the files beneath a folder.
-type search struct {
-	at    place
-	start target
-	git   bool // go into .git too
-	// enters says whether what a folder holds matters at all; nil is yes.
-	enters    func(name string) bool
-	visited   int
-	skipped   []skipped
-	truncated bool
+// fileSearch is one walk through the files beneath a folder.
+type fileSearch struct {
+	at   fileScope
+	base target
+	git  bool // go into .git too
+	// mayDescend says whether what a folder holds matters at all; nil is yes.
+	mayDescend func(name string) bool
+	visited    int
+	skipped    []skippedPath
+	truncated  bool
 }
 
 // search begins at what a caller's path means: without one, at the working folder.
-func (p place) search(given string, git bool) (*search, error) {
+func (p fileScope) search(given string, git bool) (*fileSearch, error) {
 	start, err := p.locate(given)
 	if err != nil {
 		return nil, err
 	}
-	return &search{at: p, start: start, git: git || strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
+	return &fileSearch{at: p, base: start, git: git || strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
 }
 
 // walk visits what there is, by names relative to the start, which itself is ".". Folders that a user may not read are noted; one that is
 // the start ends the search.
-func (s *search) walk(ctx context.Context, visit func(name string, info dray.FileInfo) error) error {
-	err := s.at.files.Walk(ctx, s.start.name, func(full string, info dray.FileInfo) error {
+func (s *fileSearch) walk(ctx context.Context, visit func(name string, info dray.FileInfo) error) error {
+	err := s.at.files.Walk(ctx, s.base.name, func(full string, info dray.FileInfo) error {
 		name := s.relative(full)
 		if s.visited++; s.visited > maxVisited {
 			s.truncated = true
@@ -114,7 +114,7 @@ func (s *search) walk(ctx context.Context, visit func(name string, info dray.Fil
 			if name == "." {
 				return info.Refused
 			}
-			if s.enters == nil || s.enters(name) {
+			if s.mayDescend == nil || s.mayDescend(name) {
 				s.skip(name, info.Refused.Message)
 			}
 		}
@@ -126,35 +126,35 @@ func (s *search) walk(ctx context.Context, visit func(name string, info dray.Fil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
-		if own := new(ownError); errors.As(err, &own) {
+		if own := new(describedError); errors.As(err, &own) {
 			return own.error
 		}
-		return s.start.failed("search", err)
+		return s.base.wrapError("search", err)
 	}
 }
 
-// ownError is one that says already what it is about.
-type ownError struct{ error }
+// describedError is one that says already what it is about.
+type describedError struct{ error }
 
-func (s *search) relative(full string) string {
-	if full == s.start.name {
+func (s *fileSearch) relative(full string) string {
+	if full == s.base.name {
 		return "."
 	}
-	if s.start.name == "." {
+	if s.base.name == "." {
 		return full
 	}
-	return strings.TrimPrefix(full, s.start.name+"/")
+	return strings.TrimPrefix(full, s.base.name+"/")
 }
 
-func (s *search) skip(name, reason string) {
+func (s *fileSearch) skip(name, reason string) {
 	if len(s.skipped) < maxSkipped {
-		s.skipped = append(s.skipped, skipped{dray.PrintablePath(path.Join(s.start.path, name)), cut(dray.PrintablePath(reason), maxMessage)})
+		s.skipped = append(s.skipped, skippedPath{dray.PrintablePath(path.Join(s.base.path, name)), cut(dray.PrintablePath(reason), maxMessage)})
 	}
 }
 
-func (s *search) isFolder(info dray.FileInfo) error {
+func (s *fileSearch) isFolder(info dray.FileInfo) error {
 	if info.Type == "directory" {
 		return nil
 	}
-	return &ownError{s.start.wrongKind("search", info, "name a folder, or leave out path to search the working folder")}
+	return &describedError{s.base.wrongTypeError("search", info, "name a folder, or leave out path to search the working folder")}
 }

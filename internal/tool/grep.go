@@ -30,17 +30,17 @@ type grepInput struct {
 }
 
 type grepOutput struct {
-	Matches   []match   `json:"matches"`
-	Truncated bool      `json:"truncated"`
-	Skipped   []skipped `json:"skipped,omitzero"`
+	Matches   []match       `json:"matches"`
+	Truncated bool          `json:"truncated"`
+	Skipped   []skippedPath `json:"skipped,omitzero"`
 }
 
 type match struct {
 	Path string `json:"path"`
 	Line int64  `json:"line"`
 	Text string `json:"text"`
-	// Cut says that the text is a part of its line.
-	Cut bool `json:"cut,omitzero"`
+	// Truncated says that the text is a part of its line.
+	Truncated bool `json:"cut,omitzero"`
 }
 
 // refuseGrep asks for patterns that are some, before anything starts.
@@ -57,8 +57,8 @@ func refuseGrep(in grepInput) []dray.Detail {
 	return details
 }
 
-func grepFiles(ctx context.Context, at place, in grepInput) (any, error) {
-	g := &grepping{left: maxScanned, out: grepOutput{Matches: []match{}}}
+func grepFiles(ctx context.Context, at fileScope, in grepInput) (any, error) {
+	g := &grepRun{bytesLeft: maxScanned, out: grepOutput{Matches: []match{}}}
 	var err error
 	if g.lines.pattern, err = newLinePattern(in.Pattern); err == nil && in.Glob != "" {
 		g.filter, err = newGlob(in.Glob)
@@ -66,27 +66,27 @@ func grepFiles(ctx context.Context, at place, in grepInput) (any, error) {
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
 	}
-	if g.search, err = at.search(in.Path, g.filter != nil && g.filter.names(gitFolder)); err != nil {
+	if g.fileSearch, err = at.search(in.Path, g.filter != nil && g.filter.hasLiteral(gitFolder)); err != nil {
 		return nil, err
 	}
-	g.lines.found, g.lines.gone = g.take, func() error { return context.Cause(ctx) }
+	g.lines.found, g.lines.cancelled = g.take, func() error { return context.Cause(ctx) }
 	err = g.walk(ctx, func(name string, info dray.FileInfo) error { return g.visit(ctx, name, info) })
 	g.out.Truncated, g.out.Skipped = g.truncated, g.skipped
 	return g.out, err
 }
 
-// grepping is one call of grep.
-type grepping struct {
-	*search
-	filter *glob
-	lines  lineSearch
-	file   string // the path of the one that is searched, as it is told
-	left   int64  // bytes that may still be read
-	out    grepOutput
+// grepRun is one call of grep.
+type grepRun struct {
+	*fileSearch
+	filter    *glob
+	lines     lineSearch
+	file      string // the path of the one that is searched, as it is told
+	bytesLeft int64  // bytes that may still be read
+	out       grepOutput
 }
 
 // visit searches one file. What is beneath the start and cannot be read is noted.
-func (g *grepping) visit(ctx context.Context, name string, info dray.FileInfo) error {
+func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) error {
 	named := name == "."
 	switch {
 	case info.Type == "directory", !named && (info.Type != "file" || g.filter != nil && !g.filter.matchesFile(name)):
@@ -95,19 +95,19 @@ func (g *grepping) visit(ctx context.Context, name string, info dray.FileInfo) e
 		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it", maxSearched>>20))
 		return nil
 	}
-	g.file, g.lines.long = dray.PrintablePath(path.Join(g.start.path, name)), 0
-	err := g.at.reading(ctx, path.Join(g.start.name, name), 0, g.scan)
-	if g.lines.long > 0 {
-		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched", g.lines.long, maxLine>>20))
+	g.file, g.lines.firstLongLine = dray.PrintablePath(path.Join(g.base.path, name)), 0
+	err := g.at.reading(ctx, path.Join(g.base.name, name), 0, g.scan)
+	if g.lines.firstLongLine > 0 {
+		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched", g.lines.firstLongLine, maxLine>>20))
 	}
 	if err == nil || named || ctx.Err() != nil || errors.Is(err, fs.SkipAll) {
 		return err
 	}
-	return g.pass(name, err)
+	return g.noteSkipped(name, err)
 }
 
-// pass notes what cannot be read and goes on; it gives back what is no matter of one file.
-func (g *grepping) pass(name string, err error) error {
+// noteSkipped notes what cannot be read and goes on; it gives back what is no matter of one file.
+func (g *grepRun) noteSkipped(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // it went meanwhile
 		return nil
@@ -122,27 +122,27 @@ func (g *grepping) pass(name string, err error) error {
 	}
 }
 
-func (g *grepping) scan(r io.Reader, _ dray.FileInfo) error {
-	limited := &io.LimitedReader{R: r, N: g.left}
+func (g *grepRun) scan(r io.Reader, _ dray.FileInfo) error {
+	limited := &io.LimitedReader{R: r, N: g.bytesLeft}
 	err := g.lines.run(limited)
-	if g.left = limited.N; g.left == 0 {
+	if g.bytesLeft = limited.N; g.bytesLeft == 0 {
 		g.truncated = true
 		return fs.SkipAll
 	}
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		return fs.SkipAll
 	}
 	return err
 }
 
 // take keeps a line that matches. One more than are given shows that there are more.
-func (g *grepping) take(l line) error {
+func (g *grepRun) take(l line) error {
 	if len(g.out.Matches) == maxMatches {
 		g.truncated = true
-		return errEnough
+		return errStop
 	}
 	m := match{Path: g.file, Line: l.number}
-	m.Text, m.Cut = excerpt(l.text, l.from)
+	m.Text, m.Truncated = excerpt(l.text, l.from)
 	g.out.Matches = append(g.out.Matches, m)
 	return nil
 }
@@ -151,7 +151,7 @@ func (g *grepping) take(l line) error {
 func excerpt(text []byte, at int) (string, bool) {
 	begin, end := 0, len(text)
 	if utf8.RuneCount(text) > maxText {
-		begin = back(text, at, maxText/4)
+		begin = backRunes(text, at, maxText/4)
 		end = begin
 		for n := 0; n < maxText && end < len(text); n++ {
 			_, size := utf8.DecodeRune(text[end:])
@@ -161,8 +161,8 @@ func excerpt(text []byte, at int) (string, bool) {
 	return strings.ToValidUTF8(string(text[begin:end]), "\uFFFD"), begin > 0 || end < len(text)
 }
 
-// back goes back by characters.
-func back(text []byte, at, count int) int {
+// backRunes goes back by characters.
+func backRunes(text []byte, at, count int) int {
 	for ; count > 0 && at > 0; count-- {
 		_, size := utf8.DecodeLastRune(text[:at])
 		at -= size

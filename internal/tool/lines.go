@@ -19,15 +19,15 @@ const (
 // Between two looks at whether anybody still waits lie at most so many bytes of lines, or characters of one that is longer: a pattern may take
 // microseconds for each.
 const (
-	bytesAtOnce = 16 << 10
-	runesAtOnce = 256
+	checkInterval = 16 << 10
+	runesAtOnce   = 256
 )
 
 // linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern (RE2).
 type linePattern struct {
 	re *regexp.Regexp
-	// needle stands in every line that matches; empty where nothing is known to.
-	needle []byte
+	// literal stands in every line that matches; empty where nothing is known to.
+	literal []byte
 }
 
 // newLinePattern compiles a pattern. Its errors are sentences about "it".
@@ -50,7 +50,7 @@ func newLinePattern(pattern string) (*linePattern, error) {
 	if err != nil {
 		return nil, wrong(err)
 	}
-	return &linePattern{re, []byte(required(parsed))}, nil
+	return &linePattern{re, []byte(requiredLiteral(parsed))}, nil
 }
 
 // wrong says it without the pattern, which the caller knows.
@@ -61,23 +61,23 @@ func wrong(err error) error {
 	return err
 }
 
-// required finds the longest text that every match contains.
-func required(re *syntax.Regexp) string {
+// requiredLiteral finds the longest text that every match contains.
+func requiredLiteral(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase == 0 {
 			return string(re.Rune)
 		}
 	case syntax.OpCapture, syntax.OpPlus:
-		return required(re.Sub[0])
+		return requiredLiteral(re.Sub[0])
 	case syntax.OpRepeat:
 		if re.Min > 0 {
-			return required(re.Sub[0])
+			return requiredLiteral(re.Sub[0])
 		}
 	case syntax.OpConcat:
 		longest := ""
 		for _, sub := range re.Sub {
-			if s := required(sub); len(s) > len(longest) {
+			if s := requiredLiteral(sub); len(s) > len(longest) {
 				longest = s
 			}
 		}
@@ -86,8 +86,8 @@ func required(re *syntax.Regexp) string {
 	return ""
 }
 
-// errEnough is what a visitor of lines answers to end the search.
-var errEnough = errors.New("enough lines")
+// errStop is what a visitor of lines answers to end the search.
+var errStop = errors.New("enough lines")
 
 // line is one that matches. Its text is good until the next.
 type line struct {
@@ -101,12 +101,12 @@ type line struct {
 type lineSearch struct {
 	pattern *linePattern
 	found   func(line) error
-	// gone ends the search with its error; nil never does.
-	gone   func() error
-	looked int // bytes since it was asked
-	buf    []byte
+	// cancelled ends the search with its error; nil never does.
+	cancelled func() error
+	looked    int // bytes since it was asked
+	buf       []byte
 	// number counts the lines that are passed; long is the number of the first that was not looked at as a whole.
-	number, long int64
+	number, firstLongLine int64
 }
 
 // run searches a stream. A stream that holds a NUL is binary, and ends there.
@@ -114,7 +114,7 @@ func (s *lineSearch) run(r io.Reader) error {
 	if s.buf == nil {
 		s.buf = make([]byte, 64<<10)
 	}
-	s.number, s.long = 0, 0
+	s.number, s.firstLongLine = 0, 0
 	held, passing := 0, false // bytes in the buffer; whether the rest of a line that is too long is passed over
 	for {
 		n, err := r.Read(s.buf[held:])
@@ -156,8 +156,8 @@ func (s *lineSearch) full() (held int, passing bool, err error) {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 		return len(s.buf) / 2, false, nil
 	}
-	if s.long == 0 {
-		s.long = s.number + 1
+	if s.firstLongLine == 0 {
+		s.firstLongLine = s.number + 1
 	}
 	return 0, true, s.one(s.buf)
 }
@@ -177,8 +177,8 @@ func (s *lineSearch) block(block []byte, last bool) (rest []byte, err error) {
 
 func (s *lineSearch) lines(block []byte) error {
 	for len(block) > 0 {
-		if len(s.pattern.needle) > 0 {
-			i := bytes.Index(block, s.pattern.needle)
+		if len(s.pattern.literal) > 0 {
+			i := bytes.Index(block, s.pattern.literal)
 			if i < 0 {
 				s.number += int64(bytes.Count(block, newline))
 				return nil
@@ -211,28 +211,28 @@ func (s *lineSearch) one(text []byte) error {
 
 // match finds the pattern in a line. A long line is read by characters, so that the search can end within it.
 func (s *lineSearch) match(text []byte) (at []int, err error) {
-	if s.gone == nil {
+	if s.cancelled == nil {
 		return s.pattern.re.FindIndex(text), nil
 	}
-	if s.looked += len(text) + 1; s.looked > bytesAtOnce {
-		if err := s.gone(); err != nil {
+	if s.looked += len(text) + 1; s.looked > checkInterval {
+		if err := s.cancelled(); err != nil {
 			return nil, err
 		}
 		s.looked = 0
 	}
-	if len(text) <= bytesAtOnce {
+	if len(text) <= checkInterval {
 		return s.pattern.re.FindIndex(text), nil
 	}
-	if !bytes.Contains(text, s.pattern.needle) {
+	if !bytes.Contains(text, s.pattern.literal) {
 		return nil, nil
 	}
-	r := &watched{text: bytes.NewReader(text), gone: s.gone}
+	r := &cancellableReader{text: bytes.NewReader(text), gone: s.cancelled}
 	at = s.pattern.re.FindReaderIndex(r)
 	return at, r.err
 }
 
-// watched is a text that ends when nobody waits for it any more.
-type watched struct {
+// cancellableReader is a text that ends when nobody waits for it any more.
+type cancellableReader struct {
 	text *bytes.Reader
 	gone func() error
 	left int
@@ -240,7 +240,7 @@ type watched struct {
 }
 
 // ReadRune gives the next character.
-func (w *watched) ReadRune() (r rune, size int, err error) {
+func (w *cancellableReader) ReadRune() (r rune, size int, err error) {
 	if w.left == 0 && w.err == nil {
 		w.left, w.err = runesAtOnce, w.gone()
 	}

@@ -71,8 +71,8 @@ func TestRequired(t *testing.T) {
 		"abc": "abc", `\babc\b`: "abc", "a(bcd)e": "bcd", "(?i)abc": "", "a|b": "", "(abc)?d": "d", "(abc)*": "", "(abc)+": "abc", "(abc){2,}": "abc", "(abc){0,2}": "", "^ä": "ä",
 		"": "", ".": "", "[ab]cd": "cd", "(?i)x(?-i)yz": "yz",
 	} {
-		if p, err := newLinePattern(pattern); err != nil || string(p.needle) != want {
-			t.Errorf("%s needs %q, %v, want %q", pattern, p.needle, err, want)
+		if p, err := newLinePattern(pattern); err != nil || string(p.literal) != want {
+			t.Errorf("%s needs %q, %v, want %q", pattern, p.literal, err, want)
 		}
 	}
 }
@@ -147,8 +147,8 @@ func TestLineWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if fmt.Sprint(numbers) != "[1 2 3]" || s.long != 2 {
-		t.Errorf("found lines %v, the long one is %d", numbers, s.long)
+	if fmt.Sprint(numbers) != "[1 2 3]" || s.firstLongLine != 2 {
+		t.Errorf("found lines %v, the long one is %d", numbers, s.firstLongLine)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
 		t.Errorf("it took %d bytes of memory", used)
@@ -169,8 +169,8 @@ func (r repeated) Read(b []byte) (int, error) {
 func TestLineSearchStops(t *testing.T) {
 	p, _ := newLinePattern("a")
 	calls := 0
-	s := lineSearch{pattern: p, found: func(line) error { calls++; return errEnough }}
-	if err := s.run(strings.NewReader("a\na\n")); !errors.Is(err, errEnough) || calls != 1 {
+	s := lineSearch{pattern: p, found: func(line) error { calls++; return errStop }}
+	if err := s.run(strings.NewReader("a\na\n")); !errors.Is(err, errStop) || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
 	if err := s.run(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -187,7 +187,7 @@ func TestLineSearchEndsWithItsCall(t *testing.T) {
 	gone := errors.New("the client went away")
 	for name, text := range map[string]string{"one line": strings.Repeat("x", maxLine-1) + "q", "many lines": strings.Repeat("x\n", maxLine)} {
 		asked := 0
-		s := lineSearch{pattern: p, found: func(line) error { return errEnough }, gone: func() error {
+		s := lineSearch{pattern: p, found: func(line) error { return errStop }, cancelled: func() error {
 			if asked++; asked < 3 {
 				return nil
 			}
@@ -201,7 +201,7 @@ func TestLineSearchEndsWithItsCall(t *testing.T) {
 
 // What is found in a long line is what is found in a short one.
 func TestLongLines(t *testing.T) {
-	long := strings.Repeat("x\xff\u00fc ", bytesAtOnce)
+	long := strings.Repeat("x\xff\u00fc ", checkInterval)
 	for _, pattern := range []string{"q", "^x", "x$", "(?i)Q+", `\bq\b`, "[^x ]q", "nowhere", "", "q.*u"} {
 		for _, text := range []string{long, long + "q", long + " qq " + long + "u", "x" + long + "x"} {
 			p, err := newLinePattern(pattern)
@@ -209,7 +209,7 @@ func TestLongLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []int
-			s := lineSearch{pattern: p, gone: func() error { return nil }, found: func(l line) error { got = []int{l.from, l.to}; return nil }}
+			s := lineSearch{pattern: p, cancelled: func() error { return nil }, found: func(l line) error { got = []int{l.from, l.to}; return nil }}
 			if err := s.run(strings.NewReader(text + "\n")); err != nil || !slices.Equal(got, p.re.FindStringIndex(text)) {
 				t.Errorf("%q: got %v, %v, want %v", pattern, got, err, p.re.FindStringIndex(text))
 			}

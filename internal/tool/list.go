@@ -31,14 +31,14 @@ type entry struct {
 	Modified time.Time `json:"modified"`
 }
 
-func listDir(_ context.Context, at place, in pathInput) (any, error) {
+func listDir(_ context.Context, at fileScope, in pathInput) (any, error) {
 	folder, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err
 	}
 	infos, more, err := at.files.List(folder.name, maxEntries)
 	if err != nil {
-		return nil, folder.failed("list", err)
+		return nil, folder.wrapError("list", err)
 	}
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}

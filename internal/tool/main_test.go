@@ -25,28 +25,28 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench is the mapping layer above the runner, as the daemon has them, on this host.
-type bench struct {
+// fixture is the mapping layer above the runner, as the daemon has them, on this host.
+type fixture struct {
 	tools  *Registry
 	exec   dray.Executor
 	folder string
 	env    dray.Environment
 }
 
-// newBench makes a bench whose workspace is a fresh folder.
-func newBench(t *testing.T, commands ...Command) *bench {
+// newFixture makes a bench whose workspace is a fresh folder.
+func newFixture(t *testing.T, commands ...Command) *fixture {
 	t.Helper()
-	captures, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, View: 16 << 10})
+	captures, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, SummaryBytes: 16 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(captures.Close)
 	pool := processtest.NewPool(t)
 	folder := realDir(t)
-	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).In(folder)
+	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).Environment(folder)
 	tools := registry(t, commands...)
 	runner := &Runner{Tools: tools, Processes: &executor.Runner{Captures: captures}}
-	return &bench{tools: tools, exec: Mapping(tools, runner), folder: folder, env: env}
+	return &fixture{tools: tools, exec: Mapping(tools, runner), folder: folder, env: env}
 }
 
 func registry(t testing.TB, commands ...Command) *Registry {
@@ -67,26 +67,26 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
-// renamed is the host environment seen as a container that has its folder from somewhere else on the host. The processes and files
+// mountedEnv is the host environment seen as a container that has its folder from somewhere else on the host. The processes and files
 // are real; that the caller's names for them do not exist shows that every path was mapped.
-type renamed struct {
+type mountedEnv struct {
 	dray.Environment
 	mounts []dray.Mount
 }
 
-func (r renamed) Capabilities() dray.Capabilities {
+func (r mountedEnv) Capabilities() dray.Capabilities {
 	caps := r.Environment.Capabilities()
-	caps.Kind, caps.Mounts = dray.Container, r.mounts
+	caps.Kind, caps.Mounts = dray.KindContainer, r.mounts
 	return caps
 }
 
 // contain makes the bench's environment a container whose workspace the caller knows as /srv/app.
-func (b *bench) contain() {
-	b.env = renamed{b.env, []dray.Mount{{Host: "/srv/app", Container: b.folder}}}
+func (b *fixture) contain() {
+	b.env = mountedEnv{b.env, []dray.Mount{{Host: "/srv/app", Container: b.folder}}}
 }
 
-// call runs a tool to its end, as dray.Conclude settles it. The input is checked first, as the server does.
-func (b *bench) call(t *testing.T, name string, input any, change ...func(*dray.Call)) dray.Result {
+// call runs a tool to its end, as dray.NormalizeResult settles it. The input is checked first, as the server does.
+func (b *fixture) call(t *testing.T, name string, input any, change ...func(*dray.Call)) dray.Result {
 	t.Helper()
 	call := dray.Call{
 		Invocation:  dray.Invocation{ID: rand.Text(), Tool: name, Input: js(t, input)},
@@ -97,15 +97,15 @@ func (b *bench) call(t *testing.T, name string, input any, change ...func(*dray.
 	}
 	tool, err := b.tools.Get(name)
 	if err != nil {
-		return dray.Conclude(dray.Result{}, err)
+		return dray.NormalizeResult(dray.Result{}, err)
 	}
 	if err := tool.CheckInput(call.Invocation.Input); err != nil {
-		return dray.Conclude(dray.Result{}, err)
+		return dray.NormalizeResult(dray.Result{}, err)
 	}
-	return dray.Conclude(b.exec.Execute(t.Context(), call, dray.Discard))
+	return dray.NormalizeResult(b.exec.Execute(t.Context(), call, dray.Discard))
 }
 
-func (b *bench) write(t *testing.T, name, content string, mode fs.FileMode) {
+func (b *fixture) write(t *testing.T, name, content string, mode fs.FileMode) {
 	t.Helper()
 	full := filepath.Join(b.folder, name)
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {

@@ -31,11 +31,11 @@ func Mapping(tools *Registry, next dray.Executor) dray.Executor {
 		if err != nil {
 			return dray.Result{}, err
 		}
-		if err := m.down(&call); err != nil {
-			return m.reported(dray.Result{}), err
+		if err := m.mapCall(&call); err != nil {
+			return m.withReport(dray.Result{}), err
 		}
 		res, err := next.Execute(ctx, call, sink)
-		return m.reported(m.up(res)), m.explained(err)
+		return m.withReport(m.mapResult(res)), m.mapError(err)
 	})
 }
 
@@ -56,10 +56,10 @@ func newMapping(t *Tool, call dray.Call) (*mapping, error) {
 		mapper: &pathmapper.Mapper{},
 		report: dray.MappingReport{Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{}},
 	}
-	if t.moves {
+	if t.isSync {
 		m.mode = dray.MapNone // it knows by itself whose a path is
 	}
-	m.container = m.caps.Kind != dray.Host
+	m.container = m.caps.Kind != dray.KindHost
 	if !m.container {
 		return m, nil
 	}
@@ -68,10 +68,10 @@ func newMapping(t *Tool, call dray.Call) (*mapping, error) {
 	return m, err
 }
 
-// down sets the call's mapped input and its working folder. The invocation stays as it is.
-func (m *mapping) down(call *dray.Call) error {
+// mapCall sets the call's mapped input and its working folder. The invocation stays as it is.
+func (m *mapping) mapCall(call *dray.Call) error {
 	var err error
-	if call.Dir, err = m.dir(call.Invocation, call.Route); err != nil {
+	if call.WorkDir, err = m.dir(call.Invocation, call.Route); err != nil {
 		return err
 	}
 	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input), m.options("/input", m.tool.inputPaths))
@@ -79,9 +79,9 @@ func (m *mapping) down(call *dray.Call) error {
 	if err != nil {
 		return err
 	}
-	call.Mapped = json.RawMessage(input)
+	call.MappedInput = json.RawMessage(input)
 	if m.rewritesText(call.Invocation) {
-		call.Rewrite = func(to io.Writer) dray.TextFilter { return m.mapper.Rewriter(pathmapper.ToHost, to) }
+		call.NewTextFilter = func(to io.Writer) dray.TextFilter { return m.mapper.Rewriter(pathmapper.ToHost, to) }
 	}
 	return nil
 }
@@ -95,8 +95,8 @@ func (m *mapping) rewritesText(inv dray.Invocation) bool {
 	return m.container && wanted && inv.Terminal == nil
 }
 
-// explained turns the paths in what a file tool says of its failure into the caller's: they are those that the caller gave.
-func (m *mapping) explained(err error) error {
+// mapError turns the paths in what a file tool says of its failure into the caller's: they are those that the caller gave.
+func (m *mapping) mapError(err error) error {
 	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || m.tool.files == nil {
 		return err
 	}
@@ -109,28 +109,28 @@ func (m *mapping) explained(err error) error {
 	return e
 }
 
-// up maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).
-func (m *mapping) up(res dray.Result) dray.Result {
+// mapResult maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).
+func (m *mapping) mapResult(res dray.Result) dray.Result {
 	if r := res.Metadata.Mapping; r != nil {
 		m.add(*r)
 		res.Metadata.Mapping = nil
 	}
-	if !m.container || len(res.Output) == 0 || m.tool.moves {
+	if !m.container || len(res.Output) == 0 || m.tool.isSync {
 		return res
 	}
-	on := bounds{links: m.tool.namesLinks}
+	on := symlinkGuard{links: m.tool.reportsSymlinks}
 	defer on.close()
 	opts := m.options("/output", m.tool.outputPaths)
-	opts.Check = on.check
-	output, report := m.upwards(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
+	opts.CheckHostPath = on.check
+	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)
 	return res
 }
 
-// upwards is the mapper of the output: what came home has its name on the host by that, before any mount (SY-11).
-func (m *mapping) upwards(report *dray.SyncReport) *pathmapper.Mapper {
-	home := landed(report)
+// outputMapper is the mapper of the output: what came home has its name on the host by that, before any mount (SY-11).
+func (m *mapping) outputMapper(report *dray.SyncReport) *pathmapper.Mapper {
+	home := syncedMounts(report)
 	if len(home) == 0 {
 		return m.mapper
 	}
@@ -143,7 +143,7 @@ func (m *mapping) upwards(report *dray.SyncReport) *pathmapper.Mapper {
 }
 
 func (m *mapping) options(pointer string, marks *pathmapper.Marks) pathmapper.Options {
-	return pathmapper.Options{Mode: m.mode, Marks: marks, Exists: onHost, Pointer: pointer}
+	return pathmapper.Options{Mode: m.mode, Marks: marks, HostExists: existsOnHost, Pointer: pointer}
 }
 
 func (m *mapping) add(r dray.MappingReport) {
@@ -152,8 +152,8 @@ func (m *mapping) add(r dray.MappingReport) {
 	m.report.Errors = append(m.report.Errors, r.Errors...)
 }
 
-// reported attaches what happened to the paths. On the host nothing can have happened.
-func (m *mapping) reported(res dray.Result) dray.Result {
+// withReport attaches what happened to the paths. On the host nothing can have happened.
+func (m *mapping) withReport(res dray.Result) dray.Result {
 	if m.container {
 		res.Metadata.Mapping = &m.report
 		res.Metadata.Warnings = append(m.warnings, res.Metadata.Warnings...)
@@ -185,7 +185,7 @@ func (m *mapping) absolute(cwd, workspace string) (string, error) {
 		return "", err
 	}
 	if !t.Mapped && workspace != "" {
-		if dir, ok := m.step(cwd, workspace, t.Reason); ok {
+		if dir, ok := m.relativeToWorkspace(cwd, workspace, t.Reason); ok {
 			return dir, nil
 		}
 	}
@@ -204,16 +204,16 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 		m.note(wanted, t.Path, "")
 		return t.Path, nil
 	}
-	if dir, ok := m.step(wanted, folder, t.Reason); ok {
+	if dir, ok := m.relativeToWorkspace(wanted, folder, t.Reason); ok {
 		return dir, nil
 	}
 	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s", wanted).
 		WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
 }
 
-// step takes a folder that no mount leads to, but that lies in the workspace, for the same step below the container's workspace folder:
+// relativeToWorkspace takes a folder that no mount leads to, but that lies in the workspace, for the same step below the container's workspace folder:
 // so it is where the container holds the workspace in another way (a volume), or where the caller reaches it through a link.
-func (m *mapping) step(wanted, workspace, reason string) (dir string, ok bool) {
+func (m *mapping) relativeToWorkspace(wanted, workspace, reason string) (dir string, ok bool) {
 	rest, err := filepath.Rel(workspace, wanted)
 	if err != nil || !filepath.IsLocal(rest) {
 		return "", false
@@ -231,8 +231,8 @@ func (m *mapping) note(from, to, reason string) {
 	m.report.Unmapped = append(m.report.Unmapped, dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason})
 }
 
-// onHost is asked for strings with white space alone, to tell a path from prose.
-func onHost(name string) bool {
+// existsOnHost is asked for strings with white space alone, to tell a path from prose.
+func existsOnHost(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
 }

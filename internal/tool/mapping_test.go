@@ -15,7 +15,7 @@ import (
 // PM-01, PM-07, PM-09, PM-14: what the caller calls /srv/app reaches the tool as the container's folder, and comes back as
 // /srv/app, through real processes and files.
 func TestMappingBothWays(t *testing.T) {
-	b := newBench(t, command("report", `cat`, asJSON))
+	b := newFixture(t, command("report", `cat`, asJSON))
 	b.contain()
 	b.write(t, "src/main.go", "package main\n", 0o644)
 
@@ -59,14 +59,14 @@ func wantMapped(t *testing.T, res dray.Result, want ...string) {
 
 // The working folder of a call, in each way to say it.
 func TestMappingDir(t *testing.T) {
-	host := dray.Capabilities{Kind: dray.Host, WorkspaceFolder: "/srv/app"}
+	host := dray.Capabilities{Kind: dray.KindHost, WorkspaceFolder: "/srv/app"}
 	box := dray.Capabilities{
-		Kind: dray.Container, WorkspaceFolder: "/workspaces/app",
+		Kind: dray.KindContainer, WorkspaceFolder: "/workspaces/app",
 		Mounts: []dray.Mount{{Host: "/srv/app", Container: "/workspaces/app"}, {Host: "", Container: "/workspaces/app/node_modules"}},
 	}
-	volume := dray.Capabilities{Kind: dray.Container, WorkspaceFolder: "/workspaces/app"}
+	volume := dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/workspaces/app"}
 	nested := dray.Capabilities{
-		Kind: dray.Container, WorkspaceFolder: "/workspaces/ui", Mounts: []dray.Mount{{Host: "/srv/app/ui", Container: "/workspaces/ui"}},
+		Kind: dray.KindContainer, WorkspaceFolder: "/workspaces/ui", Mounts: []dray.Mount{{Host: "/srv/app/ui", Container: "/workspaces/ui"}},
 	}
 	tests := []struct {
 		name                  string
@@ -108,8 +108,8 @@ func TestMappingDir(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || seen.Dir != tt.want {
-				t.Fatalf("got %q, %v, want %q", seen.Dir, err, tt.want)
+			if err != nil || seen.WorkDir != tt.want {
+				t.Fatalf("got %q, %v, want %q", seen.WorkDir, err, tt.want)
 			}
 			unmapped := res.Metadata.Mapping != nil && slices.ContainsFunc(res.Metadata.Mapping.Unmapped, func(u dray.UnmappedPath) bool {
 				return u.Pointer == "/cwd" && u.Reason != ""
@@ -126,7 +126,7 @@ type capabilities dray.Capabilities
 
 func (c capabilities) Capabilities() dray.Capabilities { return dray.Capabilities(c) }
 
-func (capabilities) Start(context.Context, dray.Spec) (dray.Process, error) {
+func (capabilities) Start(context.Context, dray.ProcessSpec) (dray.Process, error) {
 	panic("nothing is started here")
 }
 
@@ -160,7 +160,7 @@ func inBox(tool, input string, mode dray.MappingMode) dray.Call {
 	return dray.Call{
 		Invocation: dray.Invocation{Tool: tool, Input: json.RawMessage(input), Mapping: mode},
 		Environment: capabilities{
-			Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/srv/app", Container: "/ws"}},
+			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/srv/app", Container: "/ws"}},
 		},
 	}
 }
@@ -184,7 +184,7 @@ func TestMappingModes(t *testing.T) {
 	for _, tt := range tests {
 		call := inBox(tt.tool, tt.input, tt.mode)
 		seen, _, err := through(t, call)
-		if err != nil || string(seen.Mapped) != tt.want {
+		if err != nil || string(seen.MappedInput) != tt.want {
 			t.Errorf("%s %s %q became %+v, %v", tt.tool, tt.input, tt.mode, seen, err)
 			continue
 		}
@@ -209,7 +209,7 @@ func TestMappingRefuses(t *testing.T) {
 		{"exec", deep, dray.CodePathTooDeep, "/input"},
 	}
 	for _, tt := range tests {
-		for _, kind := range []dray.Kind{dray.Host, dray.Container} {
+		for _, kind := range []dray.EnvironmentKind{dray.KindHost, dray.KindContainer} {
 			call := inBox(tt.tool, tt.input, "")
 			caps := call.Environment.Capabilities()
 			caps.Kind = kind
@@ -219,7 +219,7 @@ func TestMappingRefuses(t *testing.T) {
 			if e == nil || e.Code != tt.code || len(e.Details) == 0 || e.Details[0].Pointer != tt.pointer || seen != nil {
 				t.Errorf("%s %s on %s gave %+v, want %s at %s", tt.tool, tt.input, kind, e, tt.code, tt.pointer)
 			}
-			if (res.Metadata.Mapping != nil) != (kind == dray.Container) {
+			if (res.Metadata.Mapping != nil) != (kind == dray.KindContainer) {
 				t.Errorf("%s on %s reports %+v", tt.tool, kind, res.Metadata.Mapping)
 			}
 		}
@@ -256,10 +256,10 @@ func TestMappingOutput(t *testing.T) {
 // On the host the paths are the caller's: nothing is rewritten, and there is nothing to report.
 func TestMappingOnTheHost(t *testing.T) {
 	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
-	call.Environment = capabilities{Kind: dray.Host, WorkspaceFolder: "/srv/app"}
+	call.Environment = capabilities{Kind: dray.KindHost, WorkspaceFolder: "/srv/app"}
 	seen, res, err := through(t, call, `{"p":"/srv/app"}`)
-	if err != nil || string(seen.Mapped) != `{"argv":["/srv/app/a"]}` || string(res.Output) != `{"p":"/srv/app"}` || res.Metadata.Mapping != nil {
-		t.Errorf("got %s, %s, %+v, %v", seen.Mapped, res.Output, res.Metadata.Mapping, err)
+	if err != nil || string(seen.MappedInput) != `{"argv":["/srv/app/a"]}` || string(res.Output) != `{"p":"/srv/app"}` || res.Metadata.Mapping != nil {
+		t.Errorf("got %s, %s, %+v, %v", seen.MappedInput, res.Output, res.Metadata.Mapping, err)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestMappingWarns(t *testing.T) {
 	caps.Mounts = append(caps.Mounts, dray.Mount{Host: "/", Container: "/host"})
 	call.Environment = capabilities(caps)
 	seen, res, err := through(t, call)
-	if err != nil || string(seen.Mapped) != `{"argv":["/ws/a"]}` {
+	if err != nil || string(seen.MappedInput) != `{"argv":["/ws/a"]}` {
 		t.Fatalf("got %+v, %v", seen, err)
 	}
 	if w := res.Metadata.Warnings; len(w) != 2 || !strings.Contains(w[0], `"/host"`) || w[1] != "from below" {
@@ -289,14 +289,14 @@ func TestMappingAsksTheHost(t *testing.T) {
 	caps.Mounts = []dray.Mount{{Host: dir, Container: "/ws"}}
 	call.Environment = capabilities(caps)
 	seen, _, err := through(t, call)
-	if want := string(js(t, object{"argv": []string{"/ws/my file", dir + "/my other"}})); err != nil || string(seen.Mapped) != want {
-		t.Errorf("got %s, %v, want %s", seen.Mapped, err, want)
+	if want := string(js(t, object{"argv": []string{"/ws/my file", dir + "/my other"}})); err != nil || string(seen.MappedInput) != want {
+		t.Errorf("got %s, %v, want %s", seen.MappedInput, err, want)
 	}
 }
 
 // PM-08: an output that is nested too deep stays raw, with a mapping error that says so.
 func TestTooDeepOutputIsTold(t *testing.T) {
-	b := newBench(t,
+	b := newFixture(t,
 		command("deep", `printf '%070d' 0 | tr 0 '['; printf '%070d' 0 | tr 0 ']'`, asJSON),
 		command("shallow", `printf '{"a":[]}'`, asJSON),
 	)

@@ -33,10 +33,10 @@ type parseError struct {
 	Offset  int64  `json:"offset"`
 }
 
-// structured turns a tool's stdout into its output, always an object: nothing is {}, an object stays as it is, another value
+// parseOutput turns a tool's stdout into its output, always an object: nothing is {}, an object stays as it is, another value
 // becomes {"result": value}, and what does not parse becomes raw_output beside parse_error; then cause says why. Numbers keep their
 // digits.
-func structured(stdout io.Reader, view dray.Capture) (output json.RawMessage, cause *syntaxError, err error) {
+func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMessage, cause *syntaxError, err error) {
 	output, cause, err = parseStream(stdout, view)
 	if cause == nil || err != nil {
 		return output, nil, err
@@ -50,7 +50,7 @@ func structured(stdout io.Reader, view dray.Capture) (output json.RawMessage, ca
 }
 
 // parseStream parses what can be parsed: a stream that is kept to its end and is not too long.
-func parseStream(stdout io.Reader, view dray.Capture) (json.RawMessage, *syntaxError, error) {
+func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *syntaxError, error) {
 	if view.Truncated {
 		return nil, &syntaxError{offset: view.KeptBytes, message: "the end of the output is not kept, so it is not parsed"}, nil
 	}
@@ -62,21 +62,21 @@ func parseStream(stdout io.Reader, view dray.Capture) (json.RawMessage, *syntaxE
 	if b.Len() > maxOutput {
 		return nil, &syntaxError{offset: maxOutput, message: fmt.Sprintf("JSON of more than %d bytes is not parsed", maxOutput)}, nil
 	}
-	output, cause := parse(b.Bytes())
+	output, cause := parseObject(b.Bytes())
 	return output, cause, nil
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parse gives the object that stdout stands for, or why it stands for none. The object may be a part of stdout, which is written to.
-func parse(stdout []byte) (json.RawMessage, *syntaxError) {
+// parseObject gives the object that stdout stands for, or why it stands for none. The object may be a part of stdout, which is written to.
+func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	if len(bytes.TrimSpace(text)) == 0 {
 		return json.RawMessage("{}"), nil
 	}
-	value, fits := fitting(bytes.Trim(text, " \t\r\n"))
+	value, fits := compactObject(bytes.Trim(text, " \t\r\n"))
 	if !fits {
-		return nil, whyNot(stdout)
+		return nil, syntaxErrorOf(stdout)
 	}
 	if value.Kind() == jsontext.KindBeginObject {
 		return json.RawMessage(value), nil
@@ -84,13 +84,13 @@ func parse(stdout []byte) (json.RawMessage, *syntaxError) {
 	return fmt.Appendf(nil, `{"result":%s}`, value), nil
 }
 
-// fitting compacts a text that is JSON within the limits. It looks at each byte as seldom as it can: outputs may be long.
-func fitting(text []byte) (jsontext.Value, bool) {
+// compactObject compacts a text that is JSON within the limits. It looks at each byte as seldom as it can: outputs may be long.
+func compactObject(text []byte) (jsontext.Value, bool) {
 	value := jsontext.Value(text)
 	if !value.IsValid() {
 		return nil, false
 	}
-	depth, blank := layout(value)
+	depth, blank := measure(value)
 	if depth > maxDepth+1 {
 		return nil, false
 	}
@@ -100,8 +100,8 @@ func fitting(text []byte) (jsontext.Value, bool) {
 	return value, true
 }
 
-// layout gives how many containers of a valid document stand inside one another, and whether there is white space between its tokens.
-func layout(value jsontext.Value) (depth int, blank bool) {
+// measure gives how many containers of a valid document stand inside one another, and whether there is white space between its tokens.
+func measure(value jsontext.Value) (depth int, blank bool) {
 	for i, open := 0, 0; i < len(value); i++ {
 		switch c := value[i]; c {
 		case '"':
@@ -132,11 +132,11 @@ func stringLen(text []byte) int {
 	}
 }
 
-// whyNot says what is wrong with a stdout, and where.
-func whyNot(stdout []byte) *syntaxError {
+// syntaxErrorOf says what is wrong with a stdout, and where.
+func syntaxErrorOf(stdout []byte) *syntaxError {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	tooDeep := false
-	err := scan(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
+	err := scanTokens(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
 		if tooDeep = dec.StackDepth() > maxDepth+1; tooDeep {
 			return fmt.Errorf("it is nested deeper than %d", maxDepth)
 		}

@@ -49,7 +49,7 @@ func TestStructured(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, cause, err := structured(strings.NewReader(tt.stdout), viewOf(tt.stdout))
+			got, cause, err := parseOutput(strings.NewReader(tt.stdout), viewOf(tt.stdout))
 			if err != nil || string(got) != tt.want {
 				t.Errorf("got %s, %v\nwant %s", got, err, tt.want)
 			}
@@ -61,31 +61,31 @@ func TestStructured(t *testing.T) {
 }
 
 // viewOf is the capture of a stream that is kept and shown in full.
-func viewOf(stdout string) dray.Capture {
+func viewOf(stdout string) dray.StreamSummary {
 	n := int64(len(stdout))
-	return dray.Capture{Text: strings.ToValidUTF8(stdout, "\uFFFD"), HeadBytes: n, TotalBytes: n, KeptBytes: n}
+	return dray.StreamSummary{Text: strings.ToValidUTF8(stdout, "\uFFFD"), HeadBytes: n, TotalBytes: n, KeptBytes: n}
 }
 
 // PM-08, CA-06: too deep, too long and cut off are failures to parse, not crashes.
 func TestStructuredLimits(t *testing.T) {
 	deep := `{"a":` + nested(65) + `}`
-	if got, cause, err := structured(strings.NewReader(deep), viewOf(deep)); err != nil || cause == nil || cause.offset != 70 {
+	if got, cause, err := parseOutput(strings.NewReader(deep), viewOf(deep)); err != nil || cause == nil || cause.offset != 70 {
 		t.Errorf("65 below the top gave %s, %v, %v", got, cause, err)
 	}
 	bottomless := strings.Repeat("[", 1<<20)
-	if _, cause, err := structured(strings.NewReader(bottomless), viewOf(bottomless)); err != nil || cause == nil {
+	if _, cause, err := parseOutput(strings.NewReader(bottomless), viewOf(bottomless)); err != nil || cause == nil {
 		t.Errorf("a million brackets gave %v, %v", cause, err)
 	}
-	kept := dray.Capture{Text: "[1,\n[... 5 bytes omitted ... ]\n2]", TotalBytes: 20, KeptBytes: 7, Truncated: true}
-	got, cause, err := structured(strings.NewReader(`{"a":1}`), kept)
+	kept := dray.StreamSummary{Text: "[1,\n[... 5 bytes omitted ... ]\n2]", TotalBytes: 20, KeptBytes: 7, Truncated: true}
+	got, cause, err := parseOutput(strings.NewReader(`{"a":1}`), kept)
 	if err != nil || cause == nil || cause.offset != 7 || !strings.Contains(string(got), "omitted") {
 		t.Errorf("a stream that is kept in part gave %s, %v, %v", got, cause, err)
 	}
 	long := `"` + strings.Repeat("x", maxOutput) + `"`
-	if _, cause, err := structured(strings.NewReader(long), dray.Capture{Text: "a view"}); err != nil || cause == nil || cause.offset != maxOutput {
+	if _, cause, err := parseOutput(strings.NewReader(long), dray.StreamSummary{Text: "a view"}); err != nil || cause == nil || cause.offset != maxOutput {
 		t.Errorf("a long stream gave %v, %v", cause, err)
 	}
-	if _, _, err := structured(iotest.ErrReader(io.ErrClosedPipe), dray.Capture{}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := parseOutput(iotest.ErrReader(io.ErrClosedPipe), dray.StreamSummary{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a capture that cannot be read gave %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func FuzzStructured(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, stdout []byte) {
-		got, cause, err := structured(bytes.NewReader(stdout), viewOf(string(stdout)))
+		got, cause, err := parseOutput(bytes.NewReader(stdout), viewOf(string(stdout)))
 		if err != nil {
 			t.Fatal(err)
 		}

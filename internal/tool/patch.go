@@ -102,23 +102,23 @@ func (h hunk) index() int {
 // find gives the index of the first old line.
 func (h hunk) find(lines []string, from, moved, of int) (int, error) {
 	wanted := h.index() + moved
-	if h.fits(lines, from, wanted) {
+	if h.matchesAt(lines, from, wanted) {
 		return wanted, nil
 	}
-	first, places := h.places(lines[from:])
+	first, places := h.countMatches(lines[from:])
 	if places == 1 {
 		return from + first, nil
 	}
-	return 0, h.misfit(lines, from, from+first, places, of)
+	return 0, h.mismatch(lines, from, from+first, places, of)
 }
 
-// places counts where the old lines stand in some lines, and gives the first. No line is compared more than twice, however much of the old
+// countMatches counts where the old lines stand in some lines, and gives the first. No line is compared more than twice, however much of the old
 // lines repeats itself (Knuth, Morris, Pratt).
-func (h hunk) places(lines []string) (first, count int) {
+func (h hunk) countMatches(lines []string) (first, count int) {
 	if len(h.old) == 0 {
 		return 0, 0
 	}
-	borders := bordersOf(h.old)
+	borders := prefixTable(h.old)
 	matched := 0
 	for i, l := range lines {
 		for matched > 0 && (matched == len(h.old) || h.old[matched] != l) {
@@ -137,8 +137,8 @@ func (h hunk) places(lines []string) (first, count int) {
 	return first, count
 }
 
-// bordersOf gives for each beginning of some lines how many lines it begins and ends with alike, itself aside.
-func bordersOf(lines []string) []int {
+// prefixTable gives for each beginning of some lines how many lines it begins and ends with alike, itself aside.
+func prefixTable(lines []string) []int {
 	borders := make([]int, len(lines))
 	for i := 1; i < len(lines); i++ {
 		n := borders[i-1]
@@ -153,12 +153,12 @@ func bordersOf(lines []string) []int {
 	return borders
 }
 
-func (h hunk) fits(lines []string, from, at int) bool {
+func (h hunk) matchesAt(lines []string, from, at int) bool {
 	return at >= from && at <= len(lines) && at+len(h.old) <= len(lines) && slices.Equal(lines[at:at+len(h.old)], h.old)
 }
 
-func (h hunk) misfit(lines []string, from, first, places, of int) error {
-	m := &misfit{pointer: "/input/patch"}
+func (h hunk) mismatch(lines []string, from, first, places, of int) error {
+	m := &mismatchError{pointer: "/input/patch"}
 	switch {
 	case len(h.old) == 0:
 		m.message = fmt.Sprintf("hunk %d of %d has no line that says where it belongs, and there is no line %d", h.number, of, h.line)
@@ -171,7 +171,7 @@ func (h hunk) misfit(lines []string, from, first, places, of int) error {
 		if from > 0 {
 			m.message += " behind the hunk before it"
 		}
-		m.hint = nearest([]byte(strings.Join(lines, "")), strings.Join(h.old, ""))
+		m.hint = closestText([]byte(strings.Join(lines, "")), strings.Join(h.old, ""))
 		if bytes.Contains([]byte(strings.Join(lines, "")), []byte(strings.Join(h.old, ""))) {
 			m.hint = "hunks have to stand in the order of the file and may not overlap"
 		}

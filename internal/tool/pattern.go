@@ -19,8 +19,8 @@ const (
 // glob is a checked pattern for names relative to where a search begins.
 type glob struct {
 	pattern string
-	// folders says that the pattern ends with a slash, so that it means folders alone.
-	folders bool
+	// dirsOnly says that the pattern ends with a slash, so that it means folders alone.
+	dirsOnly bool
 	// base is the folder that all names which match lie beneath; "" where it is not known.
 	base string
 	// segments are those of a pattern whose segments match those of a name one by one; nil where they do not.
@@ -38,13 +38,13 @@ func newGlob(pattern string) (*glob, error) {
 		return nil, errors.New(`it holds NUL or ".."`)
 	case !doublestar.ValidatePattern(pattern):
 		return nil, errors.New("it is malformed: [ and { have to be closed, and \\ has to stand before something")
-	case alternatives(pattern) > maxAlternatives:
+	case countBraceExpansions(pattern) > maxAlternatives:
 		return nil, fmt.Errorf("its braces stand for more than %d patterns", maxAlternatives)
 	}
 	for strings.HasPrefix(pattern, "./") {
 		pattern = strings.TrimLeft(pattern[2:], "/")
 	}
-	g := &glob{pattern: strings.TrimRight(pattern, "/"), folders: strings.HasSuffix(pattern, "/")}
+	g := &glob{pattern: strings.TrimRight(pattern, "/"), dirsOnly: strings.HasSuffix(pattern, "/")}
 	if g.pattern == "" || g.pattern == "." {
 		return nil, errors.New("it matches nothing: ** matches all, * what lies in the folder itself")
 	}
@@ -62,7 +62,7 @@ func newGlob(pattern string) (*glob, error) {
 
 // matches says whether a name relative to the beginning is meant.
 func (g *glob) matches(name, kind string) bool {
-	return (!g.folders || kind == "directory") && doublestar.MatchUnvalidated(g.pattern, name)
+	return (!g.dirsOnly || kind == "directory") && doublestar.MatchUnvalidated(g.pattern, name)
 }
 
 // matchesFile is matches for a filter of files: one without a slash is about the last part of the name.
@@ -73,8 +73,8 @@ func (g *glob) matchesFile(name string) bool {
 	return g.matches(name, "file")
 }
 
-// mayHold says whether something below a folder could match.
-func (g *glob) mayHold(folder string) bool {
+// mayContainMatch says whether something below a folder could match.
+func (g *glob) mayContainMatch(folder string) bool {
 	if g.base != "" && !within(folder, g.base) && !within(g.base, folder) {
 		return false
 	}
@@ -85,8 +85,8 @@ func (g *glob) mayHold(folder string) bool {
 	return depth < len(g.segments) && doublestar.MatchUnvalidated(strings.Join(g.segments[:depth], "/"), folder)
 }
 
-// names says whether a segment of the pattern is that very name.
-func (g *glob) names(segment string) bool {
+// hasLiteral says whether a segment of the pattern is that very name.
+func (g *glob) hasLiteral(segment string) bool {
 	return slices.Contains(strings.Split(g.pattern, "/"), segment)
 }
 
@@ -95,8 +95,8 @@ func within(name, folder string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// alternatives counts the patterns without braces that a well-formed pattern stands for, up to a little more than maxAlternatives.
-func alternatives(pattern string) int {
+// countBraceExpansions counts the patterns without braces that a well-formed pattern stands for, up to a little more than maxAlternatives.
+func countBraceExpansions(pattern string) int {
 	count, _ := expand(pattern, 0, false)
 	return count
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// place is where a file tool works, in the environment's own paths.
-type place struct {
+// fileScope is where a file tool works, in the environment's own paths.
+type fileScope struct {
 	files dray.Files
 	// root is the folder that files is open beneath; dir is where relative paths begin.
 	root, dir string
-	kind      dray.Kind
+	kind      dray.EnvironmentKind
 	// changes is where a tool that changes files notes it, as soon as it has happened.
 	changes *[]dray.FileChange
 	// rewrite is for the text of files that are read for the caller; nil where it stays as it is.
 	rewrite func(io.Writer) dray.TextFilter
-	turns   *turns
+	locks   *fileLocks
 }
 
-// changing finds a file and waits until no other call changes it, or this one ends. A file that two environments share has a turn in each.
-func (p place) changing(ctx context.Context, given string) (file target, done func(), err error) {
+// lockForWrite finds a file and waits until no other call changes it, or this one ends. A file that two environments share has a turn in each.
+func (p fileScope) lockForWrite(ctx context.Context, given string) (file target, done func(), err error) {
 	if file, err = p.locate(given); err != nil {
 		return target{}, nil, err
 	}
-	done, err = p.turns.take(ctx, string(p.kind)+":"+file.path)
+	done, err = p.locks.lock(ctx, string(p.kind)+":"+file.path)
 	return file, done, err
 }
 
@@ -40,7 +40,7 @@ type target struct{ name, path string }
 
 // locate finds what a path means. One outside the root is refused here with a sentence; that no link leads out is the matter of
 // Files, which knows the links.
-func (p place) locate(given string) (target, error) {
+func (p fileScope) locate(given string) (target, error) {
 	if strings.ContainsRune(given, 0) || slices.Contains(strings.Split(given, "/"), "..") {
 		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, cut(given, maxMessage)).
 			WithHint("write the path that is meant without ..: links decide where .. leads")
@@ -58,7 +58,7 @@ func (p place) locate(given string) (target, error) {
 }
 
 // reading opens a file for use, which ends with the call: what is read may be something that nobody writes.
-func (p place) reading(ctx context.Context, name string, offset int64, use func(io.Reader, dray.FileInfo) error) error {
+func (p fileScope) reading(ctx context.Context, name string, offset int64, use func(io.Reader, dray.FileInfo) error) error {
 	r, info, err := p.files.Open(name, offset)
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func (p place) reading(ctx context.Context, name string, offset int64, use func(
 	return err
 }
 
-// failed says what was being done to which file, and what to do next. Files gives every error but these two its code.
-func (t target) failed(doing string, err error) error {
+// wrapError says what was being done to which file, and what to do next. Files gives every error but these two its code.
+func (t target) wrapError(doing string, err error) error {
 	e := dray.Errorf(dray.CodeOf(err), "%s %s: %w", doing, t.path, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -97,8 +97,8 @@ var fileHints = map[dray.Code]string{
 	dray.CodeDiskFull:    "make room and call again: the old content is untouched",
 }
 
-// wrongKind refuses a file of the wrong type.
-func (t target) wrongKind(doing string, info dray.FileInfo, hint string) error {
+// wrongTypeError refuses a file of the wrong type.
+func (t target) wrongTypeError(doing string, info dray.FileInfo, hint string) error {
 	return dray.Errorf(dray.CodePathInvalid, "%s %s: it is a %s", doing, t.path, kindOf(info)).WithHint("%s", hint)
 }
 

@@ -15,20 +15,20 @@ import (
 // defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells it to callers.
 const defaultLimit = 1 << 20
 
-// whole is an integer as JSON Schema understands it: 10, 10.0 and 1e1 are the same.
-type whole int64
+// jsonInt is an integer as JSON Schema understands it: 10, 10.0 and 1e1 are the same.
+type jsonInt int64
 
 // UnmarshalJSON relies on the schema for the range, within which a float64 is exact.
-func (w *whole) UnmarshalJSON(b []byte) error {
+func (w *jsonInt) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(string(b), 64)
-	*w = whole(f)
+	*w = jsonInt(f)
 	return err
 }
 
 type readInput struct {
-	Path   string `json:"path"`
-	Offset whole  `json:"offset"`
-	Limit  whole  `json:"limit"` // defaultLimit where the call says nothing
+	Path   string  `json:"path"`
+	Offset jsonInt `json:"offset"`
+	Limit  jsonInt `json:"limit"` // defaultLimit where the call says nothing
 }
 
 type readOutput struct {
@@ -42,7 +42,7 @@ type readOutput struct {
 	Rewritten *int64 `json:"rewritten,omitzero"`
 }
 
-func readFile(ctx context.Context, at place, in readInput) (any, error) {
+func readFile(ctx context.Context, at fileScope, in readInput) (any, error) {
 	limit := cmp.Or(int(in.Limit), defaultLimit)
 	file, err := at.locate(in.Path)
 	if err != nil {
@@ -51,7 +51,7 @@ func readFile(ctx context.Context, at place, in readInput) (any, error) {
 	out := readOutput{Path: file.path}
 	lead := 0
 	if at.rewrite != nil {
-		lead = int(min(int64(in.Offset), maxLead))
+		lead = int(min(int64(in.Offset), lookbehindBytes))
 	}
 	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead), func(r io.Reader, info dray.FileInfo) error {
 		// One byte more than asked for tells whether there is more, also of files that do not know their size.
@@ -65,7 +65,7 @@ func readFile(ctx context.Context, at place, in readInput) (any, error) {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, file.failed("read", err)
+		return nil, file.wrapError("read", err)
 	}
 	if out.Truncated {
 		out.NextOffset += int64(in.Offset)
@@ -77,7 +77,7 @@ func readFile(ctx context.Context, at place, in readInput) (any, error) {
 func (o *readOutput) fill(b []byte, limit int) {
 	if len(b) > limit {
 		o.Truncated = true
-		b = wholeCharacters(b[:limit])
+		b = trimPartialRune(b[:limit])
 		o.NextOffset = int64(len(b))
 	}
 	if isText(b) {
@@ -88,8 +88,8 @@ func (o *readOutput) fill(b []byte, limit int) {
 	o.Base64 = b
 }
 
-// fewControls is how many control characters are no matter, however much of a text they are.
-const fewControls = 1 << 10
+// maxControls is how many control characters are no matter, however much of a text they are.
+const maxControls = 1 << 10
 
 // isText says that bytes are UTF-8 that somebody wrote. JSON takes six bytes for a control character, so that a file of zeros would grow to six
 // times its size as text, in each of the forms that a result takes on its way.
@@ -100,11 +100,11 @@ func isText(b []byte) bool {
 			controls++
 		}
 	}
-	return controls <= max(len(b)/5, fewControls) && utf8.Valid(b)
+	return controls <= max(len(b)/5, maxControls) && utf8.Valid(b)
 }
 
-// maxLead is how much of what stands before a text decides whether a path begins with it, in bytes.
-const maxLead = 4 << 10
+// lookbehindBytes is how much of what stands before a text decides whether a path begins with it, in bytes.
+const lookbehindBytes = 4 << 10
 
 // rewrite turns the paths in a text into the caller's. lead is what stands before it in the file, so that what begins there is not taken for the
 // beginning of a path. What only the text behind could decide is left to the next read. Sizes and offsets stay those of the file.
@@ -114,36 +114,36 @@ func (o *readOutput) rewrite(filter func(io.Writer) dray.TextFilter, lead []byte
 	}
 	var out bytes.Buffer
 	f := filter(&out)
-	if err := errors.Join(written(f, lead), f.Flush()); err != nil {
+	if err := errors.Join(writeAll(f, lead), f.Flush()); err != nil {
 		return err
 	}
-	begin, before := out.Len(), f.Count()
-	if err := written(f, []byte(*o.Content)); err != nil {
+	begin, before := out.Len(), f.Replaced()
+	if err := writeAll(f, []byte(*o.Content)); err != nil {
 		return err
 	}
 	end := f.Close
 	if o.Truncated {
 		end = f.Flush
-		if decided := len(*o.Content) - f.Held(); decided > 0 && utf8.ValidString((*o.Content)[:decided]) {
+		if decided := len(*o.Content) - f.Buffered(); decided > 0 && utf8.ValidString((*o.Content)[:decided]) {
 			o.NextOffset, end = int64(decided), func() error { return nil }
 		}
 	}
 	if err := end(); err != nil {
 		return err
 	}
-	text, count := out.String()[begin:], f.Count()-before
+	text, count := out.String()[begin:], f.Replaced()-before
 	o.Content, o.Rewritten = &text, &count
 	return nil
 }
 
-func written(w io.Writer, b []byte) error {
+func writeAll(w io.Writer, b []byte) error {
 	_, err := w.Write(b)
 	return err
 }
 
-// wholeCharacters drops the beginning of a character at the end of UTF-8 text. Other bytes stay as they are, and so does a cut that
+// trimPartialRune drops the beginning of a character at the end of UTF-8 text. Other bytes stay as they are, and so does a cut that
 // would leave nothing.
-func wholeCharacters(b []byte) []byte {
+func trimPartialRune(b []byte) []byte {
 	for end := len(b) - 1; end > 0 && end >= len(b)-utf8.UTFMax+1; end-- {
 		if !utf8.RuneStart(b[end]) {
 			continue

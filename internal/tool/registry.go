@@ -80,14 +80,14 @@ func (r *Registry) Get(name string) (*Tool, error) {
 		e.Details = []dray.Detail{{Pointer: "/tool", Message: "is malformed"}}
 		return nil, e
 	}
-	return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %q", name).WithHint("%s", r.near(name))
+	return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %q", name).WithHint("%s", r.suggest(name))
 }
 
-// Need gives a tool's environment, as the router asks for it.
-func (r *Registry) Need(name string) (router.Need, error) {
+// Requirement gives a tool's environment, as the router asks for it.
+func (r *Registry) Requirement(name string) (router.Requirement, error) {
 	t, err := r.Get(name)
 	if err != nil {
-		return router.Need{}, err
+		return router.Requirement{}, err
 	}
 	return t.Environment, nil
 }
@@ -101,8 +101,8 @@ func (r *Registry) List() []Description {
 	return all
 }
 
-// near suggests the name that was probably meant.
-func (r *Registry) near(name string) string {
+// suggest suggests the name that was probably meant.
+func (r *Registry) suggest(name string) string {
 	best, least := "", len(name)/3+2
 	for _, known := range r.names {
 		if d := distance(strings.ToLower(name), strings.ToLower(known)); d < least {

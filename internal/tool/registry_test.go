@@ -54,8 +54,8 @@ func TestNewRegistryRefuses(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	r := registry(t, Command{Name: "Lint", Argv: []string{"lint"}, Environment: router.Need{Kind: router.NeedHost}, Timeout: time.Minute})
-	if need, err := r.Need("Lint"); err != nil || need.Kind != router.NeedHost {
+	r := registry(t, Command{Name: "Lint", Argv: []string{"lint"}, Environment: router.Requirement{Kind: router.NeedHost}, Timeout: time.Minute})
+	if need, err := r.Requirement("Lint"); err != nil || need.Kind != router.NeedHost {
 		t.Errorf("Lint needs %v, %v", need, err)
 	}
 	if lint, err := r.Get("Lint"); err != nil || lint.Timeout != time.Minute || lint.AcceptsStdin() {
@@ -74,7 +74,7 @@ func TestGet(t *testing.T) {
 		{"", dray.CodeInvalidRequest, "letters"},
 		{"a/b", dray.CodeInvalidRequest, "letters"},
 	} {
-		_, err := r.Need(tt.name)
+		_, err := r.Requirement(tt.name)
 		if e := dray.AsError(err); e == nil || e.Code != tt.code || !strings.Contains(e.Hint, tt.hint) {
 			t.Errorf("%q gave %+v, want %s with a hint of %q", tt.name, e, tt.code, tt.hint)
 		}

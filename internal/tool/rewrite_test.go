@@ -12,12 +12,12 @@ func TestTextRewriting(t *testing.T) {
 		return func(c *dray.Call) { c.Invocation.RewriteText = &yes }
 	}
 	says := func(c *Command) { c.RewriteText = true }
-	b := newBench(t, command("plain", `pwd; pwd >&2`), command("rewrites", `pwd; pwd >&2`, says), command("both", `echo "{\"p\":\"$PWD\"}"`, asJSON, says))
+	b := newFixture(t, command("plain", `pwd; pwd >&2`), command("rewrites", `pwd; pwd >&2`, says), command("both", `echo "{\"p\":\"$PWD\"}"`, asJSON, says))
 	onHost := *b
 	b.contain()
 	for _, c := range []struct {
 		name   string
-		bench  *bench
+		bench  *fixture
 		tool   string
 		change func(*dray.Call)
 		paths  int64
@@ -32,7 +32,7 @@ func TestTextRewriting(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			res := c.bench.call(t, c.tool, object{}, c.change)
 			succeeded(t, res)
-			for _, got := range []dray.Capture{res.Stdout, res.Stderr} {
+			for _, got := range []dray.StreamSummary{res.Stdout, res.Stderr} {
 				paths := int64(-1)
 				if got.Rewritten != nil {
 					paths = got.Rewritten.Paths

@@ -26,7 +26,7 @@ type Runner struct {
 	// IdleTimeout is the longest silence where the call names none; zero is no limit.
 	IdleTimeout time.Duration
 
-	turns turns // at files that are changed
+	fileLocks fileLocks // at files that are changed
 }
 
 // Execute runs the call.
@@ -39,34 +39,34 @@ func (r *Runner) Execute(ctx context.Context, call dray.Call, sink dray.Sink) (d
 		return dray.Result{}, dray.Errorf(dray.CodeInvalidRequest, "tool %s takes no stdin", t.Name).
 			WithHint("leave out stdin: what the tool needs is in its input")
 	}
-	if t.moves {
-		return r.move(ctx, t, call, sink)
+	if t.isSync {
+		return r.runSync(ctx, t, call, sink)
 	}
 	if t.files != nil {
-		return r.touch(ctx, t, call, sink)
+		return r.runFileTool(ctx, t, call, sink)
 	}
 	return r.start(ctx, t, call, sink)
 }
 
 func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
-	argv, err := t.program.argv(call.Mapped)
+	argv, err := t.program.argv(call.MappedInput)
 	if err != nil {
 		return dray.Result{}, err
 	}
-	spec := dray.Spec{
-		Argv: argv, Env: call.Invocation.Env, Dir: call.Dir, Terminal: call.Invocation.Terminal,
-		Keep: call.Invocation.Leftovers == dray.KeepLeftovers,
+	spec := dray.ProcessSpec{
+		Argv: argv, Env: call.Invocation.Env, Dir: call.WorkDir, Terminal: call.Invocation.Terminal,
+		KeepLeftovers: call.Invocation.Leftovers == dray.KeepLeftovers,
 	}
 	opts := executor.Options{
 		ID: call.Invocation.ID, Stdin: call.Stdin, Control: call.Control, Idle: cmp.Or(call.Invocation.IdleTimeout, r.IdleTimeout),
-		Rewrite: call.Rewrite,
+		Rewrite: call.NewTextFilter,
 	}
 	if t.program.inputOnStdin {
-		opts.Stdin = bytes.NewReader(call.Mapped)
+		opts.Stdin = bytes.NewReader(call.MappedInput)
 	}
 	outcome, err := r.Processes.Run(ctx, call.Environment, spec, opts, sink)
 	defer outcome.Release()
-	if !t.program.structured || outcome.Result.Metadata.Kill == nil { // without a report of its end nothing was started
+	if !t.program.jsonOutput || outcome.Result.Metadata.Kill == nil { // without a report of its end nothing was started
 		return outcome.Result, err
 	}
 	res, unread := t.withOutput(outcome.Result, outcome.Stdout())
@@ -81,7 +81,7 @@ func (r *Runner) start(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 func (t *Tool) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result, error) {
 	kept := stdout.Open()
 	defer kept.Close()
-	output, cause, err := structured(kept, res.Stdout)
+	output, cause, err := parseOutput(kept, res.Stdout)
 	if err != nil {
 		return res, err
 	}
@@ -90,16 +90,16 @@ func (t *Tool) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result
 		res.Metadata.Mapping = &dray.MappingReport{Errors: []dray.Detail{{Pointer: "/output", Message: cause.message}}} // PM-08: raw, and told
 	}
 	if t.output != nil && res.Error == nil && res.Reason == dray.ReasonExited {
-		res.Error = t.broken(output, cause)
+		res.Error = t.checkOutputSchema(output, cause)
 	}
 	return res, nil
 }
 
-// broken says how an output breaks the tool's output schema; nil if it fits. What is no JSON fits no schema.
-func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
+// checkOutputSchema says how an output breaks the tool's output schema; nil if it fits. What is no JSON fits no schema.
+func (t *Tool) checkOutputSchema(output json.RawMessage, cause *syntaxError) *dray.Error {
 	details := []dray.Detail{}
 	if cause != nil {
-		details = append(details, located(cause, "/output"))
+		details = append(details, withPointer(cause, "/output"))
 	} else {
 		details = t.output.violations(output, "/output")
 	}
@@ -111,10 +111,10 @@ func (t *Tool) broken(output json.RawMessage, cause *syntaxError) *dray.Error {
 	return e.WithHint("mend the tool or its output_schema; output and stdout hold what it printed")
 }
 
-// touch does a file tool's work.
-func (r *Runner) touch(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
+// runFileTool does a file tool's work.
+func (r *Runner) runFileTool(ctx context.Context, t *Tool, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	env := call.Environment.Capabilities()
-	root, err := rootOf(env, call.Dir)
+	root, err := fileToolRoot(env, call.WorkDir)
 	if err != nil {
 		return dray.Result{}, err
 	}
@@ -123,17 +123,17 @@ func (r *Runner) touch(ctx context.Context, t *Tool, call dray.Call, sink dray.S
 		return dray.Result{}, fmt.Errorf("open the workspace folder: %w", err)
 	}
 	defer files.Close()
-	sink.Running()
+	sink.Started()
 	var res dray.Result
-	out, err := t.files(ctx, place{files, root, call.Dir, env.Kind, &res.Metadata.Changes, call.Rewrite, &r.turns}, call.Mapped)
+	out, err := t.files(ctx, fileScope{files, root, call.WorkDir, env.Kind, &res.Metadata.Changes, call.NewTextFilter, &r.fileLocks}, call.MappedInput)
 	if err != nil {
 		return res, err // with what was changed before (AU-11)
 	}
-	return t.done(res, out)
+	return t.successResult(res, out)
 }
 
-// done is the end of a tool that starts no process: it reads as that of a program that exited with 0 and printed nothing.
-func (t *Tool) done(res dray.Result, output any) (dray.Result, error) {
+// successResult is the end of a tool that starts no process: it reads as that of a program that exited with 0 and printed nothing.
+func (t *Tool) successResult(res dray.Result, output any) (dray.Result, error) {
 	var err error
 	if res.Output, err = jsonv2.Marshal(output); err != nil {
 		return res, fmt.Errorf("write the output of %s: %w", t.Name, err)
@@ -142,10 +142,10 @@ func (t *Tool) done(res dray.Result, output any) (dray.Result, error) {
 	return res, nil
 }
 
-// rootOf is the folder that a file tool works in: the workspace folder or, in a container that belongs to no workspace, the one that the call
+// fileToolRoot is the folder that a file tool works in: the workspace folder or, in a container that belongs to no workspace, the one that the call
 // names as its working folder.
-func rootOf(env dray.Capabilities, dir string) (string, error) {
-	if env.Kind != dray.Container || env.WorkspaceFolder != "" {
+func fileToolRoot(env dray.Capabilities, dir string) (string, error) {
+	if env.Kind != dray.KindContainer || env.WorkspaceFolder != "" {
 		return env.WorkspaceFolder, nil
 	}
 	if !path.IsAbs(dir) {

@@ -14,7 +14,7 @@ import (
 
 // EX-04: argv arrives byte for byte, whatever a shell would make of it.
 func TestExec(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	res := b.call(t, "exec", object{"argv": []string{"printf", `[%s]`, "a b", "$HOME", `"'\`, "", "*", "é\n"}})
 	succeeded(t, res)
 	if want := "[a b][$HOME][\"'\\][][*][é\n]"; res.Stdout.Text != want || res.Output != nil {
@@ -29,7 +29,7 @@ func TestExec(t *testing.T) {
 
 // EX-04: the command reaches the environment's own shell, once and whole.
 func TestShell(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	res := b.call(t, "shell", object{"command": `printf '%s|' "$0" $((6*7)); exit 3`})
 	if res.Stdout.Text != "/bin/sh|42|" || res.ExitCode == nil || *res.ExitCode != 3 || res.Status != dray.StatusFailed || res.Error.Code != "" {
 		t.Errorf("stdout %q, exit code %v, error %+v", res.Stdout.Text, res.ExitCode, res.Error)
@@ -39,7 +39,7 @@ func TestShell(t *testing.T) {
 }
 
 func TestStdinAndEnv(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	res := b.call(t, "shell", object{"command": `read line; echo "$line $X"`}, func(c *dray.Call) {
 		c.Stdin, c.Invocation.Env = strings.NewReader("from the caller\n"), map[string]string{"X": "x=1"}
 	})
@@ -65,7 +65,7 @@ func promising(schema string) func(*Command) {
 
 // EX-03: a command tool reads its input on stdin: one JSON object, then end of file, and nothing of it in argv.
 func TestCommandInput(t *testing.T) {
-	b := newBench(t, command("echo", `cat; printf '|%s' "$#" "$*"`))
+	b := newFixture(t, command("echo", `cat; printf '|%s' "$#" "$*"`))
 	res := b.call(t, "echo", `{"b": 1, "a": "$(touch x) é\n", "n": 12345678901234567890}`)
 	succeeded(t, res)
 	if want := `{"b": 1, "a": "$(touch x) é\n", "n": 12345678901234567890}|0|`; res.Stdout.Text != want {
@@ -74,12 +74,12 @@ func TestCommandInput(t *testing.T) {
 	res = b.call(t, "echo", `{}`, func(c *dray.Call) { c.Stdin = strings.NewReader("more") })
 	failedWith(t, res, dray.CodeInvalidRequest)
 	failedWith(t, b.call(t, "read_file", object{"path": "x"}, func(c *dray.Call) { c.Stdin = strings.NewReader("") }), dray.CodeInvalidRequest)
-	succeeded(t, newBench(t, command("deaf", "exit 0")).call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
+	succeeded(t, newFixture(t, command("deaf", "exit 0")).call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
 }
 
 // CA-06: output as JSON, in every ending.
 func TestCommandOutput(t *testing.T) {
-	b := newBench(t,
+	b := newFixture(t,
 		command("text", `echo '{"a":1}'`),
 		command("object", `echo '{"a": 1}'`, asJSON),
 		command("silent", `exit 0`, asJSON),
@@ -110,7 +110,7 @@ func TestCommandOutput(t *testing.T) {
 // CA-06: with an output schema a violation is a failure, although the tool exited with 0.
 func TestOutputSchema(t *testing.T) {
 	schema := promising(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
-	b := newBench(t,
+	b := newFixture(t,
 		command("kept", `echo '{"n":1}'`, schema),
 		command("broken", `echo '{"n":"one"}'`, schema),
 		command("wrapped", `echo 5`, schema),
@@ -135,7 +135,7 @@ func TestOutputSchema(t *testing.T) {
 
 // A call that is over before it begins starts nothing and writes nothing.
 func TestCancelledBefore(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	inv := dray.Invocation{ID: "gone", Tool: "write_file", Input: json.RawMessage(`{"path":"new","content":"x"}`)}
 	_, err := b.exec.Execute(cancelled(executor.ErrTimeout), dray.Call{Invocation: inv, Environment: b.env}, dray.Discard)
 	if !errors.Is(err, executor.ErrTimeout) {
@@ -148,7 +148,7 @@ func TestCancelledBefore(t *testing.T) {
 
 // EX-08: the idle timeout is the call's, else the configured one.
 func TestIdleTimeout(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	res := b.call(t, "exec", object{"argv": []string{"sleep", "60"}}, func(c *dray.Call) { c.Invocation.IdleTimeout = 10 * time.Millisecond })
 	if res.Reason != dray.ReasonIdleTimeout {
 		t.Errorf("reason %s, error %+v", res.Reason, res.Error)
@@ -157,7 +157,7 @@ func TestIdleTimeout(t *testing.T) {
 
 // A tool that vanished between the layers is an error, not a crash.
 func TestUnknownTool(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	call := dray.Call{Invocation: dray.Invocation{Tool: "exce"}, Environment: b.env}
 	for _, e := range []dray.Executor{b.exec, &Runner{Tools: b.tools}} {
 		if _, err := e.Execute(context.Background(), call, dray.Discard); dray.CodeOf(err) != dray.CodeUnknownTool {

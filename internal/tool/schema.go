@@ -82,7 +82,7 @@ func (noLoader) Load(url string) (any, error) {
 func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 	v, err := decode(doc)
 	if err != nil {
-		return []dray.Detail{located(err, prefix)}
+		return []dray.Detail{withPointer(err, prefix)}
 	}
 	var invalid *jsonschema.ValidationError
 	switch err := s.compiled.Validate(v); {

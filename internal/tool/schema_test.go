@@ -145,8 +145,8 @@ func readable(tool *Tool, input []byte) error {
 	}
 	var in struct {
 		Path    string  `json:"path"`
-		Offset  whole   `json:"offset"`
-		Limit   whole   `json:"limit"`
+		Offset  jsonInt `json:"offset"`
+		Limit   jsonInt `json:"limit"`
 		Content *string `json:"content"`
 		Base64  []byte  `json:"content_base64"`
 		Mode    string  `json:"mode"`

@@ -23,8 +23,8 @@ func write(t *testing.T, name, content string) {
 }
 
 // tree is a workspace to search in.
-func tree(t *testing.T) *bench {
-	b := newBench(t)
+func tree(t *testing.T) *fixture {
+	b := newFixture(t)
 	for name, content := range map[string]string{
 		"main.go": "package main\n\nfunc main() {}\n", "a/x.go": "package a\n", "a/b/y_test.go": "package b\n// TODO\n", "a-b/z.ts": "todo()\n",
 		".env": "TODO=1\n", ".github/ci.yml": "on: push\n", ".git/config": "TODO\n", "a/.git/HEAD": "TODO\n", "odd \xff\n.txt": "TODO \xff\n", "bin": "TODO\x00\n",
@@ -74,13 +74,13 @@ func TestGlob(t *testing.T) {
 }
 
 // promised holds an output against the tool's own schema.
-func promised(t *testing.T, b *bench, name string, res dray.Result) {
+func promised(t *testing.T, b *fixture, name string, res dray.Result) {
 	t.Helper()
 	tool, err := b.tools.Get(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if broken := tool.broken(res.Output, nil); broken != nil {
+	if broken := tool.checkOutputSchema(res.Output, nil); broken != nil {
 		t.Errorf("%s breaks its own schema: %v", name, broken.Details)
 	}
 }
@@ -149,7 +149,7 @@ func TestSearchesThatAreRefused(t *testing.T) {
 }
 
 func TestSearchesAreBounded(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	for i := range maxPaths {
 		b.write(t, fmt.Sprintf("f%04d", i), "", 0o644)
 	}
@@ -170,7 +170,7 @@ func TestSearchesAreBounded(t *testing.T) {
 }
 
 func TestGrepOfLongLinesAndLargeFiles(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "long", strings.Repeat("ä", 1000)+"needle"+strings.Repeat("b", 1000)+"\n", 0o644)
 	b.write(t, "longer", "x\n"+strings.Repeat("y", maxLine)+"needle\nneedle\n", 0o644)
 	b.write(t, "huge", "needle\n", 0o644)
@@ -178,10 +178,10 @@ func TestGrepOfLongLinesAndLargeFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := output[grepOutput](t, b.call(t, "grep", object{"pattern": "needle"}))
-	if len(out.Matches) != 2 || out.Matches[1].Line != 3 || out.Matches[1].Cut || out.Truncated {
+	if len(out.Matches) != 2 || out.Matches[1].Line != 3 || out.Matches[1].Truncated || out.Truncated {
 		t.Fatalf("got %.300v", out)
 	}
-	if m := out.Matches[0]; !m.Cut || len([]rune(m.Text)) != maxText || !strings.HasPrefix(m.Text, strings.Repeat("ä", maxText/4)+"needle") {
+	if m := out.Matches[0]; !m.Truncated || len([]rune(m.Text)) != maxText || !strings.HasPrefix(m.Text, strings.Repeat("ä", maxText/4)+"needle") {
 		t.Errorf("got %+v", m)
 	}
 	if len(out.Skipped) != 2 || out.Skipped[0].Path != b.folder+"/huge" || !strings.Contains(out.Skipped[1].Reason, "line 2") {
@@ -195,9 +195,9 @@ func TestGrepOfLongLinesAndLargeFiles(t *testing.T) {
 // What a user may not read is told, and the rest is searched. The test is root's, so the files are a helper's that says no.
 func TestSearchesGoOnWithoutWhatTheyMayNotRead(t *testing.T) {
 	b := tree(t)
-	b.env = closing{b.env}
+	b.env = failingCloseEnv{b.env}
 	out := output[globOutput](t, b.call(t, "glob", object{"pattern": "**/*.go"}))
-	if len(out.Paths) != 1 || len(out.Skipped) != 1 || out.Skipped[0] != (skipped{b.folder + "/a", "closed"}) {
+	if len(out.Paths) != 1 || len(out.Skipped) != 1 || out.Skipped[0] != (skippedPath{b.folder + "/a", "closed"}) {
 		t.Errorf("got %+v", out)
 	}
 	found := output[grepOutput](t, b.call(t, "grep", object{"pattern": "package|TODO"}))
@@ -226,11 +226,11 @@ func TestReadingEndsWithTheCall(t *testing.T) {
 		"read_file": `{"path": "file"}`,
 	} {
 		t.Run(tool, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			b.write(t, "file", "x", 0o644)
 			why := errors.New("the caller went")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			b.env = stalling{b.env, func() { cancel(why) }}
+			b.env = stallingEnv{b.env, func() { cancel(why) }}
 			call := dray.Call{Invocation: dray.Invocation{ID: "x", Tool: tool, Input: json.RawMessage(input)}, Environment: b.env}
 			if _, err := b.exec.Execute(ctx, call, dray.Discard); !errors.Is(err, why) {
 				t.Errorf("got %v", err)
@@ -301,7 +301,7 @@ func TestSearchesAreMapped(t *testing.T) {
 	if failedWith(t, missing, dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: it does not exist" {
 		t.Errorf("it says %q", missing.Error.Message)
 	}
-	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" || c[0].Environment != dray.Container {
+	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" || c[0].Environment != dray.KindContainer {
 		t.Errorf("metadata keeps the container's paths: %+v", c)
 	}
 }

@@ -17,14 +17,14 @@ type statOutput struct {
 	Target   string    `json:"target,omitzero"`
 }
 
-func statFile(_ context.Context, at place, in pathInput) (any, error) {
+func statFile(_ context.Context, at fileScope, in pathInput) (any, error) {
 	file, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err
 	}
 	info, err := at.files.Stat(file.name)
 	if err != nil {
-		return nil, file.failed("stat", err)
+		return nil, file.wrapError("stat", err)
 	}
 	return statOutput{file.path, info.Type, info.Size, octal(info), info.Modified.UTC(), dray.PrintablePath(info.Target)}, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // swapping exchanges a folder and a link to one outside, as fast as it can, until it is stopped.
-func swapping(t *testing.T, b *bench, outside string) (stop func()) {
+func swapping(t *testing.T, b *fixture, outside string) (stop func()) {
 	t.Helper()
 	turn, away := filepath.Join(b.folder, "turn"), filepath.Join(b.folder, "away")
 	over := make(chan struct{})
@@ -36,7 +36,7 @@ func swapping(t *testing.T, b *bench, outside string) (stop func()) {
 
 // Whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what lies there.
 func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	outside := realDir(t)
 	for _, name := range []string{"file", "other"} {
 		write(t, filepath.Join(outside, name), "secret\n")
@@ -97,9 +97,9 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 
 // A file that could not be written because its folder was exchanged leaves nothing in it.
 func TestAWriteWhoseFolderIsExchangedLeavesNothing(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.write(t, "turn/file", "old", 0o644)
-	b.env = exchanging{b.env, filepath.Join(b.folder, "turn")}
+	b.env = dirSwapEnv{b.env, filepath.Join(b.folder, "turn")}
 	failedWith(t, b.call(t, "write_file", object{"path": "turn/file", "content": "new"}), dray.CodePathInvalid)
 	holds(t, filepath.Join(b.folder, "turn", "file"), "old", 0o644)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dray-dev/dray/internal/transfer"
 )
 
-// carrier notes what it is asked to move, and answers as it is told.
-type carrier struct {
+// fakeTransfer notes what it is asked to move, and answers as it is told.
+type fakeTransfer struct {
 	asked  []transfer.Request
 	pushed bool
 	report dray.SyncReport
@@ -22,17 +22,17 @@ type carrier struct {
 	during func(ctx context.Context) error
 }
 
-func (c *carrier) Fetch(_ context.Context, _ dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+func (c *fakeTransfer) Fetch(_ context.Context, _ dray.Environment, req transfer.Request) (dray.SyncReport, error) {
 	c.asked = append(c.asked, req)
 	return c.report, c.err
 }
 
-func (c *carrier) Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+func (c *fakeTransfer) Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error) {
 	c.pushed = true
 	return c.Fetch(ctx, env, req)
 }
 
-func (c *carrier) Declared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport {
+func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport {
 	r, _ := c.Fetch(ctx, env, req)
 	if c.during != nil && c.during(ctx) != nil {
 		r.State = dray.SyncFailed
@@ -40,20 +40,20 @@ func (c *carrier) Declared(ctx context.Context, env dray.Environment, req transf
 	return r
 }
 
-// away is a container that nobody asks anything.
-type away struct {
+// outsideEnv is a container that nobody asks anything.
+type outsideEnv struct {
 	dray.Environment
 	caps dray.Capabilities
 }
 
-func (a away) Capabilities() dray.Capabilities { return a.caps }
+func (a outsideEnv) Capabilities() dray.Capabilities { return a.caps }
 
 func syncCall(input string) dray.Call {
 	return dray.Call{
 		Invocation: dray.Invocation{ID: "the-id", Tool: "sync", Input: json.RawMessage(input), Workspace: "/home/me/app"},
-		Route:      dray.Route{Environment: dray.Container, Workspace: "/home/me/app"},
-		Environment: away{caps: dray.Capabilities{
-			Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/home/me/app", Container: "/ws"}},
+		Route:      dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"},
+		Environment: outsideEnv{caps: dray.Capabilities{
+			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/home/me/app", Container: "/ws"}},
 		}},
 	}
 }
@@ -61,14 +61,14 @@ func syncCall(input string) dray.Call {
 var oneFile = dray.SyncReport{
 	State: dray.SyncComplete, Bytes: 3, Refused: []dray.RefusedPath{},
 	Files: []dray.SyncedFile{{
-		Path: "/ws/out/a", Source: "/tmp/out/a", Size: 3, SHA256: "ff", Before: "ee", Mode: "0600", Action: dray.FileReplaced,
+		Path: "/ws/out/a", Source: "/tmp/out/a", Size: 3, SHA256: "ff", SHA256Before: "ee", Mode: "0600", Action: dray.FileReplaced,
 	}},
-	Landed: []dray.Landing{{Source: "/tmp/out", Path: "/srv/box/out"}},
+	Targets: []dray.SyncTarget{{Source: "/tmp/out", Path: "/srv/box/out"}},
 }
 
 // AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail the changes.
 func TestSyncTool(t *testing.T) {
-	c := &carrier{report: oneFile}
+	c := &fakeTransfer{report: oneFile}
 	tools := registry(t)
 	run := Mapping(tools, &Runner{Tools: tools, Transfer: c})
 	res, err := run.Execute(t.Context(), syncCall(`{"paths":["/home/me/app/x","../y"],"destination":"d","on_refused":"skip","dry_run":true}`), dray.Discard)
@@ -85,7 +85,7 @@ func TestSyncTool(t *testing.T) {
 		t.Errorf("got %s", res.Output)
 	}
 	if res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 || res.Metadata.Changes[0] != (dray.FileChange{
-		Environment: dray.Host, Path: "/ws/out/a", Action: dray.FileReplaced, Before: "ee", After: "ff",
+		Environment: dray.KindHost, Path: "/ws/out/a", Action: dray.FileReplaced, SHA256Before: "ee", SHA256After: "ff",
 	}) {
 		t.Errorf("got %+v", res.Metadata)
 	}
@@ -95,7 +95,7 @@ func TestSyncTool(t *testing.T) {
 }
 
 func TestSyncToolFails(t *testing.T) {
-	c := &carrier{report: dray.SyncReport{State: dray.SyncRefused, Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}}}}
+	c := &fakeTransfer{report: dray.SyncReport{State: dray.SyncRefused, Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}}}}
 	run := &Runner{Tools: registry(t), Transfer: c}
 	for _, code := range []dray.Code{dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull, dray.CodeTransferFailed} {
 		c.err = dray.Errorf(code, "no")
@@ -103,7 +103,7 @@ func TestSyncToolFails(t *testing.T) {
 		if dray.CodeOf(err) != code || res.Metadata.Sync == nil || len(res.Metadata.Sync.Refused) != 1 || res.Output != nil {
 			t.Errorf("%s: got %+v, %v", code, res, err)
 		}
-		if rec := dray.Conclude(res, err); rec.Reason == dray.ReasonStartFailed {
+		if rec := dray.NormalizeResult(res, err); rec.Reason == dray.ReasonStartFailed {
 			t.Errorf("%s: reason %s", code, rec.Reason)
 		}
 	}
@@ -122,20 +122,20 @@ func TestSyncToolInput(t *testing.T) {
 }
 
 // outputs runs a declared tool whose process ends as it is told.
-func outputs(t *testing.T, c *carrier, invSync []string, end func() (dray.Result, error)) (dray.Result, error) {
+func outputs(t *testing.T, c *fakeTransfer, invSync []string, end func() (dray.Result, error)) (dray.Result, error) {
 	t.Helper()
 	tools := registry(t, Command{Name: "report", Argv: []string{"report"}, Output: FormatJSON, Results: []string{"out", "/tmp/log"}})
 	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return end() })
 	call := syncCall(`{}`)
 	call.Invocation.Tool, call.Invocation.Sync, call.Invocation.Cwd = "report", invSync, "sub"
-	return Mapping(tools, Outputs(tools, c, next)).Execute(t.Context(), call, dray.Discard)
+	return Mapping(tools, FetchOutputs(tools, c, next)).Execute(t.Context(), call, dray.Discard)
 }
 
 // SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths in its output that came home are the host's.
 func TestOutputsComeHome(t *testing.T) {
 	for name, reason := range map[string]dray.Reason{"exit": dray.ReasonExited, "signal": dray.ReasonSignalled, "timeout": dray.ReasonTimeout} {
 		t.Run(name, func(t *testing.T) {
-			c := &carrier{report: oneFile}
+			c := &fakeTransfer{report: oneFile}
 			res, err := outputs(t, c, []string{"more"}, func() (dray.Result, error) {
 				return dray.Result{
 					Reason: reason, Metadata: dray.Metadata{Kill: &dray.KillReport{}},
@@ -163,17 +163,17 @@ func TestOutputsThatFail(t *testing.T) {
 	failed := oneFile
 	failed.State, failed.Error = dray.SyncFailed, dray.Errorf(dray.CodeDiskFull, "full")
 	code := 0
-	res, err := outputs(t, &carrier{report: failed}, nil, func() (dray.Result, error) {
+	res, err := outputs(t, &fakeTransfer{report: failed}, nil, func() (dray.Result, error) {
 		return dray.Result{Reason: dray.ReasonExited, ExitCode: &code, Output: json.RawMessage(`{"report":"/tmp/out/a"}`)}, nil
 	})
-	if done := dray.Conclude(res, err); done.Status != dray.StatusSucceeded || done.Metadata.Sync.State != dray.SyncFailed || string(done.Output) != `{"report":"/tmp/out/a"}` {
+	if done := dray.NormalizeResult(res, err); done.Status != dray.StatusSucceeded || done.Metadata.Sync.State != dray.SyncFailed || string(done.Output) != `{"report":"/tmp/out/a"}` {
 		t.Errorf("got %+v", done)
 	}
 }
 
 // SY-11: where nothing was started nothing comes home.
 func TestOutputsOfNothing(t *testing.T) {
-	c := &carrier{report: oneFile}
+	c := &fakeTransfer{report: oneFile}
 	_, err := outputs(t, c, nil, func() (dray.Result, error) {
 		return dray.Result{}, dray.Errorf(dray.CodeExecutableNotFound, "no such program")
 	})
@@ -200,7 +200,7 @@ func TestOutputsOutlast(t *testing.T) {
 			if tc.before != nil {
 				cancel(tc.before)
 			}
-			out, done := outlasting(ctx)
+			out, done := withoutDeadline(ctx)
 			defer done()
 			cancel(tc.during)
 			if tc.cut {
@@ -222,8 +222,8 @@ func TestOutputsOfOneFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := oneFile
-	report.Landed = []dray.Landing{{Source: "/tmp/report.csv", Path: home}}
-	res, err := outputs(t, &carrier{report: report}, nil, func() (dray.Result, error) {
+	report.Targets = []dray.SyncTarget{{Source: "/tmp/report.csv", Path: home}}
+	res, err := outputs(t, &fakeTransfer{report: report}, nil, func() (dray.Result, error) {
 		return dray.Result{Reason: dray.ReasonExited, Output: json.RawMessage(`{"report":"/tmp/report.csv"}`)}, nil
 	})
 	if want := `{"report":"` + home + `"}`; err != nil || string(res.Output) != want || len(res.Metadata.Mapping.Errors) > 0 {

@@ -16,7 +16,7 @@ type Tool struct {
 	Name        string
 	Description string
 	// Environment is what the tool asks of the router.
-	Environment router.Need
+	Environment router.Requirement
 	// Timeout is the tool's own; zero means that it has none.
 	Timeout time.Duration
 	// Mapping is the tool's own; empty means schema where its schemas mark a path, else heuristic.
@@ -26,35 +26,35 @@ type Tool struct {
 
 	input, output           *schema
 	inputPaths, outputPaths *pathmapper.Marks
-	// refuse finds what the input's schema cannot say; it may be nil.
-	refuse func(input json.RawMessage) []dray.Detail
+	// checkInput finds what the input's schema cannot say; it may be nil.
+	checkInput func(input json.RawMessage) []dray.Detail
 	// results are paths that come home when a call of the tool ends.
 	results []string
 	// A tool has one of these: it starts a process, it touches files, or it moves them between the two sides.
-	program *program
+	program *processTool
 	files   fileTool
-	moves   bool
-	// namesLinks says that the output tells of a link itself, so that where it leads is no matter (PM-12).
-	namesLinks bool
+	isSync  bool
+	// reportsSymlinks says that the output tells of a link itself, so that where it leads is no matter (PM-12).
+	reportsSymlinks bool
 }
 
-// program says how a tool becomes a process.
-type program struct {
+// processTool says how a tool becomes a process.
+type processTool struct {
 	argv func(input json.RawMessage) ([]string, error)
 	// inputOnStdin says that stdin is the input itself, so that the call cannot bring one.
 	inputOnStdin bool
-	// structured says that stdout is the tool's output, in JSON.
-	structured bool
+	// jsonOutput says that stdout is the tool's output, in JSON.
+	jsonOutput bool
 }
 
 // fileTool does one operation on files; what it returns becomes the output.
-type fileTool func(ctx context.Context, at place, input json.RawMessage) (any, error)
+type fileTool func(ctx context.Context, at fileScope, input json.RawMessage) (any, error)
 
 // AcceptsStdin says whether a call may bring a stdin: a command tool gets its input there, and a file tool has no process.
 func (t *Tool) AcceptsStdin() bool { return t.program != nil && !t.program.inputOnStdin }
 
 // MovesFiles says that the tool is the one that moves files between the host and a container.
-func (t *Tool) MovesFiles() bool { return t.moves }
+func (t *Tool) MovesFiles() bool { return t.isSync }
 
 // StartsProcess says that the tool is a program, not an operation on files.
 func (t *Tool) StartsProcess() bool { return t.program != nil }
@@ -63,8 +63,8 @@ func (t *Tool) StartsProcess() bool { return t.program != nil }
 // pointer for each violation, at most 50.
 func (t *Tool) CheckInput(input json.RawMessage) error {
 	details := t.input.violations(input, "/input")
-	if len(details) == 0 && t.refuse != nil {
-		details = t.refuse(input)
+	if len(details) == 0 && t.checkInput != nil {
+		details = t.checkInput(input)
 	}
 	if len(details) == 0 {
 		return nil
@@ -78,7 +78,7 @@ func (t *Tool) CheckInput(input json.RawMessage) error {
 type Description struct {
 	Name, Description         string
 	InputSchema, OutputSchema json.RawMessage
-	Environment               router.Need
+	Environment               router.Requirement
 	// Timeout is the tool's own; zero where the daemon's default holds.
 	Timeout     time.Duration
 	Mapping     dray.MappingMode

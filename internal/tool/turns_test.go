@@ -15,7 +15,7 @@ import (
 
 // Edits of one file that are asked for at once are all made, none over another.
 func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	const edits = 40
 	old, want := "", ""
 	for i := range edits {
@@ -46,16 +46,16 @@ func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
 
 // Who waits for a turn leaves with the call, and nothing is kept of it.
 func TestATurnIsWaitedForUntilTheCallEnds(t *testing.T) {
-	var ts turns
-	done, err := ts.take(t.Context(), "/ws/a")
+	var ts fileLocks
+	done, err := ts.lock(t.Context(), "/ws/a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := errors.New("the client went away")
-	if _, err := ts.take(cancelled(gone), "/ws/a"); !errors.Is(err, gone) {
+	if _, err := ts.lock(cancelled(gone), "/ws/a"); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
-	other, err := ts.take(t.Context(), "/ws/b")
+	other, err := ts.lock(t.Context(), "/ws/b")
 	if err != nil {
 		t.Errorf("another file: %v", err)
 	}

@@ -29,9 +29,9 @@ type Config struct {
 	Deny []string
 	// Executable gives files with an x bit mode 0700 instead of 0600.
 	Executable bool
-	// Recovered is told how many syncs, which an earlier daemon had committed and not finished, were finished at the start, and what could
+	// OnRecovered is told how many syncs, which an earlier daemon had committed and not finished, were finished at the start, and what could
 	// not be put in order; nil is nobody. Later syncs try it again.
-	Recovered func(finished int, err error)
+	OnRecovered func(finished int, err error)
 	// HostRoots are folders of the host that files may be pushed from.
 	HostRoots []string
 	// Trusted says whether a workspace folder is trusted, so that its files may be pushed; nil trusts none.
@@ -41,13 +41,13 @@ type Config struct {
 // Syncer moves files between the host and containers. It may be used from several goroutines.
 type Syncer struct {
 	cfg  Config
-	deny denied
+	deny denyList
 	// root are the files beneath the sandbox root, opened once; nil without one.
 	root *files.Local
-	// opened is the folder that root is open at.
-	opened fs.FileInfo
-	life   context.Context //nolint:containedctx // the syncer's own, which ends what still runs when the daemon does
-	stop   context.CancelCauseFunc
+	// rootInfo is the folder that root is open at.
+	rootInfo fs.FileInfo
+	ctx      context.Context //nolint:containedctx // the syncer's own, which ends what still runs when the daemon does
+	stop     context.CancelCauseFunc
 }
 
 // Open opens the sandbox root, for as long as the syncer lives, and finishes what an earlier daemon left there (SY-04, SY-06). A root that
@@ -60,15 +60,15 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	}
 	s := &Syncer{cfg: cfg, deny: deny}
 	if cfg.Root != "" {
-		if s.root, s.opened, err = openRoot(cfg.Root); err != nil {
+		if s.root, s.rootInfo, err = openRoot(cfg.Root); err != nil {
 			return nil, err
 		}
 		finished, err := s.root.Recover(ctx)
-		if cfg.Recovered != nil && (finished > 0 || err != nil) {
-			cfg.Recovered(finished, err)
+		if cfg.OnRecovered != nil && (finished > 0 || err != nil) {
+			cfg.OnRecovered(finished, err)
 		}
 	}
-	s.life, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	return s, nil
 }
 
@@ -87,7 +87,7 @@ func Check(root string) error {
 		}
 	}
 	if err != nil {
-		return unusable(root, err)
+		return unusableRootError(root, err)
 	}
 	defer func() { _ = dir.Close() }()
 	return checkRoot(root, dir)
@@ -119,7 +119,7 @@ func openRoot(root string) (*files.Local, fs.FileInfo, error) {
 		}
 	}
 	if err != nil {
-		return nil, nil, unusable(root, err)
+		return nil, nil, unusableRootError(root, err)
 	}
 	defer func() { _ = dir.Close() }()
 	if err := checkRoot(root, dir); err != nil {
@@ -127,20 +127,20 @@ func openRoot(root string) (*files.Local, fs.FileInfo, error) {
 	}
 	info, err := dir.Stat()
 	if err != nil {
-		return nil, nil, unusable(root, err)
+		return nil, nil, unusableRootError(root, err)
 	}
 	local, err := openFiles(root, dir)
 	return local, info, err
 }
 
-// rootStands makes sure that the root is still what its name leads to, and still this user's alone: files that come to a folder which somebody
+// verifyRoot makes sure that the root is still what its name leads to, and still this user's alone: files that come to a folder which somebody
 // moved away, removed or unmounted could not be opened by the paths that the caller is given.
-func (s *Syncer) rootStands() error {
+func (s *Syncer) verifyRoot() error {
 	dir, err := openFolder(s.cfg.Root)
 	if err == nil {
 		defer func() { _ = dir.Close() }()
 		var now fs.FileInfo
-		if now, err = dir.Stat(); err == nil && os.SameFile(now, s.opened) {
+		if now, err = dir.Stat(); err == nil && os.SameFile(now, s.rootInfo) {
 			if err := checkRoot(s.cfg.Root, dir); err != nil {
 				return dray.Errorf(dray.CodeSyncRefused, "%w", err).WithHint("%s", dray.AsError(err).Hint)
 			}
@@ -158,9 +158,9 @@ func (s *Syncer) rootStands() error {
 func checkRootName(root string) error {
 	switch {
 	case strings.IndexByte(root, 0) >= 0, !filepath.IsAbs(root), filepath.Clean(root) != root:
-		return badRoot(root, "is not an absolute, clean path").WithHint("write the folder from / on, without . and .. and a slash at the end")
+		return rootError(root, "is not an absolute, clean path").WithHint("write the folder from / on, without . and .. and a slash at the end")
 	case root == "/":
-		return badRoot(root, "is the whole file system").WithHint("set sandbox.root to a folder of its own")
+		return rootError(root, "is the whole file system").WithHint("set sandbox.root to a folder of its own")
 	}
 	return nil
 }
@@ -178,15 +178,15 @@ func makeRoot(root string) error {
 	return nil
 }
 
-func unusable(root string, err error) error {
+func unusableRootError(root string, err error) error {
 	info, statErr := os.Lstat(root)
 	switch {
 	case statErr == nil && info.Mode()&fs.ModeSymlink != 0:
-		return badRoot(root, "is a link").WithHint("set sandbox.root to the folder itself: %s", target(root))
+		return rootError(root, "is a link").WithHint("set sandbox.root to the folder itself: %s", target(root))
 	case statErr == nil && !info.IsDir():
-		return badRoot(root, "is not a folder").WithHint("remove the file, or set sandbox.root to a folder")
+		return rootError(root, "is not a folder").WithHint("remove the file, or set sandbox.root to a folder")
 	case errors.Is(err, fs.ErrNotExist):
-		return badRoot(root, "does not exist, nor does the folder around it").WithHint("make it: mkdir -p -m 700 %s", quote(root))
+		return rootError(root, "does not exist, nor does the folder around it").WithHint("make it: mkdir -p -m 700 %s", quote(root))
 	default:
 		return dray.Errorf(dray.CodeInvalidRequest, "sandbox.root: %s cannot be opened: %w", root, err).WithHint("set sandbox.root to a folder of the daemon's user")
 	}
@@ -206,11 +206,11 @@ func checkRoot(root string, dir *os.File) error {
 		return fmt.Errorf("sandbox.root: looking at it: %w", err)
 	}
 	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() { //nolint:forcetypeassert,errcheck // what Stat of a file has on Linux
-		return badRoot(root, fmt.Sprintf("belongs to user %d, and dray runs as user %d", owner, os.Geteuid())).
+		return rootError(root, fmt.Sprintf("belongs to user %d, and dray runs as user %d", owner, os.Geteuid())).
 			WithHint("take it over with: chown %d %s", os.Geteuid(), quote(root))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return badRoot(root, fmt.Sprintf("is open to others: its mode is %04o", mode)).WithHint("close it with: chmod 700 %s", quote(root))
+		return rootError(root, fmt.Sprintf("is open to others: its mode is %04o", mode)).WithHint("close it with: chmod 700 %s", quote(root))
 	}
 	return nil
 }
@@ -224,6 +224,6 @@ func openFiles(root string, dir *os.File) (*files.Local, error) {
 	return local, nil
 }
 
-func badRoot(root, what string) *dray.Error {
+func rootError(root, what string) *dray.Error {
 	return dray.Errorf(dray.CodeInvalidRequest, "sandbox.root: %s %s", quote(root), what)
 }

@@ -82,7 +82,7 @@ func TestRootHasToStand(t *testing.T) {
 		"opened":   {func(root string) error { return os.Chmod(root, 0o755) }, "open to others", "chmod 700"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			w.put("/tmp/a", "alpha")
 			if err := tc.change(w.root); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestRootHasToStand(t *testing.T) {
 					t.Errorf("got %+v", e)
 				}
 			}
-			r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
+			r := w.FetchDeclared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
 			if r.State != dray.SyncRefused || len(r.Files) > 0 {
 				t.Errorf("got %+v", r)
 			}

@@ -8,19 +8,19 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Declared brings home what a tool or a call declared as its outputs (SY-11), when the call has ended. What the host sees through a mount, or
+// FetchDeclared brings home what a tool or a call declared as its outputs (SY-11), when the call has ended. What the host sees through a mount, or
 // because the call ran there, is named with the action "mounted" and not copied. What is refused, or was never written, is listed,
 // and does not keep the rest. The report tells how it went: there is no error beside it.
-func (s *Syncer) Declared(ctx context.Context, env dray.Environment, req Request) dray.SyncReport {
+func (s *Syncer) FetchDeclared(ctx context.Context, env dray.Environment, req Request) dray.SyncReport {
 	req.SkipRefused = true
-	report, _ := s.run(ctx, env, req, (*job).bringHome) // whose error the report has, too
+	report, _ := s.run(ctx, env, req, (*syncJob).fetchDeclared) // whose error the report has, too
 	return report
 }
 
-func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
 	j.declared = true
-	j.fetched(j.req.Paths)
-	j.apart()
+	j.findSources(j.req.Paths)
+	j.dedupe()
 	seen, err := j.mounted(ctx, env)
 	report := j.empty(dray.SyncComplete)
 	for _, f := range seen {
@@ -30,10 +30,10 @@ func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncRep
 		report.Refused = append([]dray.RefusedPath{}, j.refused...)
 		return report, err
 	}
-	if err := j.canFetch(); err != nil {
+	if err := j.checkFetchable(); err != nil {
 		return report, err
 	}
-	copied, err := j.move(ctx, env.Files, j.s.root, j.s.cfg.Root)
+	copied, err := j.copyTree(ctx, env.Files, j.s.root, j.s.cfg.Root)
 	if err != nil {
 		return report, err
 	}
@@ -41,5 +41,5 @@ func (j *job) bringHome(ctx context.Context, env dray.Environment) (dray.SyncRep
 	return copied, nil
 }
 
-// errElsewhere says that the host does not see a source through the mount that should show it.
-var errElsewhere = errors.New("it is not the same file")
+// errDifferentFile says that the host does not see a source through the mount that should show it.
+var errDifferentFile = errors.New("it is not the same file")

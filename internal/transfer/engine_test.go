@@ -20,35 +20,35 @@ import (
 	"github.com/dray-dev/dray/executor/container"
 )
 
-// vessel is a real container, in which the user vscode works.
-type vessel struct {
+// testContainer is a real container, in which the user vscode works.
+type testContainer struct {
 	dray.Environment
 	t  *testing.T
 	id string
 }
 
-// newVessel starts a container with the arguments of `docker run`, and makes it ready.
-func newVessel(t *testing.T, way container.Options, mounts []dray.Mount, args ...string) vessel {
+// newTestContainer starts a container with the arguments of `docker run`, and makes it ready.
+func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount, args ...string) testContainer {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine")
 	}
 	way.Lease, way.RunDir, way.Version, way.Log = 30*time.Second, t.TempDir(), "test", zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	engine, err := container.FindEngine(container.Choice{}, way)
+	engine, err := container.NewEngine(container.EndpointConfig{}, way)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
 	image := cmp.Or(os.Getenv("DRAY_TEST_DEBIAN"), "dray-test/debian:latest")
 	args = append([]string{"run", "-d", "--init", "--network", "none"}, args...)
-	v := vessel{t: t}
+	v := testContainer{t: t}
 	v.id = strings.TrimSpace(docker(t, append(args, image, "sleep", "1000000")...))
 	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", "-v", v.id).Run() })
 	c, err := engine.Inspect(t.Context(), v.id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.Environment, err = engine.Environment(t.Context(), container.Target{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
+	v.Environment, err = engine.Environment(t.Context(), container.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +65,15 @@ func docker(t *testing.T, args ...string) string {
 }
 
 // sh runs a script as a user of the container.
-func (v vessel) sh(user, script string) string {
+func (v testContainer) sh(user, script string) string {
 	v.t.Helper()
 	return docker(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
 }
 
 // SY-01, SY-02: what comes out of a real container is what was written there, as far as the user that tools run as may read it.
 func TestFetchFromAContainer(t *testing.T) {
-	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
-	w := newWorld(t, nil)
+	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newFixture(t, nil)
 	v.sh("root", `mkdir -p /ws; chown vscode /ws; mkdir /tmp/out; chown vscode /tmp/out; echo secret >/tmp/out/secret; chmod 600 /tmp/out/secret`)
 	v.sh("vscode", `cd /tmp/out; printf 'alpha' >a; mkdir -p d/e; printf 'beta' >d/e/b; ln -s /etc/passwd link; mkfifo fifo; head -c 700000 /dev/zero >zeros`)
 	want := []string{"/tmp/out/fifo path_invalid", "/tmp/out/link path_invalid", "/tmp/out/secret denied"}
@@ -98,8 +98,8 @@ func TestFetchOutlivesTheAgent(t *testing.T) {
 		{Transport: container.TransportAuto, FilesByHelper: true}, {Transport: container.TransportStdio},
 	} {
 		t.Run(fmt.Sprintf("%s, %v", way.Transport, way.FilesByHelper), func(t *testing.T) {
-			v := newVessel(t, way, nil)
-			w := newWorld(t, func(c *Config) { c.Limits = dray.TreeLimits{} })
+			v := newTestContainer(t, way, nil)
+			w := newFixture(t, func(c *Config) { c.Limits = dray.TreeLimits{} })
 			v.sh("vscode", `mkdir /tmp/out; cd /tmp/out; for i in 1 2 3; do yes $i$i$i$i | head -c 20000000 >$i; done`)
 			want := v.sh("vscode", `cd /tmp/out; sha256sum 1 2 3 | cut -d' ' -f1`)
 			var once sync.Once
@@ -133,10 +133,10 @@ func TestDeclaredOfAContainer(t *testing.T) {
 	if err := os.Chmod(host, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	v := newVessel(t, container.Options{Transport: container.TransportAuto}, []dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
-	w := newWorld(t, nil)
+	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, []dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
+	w := newFixture(t, nil)
 	v.sh("vscode", `cd /ws; mkdir out; printf 'alpha' >out/a; printf 'beta' >/tmp/b`)
-	r := w.Declared(t.Context(), v, Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
+	r := w.FetchDeclared(t.Context(), v, Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
 	if r.State != dray.SyncComplete || !slices.Equal(refusedAs(r), []string{host + "/none not_found"}) {
 		t.Errorf("got %+v", r)
 	}
@@ -148,8 +148,8 @@ func TestDeclaredOfAContainer(t *testing.T) {
 
 // A container that goes away is told as what it is, and nothing was written.
 func TestFetchFromAContainerThatIsGone(t *testing.T) {
-	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
-	w := newWorld(t, nil)
+	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newFixture(t, nil)
 	docker(t, "kill", v.id)
 	_, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/x"}})
 	if code := dray.CodeOf(err); code != dray.CodeContainerUnavailable && code != dray.CodeContainerNotFound {
@@ -163,8 +163,8 @@ func TestPushToAContainer(t *testing.T) {
 	home := t.TempDir()
 	write(t, home+"/src/a", "alpha")
 	write(t, home+"/src/deep/b", strings.Repeat("beta", 100_000))
-	v := newVessel(t, container.Options{Transport: container.TransportAuto}, nil)
-	w := newWorld(t, func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
+	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	w := newFixture(t, func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
 	v.sh("root", `mkdir -p /ws /outside; chown vscode /ws /outside; ln -s /outside /ws/out; chown -h vscode /ws/out`)
 	r, err := w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home})
 	if err != nil || r.State != dray.SyncComplete || r.Bytes != 400_005 {
@@ -175,7 +175,7 @@ func TestPushToAContainer(t *testing.T) {
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if changes := Changes(r, dray.Container); len(changes) != 2 || changes[0].Path != "/ws/src/a" || changes[0].Environment != dray.Container {
+	if changes := Changes(r, dray.KindContainer); len(changes) != 2 || changes[0].Path != "/ws/src/a" || changes[0].Environment != dray.KindContainer {
 		t.Errorf("changed %+v", changes)
 	}
 	r, err = w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home, Destination: "out"})

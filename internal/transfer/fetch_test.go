@@ -18,25 +18,25 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// box stands for a container: its files lie beneath a folder of the host.
-type box struct {
+// fakeContainer stands for a container: its files lie beneath a folder of the host.
+type fakeContainer struct {
 	base string
 	caps dray.Capabilities
 	// open may change what Files gives.
 	open func(dray.Files) dray.Files
 }
 
-func (b *box) Start(context.Context, dray.Spec) (dray.Process, error) {
+func (b *fakeContainer) Start(context.Context, dray.ProcessSpec) (dray.Process, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (b *box) Dial(context.Context, string, string) (net.Conn, error) {
+func (b *fakeContainer) Dial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (b *box) Capabilities() dray.Capabilities { return b.caps }
+func (b *fakeContainer) Capabilities() dray.Capabilities { return b.caps }
 
-func (b *box) Files(_ context.Context, root string) (dray.Files, error) {
+func (b *fakeContainer) Files(_ context.Context, root string) (dray.Files, error) {
 	f, err := files.Open(filepath.Join(b.base, root))
 	if err != nil {
 		return nil, err
@@ -47,17 +47,17 @@ func (b *box) Files(_ context.Context, root string) (dray.Files, error) {
 	return f, nil
 }
 
-// world is a sandbox root and a box.
-type world struct {
+// fixture is a sandbox root and a box.
+type fixture struct {
 	*Syncer
 	t    *testing.T
 	root string
-	box  *box
+	box  *fakeContainer
 }
 
-func newWorld(t *testing.T, change func(*Config)) *world {
+func newFixture(t *testing.T, change func(*Config)) *fixture {
 	t.Helper()
-	w := &world{t: t, root: filepath.Join(t.TempDir(), "root")}
+	w := &fixture{t: t, root: filepath.Join(t.TempDir(), "root")}
 	cfg := Config{
 		Root: w.root, Sources: []string{"/srv/out"}, Timeout: time.Minute,
 		Limits: dray.TreeLimits{MaxFile: 1 << 20, MaxTotal: 2 << 20, MaxFiles: 50, MaxDepth: 4},
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	w.Syncer = s
-	w.box = &box{base: t.TempDir(), caps: dray.Capabilities{Kind: dray.Container, WorkspaceFolder: "/ws"}}
+	w.box = &fakeContainer{base: t.TempDir(), caps: dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws"}}
 	for _, dir := range []string{"/ws", "/tmp", "/srv/out", "/etc"} {
 		if err := os.MkdirAll(filepath.Join(w.box.base, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 }
 
 // put writes a file in the box.
-func (w *world) put(name, content string) {
+func (w *fixture) put(name, content string) {
 	w.t.Helper()
 	write(w.t, filepath.Join(w.box.base, name), content)
 }
@@ -115,7 +115,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-func (w *world) wantRoot(want map[string]string) {
+func (w *fixture) wantRoot(want map[string]string) {
 	w.t.Helper()
 	wantFiles(w.t, w.root, want)
 }
@@ -150,7 +150,7 @@ func refusedAs(r dray.SyncReport) []string {
 
 // SY-01, SY-10: files and folders come byte by byte, and the manifest says what came.
 func TestFetch(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/tmp/out/a.txt", "alpha")
 	w.put("/tmp/out/deep/b\xff\n", "beta\x00\xff")
 	w.put("/ws/report.csv", "1,2\n")
@@ -172,7 +172,7 @@ func TestFetch(t *testing.T) {
 	w.wantRoot(map[string]string{"out/a.txt": "alpha", "out/deep/b\xff\n": "beta\x00\xff", "report.csv": "1,2\n"})
 	for _, r := range []dray.SyncReport{dry, done} {
 		want := []dray.SyncedFile{
-			{Path: w.root + "/out/a.txt", Source: "/tmp/out/a.txt", Size: 5, SHA256: sum("alpha"), Before: sum("old"), Mode: "0600", Action: dray.FileReplaced},
+			{Path: w.root + "/out/a.txt", Source: "/tmp/out/a.txt", Size: 5, SHA256: sum("alpha"), SHA256Before: sum("old"), Mode: "0600", Action: dray.FileReplaced},
 			{Path: w.root + "/out/deep/b\\xff\n", Source: "/tmp/out/deep/b\\xff\n", Size: 6, SHA256: sum("beta\x00\xff"), Mode: "0600", Action: dray.FileCreated},
 			{Path: w.root + "/report.csv", Source: "/ws/report.csv", Size: 4, SHA256: sum("1,2\n"), Mode: "0600", Action: dray.FileCreated},
 		}
@@ -180,21 +180,21 @@ func TestFetch(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if !dry.DryRun || len(Changes(dry, dray.Host)) != 0 || len(Changes(done, dray.Host)) != 3 {
-		t.Errorf("a dry run changes nothing: %+v", Changes(dry, dray.Host))
+	if !dry.DryRun || len(Changes(dry, dray.KindHost)) != 0 || len(Changes(done, dray.KindHost)) != 3 {
+		t.Errorf("a dry run changes nothing: %+v", Changes(dry, dray.KindHost))
 	}
-	if want := []dray.Landing{{Source: "/tmp/out", Path: w.root + "/out"}, {Source: "/ws/report.csv", Path: w.root + "/report.csv"}}; !slices.Equal(done.Landed, want) {
-		t.Errorf("landed %v", done.Landed)
+	if want := []dray.SyncTarget{{Source: "/tmp/out", Path: w.root + "/out"}, {Source: "/ws/report.csv", Path: w.root + "/report.csv"}}; !slices.Equal(done.Targets, want) {
+		t.Errorf("landed %v", done.Targets)
 	}
 	again, err := w.Fetch(t.Context(), w.box, req)
-	if err != nil || again.Files[0].Action != dray.FileUnchanged || len(Changes(again, dray.Host)) != 0 {
+	if err != nil || again.Files[0].Action != dray.FileUnchanged || len(Changes(again, dray.KindHost)) != 0 {
 		t.Errorf("got %+v, %v", again, err)
 	}
 }
 
 // SY-02: what may not be taken is refused by name, and nothing is written (on_refused: fail); with skip the rest comes.
 func TestFetchRefusals(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/ws/good", "good")
 	w.put("/ws/d/good", "good")
 	w.put("/ws/d/.git/hooks/pre-commit", "evil")
@@ -230,14 +230,14 @@ func TestFetchRefusals(t *testing.T) {
 		t.Errorf("got %v, %v", refusedAs(r), err)
 	}
 	w.wantRoot(map[string]string{"good": "good", "d/good": "good"})
-	if wantLanded := []dray.Landing{{Source: "/ws/good", Path: w.root + "/good"}, {Source: "/ws/d/good", Path: w.root + "/d/good"}}; !slices.Equal(r.Landed, wantLanded) {
-		t.Errorf("of a folder that is not whole each file is told of: %v", r.Landed)
+	if wantLanded := []dray.SyncTarget{{Source: "/ws/good", Path: w.root + "/good"}, {Source: "/ws/d/good", Path: w.root + "/d/good"}}; !slices.Equal(r.Targets, wantLanded) {
+		t.Errorf("of a folder that is not whole each file is told of: %v", r.Targets)
 	}
 }
 
 // SY-02: relative paths are those of a workspace.
 func TestRelativeNeedsAWorkspace(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/ws/a", "a")
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"a"}})
 	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), []string{"a path_invalid"}) {
@@ -269,7 +269,7 @@ func TestLanding(t *testing.T) {
 		"a step in the workspace":   {Request{Paths: []string{"/home/me/app/w"}, Workspace: "/home/me/app"}, map[string]string{"w": "w"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			w.box.caps.Mounts = []dray.Mount{
 				{Host: filepath.Join(w.root, "mapped"), Container: "/data", Configured: true}, {Host: "/home/me/ws2", Container: "/ws2"},
 			}
@@ -287,7 +287,7 @@ func TestLanding(t *testing.T) {
 
 // SY-03: a destination that leads elsewhere is refused, and the code is the one of a refusal.
 func TestDestinationThroughALink(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/tmp/x/f", "x")
 	outside := t.TempDir()
 	if err := os.Symlink(outside, filepath.Join(w.root, "d")); err != nil {
@@ -313,7 +313,7 @@ func TestCaps(t *testing.T) {
 		"exactly allowed": {dray.TreeLimits{MaxFile: 5, MaxTotal: 10, MaxFiles: 5, MaxDepth: 2}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(c *Config) { c.Limits = tc.limits })
+			w := newFixture(t, func(c *Config) { c.Limits = tc.limits })
 			w.put("/tmp/x/a", "12345")
 			w.put("/tmp/x/d/e/f", "12345")
 			r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
@@ -332,7 +332,7 @@ func TestCaps(t *testing.T) {
 }
 
 func TestFetchWithoutARoot(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Root = "" })
+	w := newFixture(t, func(c *Config) { c.Root = "" })
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Hint, "sandbox.root") || r.State != dray.SyncRefused {
 		t.Errorf("got %+v, %+v", r, e)
@@ -340,8 +340,8 @@ func TestFetchWithoutARoot(t *testing.T) {
 }
 
 func TestFetchFromTheHost(t *testing.T) {
-	w := newWorld(t, nil)
-	w.box.caps.Kind = dray.Host
+	w := newFixture(t, nil)
+	w.box.caps.Kind = dray.KindHost
 	if _, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}}); dray.CodeOf(err) != dray.CodeSyncRefused || !strings.Contains(err.Error(), "already") {
 		t.Errorf("got %v", err)
 	}

@@ -24,7 +24,7 @@ func FuzzSources(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = s.Close() })
 	s.cfg.Root, s.cfg.Sources = "/srv/root", []string{"/opt/out"}
-	at := &box{caps: dray.Capabilities{Kind: dray.Container, WorkspaceFolder: "/ws", Mounts: []dray.Mount{
+	at := &fakeContainer{caps: dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{
 		{Host: "/srv/root/in", Container: "/data", Configured: true}, {Host: "/home/me/app", Container: "/ws/app"}, {Container: "/ws/app/cache"},
 	}}}
 	f.Fuzz(func(t *testing.T, given, destination string, declared bool) {
@@ -36,13 +36,13 @@ func FuzzSources(f *testing.F) {
 		if j.destination, err = checkDestination(destination, "/srv/root"); err != nil {
 			return
 		}
-		j.fetched([]string{given, "/tmp/other"})
-		j.apart()
+		j.findSources([]string{given, "/tmp/other"})
+		j.dedupe()
 		if len(j.sources)+len(j.refused) < 1 || len(j.sources) > 2 {
 			t.Fatalf("got %+v, %+v", j.sources, j.refused)
 		}
 		for _, src := range j.sources {
-			if !filepath.IsLocal(src.name) || !filepath.IsLocal(src.lands) || path.Clean(src.path) != src.path || path.Join(src.root, src.name) != src.path {
+			if !filepath.IsLocal(src.name) || !filepath.IsLocal(src.target) || path.Clean(src.path) != src.path || path.Join(src.root, src.name) != src.path {
 				t.Errorf("%q to %q: got %+v", given, destination, src)
 			}
 			if _, _, ok := nearest(src.path, []string{"/ws", "/tmp", "/opt/out", "/data"}); !ok || strings.Contains(src.path, "\x00") {

@@ -10,11 +10,11 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// job is one sync under way.
-type job struct {
+// syncJob is one sync under way.
+type syncJob struct {
 	s     *Syncer
 	req   Request
-	paths paths
+	paths pathResolver
 	// declared are outputs that were declared, rather than named by a call of the tool sync.
 	declared bool
 	// destination is the request's, clean; "." is the folder that files come to.
@@ -22,19 +22,19 @@ type job struct {
 	// mayWrite says why a name at the destination is not written; nil if it is.
 	mayWrite func(name string, folder bool) *dray.Error
 
-	sources []source
-	taken   []source        // of which a file came
-	torn    map[string]bool // sources, by their path, in which something was refused
-	refused []dray.RefusedPath
-	folders map[string]bool // that were refused: what lies in them is not listed on its own
-	limited int             // refusals that are limits
-	nowhere string          // what to do about a refusal that is of the place where files land, and cannot be skipped
-	done    Progress
-	bytes   int64 // that the files have which came, read or not
+	sources         []source
+	taken           []source        // of which a file came
+	partial         map[string]bool // sources, by their path, in which something was refused
+	refused         []dray.RefusedPath
+	folders         map[string]bool // that were refused: what lies in them is not listed on its own
+	limitRefusals   int             // refusals that are limits
+	destinationHint string          // what to do about a refusal that is of the place where files land, and cannot be skipped
+	done            Progress
+	bytes           int64 // that the files have which came, read or not
 }
 
-func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
-	j := &job{s: s, req: req, folders: map[string]bool{}, torn: map[string]bool{}, destination: "."}
+func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
+	j := &syncJob{s: s, req: req, folders: map[string]bool{}, partial: map[string]bool{}, destination: "."}
 	j.mayWrite = s.deny.refusedName
 	var err error
 	j.paths, err = newPaths(env.Capabilities(), req.Dir, req.Workspace)
@@ -42,36 +42,36 @@ func (s *Syncer) newJob(env dray.Environment, req Request) (*job, error) {
 }
 
 // refuseEntry refuses what a source holds.
-func (j *job) refuseEntry(s source, p string, why error) {
-	j.torn[s.path] = true
-	if !under(p, j.folders) {
+func (j *syncJob) refuseEntry(s source, p string, why error) {
+	j.partial[s.path] = true
+	if !isUnder(p, j.folders) {
 		j.folders[p] = true
 		j.refuse(p, why)
 	}
 }
 
 // refuse lists a path that is not taken, and why.
-func (j *job) refuse(p string, why error) {
+func (j *syncJob) refuse(p string, why error) {
 	e := dray.AsError(why)
 	if e.Code == dray.CodeLimitExceeded {
-		j.limited++
+		j.limitRefusals++
 	}
 	j.refused = append(j.refused, dray.RefusedPath{Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message})
 }
 
 // refuseAll lists a path because of the place where it lands. Nothing can come then, whatever may be skipped.
-func (j *job) refuseAll(p string, why error) error {
+func (j *syncJob) refuseAll(p string, why error) error {
 	j.refuse(p, why)
-	j.nowhere = cmp.Or(dray.AsError(why).Hint, "choose another destination")
-	return errRefused
+	j.destinationHint = cmp.Or(dray.AsError(why).Hint, "choose another destination")
+	return errHasRefusals
 }
 
 // endsByRefusal says that something was refused that ends the sync.
-func (j *job) endsByRefusal() bool { return len(j.refused) > 0 && !j.req.SkipRefused }
+func (j *syncJob) endsByRefusal() bool { return len(j.refused) > 0 && !j.req.SkipRefused }
 
-// took notes that a file of a source was taken.
-func (j *job) took(s source) {
-	if !slices.ContainsFunc(j.taken, func(t source) bool { return t.path == s.path && t.lands == s.lands }) {
+// recordTaken notes that a file of a source was taken.
+func (j *syncJob) recordTaken(s source) {
+	if !slices.ContainsFunc(j.taken, func(t source) bool { return t.path == s.path && t.target == s.target }) {
 		j.taken = append(j.taken, s)
 	}
 }
@@ -82,7 +82,7 @@ const (
 	bytesOfProgress = 16 << 20
 )
 
-func (j *job) progress(files int, bytes int64) {
+func (j *syncJob) progress(files int, bytes int64) {
 	before := j.done
 	j.done.Files += files
 	j.done.Bytes += bytes
@@ -98,7 +98,7 @@ var errDeadline = errors.New("it took longer than sandbox.timeout")
 func (s *Syncer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errDeadline)
 	ctx, stop := context.WithCancelCause(ctx)
-	off := context.AfterFunc(s.life, func() { stop(context.Cause(s.life)) })
+	off := context.AfterFunc(s.ctx, func() { stop(context.Cause(s.ctx)) })
 	return ctx, func() {
 		off()
 		stop(nil)
@@ -106,15 +106,15 @@ func (s *Syncer) bounded(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// settled gives the error of a sync the code that callers switch on.
-func (j *job) settled(ctx context.Context, err error) *dray.Error {
+// finalError gives the error of a sync the code that callers switch on.
+func (j *syncJob) finalError(ctx context.Context, err error) *dray.Error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errRefused):
+	case errors.Is(err, errHasRefusals):
 		return j.refusal()
-	case errors.Is(err, stage.ErrUnfinished):
+	case errors.Is(err, stage.ErrCommitIncomplete):
 		return dray.AsError(err) // the one case in which something was written, and it says so
 	case errors.Is(cause, errDeadline) && errors.Is(err, stage.ErrLocked):
 		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v), and %w", errDeadline, j.s.cfg.Timeout, stage.ErrLocked).
@@ -138,17 +138,17 @@ func (j *job) settled(ctx context.Context, err error) *dray.Error {
 }
 
 // refusal is the error of a sync in which something is refused.
-func (j *job) refusal() *dray.Error {
+func (j *syncJob) refusal() *dray.Error {
 	code, hint := dray.CodeSyncRefused, "leave out what is refused, or set on_refused to skip"
-	if j.limited == len(j.refused) {
+	if j.limitRefusals == len(j.refused) {
 		code, hint = dray.CodeLimitExceeded, hint+"; or raise sandbox.max_file or sandbox.max_depth in the configuration"
 	}
 	first, more := j.refused[0], ""
 	if n := len(j.refused); n > 1 {
 		more = " (and more; the list has all)"
 	}
-	if j.nowhere != "" { // what was refused before it may have been skipped
-		first, hint = j.refused[len(j.refused)-1], j.nowhere
+	if j.destinationHint != "" { // what was refused before it may have been skipped
+		first, hint = j.refused[len(j.refused)-1], j.destinationHint
 	}
 	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path, first.Message, more).
 		WithHint("%s", hint)

@@ -13,32 +13,32 @@ import (
 // entry is an entry with the source that it belongs to, and the way from there to it.
 type entry struct {
 	dray.TreeEntry
-	source source
-	rest   string
+	source  source
+	relPath string
 }
 
-// opening opens the files beneath a folder of one side.
-type opening func(ctx context.Context, root string) (dray.Files, error)
+// openFilesFunc opens the files beneath a folder of one side.
+type openFilesFunc func(ctx context.Context, root string) (dray.Files, error)
 
-// joined are the trees of several groups, one after the other. The next one is opened when the one before it is at its end, so that one
+// concatTree are the trees of several groups, one after the other. The next one is opened when the one before it is at its end, so that one
 // access to files is open at a time.
-type joined struct {
+type concatTree struct {
 	ctx    context.Context //nolint:containedctx // as in resuming
-	open   opening
+	open   openFilesFunc
 	limits dray.TreeLimits
-	groups []group
+	groups []sourceGroup
 
-	now  group
-	tree dray.Tree
-	lost []entry // of a group whose folder is not there: its sources, refused
+	now    sourceGroup
+	tree   dray.Tree
+	failed []entry // of a group whose folder is not there: its sources, refused
 }
 
 // Next goes to the next entry of any group.
-func (t *joined) Next() (entry, error) {
+func (t *concatTree) Next() (entry, error) {
 	for {
-		if len(t.lost) > 0 {
-			e := t.lost[0]
-			t.lost = t.lost[1:]
+		if len(t.failed) > 0 {
+			e := t.failed[0]
+			t.failed = t.failed[1:]
 			return e, nil
 		}
 		if t.tree == nil {
@@ -63,18 +63,18 @@ func (t *joined) Next() (entry, error) {
 }
 
 // begin opens the next group.
-func (t *joined) begin() error {
+func (t *concatTree) begin() error {
 	t.now, t.groups = t.groups[0], t.groups[1:]
-	what := dray.Collection{Names: t.now.names(), Limits: t.limits}
-	tree, err := newResuming(t.ctx, func(held map[string]dray.Held) (dray.Tree, error) {
-		what.Held = held
+	what := dray.ReadTreeOptions{Names: t.now.names(), Limits: t.limits}
+	tree, err := newResuming(t.ctx, func(held map[string]dray.PartialFile) (dray.Tree, error) {
+		what.Partial = held
 		return t.collect(what)
 	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		t.lose(dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(t.now.root)))
+		t.failGroup(dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(t.now.root)))
 	case errors.Is(err, fs.ErrPermission):
-		t.lose(dray.Errorf(dray.CodeDenied, "the user that tools run as may not open %s", quote(t.now.root)))
+		t.failGroup(dray.Errorf(dray.CodeDenied, "the user that tools run as may not open %s", quote(t.now.root)))
 	case err != nil:
 		return err
 	default:
@@ -83,36 +83,36 @@ func (t *joined) begin() error {
 	return nil
 }
 
-func (t *joined) lose(why *dray.Error) {
+func (t *concatTree) failGroup(why *dray.Error) {
 	for _, s := range t.now.sources {
-		t.lost = append(t.lost, entry{TreeEntry: dray.TreeEntry{Name: s.name, Refused: why}, source: s, rest: "."})
+		t.failed = append(t.failed, entry{TreeEntry: dray.TreeEntry{Name: s.name, Refused: why}, source: s, relPath: "."})
 	}
 }
 
 // collect opens the group's folder and collects from it; the tree closes both.
-func (t *joined) collect(what dray.Collection) (dray.Tree, error) {
+func (t *concatTree) collect(what dray.ReadTreeOptions) (dray.Tree, error) {
 	files, err := t.open(t.ctx, t.now.root)
 	if err != nil {
 		return nil, err
 	}
-	tree, err := files.Collect(t.ctx, what)
+	tree, err := files.ReadTree(t.ctx, what)
 	if err != nil {
 		_ = files.Close()
 		return nil, err
 	}
-	return &closing{tree, files}, nil
+	return &ownedTree{tree, files}, nil
 }
 
-// closing is a tree that is alone in using the files that it comes from.
-type closing struct {
+// ownedTree is a tree that is alone in using the files that it comes from.
+type ownedTree struct {
 	dray.Tree
 	files dray.Files
 }
 
 // Close closes both.
-func (c *closing) Close() error { return errors.Join(c.Tree.Close(), c.files.Close()) }
+func (c *ownedTree) Close() error { return errors.Join(c.Tree.Close(), c.files.Close()) }
 
-func (t *joined) located(e dray.TreeEntry) (entry, error) {
+func (t *concatTree) located(e dray.TreeEntry) (entry, error) {
 	s, rest, ok := t.now.of(e.Name)
 	if !ok {
 		return entry{}, dray.Errorf(dray.CodeTransferFailed, "%s came, and nobody asked for it", quote(e.Name))
@@ -121,7 +121,7 @@ func (t *joined) located(e dray.TreeEntry) (entry, error) {
 }
 
 // Read reads the current file.
-func (t *joined) Read(p []byte) (int, error) {
+func (t *concatTree) Read(p []byte) (int, error) {
 	if t.tree == nil {
 		return 0, io.EOF
 	}
@@ -129,7 +129,7 @@ func (t *joined) Read(p []byte) (int, error) {
 }
 
 // Close closes the tree that is open.
-func (t *joined) Close() error {
+func (t *concatTree) Close() error {
 	if t.tree == nil {
 		return nil
 	}

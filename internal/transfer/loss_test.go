@@ -12,15 +12,15 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// flaky is a container whose agent goes away within each tree but the last.
-type flaky struct {
+// flakyFiles is a container whose agent goes away within each tree but the last.
+type flakyFiles struct {
 	dray.Files
 	losses *int
 	hold   bool // the tree until the context is done
 }
 
-func (f flaky) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
-	tree, err := f.Files.Collect(ctx, what)
+func (f flakyFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
+	tree, err := f.Files.ReadTree(ctx, what)
 	if err != nil {
 		return nil, err
 	}
@@ -31,16 +31,16 @@ func (f flaky) Collect(ctx context.Context, what dray.Collection) (dray.Tree, er
 		return tree, nil
 	}
 	*f.losses--
-	return &breaking{tree, 100_000}, nil
+	return &breakingTree{tree, 100_000}, nil
 }
 
-// breaking is a tree that is lost after so many bytes.
-type breaking struct {
+// breakingTree is a tree that is lost after so many bytes.
+type breakingTree struct {
 	dray.Tree
 	left int
 }
 
-func (b *breaking) Read(p []byte) (int, error) {
+func (b *breakingTree) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, errAgent
 	}
@@ -53,12 +53,12 @@ func (b *breaking) Read(p []byte) (int, error) {
 func TestFetchResumes(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 50_000)
 	for losses, ok := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
-		w := newWorld(t, nil)
+		w := newFixture(t, nil)
 		w.put("/tmp/x/large", large)
 		w.put("/tmp/x/small", "s")
 		write(t, w.root+"/x/large", "old")
 		left := losses
-		w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, false} }
+		w.box.open = func(f dray.Files) dray.Files { return flakyFiles{f, &left, false} }
 		r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 		if ok {
 			if err != nil || left != 0 || r.Files[0].SHA256 != sum(large) {
@@ -76,10 +76,10 @@ func TestFetchResumes(t *testing.T) {
 
 // SY-09: what takes too long ends with transfer_failed and the key that says how long it may.
 func TestDeadline(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
+	w := newFixture(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
 	w.put("/tmp/x", "x")
 	left := 0
-	w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, true} }
+	w.box.open = func(f dray.Files) dray.Files { return flakyFiles{f, &left, true} }
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Hint, "sandbox.timeout") || r.State != dray.SyncFailed {
 		t.Errorf("got %+v, %+v", r, e)
@@ -91,7 +91,7 @@ func TestDeadline(t *testing.T) {
 func TestDeadlineOfALockedRoot(t *testing.T) { synctest.Test(t, testDeadlineOfALockedRoot) }
 
 func testDeadlineOfALockedRoot(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/tmp/x", "x")
 	holder, err := os.Open(w.root)
 	if err != nil {
@@ -110,15 +110,15 @@ func testDeadlineOfALockedRoot(t *testing.T) {
 
 // The end of the daemon, and of the call, ends a sync with nothing written.
 func TestFetchIsGivenUp(t *testing.T) {
-	for name, end := range map[string]func(w *world, cancel context.CancelFunc) dray.Code{
-		"stopped":   func(w *world, _ context.CancelFunc) dray.Code { w.Stop(); return dray.CodeShuttingDown },
-		"cancelled": func(_ *world, cancel context.CancelFunc) dray.Code { cancel(); return dray.CodeTransferFailed },
+	for name, end := range map[string]func(w *fixture, cancel context.CancelFunc) dray.Code{
+		"stopped":   func(w *fixture, _ context.CancelFunc) dray.Code { w.Stop(); return dray.CodeShuttingDown },
+		"cancelled": func(_ *fixture, cancel context.CancelFunc) dray.Code { cancel(); return dray.CodeTransferFailed },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			w.put("/tmp/x", "x")
 			left := 0
-			w.box.open = func(f dray.Files) dray.Files { return flaky{f, &left, true} }
+			w.box.open = func(f dray.Files) dray.Files { return flakyFiles{f, &left, true} }
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			code := end(w, cancel)

@@ -14,8 +14,8 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// shown is a source that the host sees.
-type shown struct {
+// mountedSource is a source that the host sees.
+type mountedSource struct {
 	source source
 	// root is the host's folder of the mount, name the way from there.
 	root, name string
@@ -23,28 +23,28 @@ type shown struct {
 
 // mounted names the sources that the host sees through a mount, and takes them from the list of those that are to be moved. A mount is believed
 // when both sides find the same file there: with an engine on another machine the folder of that name here is another.
-func (j *job) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
+func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
 	var rest []source
 	var list []dray.SyncedFile
 	for _, s := range j.sources {
-		seen, err := j.seen(ctx, env, s)
+		seen, err := j.findOnHost(ctx, env, s)
 		switch {
-		case errors.Is(err, errElsewhere):
+		case errors.Is(err, errDifferentFile):
 			rest = append(rest, s)
 			continue
 		case errors.Is(err, fs.ErrNotExist):
-			j.refuse(s.shown, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.shown)))
+			j.refuse(s.display, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.display)))
 			continue
 		case errors.Is(err, fs.ErrPermission):
-			j.refuse(s.shown, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s", quote(s.shown)))
+			j.refuse(s.display, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s", quote(s.display)))
 			continue
 		case dray.CodeOf(err) == dray.CodePathInvalid: // of one that leads astray, which is no reason to lose the others
-			j.refuse(s.shown, dray.Errorf(dray.CodePathInvalid, "a link, or what is no folder, stands in %s", quote(s.shown)))
+			j.refuse(s.display, dray.Errorf(dray.CodePathInvalid, "a link, or what is no folder, stands in %s", quote(s.display)))
 			continue
 		case err != nil:
 			return list, err
 		}
-		found, err := j.look(ctx, seen)
+		found, err := j.readMounted(ctx, seen)
 		list = append(list, found...)
 		if err != nil {
 			return list, err
@@ -54,32 +54,32 @@ func (j *job) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedF
 	return list, nil
 }
 
-// seen finds a source on the host.
-func (j *job) seen(ctx context.Context, env dray.Environment, s source) (shown, error) {
-	if j.paths.caps.Kind == dray.Host {
-		return shown{s, s.root, s.name}, nil
+// findOnHost finds a source on the host.
+func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (mountedSource, error) {
+	if j.paths.caps.Kind == dray.KindHost {
+		return mountedSource{s, s.root, s.name}, nil
 	}
 	mount, rest, ok := j.paths.mount(s.path)
 	if !ok {
-		return shown{}, errElsewhere
+		return mountedSource{}, errDifferentFile
 	}
 	there, err := stat(ctx, env.Files, s.root, s.name)
 	if err != nil {
-		return shown{}, err
+		return mountedSource{}, err
 	}
 	root, name := mount.Host, rest
 	if info, err := os.Stat(root); err == nil && !info.IsDir() { // one file that is mounted
 		root, name = path.Dir(root), path.Base(root)
 	}
-	ours, err := stat(ctx, here, root, name)
+	ours, err := stat(ctx, openHostDir, root, name)
 	if err != nil || ours.Type != there.Type || ours.Size != there.Size || ours.Mode != there.Mode || !ours.Modified.Equal(there.Modified) {
-		return shown{}, errElsewhere
+		return mountedSource{}, errDifferentFile
 	}
-	return shown{s, root, name}, nil
+	return mountedSource{s, root, name}, nil
 }
 
 // stat looks at a file of one side.
-func stat(ctx context.Context, open opening, root, name string) (dray.FileInfo, error) {
+func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.FileInfo, error) {
 	f, err := open(ctx, root)
 	if err != nil {
 		return dray.FileInfo{}, err
@@ -88,11 +88,11 @@ func stat(ctx context.Context, open opening, root, name string) (dray.FileInfo, 
 	return info, errors.Join(err, f.Close())
 }
 
-// look reads what a mount shows, beneath its folder on the host and through no link out of it.
-func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
+// readMounted reads what a mount shows, beneath its folder on the host and through no link out of it.
+func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.SyncedFile, error) {
 	one := s.source
 	one.name = s.name
-	tree := &joined{ctx: ctx, limits: j.s.cfg.Limits, groups: []group{{root: s.root, sources: []source{one}}}, open: here}
+	tree := &concatTree{ctx: ctx, limits: j.s.cfg.Limits, groups: []sourceGroup{{root: s.root, sources: []source{one}}}, open: openHostDir}
 	defer func() { _ = tree.Close() }()
 	var list []dray.SyncedFile
 	for {
@@ -103,7 +103,7 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 		if err != nil {
 			return list, err
 		}
-		from, shown, _ := one.at(e.rest)
+		from, shown, _ := one.at(e.relPath)
 		if err := j.weigh(e, shown); err != nil {
 			return list, err
 		}
@@ -123,8 +123,8 @@ func (j *job) look(ctx context.Context, s shown) ([]dray.SyncedFile, error) {
 	}
 }
 
-// here opens a folder of the host.
-func here(_ context.Context, root string) (dray.Files, error) { return files.Open(root) }
+// openHostDir opens a folder of the host.
+func openHostDir(_ context.Context, root string) (dray.Files, error) { return files.Open(root) }
 
 func digest(r io.Reader) (string, error) {
 	h := sha256.New()

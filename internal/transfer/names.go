@@ -13,9 +13,9 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// builtin are the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
+// builtinDenied are the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
 // without being asked to: when somebody enters the folder, opens it in an editor, or uses git in it (SY-08). The reference has them too.
-var builtin = []string{
+var builtinDenied = []string{
 	// git runs hooks, and what its configuration names: pagers, editors, filters, fsmonitor. A file .git leads to another folder with both.
 	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees", ".git" + fileOnly,
 	".hg/hgrc", ".husky",
@@ -30,40 +30,40 @@ var builtin = []string{
 
 const fileOnly = " (file)"
 
-// denied are names that are not written, by their last element.
-type denied map[string][]deniedName
+// denyList are names that are not written, by their last element.
+type denyList map[string][]denyPattern
 
-// deniedName is a sequence of elements, folded, that stands anywhere in a path; the last may be refused only as a file.
-type deniedName struct {
+// denyPattern is a sequence of elements, folded, that stands anywhere in a path; the last may be refused only as a file.
+type denyPattern struct {
 	elements []string
 	fileOnly bool
 	text     string
 }
 
 // newDenied takes the built-in names and the configured ones. One that could refuse nothing, as what looks like a pattern, is invalid_request.
-func newDenied(configured []string) (denied, error) {
-	d := denied{}
-	for _, entry := range builtin {
+func newDenied(configured []string) (denyList, error) {
+	d := denyList{}
+	for _, entry := range builtinDenied {
 		name, only := strings.CutSuffix(entry, fileOnly)
-		d.add(deniedName{elementsOf(name), only, name})
+		d.add(denyPattern{elementsOf(name), only, name})
 	}
 	for _, entry := range configured {
 		if entry == "." || !filepath.IsLocal(entry) || path.Clean(entry) != entry || strings.ContainsAny(entry, "*?[\x00") {
 			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names", entry).
 				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of them, such as .git/hooks")
 		}
-		d.add(deniedName{elementsOf(entry), false, entry})
+		d.add(denyPattern{elementsOf(entry), false, entry})
 	}
 	return d, nil
 }
 
-func (d denied) add(n deniedName) {
+func (d denyList) add(n denyPattern) {
 	last := n.elements[len(n.elements)-1]
 	d[last] = append(d[last], n)
 }
 
 // find says by which entry a name beneath the root is refused. folder says what it is.
-func (d denied) find(name string, folder bool) (entry string, refused bool) {
+func (d denyList) find(name string, folder bool) (entry string, refused bool) {
 	elements := elementsOf(name)
 	for i, e := range elements {
 		if strings.HasPrefix(e, stage.Prefix) {
@@ -80,7 +80,7 @@ func (d denied) find(name string, folder bool) (entry string, refused bool) {
 }
 
 // ends says that a path ends with the elements.
-func (n deniedName) ends(elements []string) bool {
+func (n denyPattern) ends(elements []string) bool {
 	from := len(elements) - len(n.elements)
 	return from >= 0 && slices.Equal(elements[from:], n.elements)
 }
@@ -90,14 +90,14 @@ func elementsOf(name string) []string { return strings.Split(fold(name), "/") }
 // fold makes names equal that a file system which folds case takes for one: also those in which a letter has an odd form, as the long s, or
 // that differ in characters that nobody sees.
 func fold(name string) string {
-	if strings.IndexFunc(name, folds) < 0 {
+	if strings.IndexFunc(name, needsFold) < 0 {
 		return name
 	}
 	return strings.ToLower(strings.ToUpper(strings.Map(visible, name)))
 }
 
-// folds says that a character is not the same for sure after folding.
-func folds(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' }
+// needsFold says that a character is not the same for sure after folding.
+func needsFold(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' }
 
 func visible(r rune) rune {
 	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
@@ -107,7 +107,7 @@ func visible(r rune) rune {
 }
 
 // refusedName is the error of a name that is not written.
-func (d denied) refusedName(name string, folder bool) *dray.Error {
+func (d denyList) refusedName(name string, folder bool) *dray.Error {
 	entry, refused := d.find(name, folder)
 	if !refused {
 		return nil

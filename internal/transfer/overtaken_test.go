@@ -8,23 +8,23 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// meddled are files of a container, at the end of whose trees something happens.
-type meddled struct {
+// racingFiles are files of a container, at the end of whose trees something happens.
+type racingFiles struct {
 	dray.Files
 	ends func()
 }
 
-func (m meddled) Collect(ctx context.Context, what dray.Collection) (dray.Tree, error) {
-	tree, err := m.Files.Collect(ctx, what)
-	return meddledTree{tree, m.ends}, err
+func (m racingFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
+	tree, err := m.Files.ReadTree(ctx, what)
+	return racingTree{tree, m.ends}, err
 }
 
-type meddledTree struct {
+type racingTree struct {
 	dray.Tree
 	ends func()
 }
 
-func (t meddledTree) Next() (dray.TreeEntry, error) {
+func (t racingTree) Next() (dray.TreeEntry, error) {
 	e, err := t.Tree.Next()
 	if atEnd(err) {
 		t.ends()
@@ -41,7 +41,7 @@ func TestFetchIsOvertaken(t *testing.T) {
 		"once": {1, 2, ""}, "seven times": {7, 8, ""}, "always": {100, 8, dray.CodeTransferFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			w.put("/tmp/out/a", "alpha")
 			w.put("/tmp/out/b", "beta")
 			attempts := 0
@@ -51,7 +51,7 @@ func TestFetchIsOvertaken(t *testing.T) {
 				if err := os.Chmod(w.root+"/out/a", 0o600); err != nil {
 					t.Fatal(err)
 				}
-				return meddled{f, func() {
+				return racingFiles{f, func() {
 					if attempts <= tc.meddles {
 						write(t, w.root+"/out/a", "another's")
 					}
@@ -75,7 +75,7 @@ func TestFetchIsOvertaken(t *testing.T) {
 
 // SY-11: outputs that another sync overtakes come all the same.
 func TestDeclaredIsOvertaken(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.put("/tmp/a", "alpha")
 	home := w.root + "/the-id/tmp/a"
 	for _, folder := range []string{"/the-id", "/the-id/tmp"} {
@@ -90,13 +90,13 @@ func TestDeclaredIsOvertaken(t *testing.T) {
 		if err := os.Chmod(home, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return meddled{f, func() {
+		return racingFiles{f, func() {
 			if attempts == 1 {
 				write(t, home, "another's")
 			}
 		}}
 	}
-	r := w.Declared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
+	r := w.FetchDeclared(t.Context(), w.box, Request{ID: "the-id", Paths: []string{"/tmp/a"}})
 	if r.State != dray.SyncComplete || len(r.Files) != 1 || attempts != 2 {
 		t.Errorf("%d attempts, got %+v", attempts, r)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// paths are the names of one container's folders on both sides.
-type paths struct {
-	caps      dray.Capabilities
-	all, real *pathmapper.Mapper // with the configured mappings, and by mounts alone
-	dir       string             // where relative paths begin; empty where they are none of a workspace
-	workspace string             // the host's name of the workspace folder; may be empty
+// pathResolver are the names of one container's folders on both sides.
+type pathResolver struct {
+	caps                       dray.Capabilities
+	withConfigured, mountsOnly *pathmapper.Mapper // with the configured mappings, and by mounts alone
+	dir                        string             // where relative paths begin; empty where they are none of a workspace
+	workspace                  string             // the host's name of the workspace folder; may be empty
 }
 
-func newPaths(caps dray.Capabilities, dir, workspace string) (paths, error) {
-	p := paths{caps: caps, dir: dir, workspace: workspace}
+func newPaths(caps dray.Capabilities, dir, workspace string) (pathResolver, error) {
+	p := pathResolver{caps: caps, dir: dir, workspace: workspace}
 	var mounts []dray.Mount
 	for _, m := range caps.Mounts {
 		if !m.Configured {
@@ -27,19 +27,19 @@ func newPaths(caps dray.Capabilities, dir, workspace string) (paths, error) {
 		}
 	}
 	var err error
-	if p.all, _, err = pathmapper.FromMounts(caps.Mounts, nil); err == nil {
-		p.real, _, err = pathmapper.FromMounts(mounts, nil)
+	if p.withConfigured, _, err = pathmapper.FromMounts(caps.Mounts, nil); err == nil {
+		p.mountsOnly, _, err = pathmapper.FromMounts(mounts, nil)
 	}
 	return p, err
 }
 
 // inContainer gives the container's name of a path that a caller wrote: one of the host's that a mount, a configured mapping or the same step
 // below the workspace folder leads to, or the container's own.
-func (p paths) inContainer(given string) (string, error) {
+func (p pathResolver) inContainer(given string) (string, error) {
 	if err := checkSource(given); err != nil {
 		return "", err
 	}
-	t, err := p.all.ToContainer(given) // which refuses Windows paths, too
+	t, err := p.withConfigured.ToContainer(given) // which refuses Windows paths, too
 	if err != nil {
 		return "", err
 	}
@@ -63,17 +63,17 @@ func absolute(given, dir string) (string, error) {
 	return path.Join(dir, given), nil
 }
 
-// shown gives the name of a container's path that the caller knows: the host's, where it has one.
-func (p paths) shown(inContainer string) string {
-	if t, err := p.real.ToHost(inContainer); err == nil && t.Mapped {
+// display gives the name of a container's path that the caller knows: the host's, where it has one.
+func (p pathResolver) display(inContainer string) string {
+	if t, err := p.mountsOnly.ToHost(inContainer); err == nil && t.Mapped {
 		return t.Path
 	}
 	return inContainer
 }
 
 // mount gives the bind mount that shows a path of the container, and the path below it, "." for the mount itself.
-func (p paths) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
-	t, err := p.real.ToHost(inContainer)
+func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
+	t, err := p.mountsOnly.ToHost(inContainer)
 	if err != nil || !t.Mapped {
 		return dray.Mount{}, "", false
 	}
@@ -89,7 +89,7 @@ func (p paths) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
 }
 
 // roots are the folders of the container that files may come from (SY-02).
-func (p paths) roots(configured []string) []string {
+func (p pathResolver) roots(configured []string) []string {
 	roots := []string{"/tmp"}
 	if p.caps.WorkspaceFolder != "/" && p.caps.WorkspaceFolder != "" { // a workspace of everything would allow everything
 		roots = append(roots, p.caps.WorkspaceFolder)
@@ -102,8 +102,8 @@ func (p paths) roots(configured []string) []string {
 	return append(roots, configured...)
 }
 
-// leadingTo are the folders of the container that configuration maps to beneath a folder of the host: whoever configured that wants them there.
-func (p paths) leadingTo(root string) []string {
+// configuredDirs are the folders of the container that configuration maps to beneath a folder of the host: whoever configured that wants them there.
+func (p pathResolver) configuredDirs(root string) []string {
 	var folders []string
 	for _, m := range p.caps.Mounts {
 		if _, ok := below(m.Host, root); ok && m.Configured {
@@ -114,11 +114,11 @@ func (p paths) leadingTo(root string) []string {
 }
 
 // configured gives where a configured mapping, and no mount, leads to beneath a root of the host.
-func (p paths) configured(inContainer, root string) (lands string, ok bool) {
-	if t, err := p.real.ToHost(inContainer); err != nil || t.Mapped {
+func (p pathResolver) configured(inContainer, root string) (lands string, ok bool) {
+	if t, err := p.mountsOnly.ToHost(inContainer); err != nil || t.Mapped {
 		return "", false
 	}
-	t, err := p.all.ToHost(inContainer)
+	t, err := p.withConfigured.ToHost(inContainer)
 	if err != nil || !t.Mapped {
 		return "", false
 	}
@@ -126,8 +126,8 @@ func (p paths) configured(inContainer, root string) (lands string, ok bool) {
 	return lands, ok && lands != "."
 }
 
-// step is the way to a path below the workspace folder, else from the top.
-func (p paths) step(inContainer string) string {
+// relToWorkspace is the way to a path below the workspace folder, else from the top.
+func (p pathResolver) relToWorkspace(inContainer string) string {
 	if rest, ok := below(inContainer, p.caps.WorkspaceFolder); ok {
 		return rest
 	}

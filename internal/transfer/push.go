@@ -13,13 +13,13 @@ import (
 // destination, which is relative to that folder, in it under their base name. Where the container shows a folder of the host it is
 // refused: the files are there already, or belong on the host. The errors are those of Fetch.
 func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
-	return s.run(ctx, env, req, (*job).push)
+	return s.run(ctx, env, req, (*syncJob).push)
 }
 
-func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+func (j *syncJob) push(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
 	folder := j.paths.caps.WorkspaceFolder
 	switch {
-	case j.paths.caps.Kind == dray.Host:
+	case j.paths.caps.Kind == dray.KindHost:
 		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused, "the call runs on the host, where its files are already").
 			WithHint("name a container, or a workspace that has one, to take files to")
 	case folder == "":
@@ -30,24 +30,24 @@ func (j *job) push(ctx context.Context, env dray.Environment) (dray.SyncReport, 
 	if j.destination, err = checkDestination(j.req.Destination, folder); err != nil {
 		return dray.SyncReport{}, j.refuseAll(j.req.Destination, err)
 	}
-	j.mayWrite = j.mayPush
-	j.pushed(ctx, j.req.Paths)
-	j.apart()
+	j.mayWrite = j.checkPushTarget
+	j.findHostSources(ctx, j.req.Paths)
+	j.dedupe()
 	if j.endsByRefusal() {
-		return dray.SyncReport{}, errRefused
+		return dray.SyncReport{}, errHasRefusals
 	}
 	to, err := env.Files(ctx, folder)
 	if err != nil {
 		return dray.SyncReport{}, err
 	}
 	defer func() { _ = to.Close() }()
-	return j.move(ctx, j.openHost, to, folder)
+	return j.copyTree(ctx, j.openHost, to, folder)
 }
 
-// mayPush refuses names that are dray's own, and places in the container that are the host's. Names that would run code are the container's
+// checkPushTarget refuses names that are dray's own, and places in the container that are the host's. Names that would run code are the container's
 // own matter.
-func (j *job) mayPush(name string, folder bool) *dray.Error {
-	if why := denied(nil).refusedName(name, folder); why != nil {
+func (j *syncJob) checkPushTarget(name string, folder bool) *dray.Error {
+	if why := denyList(nil).refusedName(name, folder); why != nil {
 		return why
 	}
 	at := path.Join(j.paths.caps.WorkspaceFolder, name)
@@ -58,8 +58,8 @@ func (j *job) mayPush(name string, folder bool) *dray.Error {
 	return nil
 }
 
-// pushed finds the sources on the host.
-func (j *job) pushed(ctx context.Context, given []string) {
+// findHostSources finds the sources on the host.
+func (j *syncJob) findHostSources(ctx context.Context, given []string) {
 	roots := append([]string(nil), j.s.cfg.HostRoots...)
 	if j.s.root != nil {
 		roots = append(roots, j.s.cfg.Root)
@@ -70,7 +70,7 @@ func (j *job) pushed(ctx context.Context, given []string) {
 	for i, g := range given {
 		src, err := j.hostSource(g, roots)
 		if err == nil {
-			err = orNil(j.mayWrite(src.lands, true))
+			err = asError(j.mayWrite(src.target, true))
 		}
 		if err != nil {
 			j.refuse(g, err)
@@ -81,19 +81,19 @@ func (j *job) pushed(ctx context.Context, given []string) {
 	}
 }
 
-// orNil keeps a nil pointer from becoming an error that is not nil.
-func orNil(e *dray.Error) error {
+// asError keeps a nil pointer from becoming an error that is not nil.
+func asError(e *dray.Error) error {
 	if e == nil {
 		return nil
 	}
 	return e
 }
 
-func (j *job) hostSource(given string, roots []string) (source, error) {
+func (j *syncJob) hostSource(given string, roots []string) (source, error) {
 	if err := checkSource(given); err != nil {
 		return source{}, err
 	}
-	if _, err := j.paths.all.ToContainer(given); err != nil { // which refuses Windows paths
+	if _, err := j.paths.withConfigured.ToContainer(given); err != nil { // which refuses Windows paths
 		return source{}, err
 	}
 	p, err := absolute(given, j.req.Workspace)
@@ -105,23 +105,23 @@ func (j *job) hostSource(given string, roots []string) (source, error) {
 		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder of the host that files may be taken from", quote(given)).
 			WithHint("they come from the sandbox root, host.roots, and the workspace of the call where it is trusted")
 	}
-	src := source{given: given, shown: p, path: p, root: root, name: name, lands: path.Join(j.destination, path.Base(p))}
+	src := source{input: given, display: p, path: p, root: root, name: name, target: path.Join(j.destination, path.Base(p))}
 	if rest, in := below(p, j.req.Workspace); in && j.req.Destination == "" {
-		src.lands = rest
+		src.target = rest
 	}
 	return src, nil
 }
 
 // openHost opens a folder of the host; the sandbox root is the one that was checked.
-func (j *job) openHost(_ context.Context, root string) (dray.Files, error) {
+func (j *syncJob) openHost(_ context.Context, root string) (dray.Files, error) {
 	if j.s.root != nil && root == j.s.cfg.Root {
-		return unclosed{j.s.root}, nil
+		return sharedFiles{j.s.root}, nil
 	}
 	return files.Open(root)
 }
 
-// unclosed are files that stay open for others.
-type unclosed struct{ *files.Local }
+// sharedFiles are files that stay open for others.
+type sharedFiles struct{ *files.Local }
 
 // Close leaves them open.
-func (unclosed) Close() error { return nil }
+func (sharedFiles) Close() error { return nil }

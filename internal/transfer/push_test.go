@@ -44,7 +44,7 @@ func TestPush(t *testing.T) {
 		"a link out of its root": {trusted, Request{Paths: []string{"out/passwd"}}, nil, []string{home + "/out/passwd path_invalid"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, tc.change)
+			w := newFixture(t, tc.change)
 			w.box.caps.Mounts = []dray.Mount{{Host: "/srv/shown", Container: "/ws/shown"}}
 			_ = os.Symlink("/etc", home+"/out")
 			if name == "all of it" {
@@ -56,9 +56,9 @@ func TestPush(t *testing.T) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 			wantFiles(t, filepath.Join(w.box.base, "ws"), tc.want)
-			changes := Changes(r, dray.Container)
+			changes := Changes(r, dray.KindContainer)
 			for _, c := range changes {
-				if name, ok := strings.CutPrefix(c.Path, "/ws/"); !ok || c.Environment != dray.Container || c.After != sum(tc.want[name]) {
+				if name, ok := strings.CutPrefix(c.Path, "/ws/"); !ok || c.Environment != dray.KindContainer || c.SHA256After != sum(tc.want[name]) {
 					t.Errorf("changed %+v", c)
 				}
 			}
@@ -71,7 +71,7 @@ func TestPush(t *testing.T) {
 
 // What is in the sandbox root may be taken to a container.
 func TestPushFromTheRoot(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	write(t, w.root+"/kept/a", "alpha")
 	for range 2 { // the root stays open
 		if _, err := w.Push(t.Context(), w.box, Request{Paths: []string{w.root + "/kept/a"}}); err != nil {
@@ -92,12 +92,12 @@ func TestPushToAMount(t *testing.T) {
 }
 
 func TestPushNowhere(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.box.caps.WorkspaceFolder = ""
 	if _, err := w.Push(t.Context(), w.box, Request{Paths: []string{"/x"}}); dray.CodeOf(err) != dray.CodeSyncRefused {
 		t.Errorf("got %v", err)
 	}
-	w.box.caps.Kind = dray.Host
+	w.box.caps.Kind = dray.KindHost
 	if _, err := w.Push(t.Context(), w.box, Request{Paths: []string{"/x"}}); dray.CodeOf(err) != dray.CodeSyncRefused {
 		t.Errorf("got %v", err)
 	}

@@ -27,7 +27,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		"a Windows path":       {Request{Paths: []string{`C:\x`}, Dir: "/ws"}, "is a Windows path", "set on_refused to skip"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			w.put("/tmp/x", "x")
 			write(t, w.root+"/taken", "a file")
 			write(t, w.root+"/other/x/y", "a file in a folder")
@@ -41,7 +41,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 			}
 		})
 	}
-	w := newWorld(t, func(c *Config) { c.HostRoots = []string{"/srv"} })
+	w := newFixture(t, func(c *Config) { c.HostRoots = []string{"/srv"} })
 	_, err := w.Push(t.Context(), w.box, Request{Paths: []string{"/srv/x"}, Destination: "../x"})
 	if e := dray.AsError(err); !strings.Contains(e.Message, `relative to "/ws"`) {
 		t.Errorf("got %+v", e)

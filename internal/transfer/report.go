@@ -11,40 +11,40 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// complete is the report of a sync that was done.
-func (j *job) complete(root string, placed []dray.Placed, from map[string]string) dray.SyncReport {
+// completeReport is the report of a sync that was done.
+func (j *syncJob) completeReport(root string, placed []dray.WrittenFile, from map[string]string) dray.SyncReport {
 	r := j.empty(dray.SyncComplete)
 	for _, p := range placed {
 		r.Files = append(r.Files, dray.SyncedFile{
-			Path: dray.PrintablePath(path.Join(root, p.Name)), Source: dray.PrintablePath(from[p.Name]), Size: p.Size, SHA256: p.SHA256, Before: p.Before,
+			Path: dray.PrintablePath(path.Join(root, p.Name)), Source: dray.PrintablePath(from[p.Name]), Size: p.Size, SHA256: p.SHA256, SHA256Before: p.SHA256Before,
 			Mode: octal(p.Mode), Action: p.Action,
 		})
 		r.Bytes += p.Size
 	}
-	r.Landed = j.landings(root, from)
+	r.Targets = j.syncTargets(root, from)
 	return r
 }
 
-// maxLandings bounds the list of what came to where.
-const maxLandings = 1000
+// maxTargets bounds the list of what came to where.
+const maxTargets = 1000
 
-// landings say where the sources came to: of one in which something was refused each file by itself, because the folder is not all there. What
+// syncTargets say where the sources came to: of one in which something was refused each file by itself, because the folder is not all there. What
 // JSON cannot carry is left out.
-func (j *job) landings(root string, from map[string]string) []dray.Landing {
-	var list []dray.Landing
+func (j *syncJob) syncTargets(root string, from map[string]string) []dray.SyncTarget {
+	var list []dray.SyncTarget
 	add := func(source, lands string) {
-		if at := path.Join(root, lands); utf8.ValidString(source) && utf8.ValidString(at) && len(list) < maxLandings {
-			list = append(list, dray.Landing{Source: source, Path: at})
+		if at := path.Join(root, lands); utf8.ValidString(source) && utf8.ValidString(at) && len(list) < maxTargets {
+			list = append(list, dray.SyncTarget{Source: source, Path: at})
 		}
 	}
 	names := slices.Sorted(maps.Keys(from))
 	for _, s := range j.taken {
-		if !j.torn[s.path] {
-			add(s.path, s.lands)
+		if !j.partial[s.path] {
+			add(s.path, s.target)
 			continue
 		}
 		for _, lands := range names {
-			if _, in := beneath(lands, s.lands); in {
+			if _, in := beneath(lands, s.target); in {
 				add(from[lands], lands)
 			}
 		}
@@ -52,8 +52,8 @@ func (j *job) landings(root string, from map[string]string) []dray.Landing {
 	return list
 }
 
-// failed is the report of a sync that has written nothing.
-func (j *job) failed(why *dray.Error) dray.SyncReport {
+// failedReport is the report of a sync that has written nothing.
+func (j *syncJob) failedReport(why *dray.Error) dray.SyncReport {
 	r := j.empty(dray.SyncFailed)
 	if why.Code == dray.CodeSyncRefused {
 		r.State = dray.SyncRefused
@@ -62,7 +62,7 @@ func (j *job) failed(why *dray.Error) dray.SyncReport {
 	return r
 }
 
-func (j *job) empty(state dray.SyncState) dray.SyncReport {
+func (j *syncJob) empty(state dray.SyncState) dray.SyncReport {
 	return dray.SyncReport{State: state, Files: []dray.SyncedFile{}, Refused: append([]dray.RefusedPath{}, j.refused...), DryRun: j.req.DryRun}
 }
 

@@ -41,14 +41,14 @@ const (
 )
 
 // Changes are the files of a report that were created or replaced, as the trail keeps them (AU-11). A dry run changed none.
-func Changes(report dray.SyncReport, side dray.Kind) []dray.FileChange {
+func Changes(report dray.SyncReport, side dray.EnvironmentKind) []dray.FileChange {
 	if report.DryRun {
 		return nil
 	}
 	var changes []dray.FileChange
 	for _, f := range report.Files {
 		if f.Action == dray.FileCreated || f.Action == dray.FileReplaced {
-			changes = append(changes, dray.FileChange{Environment: side, Path: f.Path, Action: f.Action, Before: f.Before, After: f.SHA256})
+			changes = append(changes, dray.FileChange{Environment: side, Path: f.Path, Action: f.Action, SHA256Before: f.SHA256Before, SHA256After: f.SHA256})
 		}
 	}
 	return changes

@@ -10,30 +10,30 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// attempts is how often a tree is opened at most: once, and again after it broke off.
-const attempts = 3
+// maxAttemptsPerTree is how often a tree is opened at most: once, and again after it broke off.
+const maxAttemptsPerTree = 3
 
-// opener opens a tree that leaves out what is held already.
-type opener func(held map[string]dray.Held) (dray.Tree, error)
+// openTreeFunc opens a tree that leaves out what is held already.
+type openTreeFunc func(held map[string]dray.PartialFile) (dray.Tree, error)
 
-// resuming is a tree that goes on when the one below it breaks off: that is opened again without what came already, and read from the very
+// resumableTree is a tree that goes on when the one below it breaks off: that is opened again without what came already, and read from the very
 // byte at which it stopped, so that whoever reads never notices. A file that changed meanwhile ends it with transfer_failed, because what
 // came would be no content that the file ever had.
-type resuming struct {
-	ctx  context.Context //nolint:containedctx // a tree is one operation, which its reader cannot pass a context to
-	open opener
-	tree dray.Tree
-	left int // attempts
+type resumableTree struct {
+	ctx          context.Context //nolint:containedctx // a tree is one operation, which its reader cannot pass a context to
+	open         openTreeFunc
+	tree         dray.Tree
+	attemptsLeft int // attempts
 
-	seen map[string]dray.Held // all entries that came, with how much of the last one did; folders hold nothing
+	seen map[string]dray.PartialFile // all entries that came, with how much of the last one did; folders hold nothing
 	last string
 	size int64
 	// repeated counts the entries of the present tree that came in an earlier one too, before is how many there were.
 	repeated, before int
 }
 
-func newResuming(ctx context.Context, open opener) (*resuming, error) {
-	r := &resuming{ctx: ctx, open: open, left: attempts, seen: map[string]dray.Held{}}
+func newResuming(ctx context.Context, open openTreeFunc) (*resumableTree, error) {
+	r := &resumableTree{ctx: ctx, open: open, attemptsLeft: maxAttemptsPerTree, seen: map[string]dray.PartialFile{}}
 	for {
 		err := r.reopen()
 		if err == nil || !r.again(err) {
@@ -43,14 +43,14 @@ func newResuming(ctx context.Context, open opener) (*resuming, error) {
 }
 
 // reopen opens the tree without what came.
-func (r *resuming) reopen() error {
-	r.left--
+func (r *resumableTree) reopen() error {
+	r.attemptsLeft--
 	if r.tree != nil {
 		_ = r.tree.Close() // it is broken
 		r.tree = nil
 	}
 	held := maps.Clone(r.seen)
-	maps.DeleteFunc(held, func(_ string, h dray.Held) bool { return h.Version == "" })
+	maps.DeleteFunc(held, func(_ string, h dray.PartialFile) bool { return h.Version == "" })
 	tree, err := r.open(held)
 	if err != nil {
 		return err
@@ -64,13 +64,13 @@ func (r *resuming) reopen() error {
 const pause = 250 * time.Millisecond
 
 // again says that an error is one after which the tree may be opened again, and waits until it is time to.
-func (r *resuming) again(err error) bool {
+func (r *resumableTree) again(err error) bool {
 	code := dray.CodeOf(err)
-	lost := code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errChanged)
-	if !lost || r.left <= 0 {
+	lost := code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errFileChanged)
+	if !lost || r.attemptsLeft <= 0 {
 		return false
 	}
-	wait := time.NewTimer(pause << (2 * (attempts - 1 - r.left)))
+	wait := time.NewTimer(pause << (2 * (maxAttemptsPerTree - 1 - r.attemptsLeft)))
 	defer wait.Stop()
 	select {
 	case <-wait.C:
@@ -81,7 +81,7 @@ func (r *resuming) again(err error) bool {
 }
 
 // Next goes to the next entry that did not come yet.
-func (r *resuming) Next() (dray.TreeEntry, error) {
+func (r *resumableTree) Next() (dray.TreeEntry, error) {
 	r.passed()
 	for {
 		e, err := r.step()
@@ -91,7 +91,7 @@ func (r *resuming) Next() (dray.TreeEntry, error) {
 		case atEnd(err):
 			return dray.TreeEntry{}, io.EOF
 		case err != nil:
-			if err := r.afterwards(err); err != nil {
+			if err := r.reopenAfter(err); err != nil {
 				return dray.TreeEntry{}, err
 			}
 			continue
@@ -103,12 +103,12 @@ func (r *resuming) Next() (dray.TreeEntry, error) {
 			continue
 		}
 		r.last, r.size = e.Name, e.Size
-		r.seen[e.Name] = dray.Held{Version: e.Version}
+		r.seen[e.Name] = dray.PartialFile{Version: e.Version}
 		return e, nil
 	}
 }
 
-func (r *resuming) step() (dray.TreeEntry, error) {
+func (r *resumableTree) step() (dray.TreeEntry, error) {
 	if r.tree == nil {
 		return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "the transfer broke off")
 	}
@@ -116,14 +116,14 @@ func (r *resuming) step() (dray.TreeEntry, error) {
 }
 
 // passed counts the last entry as had, whether it was read or passed over.
-func (r *resuming) passed() {
+func (r *resumableTree) passed() {
 	if h, ok := r.seen[r.last]; ok && h.Version != "" {
-		r.seen[r.last] = dray.Held{Version: h.Version, Bytes: r.size}
+		r.seen[r.last] = dray.PartialFile{Version: h.Version, Bytes: r.size}
 	}
 }
 
-// afterwards opens the tree again after an error, and gives the error where it does not help.
-func (r *resuming) afterwards(err error) error {
+// reopenAfter opens the tree again after an error, and gives the error where it does not help.
+func (r *resumableTree) reopenAfter(err error) error {
 	for r.again(err) {
 		if err = r.reopen(); err == nil {
 			return nil
@@ -133,7 +133,7 @@ func (r *resuming) afterwards(err error) error {
 }
 
 // same says that an entry is the one that came.
-func (r *resuming) same(e dray.TreeEntry, old dray.Held) error {
+func (r *resumableTree) same(e dray.TreeEntry, old dray.PartialFile) error {
 	r.repeated++
 	if e.Version != old.Version {
 		return changed("%s has another content by now", quote(e.Name))
@@ -142,18 +142,18 @@ func (r *resuming) same(e dray.TreeEntry, old dray.Held) error {
 }
 
 // Read reads the current file, in as many trees as it takes.
-func (r *resuming) Read(p []byte) (int, error) {
+func (r *resumableTree) Read(p []byte) (int, error) {
 	for {
 		if r.tree == nil {
 			return 0, dray.Errorf(dray.CodeTransferFailed, "the transfer broke off")
 		}
 		n, err := r.tree.Read(p)
 		h := r.seen[r.last]
-		r.seen[r.last] = dray.Held{Version: h.Version, Bytes: h.Bytes + int64(n)}
+		r.seen[r.last] = dray.PartialFile{Version: h.Version, Bytes: h.Bytes + int64(n)}
 		if err == nil || atEnd(err) || n > 0 {
 			return n, ignore(err, n)
 		}
-		if err := r.goOn(err); err != nil {
+		if err := r.seekToOffset(err); err != nil {
 			return 0, err
 		}
 	}
@@ -167,22 +167,22 @@ func ignore(err error, n int) error {
 	return err
 }
 
-// goOn brings a new tree to the byte where the old one broke off.
-func (r *resuming) goOn(err error) error {
+// seekToOffset brings a new tree to the byte where the old one broke off.
+func (r *resumableTree) seekToOffset(err error) error {
 	for {
-		if err := r.afterwards(err); err != nil {
+		if err := r.reopenAfter(err); err != nil {
 			return err
 		}
 		if err = r.find(); err == nil {
 			return nil
 		}
-		if errors.Is(err, errChanged) {
+		if errors.Is(err, errFileChanged) {
 			return err
 		}
 	}
 }
 
-func (r *resuming) find() error {
+func (r *resumableTree) find() error {
 	for {
 		e, err := r.tree.Next()
 		if atEnd(err) {
@@ -201,7 +201,7 @@ func (r *resuming) find() error {
 		if e.Name != r.last {
 			continue
 		}
-		if e.From != old.Bytes || e.Size != r.size {
+		if e.Offset != old.Bytes || e.Size != r.size {
 			return changed("%s has another length by now", quote(e.Name))
 		}
 		return nil
@@ -209,16 +209,16 @@ func (r *resuming) find() error {
 }
 
 // Close closes the tree that is open.
-func (r *resuming) Close() error {
+func (r *resumableTree) Close() error {
 	if r.tree == nil {
 		return nil
 	}
 	return r.tree.Close()
 }
 
-var errChanged = errors.New("the files changed while they were moved")
+var errFileChanged = errors.New("the files changed while they were moved")
 
 func changed(format string, args ...any) error {
-	return dray.Errorf(dray.CodeTransferFailed, "%w: "+format, append([]any{errChanged}, args...)...).
+	return dray.Errorf(dray.CodeTransferFailed, "%w: "+format, append([]any{errFileChanged}, args...)...).
 		WithHint("repeat it when nothing writes there any more")
 }

@@ -16,7 +16,7 @@ import (
 // scripted is a tree of files in memory that breaks off when so many bytes and entries were had.
 type scripted struct {
 	files  map[string]string // content by name; "/" at the end is a folder
-	held   map[string]dray.Held
+	held   map[string]dray.PartialFile
 	budget int
 	fault  error
 
@@ -57,9 +57,9 @@ func (s *scripted) Next() (dray.TreeEntry, error) {
 	content := s.files[name]
 	e := dray.TreeEntry{Name: name, Type: "file", Size: int64(len(content)), Version: s.version(name)}
 	if h := s.held[name]; h.Version == e.Version {
-		e.From = h.Bytes
+		e.Offset = h.Bytes
 	}
-	s.rest = content[e.From:]
+	s.rest = content[e.Offset:]
 	return e, nil
 }
 
@@ -93,7 +93,7 @@ func readAll(t dray.Tree, skip func(name string) bool) (map[string]string, error
 			got[e.Name+"/"] = ""
 			continue
 		}
-		if e.From != 0 {
+		if e.Offset != 0 {
 			return got, errors.New("a file that was never read begins in its middle")
 		}
 		if skip != nil && skip(e.Name) {
@@ -118,7 +118,7 @@ func testResumeAnywhere(t *testing.T) {
 		for again := range 12 {
 			budgets := []int{at, again, -1}
 			opened := 0
-			r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+			r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 				s := &scripted{files: someFiles, held: held, budget: budgets[opened], fault: errAgent}
 				opened++
 				return s, nil
@@ -145,12 +145,12 @@ func testResumeEnds(t *testing.T) {
 		fault error
 		opens int
 	}{
-		"again and again": {errAgent, attempts},
+		"again and again": {errAgent, maxAttemptsPerTree},
 		"a limit":         {dray.Errorf(dray.CodeLimitExceeded, "too much"), 1},
 		"something else":  {errors.New("odd"), 1},
 	} {
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			opened++
 			return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
 		})
@@ -175,7 +175,7 @@ func testResumeRefusesWhatChanged(t *testing.T) {
 		"a file before that came": {"d/": "", "d/a": "first", "d/aa": "new", "d/b": "", "d/c": "third and longer"},
 	} {
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
 			if opened++; opened > 1 {
 				s.files, s.budget = second, -1
@@ -185,7 +185,7 @@ func testResumeRefusesWhatChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readAll(r, nil); !errors.Is(err, errChanged) || dray.CodeOf(err) != dray.CodeTransferFailed {
+		if _, err := readAll(r, nil); !errors.Is(err, errFileChanged) || dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -207,9 +207,9 @@ func testResumeByChance(t *testing.T) {
 			files["d/"] = ""
 		}
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.Held) (dray.Tree, error) {
+		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			budget := -1
-			if opened++; opened < attempts {
+			if opened++; opened < maxAttemptsPerTree {
 				budget = by.IntN(60)
 			}
 			return &scripted{files: files, held: held, budget: budget, fault: errAgent}, nil

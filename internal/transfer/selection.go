@@ -8,11 +8,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// selection is the tree that is placed: what the sources hold, under the names at the destination, without what is refused. It keeps to the
+// filteredTree is the tree that is placed: what the sources hold, under the names at the destination, without what is refused. It keeps to the
 // limits by itself, whoever it comes from.
-type selection struct {
-	job  *job
-	tree *joined
+type filteredTree struct {
+	job  *syncJob
+	tree *concatTree
 
 	from  map[string]string // by the name at the destination, what a file is called where it comes from
 	names map[string]bool   // that came
@@ -20,29 +20,29 @@ type selection struct {
 	ended bool
 }
 
-func newSelection(j *job, tree *joined) *selection {
-	return &selection{job: j, tree: tree, from: map[string]string{}, names: map[string]bool{}}
+func newSelection(j *syncJob, tree *concatTree) *filteredTree {
+	return &filteredTree{job: j, tree: tree, from: map[string]string{}, names: map[string]bool{}}
 }
 
-// errRefused ends a tree in which something is refused.
-var errRefused = errors.New("something is refused")
+// errHasRefusals ends a tree in which something is refused.
+var errHasRefusals = errors.New("something is refused")
 
 // Next goes to the next entry that may be written. Where a refusal ends the sync, all that is refused is looked for first, so that the
 // caller hears of it at once.
-func (t *selection) Next() (dray.TreeEntry, error) {
+func (t *filteredTree) Next() (dray.TreeEntry, error) {
 	for {
 		e, err := t.tree.Next()
 		switch {
 		case atEnd(err):
 			t.ended = true
 			if t.job.endsByRefusal() {
-				return dray.TreeEntry{}, dray.Errorf(dray.CodeSyncRefused, "%w", errRefused)
+				return dray.TreeEntry{}, dray.Errorf(dray.CodeSyncRefused, "%w", errHasRefusals)
 			}
 			return dray.TreeEntry{}, io.EOF
 		case err != nil:
 			return dray.TreeEntry{}, err
 		}
-		from, shown, lands := e.source.at(e.rest)
+		from, shown, lands := e.source.at(e.relPath)
 		if err := t.job.weigh(e, shown); err != nil {
 			return dray.TreeEntry{}, err
 		}
@@ -59,7 +59,7 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 		t.names[lands] = true
 		if e.Type == "file" {
 			t.from[lands] = from
-			t.job.took(e.source)
+			t.job.recordTaken(e.source)
 		}
 		t.last = shown
 		e.Name = lands
@@ -68,27 +68,27 @@ func (t *selection) Next() (dray.TreeEntry, error) {
 }
 
 // weigh holds an entry against the limits, which are those of the whole sync.
-func (j *job) weigh(e entry, shown string) error {
+func (j *syncJob) weigh(e entry, shown string) error {
 	limits := j.s.cfg.Limits
 	if e.Refused == nil {
 		j.bytes += e.Size
 	}
 	switch {
 	case limits.MaxFiles > 0 && j.done.Files >= limits.MaxFiles:
-		return exceeded("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
+		return limitError("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
 	case limits.MaxTotal > 0 && j.bytes > limits.MaxTotal:
-		return exceeded("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
+		return limitError("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
 	case e.Refused == nil && limits.MaxFile > 0 && e.Size > limits.MaxFile:
-		return exceeded("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size, limits.MaxFile)
-	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.rest) > limits.MaxDepth:
-		return exceeded("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
+		return limitError("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size, limits.MaxFile)
+	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.relPath) > limits.MaxDepth:
+		return limitError("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
 	}
 	j.progress(1, 0)
 	return nil
 }
 
 // refusal says why an entry is not written; nil if it is.
-func (t *selection) refusal(e entry, lands string) *dray.Error {
+func (t *filteredTree) refusal(e entry, lands string) *dray.Error {
 	if e.Refused != nil {
 		return e.Refused
 	}
@@ -96,21 +96,21 @@ func (t *selection) refusal(e entry, lands string) *dray.Error {
 }
 
 // Read reads the current file.
-func (t *selection) Read(p []byte) (int, error) {
+func (t *filteredTree) Read(p []byte) (int, error) {
 	n, err := t.tree.Read(p)
 	t.job.progress(0, int64(n))
 	return n, err
 }
 
 // Close closes what is open.
-func (t *selection) Close() error { return t.tree.Close() }
+func (t *filteredTree) Close() error { return t.tree.Close() }
 
-func exceeded(key, format string, args ...any) *dray.Error {
+func limitError(key, format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("move less at once, or raise %s in the configuration", key)
 }
 
-// under says that a path is one of some folders, or lies in one.
-func under(p string, folders map[string]bool) bool {
+// isUnder says that a path is one of some folders, or lies in one.
+func isUnder(p string, folders map[string]bool) bool {
 	for at := p; ; at = path.Dir(at) {
 		if folders[at] {
 			return true

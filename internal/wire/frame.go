@@ -16,11 +16,11 @@ const (
 	frameOpen    // the first message of a new stream
 	frameMessage // a further one
 	frameData
-	frameEOF    // no more data on this channel
-	frameCredit // the reader consumed so many bytes
-	frameRefuse // the reader wants no more of this channel
-	frameEnd    // the stream is over for the sender
-	framePass   // frameOpen with descriptors, on a socket
+	frameEOF          // no more data on this channel
+	frameWindowUpdate // the reader consumed so many bytes
+	frameStopSending  // the reader wants no more of this channel
+	frameClose        // the stream is over for the sender
+	frameOpenWithFDs  // frameOpen with descriptors, on a socket
 )
 
 // Sizes, in bytes.
@@ -41,7 +41,7 @@ const (
 // ErrProtocol is a peer that breaks the rules of this package. The connection is of no further use.
 var ErrProtocol = errors.New("the peer broke the wire protocol")
 
-func violation(format string, args ...any) error {
+func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
@@ -74,21 +74,21 @@ func readHeader(r io.Reader, maxMessage int) (header, error) {
 func (h header) check(maxMessage int) error {
 	limit := uint32(0)
 	switch h.typ {
-	case frameHello, frameOpen, framePass, frameMessage:
+	case frameHello, frameOpen, frameOpenWithFDs, frameMessage:
 		limit = uint32(maxMessage) //nolint:gosec // a constant of ours
 	case frameData:
 		limit = MaxData
-	case frameCredit:
+	case frameWindowUpdate:
 		limit = 4
-	case framePing, framePong, frameEOF, frameRefuse, frameEnd:
+	case framePing, framePong, frameEOF, frameStopSending, frameClose:
 	default:
-		return violation("frame type %d", h.typ)
+		return protocolError("frame type %d", h.typ)
 	}
 	if h.length > limit {
-		return violation("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length, limit)
+		return protocolError("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length, limit)
 	}
 	if h.channel >= channels {
-		return violation("channel %d", h.channel)
+		return protocolError("channel %d", h.channel)
 	}
 	return nil
 }

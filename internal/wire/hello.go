@@ -29,7 +29,7 @@ type Hello struct {
 	// Lease is the daemon's word: without a frame for so long, the agent ends everything.
 	Lease time.Duration
 	// Dial is the daemon's word: try that socket, and tell how it went if it did not.
-	Dial *Dial
+	Dial *DialTarget
 	// SwitchUser is the agent's word: it can become any user (CAP_SETUID, CAP_SETGID and CAP_KILL).
 	SwitchUser bool
 	// UID is what the agent runs as.
@@ -41,7 +41,7 @@ func (h *Hello) fields(f *pack.Fields) {
 	pack.Int(f, &h.MinProtocol)
 	pack.Int(f, &h.MaxProtocol)
 	pack.Text(f, &h.Version)
-	if h.foreign() {
+	if h.incompatible() {
 		return
 	}
 	pack.Int(f, &h.Lease)
@@ -50,7 +50,9 @@ func (h *Hello) fields(f *pack.Fields) {
 	pack.Int(f, &h.UID)
 }
 
-func (h *Hello) foreign() bool { return h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol }
+func (h *Hello) incompatible() bool {
+	return h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol
+}
 
 // VersionError is a peer that speaks no protocol that we speak.
 type VersionError struct{ Peer Hello }
@@ -62,8 +64,8 @@ func (e *VersionError) Error() string {
 		e.Peer.Version, e.Peer.MinProtocol, e.Peer.MaxProtocol, MinProtocol, MaxProtocol)
 }
 
-// Greet sends our hello. The protocols are filled in.
-func Greet(w io.Writer, h Hello) error {
+// WriteHello sends our hello. The protocols are filled in.
+func WriteHello(w io.Writer, h Hello) error {
 	h.MinProtocol, h.MaxProtocol = MinProtocol, MaxProtocol
 	return writeHello(w, bytes.Clone(magic), &h)
 }
@@ -75,25 +77,25 @@ func writeHello(w io.Writer, b []byte, message Message) error {
 	return err
 }
 
-// Stay is what an agent says on its stdout when it was told to dial and could not: the connection goes on there.
-type Stay struct {
-	Why string
+// StdioFallback is what an agent says on its stdout when it was told to dial and could not: the connection goes on there.
+type StdioFallback struct {
+	Reason string
 }
 
-func (s *Stay) fields(f *pack.Fields) { pack.Text(f, &s.Why) }
+func (s *StdioFallback) fields(f *pack.Fields) { pack.Text(f, &s.Reason) }
 
-// maxWhy bounds Stay.Why.
-const maxWhy = 1 << 10
+// maxReason bounds StdioFallback.Reason.
+const maxReason = 1 << 10
 
-// TellStay sends why the socket is not used.
-func TellStay(w io.Writer, why error) error {
+// WriteFallback sends why the socket is not used.
+func WriteFallback(w io.Writer, why error) error {
 	text := why.Error()
-	return writeHello(w, nil, &Stay{Why: text[:min(len(text), maxWhy)]})
+	return writeHello(w, nil, &StdioFallback{Reason: text[:min(len(text), maxReason)]})
 }
 
-// HearStay waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
-func HearStay(r io.Reader) (Stay, error) {
-	var s Stay
+// ReadFallback waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
+func ReadFallback(r io.Reader) (StdioFallback, error) {
+	var s StdioFallback
 	body, err := readHello(r)
 	if err == nil {
 		err = Decode(body, &s)
@@ -104,14 +106,14 @@ func HearStay(r io.Reader) (Stay, error) {
 // maxHello is more than any version of hello will need.
 const maxHello = 4 << 10
 
-// Meet reads the peer's hello. It fails with ErrProtocol for something that is no peer, with *VersionError for one of another time.
-func Meet(r io.Reader) (Hello, error) {
+// ReadHello reads the peer's hello. It fails with ErrProtocol for something that is no peer, with *VersionError for one of another time.
+func ReadHello(r io.Reader) (Hello, error) {
 	got := make([]byte, len(magic))
 	if n, err := io.ReadFull(r, got); err != nil {
 		return Hello{}, fmt.Errorf("waiting for the peer's hello (got %q): %w", got[:n], err)
 	}
 	if !bytes.Equal(got, magic) {
-		return Hello{}, violation("the connection began with %q", got)
+		return Hello{}, protocolError("the connection began with %q", got)
 	}
 	body, err := readHello(r)
 	if err != nil {
@@ -119,9 +121,9 @@ func Meet(r io.Reader) (Hello, error) {
 	}
 	var h Hello
 	if _, err := pack.DecodePrefix(body, &h, func(f *pack.Fields, h *Hello) { h.fields(f) }); err != nil {
-		return Hello{}, violation("hello: %v", err)
+		return Hello{}, protocolError("hello: %v", err)
 	}
-	if h.foreign() {
+	if h.incompatible() {
 		return h, &VersionError{Peer: h}
 	}
 	return h, nil
@@ -133,7 +135,7 @@ func readHello(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if head.typ != frameHello {
-		return nil, violation("frame type %d where a hello belongs", head.typ)
+		return nil, protocolError("frame type %d where a hello belongs", head.typ)
 	}
 	body := make([]byte, head.length)
 	_, err = io.ReadFull(r, body)

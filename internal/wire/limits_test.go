@@ -12,7 +12,7 @@ import (
 // A peer that talks and takes nothing ends like one that is silent: whoever waits to write to it goes on, and so does the lease.
 func TestStalledPeerEndsTheConnection(t *testing.T) {
 	a, b := socketPair(t)
-	m := wire.NewMux(a, wire.Config{MaxMessage: 1 << 10, Silence: 200 * time.Millisecond})
+	m := wire.NewMux(a, wire.Config{MaxMessage: 1 << 10, Lease: 200 * time.Millisecond})
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run() }()
 	pinging := make(chan struct{})
@@ -33,7 +33,7 @@ func TestStalledPeerEndsTheConnection(t *testing.T) {
 	for err == nil { // more than the socket holds, on channels that the peer never grants again
 		err = s.Send(words(string(make([]byte, 60<<10))))
 	}
-	if got := <-ended; !errors.Is(got, wire.ErrStalled) {
+	if got := <-ended; !errors.Is(got, wire.ErrWriteTimeout) {
 		t.Errorf("got %v", got)
 	}
 	_ = b.Close()

@@ -11,9 +11,9 @@ import (
 type Message interface{ fields(f *pack.Fields) }
 
 // encode has room for most messages.
-func encode(m Message) []byte { return pack.Append(make([]byte, 0, 256), &m, visit) }
+func encode(m Message) []byte { return pack.Append(make([]byte, 0, 256), &m, packMessage) }
 
-func visit(f *pack.Fields, m *Message) { (*m).fields(f) }
+func packMessage(f *pack.Fields, m *Message) { (*m).fields(f) }
 
 // Start is the first message of a stream: run a process. Argv, names and values are bytes; none need be text.
 type Start struct {
@@ -27,18 +27,18 @@ type Start struct {
 	// Dir is absolute; empty is the user's home folder.
 	Dir string
 	// Env is what the engine gives every exec, Probe what the user's shell makes of it; Call and then Remote are laid over.
-	Env    []string
-	Probe  Probe
-	Call   []string
-	Remote []string
-	Grace  time.Duration
-	// Keep leaves what the process leaves running when it ends by itself.
-	Keep bool
+	Env       []string
+	Probe     Probe
+	CallEnv   []string
+	RemoteEnv []string
+	Grace     time.Duration
+	// KeepLeftovers leaves what the process leaves running when it ends by itself.
+	KeepLeftovers bool
 	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is what is typed, channel 1 what is shown.
 	Terminal *dray.TerminalSize
-	// Ends says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used. It
+	// PassedFDs says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used. It
 	// is for sockets alone.
-	Ends bool
+	PassedFDs bool
 }
 
 func (s *Start) fields(f *pack.Fields) {
@@ -49,12 +49,12 @@ func (s *Start) fields(f *pack.Fields) {
 	pack.Text(f, &s.Dir)
 	packStrings(f, &s.Env)
 	packProbe(f, &s.Probe)
-	packStrings(f, &s.Call)
-	packStrings(f, &s.Remote)
+	packStrings(f, &s.CallEnv)
+	packStrings(f, &s.RemoteEnv)
 	pack.Int(f, &s.Grace)
-	pack.Bool(f, &s.Keep)
+	pack.Bool(f, &s.KeepLeftovers)
 	pack.Optional(f, &s.Terminal, packSize)
-	pack.Bool(f, &s.Ends)
+	pack.Bool(f, &s.PassedFDs)
 }
 
 // packStrings bounds a list by its message alone: what Linux takes of an argv and an environment is for the kernel to say.
@@ -148,7 +148,7 @@ type Exited struct {
 	// Proven says that Survivors are all there are.
 	Proven    bool
 	Survivors []int
-	// Kept are the descendants that Start.Keep left running; Leftover counts them.
+	// Kept are the descendants that Start.KeepLeftovers left running; Leftover counts them.
 	Kept []int
 	// OOM says whether the kernel killed it because memory ran out.
 	OOM dray.OOM
@@ -167,8 +167,8 @@ func packExited(f *pack.Fields, x *Exited) {
 
 // Decode reads a message of the peer; what does not parse is a breach of the protocol.
 func Decode(b []byte, into Message) error {
-	if err := pack.Decode(b, &into, visit); err != nil {
-		return violation("message: %v", err)
+	if err := pack.Decode(b, &into, packMessage); err != nil {
+		return protocolError("message: %v", err)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ func messages() []wire.Message {
 	return []wire.Message{
 		&wire.Start{
 			Argv: []string{"sh", "", "\xff\x00"}, Helper: []string{"files", "/"}, User: "vscode", Groups: []string{"7"}, Dir: "/work", Env: []string{"A=1"},
-			Probe: wire.Probe{Kind: "loginShell", Shell: "/bin/sh", Dir: "/"}, Call: []string{"B=2"}, Remote: []string{"C=3"},
-			Grace: 2 * time.Second, Keep: true, Terminal: size, Ends: true,
+			Probe: wire.Probe{Kind: "loginShell", Shell: "/bin/sh", Dir: "/"}, CallEnv: []string{"B=2"}, RemoteEnv: []string{"C=3"},
+			Grace: 2 * time.Second, KeepLeftovers: true, Terminal: size, PassedFDs: true,
 		},
 		&wire.Request{Signal: 15, Stop: &wire.Stop{Grace: time.Second}, Resize: size},
 		&wire.Reply{
@@ -94,7 +94,7 @@ func FuzzMessages(f *testing.F) {
 				t.Errorf("%+v came as %+v, %v", into, again, err)
 			}
 		}
-		_, _ = wire.HearStay(bytes.NewReader(input))
+		_, _ = wire.ReadFallback(bytes.NewReader(input))
 	})
 }
 
@@ -110,7 +110,7 @@ func BenchmarkMessages(b *testing.B) {
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=4f1c2d3e4a5b", "LANG=C.UTF-8", "GOPATH=/go",
 				"GOLANG_VERSION=1.26.0", "NODE_VERSION=22.11.0", "PYTHONUNBUFFERED=1", "HOME=/home/vscode",
 			},
-			Probe: wire.Probe{Kind: "loginInteractiveShell", Shell: "/bin/bash", Dir: "/"}, Remote: []string{"A=b"}, Grace: 2 * time.Second, Ends: true,
+			Probe: wire.Probe{Kind: "loginInteractiveShell", Shell: "/bin/bash", Dir: "/"}, RemoteEnv: []string{"A=b"}, Grace: 2 * time.Second, PassedFDs: true,
 		}},
 		{"started", &wire.Reply{Started: &wire.Started{PID: 12345}}},
 		{"exited", &wire.Reply{Exited: &wire.Exited{Code: 1, Proven: true}}},

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// ErrSilent is a peer from which nothing came for the whole lease.
-var ErrSilent = errors.New("the peer fell silent")
+// ErrPeerTimeout is a peer from which nothing came for the whole lease.
+var ErrPeerTimeout = errors.New("the peer fell silent")
 
-// ErrStalled is a peer that does not take what is written to it.
-var ErrStalled = errors.New("the peer reads no more")
+// ErrWriteTimeout is a peer that does not take what is written to it.
+var ErrWriteTimeout = errors.New("the peer reads no more")
 
 // ErrTooMany is a stream too many, ErrTooLarge a first message that the peer would not take. Neither was sent.
 var (
@@ -32,8 +32,8 @@ type Config struct {
 	Accept func(*Stream)
 	// MaxMessage bounds one message from the peer, in bytes.
 	MaxMessage int
-	// Silence is the lease: how long nothing may come, and how long one frame may take to leave. A ping goes out six times as often.
-	Silence time.Duration
+	// Lease is the lease: how long nothing may come, and how long one frame may take to leave. A ping goes out six times as often.
+	Lease time.Duration
 }
 
 // maxPings is how many pings and pongs of the peer may come in a twelfth of the lease: hundreds of times what any lease asks for.
@@ -45,11 +45,11 @@ type Mux struct {
 	socket *Socket // conn, where it is one
 	cfg    Config
 
-	heard   atomic.Bool   // a frame came since the last look
-	writing atomic.Int64  // the frame that is being written, 0 for none
-	pong    chan struct{} // a pong is owed
-	pings   atomic.Int64  // and pongs since the last look
-	failed  chan struct{} // closed with err set
+	frameSeen atomic.Bool   // a frame came since the last look
+	writing   atomic.Int64  // the frame that is being written, 0 for none
+	pong      chan struct{} // a pong is owed
+	pings     atomic.Int64  // and pongs since the last look
+	failed    chan struct{} // closed with err set
 
 	opening sync.Mutex // streams are opened in the order of their ids
 	write   sync.Mutex // one frame at a time
@@ -72,15 +72,15 @@ func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 	}
 }
 
-// Passes says that Open can pass descriptors.
-func (m *Mux) Passes() bool { return m.socket != nil }
+// CanPassFDs says that Open can pass descriptors.
+func (m *Mux) CanPassFDs() bool { return m.socket != nil }
 
 // Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
 func (m *Mux) Run() error {
 	var watching sync.WaitGroup
-	watching.Go(func() { m.aside(m.watch) })
-	watching.Go(func() { m.aside(m.talk) })
-	m.fail(guarded(m.read))
+	watching.Go(func() { m.goRecovered(m.livenessLoop) })
+	watching.Go(func() { m.goRecovered(m.pingLoop) })
+	m.fail(recoverPanic(m.read))
 	if m.socket != nil {
 		m.socket.discard()
 	}
@@ -146,7 +146,7 @@ func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
 	m.mu.Unlock()
 	head := header{stream: s.id, typ: frameOpen}
 	if len(files) > 0 {
-		head.typ = framePass
+		head.typ = frameOpenWithFDs
 	}
 	if err := m.send(head, message, files...); err != nil {
 		s.drop()
@@ -178,12 +178,12 @@ func (m *Mux) put(frame []byte, files []*os.File) error {
 		_, err := m.conn.Write(frame)
 		return err
 	}
-	return m.socket.writeRights(frame, files)
+	return m.socket.writeWithFDs(frame, files)
 }
 
-// talk pings and answers pings. The reading side must never write itself: two sides that both wait to write would wait for ever.
-func (m *Mux) talk() {
-	tick := time.NewTicker(max(m.cfg.Silence/6, time.Millisecond))
+// pingLoop pings and answers pings. The reading side must never write itself: two sides that both wait to write would wait for ever.
+func (m *Mux) pingLoop() {
+	tick := time.NewTicker(max(m.cfg.Lease/6, time.Millisecond))
 	defer tick.Stop()
 	for {
 		typ := framePing
@@ -208,7 +208,7 @@ func (m *Mux) read() error {
 		if err != nil {
 			return err
 		}
-		m.heard.Store(true)
+		m.frameSeen.Store(true)
 		payload := buf
 		if h.typ != frameData {
 			payload = make([]byte, h.length) // messages are kept by their receiver
@@ -230,14 +230,14 @@ func (m *Mux) handle(h header, payload []byte) error {
 		case m.pong <- struct{}{}:
 		default: // one is owed already
 		}
-		return m.countPing()
+		return m.limitPings()
 	case framePong:
-		return m.countPing()
+		return m.limitPings()
 	case frameHello:
-		return violation("a second hello")
+		return protocolError("a second hello")
 	case frameOpen:
 		return m.accept(h.stream, payload, nil)
-	case framePass:
+	case frameOpenWithFDs:
 		return m.acceptPassed(h.stream, payload)
 	default:
 		s, err := m.stream(h.stream)
@@ -248,10 +248,10 @@ func (m *Mux) handle(h header, payload []byte) error {
 	}
 }
 
-// countPing refuses a flood of frames that bring nothing and cost a reader all its time.
-func (m *Mux) countPing() error {
+// limitPings refuses a flood of frames that bring nothing and cost a reader all its time.
+func (m *Mux) limitPings() error {
 	if m.pings.Add(1) > maxPings {
-		return violation("more than %d pings at once", maxPings)
+		return protocolError("more than %d pings at once", maxPings)
 	}
 	return nil
 }
@@ -260,16 +260,16 @@ func (m *Mux) stream(id uint32) (*Stream, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if id == 0 || id > m.lastID {
-		return nil, violation("a frame for stream %d, which was never opened", id)
+		return nil, protocolError("a frame for stream %d, which was never opened", id)
 	}
 	return m.streams[id], nil
 }
 
 func (m *Mux) acceptPassed(id uint32, payload []byte) error {
-	if m.socket == nil || !m.socket.takes {
-		return violation("a stream with descriptors")
+	if m.socket == nil || !m.socket.acceptFDs {
+		return protocolError("a stream with descriptors")
 	}
-	files, err := m.socket.rights()
+	files, err := m.socket.nextFDs()
 	if err != nil {
 		return err
 	}
@@ -287,11 +287,11 @@ func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
 	case m.err != nil:
 		return m.err
 	case m.cfg.Accept == nil:
-		return violation("the peer opened a stream")
+		return protocolError("the peer opened a stream")
 	case id <= m.lastID:
-		return violation("stream %d was opened twice", id)
+		return protocolError("stream %d was opened twice", id)
 	case len(m.streams) >= MaxStreams:
-		return violation("more than %d streams at once", MaxStreams)
+		return protocolError("more than %d streams at once", MaxStreams)
 	}
 	m.lastID = id
 	s := newStream(m, id)
@@ -308,11 +308,11 @@ func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
 
 func creditOf(payload []byte) (int, error) {
 	if len(payload) != 4 {
-		return 0, violation("a credit of %d bytes", len(payload))
+		return 0, protocolError("a credit of %d bytes", len(payload))
 	}
 	n := binary.LittleEndian.Uint32(payload)
 	if n > Window {
-		return 0, violation("a credit of %d", n)
+		return 0, protocolError("a credit of %d", n)
 	}
 	return int(n), nil
 }

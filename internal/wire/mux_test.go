@@ -44,8 +44,8 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
 	t.Helper()
 	a, b := socketPair(t)
-	daemon = wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
-	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Silence: 10 * time.Second})
+	daemon = wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
+	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Lease: 10 * time.Second})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = daemon.Run() })
 	wg.Go(func() { _ = agent.Run() })
@@ -57,14 +57,14 @@ func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
 }
 
 // words is a message of text, and heard reads it.
-func words(text string) wire.Message { return &wire.Stay{Why: text} }
+func words(text string) wire.Message { return &wire.StdioFallback{Reason: text} }
 
 func heard(b []byte) string {
-	var s wire.Stay
+	var s wire.StdioFallback
 	if err := wire.Decode(b, &s); err != nil {
 		return err.Error()
 	}
-	return s.Why
+	return s.Reason
 }
 
 // echo sends back what it receives, message for message and byte for byte.
@@ -147,7 +147,7 @@ func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Writer(0).Write(make([]byte, 10*wire.Window)); !errors.Is(err, wire.ErrRefused) {
+	if _, err := s.Writer(0).Write(make([]byte, 10*wire.Window)); !errors.Is(err, wire.ErrStopSending) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -203,7 +203,7 @@ func TestBreaches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := socketPair(t)
-			m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+			m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
 			ended := make(chan error, 1)
 			go func() { ended <- m.Run() }()
 			s, err := m.Open(words("hello"))
@@ -228,8 +228,8 @@ func TestBreaches(t *testing.T) {
 func TestSilenceEndsTheConnection(t *testing.T) {
 	a, b := socketPair(t)
 	defer func() { _ = b.Close() }()
-	m := wire.NewMux(a, wire.Config{MaxMessage: 1, Silence: 60 * time.Millisecond})
-	if err := m.Run(); !errors.Is(err, wire.ErrSilent) {
+	m := wire.NewMux(a, wire.Config{MaxMessage: 1, Lease: 60 * time.Millisecond})
+	if err := m.Run(); !errors.Is(err, wire.ErrPeerTimeout) {
 		t.Errorf("got %v", err)
 	}
 	ping := make([]byte, 10)
@@ -240,8 +240,8 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 
 func TestPingsKeepItAlive(t *testing.T) {
 	a, b := socketPair(t)
-	x := wire.NewMux(a, wire.Config{MaxMessage: 1, Silence: 300 * time.Millisecond})
-	y := wire.NewMux(b, wire.Config{MaxMessage: 1, Silence: 300 * time.Millisecond})
+	x := wire.NewMux(a, wire.Config{MaxMessage: 1, Lease: 300 * time.Millisecond})
+	y := wire.NewMux(b, wire.Config{MaxMessage: 1, Lease: 300 * time.Millisecond})
 	ended := make(chan error, 2)
 	go func() { ended <- x.Run() }()
 	go func() { ended <- y.Run() }()
@@ -260,14 +260,14 @@ func TestPingsKeepItAlive(t *testing.T) {
 
 func TestHello(t *testing.T) {
 	var b bytes.Buffer
-	if err := wire.Greet(&b, wire.Hello{Version: "v1", Lease: 30 * time.Second}); err != nil {
+	if err := wire.WriteHello(&b, wire.Hello{Version: "v1", Lease: 30 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := wire.Meet(&b)
+	h, err := wire.ReadHello(&b)
 	if err != nil || h.Version != "v1" || h.Lease != 30*time.Second || h.MaxProtocol != wire.MaxProtocol {
 		t.Errorf("got %+v, %v", h, err)
 	}
-	if _, err := wire.Meet(bytes.NewReader([]byte("OCI runtime exec failed: exec failed"))); !errors.Is(err, wire.ErrProtocol) {
+	if _, err := wire.ReadHello(bytes.NewReader([]byte("OCI runtime exec failed: exec failed"))); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("a shell's text: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -279,7 +279,7 @@ func TestHello(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hello := append([]byte("DRAYWIRE"), frame(uint32(len(c.body)), 0, 1, 0, []byte(c.body))...)
-			_, err := wire.Meet(bytes.NewReader(hello))
+			_, err := wire.ReadHello(bytes.NewReader(hello))
 			version, ok := errors.AsType[*wire.VersionError](err)
 			if !ok || version.Peer.Version != c.version || version.Peer.MinProtocol != c.first || !strings.Contains(err.Error(), "install") {
 				t.Errorf("got %v", err)
@@ -291,19 +291,19 @@ func TestHello(t *testing.T) {
 // A hello may have grown at its end, and not before.
 func TestLongerHello(t *testing.T) {
 	var b bytes.Buffer
-	if err := wire.Greet(&b, wire.Hello{Version: "v1", Lease: time.Second, SwitchUser: true, UID: 7, Dial: &wire.Dial{Path: "/s", Secret: []byte("x")}}); err != nil {
+	if err := wire.WriteHello(&b, wire.Hello{Version: "v1", Lease: time.Second, SwitchUser: true, UID: 7, Dial: &wire.DialTarget{Path: "/s", Secret: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	hello := b.Bytes()
 	const length = 8 // of the magic
 	longer := append(bytes.Clone(hello), "more"...)
 	longer[length] += 4
-	if h, err := wire.Meet(bytes.NewReader(longer)); err != nil || h.UID != 7 || h.Dial.Path != "/s" {
+	if h, err := wire.ReadHello(bytes.NewReader(longer)); err != nil || h.UID != 7 || h.Dial.Path != "/s" {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	cut := bytes.Clone(hello)
 	cut[length]--
-	if h, err := wire.Meet(bytes.NewReader(cut)); !errors.Is(err, wire.ErrProtocol) {
+	if h, err := wire.ReadHello(bytes.NewReader(cut)); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("got %+v, %v", h, err)
 	}
 }
@@ -316,7 +316,7 @@ func FuzzPeer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		a, b := net.Pipe()
 		m := wire.NewMux(a, wire.Config{
-			Accept: func(s *wire.Stream) { _, _ = s.Receive() }, MaxMessage: 1 << 10, Silence: time.Second,
+			Accept: func(s *wire.Stream) { _, _ = s.Receive() }, MaxMessage: 1 << 10, Lease: time.Second,
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = io.Copy(io.Discard, b) })
@@ -335,9 +335,9 @@ func FuzzPeer(f *testing.F) {
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("DRAYWIRE"))
 	var b bytes.Buffer
-	if err := wire.Greet(&b, wire.Hello{Version: "v1", Dial: &wire.Dial{Path: "/s", Secret: []byte("secret")}}); err != nil {
+	if err := wire.WriteHello(&b, wire.Hello{Version: "v1", Dial: &wire.DialTarget{Path: "/s", Secret: []byte("secret")}}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
-	f.Fuzz(func(_ *testing.T, input []byte) { _, _ = wire.Meet(bytes.NewReader(input)) })
+	f.Fuzz(func(_ *testing.T, input []byte) { _, _ = wire.ReadHello(bytes.NewReader(input)) })
 }

@@ -15,8 +15,8 @@ type PanicError struct {
 // Error tells the value alone; the stack is for a log.
 func (p *PanicError) Error() string { return fmt.Sprintf("a defect of this side: %v", p.Value) }
 
-// guarded makes a panic of the work an error.
-func guarded(work func() error) (err error) {
+// recoverPanic makes a panic of the work an error.
+func recoverPanic(work func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
@@ -25,9 +25,9 @@ func guarded(work func() error) (err error) {
 	return work()
 }
 
-// aside does a part of the connection's work that ends with it, or ends it.
-func (m *Mux) aside(work func()) {
-	err := guarded(func() error {
+// goRecovered does a part of the connection's work that ends with it, or ends it.
+func (m *Mux) goRecovered(work func()) {
+	err := recoverPanic(func() error {
 		work()
 		return nil
 	})

@@ -37,7 +37,7 @@ func TestPanicEndsTheConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := socketPair(t)
 			trap.Conn = a
-			m := wire.NewMux(trap, wire.Config{MaxMessage: 1 << 10, Silence: 200 * time.Millisecond}) // it pings six times as often
+			m := wire.NewMux(trap, wire.Config{MaxMessage: 1 << 10, Lease: 200 * time.Millisecond}) // it pings six times as often
 			var s *wire.Stream
 			if trap.reading {
 				var err error

@@ -32,14 +32,14 @@ func TestAttention(t *testing.T) {
 		"stopped while one is written": {looks: []look{{after: second, writing: 7}, {after: time.Hour, writing: 7}}, silent: 3 * second, stalled: 2 * second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := attention{interval: second}
+			a := livenessMonitor{interval: second}
 			var now time.Duration
 			for _, l := range c.looks {
 				now += l.after
-				a.look(now, l.heard, l.writing)
+				a.observe(now, l.heard, l.writing)
 			}
-			if a.silent != c.silent || a.stalled != c.stalled {
-				t.Errorf("silent for %s, stalled for %s, want %s and %s", a.silent, a.stalled, c.silent, c.stalled)
+			if a.silent != c.silent || a.writeStalled != c.stalled {
+				t.Errorf("silent for %s, stalled for %s, want %s and %s", a.silent, a.writeStalled, c.silent, c.stalled)
 			}
 		})
 	}
@@ -59,8 +59,8 @@ func TestSilenceIsTimely(t *testing.T) {
 		}()
 		const lease = 30 * time.Second
 		begun := time.Now()
-		err := NewMux(a, Config{MaxMessage: 1, Silence: lease}).Run()
-		if took := time.Since(begun); !errors.Is(err, ErrSilent) || took < lease || took > lease*5/4 {
+		err := NewMux(a, Config{MaxMessage: 1, Lease: lease}).Run()
+		if took := time.Since(begun); !errors.Is(err, ErrPeerTimeout) || took < lease || took > lease*5/4 {
 			t.Errorf("after %s: %v", took, err)
 		}
 	})

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// maxRights is how many descriptors may travel with one frame.
-const maxRights = 16
+// maxFDs is how many descriptors may travel with one frame.
+const maxFDs = 16
 
 // Socket is a unix stream socket as a connection. Beside frames it carries descriptors, in one direction: towards the side that takes them,
 // which is the agent. The other side lets the kernel close whatever is passed to it, and ends the connection for it.
 type Socket struct {
-	file  *os.File
-	raw   syscall.RawConn
-	takes bool
-	oob   []byte
-	came  [][]*os.File // sets of descriptors whose frame was not handled yet; the reader's alone
+	file       *os.File
+	raw        syscall.RawConn
+	acceptFDs  bool
+	oob        []byte
+	pendingFDs [][]*os.File // sets of descriptors whose frame was not handled yet; the reader's alone
 }
 
 // NewSocket takes over a polled file that is a socket. Takes says that descriptors are accepted.
@@ -28,9 +28,9 @@ func NewSocket(file *os.File, takes bool) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("taking over a socket: %w", err)
 	}
-	s := &Socket{file: file, raw: raw, takes: takes}
+	s := &Socket{file: file, raw: raw, acceptFDs: takes}
 	if takes {
-		s.oob = make([]byte, syscall.CmsgSpace(4*maxRights))
+		s.oob = make([]byte, syscall.CmsgSpace(4*maxFDs))
 	}
 	return s, nil
 }
@@ -53,7 +53,7 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 	case err != nil:
 		return 0, fmt.Errorf("reading the socket: %w", err)
 	}
-	if err := s.take(s.oob[:oobn], flags); err != nil {
+	if err := s.queueFDs(s.oob[:oobn], flags); err != nil {
 		return 0, err
 	}
 	if n == 0 && len(p) > 0 {
@@ -62,15 +62,15 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// take keeps what came, or refuses it. Without room for them the kernel has closed descriptors already, and says so.
-func (s *Socket) take(oob []byte, flags int) error {
+// queueFDs keeps what came, or refuses it. Without room for them the kernel has closed descriptors already, and says so.
+func (s *Socket) queueFDs(oob []byte, flags int) error {
 	files, err := parseRights(oob)
 	switch {
 	case err != nil || flags&syscall.MSG_CTRUNC != 0:
 		closeFiles(files)
-		return violation("descriptors that nobody asked for")
+		return protocolError("descriptors that nobody asked for")
 	case len(files) > 0:
-		s.came = append(s.came, files)
+		s.pendingFDs = append(s.pendingFDs, files)
 	}
 	return nil
 }
@@ -96,21 +96,21 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// rights gives the descriptors of the frame that is handled now.
-func (s *Socket) rights() ([]*os.File, error) {
-	if len(s.came) == 0 {
-		return nil, violation("a frame without the descriptors that belong to it")
+// nextFDs gives the descriptors of the frame that is handled now.
+func (s *Socket) nextFDs() ([]*os.File, error) {
+	if len(s.pendingFDs) == 0 {
+		return nil, protocolError("a frame without the descriptors that belong to it")
 	}
-	files := s.came[0]
-	s.came = s.came[1:]
+	files := s.pendingFDs[0]
+	s.pendingFDs = s.pendingFDs[1:]
 	return files, nil
 }
 
 // Write writes bytes.
 func (s *Socket) Write(p []byte) (int, error) { return s.file.Write(p) }
 
-// writeRights writes a frame whose first byte carries descriptors. The files stay the caller's.
-func (s *Socket) writeRights(p []byte, files []*os.File) error {
+// writeWithFDs writes a frame whose first byte carries descriptors. The files stay the caller's.
+func (s *Socket) writeWithFDs(p []byte, files []*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
 		raw, err := f.SyscallConn() // not Fd, which would make the file blocking
@@ -160,8 +160,8 @@ func (s *Socket) Close() error { return s.file.Close() }
 
 // discard closes the descriptors whose frames never came.
 func (s *Socket) discard() {
-	for _, files := range s.came {
+	for _, files := range s.pendingFDs {
 		closeFiles(files)
 	}
-	s.came = nil
+	s.pendingFDs = nil
 }

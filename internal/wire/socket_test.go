@@ -36,8 +36,8 @@ func sockets(t testing.TB) (daemon, agent *wire.Socket) {
 func onSockets(t testing.TB, accept func(*wire.Stream)) *wire.Mux {
 	t.Helper()
 	a, b := sockets(t)
-	daemon := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
-	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Silence: 10 * time.Second})
+	daemon := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
+	agent := wire.NewMux(b, wire.Config{Accept: accept, MaxMessage: 1 << 20, Lease: 10 * time.Second})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = daemon.Run() })
 	wg.Go(func() { _ = agent.Run() })
@@ -99,10 +99,10 @@ func TestDescriptorsArriveWithTheirStream(t *testing.T) {
 // A container that passes descriptors to the daemon is cut off, and they are closed.
 func TestDescriptorsAreRefused(t *testing.T) {
 	a, b := sockets(t)
-	m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run() }()
-	hostile := wire.NewMux(b, wire.Config{MaxMessage: 64 << 10, Silence: 10 * time.Second})
+	hostile := wire.NewMux(b, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -133,14 +133,14 @@ func prove(t testing.TB, daemonSecret, agentSecret []byte) (daemon, agent error)
 	nonce := func(c byte) []byte { return bytes.Repeat([]byte{c}, wire.SecretSize) }
 	done := make(chan error, 1)
 	go func() {
-		err := wire.Await(a, daemonSecret, nonce('d'))
+		err := wire.AuthenticateAgent(a, daemonSecret, nonce('d'))
 		if err == nil {
-			err = wire.Welcome(a)
+			err = wire.ConfirmAgent(a)
 		}
 		_ = a.Close()
 		done <- err
 	}()
-	agent = wire.Approach(b, agentSecret, nonce('a'))
+	agent = wire.AuthenticateDaemon(b, agentSecret, nonce('a'))
 	_ = b.Close()
 	return <-done, agent
 }
@@ -175,16 +175,16 @@ func TestProofIsOfOneUse(t *testing.T) {
 	// A whole conversation as the agent had it.
 	a, b := sockets(t)
 	agent := &recording{ReadWriter: b}
-	go func() { _ = errors.Join(wire.Await(a, secret, nonce('1')), wire.Welcome(a)) }()
-	if err := wire.Approach(agent, secret, nonce('2')); err != nil {
+	go func() { _ = errors.Join(wire.AuthenticateAgent(a, secret, nonce('1')), wire.ConfirmAgent(a)) }()
+	if err := wire.AuthenticateDaemon(agent, secret, nonce('2')); err != nil {
 		t.Fatal(err)
 	}
 	again := &recorded{Reader: bytes.NewReader(agent.sent.Bytes())}
-	if err := wire.Await(again, secret, nonce('3')); !errors.Is(err, wire.ErrProtocol) {
+	if err := wire.AuthenticateAgent(again, secret, nonce('3')); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("an agent's proof replayed: %v", err)
 	}
 	impostor := &recorded{Reader: bytes.NewReader(agent.came.Bytes())}
-	if err := wire.Approach(impostor, secret, nonce('4')); !errors.Is(err, wire.ErrProtocol) {
+	if err := wire.AuthenticateDaemon(impostor, secret, nonce('4')); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("a daemon's proof replayed: %v", err)
 	}
 	if impostor.heard.Len() > 8+wire.SecretSize {
@@ -192,7 +192,7 @@ func TestProofIsOfOneUse(t *testing.T) {
 	}
 	// A daemon's own answer, sent back as the proof.
 	mirror := &recorded{Reader: io.MultiReader(bytes.NewReader(agent.sent.Bytes()[:8+wire.SecretSize]), bytes.NewReader(agent.came.Bytes()[wire.SecretSize:]))}
-	if err := wire.Await(mirror, secret, nonce('1')); !errors.Is(err, wire.ErrProtocol) {
+	if err := wire.AuthenticateAgent(mirror, secret, nonce('1')); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("a proof sent back: %v", err)
 	}
 }
@@ -220,7 +220,7 @@ func FuzzAwait(f *testing.F) {
 	f.Add([]byte("DRAYWIRE"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		peer := &recorded{Reader: bytes.NewReader(input)}
-		if err := wire.Await(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil {
+		if err := wire.AuthenticateAgent(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil {
 			t.Error("it was taken")
 		}
 		if peer.heard.Len() > 2*wire.SecretSize {
@@ -234,7 +234,7 @@ func FuzzApproach(f *testing.F) {
 	f.Add(make([]byte, 65))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		peer := &recorded{Reader: bytes.NewReader(input)}
-		if err := wire.Approach(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil || peer.heard.Len() > 8+wire.SecretSize {
+		if err := wire.AuthenticateDaemon(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil || peer.heard.Len() > 8+wire.SecretSize {
 			t.Errorf("it was taken, or heard too much (%d bytes): %v", peer.heard.Len(), err)
 		}
 	})

@@ -11,17 +11,17 @@ import (
 // maxQueued is how many messages of one stream may wait to be received.
 const maxQueued = 64
 
-// ErrRefused is a write that the other side does not want: it closed its end of the channel.
-var ErrRefused = errors.New("the other side reads no more")
+// ErrStopSending is a write that the other side does not want: it closed its end of the channel.
+var ErrStopSending = errors.New("the other side reads no more")
 
 // Stream is one conversation on a connection: messages, and three channels of bytes.
 type Stream struct {
 	id       uint32
 	mux      *Mux
 	messages chan []byte
-	over     chan struct{} // closed with err set
-	in       [channels]inbox
-	out      [channels]outbox
+	done     chan struct{} // closed with err set
+	in       [channels]recvBuffer
+	out      [channels]sendWindow
 	files    []*os.File // came with the first message; Accept's alone
 
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type Stream struct {
 }
 
 func newStream(m *Mux, id uint32) *Stream {
-	s := &Stream{id: id, mux: m, messages: make(chan []byte, maxQueued), over: make(chan struct{})}
+	s := &Stream{id: id, mux: m, messages: make(chan []byte, maxQueued), done: make(chan struct{})}
 	for i := range channels {
 		s.in[i].init(s, uint8(i))
 		s.out[i].init(s, uint8(i))
@@ -53,7 +53,7 @@ func (s *Stream) Receive() ([]byte, error) {
 	select {
 	case b := <-s.messages:
 		return b, nil
-	case <-s.over:
+	case <-s.done:
 	}
 	select {
 	case b := <-s.messages:
@@ -71,7 +71,7 @@ func (s *Stream) Files() []*os.File {
 }
 
 // Done is closed when the other side ended the stream, or the connection broke.
-func (s *Stream) Done() <-chan struct{} { return s.over }
+func (s *Stream) Done() <-chan struct{} { return s.done }
 
 // Reader reads a channel. One goroutine may use it.
 func (s *Stream) Reader(channel int) io.ReadCloser { return &s.in[channel] }
@@ -89,7 +89,7 @@ func (s *Stream) Close() {
 		return
 	}
 	s.drop()
-	_ = s.mux.send(header{stream: s.id, typ: frameEnd}, nil) // a broken connection has ended it already
+	_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil) // a broken connection has ended it already
 	s.abort(ErrClosed)
 }
 
@@ -108,7 +108,7 @@ func (s *Stream) abort(err error) {
 		return
 	}
 	s.err = err
-	close(s.over)
+	close(s.done)
 	s.mu.Unlock()
 	for i := range channels {
 		s.in[i].end(err)
@@ -129,77 +129,77 @@ func (s *Stream) handle(h header, payload []byte) error {
 		case s.messages <- payload:
 			return nil
 		default:
-			return violation("more than %d messages are waiting", maxQueued)
+			return protocolError("more than %d messages are waiting", maxQueued)
 		}
 	case frameData:
 		return s.in[h.channel].add(payload)
 	case frameEOF:
 		s.in[h.channel].end(io.EOF)
-	case frameCredit:
+	case frameWindowUpdate:
 		n, err := creditOf(payload)
 		if err != nil {
 			return err
 		}
 		return s.out[h.channel].grant(n)
-	case frameRefuse:
-		s.out[h.channel].end(ErrRefused)
-	case frameEnd:
+	case frameStopSending:
+		s.out[h.channel].end(ErrStopSending)
+	case frameClose:
 		s.drop()
 		s.abort(io.EOF)
 	}
 	return nil
 }
 
-// inbox holds what came on a channel and was not read.
-type inbox struct {
-	stream  *Stream
-	channel uint8
-	mu      sync.Mutex
-	some    sync.Cond
-	data    []byte
-	off     int
-	owed    int   // consumed and not yet granted again
-	err     error // what Read gives when data is used up
-	closed  bool
+// recvBuffer holds what came on a channel and was not read.
+type recvBuffer struct {
+	stream   *Stream
+	channel  uint8
+	mu       sync.Mutex
+	readable sync.Cond
+	data     []byte
+	off      int
+	unacked  int   // consumed and not yet granted again
+	err      error // what Read gives when data is used up
+	closed   bool
 }
 
-func (b *inbox) init(s *Stream, channel uint8) {
+func (b *recvBuffer) init(s *Stream, channel uint8) {
 	b.stream, b.channel = s, channel
-	b.some.L = &b.mu
+	b.readable.L = &b.mu
 }
 
-func (b *inbox) add(p []byte) error {
+func (b *recvBuffer) add(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.err != nil {
 		return nil // it crossed with our refusal, or comes after its own end
 	}
-	if len(b.data)-b.off+b.owed+len(p) > Window {
-		return violation("channel %d exceeds its window", b.channel)
+	if len(b.data)-b.off+b.unacked+len(p) > Window {
+		return protocolError("channel %d exceeds its window", b.channel)
 	}
 	if b.off > 0 && len(b.data)+len(p) > cap(b.data) {
 		b.data = b.data[:copy(b.data, b.data[b.off:])]
 		b.off = 0
 	}
 	b.data = append(b.data, p...)
-	b.some.Signal()
+	b.readable.Signal()
 	return nil
 }
 
-func (b *inbox) end(err error) {
+func (b *recvBuffer) end(err error) {
 	b.mu.Lock()
 	if b.err == nil {
 		b.err = err
 	}
 	b.mu.Unlock()
-	b.some.Broadcast()
+	b.readable.Broadcast()
 }
 
 // Read waits for bytes. It gives io.EOF at the sender's end of file, and the connection's error where that came first.
-func (b *inbox) Read(p []byte) (int, error) {
+func (b *recvBuffer) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	for b.off == len(b.data) && b.err == nil && !b.closed {
-		b.some.Wait()
+		b.readable.Wait()
 	}
 	if b.off == len(b.data) {
 		defer b.mu.Unlock()
@@ -213,34 +213,34 @@ func (b *inbox) Read(p []byte) (int, error) {
 	if b.off == len(b.data) {
 		b.data, b.off = b.data[:0], 0
 	}
-	b.owed += n
+	b.unacked += n
 	grant := 0
-	if b.owed >= Window/2 && b.err == nil {
-		grant, b.owed = b.owed, 0
+	if b.unacked >= Window/2 && b.err == nil {
+		grant, b.unacked = b.unacked, 0
 	}
 	b.mu.Unlock()
 	if grant > 0 {
-		_ = b.stream.mux.send(header{stream: b.stream.id, typ: frameCredit, channel: b.channel},
+		_ = b.stream.mux.send(header{stream: b.stream.id, typ: frameWindowUpdate, channel: b.channel},
 			binary.LittleEndian.AppendUint32(nil, uint32(grant)))
 	}
 	return n, nil
 }
 
 // Close tells the sender that nothing more will be read.
-func (b *inbox) Close() error {
+func (b *recvBuffer) Close() error {
 	b.mu.Lock()
 	tell := !b.closed && b.err == nil
 	b.closed, b.data, b.off = true, nil, 0
 	b.mu.Unlock()
-	b.some.Broadcast()
+	b.readable.Broadcast()
 	if tell {
-		return b.stream.mux.send(header{stream: b.stream.id, typ: frameRefuse, channel: b.channel}, nil)
+		return b.stream.mux.send(header{stream: b.stream.id, typ: frameStopSending, channel: b.channel}, nil)
 	}
 	return nil
 }
 
-// outbox holds how much may be sent on a channel.
-type outbox struct {
+// sendWindow holds how much may be sent on a channel.
+type sendWindow struct {
 	stream  *Stream
 	channel uint8
 	mu      sync.Mutex
@@ -249,23 +249,23 @@ type outbox struct {
 	err     error
 }
 
-func (b *outbox) init(s *Stream, channel uint8) {
+func (b *sendWindow) init(s *Stream, channel uint8) {
 	b.stream, b.channel, b.credit = s, channel, Window
 	b.more.L = &b.mu
 }
 
-func (b *outbox) grant(n int) error {
+func (b *sendWindow) grant(n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.credit+n > Window {
-		return violation("channel %d is granted more than was sent", b.channel)
+		return protocolError("channel %d is granted more than was sent", b.channel)
 	}
 	b.credit += n
 	b.more.Signal()
 	return nil
 }
 
-func (b *outbox) end(err error) {
+func (b *sendWindow) end(err error) {
 	b.mu.Lock()
 	if b.err == nil {
 		b.err = err
@@ -274,8 +274,8 @@ func (b *outbox) end(err error) {
 	b.more.Broadcast()
 }
 
-// take waits until some bytes may be sent.
-func (b *outbox) take(want int) (int, error) {
+// reserve waits until some bytes may be sent.
+func (b *sendWindow) reserve(want int) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.credit == 0 && b.err == nil {
@@ -290,9 +290,9 @@ func (b *outbox) take(want int) (int, error) {
 }
 
 // Write waits while the reader is a whole window behind.
-func (b *outbox) Write(p []byte) (written int, err error) {
+func (b *sendWindow) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
-		n, err := b.take(len(p))
+		n, err := b.reserve(len(p))
 		if err != nil {
 			return written, err
 		}
@@ -306,7 +306,7 @@ func (b *outbox) Write(p []byte) (written int, err error) {
 }
 
 // Close sends end of file, once.
-func (b *outbox) Close() error {
+func (b *sendWindow) Close() error {
 	b.mu.Lock()
 	first := b.err == nil
 	if first {

@@ -9,29 +9,29 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// activation is one `up` of a workspace, with all who wait for it. It belongs to the manager, not to the call that asked first: a
+// upRun is one `up` of a workspace, with all who wait for it. It belongs to the manager, not to the call that asked first: a
 // caller who gives up does not end it for the others.
-type activation struct {
+type upRun struct {
 	done chan struct{} // closed when id and err are set
 	id   string
 	err  error
 
 	mu        sync.Mutex
-	listeners map[int]listener
+	listeners map[int]subscriber
 	next      int
 	last      [2]string // what a late listener hears first
 }
 
-// listener is one caller who waits.
-type listener struct {
+// subscriber is one caller who waits.
+type subscriber struct {
 	progress func(phase, message string)
-	panicked chan *executor.Panic // gets its panic, which is its own call's and nobody else's
+	panicked chan *executor.PanicError // gets its panic, which is its own call's and nobody else's
 }
 
-// hear tells a listener, and says whether that went well.
-func (l listener) hear(phase, message string) (ok bool) {
+// notify tells a listener, and says whether that went well.
+func (l subscriber) notify(phase, message string) (ok bool) {
 	defer func() {
-		if p := executor.Caught(recover()); p != nil {
+		if p := executor.Recovered(recover()); p != nil {
 			l.panicked <- p // the first is the last: it hears no more
 		}
 	}()
@@ -45,14 +45,14 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	if a == nil {
 		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
 	}
-	panicked, leave := a.listen(progress)
+	panicked, leave := a.subscribe(progress)
 	defer leave()
 	if mine {
 		go func() { // counted by activation; Close ends it and waits for it
 			defer m.wg.Done()
-			a.id, a.err = m.bounded(m.ctx, loc, a.tell)
+			a.id, a.err = m.upWithTimeout(m.ctx, loc, a.broadcast)
 			m.mu.Lock()
-			delete(m.running, loc)
+			delete(m.upRuns, loc)
 			m.mu.Unlock()
 			close(a.done)
 		}()
@@ -69,29 +69,29 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 }
 
 // activation gives the one that is under way, or a new one that the caller has to begin; nil once the manager is closed.
-func (m *Manager) activation(loc devcontainer.Location) (a *activation, mine bool) {
+func (m *Manager) activation(loc devcontainer.Location) (a *upRun, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.running[loc]; a != nil {
+	if a := m.upRuns[loc]; a != nil {
 		return a, false
 	}
 	if m.closed {
 		return nil, false
 	}
 	m.wg.Add(1)
-	a = &activation{done: make(chan struct{}), listeners: map[int]listener{}}
-	m.running[loc] = a
+	a = &upRun{done: make(chan struct{}), listeners: map[int]subscriber{}}
+	m.upRuns[loc] = a
 	return a, true
 }
 
-// listen adds a listener. After leave has returned it is not called any more.
-func (a *activation) listen(progress func(phase, message string)) (panicked <-chan *executor.Panic, leave func()) {
+// subscribe adds a listener. After leave has returned it is not called any more.
+func (a *upRun) subscribe(progress func(phase, message string)) (panicked <-chan *executor.PanicError, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := a.next
 	a.next++
-	l := listener{progress: progress, panicked: make(chan *executor.Panic, 1)}
-	if a.last[0] == "" || l.hear(a.last[0], a.last[1]) {
+	l := subscriber{progress: progress, panicked: make(chan *executor.PanicError, 1)}
+	if a.last[0] == "" || l.notify(a.last[0], a.last[1]) {
 		a.listeners[id] = l
 	}
 	return l.panicked, func() {
@@ -101,12 +101,12 @@ func (a *activation) listen(progress func(phase, message string)) (panicked <-ch
 	}
 }
 
-func (a *activation) tell(phase, message string) {
+func (a *upRun) broadcast(phase, message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last = [2]string{phase, message}
 	for id, l := range a.listeners {
-		if !l.hear(phase, message) {
+		if !l.notify(phase, message) {
 			delete(a.listeners, id)
 		}
 	}

@@ -26,14 +26,14 @@ func requestOf(route dray.Route, inv dray.Invocation) request {
 // cacheKey is all of a request that changes the answer.
 type cacheKey struct{ name, workspace, localEnv string }
 
-// cached is an environment, and the state of the world in which it was right.
-type cached struct {
+// cachedEnv is an environment, and the state of the world in which it was right.
+type cachedEnv struct {
 	env        dray.Environment
 	generation uint64
 	files      string
-	basis      devcontainer.Basis // of the trust that it was right with
-	state      string             // of the basis
-	looked     time.Time          // when that was seen
+	basis      devcontainer.TrustFiles // of the trust that it was right with
+	state      string                  // of the basis
+	checkedAt  time.Time               // when that was seen
 }
 
 // maxCached bounds the answers that are remembered; callers with their own variables could make any number of them.
@@ -50,7 +50,7 @@ func (r request) key() cacheKey {
 
 // container gives the environment of a container. A warm call asks nobody: no container has changed since, and the files look the same.
 func (m *Manager) container(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, error) {
-	if env := m.warm(req); env != nil {
+	if env := m.lookupCached(req); env != nil {
 		return env, nil
 	}
 	generation, _ := m.watch.Generation() // before the question, so that a change meanwhile makes the answer stale
@@ -59,52 +59,52 @@ func (m *Manager) container(ctx context.Context, req request, progress func(phas
 	if err != nil {
 		return nil, err
 	}
-	state, latest := basis.State()
-	if latest.After(begun.Add(-granularity)) {
+	state, latest := basis.Stamp()
+	if latest.After(begun.Add(-mtimeGranularity)) {
 		return env, nil // the trust may have been judged before that change: the next call asks again
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.ready) >= maxCached {
-		clear(m.ready)
+	if len(m.envCache) >= maxCached {
+		clear(m.envCache)
 	}
-	m.ready[req.key()] = &cached{env: env, generation: generation, files: files, basis: basis, state: state, looked: begun}
+	m.envCache[req.key()] = &cachedEnv{env: env, generation: generation, files: files, basis: basis, state: state, checkedAt: begun}
 	return env, nil
 }
 
-// granularity is more than what file systems round their times by.
-const granularity = 50 * time.Millisecond
+// mtimeGranularity is more than what file systems round their times by.
+const mtimeGranularity = 50 * time.Millisecond
 
-// warm gives a remembered environment that is still right.
-func (m *Manager) warm(req request) dray.Environment {
+// lookupCached gives a remembered environment that is still right.
+func (m *Manager) lookupCached(req request) dray.Environment {
 	generation, live := m.watch.Generation()
 	m.mu.Lock()
-	hit := m.ready[req.key()]
+	hit := m.envCache[req.key()]
 	m.mu.Unlock()
-	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) || !m.sameBasis(hit) {
+	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) || !m.trustUnchanged(hit) {
 		return nil
 	}
 	return hit.env
 }
 
 const (
-	// manyFiles is how many files of a trust are looked at in each call. More would be felt, and are looked at once in lookAgain.
-	manyFiles = 256
-	lookAgain = time.Second
+	// maxStatFiles is how many files of a trust are looked at in each call. More would be felt, and are looked at once in recheckInterval.
+	maxStatFiles    = 256
+	recheckInterval = time.Second
 )
 
-// sameBasis says whether the files that the trust is bound to look as they did when it was judged.
-func (m *Manager) sameBasis(hit *cached) bool {
+// trustUnchanged says whether the files that the trust is bound to look as they did when it was judged.
+func (m *Manager) trustUnchanged(hit *cachedEnv) bool {
 	now := time.Now()
 	m.mu.Lock()
-	recent := hit.basis.Size() > manyFiles && now.Before(hit.looked.Add(lookAgain))
+	recent := hit.basis.Len() > maxStatFiles && now.Before(hit.checkedAt.Add(recheckInterval))
 	m.mu.Unlock()
 	if recent {
 		return true
 	}
-	state, _ := hit.basis.State()
+	state, _ := hit.basis.Stamp()
 	m.mu.Lock()
-	hit.looked = now
+	hit.checkedAt = now
 	m.mu.Unlock()
 	return state == hit.state
 }

@@ -10,10 +10,10 @@ import (
 // Check says what a call would be met with where its route leads, and changes nothing: no container is brought up, no agent placed, no
 // process started. Starts says that the call's tool is a process, which the host allows beneath its roots alone.
 func (m *Manager) Check(ctx context.Context, route dray.Route, inv dray.Invocation, starts bool) error {
-	if route.Environment != dray.Host {
+	if route.Environment != dray.KindHost {
 		return m.checkContainer(ctx, request{name: route.Container, workspace: route.Workspace})
 	}
-	if err := workspaceThere(inv.Workspace); err != nil || !starts {
+	if err := checkWorkspaceDir(inv.Workspace); err != nil || !starts {
 		return err
 	}
 	dir := inv.Cwd
@@ -27,7 +27,7 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, inv dray.Invocati
 }
 
 func (m *Manager) checkContainer(ctx context.Context, req request) error {
-	if m.warm(req) != nil {
+	if m.lookupCached(req) != nil {
 		return nil
 	}
 	named, configured := m.cfg.Named[req.name]
@@ -42,7 +42,7 @@ func (m *Manager) checkContainer(ctx context.Context, req request) error {
 		}
 		return err
 	}
-	c, found, err := m.lookup(ctx, loc)
+	c, found, err := m.findByLabels(ctx, loc)
 	if err != nil || (found && c.Running()) {
 		return err
 	}

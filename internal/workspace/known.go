@@ -11,19 +11,19 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// known are the folders that the engine has containers for, as far as anybody asked.
-type known struct {
+// labelCache are the folders that the engine has containers for, as far as anybody asked.
+type labelCache struct {
 	mu         sync.Mutex
 	folders    map[string]bool
 	generation uint64
-	asked      bool
-	later      time.Time // until then an engine that did not answer is not asked again
+	valid      bool
+	retryAt    time.Time // until then an engine that did not answer is not asked again
 }
 
 // The bounds of a question to an engine that may not be there: a call that leads to the host must not hang on it.
 const (
-	askTimeout = 2 * time.Second
-	askPause   = 5 * time.Second
+	listTimeout = 2 * time.Second
+	retryDelay  = 5 * time.Second
 )
 
 // Nearest finds the workspace that a folder lies in, from dir up to root. A folder that has a container, or that this daemon has used as a
@@ -34,10 +34,10 @@ func (m *Manager) Nearest(dir, root string) (folder string, ok bool) {
 		return folder, true // the ordinary case asks nobody
 	}
 	labelled := m.labelledFolders()
-	return devcontainer.NearestKnown(dir, root, func(folder string) bool {
+	return devcontainer.NearestWithKnown(dir, root, func(folder string) bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return labelled[folder] || m.seen[folder]
+		return labelled[folder] || m.usedFolders[folder]
 	})
 }
 
@@ -48,21 +48,21 @@ func (m *Manager) labelledFolders() map[string]bool {
 	k := &m.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.asked && live && k.generation == generation || time.Now().Before(k.later) {
+	if k.valid && live && k.generation == generation || time.Now().Before(k.retryAt) {
 		return k.folders
 	}
-	ctx, cancel := context.WithTimeout(m.ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(m.ctx, listTimeout)
 	defer cancel()
 	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		m.log.Debug("containers not listed", zap.Error(err))
-		k.later = time.Now().Add(askPause)
+		k.retryAt = time.Now().Add(retryDelay)
 		return k.folders
 	}
 	folders := make(map[string]bool, len(list))
 	for _, c := range list {
 		folders[filepath.Clean(c.Labels[devcontainer.LabelFolder])] = true
 	}
-	k.folders, k.generation, k.asked = folders, generation, true
+	k.folders, k.generation, k.valid = folders, generation, true
 	return folders
 }

@@ -12,7 +12,7 @@ import (
 // RT-02: a tool that removes the configuration which it sees through the mount does not send the next call to the host. Neither does one
 // whose daemon has started anew.
 func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
 	if got := w.sh(request{workspace: dir}, "rm /workspaces/"+filepath.Base(dir)+"/.devcontainer.json; id -u"); got != "0" {
@@ -29,7 +29,7 @@ func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
 	}
 	_, err := w.env(request{workspace: dir})
 	wantCode(t, "without its configuration", err, dray.CodeNoDevcontainer)
-	anew := newWorld(t, Config{})
+	anew := newFixture(t, Config{})
 	if folder, ok := anew.Nearest(sub, "/"); !ok || folder != dir {
 		t.Errorf("a new daemon: got %q, %v", folder, ok)
 	}
@@ -40,7 +40,7 @@ func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
 
 // EX-01: an image that names a workspace in its labels gets none of its calls, however new its container is.
 func TestImageThatClaimsAWorkspace(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
 	own := w.sh(request{workspace: dir}, "hostname")

@@ -49,7 +49,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	}
 	list := make([]Info, 0, len(folders))
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if loc, err := m.of(folder); err == nil { // one whose folder is gone is no workspace any more
+		if loc, err := m.locationOf(folder); err == nil { // one whose folder is gone is no workspace any more
 			list = append(list, m.describe(ctx, loc, containers))
 		}
 	}
@@ -59,7 +59,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 func (m *Manager) folders() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	folders := maps.Clone(m.seen)
+	folders := maps.Clone(m.usedFolders)
 	for _, n := range m.cfg.Named {
 		if n.Workspace != "" {
 			folders[n.Workspace] = true
@@ -79,7 +79,7 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, conta
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running[loc] != nil {
+	if m.upRuns[loc] != nil {
 		info.State = Building
 	}
 	return info
@@ -105,7 +105,7 @@ func (m *Manager) Folder(ctx context.Context, id string) (string, error) {
 
 // Get describes one workspace.
 func (m *Manager) Get(ctx context.Context, folder string) (Info, error) {
-	loc, err := m.of(folder)
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return Info{}, err
 	}

@@ -43,9 +43,9 @@ type Config struct {
 	UpTimeout time.Duration
 }
 
-// Turns gives a call its turn in a container that is ready, or on the host, which has no id. It may wait, and says how long it did; leave gives the
+// AcquireFunc gives a call its turn in a container that is ready, or on the host, which has no id. It may wait, and says how long it did; leave gives the
 // turn back and may be called more than once.
-type Turns func(ctx context.Context, container string, sink dray.Sink) (leave func(), waited time.Duration, err error)
+type AcquireFunc func(ctx context.Context, container string, sink dray.Sink) (leave func(), waited time.Duration, err error)
 
 // Manager knows the workspaces and their containers.
 type Manager struct {
@@ -54,35 +54,35 @@ type Manager struct {
 	host   *host.Host
 	pool   *process.Pool
 	trust  *devcontainer.TrustStore
-	watch  *container.Watch
+	watch  *container.EventWatcher
 	log    *zap.Logger
 
 	ctx    context.Context //nolint:containedctx // the manager's own life, which bounds what goes on without a caller
 	cancel context.CancelFunc
 
-	known known
+	known labelCache
 
-	mu      sync.Mutex
-	ready   map[cacheKey]*cached
-	seen    map[string]bool // workspace folders that were used
-	running map[devcontainer.Location]*activation
-	closed  bool
-	wg      sync.WaitGroup
+	mu          sync.Mutex
+	envCache    map[cacheKey]*cachedEnv
+	usedFolders map[string]bool // workspace folders that were used
+	upRuns      map[devcontainer.Location]*upRun
+	closed      bool
+	wg          sync.WaitGroup
 }
 
 // New makes a manager. Close ends what it began; engine, host and pool stay the caller's.
 func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host, pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger) *Manager {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	sweep(cfg.State, log)
+	removeStaleConfigs(cfg.State, log)
 	return &Manager{
 		cfg: cfg, engine: engine, host: h, pool: pool, trust: trust, watch: engine.Watch(ctx), log: log, ctx: ctx, cancel: cancel,
-		ready: map[cacheKey]*cached{}, seen: map[string]bool{}, running: map[devcontainer.Location]*activation{},
+		envCache: map[cacheKey]*cachedEnv{}, usedFolders: map[string]bool{}, upRuns: map[devcontainer.Location]*upRun{},
 	}
 }
 
-// sweep removes the configurations that an `up` of an earlier daemon left behind, because that one was killed. There is one daemon for each
+// removeStaleConfigs removes the configurations that an `up` of an earlier daemon left behind, because that one was killed. There is one daemon for each
 // state folder, so nobody uses them.
-func sweep(state string, log *zap.Logger) {
+func removeStaleConfigs(state string, log *zap.Logger) {
 	left, _ := filepath.Glob(filepath.Join(state, "run", "up-*")) // the pattern is well formed unless the folder's name is odd: then they stay
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
@@ -103,9 +103,9 @@ func (m *Manager) Close() {
 
 // Executor makes the environment that the route names ready, waits for the call's turn there, hands the call on, and puts the container's metadata
 // into the result. What is being made ready holds nobody's turn.
-func (m *Manager) Executor(next dray.Executor, turns Turns) dray.Executor {
+func (m *Manager) Executor(next dray.Executor, turns AcquireFunc) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		env, leave, waited, err := m.turn(ctx, call, sink, turns)
+		env, leave, waited, err := m.acquire(ctx, call, sink, turns)
 		queued := float64(waited.Microseconds()) / 1000
 		if err != nil {
 			return dray.Result{Metadata: dray.Metadata{QueuedMS: queued}}, err
@@ -119,8 +119,8 @@ func (m *Manager) Executor(next dray.Executor, turns Turns) dray.Executor {
 	})
 }
 
-// turn makes the environment ready and waits for the turn. What has changed while the call waited is made ready again, with the turn given back.
-func (m *Manager) turn(ctx context.Context, call dray.Call, sink dray.Sink, turns Turns) (env dray.Environment, leave func(), waited time.Duration, err error) {
+// acquire makes the environment ready and waits for the turn. What has changed while the call waited is made ready again, with the turn given back.
+func (m *Manager) acquire(ctx context.Context, call dray.Call, sink dray.Sink, turns AcquireFunc) (env dray.Environment, leave func(), waited time.Duration, err error) {
 	for {
 		env, err = m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
 		if err != nil {
@@ -138,7 +138,7 @@ func (m *Manager) turn(ctx context.Context, call dray.Call, sink dray.Sink, turn
 
 // stillReady says whether an environment is as it was when it was made ready.
 func (m *Manager) stillReady(call dray.Call, env dray.Environment) bool {
-	return call.Route.Environment == dray.Host || m.warm(requestOf(call.Route, call.Invocation)) == env
+	return call.Route.Environment == dray.KindHost || m.lookupCached(requestOf(call.Route, call.Invocation)) == env
 }
 
 func containerID(env dray.Environment) string {
@@ -155,21 +155,21 @@ func attach(res *dray.Result, caps dray.Capabilities) {
 		return
 	}
 	c := *caps.Container
-	c.ExecMS = float64(res.Exec.Microseconds()) / 1000
+	c.ExecMS = float64(res.ExecDuration.Microseconds()) / 1000
 	c.ExitCode = res.ExitCode
 	res.Metadata.Container = &c
 }
 
 // Environment makes a route's environment ready.
 func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation, progress func(phase, message string)) (dray.Environment, error) {
-	if route.Environment == dray.Host {
-		return m.host.In(hostFolder(inv)), workspaceThere(inv.Workspace)
+	if route.Environment == dray.KindHost {
+		return m.host.Environment(hostFolder(inv)), checkWorkspaceDir(inv.Workspace)
 	}
 	return m.container(ctx, requestOf(route, inv), progress)
 }
 
-// workspaceThere refuses a workspace that is no folder: what follows would be told as trouble with the folder's rights.
-func workspaceThere(folder string) error {
+// checkWorkspaceDir refuses a workspace that is no folder: what follows would be told as trouble with the folder's rights.
+func checkWorkspaceDir(folder string) error {
 	if folder == "" {
 		return nil
 	}

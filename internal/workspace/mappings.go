@@ -18,19 +18,19 @@ func (m *Manager) mappings(req request, c container.Container) []dray.Mount {
 	}
 	var all []dray.Mount
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) {
-		if named := m.cfg.Named[name]; len(named.Mappings) > 0 && m.means(named, c) {
+		if named := m.cfg.Named[name]; len(named.Mappings) > 0 && m.matchesNamed(named, c) {
 			all = append(all, named.Mappings...)
 		}
 	}
 	return all
 }
 
-// means says whether a configured name means a container.
-func (m *Manager) means(named Named, c container.Container) bool {
+// matchesNamed says whether a configured name means a container.
+func (m *Manager) matchesNamed(named Named, c container.Container) bool {
 	switch {
 	case named.Workspace != "":
 		loc, err := m.locate(request{}, named)
-		if err != nil || claimsByImage(c) || named.Service != "" && c.Labels[labelService] != named.Service {
+		if err != nil || labelledByImage(c) || named.Service != "" && c.Labels[labelService] != named.Service {
 			return false
 		}
 		_, its := loc.Match([]devcontainer.ContainerInfo{c.ContainerInfo})

@@ -13,7 +13,7 @@ import (
 
 // PM-14: configured mappings go with their container, however a call names it, and before its real mounts.
 func TestConfiguredMappings(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(args ...string) string {
 		id := w.docker(append(append([]string{"run", "-d", "--init", "--network", "none"}, args...), busybox, "sleep", "1000000")...)

@@ -10,7 +10,7 @@ import (
 // brought up to answer a question.
 func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mount, error) {
 	req := request{name: name, workspace: workspace}
-	if hit := m.warm(req); hit != nil {
+	if hit := m.lookupCached(req); hit != nil {
 		return hit.Capabilities().Mounts, nil
 	}
 	named := m.cfg.Named[name]
@@ -19,7 +19,7 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 		return nil, err
 	}
 	if name == "" || named.Workspace != "" {
-		c, found, err := m.lookup(ctx, loc)
+		c, found, err := m.findByLabels(ctx, loc)
 		if err != nil {
 			return nil, err
 		}
@@ -30,13 +30,13 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 		if c, err = m.ofService(ctx, c, name, named.Service); err != nil {
 			return nil, err
 		}
-		target, _, err := m.target(ctx, loc, c, req)
+		target, _, err := m.environmentSpec(ctx, loc, c, req)
 		return target.Mounts, err
 	}
 	loc, c, err := m.find(ctx, req, func(string, string) {})
 	if err != nil {
 		return nil, err
 	}
-	target, _, err := m.target(ctx, loc, c, req)
+	target, _, err := m.environmentSpec(ctx, loc, c, req)
 	return target.Mounts, err
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // resolve finds the container, brings it up where it may, and reads how calls run in it.
-func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, devcontainer.Basis, error) {
+func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, devcontainer.TrustFiles, error) {
 	loc, c, err := m.find(ctx, req, progress)
 	if err != nil {
-		return nil, devcontainer.Basis{}, err
+		return nil, devcontainer.TrustFiles{}, err
 	}
 	if loc.Workspace != "" {
 		m.remember(loc.Workspace)
 	}
-	target, basis, err := m.target(ctx, loc, c, req)
+	target, basis, err := m.environmentSpec(ctx, loc, c, req)
 	if err != nil {
 		return nil, basis, err
 	}
@@ -39,7 +39,7 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 		return loc, container.Container{}, err
 	}
 	if req.name == "" || (configured && named.Workspace != "") {
-		c, err := m.ofWorkspace(ctx, loc, progress)
+		c, err := m.ensureRunning(ctx, loc, progress)
 		if err == nil {
 			c, err = m.ofService(ctx, c, req.name, named.Service)
 		}
@@ -60,7 +60,7 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref). // the engine takes the beginning of an id too
 												WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
 	}
-	if err == nil && loc.Workspace != "" && (!loc.Owns(c.ContainerInfo) || claimsByImage(c)) {
+	if err == nil && loc.Workspace != "" && (!loc.Owns(c.ContainerInfo) || labelledByImage(c)) {
 		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name, loc.Workspace).
 			WithHint("leave one of the two out, or name the workspace's own container")
 	}
@@ -93,9 +93,9 @@ func sameFolder(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// ofWorkspace gives the running container of a workspace, after bringing it up if there is none.
-func (m *Manager) ofWorkspace(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (container.Container, error) {
-	c, found, err := m.lookup(ctx, loc)
+// ensureRunning gives the running container of a workspace, after bringing it up if there is none.
+func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (container.Container, error) {
+	c, found, err := m.findByLabels(ctx, loc)
 	if err != nil {
 		return c, err
 	}
@@ -103,7 +103,7 @@ func (m *Manager) ofWorkspace(ctx context.Context, loc devcontainer.Location, pr
 	if err != nil {
 		return c, err
 	}
-	halfMade := failed && last.HalfMade(c.ContainerInfo) // its lifecycle commands have not all succeeded, or are still running
+	halfMade := failed && last.Incomplete(c.ContainerInfo) // its lifecycle commands have not all succeeded, or are still running
 	if found && c.Running() && !halfMade {
 		return c, nil
 	}
@@ -117,8 +117,8 @@ func (m *Manager) ofWorkspace(ctx context.Context, loc devcontainer.Location, pr
 	return m.engine.Inspect(ctx, id)
 }
 
-// lookup finds the container of a workspace by its labels, running or not.
-func (m *Manager) lookup(ctx context.Context, loc devcontainer.Location) (container.Container, bool, error) {
+// findByLabels finds the container of a workspace by its labels, running or not.
+func (m *Manager) findByLabels(ctx context.Context, loc devcontainer.Location) (container.Container, bool, error) {
 	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		return container.Container{}, false, err
@@ -132,7 +132,7 @@ func (m *Manager) lookup(ctx context.Context, loc devcontainer.Location) (contai
 		if dray.CodeOf(err) == dray.CodeContainerNotFound {
 			return container.Container{}, false, nil // it went in this moment
 		}
-		if err != nil || !claimsByImage(c) {
+		if err != nil || !labelledByImage(c) {
 			return c, err == nil, err
 		}
 		m.log.Warn("container claims a workspace by its image, passed over", zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
@@ -140,9 +140,9 @@ func (m *Manager) lookup(ctx context.Context, loc devcontainer.Location) (contai
 	}
 }
 
-// claimsByImage says that it was the image, not who made the container, that named the workspace. Anybody can build an image with any label, and
+// labelledByImage says that it was the image, not who made the container, that named the workspace. Anybody can build an image with any label, and
 // its container would get the calls of that workspace, with what is secret in them.
-func claimsByImage(c container.Container) bool {
+func labelledByImage(c container.Container) bool {
 	folder := c.Labels[devcontainer.LabelFolder]
 	return folder != "" && c.ImageLabels[devcontainer.LabelFolder] == folder
 }
@@ -176,9 +176,9 @@ func (m *Manager) labelled(ctx context.Context, name, label string) (string, err
 	}
 }
 
-// target reads how calls run in a container. The host's variables are given to trusted workspaces alone; the basis is that of the trust.
-func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.Target, devcontainer.Basis, error) {
-	trusted, basis := false, devcontainer.Basis{}
+// environmentSpec reads how calls run in a container. The host's variables are given to trusted workspaces alone; the basis is that of the trust.
+func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.EnvironmentSpec, devcontainer.TrustFiles, error) {
+	trusted, basis := false, devcontainer.TrustFiles{}
 	if loc.Workspace != "" {
 		trusted, basis, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
 	}
@@ -188,13 +188,13 @@ func (m *Manager) target(ctx context.Context, loc devcontainer.Location, c conta
 	}
 	r, err := devcontainer.Resolve(ctx, in)
 	if err != nil {
-		return container.Target{}, basis, err
+		return container.EnvironmentSpec{}, basis, err
 	}
 	warnings := r.Warnings
 	if !trusted && len(r.LocalEnvNames) > 0 {
 		warnings = append(warnings, "the workspace is not trusted, so these variables of the host stay empty: "+strings.Join(r.LocalEnvNames, ", "))
 	}
-	return container.Target{
+	return container.EnvironmentSpec{
 		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
 		Mounts: m.mounts(req, c, r.Mounts), Warnings: warnings,
 	}, basis, nil
@@ -226,5 +226,5 @@ func (m *Manager) localEnv(callers map[string]string) func(string) (string, bool
 func (m *Manager) remember(folder string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.seen[folder] = true
+	m.usedFolders[folder] = true
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // hangingCLI makes the `up` of a world one that says a line and hangs.
-func (w world) hangingCLI() {
+func (w fixture) hangingCLI() {
 	w.t.Helper()
 	cli := filepath.Join(w.t.TempDir(), "devcontainer")
 	script := "#!/bin/sh\necho '{\"type\":\"text\",\"level\":3,\"text\":\"pulling for ever\"}' >&2\nexec sleep 1000\n"
@@ -49,20 +49,20 @@ var ended = dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.
 // EX-13: a workspace that is being brought up holds no slot that another call needs, and what hangs there ends with devcontainer.up_timeout and says
 // what to do.
 func TestUpHoldsNoTurn(t *testing.T) {
-	w := newWorld(t, Config{UpTimeout: 3 * time.Second})
+	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
 	dir := w.project(`{"image": "` + busybox + `"}`)
 	w.trustIt(dir)
 	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-	chain := gate.Executor(w.Executor(ended, gate.Turn))
+	chain := gate.Executor(w.Executor(ended, gate.Acquire))
 	waits, failed := newSignals(false), make(chan error, 1)
 	go func() {
-		route := dray.Route{Environment: dray.Container, Workspace: dir}
+		route := dray.Route{Environment: dray.KindContainer, Workspace: dir}
 		_, err := chain.Execute(t.Context(), dray.Call{Route: route}, waits)
 		failed <- err
 	}()
 	<-waits.begun
-	if _, err := chain.Execute(t.Context(), dray.Call{Route: dray.Route{Environment: dray.Host}}, dray.Discard); err != nil {
+	if _, err := chain.Execute(t.Context(), dray.Call{Route: dray.Route{Environment: dray.KindHost}}, dray.Discard); err != nil {
 		t.Errorf("a call for the host, while a workspace is brought up: %v", err)
 	}
 	err := <-failed
@@ -74,7 +74,7 @@ func TestUpHoldsNoTurn(t *testing.T) {
 
 // EX-18: a caller whose sink panics while a workspace is brought up ends its own call, and nobody else's waiting.
 func TestPanicOfOneWhoWaits(t *testing.T) {
-	w := newWorld(t, Config{UpTimeout: 3 * time.Second})
+	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
 	dir := w.project(`{"image": "` + busybox + `"}`)
 	w.trustIt(dir)

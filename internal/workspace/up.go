@@ -16,14 +16,14 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// bringUp runs the reference CLI for a trusted workspace and gives the id of its container. The values of ${localEnv:X} are the daemon's
+// runUp runs the reference CLI for a trusted workspace and gives the id of its container. The values of ${localEnv:X} are the daemon's
 // and the configuration's: mounts can depend on them, so no caller over HTTP chooses any.
-func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
+func (m *Manager) runUp(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
 	approval, err := m.trust.Approve(ctx, loc)
 	if err != nil {
 		return "", err
 	}
-	found, _, err := m.lookup(ctx, loc)
+	found, _, err := m.findByLabels(ctx, loc)
 	if err != nil {
 		return "", err
 	}
@@ -38,7 +38,7 @@ func (m *Manager) bringUp(ctx context.Context, loc devcontainer.Location, progre
 	log.Info("bringing a workspace up")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: m.cfg.CLI, State: m.cfg.State, Approval: approval, Container: found.ContainerInfo, ExtraArgs: m.cfg.UpArgs, Mount: mount,
-		Env: env, Start: m.startHelper,
+		Env: env, Start: m.startHelperProcess,
 	}, progress)
 	log.Info("brought a workspace up", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
@@ -59,24 +59,24 @@ func (m *Manager) upEnv() []string {
 	return env
 }
 
-// startHelper starts a helper program on the host, under supervision as any tool.
-func (m *Manager) startHelper(ctx context.Context, cmd devcontainer.Command) (devcontainer.Running, error) {
+// startHelperProcess starts a helper program on the host, under supervision as any tool.
+func (m *Manager) startHelperProcess(ctx context.Context, cmd devcontainer.Command) (devcontainer.Running, error) {
 	proc, err := m.pool.Start(ctx, process.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir})
 	if err != nil {
-		return nil, process.Explain(err, cmd.Dir)
+		return nil, process.WrapStartError(err, cmd.Dir)
 	}
 	_ = proc.Stdin().Close()
-	return helper{proc}, nil
+	return helperProcess{proc}, nil
 }
 
-// helper is a helper program as internal/devcontainer knows it.
-type helper struct{ proc *process.Process }
+// helperProcess is a helper program as internal/devcontainer knows it.
+type helperProcess struct{ proc *process.Process }
 
-func (h helper) Stdout() io.Reader { return h.proc.Stdout() }
-func (h helper) Stderr() io.Reader { return h.proc.Stderr() }
-func (h helper) Stop()             { h.proc.Stop(0) }
+func (h helperProcess) Stdout() io.Reader { return h.proc.Stdout() }
+func (h helperProcess) Stderr() io.Reader { return h.proc.Stderr() }
+func (h helperProcess) Stop()             { h.proc.Stop(0) }
 
-func (h helper) Wait() (int, error) {
+func (h helperProcess) Wait() (int, error) {
 	exit, err := h.proc.Wait()
 	if exit.Signal != 0 {
 		return 128 + int(exit.Signal), err
@@ -86,21 +86,21 @@ func (h helper) Wait() (int, error) {
 
 // Up brings a workspace's container up, or finds that it runs.
 func (m *Manager) Up(ctx context.Context, folder string, progress func(phase, message string)) error {
-	loc, err := m.of(folder)
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return err
 	}
-	_, err = m.ofWorkspace(ctx, loc, progress)
+	_, err = m.ensureRunning(ctx, loc, progress)
 	return err
 }
 
 // Stop stops a workspace's container. One that does not run is left as it is.
 func (m *Manager) Stop(ctx context.Context, folder string) error {
-	loc, err := m.of(folder)
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return err
 	}
-	c, found, err := m.lookup(ctx, loc)
+	c, found, err := m.findByLabels(ctx, loc)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (m *Manager) Stop(ctx context.Context, folder string) error {
 
 // Trust records that what the summary shows is agreed to.
 func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summary, error) {
-	loc, err := m.of(folder)
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return devcontainer.Summary{}, err
 	}
@@ -130,7 +130,7 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 
 // Trusted says whether a workspace folder is trusted. One that cannot be judged is not.
 func (m *Manager) Trusted(ctx context.Context, folder string) bool {
-	loc, err := m.of(folder)
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return false
 	}
@@ -138,8 +138,8 @@ func (m *Manager) Trusted(ctx context.Context, folder string) bool {
 	return err == nil && trusted
 }
 
-// of finds the configuration of a folder, the one that a configured container names for it included.
-func (m *Manager) of(folder string) (devcontainer.Location, error) {
+// locationOf finds the configuration of a folder, the one that a configured container names for it included.
+func (m *Manager) locationOf(folder string) (devcontainer.Location, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) { // of several the first by name, every time
 		if n := m.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
 			return devcontainer.Locate(folder, n.Config)

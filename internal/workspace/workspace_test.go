@@ -22,7 +22,7 @@ const plainConfig = `{"image": "` + busybox + `", "remoteEnv": {"GREETING": "%s"
 
 // RT-08, RT-09, PM-14: an untrusted workspace is not brought up; a trusted one is, once, however many ask; then it follows what changes.
 func TestLifeOfAWorkspace(t *testing.T) {
-	w := newWorld(t, Config{LocalEnv: map[string]string{"DRAY_TEST_X": "configured"}})
+	w := newFixture(t, Config{LocalEnv: map[string]string{"DRAY_TEST_X": "configured"}})
 	dir := w.project(fmt.Sprintf(plainConfig, "hello"))
 	req := request{workspace: dir}
 	_, err := w.env(req)
@@ -124,7 +124,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	// Paused, it is left alone.
 	id := w.containers(devcontainer.LabelFolder + "=" + dir)[0]
 	w.docker("pause", id)
-	_, _, err = w.resolve(t.Context(), req, quiet)
+	_, _, err = w.resolve(t.Context(), req, noProgress)
 	w.docker("unpause", id)
 	wantCode(t, "paused", err, dray.CodeContainerUnavailable)
 
@@ -140,14 +140,14 @@ func TestLifeOfAWorkspace(t *testing.T) {
 }
 
 // retry runs a call until the news of a change has come in: the engine tells of it a moment later.
-func (w world) retry(req request) {
+func (w fixture) retry(req request) {
 	w.t.Helper()
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		var env dray.Environment
 		if env, err = w.env(req); err == nil {
 			var p dray.Process
-			if p, err = env.Start(w.t.Context(), dray.Spec{Argv: []string{"true"}}); err == nil {
+			if p, err = env.Start(w.t.Context(), dray.ProcessSpec{Argv: []string{"true"}}); err == nil {
 				_ = p.Stdin().Close()
 				_, _ = p.Wait()
 				return
@@ -164,7 +164,7 @@ func TestFailedUp(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, Config{State: state})
+	w := newFixture(t, Config{State: state})
 	if _, err := os.Stat(filepath.Dir(left)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a leftover stays: %v", err)
 	}
@@ -178,7 +178,7 @@ func TestFailedUp(t *testing.T) {
 
 // Containers by name and by label, running or not, and the closed manager.
 func TestNamedContainers(t *testing.T) {
-	w := newWorld(t, Config{Named: map[string]Named{
+	w := newFixture(t, Config{Named: map[string]Named{
 		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=" + "ws"}, "nolabel": {Label: "dev.dray.test=none"},
 		"absent": {ID: "dray-ws-test-none"}, "space": {Workspace: "/some/where"},
 	}})
@@ -198,13 +198,13 @@ func TestNamedContainers(t *testing.T) {
 	_, err = w.env(request{name: "space", workspace: t.TempDir()})
 	wantCode(t, "another workspace's name", err, dray.CodeRouteConflict)
 	w.docker("kill", a)
-	_, _, err = w.resolve(t.Context(), request{name: "byid"}, quiet)
+	_, _, err = w.resolve(t.Context(), request{name: "byid"}, noProgress)
 	wantCode(t, "a stopped container that is not ours", err, dray.CodeContainerUnavailable)
 }
 
 // A workspace below the top of a repository runs in its own folder there, and paths of the whole repository are mapped.
 func TestGitSubfolder(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newFixture(t, Config{})
 	top := w.project("{}")
 	dir := top + "/sub/app"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -227,7 +227,7 @@ func TestGitSubfolder(t *testing.T) {
 
 // containers.NAME.service chooses another service of the workspace's compose project.
 func TestService(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(labels ...string) string {
 		args := []string{"run", "-d", "--init", "--network", "none", "--label", "com.docker.compose.project=" + filepath.Base(filepath.Dir(dir))}

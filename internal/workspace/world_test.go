@@ -33,14 +33,14 @@ func TestMain(m *testing.M) {
 
 const busybox = "dray-test/busybox:latest"
 
-// world is a manager on the real engine and the real CLI.
-type world struct {
+// fixture is a manager on the real engine and the real CLI.
+type fixture struct {
 	*Manager
 	t   *testing.T
 	api *client.Client
 }
 
-func newWorld(t *testing.T, cfg Config) world {
+func newFixture(t *testing.T, cfg Config) fixture {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine and the devcontainer CLI")
@@ -56,7 +56,7 @@ func newWorld(t *testing.T, cfg Config) world {
 	cfg.UpTimeout = cmp.Or(cfg.UpTimeout, 30*time.Minute)
 	cfg.State = cmp.Or(cfg.State, t.TempDir())
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	engine, err := container.FindEngine(container.Choice{}, container.Options{
+	engine, err := container.NewEngine(container.EndpointConfig{}, container.Options{
 		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State, "run"), Version: "test", Log: log,
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func newWorld(t *testing.T, cfg Config) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := world{t: t, api: api, Manager: New(t.Context(), cfg, engine, host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)}
+	w := fixture{t: t, api: api, Manager: New(t.Context(), cfg, engine, host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)}
 	t.Cleanup(func() {
 		w.Close()
 		_ = engine.Close()
@@ -78,7 +78,7 @@ func newWorld(t *testing.T, cfg Config) world {
 }
 
 // project makes a workspace; its containers and volumes go with the test.
-func (w world) project(config string) string {
+func (w fixture) project(config string) string {
 	w.t.Helper()
 	dir, err := filepath.EvalSymlinks(w.t.TempDir())
 	if err != nil {
@@ -89,14 +89,14 @@ func (w world) project(config string) string {
 	return dir
 }
 
-func (w world) write(dir, config string) {
+func (w fixture) write(dir, config string) {
 	w.t.Helper()
 	if err := os.WriteFile(dir+"/.devcontainer.json", []byte(config), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w world) containers(label string) []string {
+func (w fixture) containers(label string) []string {
 	w.t.Helper()
 	res, err := w.api.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
 	if err != nil {
@@ -109,7 +109,7 @@ func (w world) containers(label string) []string {
 	return ids
 }
 
-func (w world) removeAll(label string) {
+func (w fixture) removeAll(label string) {
 	for _, id := range w.containers(label) {
 		info, err := w.api.ContainerInspect(context.Background(), id, client.ContainerInspectOptions{})
 		if err != nil {
@@ -128,7 +128,7 @@ func (w world) removeAll(label string) {
 }
 
 // docker does what a user would do behind the daemon's back.
-func (w world) docker(args ...string) string {
+func (w fixture) docker(args ...string) string {
 	w.t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
 	if err != nil {
@@ -137,21 +137,21 @@ func (w world) docker(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func quiet(string, string) {}
+func noProgress(string, string) {}
 
 // env gives the environment of a workspace, a container, or both.
-func (w world) env(req request) (dray.Environment, error) {
-	return w.container(w.t.Context(), req, quiet)
+func (w fixture) env(req request) (dray.Environment, error) {
+	return w.container(w.t.Context(), req, noProgress)
 }
 
 // sh runs a script in an environment.
-func (w world) sh(req request, script string) string {
+func (w fixture) sh(req request, script string) string {
 	w.t.Helper()
 	env, err := w.env(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := env.Start(w.t.Context(), dray.Spec{Argv: []string{"sh", "-c", script}})
+	p, err := env.Start(w.t.Context(), dray.ProcessSpec{Argv: []string{"sh", "-c", script}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -168,16 +168,16 @@ func (w world) sh(req request, script string) string {
 }
 
 // settle waits until a call is a warm one: an answer that is as new as the files that it rests on is not remembered.
-func (w world) settle(req request) {
+func (w fixture) settle(req request) {
 	w.t.Helper()
-	for giveUp := time.Now().Add(10 * time.Second); w.warm(req) == nil; {
+	for giveUp := time.Now().Add(10 * time.Second); w.lookupCached(req) == nil; {
 		if _, err := w.env(req); err != nil || time.Now().After(giveUp) {
 			w.t.Fatalf("no call is warm: %v", err)
 		}
 	}
 }
 
-func (w world) trustIt(dir string) {
+func (w fixture) trustIt(dir string) {
 	w.t.Helper()
 	if _, err := w.Trust(w.t.Context(), dir); err != nil {
 		w.t.Fatal(err)

@@ -21,10 +21,10 @@ type suite struct {
 }
 
 var (
-	// provided matches the reasons of skips that the set-up leaves no room for.
-	provided = regexp.MustCompile(`(?i)\b(engine|docker|dockerd|devcontainer|image|images|mmdebstrap|robot)\b`)
-	// gap matches the reasons of skips that no set-up can take away: what the machine or the user's rights do not give.
-	gap = regexp.MustCompile(`\bgap: `)
+	// setupProvides matches the reasons of skips that the set-up leaves no room for.
+	setupProvides = regexp.MustCompile(`(?i)\b(engine|docker|dockerd|devcontainer|image|images|mmdebstrap|robot)\b`)
+	// machineGap matches the reasons of skips that no set-up can take away: what the machine or the user's rights do not give.
+	machineGap = regexp.MustCompile(`\bgap: `)
 )
 
 func (s *suite) pass() { s.Passed++ }
@@ -36,7 +36,7 @@ func (s *suite) fail(test string) {
 
 // skip counts a skipped test, as failed where the set-up should have made it possible.
 func (s *suite) skip(test, reason string) {
-	if provided.MatchString(reason) && !gap.MatchString(reason) {
+	if setupProvides.MatchString(reason) && !machineGap.MatchString(reason) {
 		s.fail(test + " was skipped, though scripts/setup provides what it wants: " + reason)
 		return
 	}

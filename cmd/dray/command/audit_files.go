@@ -45,7 +45,7 @@ known to dray.`,
 				filters.Set(f.parameter, value)
 			}
 		}
-		return a.with(func(c *client.Client) error { return a.runAuditFiles(ctx, c, filters) })
+		return a.withClient(func(c *client.Client) error { return a.runAuditFiles(ctx, c, filters) })
 	})
 	return cmd
 }
@@ -60,13 +60,13 @@ func (a *app) runAuditFiles(ctx context.Context, c *client.Client, filters url.V
 	}
 	t := table{head: []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"}}
 	for _, f := range page.Value.Items {
-		t.add(localTime(f.At), f.Invocation, string(f.Action), orDash(shortHash(f.Before)), orDash(shortHash(f.After)), string(f.Environment), f.Path)
+		t.add(localTime(f.At), f.Invocation, string(f.Action), orDash(shortHash(f.SHA256Before)), orDash(shortHash(f.SHA256After)), string(f.Environment), f.Path)
 	}
 	if err := t.write(a.out); err != nil {
 		return err
 	}
 	if page.Value.NextCursor != "" {
-		fmt.Fprintf(a.err, "there is more: --cursor %s\n", safeLine(page.Value.NextCursor))
+		fmt.Fprintf(a.err, "there is more: --cursor %s\n", escapeLine(page.Value.NextCursor))
 	}
 	return nil
 }

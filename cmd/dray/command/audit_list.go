@@ -44,7 +44,7 @@ func newAuditList(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.with(func(c *client.Client) error { return a.runAuditList(ctx, c, filters) })
+		return a.withClient(func(c *client.Client) error { return a.runAuditList(ctx, c, filters) })
 	})
 	return cmd
 }
@@ -63,7 +63,7 @@ func auditQuery(cmd *cobra.Command, limit int) (url.Values, error) {
 		value := flag.Value.String()
 		if f.flag == "since" || f.flag == "until" {
 			var err error
-			if value, err = moment(f.flag, value); err != nil {
+			if value, err = parseTime(f.flag, value); err != nil {
 				return nil, err
 			}
 		}
@@ -88,7 +88,7 @@ func (a *app) runAuditList(ctx context.Context, c *client.Client, filters url.Va
 		return err
 	}
 	if page.Value.NextCursor != "" {
-		fmt.Fprintf(a.err, "there is more: --cursor %s\n", safeLine(page.Value.NextCursor))
+		fmt.Fprintf(a.err, "there is more: --cursor %s\n", escapeLine(page.Value.NextCursor))
 	}
 	return nil
 }

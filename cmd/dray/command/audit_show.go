@@ -34,17 +34,17 @@ were rewritten that is the rewritten text, and with --raw what the tool printed.
 		case raw && stream == "":
 			return usagef("--raw is about --output").WithHint("write --output stdout --raw")
 		case stream == "":
-			return a.with(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
+			return a.withClient(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
 		case a.json:
 			return usagef("--output and --json exclude each other").WithHint("leave one of them out")
 		case stream != "stdout" && stream != "stderr":
 			return usagef("--output is %q", stream).WithHint("write stdout or stderr")
 		}
-		text := client.Shown
+		text := client.TextAuto
 		if raw {
-			text = client.Printed
+			text = client.TextRaw
 		}
-		return a.with(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream, text) })
+		return a.withClient(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream, text) })
 	})
 	return cmd
 }
@@ -60,7 +60,7 @@ func (a *app) runAuditShow(ctx context.Context, c *client.Client, id string) err
 	if a.json {
 		return a.printRaw(reply.JSON)
 	}
-	return writeSections(a.out, sectionsOf(reply.Value))
+	return writeSections(a.out, recordSections(reply.Value))
 }
 
 // runAuditOutput copies what is kept of a stream.
@@ -72,7 +72,7 @@ func (a *app) runAuditOutput(ctx context.Context, c *client.Client, id, stream, 
 	defer kept.Close()
 	if !isTerminal(a.out) {
 		_, err := io.Copy(a.out, kept)
-		return wrote(err)
+		return outputError(err)
 	}
 	return copySafely(a.out, kept)
 }
@@ -82,8 +82,8 @@ func copySafely(to io.Writer, from io.Reader) error {
 	lines := bufio.NewReaderSize(from, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n') // one that is longer comes in parts
-		if _, err := io.WriteString(to, safeText(string(line))); err != nil {
-			return wrote(err)
+		if _, err := io.WriteString(to, escapeText(string(line))); err != nil {
+			return outputError(err)
 		}
 		switch {
 		case errors.Is(err, io.EOF):

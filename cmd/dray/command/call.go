@@ -18,7 +18,7 @@ import (
 const maxInput = 64 << 20
 
 func newCall(a *app) *cobra.Command {
-	var to target
+	var to callFlags
 	var input string
 	cmd := &cobra.Command{
 		Use:   "call TOOL [flags]",
@@ -30,7 +30,7 @@ stdout of exec and shell.
 ` + exitHelp,
 		Example:     "  dray call read_file --input '{\"path\": \"README.md\"}'\n  dray call shell --input '{\"command\": \"ls | wc -l\"}'\n  dray call lint --input - < input.json",
 		Args:        exactArgs(1, "the name of one tool", "dray tools lists them"),
-		Annotations: map[string]string{exitsLikeTool: "yes"},
+		Annotations: map[string]string{toolExitCodes: "yes"},
 	}
 	to.flags(cmd)
 	to.timeoutFlag(cmd)
@@ -43,7 +43,7 @@ stdout of exec and shell.
 	return cmd
 }
 
-func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to target, tool, input string) error {
+func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to callFlags, tool, input string) error {
 	value, err := a.readInput(input)
 	if err != nil {
 		return err
@@ -52,10 +52,10 @@ func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to target, tool, 
 	if err != nil {
 		return err
 	}
-	return a.with(func(c *client.Client) error {
-		l := a.live(c, call)
-		held := &holder{w: l.stdout, limit: maxInput}
-		if !printsOnly(tool) {
+	return a.withClient(func(c *client.Client) error {
+		l := a.newLiveCall(c, call)
+		held := &deferredWriter{w: l.stdout, limit: maxInput}
+		if !hasNoStructuredOutput(tool) {
 			l.stdout = held
 		}
 		end, err := l.run(ctx)
@@ -69,18 +69,18 @@ func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to target, tool, 
 	})
 }
 
-// printsOnly says of a tool that it never has a structured output, so that what it prints is its result.
-func printsOnly(tool string) bool { return slices.Contains([]string{"exec", "shell"}, tool) }
+// hasNoStructuredOutput says of a tool that it never has a structured output, so that what it prints is its result.
+func hasNoStructuredOutput(tool string) bool { return slices.Contains([]string{"exec", "shell"}, tool) }
 
 // printOutput prints the output of a tool, in the caller's paths, or else what it has printed itself.
-func (a *app) printOutput(rec dray.Record, held *holder) error {
+func (a *app) printOutput(rec dray.Record, held *deferredWriter) error {
 	switch {
 	case a.json:
 		return nil
 	case len(rec.Output) > 0 && string(rec.Output) != "null" && !held.passing:
 		return a.printRaw(rec.Output)
 	default:
-		return held.pass()
+		return held.flush()
 	}
 }
 
@@ -109,15 +109,15 @@ func checkInput(value jsontext.Value) error {
 	return nil
 }
 
-// holder keeps what is written until it is known whether it is wanted. Beyond the limit it passes everything on.
-type holder struct {
+// deferredWriter keeps what is written until it is known whether it is wanted. Beyond the limit it passes everything on.
+type deferredWriter struct {
 	w       io.Writer
 	limit   int
 	held    bytes.Buffer
 	passing bool
 }
 
-func (h *holder) Write(p []byte) (int, error) {
+func (h *deferredWriter) Write(p []byte) (int, error) {
 	if h.passing {
 		return h.w.Write(p)
 	}
@@ -125,12 +125,12 @@ func (h *holder) Write(p []byte) (int, error) {
 	if h.held.Len() <= h.limit {
 		return len(p), nil
 	}
-	return len(p), h.pass()
+	return len(p), h.flush()
 }
 
-// pass gives out what is held, and all that follows at once.
-func (h *holder) pass() error {
+// flush gives out what is held, and all that follows at once.
+func (h *deferredWriter) flush() error {
 	h.passing = true
 	_, err := h.held.WriteTo(h.w)
-	return wrote(err)
+	return outputError(err)
 }

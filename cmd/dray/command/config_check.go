@@ -34,18 +34,18 @@ is asked or started.`,
 	return cmd
 }
 
-// checked is what programs get to know of a check.
-type checked struct {
+// checkReport is what programs get to know of a check.
+type checkReport struct {
 	OK        bool             `json:"ok"`
 	File      string           `json:"file"`
 	Variables []string         `json:"variables"`
 	Flags     []string         `json:"flags"`
 	Warnings  []string         `json:"warnings"`
-	Mistakes  []checkedMistake `json:"mistakes"`
+	Mistakes  []diagnosticJSON `json:"mistakes"`
 }
 
-// checkedMistake is a [config.Mistake] with its place as one text.
-type checkedMistake struct {
+// diagnosticJSON is a [config.Diagnostic] with its place as one text.
+type diagnosticJSON struct {
 	Origin  string `json:"origin"`
 	Key     string `json:"key,omitempty"`
 	Value   string `json:"value,omitempty"`
@@ -58,27 +58,27 @@ func (a *app) runConfigCheck() error {
 	if err == nil {
 		err = checkStart(cfg)
 	}
-	var wrong *config.Error
+	var wrong *config.InvalidError
 	switch {
 	case errors.As(err, &wrong) && a.json:
-		return a.tellMistakes(wrong)
+		return a.printDiagnostics(wrong)
 	case err != nil:
 		return err
 	}
-	read := checked{OK: true, File: cfg.File}
+	read := checkReport{OK: true, File: cfg.File}
 	read.Variables, read.Flags = origins(cfg.Settings())
 	if _, err := devcontainerCLI(cfg); err != nil {
 		read.Warnings = append(read.Warnings, err.Error())
 	}
-	return a.tellChecked(read)
+	return a.printReport(read)
 }
 
-func (a *app) tellChecked(read checked) error {
+func (a *app) printReport(read checkReport) error {
 	if a.json {
 		return a.printJSON(read)
 	}
 	for _, w := range read.Warnings {
-		fmt.Fprintln(a.err, "dray: warning: "+safeLine(w))
+		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(w))
 	}
 	s := section{text: "ok"}
 	s.add("file", cmp.Or(read.File, "none was found"))
@@ -87,12 +87,12 @@ func (a *app) tellChecked(read checked) error {
 	return writeSections(a.out, []section{s})
 }
 
-// tellMistakes gives people the words of the error, and programs its parts.
-func (a *app) tellMistakes(wrong *config.Error) error {
-	a.complain(asError(wrong))
-	var found checked
-	for _, m := range wrong.Mistakes {
-		found.Mistakes = append(found.Mistakes, checkedMistake{Origin: m.Origin.String(), Key: m.Key, Value: m.Value, Problem: m.Problem, Fix: m.Fix})
+// printDiagnostics gives people the words of the error, and programs its parts.
+func (a *app) printDiagnostics(wrong *config.InvalidError) error {
+	a.printError(asError(wrong))
+	var found checkReport
+	for _, m := range wrong.Diagnostics {
+		found.Mistakes = append(found.Mistakes, diagnosticJSON{Origin: m.Origin.String(), Key: m.Key, Value: m.Value, Problem: m.Problem, Fix: m.Suggestion})
 	}
 	if err := a.printJSON(found); err != nil {
 		return err
@@ -100,26 +100,26 @@ func (a *app) tellMistakes(wrong *config.Error) error {
 	return exitError(exitUsage)
 }
 
-// checkStart finds what would keep a daemon with this configuration from starting, all of it. It is a [*config.Error].
+// checkStart finds what would keep a daemon with this configuration from starting, all of it. It is a [*config.InvalidError].
 func checkStart(cfg *config.Config) error {
 	mistakes := checkTools(cfg)
-	for _, one := range []func(*config.Config) (config.Mistake, bool){checkRouting, checkEngine, checkSandbox} {
+	for _, one := range []func(*config.Config) (config.Diagnostic, bool){checkRouting, checkEngine, checkSandbox} {
 		if m, wrong := one(cfg); wrong {
 			mistakes = append(mistakes, m)
 		}
 	}
-	if state, ok := errors.AsType[*config.Error](cfg.CheckState()); ok {
-		mistakes = append(mistakes, state.Mistakes...)
+	if state, ok := errors.AsType[*config.InvalidError](cfg.CheckState()); ok {
+		mistakes = append(mistakes, state.Diagnostics...)
 	}
 	if len(mistakes) == 0 {
 		return nil
 	}
-	return &config.Error{Mistakes: mistakes}
+	return &config.InvalidError{Diagnostics: mistakes}
 }
 
 // checkTools takes the tools one by one, since the registry stops at the first that it refuses.
-func checkTools(cfg *config.Config) []config.Mistake {
-	var mistakes []config.Mistake
+func checkTools(cfg *config.Config) []config.Diagnostic {
+	var mistakes []config.Diagnostic
 	for i, t := range cfg.Tools {
 		if err := checkTool(cfg, t); err != nil {
 			mistakes = append(mistakes, toolMistake(cfg, i, err))
@@ -139,20 +139,20 @@ func checkTool(cfg *config.Config, t config.Tool) error {
 }
 
 // toolMistake finds the key that an error of a tool begins with, to say where it stands. Where it has none the tool's name says it.
-func toolMistake(cfg *config.Config, i int, err error) config.Mistake {
+func toolMistake(cfg *config.Config, i int, err error) config.Diagnostic {
 	key := fmt.Sprintf("tools[%d]", i)
-	m := config.Mistake{Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(), Fix: "correct the tool"}
+	m := config.Diagnostic{Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(), Suggestion: "correct the tool"}
 	for _, name := range []string{"input_schema", "output_schema"} {
 		if problem, ok := strings.CutPrefix(m.Problem, name+": "); ok {
 			m.Key = key + "." + name
-			m.Origin, m.Problem, m.Fix = cfg.Origin(m.Key), problem, "write a JSON Schema (draft 2020-12) of an object, or remove it"
+			m.Origin, m.Problem, m.Suggestion = cfg.Origin(m.Key), problem, "write a JSON Schema (draft 2020-12) of an object, or remove it"
 		}
 	}
 	return m
 }
 
 // checkRouting asks the router, which knows nothing of tools before calls come.
-func checkRouting(cfg *config.Config) (config.Mistake, bool) {
+func checkRouting(cfg *config.Config) (config.Diagnostic, bool) {
 	without := *cfg
 	without.Tools = nil
 	tools, err := newToolRegistry(&without)
@@ -160,37 +160,37 @@ func checkRouting(cfg *config.Config) (config.Mistake, bool) {
 		_, err = newRouter(cfg, tools, devcontainer.Nearest)
 	}
 	if err == nil {
-		return config.Mistake{}, false
+		return config.Diagnostic{}, false
 	}
 	fix := cmp.Or(dray.AsError(err).Hint, "correct routing")
-	return config.Mistake{Origin: config.Origin{File: cfg.File}, Key: "routing", Problem: err.Error(), Fix: fix}, true
+	return config.Diagnostic{Origin: config.Origin{File: cfg.File}, Key: "routing", Problem: err.Error(), Suggestion: fix}, true
 }
 
 // checkEngine chooses the engine and does not connect to it: whether it answers is not the configuration's business.
-func checkEngine(cfg *config.Config) (config.Mistake, bool) {
-	engine, err := container.FindEngine(container.Choice{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{})
+func checkEngine(cfg *config.Config) (config.Diagnostic, bool) {
+	engine, err := container.NewEngine(container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{})
 	if err == nil {
 		err = engine.Close()
 	}
 	if err == nil {
-		return config.Mistake{}, false
+		return config.Diagnostic{}, false
 	}
 	key := "engine.host"
 	if cfg.Engine.Context != "" {
 		key = "engine.context"
 	}
-	return config.Mistake{Origin: cfg.Origin(key), Key: key, Problem: err.Error(), Fix: dray.AsError(err).Hint}, true
+	return config.Diagnostic{Origin: cfg.Origin(key), Key: key, Problem: err.Error(), Suggestion: dray.AsError(err).Hint}, true
 }
 
 // checkSandbox looks at the root as the daemon does that opens it, and makes none.
-func checkSandbox(cfg *config.Config) (config.Mistake, bool) {
+func checkSandbox(cfg *config.Config) (config.Diagnostic, bool) {
 	const key = "sandbox.root"
 	if cfg.Sandbox.Root == "" {
-		return config.Mistake{}, false
+		return config.Diagnostic{}, false
 	}
 	err := transfer.Check(cfg.Sandbox.Root)
 	if err == nil {
-		return config.Mistake{}, false
+		return config.Diagnostic{}, false
 	}
-	return config.Mistake{Origin: cfg.Origin(key), Key: key, Problem: strings.TrimPrefix(err.Error(), key+": "), Fix: dray.AsError(err).Hint}, true
+	return config.Diagnostic{Origin: cfg.Origin(key), Key: key, Problem: strings.TrimPrefix(err.Error(), key+": "), Suggestion: dray.AsError(err).Hint}, true
 }

@@ -21,7 +21,7 @@ keys is for dray config check to say.`,
 	}
 	cmd.RunE = a.run(func(context.Context, []string) error {
 		_, err := a.out.Write(config.Schema())
-		return wrote(err)
+		return outputError(err)
 	})
 	return cmd
 }

@@ -66,26 +66,26 @@ func writeConfig(w io.Writer, items []configItem) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "%s = %s", safeLine(item.Key), text)
+		fmt.Fprintf(&b, "%s = %s", escapeLine(item.Key), text)
 		if item.Origin != "" {
-			b.WriteString("  # " + safeLine(item.Origin))
+			b.WriteString("  # " + escapeLine(item.Origin))
 		}
 		b.WriteByte('\n')
 	}
 	_, err := io.WriteString(w, b.String())
-	return wrote(err)
+	return outputError(err)
 }
 
 // configText is a value in one line: a text bare where that leaves no doubt about where it begins and ends, everything else as JSON.
 func configText(v any) (string, error) {
-	if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && s == safeLine(s) {
+	if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && s == escapeLine(s) {
 		return s, nil
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return "", fmt.Errorf("writing a value of the configuration: %w", err)
 	}
-	return safeLine(string(safeJSON(b))), nil
+	return escapeLine(string(safeJSON(b))), nil
 }
 
 // origins gives the variables and flags that have set something, each once, in the order of the settings.

@@ -8,8 +8,8 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// with runs what needs the daemon, and closes the connections afterwards.
-func (a *app) with(do func(*client.Client) error) error {
+// withClient runs what needs the daemon, and closes the connections afterwards.
+func (a *app) withClient(do func(*client.Client) error) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
@@ -17,30 +17,30 @@ func (a *app) with(do func(*client.Client) error) error {
 	if err := cfg.MakeState(); err != nil {
 		return err
 	}
-	s := starter{state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg), notice: a.err}
+	s := daemonStarter{state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg), status: a.err}
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
-	c.Waiting = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
+	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
 	c.Version = version
-	c.Other = a.tellOther
+	c.OnVersionMismatch = a.warnVersion
 	return do(c)
 }
 
-// tellOther says that the daemon was built from something else, to people: what it does not know it refuses, and a rebuilt program is not used as
+// warnVersion says that the daemon was built from something else, to people: what it does not know it refuses, and a rebuilt program is not used as
 // long as it runs.
-func (a *app) tellOther(daemon string, pid int) {
+func (a *app) warnVersion(daemon string, pid int) {
 	if !isTerminal(a.err) {
 		return
 	}
-	fmt.Fprintln(a.err, otherVersion(daemon, pid))
+	fmt.Fprintln(a.err, versionMismatch(daemon, pid))
 }
 
-func otherVersion(daemon string, pid int) string {
+func versionMismatch(daemon string, pid int) string {
 	end := "end it"
 	if pid != 0 {
 		end = fmt.Sprintf("end it with kill %d", pid)
 	}
-	return fmt.Sprintf("dray: the daemon is of version %s, this command of %s; %s, and the next command starts its own", safeLine(daemon), version, end)
+	return fmt.Sprintf("dray: the daemon is of version %s, this command of %s; %s, and the next command starts its own", escapeLine(daemon), version, end)
 }
 
 // load reads the configuration, as the daemon does. A command needs the socket only, but one that says nothing of a mistake would talk to a

@@ -29,28 +29,28 @@ import (
 // daemon is every room joined: the server in front, the trail, and where processes run. What is closed comes in the order of the
 // fields, the caller's side first.
 type daemon struct {
-	gate       *admission.Gate
-	server     *server.Server
-	workspaces *workspace.Manager
-	engine     *container.Engine
-	pool       *process.Pool
-	ungroup    func() // gives up the control groups of what the pool starts
-	captures   *capture.Store
-	transfer   *transfer.Syncer
-	trail      *audit.Store
+	admission    *admission.Controller
+	server       *server.Server
+	workspaces   *workspace.Manager
+	engine       *container.Engine
+	pool         *process.Pool
+	closeCgroups func() // gives up the control groups of what the pool starts
+	captures     *capture.Store
+	transfer     *transfer.Syncer
+	audit        *audit.Store
 }
 
 // newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs it.
 func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemon, error) {
 	d := &daemon{}
-	if err := d.openRooms(ctx, cfg, log); err != nil {
+	if err := d.openServices(ctx, cfg, log); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
 	return d, nil
 }
 
-func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	if err := d.openTrail(ctx, cfg, log); err != nil {
+func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	if err := d.openAudit(ctx, cfg, log); err != nil {
 		return err
 	}
 	tools, err := newToolRegistry(cfg)
@@ -64,20 +64,20 @@ func (d *daemon) openRooms(ctx context.Context, cfg *config.Config, log *zap.Log
 	if d.captures, err = openCaptures(cfg, log); err != nil {
 		return err
 	}
-	if err := d.openPlaces(ctx, cfg, log); err != nil {
+	if err := d.openEnvironments(ctx, cfg, log); err != nil {
 		return err
 	}
 	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
 		return err
 	}
-	d.gate = admission.New(admission.Limits{
+	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	d.server, err = server.New(server.Config{ //nolint:contextcheck // what it starts lives as long as the daemon
-		Executor: d.chain(cfg, tools, rules), Records: d.trail, Tools: toolList{tools}, Router: rules, Places: places{d.workspaces, tools},
-		Workspaces: workspaceVerbs{d.workspaces}, Paths: pathMaps{d.workspaces}, Captures: d.captures, Log: log,
+		Executor: d.newExecutor(cfg, tools, rules), Records: d.audit, Tools: toolList{tools}, Router: rules, Places: environmentChecker{d.workspaces, tools},
+		Workspaces: workspaceAdapter{d.workspaces}, Paths: pathAdapter{d.workspaces}, Captures: d.captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
-		Ready: d.trail.Ready, Version: version,
+		Ready: d.audit.Ready, Version: version,
 	})
 	return err
 }
@@ -87,9 +87,9 @@ func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
 	return d.workspaces.Nearest(dir, root)
 }
 
-func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
+func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
 	var interrupted int
-	d.trail, interrupted, err = audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	d.audit, interrupted, err = audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
 	if interrupted > 0 {
 		log.Warn("calls interrupted", zap.Int("calls", interrupted))
 	}
@@ -99,9 +99,9 @@ func (d *daemon) openTrail(ctx context.Context, cfg *config.Config, log *zap.Log
 // openCaptures opens the folder of kept output, and has the log tell what retention removes.
 func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
 	return capture.NewStore(capture.Options{
-		Dir: cfg.State.Captures(), Limit: cfg.Limits.Capture, View: int(cfg.Limits.View),
-		Disk: cfg.Limits.CapturesDisk, Keep: cfg.Limits.CapturesKeep,
-		Report: func(r capture.Removed) {
+		Dir: cfg.State.Captures(), Limit: cfg.Limits.Capture, SummaryBytes: int(cfg.Limits.View),
+		MaxDiskBytes: cfg.Limits.CapturesDisk, MaxAge: cfg.Limits.CapturesKeep,
+		OnRemoved: func(r capture.Removed) {
 			if r.Err != nil {
 				log.Warn("captures stay", zap.Error(r.Err))
 			}
@@ -112,18 +112,18 @@ func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
 	})
 }
 
-// openPlaces makes the host, the engine and the workspaces over them.
-func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+// openEnvironments makes the host, the engine and the workspaces over them.
+func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	launch, err := supervisorLaunch()
 	if err != nil {
 		return err
 	}
-	launch, d.ungroup, err = host.Grouped(launch)
+	launch, d.closeCgroups, err = host.WithCgroups(launch)
 	if err != nil {
 		log.Info("no control groups for host tools", zap.Error(err))
 	}
 	d.pool = process.NewPool(launch)
-	d.engine, err = container.FindEngine(container.Choice{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{
+	d.engine, err = container.NewEngine(container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{
 		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport), RunDir: cfg.State.Run(), Version: version, Log: log,
 	})
 	if err != nil {
@@ -143,8 +143,8 @@ func (d *daemon) openPlaces(ctx context.Context, cfg *config.Config, log *zap.Lo
 	return nil
 }
 
-// chain is a call's way down, outermost first.
-func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.Router) dray.Executor {
+// newExecutor is a call's way down, outermost first.
+func (d *daemon) newExecutor(cfg *config.Config, tools *tool.Registry, rules *router.Router) dray.Executor {
 	run := &tool.Runner{
 		Tools: tools, Processes: &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
 		Transfer: d.transfer,
@@ -155,14 +155,14 @@ func (d *daemon) chain(cfg *config.Config, tools *tool.Registry, rules *router.R
 			return 0
 		}
 		if t.MovesFiles() {
-			return cfg.Sandbox.Timeout + lastWords
+			return cfg.Sandbox.Timeout + syncTimeoutMargin
 		}
 		return t.Timeout
 	}
-	mapped := tool.Mapping(tools, tool.Outputs(tools, d.transfer, run))
-	placed := d.workspaces.Executor(mapped, d.gate.Turn)
+	mapped := tool.Mapping(tools, tool.FetchOutputs(tools, d.transfer, run))
+	placed := d.workspaces.Executor(mapped, d.admission.Acquire)
 	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
-	return d.gate.Executor(d.trail.Executor(calls.Begun(rules.Executor(bounded))))
+	return d.admission.Executor(d.audit.Executor(calls.MarkAccepted(rules.Executor(bounded))))
 }
 
 // Serve answers requests until Shutdown.
@@ -173,7 +173,7 @@ func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
 // Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
-	d.gate.Close()                                  // who waits for a turn is not let run any more
+	d.admission.Close()                             // who waits for a turn is not let run any more
 	defer context.AfterFunc(ctx, d.transfer.Stop)() // what still comes home when calls are cancelled would keep them
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
@@ -188,7 +188,7 @@ func (d *daemon) close(ctx context.Context) error {
 	}
 	if d.pool != nil {
 		d.pool.Close()
-		d.ungroup()
+		d.closeCgroups()
 	}
 	if d.captures != nil {
 		d.captures.Close()
@@ -196,8 +196,8 @@ func (d *daemon) close(ctx context.Context) error {
 	if d.transfer != nil {
 		err = errors.Join(err, d.transfer.Close())
 	}
-	if d.trail != nil {
-		err = errors.Join(err, d.trail.Close(ctx))
+	if d.audit != nil {
+		err = errors.Join(err, d.audit.Close(ctx))
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (l *daemonLog) tail() []string {
 	var lines []string
 	scanner := bufio.NewScanner(bytes.NewReader(b))
 	for scanner.Scan() {
-		lines = append(lines, safeLine(scanner.Text()))
+		lines = append(lines, escapeLine(scanner.Text()))
 	}
 	return lines[max(0, len(lines)-maxLogLines):]
 }

@@ -15,8 +15,8 @@ import (
 )
 
 func newExec(a *app) *cobra.Command {
-	var to target
-	var tty ttyChoice
+	var to callFlags
+	var tty ttyFlags
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- ARGV...",
 		Short: "Run a program and show its output live",
@@ -41,7 +41,7 @@ folder.
 			}
 			return nil
 		},
-		Annotations: map[string]string{exitsLikeTool: "yes"},
+		Annotations: map[string]string{toolExitCodes: "yes"},
 	}
 	cmd.Flags().SetInterspersed(false) // what follows the program belongs to it
 	to.flags(cmd)
@@ -56,11 +56,11 @@ folder.
 	return cmd
 }
 
-// ttyChoice says whether a program gets a terminal, as the flags have it.
-type ttyChoice struct{ wanted, refused bool }
+// ttyFlags says whether a program gets a terminal, as the flags have it.
+type ttyFlags struct{ wanted, refused bool }
 
 // terminal decides: without a flag the program gets what we have. What is drawn on a terminal is not rewritten.
-func (c ttyChoice) terminal(a *app, rewrite bool) (bool, error) {
+func (c ttyFlags) terminal(a *app, rewrite bool) (bool, error) {
 	switch {
 	case c.wanted && c.refused:
 		return false, usagef("--tty and --no-tty contradict each other")
@@ -71,7 +71,7 @@ func (c ttyChoice) terminal(a *app, rewrite bool) (bool, error) {
 	return c.wanted || !c.refused && !rewrite && isTerminal(a.in) && isTerminal(a.out), nil
 }
 
-func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty ttyChoice, argv []string) error {
+func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to callFlags, tty ttyFlags, argv []string) error {
 	input, err := json.Marshal(map[string][]string{"argv": argv})
 	if err != nil {
 		return usagef("an argument is not UTF-8").WithHint("a request is JSON, which carries UTF-8 only; pass such bytes on stdin or in a file")
@@ -84,11 +84,11 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty tt
 	if err != nil {
 		return err
 	}
-	return a.with(func(c *client.Client) error {
-		l := a.live(c, call)
+	return a.withClient(func(c *client.Client) error {
+		l := a.newLiveCall(c, call)
 		l.stdin = callerStdin(a.in)
 		if terminal {
-			a.lend(l)
+			a.attachTerminal(l)
 		}
 		end, err := l.run(ctx)
 		if err != nil {
@@ -98,11 +98,11 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to target, tty tt
 	})
 }
 
-// lend prepares a call whose program gets a terminal: of our size, of our kind, and, where our stdin is one, with our keyboard. With --json nothing of
+// attachTerminal prepares a call whose program gets a terminal: of our size, of our kind, and, where our stdin is one, with our keyboard. With --json nothing of
 // what is typed would be seen, so our terminal stays as it is.
-func (a *app) lend(l *live) {
+func (a *app) attachTerminal(l *liveCall) {
 	size := func() dray.TerminalSize { return sizeOf(a.out, a.in, a.err) }
-	l.session = &session{client: l.client, size: size}
+	l.session = &terminalSession{client: l.client, size: size}
 	shown := size()
 	l.call.TTY = &shown
 	if kind := os.Getenv("TERM"); kind != "" && utf8.ValidString(kind) {
@@ -116,9 +116,9 @@ func (a *app) lend(l *live) {
 	}
 }
 
-// live prepares a call. With --json the output is not shown: it stands in the record.
-func (a *app) live(c *client.Client, call client.Call) *live {
-	l := &live{client: c, call: call, stdout: a.out, stderr: a.err, progress: newProgress(a.err, progressPatience)}
+// newLiveCall prepares a call. With --json the output is not shown: it stands in the record.
+func (a *app) newLiveCall(c *client.Client, call client.Call) *liveCall {
+	l := &liveCall{client: c, call: call, stdout: a.out, stderr: a.err, progress: newProgress(a.err, progressPatience)}
 	if a.json {
 		l.stdout, l.stderr = io.Discard, io.Discard
 	}

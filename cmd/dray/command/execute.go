@@ -26,7 +26,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	// open makes a daemon; serve alone calls it.
-	open opener
+	open serviceFactory
 	// The global flags.
 	state, config string
 	// json is set by commands that were asked for it.
@@ -43,18 +43,18 @@ func execute(ctx context.Context, args []string, a *app) int {
 		return exitOK
 	}
 	if !a.running || errors.As(err, new(usageError)) {
-		err = misused(cmd, err)
+		err = usageErrorFrom(cmd, err)
 	}
-	err = inCommands(cmd, err)
-	a.report(err)
-	if cmd.Annotations[exitsLikeTool] != "" {
+	err = commandHint(cmd, err)
+	a.reportError(err)
+	if cmd.Annotations[toolExitCodes] != "" {
 		return toolExitCode(err)
 	}
 	return exitCode(err)
 }
 
-// exitsLikeTool marks the commands whose exit codes are those of `dray exec`.
-const exitsLikeTool = "exits-like-tool"
+// toolExitCodes marks the commands whose exit codes are those of `dray exec`.
+const toolExitCodes = "exits-like-tool"
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
@@ -123,11 +123,11 @@ func usage(root *cobra.Command) string {
 	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
 }
 
-// misused turns what is said about a command line, by cobra or by us, into an error with a code and a hint.
-func misused(cmd *cobra.Command, err error) error {
+// usageErrorFrom turns what is said about a command line, by cobra or by us, into an error with a code and a hint.
+func usageErrorFrom(cmd *cobra.Command, err error) error {
 	var known usageError
 	if !errors.As(err, &known) {
-		known = misread(err)
+		known = cobraError(err)
 	}
 	if known.err.Hint == "" {
 		known = known.WithHint("see %s --help", cmd.CommandPath())
@@ -135,8 +135,8 @@ func misused(cmd *cobra.Command, err error) error {
 	return known
 }
 
-// misread says in our words what cobra could not read.
-func misread(err error) usageError {
+// cobraError says in our words what cobra could not read.
+func cobraError(err error) usageError {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	said, cause, _ := strings.Cut(strings.TrimPrefix(first, "invalid argument "), " flag: ")
 	at := max(strings.LastIndex(said, " for "), 0)
@@ -151,8 +151,8 @@ func misread(err error) usageError {
 	}
 }
 
-// inCommands puts a command in the place of a hint that is for those who speak HTTP.
-func inCommands(cmd *cobra.Command, err error) error {
+// commandHint puts a command in the place of a hint that is for those who speak HTTP.
+func commandHint(cmd *cobra.Command, err error) error {
 	known, ok := errors.AsType[*dray.Error](err)
 	if !ok || !strings.Contains(known.Hint, "/openapi.json") {
 		return err
@@ -160,13 +160,13 @@ func inCommands(cmd *cobra.Command, err error) error {
 	return dray.AsError(err).WithHint("see %s --help", cmd.CommandPath())
 }
 
-// report tells people on stderr what went wrong and, where JSON was asked for, programs on stdout.
-func (a *app) report(err error) {
+// reportError tells people on stderr what went wrong and, where JSON was asked for, programs on stdout.
+func (a *app) reportError(err error) {
 	if errors.As(err, new(exitError)) || errors.Is(err, errInterrupted) {
 		return
 	}
 	e := asError(err)
-	a.complain(e)
+	a.printError(e)
 	if a.json {
 		_ = a.printJSON(struct {
 			Error *dray.Error `json:"error"`
@@ -174,9 +174,9 @@ func (a *app) report(err error) {
 	}
 }
 
-// complain writes an error to stderr: what happened with its code, then the details, then what to do next.
-func (a *app) complain(e *dray.Error) {
-	line, more, _ := strings.Cut(safeText(e.Message), "\n")
+// printError writes an error to stderr: what happened with its code, then the details, then what to do next.
+func (a *app) printError(e *dray.Error) {
+	line, more, _ := strings.Cut(escapeText(e.Message), "\n")
 	if e.Code != "" {
 		line += " (" + string(e.Code) + ")"
 	}
@@ -188,16 +188,16 @@ func (a *app) complain(e *dray.Error) {
 		if strings.Contains(e.Message, d.Message) {
 			continue // said already
 		}
-		fmt.Fprintf(a.err, "  %s: %s\n", safeLine(d.Pointer), safeLine(d.Message))
+		fmt.Fprintf(a.err, "  %s: %s\n", escapeLine(d.Pointer), escapeLine(d.Message))
 	}
 	if e.Hint != "" {
-		fmt.Fprintln(a.err, "hint: "+safeText(e.Hint))
+		fmt.Fprintln(a.err, "hint: "+escapeText(e.Hint))
 	}
 }
 
 // asError finds what a user may see of an error. A configuration that cannot be used names its mistakes and their fixes itself.
 func asError(err error) *dray.Error {
-	var mistakes *config.Error
+	var mistakes *config.InvalidError
 	var known *dray.Error
 	if errors.As(err, &mistakes) && !errors.As(err, &known) {
 		return dray.Errorf(dray.CodeInvalidRequest, "%w", err)
@@ -217,11 +217,11 @@ func (a *app) printJSON(v any) error {
 // printRaw writes JSON that came from the daemon.
 func (a *app) printRaw(b []byte) error {
 	_, err := a.out.Write(append(safeJSON(b), '\n'))
-	return wrote(err)
+	return outputError(err)
 }
 
-// wrote is the error of writing output, if there is one. Where nobody reads it any more we end as any program does that writes into a closed pipe.
-func wrote(err error) error {
+// outputError is the error of writing output, if there is one. Where nobody reads it any more we end as any program does that writes into a closed pipe.
+func outputError(err error) error {
 	switch {
 	case err == nil:
 		return nil

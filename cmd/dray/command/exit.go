@@ -90,7 +90,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.As(err, new(startError)), errors.Is(err, client.ErrNoDaemon), errors.Is(err, client.ErrSilent):
+	case errors.As(err, new(startError)), errors.Is(err, client.ErrNoDaemon), errors.Is(err, client.ErrUnresponsive):
 		return exitNoDaemon
 	}
 	return exitOfCode(asError(err).Code)

@@ -25,7 +25,7 @@ func TestExitCodes(t *testing.T) {
 		"bad request":         {coded(dray.CodeInvalidRequest), 2, 125},
 		"bad input":           {coded(dray.CodeInvalidInput), 2, 125},
 		"no daemon":           {client.ErrNoDaemon, 3, 125},
-		"silent daemon":       {client.ErrSilent, 3, 125},
+		"silent daemon":       {client.ErrUnresponsive, 3, 125},
 		"daemon does not run": {startError{dray.Errorf(dray.CodeInternal, "x")}, 3, 125},
 		"denied":              {coded(dray.CodeDenied), 4, 125},
 		"another's daemon":    {coded(dray.CodeUnauthorized), 4, 125},

@@ -8,15 +8,15 @@ import (
 )
 
 // finish says what has to be said of a call that ended, and ends the command with its exit code.
-func (a *app) finish(end outcome) error {
+func (a *app) finish(end callResult) error {
 	code := recordExitCode(end.record)
 	if a.json {
 		if err := a.printRaw(end.json); err != nil {
 			return err
 		}
 	} else {
-		a.explainEnd(end.record)
-		a.tellOutputs(end.record)
+		a.printEndReason(end.record)
+		a.printOutputs(end.record)
 	}
 	if code == exitOK {
 		return nil
@@ -24,27 +24,27 @@ func (a *app) finish(end outcome) error {
 	return exitError(code)
 }
 
-// explainEnd tells what the tool's own output does not: nothing of an exit or a signal, which speak by their codes.
-func (a *app) explainEnd(rec dray.Record) {
+// printEndReason tells what the tool's own output does not: nothing of an exit or a signal, which speak by their codes.
+func (a *app) printEndReason(rec dray.Record) {
 	a.warn(rec.Metadata.Warnings)
 	switch {
 	case rec.Error != nil && rec.Error.Code != "":
-		a.complain(rec.Error)
+		a.printError(rec.Error)
 	case rec.Reason == dray.ReasonTimeout:
-		a.complain((&dray.Error{Message: messageOr(rec, "the call timed out")}).
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the call timed out")}).
 			WithHint("give it more time with --timeout, at most limits.max_timeout"))
 	case rec.Reason == dray.ReasonIdleTimeout:
-		a.complain((&dray.Error{Message: messageOr(rec, "the tool printed nothing for too long")}).
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the tool printed nothing for too long")}).
 			WithHint("limits.idle_timeout says how long a tool may be silent"))
 	case rec.Reason == dray.ReasonCancelled:
-		a.complain(&dray.Error{Message: messageOr(rec, "the call was cancelled")})
+		a.printError(&dray.Error{Message: messageOrDefault(rec, "the call was cancelled")})
 	case rec.Reason != dray.ReasonExited && rec.Reason != dray.ReasonSignalled:
-		fmt.Fprintf(a.err, "dray: the call ended: %s\n", safeLine(string(rec.Reason)))
+		fmt.Fprintf(a.err, "dray: the call ended: %s\n", escapeLine(string(rec.Reason)))
 	}
 }
 
-// messageOr is what the daemon says of the end, such as which timeout was meant or that the daemon ended; else what the reason alone says.
-func messageOr(rec dray.Record, otherwise string) string {
+// messageOrDefault is what the daemon says of the end, such as which timeout was meant or that the daemon ended; else what the reason alone says.
+func messageOrDefault(rec dray.Record, otherwise string) string {
 	if rec.Error == nil || rec.Error.Message == "" {
 		return otherwise
 	}
@@ -57,12 +57,12 @@ func (a *app) warn(warnings []string) {
 		return
 	}
 	for _, w := range warnings {
-		fmt.Fprintln(a.err, "dray: warning: "+safeLine(w))
+		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(w))
 	}
 }
 
-// span writes a span of time, to be read by people.
-func span(ms float64) string {
+// formatMillis writes a span of time, to be read by people.
+func formatMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond).String()
 }
 
@@ -71,5 +71,5 @@ func duration(rec dray.Record) string {
 	if rec.DurationMS == nil {
 		return "an unknown time"
 	}
-	return span(*rec.DurationMS)
+	return formatMillis(*rec.DurationMS)
 }

@@ -24,5 +24,5 @@ func runHelp(cmd *cobra.Command, args []string) error {
 	if !target.HasSubCommands() {
 		return usagef("%s has no commands, and %q is none", target.CommandPath(), rest[0]).WithHint("see %s --help", target.CommandPath())
 	}
-	return misused(target, target.Args(target, rest))
+	return usageErrorFrom(target, target.Args(target, rest))
 }

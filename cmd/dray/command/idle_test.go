@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// desk is a service that is busy when the test says so.
-type desk struct {
+// fakeService is a service that is busy when the test says so.
+type fakeService struct {
 	mu    sync.Mutex
 	busy  bool
 	since time.Time
 }
 
-func (d *desk) Serve(net.Listener) error       { return nil }
-func (d *desk) Shutdown(context.Context) error { return nil }
+func (d *fakeService) Serve(net.Listener) error       { return nil }
+func (d *fakeService) Shutdown(context.Context) error { return nil }
 
-func (d *desk) Idle() (time.Time, bool) {
+func (d *fakeService) Idle() (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.since, !d.busy
 }
 
-func (d *desk) set(busy bool, asked bool) {
+func (d *fakeService) set(busy bool, asked bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy = busy
@@ -36,17 +36,17 @@ func (d *desk) set(busy bool, asked bool) {
 
 func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
 	tests := map[string]struct {
-		happens func(d *desk)
+		happens func(d *fakeService)
 		want    time.Duration // after the start, to the second
 	}{
-		"nothing":  {func(*desk) {}, 10 * time.Minute},
-		"requests": {func(d *desk) { time.Sleep(4 * time.Minute); d.set(false, true) }, 14 * time.Minute},
-		"a long call": {func(d *desk) {
+		"nothing":  {func(*fakeService) {}, 10 * time.Minute},
+		"requests": {func(d *fakeService) { time.Sleep(4 * time.Minute); d.set(false, true) }, 14 * time.Minute},
+		"a long call": {func(d *fakeService) {
 			d.set(true, true)
 			time.Sleep(time.Hour)
 			d.set(false, true)
 		}, 70 * time.Minute},
-		"a call that no client waits for": {func(d *desk) {
+		"a call that no client waits for": {func(d *fakeService) {
 			d.set(true, true)
 			time.Sleep(time.Hour)
 			d.set(false, false) // its end tells nobody
@@ -55,7 +55,7 @@ func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, begin := &desk{since: time.Now()}, time.Now()
+				d, begin := &fakeService{since: time.Now()}, time.Now()
 				go tt.happens(d)
 				synctest.Wait()
 				if !waitIdle(t.Context(), d, 10*time.Minute) {
@@ -73,7 +73,7 @@ func TestIdleEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if waitIdle(ctx, &desk{busy: true}, time.Hour) {
+		if waitIdle(ctx, &fakeService{busy: true}, time.Hour) {
 			t.Error("a busy daemon is idle")
 		}
 	})

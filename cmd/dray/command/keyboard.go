@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyboard reads a terminal. A read that waits ends with Close, so that what is typed afterwards is for whoever reads the terminal next, and no
+// ttyReader reads a terminal. A read that waits ends with Close, so that what is typed afterwards is for whoever reads the terminal next, and no
 // goroutine stays behind.
-type keyboard struct {
+type ttyReader struct {
 	fd           int
 	wake, waking *os.File
 	once         sync.Once
 }
 
-func newKeyboard(f *os.File) (*keyboard, error) {
+func newKeyboard(f *os.File) (*ttyReader, error) {
 	wake, waking, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	return &keyboard{fd: int(f.Fd()), wake: wake, waking: waking}, nil
+	return &ttyReader{fd: int(f.Fd()), wake: wake, waking: waking}, nil
 }
 
 var errKeyboardClosed = errors.New("the terminal is no longer read")
 
 // Read waits for what is typed. A terminal that is gone is an end of file.
-func (k *keyboard) Read(p []byte) (int, error) {
+func (k *ttyReader) Read(p []byte) (int, error) {
 	for {
 		ready := []unix.PollFd{{Fd: int32(k.wake.Fd()), Events: unix.POLLIN}, {Fd: int32(k.fd), Events: unix.POLLIN}} //nolint:gosec // descriptors
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
@@ -55,13 +55,13 @@ func (k *keyboard) Read(p []byte) (int, error) {
 }
 
 // Close wakes the reader. It may be called more than once.
-func (k *keyboard) Close() error {
+func (k *ttyReader) Close() error {
 	k.once.Do(func() { _ = k.waking.Close() }) // which makes the other end readable
 	return nil
 }
 
 // free gives the descriptors back, once nobody reads any more.
-func (k *keyboard) free() { _ = k.wake.Close() }
+func (k *ttyReader) free() { _ = k.wake.Close() }
 
 // The way out of a tool that takes Ctrl-C and does nothing with it: Ctrl-] three times within a second. All of them reach the tool as well, so that
 // nothing that is typed waits for what may follow it.
@@ -71,15 +71,15 @@ const (
 	escapeTime  = time.Second
 )
 
-// escapes watches for it in what is read.
-type escapes struct {
-	r      io.Reader
-	now    func() time.Time
-	escape func()
-	times  [escapeCount]time.Time // of the last presses, the oldest first; zero where something else was typed since
+// escapeDetector watches for it in what is read.
+type escapeDetector struct {
+	r        io.Reader
+	now      func() time.Time
+	onEscape func()
+	times    [escapeCount]time.Time // of the last presses, the oldest first; zero where something else was typed since
 }
 
-func (e *escapes) Read(p []byte) (int, error) {
+func (e *escapeDetector) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	now := e.now()
 	for _, c := range p[:n] {
@@ -91,7 +91,7 @@ func (e *escapes) Read(p []byte) (int, error) {
 		e.times[escapeCount-1] = now
 		if !e.times[0].IsZero() && now.Sub(e.times[0]) <= escapeTime {
 			e.times = [escapeCount]time.Time{}
-			e.escape()
+			e.onEscape()
 		}
 	}
 	return n, err

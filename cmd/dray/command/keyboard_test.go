@@ -32,7 +32,7 @@ func TestEscape(t *testing.T) {
 			for _, text := range c.typed {
 				readers = append(readers, strings.NewReader(text))
 			}
-			e := &escapes{r: io.MultiReader(readers...), now: func() time.Time { now = now.Add(c.gaps); return now }, escape: func() { escaped++ }}
+			e := &escapeDetector{r: io.MultiReader(readers...), now: func() time.Time { now = now.Add(c.gaps); return now }, onEscape: func() { escaped++ }}
 			got, err := io.ReadAll(iotest.DataErrReader(e))
 			if err != nil || string(got) != strings.Join(c.typed, "") { // it keeps nothing back
 				t.Errorf("read %q, %v", got, err)

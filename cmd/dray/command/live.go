@@ -14,8 +14,8 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// live is one call whose output is shown while it runs.
-type live struct {
+// liveCall is one call whose output is shown while it runs.
+type liveCall struct {
 	client *client.Client
 	call   client.Call
 	// start starts the call; nil starts it as call says.
@@ -23,23 +23,23 @@ type live struct {
 	// stdin is passed to the tool; nil is none.
 	stdin io.Reader
 	// session lends our terminal to the tool; nil where the tool has none.
-	session *session
+	session *terminalSession
 	// stdout and stderr take the tool's bytes.
 	stdout, stderr io.Writer
 	progress       *progress
-	// told hears of progress instead of the line on stderr; nil is that line.
-	told func(phase, message string)
+	// onProgress hears of progress instead of the line on stderr; nil is that line.
+	onProgress func(phase, message string)
 }
 
-// outcome is how a call ended: as a value, and as the daemon wrote it.
-type outcome struct {
+// callResult is how a call ended: as a value, and as the daemon wrote it.
+type callResult struct {
 	record dray.Record
 	json   []byte
 }
 
 // run makes the call and returns when it is over. Ctrl-C cancels the call, and its end is waited for; a second one leaves at once with errInterrupted,
 // and so does the first where the daemon does not know the call yet. Leaving takes the client away, and with it the call.
-func (l *live) run(ctx context.Context) (outcome, error) {
+func (l *liveCall) run(ctx context.Context) (callResult, error) {
 	ctx, leave := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -50,11 +50,11 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	accepted := make(chan string, 1)
-	watching.Go(func() { l.session.guard(func() { l.watch(ctx, signals, accepted, leave) }) })
+	watching.Go(func() { l.session.restoreOnPanic(func() { l.watch(ctx, signals, accepted, leave) }) })
 
 	stream, err := l.open(ctx)
 	if err != nil {
-		return outcome{}, err
+		return callResult{}, err
 	}
 	defer stream.Close()
 	accepted <- stream.ID()
@@ -67,12 +67,12 @@ func (l *live) run(ctx context.Context) (outcome, error) {
 		if l.session == nil {
 			return nil
 		}
-		return l.session.begin(ctx, lent{id: stream.ID(), shown: *l.call.TTY, pump: pump, signals: signals})
+		return l.session.begin(ctx, terminalLease{id: stream.ID(), shown: *l.call.TTY, pump: pump, signals: signals})
 	})
 }
 
 // open starts the call.
-func (l *live) open(ctx context.Context) (*client.Stream, error) {
+func (l *liveCall) open(ctx context.Context) (*client.Stream, error) {
 	if l.start != nil {
 		return l.start(ctx)
 	}
@@ -81,24 +81,24 @@ func (l *live) open(ctx context.Context) (*client.Stream, error) {
 	return l.client.Start(ctx, l.call)
 }
 
-// tell shows progress.
-func (l *live) tell(phase, message string) {
-	if l.told != nil {
-		l.told(phase, message)
+// showProgress shows progress.
+func (l *liveCall) showProgress(phase, message string) {
+	if l.onProgress != nil {
+		l.onProgress(phase, message)
 		return
 	}
 	l.progress.show(phase, message)
 }
 
 // watch acts on signals until the context ends.
-func (l *live) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string, leave context.CancelCauseFunc) {
+func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string, leave context.CancelCauseFunc) {
 	var cancelling sync.WaitGroup
 	defer cancelling.Wait()
 	interrupt := func() { leave(errInterrupted) }
 	for {
 		select {
 		case id := <-accepted:
-			interrupt = func() { cancelling.Go(func() { l.session.guard(func() { l.cancel(ctx, id, leave) }) }) }
+			interrupt = func() { cancelling.Go(func() { l.session.restoreOnPanic(func() { l.cancel(ctx, id, leave) }) }) }
 		case <-signals:
 			interrupt()
 			interrupt = func() { leave(errInterrupted) }
@@ -109,14 +109,14 @@ func (l *live) watch(ctx context.Context, signals <-chan os.Signal, accepted <-c
 }
 
 // cancel asks the daemon to end the call, and leaves if it does not listen. A call that is over is no longer there to be cancelled.
-func (l *live) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
-	if err := l.client.Cancel(ctx, id); err != nil && !client.IsOver(err) {
+func (l *liveCall) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
+	if err := l.client.Cancel(ctx, id); err != nil && !client.IsCallEnded(err) {
 		leave(errInterrupted)
 	}
 }
 
 // pump passes stdin on. Where that fails the call ends: half of an input must not look like all of it.
-func (l *live) pump(ctx context.Context, id string, from io.Reader, leave context.CancelCauseFunc) {
+func (l *liveCall) pump(ctx context.Context, id string, from io.Reader, leave context.CancelCauseFunc) {
 	err := l.client.Stdin(ctx, id, from)
 	switch {
 	case err == nil, ctx.Err() != nil:
@@ -128,14 +128,14 @@ func (l *live) pump(ctx context.Context, id string, from io.Reader, leave contex
 }
 
 // follow shows the events of a call until it is over. begun is called when the tool was started.
-func (l *live) follow(ctx context.Context, stream *client.Stream, begun func() error) (outcome, error) {
+func (l *liveCall) follow(ctx context.Context, stream *client.Stream, begun func() error) (callResult, error) {
 	for {
 		ev, err := stream.Next()
 		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return outcome{}, cause
+			return callResult{}, cause
 		}
 		if err != nil {
-			return outcome{}, holed(err)
+			return callResult{}, gapError(err)
 		}
 		switch ev.Name {
 		case client.EventState:
@@ -144,31 +144,31 @@ func (l *live) follow(ctx context.Context, stream *client.Stream, begun func() e
 				err = begun()
 			}
 		case client.EventProgress:
-			l.tell(ev.Phase, ev.Message)
+			l.showProgress(ev.Phase, ev.Message)
 		case client.EventStdout:
 			err = l.write(l.stdout, ev.Bytes)
 		case client.EventStderr:
 			err = l.write(l.stderr, ev.Bytes)
 		case client.EventEnd:
 			record, err := ev.Record()
-			return outcome{record: record, json: ev.Invocation}, err
+			return callResult{record: record, json: ev.Invocation}, err
 		}
 		if err != nil {
-			return outcome{}, err
+			return callResult{}, err
 		}
 	}
 }
 
 // write passes a tool's bytes on. That nobody takes them ends the call.
-func (l *live) write(w io.Writer, p []byte) error {
+func (l *liveCall) write(w io.Writer, p []byte) error {
 	l.progress.clear()
 	_, err := w.Write(p)
-	return wrote(err)
+	return outputError(err)
 }
 
-// holed gives a hole in the output its next step.
-func holed(err error) error {
-	if !errors.Is(err, client.ErrHole) {
+// gapError gives a hole in the output its next step.
+func gapError(err error) error {
+	if !errors.Is(err, client.ErrOutputGap) {
 		return err
 	}
 	return dray.Errorf(dray.CodeInternal, "%w", err).

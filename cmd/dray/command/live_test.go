@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// home is a state folder and a working folder, and the daemon that commands start there.
-type home struct{ dir, state string }
+// testState is a state folder and a working folder, and the daemon that commands start there.
+type testState struct{ dir, state string }
 
-func newHome(t *testing.T) home {
+func newHome(t *testing.T) testState {
 	t.Helper()
 	dir := t.TempDir()
-	h := home{dir: dir, state: filepath.Join(dir, "state")}
+	h := testState{dir: dir, state: filepath.Join(dir, "state")}
 	t.Cleanup(func() { stopDaemon(h.state) })
 	return h
 }
 
 // dray prepares a command of ours.
-func (h home) dray(t *testing.T, args ...string) *exec.Cmd {
+func (h testState) dray(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("dray", args...)
 	cmd.Dir = h.dir
@@ -37,8 +37,8 @@ func (h home) dray(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// running is a command that runs.
-type running struct {
+// runningCommand is a command that runs.
+type runningCommand struct {
 	*exec.Cmd
 	out    *bufio.Reader
 	stdout io.Closer
@@ -46,9 +46,9 @@ type running struct {
 	err    bytes.Buffer
 }
 
-func start(t *testing.T, cmd *exec.Cmd) *running {
+func start(t *testing.T, cmd *exec.Cmd) *runningCommand {
 	t.Helper()
-	r := &running{Cmd: cmd}
+	r := &runningCommand{Cmd: cmd}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func start(t *testing.T, cmd *exec.Cmd) *running {
 	return r
 }
 
-func (r *running) line(t *testing.T) string {
+func (r *runningCommand) line(t *testing.T) string {
 	t.Helper()
 	line, err := r.out.ReadString('\n')
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *running) line(t *testing.T) string {
 }
 
 // exit waits for the end and gives the exit code, 128 and more for a signal.
-func (r *running) exit(t *testing.T) int {
+func (r *runningCommand) exit(t *testing.T) int {
 	t.Helper()
 	err := r.Wait()
 	var exit *exec.ExitError
@@ -92,8 +92,8 @@ func (r *running) exit(t *testing.T) int {
 	return status.ExitStatus()
 }
 
-// gone waits until a process is over.
-func gone(t *testing.T, pid int) {
+// waitGone waits until a process is over.
+func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -111,7 +111,7 @@ func gone(t *testing.T, pid int) {
 // sleeper says its process id and then nothing more.
 const sleeper = `echo $$; exec sleep 600`
 
-func (r *running) pid(t *testing.T) int {
+func (r *runningCommand) pid(t *testing.T) int {
 	t.Helper()
 	pid, err := strconv.Atoi(r.line(t))
 	if err != nil {
@@ -194,7 +194,7 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("the command waited for the tool: %v", err)
 	}
-	gone(t, pid)
+	waitGone(t, pid)
 }
 
 func TestNobodyReadsStdout(t *testing.T) {
@@ -205,7 +205,7 @@ func TestNobodyReadsStdout(t *testing.T) {
 	if code := r.exit(t); code != 128+int(syscall.SIGPIPE) {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
-	gone(t, pid)
+	waitGone(t, pid)
 }
 
 func TestKilledCommandTakesItsCallAlong(t *testing.T) {
@@ -214,7 +214,7 @@ func TestKilledCommandTakesItsCallAlong(t *testing.T) {
 	pid := r.pid(t)
 	_ = r.Process.Kill()
 	_ = r.exit(t)
-	gone(t, pid)
+	waitGone(t, pid)
 }
 
 func TestKilledDaemonIsTold(t *testing.T) {
@@ -227,7 +227,7 @@ func TestKilledDaemonIsTold(t *testing.T) {
 	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "the daemon was lost") {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
-	gone(t, pid)
+	waitGone(t, pid)
 }
 
 // A tool never waits for whoever reads its output. What was neither read nor kept is missing then, and a part must not look like the whole.

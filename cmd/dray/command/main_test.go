@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 			if os.Getenv(wholeDaemon) != "" {
 				os.Exit(Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 			}
-			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, open: openStandIn}
+			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, open: newFakeDaemon}
 			os.Exit(execute(context.Background(), os.Args[1:], a))
 		},
 		supervisor: func() {

@@ -110,7 +110,7 @@ func TestProgressOnATerminal(t *testing.T) {
 
 func TestHolder(t *testing.T) {
 	var out bytes.Buffer
-	h := &holder{w: &out, limit: 4}
+	h := &deferredWriter{w: &out, limit: 4}
 	for _, s := range []string{"ab", "cd"} {
 		if _, err := h.Write([]byte(s)); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := h.pass(); err != nil || out.String() != "abcdef" {
+	if err := h.flush(); err != nil || out.String() != "abcdef" {
 		t.Errorf("passed %q, %v", out.String(), err)
 	}
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// oneSlot is the real chain of a daemon in which one call runs at a time, with all of its rooms, and no server in front.
-type oneSlot struct {
+// singleSlotDaemon is the real chain of a daemon in which one call runs at a time, with all of its rooms, and no server in front.
+type singleSlotDaemon struct {
 	*daemon
 	chain  dray.Executor
 	folder string
 	logs   *observer.ObservedLogs
 }
 
-func newOneSlot(t *testing.T) *oneSlot {
+func newOneSlot(t *testing.T) *singleSlotDaemon {
 	t.Helper()
 	state, folder := filepath.Join(t.TempDir(), "state"), t.TempDir()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -60,11 +60,11 @@ func newOneSlot(t *testing.T) *oneSlot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &oneSlot{daemon: d, chain: d.chain(cfg, tools, rules), folder: folder, logs: logs}
+	return &singleSlotDaemon{daemon: d, chain: d.newExecutor(cfg, tools, rules), folder: folder, logs: logs}
 }
 
 // exec makes a call of a shell command on the host.
-func (o *oneSlot) exec(t *testing.T, script string, sink dray.Sink) (id string, res dray.Result) {
+func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id string, res dray.Result) {
 	t.Helper()
 	input, err := json.Marshal(map[string]any{"argv": []string{"sh", "-c", script}})
 	if err != nil {
@@ -80,17 +80,17 @@ func (o *oneSlot) exec(t *testing.T, script string, sink dray.Sink) (id string, 
 	return id, res
 }
 
-// planted is a sink that panics.
-type planted struct {
+// panicCase is a sink that panics.
+type panicCase struct {
 	dray.Sink
 	where string
 }
 
-func (p planted) Running() { p.panicIf("running") }
+func (p panicCase) Started() { p.panicIf("running") }
 
-func (p planted) Output(stream dray.Stream, _ []byte) { p.panicIf(stream.String()) }
+func (p panicCase) Output(stream dray.Stream, _ []byte) { p.panicIf(stream.String()) }
 
-func (p planted) panicIf(where string) {
+func (p panicCase) panicIf(where string) {
 	if p.where == where {
 		panic("planted in " + where)
 	}
@@ -105,11 +105,11 @@ func TestPlantedPanics(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			pidFile := filepath.Join(t.TempDir(), "pid")
 			begun := time.Now()
-			id, res := o.exec(t, fmt.Sprintf(script, pidFile), planted{dray.Discard, where})
+			id, res := o.exec(t, fmt.Sprintf(script, pidFile), panicCase{dray.Discard, where})
 			if res.Error == nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed || !strings.Contains(res.Error.Hint, id) {
 				t.Fatalf("the call ended so after %v: %+v, %+v", time.Since(begun), res, res.Error)
 			}
-			rec, err := o.trail.Get(t.Context(), "", id)
+			rec, err := o.audit.Get(t.Context(), "", id)
 			if err != nil || rec.Status != dray.StatusFailed || rec.Error == nil || rec.Error.Code != dray.CodeInternal {
 				t.Errorf("the trail has %+v, %v", rec, err)
 			}
@@ -130,7 +130,7 @@ func TestPlantedPanics(t *testing.T) {
 }
 
 // wantLogged looks for one line of the log that has all of these.
-func (o *oneSlot) wantLogged(t *testing.T, texts ...string) {
+func (o *singleSlotDaemon) wantLogged(t *testing.T, texts ...string) {
 	t.Helper()
 lines:
 	for _, entry := range o.logs.All() {

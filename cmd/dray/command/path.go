@@ -45,7 +45,7 @@ func newPathMap(a *app, direction client.Direction, name, short, example string)
 		if err != nil {
 			return err
 		}
-		return a.with(func(c *client.Client) error { return a.runPath(ctx, c, m) })
+		return a.withClient(func(c *client.Client) error { return a.runPath(ctx, c, m) })
 	})
 	return cmd
 }
@@ -54,8 +54,8 @@ func newPathMap(a *app, direction client.Direction, name, short, example string)
 type pathTarget struct{ workspace, container string }
 
 // mapping makes the request. Relative host paths mean what they mean to a shell; absolute ones go out as they are, since the daemon judges them.
-func (t pathTarget) mapping(direction client.Direction, paths []string) (client.Mapping, error) {
-	m := client.Mapping{Container: t.container, Direction: direction, Paths: slices.Clone(paths)}
+func (t pathTarget) mapping(direction client.Direction, paths []string) (client.MapPathsRequest, error) {
+	m := client.MapPathsRequest{Container: t.container, Direction: direction, Paths: slices.Clone(paths)}
 	current, err := currentFolder()
 	if err != nil {
 		return m, err
@@ -77,7 +77,7 @@ func (t pathTarget) mapping(direction client.Direction, paths []string) (client.
 	return m, err
 }
 
-func (a *app) runPath(ctx context.Context, c *client.Client, m client.Mapping) error {
+func (a *app) runPath(ctx context.Context, c *client.Client, m client.MapPathsRequest) error {
 	reply, err := c.MapPaths(ctx, m)
 	if err != nil {
 		return err
@@ -89,17 +89,17 @@ func (a *app) runPath(ctx context.Context, c *client.Client, m client.Mapping) e
 	for i, p := range reply.Value.Paths {
 		out.WriteString(a.shownPath(p) + "\n")
 		if slices.Contains(reply.Value.Unmapped, p) && i < len(m.Paths) && p == m.Paths[i] {
-			fmt.Fprintf(a.err, "dray: %s is not mapped\n", safeLine(p))
+			fmt.Fprintf(a.err, "dray: %s is not mapped\n", escapeLine(p))
 		}
 	}
 	_, err = fmt.Fprint(a.out, out.String())
-	return wrote(err)
+	return outputError(err)
 }
 
 // shownPath is the path itself for programs, and harmless for a terminal.
 func (a *app) shownPath(p string) string {
 	if isTerminal(a.out) {
-		return safeLine(p)
+		return escapeLine(p)
 	}
 	return p
 }

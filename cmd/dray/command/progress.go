@@ -32,9 +32,9 @@ func newProgress(w io.Writer, patience time.Duration) *progress {
 
 // show tells a message. The same one is not told twice.
 func (p *progress) show(phase, message string) {
-	line := "dray: " + safeLine(phase)
+	line := "dray: " + escapeLine(phase)
 	if message != "" {
-		line += ": " + safeLine(message)
+		line += ": " + escapeLine(message)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// sectionsOf lays a call out for people: what it was, where and why it ran there, what it was given, what came of it.
-func sectionsOf(rec dray.Record) []section {
+// recordSections lays a call out for people: what it was, where and why it ran there, what it was given, what came of it.
+func recordSections(rec dray.Record) []section {
 	return []section{
 		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container), inputSection(rec),
 		mappingSection(rec.Metadata.Mapping), captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
@@ -41,7 +41,7 @@ func callSection(rec dray.Record) section {
 		s.add("took", duration(rec))
 	}
 	if ms := rec.Metadata.QueuedMS; ms > 0 {
-		s.add("waited", span(ms)+" for its turn")
+		s.add("waited", formatMillis(ms)+" for its turn")
 	}
 	s.add("principal", rec.Principal)
 	s.add("workspace", rec.Workspace)
@@ -128,12 +128,12 @@ func syncSection(r *dray.SyncReport) section {
 func changesSection(m dray.Metadata) section {
 	s := section{title: "changed files"}
 	for _, c := range m.Changes {
-		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path, orDash(shortHash(c.Before)), orDash(shortHash(c.After))))
+		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path, orDash(shortHash(c.SHA256Before)), orDash(shortHash(c.SHA256After))))
 	}
 	return s
 }
 
-func captureSection(title string, c dray.Capture) section {
+func captureSection(title string, c dray.StreamSummary) section {
 	s := section{title: title, text: c.Text}
 	if c.TotalBytes == 0 {
 		return s

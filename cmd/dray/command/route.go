@@ -16,7 +16,7 @@ func newRoute(a *app) *cobra.Command {
 }
 
 func newRouteExplain(a *app) *cobra.Command {
-	var to target
+	var to callFlags
 	var input string
 	cmd := &cobra.Command{
 		Use:     "explain [TOOL]",
@@ -43,7 +43,7 @@ func newRouteExplain(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.with(func(c *client.Client) error { return a.runRouteExplain(ctx, c, call) })
+		return a.withClient(func(c *client.Client) error { return a.runRouteExplain(ctx, c, call) })
 	})
 	return cmd
 }
@@ -61,7 +61,7 @@ func (a *app) runRouteExplain(ctx context.Context, c *client.Client, call client
 	if err != nil || reply.Value.Error == nil {
 		return err
 	}
-	a.complain(reply.Value.Error)
+	a.printError(reply.Value.Error)
 	return exitError(exitOfCode(reply.Value.Error.Code))
 }
 

@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// safeLine makes a text harmless in one line of a terminal: what moves the cursor, changes colours, reverses the reading direction or is no UTF-8 is
+// escapeLine makes a text harmless in one line of a terminal: what moves the cursor, changes colours, reverses the reading direction or is no UTF-8 is
 // shown as an escape.
-func safeLine(s string) string { return escape(s, "") }
+func escapeLine(s string) string { return escape(s, "") }
 
-// safeText is safeLine for several lines.
-func safeText(s string) string { return escape(s, "\n\t") }
+// escapeText is escapeLine for several lines.
+func escapeText(s string) string { return escape(s, "\n\t") }
 
 func escape(s, keep string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return unsafeRune(r) && !strings.ContainsRune(keep, r) }) {
+	if !strings.ContainsFunc(s, func(r rune) bool { return isControlRune(r) && !strings.ContainsRune(keep, r) }) {
 		return s
 	}
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case strings.ContainsRune(keep, r) || !unsafeRune(r):
+		case strings.ContainsRune(keep, r) || !isControlRune(r):
 			b.WriteRune(r)
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
@@ -37,9 +37,9 @@ func escape(s, keep string) string {
 	return b.String()
 }
 
-// unsafeRune says which characters act on a terminal instead of being shown: the control codes of both halves, and the format characters, which
+// isControlRune says which characters act on a terminal instead of being shown: the control codes of both halves, and the format characters, which
 // reorder or hide what stands beside them. RuneError counts, since it stands for bytes that are no UTF-8.
-func unsafeRune(r rune) bool {
+func isControlRune(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
 }
 
@@ -65,5 +65,5 @@ func safeJSON(b []byte) []byte {
 }
 
 func unsafeInJSON(r rune) bool {
-	return r >= 0x7f && unsafeRune(r) && r != utf8.RuneError
+	return r >= 0x7f && isControlRune(r) && r != utf8.RuneError
 }

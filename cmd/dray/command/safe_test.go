@@ -26,7 +26,7 @@ func TestSafeLine(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := safeLine(tt.in); got != tt.want {
+			if got := escapeLine(tt.in); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -34,7 +34,7 @@ func TestSafeLine(t *testing.T) {
 }
 
 func TestSafeTextKeepsLines(t *testing.T) {
-	if got := safeText("a\n\tb\r\x1b[2J"); got != "a\n\tb\\x0d\\x1b[2J" {
+	if got := escapeText("a\n\tb\r\x1b[2J"); got != "a\n\tb\\x0d\\x1b[2J" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -43,8 +43,8 @@ func TestSafeTextKeepsLines(t *testing.T) {
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b[31m\u009b\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, out := range []string{safeLine(s), strings.NewReplacer("\n", "", "\t", "").Replace(safeText(s))} {
-			if strings.ContainsFunc(out, unsafeRune) || !utf8.ValidString(out) {
+		for _, out := range []string{escapeLine(s), strings.NewReplacer("\n", "", "\t", "").Replace(escapeText(s))} {
+			if strings.ContainsFunc(out, isControlRune) || !utf8.ValidString(out) {
 				t.Fatalf("%q became %q", s, out)
 			}
 		}
@@ -57,7 +57,7 @@ func FuzzSafe(f *testing.F) {
 		if json.Unmarshal(encoded, &was) != nil || json.Unmarshal(safe, &is) != nil || was != is {
 			t.Fatalf("%s became %s", encoded, safe)
 		}
-		if strings.ContainsFunc(string(safe), func(r rune) bool { return unsafeRune(r) && r != utf8.RuneError }) {
+		if strings.ContainsFunc(string(safe), func(r rune) bool { return isControlRune(r) && r != utf8.RuneError }) {
 			t.Fatalf("%q is not safe", safe)
 		}
 	})

@@ -32,7 +32,7 @@ func writeSections(w io.Writer, sections []section) error {
 		}
 	}
 	_, err := io.WriteString(w, strings.Join(parts, "\n"))
-	return wrote(err)
+	return outputError(err)
 }
 
 // String gives the section as it is shown, with a newline at its end.
@@ -48,10 +48,10 @@ func (s section) String() string {
 		width = max(width, utf8.RuneCountInString(f.name))
 	}
 	for _, f := range s.fields {
-		fmt.Fprintf(&b, "%s%-*s  %s\n", indent, width, f.name, safeLine(f.value))
+		fmt.Fprintf(&b, "%s%-*s  %s\n", indent, width, f.name, escapeLine(f.value))
 	}
 	if s.text != "" {
-		for line := range strings.Lines(strings.TrimSuffix(safeText(s.text), "\n") + "\n") {
+		for line := range strings.Lines(strings.TrimSuffix(escapeText(s.text), "\n") + "\n") {
 			b.WriteString(indent + line)
 		}
 	}

@@ -73,7 +73,7 @@ func lockState(cfg *config.Config) (*lock, error) {
 }
 
 // openServing opens the service, then the socket, so that nobody can connect to a daemon that does not come up.
-func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serving, error) {
+func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serviceRunner, error) {
 	svc, err := a.open(ctx, cfg, log)
 	if err != nil {
 		return nil, err

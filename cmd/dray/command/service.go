@@ -21,8 +21,8 @@ type service interface {
 	Shutdown(ctx context.Context) error
 }
 
-// opener makes a service. Its context bounds the opening alone.
-type opener func(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error)
+// serviceFactory makes a service. Its context bounds the opening alone.
+type serviceFactory func(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error)
 
 // openDaemon is the opener of the real program.
 func openDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {

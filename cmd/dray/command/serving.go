@@ -15,11 +15,11 @@ import (
 	"github.com/dray-dev/dray/internal/server/unixsock"
 )
 
-// lastConnections is how long a retired daemon still answers those who connected before the name of its socket was gone.
-const lastConnections = 100 * time.Millisecond
+// closingGrace is how long a retired daemon still answers those who connected before the name of its socket was gone.
+const closingGrace = 100 * time.Millisecond
 
-// serving runs a service on its socket until it is told to end, or nobody needs it any more.
-type serving struct {
+// serviceRunner runs a service on its socket until it is told to end, or nobody needs it any more.
+type serviceRunner struct {
 	svc    service
 	socket net.Listener
 	path   string
@@ -29,23 +29,23 @@ type serving struct {
 	log  *zap.Logger
 }
 
-func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serving, error) {
+func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serviceRunner, error) {
 	l, err := unixsock.Listen(ctx, cfg.Server.Socket, func(uid uint32) {
 		log.Warn("connection refused", zap.Uint32("uid", uid))
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &serving{svc: svc, socket: l, path: cfg.Server.Socket, drain: cfg.Limits.Drain, idle: idle, log: log}, nil
+	return &serviceRunner{svc: svc, socket: l, path: cfg.Server.Socket, drain: cfg.Limits.Drain, idle: idle, log: log}, nil
 }
 
 // serve accepts calls until a signal, the end of the context, or idleness. It returns when everything is over, or at once on a second signal.
-func (h *serving) serve(ctx context.Context, signals <-chan os.Signal) error {
+func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) error {
 	failed := make(chan error, 1)
 	var serving sync.WaitGroup
 	serving.Go(func() { failed <- h.svc.Serve(h.socket) })
 	h.log.Info("ready", zap.String("socket", h.path), zap.Int("pid", os.Getpid()))
-	why, err := h.untilEnd(ctx, signals, failed)
+	why, err := h.waitForStop(ctx, signals, failed)
 	h.log.Info("draining", zap.String("why", why), zap.Duration("limit", h.drain))
 
 	over := make(chan error, 1)
@@ -64,8 +64,8 @@ func (h *serving) serve(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// untilEnd waits for a reason to end.
-func (h *serving) untilEnd(ctx context.Context, signals <-chan os.Signal, failed <-chan error) (why string, err error) {
+// waitForStop waits for a reason to end.
+func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signal, failed <-chan error) (why string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -73,7 +73,7 @@ func (h *serving) untilEnd(ctx context.Context, signals <-chan os.Signal, failed
 	retired := make(chan struct{})
 	if h.idle > 0 {
 		waiting.Go(func() {
-			if h.retire(ctx) {
+			if h.shutdownWhenIdle(ctx) {
 				close(retired)
 			}
 		})
@@ -90,22 +90,22 @@ func (h *serving) untilEnd(ctx context.Context, signals <-chan os.Signal, failed
 	}
 }
 
-// retire waits until the daemon has been idle for long enough, and then until it can end with nobody noticing: once the name of the socket is gone
+// shutdownWhenIdle waits until the daemon has been idle for long enough, and then until it can end with nobody noticing: once the name of the socket is gone
 // nobody can connect any more, who connected before is still served, and who comes later starts a daemon of their own.
-func (h *serving) retire(ctx context.Context) bool {
+func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 	if !waitIdle(ctx, h.svc, h.idle) {
 		return false
 	}
-	h.hide()
-	return waitIdle(ctx, h.svc, lastConnections)
+	h.removeSocket()
+	return waitIdle(ctx, h.svc, closingGrace)
 }
 
 // end lets the calls end. The socket stays until they have, so that whoever comes meanwhile is told.
-func (h *serving) end(ctx context.Context) error {
+func (h *serviceRunner) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.drain)
 	defer cancel()
 	return h.svc.Shutdown(ctx)
 }
 
-// hide removes the name of the socket. It can be no other daemon's: the lock beside it is ours until the listener is closed.
-func (h *serving) hide() { _ = os.Remove(h.path) }
+// removeSocket removes the name of the socket. It can be no other daemon's: the lock beside it is ours until the listener is closed.
+func (h *serviceRunner) removeSocket() { _ = os.Remove(h.path) }

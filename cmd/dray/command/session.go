@@ -16,9 +16,9 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// session is the use of our terminal by a tool that has one of its own. From the tool's start on ours is raw: what is typed goes to the tool as it
+// terminalSession is the use of our terminal by a tool that has one of its own. From the tool's start on ours is raw: what is typed goes to the tool as it
 // is, Ctrl-C and Ctrl-Z too, and what the tool prints is shown as it is. Until then, and while we are stopped, it is as it was.
-type session struct {
+type terminalSession struct {
 	client *client.Client
 	// file is our terminal where the keyboard is the tool's; nil where stdin is something else.
 	file *os.File
@@ -32,8 +32,8 @@ type session struct {
 	over  bool
 }
 
-// lent is a call whose tool gets the terminal.
-type lent struct {
+// terminalLease is a call whose tool gets the terminal.
+type terminalLease struct {
 	id string
 	// shown is the size that the call was started with.
 	shown dray.TerminalSize
@@ -44,7 +44,7 @@ type lent struct {
 }
 
 // begin lends the terminal to a tool that has just started. It is called once; close takes the terminal back.
-func (s *session) begin(ctx context.Context, to lent) error {
+func (s *terminalSession) begin(ctx context.Context, to terminalLease) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	own, resized := make(chan os.Signal, 4), make(chan struct{}, 1)
@@ -55,8 +55,8 @@ func (s *session) begin(ctx context.Context, to lent) error {
 		s.finish()
 		running.Wait()
 	}
-	running.Go(func() { s.guard(func() { s.heed(ctx, own, resized) }) })
-	running.Go(func() { s.guard(func() { s.resize(ctx, to, resized) }) })
+	running.Go(func() { s.restoreOnPanic(func() { s.handleSignals(ctx, own, resized) }) })
+	running.Go(func() { s.restoreOnPanic(func() { s.resize(ctx, to, resized) }) })
 	if s.file == nil {
 		return nil
 	}
@@ -65,39 +65,39 @@ func (s *session) begin(ctx context.Context, to lent) error {
 		return fmt.Errorf("preparing to read the terminal: %w", err)
 	}
 	context.AfterFunc(ctx, func() { _ = keys.Close() })
-	if err := s.raw(); err != nil {
+	if err := s.setRaw(); err != nil {
 		keys.free()
 		return fmt.Errorf("preparing the terminal: %w", err)
 	}
-	typed := &escapes{r: keys, now: time.Now, escape: func() { press(to.signals) }}
+	typed := &escapeDetector{r: keys, now: time.Now, onEscape: func() { sendInterrupt(to.signals) }}
 	running.Go(func() {
 		defer keys.free()
-		s.guard(func() { to.pump(ctx, typed) })
+		s.restoreOnPanic(func() { to.pump(ctx, typed) })
 	})
 	return nil
 }
 
 // reads says whether what is typed will be the tool's.
-func (s *session) reads() bool { return s != nil && s.file != nil }
+func (s *terminalSession) reads() bool { return s != nil && s.file != nil }
 
 // close gives the terminal back, if it was lent, and ends all that begin began.
-func (s *session) close() {
+func (s *terminalSession) close() {
 	if s != nil && s.end != nil {
 		s.end()
 	}
 }
 
-// press gives an interrupt to whoever watches for signals. One that is not taken yet is enough.
-func press(signals chan<- os.Signal) {
+// sendInterrupt gives an interrupt to whoever watches for signals. One that is not taken yet is enough.
+func sendInterrupt(signals chan<- os.Signal) {
 	select {
 	case signals <- os.Interrupt:
 	default:
 	}
 }
 
-// guard gives the terminal back before a panic ends the program: nobody could read its message otherwise, nor type anything afterwards. Without a
+// restoreOnPanic gives the terminal back before a panic ends the program: nobody could read its message otherwise, nor type anything afterwards. Without a
 // session there is nothing to give back.
-func (s *session) guard(do func()) {
+func (s *terminalSession) restoreOnPanic(do func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			if s != nil {
@@ -109,8 +109,8 @@ func (s *session) guard(do func()) {
 	do()
 }
 
-// raw hands the terminal over, unless it belongs to another job by now: to change it would stop us.
-func (s *session) raw() error {
+// setRaw hands the terminal over, unless it belongs to another job by now: to change it would stop us.
+func (s *terminalSession) setRaw() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil || s.over || s.modes != nil || !inForeground(s.file) {
@@ -124,7 +124,7 @@ func (s *session) raw() error {
 }
 
 // restore makes the terminal what it was.
-func (s *session) restore() {
+func (s *terminalSession) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.modes != nil && inForeground(s.file) { // a shell that took it away has its own modes
@@ -134,19 +134,19 @@ func (s *session) restore() {
 }
 
 // finish restores it for good.
-func (s *session) finish() {
+func (s *terminalSession) finish() {
 	s.restore()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
 }
 
-// heed acts on the signals that concern the terminal.
-func (s *session) heed(ctx context.Context, signals <-chan os.Signal, resized chan<- struct{}) {
+// handleSignals acts on the signals that concern the terminal.
+func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.Signal, resized chan<- struct{}) {
 	for {
 		select {
 		case sig := <-signals:
-			s.act(sig)
+			s.handleSignal(sig)
 			select {
 			case resized <- struct{}{}: // it may have another size after any of them
 			default:
@@ -157,13 +157,13 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal, resized ch
 	}
 }
 
-func (s *session) act(sig os.Signal) {
+func (s *terminalSession) handleSignal(sig os.Signal) {
 	switch sig {
 	case syscall.SIGTSTP: // from elsewhere: Ctrl-Z is the tool's
 		s.restore()
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // which none can refuse; SIGCONT follows
 	case syscall.SIGCONT:
-		_ = s.raw() // the tool goes on, whatever the terminal is
+		_ = s.setRaw() // the tool goes on, whatever the terminal is
 	case syscall.SIGQUIT:
 		s.finish()
 		signal.Reset(syscall.SIGQUIT)
@@ -172,7 +172,7 @@ func (s *session) act(sig os.Signal) {
 }
 
 // resize tells the tool of each new size. Where that cannot be told the call is over or the daemon lost, and its stream says so.
-func (s *session) resize(ctx context.Context, to lent, resized <-chan struct{}) {
+func (s *terminalSession) resize(ctx context.Context, to terminalLease, resized <-chan struct{}) {
 	for {
 		if size := s.size(); size != to.shown && s.client.Resize(ctx, to.id, size) == nil {
 			to.shown = size

@@ -23,7 +23,7 @@ func standInSync(next dray.Executor) dray.Executor {
 		if err := json.Unmarshal(call.Invocation.Input, &in); err != nil {
 			return dray.Result{}, err
 		}
-		sink.Running()
+		sink.Started()
 		sink.Progress("sync", "500 files and folders, 16.8 MB")
 		return syncNamed(filepath.Base(in.Paths[0]), in.DryRun, in.OnRefused == "skip")
 	})
@@ -46,8 +46,8 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 	report.Bytes = 1536
 	report.Files = []dray.SyncedFile{
 		{Path: "/root/a\x1b[2J", Source: "/w/a", Size: 512, SHA256: digest("1"), Mode: "0600", Action: dray.FileCreated},
-		{Path: "/root/b", Source: "/w/b", Size: 1024, SHA256: digest("3"), Before: digest("2"), Mode: "0600", Action: dray.FileReplaced},
-		{Path: "/root/c", Source: "/w/c", SHA256: digest("4"), Before: digest("4"), Mode: "0700", Action: dray.FileUnchanged},
+		{Path: "/root/b", Source: "/w/b", Size: 1024, SHA256: digest("3"), SHA256Before: digest("2"), Mode: "0600", Action: dray.FileReplaced},
+		{Path: "/root/c", Source: "/w/c", SHA256: digest("4"), SHA256Before: digest("4"), Mode: "0700", Action: dray.FileUnchanged},
 	}
 	if name == "same" {
 		report.Bytes, report.Files = 0, report.Files[2:]

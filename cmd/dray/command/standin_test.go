@@ -26,9 +26,9 @@ import (
 	"github.com/dray-dev/dray/internal/tool"
 )
 
-// standIn is a daemon without containers: every room is the real one, but those that need an engine, which are words. So the commands can be tested
+// fakeDaemon is a daemon without containers: every room is the real one, but those that need an engine, which are words. So the commands can be tested
 // wherever the rest can.
-type standIn struct {
+type fakeDaemon struct {
 	*server.Server
 	store    *audit.Store
 	pool     *process.Pool
@@ -38,7 +38,7 @@ type standIn struct {
 // supervisor is the name that the test program answers to as the supervisor of a call.
 const supervisor = "dray-test-supervisor"
 
-func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
+func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
 	store, _, err := audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
 	if err != nil {
 		return nil, err
@@ -53,27 +53,27 @@ func openStandIn(ctx context.Context, cfg *config.Config, log *zap.Logger) (serv
 	if err != nil {
 		return nil, err
 	}
-	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false }, registry.Need)
+	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false }, registry.Requirement)
 	if err != nil {
 		return nil, err
 	}
-	pool := process.NewPool(process.Launch{Path: "/proc/self/exe", Args: []string{supervisor}})
+	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{supervisor}})
 	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env}, pool)
 	var chain dray.Executor = &tool.Runner{Tools: registry, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}}
 	chain = onHost(hosts, tool.Mapping(registry, chain))
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
-	chain = store.Executor(calls.Begun(standInSync(routes.Executor(chain))))
+	chain = store.Executor(calls.MarkAccepted(standInSync(routes.Executor(chain))))
 	srv, err := server.New(server.Config{
-		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: standInPlaces{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
+		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: fakeRouteChecker{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &standIn{Server: srv, store: store, pool: pool, captures: captures}, nil
+	return &fakeDaemon{Server: srv, store: store, pool: pool, captures: captures}, nil
 }
 
-func (s *standIn) Shutdown(ctx context.Context) error {
+func (s *fakeDaemon) Shutdown(ctx context.Context) error {
 	err := s.Server.Shutdown(ctx)
 	s.pool.Close()
 	s.captures.Close()
@@ -86,13 +86,13 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 		if message := call.Invocation.Env["TEST_PROGRESS"]; message != "" {
 			sink.Progress("build", message)
 		}
-		call.Environment = hosts.In(call.Invocation.Workspace)
+		call.Environment = hosts.Environment(call.Invocation.Workspace)
 		res, err := next.Execute(ctx, call, sink)
 		if names := call.Invocation.Env["TEST_CHANGES"]; names != "" {
 			for name := range strings.SplitSeq(names, ",") {
 				digest := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
 				res.Metadata.Changes = append(res.Metadata.Changes,
-					dray.FileChange{Environment: dray.Host, Path: name, Action: dray.FileCreated, After: digest})
+					dray.FileChange{Environment: dray.KindHost, Path: name, Action: dray.FileCreated, SHA256After: digest})
 			}
 		}
 		if paths := call.Invocation.Sync; len(paths) > 0 {
@@ -111,7 +111,7 @@ func (standInWorkspaces) List(context.Context) ([]server.Workspace, error) {
 	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}}, nil
 }
 
-func (d standInWorkspaces) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(phase, message string)) (server.Workspace, error) {
+func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(phase, message string)) (server.Workspace, error) {
 	w := server.Workspace{ID: "w1", Folder: id, State: "stopped"}
 	switch verb {
 	case server.WorkspaceTrust:
@@ -157,7 +157,7 @@ func (standInPaths) Map(_ context.Context, req server.PathsRequest) (server.Path
 	return reply, nil
 }
 
-// standInPlaces have room for every call.
-type standInPlaces struct{}
+// fakeRouteChecker have room for every call.
+type fakeRouteChecker struct{}
 
-func (standInPlaces) Check(context.Context, dray.Route, dray.Invocation) error { return nil }
+func (fakeRouteChecker) CheckRoute(context.Context, dray.Route, dray.Invocation) error { return nil }

@@ -15,24 +15,24 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// The waits of a start. Where a daemon needs more than startNotice, people are told what they wait for.
+// The waits of a start. Where a daemon needs more than startNoticeDelay, people are told what they wait for.
 const (
-	startWait   = 20 * time.Second
-	startNotice = time.Second
-	startPoll   = 10 * time.Millisecond
-	idleExit    = 10 * time.Minute
+	startWait         = 20 * time.Second
+	startNoticeDelay  = time.Second
+	startPollInterval = 10 * time.Millisecond
+	idleExit          = 10 * time.Minute
 )
 
-// starter starts the daemon of a state folder in the background, once, however many commands want it at the same moment.
-type starter struct {
+// daemonStarter starts the daemon of a state folder in the background, once, however many commands want it at the same moment.
+type daemonStarter struct {
 	state  string // the folder, absolute
 	socket string
 	args   []string // of the program, "serve" included
-	notice io.Writer
+	status io.Writer
 }
 
 // start returns when a daemon answers on the socket, whoever started it.
-func (s *starter) start(ctx context.Context) error {
+func (s *daemonStarter) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startWait, errors.New("it did not answer within "+startWait.String()))
 	defer cancel()
 	if err := s.startOnce(ctx); err != nil {
@@ -42,7 +42,7 @@ func (s *starter) start(ctx context.Context) error {
 }
 
 // startOnce starts a daemon unless another command does, has done, or somebody's daemon is about to answer or to end.
-func (s *starter) startOnce(ctx context.Context) error {
+func (s *daemonStarter) startOnce(ctx context.Context) error {
 	var mine *lock
 	answered, err := s.poll(ctx, func() (done bool, err error) {
 		mine, err = tryLock(filepath.Join(s.state, startLock))
@@ -63,7 +63,7 @@ func (s *starter) startOnce(ctx context.Context) error {
 }
 
 // spawn starts a daemon and waits until it answers.
-func (s *starter) spawn(ctx context.Context) error {
+func (s *daemonStarter) spawn(ctx context.Context) error {
 	log, err := openLog(s.state)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *starter) spawn(ctx context.Context) error {
 }
 
 // failed says when there is nothing more to wait for: the daemon has ended, and not because somebody else's was quicker to take the state folder.
-func (s *starter) failed(pid int) func() (bool, error) {
+func (s *daemonStarter) failed(pid int) func() (bool, error) {
 	ended := false
 	return func() (_ bool, err error) {
 		if !ended {
@@ -103,7 +103,7 @@ func (s *starter) failed(pid int) func() (bool, error) {
 }
 
 // command is the daemon's. It has a session of its own, so that no Ctrl-C reaches it, and a folder that can never be in somebody's way.
-func (s *starter) command(log *os.File) (*exec.Cmd, error) {
+func (s *daemonStarter) command(log *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding the program itself: %w", err)
@@ -117,21 +117,21 @@ func (s *starter) command(log *os.File) (*exec.Cmd, error) {
 }
 
 // poll asks again and again until a daemon answers, done says true, or the context ends. It says once what it waits for.
-func (s *starter) poll(ctx context.Context, done func() (bool, error)) (answered bool, err error) {
-	tick := time.NewTicker(startPoll)
+func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (answered bool, err error) {
+	tick := time.NewTicker(startPollInterval)
 	defer tick.Stop()
-	notice := time.After(startNotice)
+	notice := time.After(startNoticeDelay)
 	for {
-		if client.Answers(ctx, s.socket) {
+		if client.IsListening(ctx, s.socket) {
 			return true, nil
 		}
 		if ok, err := done(); ok || err != nil {
-			return client.Answers(ctx, s.socket), err
+			return client.IsListening(ctx, s.socket), err
 		}
 		select {
 		case <-tick.C:
 		case <-notice:
-			fmt.Fprintln(s.notice, "dray: waiting for the daemon to start ...")
+			fmt.Fprintln(s.status, "dray: waiting for the daemon to start ...")
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
@@ -149,7 +149,7 @@ func exited(pid int) (bool, error) {
 }
 
 // explain makes the error that the user sees.
-func (s *starter) explain(err error) *dray.Error {
+func (s *daemonStarter) explain(err error) *dray.Error {
 	hint := "start it in the foreground to see more: dray serve --state " + s.state
 	return dray.Errorf(dray.CodeInternal, "no daemon answers on %s and none could be started: %w", s.socket, err).WithHint("%s", hint)
 }

@@ -53,7 +53,7 @@ both SHA-256), and what is the same is counted.
 		if err != nil {
 			return err
 		}
-		return a.with(func(c *client.Client) error { return a.runSync(ctx, c, request) })
+		return a.withClient(func(c *client.Client) error { return a.runSync(ctx, c, request) })
 	})
 	return cmd
 }
@@ -109,8 +109,8 @@ func (f syncFlags) paths(given []string, current, workspace string) ([]string, e
 
 func (a *app) runSync(ctx context.Context, c *client.Client, request client.Sync) error {
 	shown := newSyncProgress(newProgress(a.err, progressPatience))
-	l := &live{
-		client: c, stdout: io.Discard, stderr: io.Discard, progress: shown.progress, told: shown.show,
+	l := &liveCall{
+		client: c, stdout: io.Discard, stderr: io.Discard, progress: shown.progress, onProgress: shown.show,
 		start: func(ctx context.Context) (*client.Stream, error) { return c.Sync(ctx, request) },
 	}
 	end, err := l.run(ctx)

@@ -33,7 +33,7 @@ func (a *app) printSync(rec dray.Record) error {
 	if report == nil {
 		report = &dray.SyncReport{}
 	}
-	a.tellRefused(report)
+	a.printRefused(report)
 	if rec.Status != dray.StatusSucceeded {
 		a.explainSync(rec)
 		return nil
@@ -52,17 +52,17 @@ func (a *app) printSync(rec dray.Record) error {
 	return nil
 }
 
-func (a *app) tellRefused(report *dray.SyncReport) {
+func (a *app) printRefused(report *dray.SyncReport) {
 	for _, r := range report.Refused {
-		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", safeLine(r.Path), safeLine(r.Message), safeLine(string(r.Code)))
+		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", escapeLine(r.Path), escapeLine(r.Message), escapeLine(string(r.Code)))
 	}
 }
 
 // maxOutputs is how many declared outputs are told of one by one.
 const maxOutputs = 10
 
-// untold is an error of a sync without the reasons that tellRefused has given.
-func untold(e *dray.Error, report *dray.SyncReport) *dray.Error {
+// withoutListedReasons is an error of a sync without the reasons that printRefused has given.
+func withoutListedReasons(e *dray.Error, report *dray.SyncReport) *dray.Error {
 	if e == nil || e.Code != dray.CodeSyncRefused || report == nil || len(report.Refused) == 0 {
 		return e
 	}
@@ -71,23 +71,23 @@ func untold(e *dray.Error, report *dray.SyncReport) *dray.Error {
 	return &short
 }
 
-// tellOutputs says what became of the declared outputs of a call: what did not come always, and what did to people only, since a program that reads
+// printOutputs says what became of the declared outputs of a call: what did not come always, and what did to people only, since a program that reads
 // stderr wants the tool's bytes.
-func (a *app) tellOutputs(rec dray.Record) {
+func (a *app) printOutputs(rec dray.Record) {
 	report := rec.Metadata.Sync
 	if report == nil || rec.Tool == "sync" { // whose end is that of the call
 		return
 	}
-	a.tellRefused(report)
+	a.printRefused(report)
 	if report.Error != nil {
-		a.complain(untold(report.Error, report))
+		a.printError(withoutListedReasons(report.Error, report))
 		return
 	}
 	if !isTerminal(a.err) {
 		return
 	}
 	for _, f := range report.Files[:min(len(report.Files), maxOutputs)] {
-		fmt.Fprintf(a.err, "dray: %s %s\n", safeLine(string(f.Action)), safeLine(f.Path))
+		fmt.Fprintf(a.err, "dray: %s %s\n", escapeLine(string(f.Action)), escapeLine(f.Path))
 	}
 	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
 }
@@ -95,13 +95,13 @@ func (a *app) tellOutputs(rec dray.Record) {
 // explainSync says why a sync was not done.
 func (a *app) explainSync(rec dray.Record) {
 	if rec.Reason == dray.ReasonTimeout && (rec.Error == nil || rec.Error.Code == "") {
-		a.complain((&dray.Error{Message: messageOr(rec, "the sync timed out")}).WithHint("sandbox.timeout says how long one may take"))
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the sync timed out")}).WithHint("sandbox.timeout says how long one may take"))
 		return
 	}
-	if short := untold(rec.Error, rec.Metadata.Sync); short != rec.Error {
+	if short := withoutListedReasons(rec.Error, rec.Metadata.Sync); short != rec.Error {
 		rec.Error = short.WithHint("leave out what is refused, or let the others come: --skip-refused")
 	}
-	a.explainEnd(rec)
+	a.printEndReason(rec)
 }
 
 // manifestOf has a line for each file. The paths stand at the end, as they have any length.
@@ -121,7 +121,7 @@ func differenceOf(files []dray.SyncedFile) table {
 		case dray.FileCreated:
 			t.add("+", f.Mode, bytesText(f.Size), shortHash(f.SHA256), f.Path)
 		case dray.FileReplaced:
-			t.add("~", f.Mode, bytesText(f.Size), shortHash(f.Before)+" -> "+shortHash(f.SHA256), f.Path)
+			t.add("~", f.Mode, bytesText(f.Size), shortHash(f.SHA256Before)+" -> "+shortHash(f.SHA256), f.Path)
 		}
 	}
 	return t

@@ -14,7 +14,7 @@ type table struct {
 
 func (t *table) add(cells ...string) {
 	for i := range cells {
-		cells[i] = safeLine(cells[i])
+		cells[i] = escapeLine(cells[i])
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -38,5 +38,5 @@ func (t *table) write(w io.Writer) error {
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
-	return wrote(err)
+	return outputError(err)
 }

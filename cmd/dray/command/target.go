@@ -14,8 +14,8 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// target is where a call is to run and under which conditions, as the flags of exec, call and route explain say it.
-type target struct {
+// callFlags is where a call is to run and under which conditions, as the flags of exec, call and route explain say it.
+type callFlags struct {
 	workspace, container, cwd string
 	host                      bool
 	env                       []string
@@ -25,7 +25,7 @@ type target struct {
 	sync                      []string
 }
 
-func (t *target) flags(cmd *cobra.Command) {
+func (t *callFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&t.workspace, "workspace", "w", "", "workspace `folder` (default the nearest with a devcontainer)")
 	f.StringVar(&t.container, "container", "", "run in this `container`, by name or id")
@@ -34,28 +34,28 @@ func (t *target) flags(cmd *cobra.Command) {
 	f.StringArrayVarP(&t.env, "env", "e", nil, "set a variable, `K=V` (may be repeated)")
 }
 
-func (t *target) timeoutFlag(cmd *cobra.Command) {
+func (t *callFlags) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 0, "end the call after this `time`, such as 90s")
 }
 
 // leftoversFlag adds --leftovers to the commands that make a call.
-func (t *target) leftoversFlag(cmd *cobra.Command) {
+func (t *callFlags) leftoversFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.leftovers, "leftovers", "", "what becomes of processes that the tool leaves running: `kill` (default) or keep")
 }
 
 // rewriteFlags adds --rewrite and --no-rewrite to the commands that make a call.
-func (t *target) rewriteFlags(cmd *cobra.Command) {
+func (t *callFlags) rewriteFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.rewrite, "rewrite", false, "rewrite the container's paths in the text output to the host's")
 	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false, "leave text output as it is, whatever the tool's configuration says")
 }
 
 // syncFlag adds --sync to the commands that make a call.
-func (t *target) syncFlag(cmd *cobra.Command) {
+func (t *callFlags) syncFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&t.sync, "sync", nil, "bring this file or folder home when the call ends, a `path` of either side or relative to the working folder (may be repeated)")
 }
 
 // call makes the body of a call of a tool.
-func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
+func (t *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
 	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers), Sync: t.sync}
 	if t.host {
 		call.Environment = dray.ChooseHost
@@ -72,20 +72,20 @@ func (t *target) call(cmd *cobra.Command, tool string, input jsontext.Value) (cl
 	if t.rewrite || t.noRewrite {
 		call.RewriteText = &t.rewrite
 	}
-	if err := t.limit(cmd, &call); err != nil {
+	if err := t.setTimeout(cmd, &call); err != nil {
 		return call, err
 	}
 	if err := t.variables(&call); err != nil {
 		return call, err
 	}
-	if err := t.place(&call); err != nil {
+	if err := t.resolvePaths(&call); err != nil {
 		return call, err
 	}
-	return call, sendable(call)
+	return call, checkUTF8(call)
 }
 
-// limit takes the timeout over, which has to be one where it is given.
-func (t *target) limit(cmd *cobra.Command, call *client.Call) error {
+// setTimeout takes the timeout over, which has to be one where it is given.
+func (t *callFlags) setTimeout(cmd *cobra.Command, call *client.Call) error {
 	if f := cmd.Flags().Lookup("timeout"); f != nil && f.Changed && t.timeout <= 0 {
 		return usagef("--timeout %s is not above 0", t.timeout)
 	}
@@ -93,7 +93,7 @@ func (t *target) limit(cmd *cobra.Command, call *client.Call) error {
 	return nil
 }
 
-func (t *target) variables(call *client.Call) error {
+func (t *callFlags) variables(call *client.Call) error {
 	for _, pair := range t.env {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
@@ -107,8 +107,8 @@ func (t *target) variables(call *client.Call) error {
 	return nil
 }
 
-// place finds workspace and working folder. A container that is named belongs to its own workspace, if to any, so the caller's is not sent along.
-func (t *target) place(call *client.Call) error {
+// resolvePaths finds workspace and working folder. A container that is named belongs to its own workspace, if to any, so the caller's is not sent along.
+func (t *callFlags) resolvePaths(call *client.Call) error {
 	current, err := currentFolder()
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func beneath(folder, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// sendable refuses text that JSON cannot carry byte for byte, rather than to run something else than what was asked for.
-func sendable(call client.Call) error {
+// checkUTF8 refuses text that JSON cannot carry byte for byte, rather than to run something else than what was asked for.
+func checkUTF8(call client.Call) error {
 	texts := append([]string{call.Workspace, call.Container, call.Cwd}, call.Sync...)
 	for k, v := range call.Env {
 		texts = append(texts, k, v)

@@ -38,7 +38,7 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 }
 
 // onTerminal starts a command whose stdin, stdout and stderr are a terminal of its own.
-func onTerminal(t *testing.T, cmd *exec.Cmd) (*running, *os.File) {
+func onTerminal(t *testing.T, cmd *exec.Cmd) (*runningCommand, *os.File) {
 	t.Helper()
 	ours, theirs := openTerminal(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
@@ -51,7 +51,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) (*running, *os.File) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &running{Cmd: cmd}, ours
+	return &runningCommand{Cmd: cmd}, ours
 }
 
 // readUntil reads what a terminal shows until it has shown a text; without one, until nobody holds the other end.

@@ -20,7 +20,7 @@ func newTools(a *app) *cobra.Command {
 	}
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		return a.with(func(c *client.Client) error {
+		return a.withClient(func(c *client.Client) error {
 			if len(args) == 1 {
 				return a.showTool(ctx, c, args[0])
 			}

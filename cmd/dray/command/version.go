@@ -61,5 +61,5 @@ func (a *app) runVersion(b build) error {
 		from += " and changes"
 	}
 	_, err := fmt.Fprintf(a.out, "dray %s\ncommit %s\n%s %s\nagent protocol %d\n", b.Version, from, b.Go, b.Platform, b.AgentProtocol)
-	return wrote(err)
+	return outputError(err)
 }

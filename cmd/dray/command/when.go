@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// moment reads a time from a flag: RFC 3339, a day, or how long ago it is. The daemon gets RFC 3339.
-func moment(flag, s string) (string, error) {
+// parseTime reads a time from a flag: RFC 3339, a day, or how long ago it is. The daemon gets RFC 3339.
+func parseTime(flag, s string) (string, error) {
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
 	}

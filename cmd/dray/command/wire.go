@@ -26,10 +26,10 @@ import (
 
 // supervisorLaunch puts this machine's agent into a sealed file in memory: supervisors on the host are the same program as in a container,
 // and nothing on a disk could be swapped for it.
-func supervisorLaunch() (process.Launch, error) {
+func supervisorLaunch() (process.SupervisorConfig, error) {
 	agent, err := agentbin.For(runtime.GOARCH)
 	if err != nil {
-		return process.Launch{}, err
+		return process.SupervisorConfig{}, err
 	}
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("dray-agent", flags|unix.MFD_EXEC) // where vm.memfd_noexec is set, it has to be asked for
@@ -37,19 +37,19 @@ func supervisorLaunch() (process.Launch, error) {
 		fd, err = unix.MemfdCreate("dray-agent", flags) // before Linux 6.3
 	}
 	if err != nil {
-		return process.Launch{}, fmt.Errorf("making room for the supervisor: %w", err)
+		return process.SupervisorConfig{}, fmt.Errorf("making room for the supervisor: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "dray-agent")
 	if _, err := f.Write(agent.Data); err != nil {
-		return process.Launch{}, fmt.Errorf("placing the supervisor: %w", err)
+		return process.SupervisorConfig{}, fmt.Errorf("placing the supervisor: %w", err)
 	}
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return process.Launch{}, fmt.Errorf("sealing the supervisor: %w", err)
+		return process.SupervisorConfig{}, fmt.Errorf("sealing the supervisor: %w", err)
 	}
 	// The file stays open for the daemon's life: the path leads through its descriptor.
-	return process.Launch{
-		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Keep: f,
+	return process.SupervisorConfig{
+		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}, KeepOpen: f,
 	}, nil
 }
 
@@ -90,7 +90,7 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 		if t.Container != "" {
 			word = ""
 		}
-		need, err := router.ParseNeed(word, t.Container)
+		need, err := router.ParseRequirement(word, t.Container)
 		if err != nil {
 			return nil, fmt.Errorf("%s: tools[%d].environment: %w", cfg.Origin(fmt.Sprintf("tools[%d].environment", i)), i, err)
 		}
@@ -119,7 +119,7 @@ func newRouter(cfg *config.Config, tools *tool.Registry, nearest func(dir, root 
 	for name, c := range cfg.Containers {
 		rules.Containers[name] = c.Workspace
 	}
-	return router.New(rules, nearest, tools.Need)
+	return router.New(rules, nearest, tools.Requirement)
 }
 
 // toolList is the tools as the server shows them.
@@ -128,7 +128,7 @@ type toolList struct{ registry *tool.Registry }
 func (t toolList) List() []server.Tool {
 	var all []server.Tool
 	for _, d := range t.registry.List() {
-		all = append(all, shownTool(d))
+		all = append(all, toolInfo(d))
 	}
 	return all
 }
@@ -138,10 +138,10 @@ func (t toolList) Find(name string) (server.Tool, error) {
 	if err != nil {
 		return server.Tool{}, err
 	}
-	return shownTool(found.Describe()), nil
+	return toolInfo(found.Describe()), nil
 }
 
-func shownTool(d tool.Description) server.Tool {
+func toolInfo(d tool.Description) server.Tool {
 	environment, _ := json.Marshal(d.Environment) //nolint:errchkjson // it is made of words
 	return server.Tool{
 		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
@@ -157,13 +157,13 @@ func (t toolList) Validate(name string, input json.RawMessage) error {
 	return found.CheckInput(input)
 }
 
-// places is the manager as the server asks it what a call would be met with.
-type places struct {
+// environmentChecker is the manager as the server asks it what a call would be met with.
+type environmentChecker struct {
 	manager *workspace.Manager
 	tools   *tool.Registry
 }
 
-func (p places) Check(ctx context.Context, route dray.Route, inv dray.Invocation) error {
+func (p environmentChecker) CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation) error {
 	t, err := p.tools.Get(inv.Tool)
 	if err != nil {
 		return err
@@ -171,23 +171,23 @@ func (p places) Check(ctx context.Context, route dray.Route, inv dray.Invocation
 	return p.manager.Check(ctx, route, inv, t.StartsProcess())
 }
 
-// workspaceVerbs is the manager as the server uses it.
-type workspaceVerbs struct{ manager *workspace.Manager }
+// workspaceAdapter is the manager as the server uses it.
+type workspaceAdapter struct{ manager *workspace.Manager }
 
-func (w workspaceVerbs) List(ctx context.Context) ([]server.Workspace, error) {
+func (w workspaceAdapter) List(ctx context.Context) ([]server.Workspace, error) {
 	list, err := w.manager.List(ctx)
 	all := make([]server.Workspace, len(list))
 	for i, info := range list {
-		all[i] = shown(info)
+		all[i] = workspaceInfo(info)
 	}
 	return all, err
 }
 
-func shown(i workspace.Info) server.Workspace {
+func workspaceInfo(i workspace.Info) server.Workspace {
 	return server.Workspace{ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted, Container: i.Container}
 }
 
-func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, id string, progress func(phase, message string)) (server.Workspace, error) {
+func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(phase, message string)) (server.Workspace, error) {
 	folder, err := w.manager.Folder(ctx, id)
 	if err != nil {
 		return server.Workspace{}, err
@@ -212,15 +212,15 @@ func (w workspaceVerbs) Do(ctx context.Context, verb server.WorkspaceVerb, id st
 		// The trust holds, and who gave it is told of it: of the container nothing is known.
 		info, err = workspace.Info{ID: workspace.ID(folder), Folder: folder, State: workspace.Discovered, Trusted: true}, nil
 	}
-	out := shown(info)
+	out := workspaceInfo(info)
 	out.Trust = trust
 	return out, err
 }
 
-// pathMaps maps by the mounts of a container.
-type pathMaps struct{ manager *workspace.Manager }
+// pathAdapter maps by the mounts of a container.
+type pathAdapter struct{ manager *workspace.Manager }
 
-func (p pathMaps) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
+func (p pathAdapter) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
 	mounts, err := p.manager.Mounts(ctx, req.Workspace, req.Container)
 	if err != nil {
 		return server.PathsReply{}, err

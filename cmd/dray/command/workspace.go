@@ -29,6 +29,6 @@ func (a *app) onWorkspace(do func(ctx context.Context, c *client.Client, folder 
 		if err != nil {
 			return err
 		}
-		return a.with(func(c *client.Client) error { return do(ctx, c, folder) })
+		return a.withClient(func(c *client.Client) error { return do(ctx, c, folder) })
 	})
 }

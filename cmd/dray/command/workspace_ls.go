@@ -12,7 +12,7 @@ func newWorkspaceList(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List the workspaces that dray knows", Args: noArgs}
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		return a.with(func(c *client.Client) error { return a.runWorkspaceList(ctx, c) })
+		return a.withClient(func(c *client.Client) error { return a.runWorkspaceList(ctx, c) })
 	})
 	return cmd
 }

@@ -41,8 +41,8 @@ func (a *app) runWorkspaceTrust(ctx context.Context, c *client.Client, folder st
 		return dray.Errorf(dray.CodeInternal, "understanding what the trust covers: %w", err).WithHint("dray workspace trust --json shows it as it is")
 	}
 	if err := covered.Write(a.out); err != nil {
-		return wrote(err)
+		return outputError(err)
 	}
-	_, err = fmt.Fprintf(a.out, "%s is trusted\n", safeLine(reply.Value.Folder))
-	return wrote(err)
+	_, err = fmt.Fprintf(a.out, "%s is trusted\n", escapeLine(reply.Value.Folder))
+	return outputError(err)
 }

@@ -39,10 +39,10 @@ func (a *app) runWorkspaceUp(ctx context.Context, c *client.Client, folder strin
 
 // sayWorkspace says in a line what a workspace is now.
 func (a *app) sayWorkspace(w client.Workspace) error {
-	line := fmt.Sprintf("%s is %s", safeLine(w.Folder), safeLine(w.State))
+	line := fmt.Sprintf("%s is %s", escapeLine(w.Folder), escapeLine(w.State))
 	if w.Container != "" {
-		line += " (container " + safeLine(w.Container) + ")"
+		line += " (container " + escapeLine(w.Container) + ")"
 	}
 	_, err := fmt.Fprintln(a.out, line)
-	return wrote(err)
+	return outputError(err)
 }

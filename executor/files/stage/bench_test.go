@@ -78,7 +78,7 @@ func runPlace(b *testing.B, dir string, t dray.Tree) {
 		b.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	if _, err := Place(b.Context(), root, t, dray.Placement{}); err != nil {
+	if _, err := WriteTree(b.Context(), root, t, dray.WriteTreeOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }

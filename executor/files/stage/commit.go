@@ -10,7 +10,7 @@ import (
 )
 
 // commit brings what is staged to its places, all or nothing.
-func (p *placing) commit(ctx context.Context) error {
+func (p *transaction) commit(ctx context.Context) error {
 	if p.stage != nil {
 		if err := p.stage.sync(); err != nil {
 			return err
@@ -22,38 +22,38 @@ func (p *placing) commit(ctx context.Context) error {
 	}
 	defer func() { _ = syscall.Close(lock) }()
 	// What others left is finished first, so that it cannot be finished over this tree later. What cannot be is no reason to refuse this one.
-	_, _ = recoverAll(ctx, p.walker, p.root)
-	m := newMoves(p.walker, p.root, p.stage)
+	_, _ = recoverAll(ctx, p.resolver, p.root)
+	m := newMoves(p.resolver, p.root, p.stage)
 	defer m.close()
 	if err := p.plan(ctx, m); err != nil || len(m.list) == 0 {
 		return err
 	}
-	if err := p.stage.seal(ctx, p.items); err != nil {
+	if err := p.stage.commitJournal(ctx, p.items); err != nil {
 		return err
 	}
 	return m.run(context.WithoutCancel(ctx))
 }
 
 // plan looks at every place again, now that no other commit can change it, and says what has to be moved.
-func (p *placing) plan(ctx context.Context, m *moves) error {
+func (p *transaction) plan(ctx context.Context, m *moves) error {
 	for _, it := range p.items {
 		above, base := split(it.name)
-		if err := p.planOne(ctx, m, it, p.names[above], above, base); err != nil {
-			return problem("looking at", it.name, err)
+		if err := p.planItem(ctx, m, it, p.names[above], above, base); err != nil {
+			return opError("looking at", it.name, err)
 		}
 	}
-	return p.collisions()
+	return p.checkCaseCollisions()
 }
 
-func (p *placing) planOne(ctx context.Context, m *moves, it, parent *item, above, base string) error {
+func (p *transaction) planItem(ctx context.Context, m *moves, it, parent *item, above, base string) error {
 	known := it.found
-	it.found = found{}
+	it.found = fileState{}
 	if parent.found.kind == directory {
 		dir, err := m.to.hold(above)
 		if err != nil {
 			return err
 		}
-		if it.found, err = p.look(ctx, dir, base, &known, p.compare); err != nil {
+		if it.found, err = p.inspect(ctx, dir, base, &known, p.compare); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func (p *placing) planOne(ctx context.Context, m *moves, it, parent *item, above
 		it.staged = false
 		return nil
 	case !it.staged:
-		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrOvertaken).WithHint("repeat it")
+		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrConflict).WithHint("repeat it")
 	}
 	if parent.found.kind != directory {
 		return nil // it comes with the folder that it is in
@@ -82,16 +82,16 @@ func (p *placing) planOne(ctx context.Context, m *moves, it, parent *item, above
 }
 
 // sync brings what is staged to the disk.
-func (s *stage) sync() error {
+func (s *stagingDir) sync() error {
 	if s.synced {
 		return nil
 	}
 	s.synced = true
-	return problem("writing", s.name, syncfs(s.dir))
+	return opError("writing", s.name, syncfs(s.dir))
 }
 
-// seal writes the journal. When it returns without an error, the tree comes.
-func (s *stage) seal(ctx context.Context, items []*item) error {
+// commitJournal writes the journal. When it returns without an error, the tree comes.
+func (s *stagingDir) commitJournal(ctx context.Context, items []*item) error {
 	if err := s.sync(); err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func (s *stage) seal(ctx context.Context, items []*item) error {
 		return err
 	}
 	if err := s.writeJournal(b); err != nil {
-		return errors.Join(problem("writing the journal in", s.name, err), s.unseal())
+		return errors.Join(opError("writing the journal in", s.name, err), s.removeJournal())
 	}
 	return nil
 }
 
-func (s *stage) writeJournal(b []byte) error {
+func (s *stagingDir) writeJournal(b []byte) error {
 	fd, err := openat(s.dir, journalName, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, fileMode)
 	if err != nil {
 		return err
@@ -129,11 +129,11 @@ func (s *stage) writeJournal(b []byte) error {
 	return syscall.Fsync(s.dir)
 }
 
-// unseal takes the journal away, on the disk too, so that no recovery brings what was given up.
-func (s *stage) unseal() error {
+// removeJournal takes the journal away, on the disk too, so that no recovery brings what was given up.
+func (s *stagingDir) removeJournal() error {
 	err := unlink(s.dir, journalName, 0)
 	if err == nil || errors.Is(err, syscall.ENOENT) {
 		err = syscall.Fsync(s.dir)
 	}
-	return problem("removing the journal in", s.name, err)
+	return opError("removing the journal in", s.name, err)
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// ErrUnfinished says that a commit failed midway and could not be taken back: the journal is kept, and the next commit or recovery beneath the
+// ErrCommitIncomplete says that a commit failed midway and could not be taken back: the journal is kept, and the next commit or recovery beneath the
 // same root finishes it.
-var ErrUnfinished = errors.New("the tree is written in part, and the rest follows by its journal")
+var ErrCommitIncomplete = errors.New("the tree is written in part, and the rest follows by its journal")
 
-// ErrOvertaken says that a file which was found to be there already, and so was not staged, is not there any more: another tree came meanwhile.
+// ErrConflict says that a file which was found to be there already, and so was not staged, is not there any more: another tree came meanwhile.
 // Nothing was written, and the tree may be placed again.
-var ErrOvertaken = errors.New("changed while the tree was placed")
+var ErrConflict = errors.New("changed while the tree was placed")
 
 // ErrLocked says that the time was over while somebody else held the lock of the root: another tree that was committed, or any process that can
 // open the folder.
 var ErrLocked = errors.New("another process holds the lock of the folder")
 
-// problem gives an error of the kernel its code, and says what was done to what when it came.
-func problem(doing, name string, err error) error {
+// opError gives an error of the kernel its code, and says what was done to what when it came.
+func opError(doing, name string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func report(t *testing.T, p evidence.Page, cells ...string) {
 		seed, _ = seeds.Load(name)
 	}
 	number, _ := seed.(uint64)
-	if err := p.Write(number, cells...); err != nil {
+	if err := p.WriteRow(number, cells...); err != nil {
 		t.Error(err)
 	}
 }

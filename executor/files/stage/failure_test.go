@@ -49,7 +49,7 @@ func TestDiskFull(t *testing.T) {
 	for spare := range need + 2 {
 		sh(t, dir, fmt.Sprintf("rm -rf *; printf old >old; head -c %d /dev/zero >filler", (256-1-spare)*page))
 		before := tree(t, dir)
-		_, err := place(t, dir, dray.Placement{}, list...)
+		_, err := place(t, dir, dray.WriteTreeOptions{}, list...)
 		if spare >= need {
 			if err != nil {
 				t.Errorf("with %d pages: %v", spare, err)
@@ -71,7 +71,7 @@ func TestInodesFull(t *testing.T) {
 		dir := mounted(t, fmt.Sprintf("nr_inodes=%d,mode=700", inodes))
 		sh(t, dir, "printf old >old")
 		before := tree(t, dir)
-		_, err := place(t, dir, dray.Placement{}, file("old", "new"), file("d/e/x", "x"), file("y", strings.Repeat("y", 2<<20)))
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"), file("y", strings.Repeat("y", 2<<20)))
 		if err == nil {
 			done++
 			continue
@@ -92,9 +92,9 @@ func TestReadOnly(t *testing.T) {
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err := place(t, dir, dray.Placement{}, file("old", "new"))
+	_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"))
 	wantCode(t, "a root that is read-only", err, dray.CodeDenied)
-	if placed, err := place(t, dir, dray.Placement{DryRun: true}, file("old", "new")); err != nil || placed[0].Action != dray.FileReplaced {
+	if placed, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, file("old", "new")); err != nil || placed[0].Action != dray.FileReplaced {
 		t.Errorf("got %+v, %v", placed, err)
 	}
 	wantTree(t, dir, map[string]string{"old": "-rw-r--r-- old"})
@@ -119,7 +119,7 @@ func TestMounts(t *testing.T) {
 				withoutOpenat2(t)
 			}
 			for _, name := range []string{"sub/new", "sub/o", "file", "other/new"} {
-				_, err := place(t, dir+"/root", dray.Placement{}, file("old", "new"), file("created", "new"), file("made/new", "new"), file(name, "new"))
+				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, file("old", "new"), file("created", "new"), file("made/new", "new"), file(name, "new"))
 				wantCode(t, name, err, dray.CodePathInvalid)
 				wantTree(t, dir, before)
 			}
@@ -135,10 +135,10 @@ func TestTakenBack(t *testing.T) {
 	t.Cleanup(func() { sh(t, dir, "chattr -i z") })
 	before := tree(t, dir)
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
-		_, err := place(t, dir, dray.Placement{}, file("replaced", "new"), file("created", "new"), file("link", "new"), file("d/replaced", "new"),
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"), file("link", "new"), file("d/replaced", "new"),
 			file("d/e/f/created", "new"), folder("empty"), file(last, "new"))
 		wantCode(t, last, err, dray.CodeDenied)
-		if errors.Is(err, ErrUnfinished) {
+		if errors.Is(err, ErrCommitIncomplete) {
 			t.Errorf("got %v", err)
 		}
 		wantTree(t, dir, before)
@@ -151,9 +151,9 @@ func TestUnfinished(t *testing.T) {
 	for _, byPlace := range []bool{false, true} {
 		dir := scratch(t)
 		sh(t, dir, `mkdir a z; printf old >replaced; printf old >z/replaced; chattr +a a; chattr +i z`) // what came into a cannot leave it
-		_, err := place(t, dir, dray.Placement{}, file("replaced", "new"), file("a/created", "new"), file("z/replaced", "new"), file("z/created", "new"))
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("a/created", "new"), file("z/replaced", "new"), file("z/created", "new"))
 		wantCode(t, "unfinished", err, dray.CodeDenied)
-		if !errors.Is(err, ErrUnfinished) || dray.AsError(err).Hint == "" {
+		if !errors.Is(err, ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 			t.Errorf("got %v", err)
 		}
 		if n, err := Recover(t.Context(), openRoot(t, dir)); err == nil || n != 0 {
@@ -186,13 +186,13 @@ func TestAtTheLastMoment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := scratch(t)
 			mustPlace(t, dir, file("replaced", "old"), file("d/replaced", "old"))
-			p := newPlacing(int(openRoot(t, dir).Fd()), dray.Placement{})
-			m := newMoves(p.walker, p.root, nil)
+			p := newPlacing(int(openRoot(t, dir).Fd()), dray.WriteTreeOptions{})
+			m := newMoves(p.resolver, p.root, nil)
 			err := errors.Join(
 				p.receive(t.Context(), treeOf(file("replaced", "new"), file("new/x", "new"), file("d/replaced", "new"), file("d/e/x", "new"), file("created", "new"))),
 				p.plan(t.Context(), m))
 			if err == nil {
-				err = p.stage.seal(t.Context(), p.items)
+				err = p.stage.commitJournal(t.Context(), p.items)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +206,7 @@ func TestAtTheLastMoment(t *testing.T) {
 			}
 			err = m.run(t.Context())
 			t.Log(err)
-			if err == nil || errors.Is(err, ErrUnfinished) {
+			if err == nil || errors.Is(err, ErrCommitIncomplete) {
 				t.Errorf("got %v", err)
 			}
 			m.close()
@@ -233,7 +233,7 @@ func TestAtOnce(t *testing.T) {
 				for i := range 30 {
 					list = append(list, file(fmt.Sprint(at, i%3, "/", i), content))
 				}
-				if _, err := place(t, dir, dray.Placement{}, list...); err != nil {
+				if _, err := place(t, dir, dray.WriteTreeOptions{}, list...); err != nil {
 					t.Error(err)
 				}
 			})
@@ -255,13 +255,13 @@ func TestAtOnce(t *testing.T) {
 
 // Two names of a tree that are one file at the destination are refused before anything is written.
 func TestCollisions(t *testing.T) {
-	one := found{kind: regular, stat: syscall.Stat_t{Dev: 1, Ino: 7, Nlink: 1}}
+	one := fileState{kind: regular, stat: syscall.Stat_t{Dev: 1, Ino: 7, Nlink: 1}}
 	linked := one
 	linked.stat.Nlink = 2
-	p := &placing{items: []*item{{name: "x", found: linked}, {name: "X", found: linked}, {name: "y", found: one}}}
-	if err := p.collisions(); err != nil {
+	p := &transaction{items: []*item{{name: "x", found: linked}, {name: "X", found: linked}, {name: "y", found: one}}}
+	if err := p.checkCaseCollisions(); err != nil {
 		t.Error(err)
 	}
 	p.items = append(p.items, &item{name: "Y", found: one})
-	wantCode(t, "one file", p.collisions(), dray.CodePathInvalid)
+	wantCode(t, "one file", p.checkCaseCollisions(), dray.CodePathInvalid)
 }

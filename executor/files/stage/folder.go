@@ -18,45 +18,45 @@ const (
 	journalName = "journal"
 )
 
-// stage is a stage folder that this process holds.
-type stage struct {
-	walker
+// stagingDir is a stage folder that this process holds.
+type stagingDir struct {
+	resolver
 	root int
 	name string
 	dir  int // of the folder itself; the lock is on it
-	made *folders
+	made *dirCache
 	// synced is false while something may not be on the disk, kept is true when the folder has to stay for a recovery.
-	synced, kept bool
+	synced, keep bool
 }
 
 // begin makes the stage folder when there is something to put into it.
-func (p *placing) begin() (err error) {
+func (p *transaction) begin() (err error) {
 	if p.stage == nil {
-		p.stage, err = newStage(p.walker, p.root)
+		p.stage, err = newStagingDir(p.resolver, p.root)
 	}
 	return err
 }
 
 // stageFolder gives a folder in the stage folder's tree, and makes it if it is not there.
-func (p *placing) stageFolder(name string) (int, error) {
+func (p *transaction) stageFolder(name string) (int, error) {
 	if err := p.begin(); err != nil {
 		return -1, err
 	}
 	fd, err := p.stage.folder(name)
-	return fd, problem("making the folder", name, err)
+	return fd, opError("making the folder", name, err)
 }
 
 // makeFolder makes one that must not be there: a file system that folds case could take it for another of the tree.
-func (p *placing) makeFolder(name string) error {
+func (p *transaction) makeFolder(name string) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
 	_, err := p.stage.make(name)
-	return problem("making the folder", name, err)
+	return opError("making the folder", name, err)
 }
 
-// newStage makes a stage folder and locks it. A recovery may see it before it is locked, and remove it; then another is made.
-func newStage(w walker, root int) (*stage, error) {
+// newStagingDir makes a stage folder and locks it. A recovery may see it before it is locked, and remove it; then another is made.
+func newStagingDir(w resolver, root int) (*stagingDir, error) {
 	for {
 		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is taken is not used; nothing depends on its being secret
 		err := syscall.Mkdirat(root, name, folderMode)
@@ -64,25 +64,25 @@ func newStage(w walker, root int) (*stage, error) {
 			continue
 		}
 		if err != nil {
-			return nil, problem("making the folder", name, err)
+			return nil, opError("making the folder", name, err)
 		}
-		s, err := hold(w, root, name)
+		s, err := lockStagingDir(w, root, name)
 		if err == nil && s == nil {
 			continue
 		}
 		if err == nil {
-			err = s.furnish()
+			err = s.initialize()
 		}
 		if err != nil {
 			_ = unlink(root, name, atRemoveDir)
-			return nil, problem("making the folder", name, err)
+			return nil, opError("making the folder", name, err)
 		}
 		return s, nil
 	}
 }
 
-// hold opens and locks a stage folder. It gives nil without an error if another holds it, or it is gone.
-func hold(w walker, root int, name string) (*stage, error) {
+// lockStagingDir opens and locks a stage folder. It gives nil without an error if another holds it, or it is gone.
+func lockStagingDir(w resolver, root int, name string) (*stagingDir, error) {
 	dir, err := openFolder(w, root, name)
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, nil
@@ -90,13 +90,13 @@ func hold(w walker, root int, name string) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = again(func() error { return syscall.Flock(dir, syscall.LOCK_EX|syscall.LOCK_NB) })
+	err = retryEINTR(func() error { return syscall.Flock(dir, syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err == nil {
 		if now, err := w.folder(root, name); err == nil {
 			same := sameFile(dir, now)
 			_ = syscall.Close(now)
 			if same {
-				return &stage{walker: w, root: root, name: name, dir: dir}, nil
+				return &stagingDir{resolver: w, root: root, name: name, dir: dir}, nil
 			}
 		}
 	}
@@ -108,20 +108,20 @@ func hold(w walker, root int, name string) (*stage, error) {
 }
 
 // openFolder opens a folder so that it can be read and locked, whatever the umask made of its mode.
-func openFolder(w walker, at int, name string) (int, error) {
+func openFolder(w resolver, at int, name string) (int, error) {
 	held, err := w.folder(at, name)
 	if err != nil {
 		return -1, err
 	}
 	defer func() { _ = syscall.Close(held) }()
-	if err := ownMode(held); err != nil {
+	if err := setOwnerMode(held); err != nil {
 		return -1, err
 	}
 	return reopen(held)
 }
 
-// ownMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor: a name could be another's by now.
-func ownMode(held int) error {
+// setOwnerMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor: a name could be another's by now.
+func setOwnerMode(held int) error {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(held, &st); err != nil || st.Mode&0o7777 == folderMode || int(st.Uid) != syscall.Geteuid() {
 		return err
@@ -129,8 +129,8 @@ func ownMode(held int) error {
 	return syscall.Chmod("/proc/self/fd/"+strconv.Itoa(held), folderMode)
 }
 
-// furnish takes from the folder what the root handed down to it, so that nothing in it inherits an access list or a group, and makes its tree.
-func (s *stage) furnish() error {
+// initialize takes from the folder what the root handed down to it, so that nothing in it inherits an access list or a group, and makes its tree.
+func (s *stagingDir) initialize() error {
 	for _, list := range []string{"system.posix_acl_access", "system.posix_acl_default"} {
 		_ = removeXattr(s.dir, list) // most folders have none, and many file systems know none
 	}
@@ -143,21 +143,21 @@ func (s *stage) furnish() error {
 	return s.openTree()
 }
 
-func (s *stage) openTree() error {
-	tree, err := s.walker.folder(s.dir, treeName)
+func (s *stagingDir) openTree() error {
+	tree, err := s.resolver.folder(s.dir, treeName)
 	if err != nil {
 		return err
 	}
-	if err := ownMode(tree); err != nil {
+	if err := setOwnerMode(tree); err != nil {
 		_ = syscall.Close(tree)
 		return err
 	}
-	s.made = newFolders(s.walker, tree, cached)
+	s.made = newFolders(s.resolver, tree, maxCachedDirs)
 	return nil
 }
 
 // folder gives a folder of the tree, and makes it with all that it lies in.
-func (s *stage) folder(name string) (int, error) {
+func (s *stagingDir) folder(name string) (int, error) {
 	fd, err := s.made.get(name)
 	if !errors.Is(err, syscall.ENOENT) {
 		return fd, err
@@ -165,7 +165,7 @@ func (s *stage) folder(name string) (int, error) {
 	return s.make(name)
 }
 
-func (s *stage) make(name string) (int, error) {
+func (s *stagingDir) make(name string) (int, error) {
 	above, base := split(name)
 	parent, err := s.folder(above)
 	if err != nil {
@@ -179,12 +179,12 @@ func (s *stage) make(name string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return fd, ownMode(fd)
+	return fd, setOwnerMode(fd)
 }
 
 // close lets the folder go, and removes it unless a recovery needs it. What cannot be removed now is the next recovery's.
-func (s *stage) close() {
-	if !s.kept {
+func (s *stagingDir) close() {
+	if !s.keep {
 		_ = s.sweep()
 	}
 	if s.made != nil {
@@ -198,10 +198,10 @@ func (s *stage) close() {
 func lockRoot(ctx context.Context, root int) (int, error) {
 	fd, err := openat(root, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
-		return -1, problem("opening", ".", err)
+		return -1, opError("opening", ".", err)
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		err := again(func() error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+		err := retryEINTR(func() error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
 		if err == nil {
 			return fd, nil
 		}
@@ -212,7 +212,7 @@ func lockRoot(ctx context.Context, root int) (int, error) {
 		}
 		if err != nil {
 			_ = syscall.Close(fd)
-			return -1, problem("locking", ".", err)
+			return -1, opError("locking", ".", err)
 		}
 	}
 }

@@ -5,33 +5,33 @@ import (
 	"syscall"
 )
 
-// cached is how many descriptors of folders are kept while contents arrive. Trees come folder by folder, so that few are in use at a time.
-const cached = 128
+// maxCachedDirs is how many descriptors of folders are kept while contents arrive. Trees come folder by folder, so that few are in use at a time.
+const maxCachedDirs = 128
 
 // maxName is how long a path may be for the kernel. What goes deeper step by step nobody could open by its name.
 const maxName = 4095
 
-// folders are descriptors of the folders beneath one, by name: either got, each by its whole name from there, or held until the end.
-type folders struct {
-	walker
-	base int
-	open map[string]int
-	most int // of those that are got and not held: beyond so many all are let go and opened again
+// dirCache are descriptors of the folders beneath one, by name: either got, each by its whole name from there, or held until the end.
+type dirCache struct {
+	resolver
+	base    int
+	open    map[string]int
+	maxOpen int // of those that are got and not held: beyond so many all are let go and opened again
 }
 
-func newFolders(w walker, base, most int) *folders {
-	return &folders{walker: w, base: base, open: map[string]int{}, most: most}
+func newFolders(w resolver, base, most int) *dirCache {
+	return &dirCache{resolver: w, base: base, open: map[string]int{}, maxOpen: most}
 }
 
 // get gives the descriptor of a folder, for use until the next call. The empty name is the base.
-func (f *folders) get(name string) (int, error) {
+func (f *dirCache) get(name string) (int, error) {
 	if name == "" {
 		return f.base, nil
 	}
 	if fd, ok := f.open[name]; ok {
 		return fd, nil
 	}
-	if len(f.open) >= f.most {
+	if len(f.open) >= f.maxOpen {
 		f.close()
 	}
 	fd, err := f.folder(f.base, name)
@@ -43,7 +43,7 @@ func (f *folders) get(name string) (int, error) {
 }
 
 // hold opens a folder from the one above it, which is held too, so that all that are held are one hierarchy.
-func (f *folders) hold(name string) (int, error) {
+func (f *dirCache) hold(name string) (int, error) {
 	if name == "" {
 		return f.base, nil
 	}
@@ -63,17 +63,17 @@ func (f *folders) hold(name string) (int, error) {
 	return fd, nil
 }
 
-// still fails if a folder that is held has another place by now.
-func (f *folders) still() error {
+// verifyUnmoved fails if a folder that is held has another place by now.
+func (f *dirCache) verifyUnmoved() error {
 	for name, fd := range f.open {
 		above, base := split(name)
 		parent, err := f.hold(above)
 		if err != nil {
-			return problem("opening the folder", above, err)
+			return opError("opening the folder", above, err)
 		}
 		now, err := f.folder(parent, base)
 		if err != nil {
-			return problem("opening the folder", name, err)
+			return opError("opening the folder", name, err)
 		}
 		same := sameFile(fd, now)
 		_ = syscall.Close(now)
@@ -89,7 +89,7 @@ func sameFile(a, b int) bool {
 	return syscall.Fstat(a, &one) == nil && syscall.Fstat(b, &two) == nil && one.Dev == two.Dev && one.Ino == two.Ino
 }
 
-func (f *folders) close() {
+func (f *dirCache) close() {
 	for name, fd := range f.open {
 		_ = syscall.Close(fd)
 		delete(f.open, name)

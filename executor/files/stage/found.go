@@ -19,8 +19,8 @@ const (
 
 type digest [sha256.Size]byte
 
-// found is what lies at the end of a name.
-type found struct {
+// fileState is what lies at the end of a name.
+type fileState struct {
 	kind kind
 	stat syscall.Stat_t
 	sum  digest // of a regular file
@@ -28,31 +28,31 @@ type found struct {
 
 // unchanged says that a file is what it would be replaced by. One that has another owner or another name elsewhere is not: its content could
 // change behind that name.
-func (f *found) unchanged(it *item) bool {
+func (f *fileState) unchanged(it *item) bool {
 	return f.kind == regular && f.stat.Size == it.size && f.sum == it.sum && f.stat.Mode&0o7777 == it.mode &&
 		f.stat.Nlink == 1 && int(f.stat.Uid) == syscall.Geteuid()
 }
 
-// same says that a file was not touched between two looks.
-func (f *found) same(g *found) bool {
+// sameAs says that a file was not touched between two looks.
+func (f *fileState) sameAs(g *fileState) bool {
 	a, b := &f.stat, &g.stat
 	return f.kind == g.kind && a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size && a.Mode == b.Mode && a.Nlink == b.Nlink && a.Uid == b.Uid &&
 		a.Mtim == b.Mtim && a.Ctim == b.Ctim
 }
 
-// look says what lies at a name in a folder. The digest of a file is that of known if it is the same file, untouched; else it is read.
-func (w walker) look(ctx context.Context, dir int, base string, known *found, buf []byte) (found, error) {
+// inspect says what lies at a name in a folder. The digest of a file is that of known if it is the same file, untouched; else it is read.
+func (w resolver) inspect(ctx context.Context, dir int, base string, known *fileState, buf []byte) (fileState, error) {
 	fd, err := w.open(dir, base, oPath)
 	if errors.Is(err, syscall.ENOENT) {
-		return found{}, nil
+		return fileState{}, nil
 	}
 	if err != nil {
-		return found{}, err
+		return fileState{}, err
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	var f found
+	var f fileState
 	if err := syscall.Fstat(fd, &f.stat); err != nil {
-		return found{}, err
+		return fileState{}, err
 	}
 	switch f.stat.Mode & syscall.S_IFMT {
 	case syscall.S_IFREG:
@@ -63,7 +63,7 @@ func (w walker) look(ctx context.Context, dir int, base string, known *found, bu
 		f.kind = other
 	}
 	switch {
-	case f.kind == regular && known != nil && f.same(known):
+	case f.kind == regular && known != nil && f.sameAs(known):
 		f.sum = known.sum
 	case f.kind == regular:
 		f.sum, err = sumOf(ctx, fd, buf)
@@ -100,7 +100,7 @@ func total(h hash.Hash) (sum digest) {
 }
 
 func read(fd int, buf []byte) (n int, err error) {
-	err = again(func() error {
+	err = retryEINTR(func() error {
 		n, err = syscall.Read(fd, buf)
 		return err
 	})

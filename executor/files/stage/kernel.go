@@ -24,7 +24,7 @@ const (
 	resolveNoMagiclinks = 0x02
 	resolveNoSymlinks   = 0x04
 	resolveBeneath      = 0x08
-	resolve             = resolveNoXdev | resolveNoMagiclinks | resolveNoSymlinks | resolveBeneath
+	resolveFlags        = resolveNoXdev | resolveNoMagiclinks | resolveNoSymlinks | resolveBeneath
 )
 
 // hasOpenat2 is false on kernels before 5.6 and where a seccomp filter that does not know the call refuses it.
@@ -36,8 +36,8 @@ var hasOpenat2 = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// again repeats a call that a signal interrupted, as file systems in user space let it be.
-func again(call func() error) error {
+// retryEINTR repeats a call that a signal interrupted, as file systems in user space let it be.
+func retryEINTR(call func() error) error {
 	for {
 		if err := call(); err != syscall.EINTR { //nolint:errorlint // system calls return plain numbers
 			return err
@@ -51,7 +51,7 @@ func openat2(dir int, name string, flags int, restrict uint64) (fd int, err erro
 		return -1, err
 	}
 	how := struct{ flags, mode, resolve uint64 }{flags: uint64(flags), resolve: restrict} //nolint:gosec // flags are not negative
-	err = again(func() error {
+	err = retryEINTR(func() error {
 		r, _, errno := syscall.Syscall6(sysOpenat2, uintptr(dir), uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
 		fd = int(r)
 		return number(errno)
@@ -63,7 +63,7 @@ func openat2(dir int, name string, flags int, restrict uint64) (fd int, err erro
 }
 
 func openat(dir int, name string, flags int, mode uint32) (fd int, err error) {
-	err = again(func() error {
+	err = retryEINTR(func() error {
 		fd, err = syscall.Openat(dir, name, flags|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, mode)
 		return err
 	})
@@ -76,7 +76,7 @@ func rename(from, to int, base string, flags uintptr) error {
 	if err != nil {
 		return err
 	}
-	return again(func() error {
+	return retryEINTR(func() error {
 		_, _, errno := syscall.Syscall6(sysRenameat2, uintptr(from), uintptr(unsafe.Pointer(p)), uintptr(to), uintptr(unsafe.Pointer(p)), flags, 0)
 		return number(errno)
 	})
@@ -87,7 +87,7 @@ func unlink(dir int, base string, flags uintptr) error {
 	if err != nil {
 		return err
 	}
-	return again(func() error {
+	return retryEINTR(func() error {
 		_, _, errno := syscall.Syscall(syscall.SYS_UNLINKAT, uintptr(dir), uintptr(unsafe.Pointer(p)), flags)
 		return number(errno)
 	})
@@ -95,7 +95,7 @@ func unlink(dir int, base string, flags uintptr) error {
 
 // syncfs writes all that the file system of a descriptor holds in memory.
 func syncfs(fd int) error {
-	return again(func() error {
+	return retryEINTR(func() error {
 		_, _, errno := syscall.Syscall(sysSyncfs, uintptr(fd), 0, 0)
 		return number(errno)
 	})
@@ -118,24 +118,24 @@ func number(errno syscall.Errno) error {
 	return errno
 }
 
-// walker opens names beneath a folder. Where the kernel has no openat2 it goes step by step, and then a mount of the same file system
+// resolver opens names beneath a folder. Where the kernel has no openat2 it goes step by step, and then a mount of the same file system
 // is found only when something is to be renamed into it.
-type walker struct{ stepwise bool }
+type resolver struct{ noOpenat2 bool }
 
-func newWalker() walker { return walker{stepwise: !hasOpenat2()} }
+func newWalker() resolver { return resolver{noOpenat2: !hasOpenat2()} }
 
 // open opens a name of one or more components, none of which may be a link or on another mount. With oPath the last may be a link, which is
 // opened itself. It never waits for a FIFO.
-func (w walker) open(dir int, name string, flags int) (int, error) {
+func (w resolver) open(dir int, name string, flags int) (int, error) {
 	flags |= syscall.O_CLOEXEC | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_NOCTTY
 	if flags&oPath != 0 {
 		flags &^= syscall.O_NONBLOCK | syscall.O_NOCTTY // openat2 refuses what makes no sense
 	}
-	if w.stepwise {
+	if w.noOpenat2 {
 		return openStepwise(dir, name, flags)
 	}
 	for tries := 1; ; tries++ {
-		fd, err := openat2(dir, name, flags, resolve)
+		fd, err := openat2(dir, name, flags, resolveFlags)
 		if tries == maxTries || !errors.Is(err, syscall.EXDEV) && !errors.Is(err, syscall.EAGAIN) {
 			return fd, err
 		}
@@ -147,7 +147,7 @@ func (w walker) open(dir int, name string, flags int) (int, error) {
 const maxTries = 16
 
 // folder opens a folder, for nothing but to be gone through.
-func (w walker) folder(dir int, name string) (int, error) {
+func (w resolver) folder(dir int, name string) (int, error) {
 	return w.open(dir, name, oPath|syscall.O_DIRECTORY)
 }
 
@@ -184,7 +184,7 @@ func openStepwise(dir int, name string, flags int) (int, error) {
 
 // reopen opens for reading what is held by an O_PATH descriptor, so that what was looked at is what is read.
 func reopen(fd int) (read int, err error) {
-	err = again(func() error {
+	err = retryEINTR(func() error {
 		read, err = syscall.Open("/proc/self/fd/"+strconv.Itoa(fd), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 		return err
 	})

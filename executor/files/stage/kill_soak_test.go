@@ -18,22 +18,22 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// victim is this test binary as a process that places trees, or recovers, until it is killed.
-const victim = "place-until-killed"
+// writerProcess is this test binary as a process that places trees, or recovers, until it is killed.
+const writerProcess = "place-until-killed"
 
 // asVictim does what a victim is for, and does not return then.
 func asVictim() {
-	if len(os.Args) < 4 || os.Args[1] != victim {
+	if len(os.Args) < 4 || os.Args[1] != writerProcess {
 		return
 	}
-	if err := beVictim(os.Args[2], os.Args[3]); err != nil {
+	if err := runWriterProcess(os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func beVictim(dir, from string) error {
+func runWriterProcess(dir, from string) error {
 	root, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func beVictim(dir, from string) error {
 		if _, err = fmt.Println(version); err != nil { // the parent went
 			return err
 		}
-		_, err = Place(context.Background(), root, treeOf(versioned(version)...), dray.Placement{})
+		_, err = WriteTree(context.Background(), root, treeOf(versioned(version)...), dray.WriteTreeOptions{})
 	}
 	return err
 }
@@ -61,10 +61,10 @@ func versioned(version int) []made {
 	return append(list, file(fmt.Sprintf("own/%d/x", version), fmt.Sprintf("%08d\n", version)))
 }
 
-// killed starts a victim and kills it at a random moment of a commit, or of all it does. It gives the version that was being placed.
-func killed(t *testing.T, r *rand.Rand, dir string, from int) int {
+// killDuringWrite starts a victim and kills it at a random moment of a commit, or of all it does. It gives the version that was being placed.
+func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], victim, dir, strconv.Itoa(from))
+	cmd := exec.Command(os.Args[0], writerProcess, dir, strconv.Itoa(from))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -144,7 +144,7 @@ func TestSoakKill(t *testing.T) {
 			before, journals, recoveries, news := 0, 0, 0, 0
 			mustPlace(t, dir, versioned(0)...)
 			for range rounds / 2 {
-				last := killed(t, r, dir, before+1)
+				last := killDuringWrite(t, r, dir, before+1)
 				whole := wholeJournals(t, dir)
 				if whole > 0 && r.IntN(3) == 0 {
 					recoveries++
@@ -170,7 +170,7 @@ func TestSoakKill(t *testing.T) {
 
 func killedRecovery(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], victim, dir, "recover")
+	cmd := exec.Command(os.Args[0], writerProcess, dir, "recover")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -48,14 +48,14 @@ func openRoot(t testing.TB, dir string) *os.File {
 	return root
 }
 
-func place(t testing.TB, dir string, how dray.Placement, list ...made) ([]dray.Placed, error) {
+func place(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile, error) {
 	t.Helper()
-	return Place(t.Context(), openRoot(t, dir), treeOf(list...), how)
+	return WriteTree(t.Context(), openRoot(t, dir), treeOf(list...), how)
 }
 
-func mustPlace(t testing.TB, dir string, list ...made) []dray.Placed {
+func mustPlace(t testing.TB, dir string, list ...made) []dray.WrittenFile {
 	t.Helper()
-	placed, err := place(t, dir, dray.Placement{}, list...)
+	placed, err := place(t, dir, dray.WriteTreeOptions{}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 
 // moves are the renames of a commit. All folders that they need are open before the first of them, so that nothing is resolved any more.
 type moves struct {
-	walker
-	stage    *stage
-	from, to *folders
+	resolver
+	stage    *stagingDir
+	from, to *dirCache
 	list     []*move
 }
 
@@ -25,8 +25,8 @@ type move struct {
 	final bool
 }
 
-func newMoves(w walker, root int, s *stage) *moves {
-	return &moves{walker: w, stage: s, to: newFolders(w, root, 0)}
+func newMoves(w resolver, root int, s *stagingDir) *moves {
+	return &moves{resolver: w, stage: s, to: newFolders(w, root, 0)}
 }
 
 func (m *moves) close() {
@@ -38,7 +38,7 @@ func (m *moves) close() {
 
 func (m *moves) add(it *item, above, base string) error {
 	if m.from == nil {
-		m.from = newFolders(m.walker, m.stage.made.base, 0)
+		m.from = newFolders(m.resolver, m.stage.made.base, 0)
 	}
 	from, err := m.from.hold(above)
 	if err != nil {
@@ -56,10 +56,10 @@ func (m *moves) add(it *item, above, base string) error {
 func (m *moves) run(ctx context.Context) error {
 	done, err := m.forth()
 	if err == nil {
-		err = m.to.still()
+		err = m.to.verifyUnmoved()
 	}
 	if err == nil {
-		err = problem("writing", ".", syncfs(m.to.base))
+		err = opError("writing", ".", syncfs(m.to.base))
 	}
 	if err != nil {
 		return m.back(ctx, done, err)
@@ -70,8 +70,8 @@ func (m *moves) run(ctx context.Context) error {
 
 func (m *moves) forth() (done int, err error) {
 	for i, move := range m.list {
-		if err := move.do(m.walker); err != nil {
-			return i, problem("writing", move.name, err)
+		if err := move.do(m.resolver); err != nil {
+			return i, opError("writing", move.name, err)
 		}
 	}
 	return len(m.list), nil
@@ -81,21 +81,21 @@ func (m *moves) forth() (done int, err error) {
 func (m *moves) back(ctx context.Context, done int, cause error) error {
 	var err error
 	for i := done - 1; i >= 0; i-- {
-		err = errors.Join(err, m.list[i].undo(ctx, m.walker))
+		err = errors.Join(err, m.list[i].undo(ctx, m.resolver))
 	}
 	if err == nil {
-		err = m.stage.unseal()
+		err = m.stage.removeJournal()
 	}
 	if err == nil {
 		return cause
 	}
-	m.stage.kept = true
-	return dray.Errorf(dray.CodeOf(cause), "%w: %w", ErrUnfinished, cause).
+	m.stage.keep = true
+	return dray.Errorf(dray.CodeOf(cause), "%w: %w", ErrCommitIncomplete, cause).
 		WithHint("mend what the message names; the next sync to this root, or the next start, finishes it")
 }
 
 // do brings an item to its place. What was there takes the item's place in the stage folder.
-func (v *move) do(w walker) error {
+func (v *move) do(w resolver) error {
 	if v.found.kind == absent {
 		return plainly(v.from, v.to, v.base)
 	}
@@ -115,12 +115,12 @@ func (v *move) do(w walker) error {
 }
 
 // undo takes an item back, if it is still there.
-func (v *move) undo(ctx context.Context, w walker) error {
+func (v *move) undo(ctx context.Context, w resolver) error {
 	if v.final {
-		return ErrUnfinished
+		return ErrCommitIncomplete
 	}
 	if !v.folder {
-		now, err := w.look(ctx, v.to, v.base, nil, make([]byte, piece))
+		now, err := w.inspect(ctx, v.to, v.base, nil, make([]byte, pieceSize))
 		if err != nil || now.kind != regular || now.sum != v.sum {
 			return err // what is there now is another's, and newer
 		}
@@ -145,7 +145,7 @@ func unknown(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
 }
 
-func isFolder(w walker, dir int, base string) bool {
+func isFolder(w resolver, dir int, base string) bool {
 	fd, err := w.open(dir, base, oPath)
 	if err != nil {
 		return false

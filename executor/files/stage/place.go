@@ -31,25 +31,25 @@ type item struct {
 	// staged says that it lies in the stage folder. A small file that was found unchanged does not.
 	staged bool
 	// found is what lies at its place.
-	found found
+	found fileState
 }
 
-// Place writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600, with how.Executable and an x bit 0700, and folders
+// WriteTree writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600, with how.Executable and an x bit 0700, and folders
 // that are new 0700, whatever the umask; what the root would hand down (set-id bits, access lists) they do not have. Folders that a name lies
 // in need no entry of their own. The files are given in the tree's order.
 //
 // It fails with path_invalid for names that lead out of the root, through links or mounts, or where a folder and a file stand against each
-// other; denied, disk_full, limit_exceeded (open files), transfer_failed, and with what the tree ends with. An error that is ErrUnfinished is
+// other; denied, disk_full, limit_exceeded (open files), transfer_failed, and with what the tree ends with. An error that is ErrCommitIncomplete is
 // the one case in which something was written. The end of the context gives up until the journal is written; from then on the
 // tree comes.
-func Place(ctx context.Context, root *os.File, tree dray.Tree, how dray.Placement) ([]dray.Placed, error) {
+func WriteTree(ctx context.Context, root *os.File, tree dray.Tree, how dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root) // a file that nobody has any more is closed
 	p := newPlacing(int(root.Fd()), how)
 	defer p.close()
 	if err := p.receive(ctx, tree); err != nil {
 		return nil, err
 	}
-	if err := p.collisions(); err != nil {
+	if err := p.checkCaseCollisions(); err != nil {
 		return nil, err
 	}
 	if !how.DryRun {
@@ -61,42 +61,42 @@ func Place(ctx context.Context, root *os.File, tree dray.Tree, how dray.Placemen
 }
 
 // ModeOf is the mode that a file of a tree gets.
-func ModeOf(mode fs.FileMode, how dray.Placement) fs.FileMode {
+func ModeOf(mode fs.FileMode, how dray.WriteTreeOptions) fs.FileMode {
 	if how.Executable && mode&0o111 != 0 {
 		return executableMode
 	}
 	return fileMode
 }
 
-// placing is one tree that is being placed.
-type placing struct {
-	walker
-	root    int
-	how     dray.Placement
-	items   []*item
-	names   map[string]*item
-	there   *folders // at the destination
-	stage   *stage   // made when there is something to write
-	content []byte   // a small file, or what is in flight of a large one
-	compare []byte   // of what is there
+// transaction is one tree that is being placed.
+type transaction struct {
+	resolver
+	root     int
+	how      dray.WriteTreeOptions
+	items    []*item
+	names    map[string]*item
+	destDirs *dirCache   // at the destination
+	stage    *stagingDir // made when there is something to write
+	content  []byte      // a small file, or what is in flight of a large one
+	compare  []byte      // of what is there
 }
 
-func newPlacing(root int, how dray.Placement) *placing {
+func newPlacing(root int, how dray.WriteTreeOptions) *transaction {
 	w := newWalker()
-	return &placing{
-		walker: w, root: root, how: how, names: map[string]*item{}, there: newFolders(w, root, cached),
-		content: make([]byte, pieces*piece), compare: make([]byte, piece),
+	return &transaction{
+		resolver: w, root: root, how: how, names: map[string]*item{}, destDirs: newFolders(w, root, maxCachedDirs),
+		content: make([]byte, pieces*pieceSize), compare: make([]byte, pieceSize),
 	}
 }
 
-func (p *placing) close() {
-	p.there.close()
+func (p *transaction) close() {
+	p.destDirs.close()
 	if p.stage != nil {
 		p.stage.close()
 	}
 }
 
-func (p *placing) receive(ctx context.Context, tree dray.Tree) error {
+func (p *transaction) receive(ctx context.Context, tree dray.Tree) error {
 	for {
 		if err := ended(ctx); err != nil {
 			return err
@@ -106,15 +106,15 @@ func (p *placing) receive(ctx context.Context, tree dray.Tree) error {
 			return nil
 		}
 		if err != nil {
-			return problem("reading", "the tree", err)
+			return opError("reading", "the tree", err)
 		}
 		if err := p.add(ctx, e, tree); err != nil {
-			return problem("placing", e.Name, err)
+			return opError("placing", e.Name, err)
 		}
 	}
 }
 
-func (p *placing) add(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+func (p *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
 	if e.Refused != nil {
 		return e.Refused
 	}
@@ -140,7 +140,7 @@ func (p *placing) add(ctx context.Context, e dray.TreeEntry, content io.Reader) 
 }
 
 // folderOf gives a folder of the tree, and makes it with all that it lies in.
-func (p *placing) folderOf(name string) (*item, error) {
+func (p *transaction) folderOf(name string) (*item, error) {
 	if it := p.names[name]; it != nil {
 		if !it.folder {
 			return nil, invalid(name, "is a file and a folder in the tree")
@@ -159,7 +159,7 @@ func (p *placing) folderOf(name string) (*item, error) {
 		return nil, err
 	}
 	if parent.found.kind == directory {
-		if it.found.kind, err = p.lookForFolder(name); err != nil {
+		if it.found.kind, err = p.statDir(name); err != nil {
 			return nil, err
 		}
 	}
@@ -172,21 +172,21 @@ func (p *placing) folderOf(name string) (*item, error) {
 	return it, nil
 }
 
-func (p *placing) lookForFolder(name string) (kind, error) {
-	_, err := p.there.get(name)
+func (p *transaction) statDir(name string) (kind, error) {
+	_, err := p.destDirs.get(name)
 	switch {
 	case err == nil:
 		return directory, nil
 	case errors.Is(err, syscall.ENOENT):
 		return absent, nil
 	default:
-		return absent, problem("opening the folder", name, err)
+		return absent, opError("opening the folder", name, err)
 	}
 }
 
-func (p *placing) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
-	if e.From != 0 || e.Size < 0 {
-		return dray.Errorf(dray.CodeTransferFailed, "%q begins at byte %d of %d: only whole files are placed", e.Name, e.From, e.Size)
+func (p *transaction) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+	if e.Offset != 0 || e.Size < 0 {
+		return dray.Errorf(dray.CodeTransferFailed, "%q begins at byte %d of %d: only whole files are placed", e.Name, e.Offset, e.Size)
 	}
 	if p.names[e.Name] != nil {
 		return invalid(e.Name, "is in the tree twice")
@@ -204,25 +204,25 @@ func (p *placing) file(ctx context.Context, e dray.TreeEntry, content io.Reader)
 	}
 	p.names[e.Name], p.items = it, append(p.items, it)
 	if it.size <= int64(len(p.content)) {
-		return p.small(it, content)
+		return p.writeSmall(it, content)
 	}
-	return p.large(ctx, it, content)
+	return p.writeLarge(ctx, it, content)
 }
 
 // lookAt says what is at a file's place, and reads it.
-func (p *placing) lookAt(ctx context.Context, it *item, above, base string) error {
-	dir, err := p.there.get(above)
+func (p *transaction) lookAt(ctx context.Context, it *item, above, base string) error {
+	dir, err := p.destDirs.get(above)
 	if err == nil {
-		it.found, err = p.look(ctx, dir, base, nil, p.compare)
+		it.found, err = p.inspect(ctx, dir, base, nil, p.compare)
 	}
 	if err == nil && it.found.kind == directory {
 		err = syscall.EISDIR
 	}
-	return problem("looking at", it.name, err)
+	return opError("looking at", it.name, err)
 }
 
-// collisions finds two names of the tree that are one file at the destination, as a file system that folds case has them.
-func (p *placing) collisions() error {
+// checkCaseCollisions finds two names of the tree that are one file at the destination, as a file system that folds case has them.
+func (p *transaction) checkCaseCollisions() error {
 	type id struct{ dev, ino uint64 }
 	seen := map[id]*item{}
 	for _, it := range p.items {
@@ -238,13 +238,13 @@ func (p *placing) collisions() error {
 	return nil
 }
 
-func (p *placing) manifest() []dray.Placed {
-	var list []dray.Placed
+func (p *transaction) manifest() []dray.WrittenFile {
+	var list []dray.WrittenFile
 	for _, it := range p.items {
 		if it.folder {
 			continue
 		}
-		placed := dray.Placed{Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]), Mode: fs.FileMode(it.mode), Action: dray.FileReplaced}
+		placed := dray.WrittenFile{Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]), Mode: fs.FileMode(it.mode), Action: dray.FileReplaced}
 		switch {
 		case it.found.unchanged(it):
 			placed.Action = dray.FileUnchanged
@@ -252,7 +252,7 @@ func (p *placing) manifest() []dray.Placed {
 			placed.Action = dray.FileCreated
 		}
 		if it.found.kind == regular {
-			placed.Before = hex.EncodeToString(it.found.sum[:])
+			placed.SHA256Before = hex.EncodeToString(it.found.sum[:])
 		}
 		list = append(list, placed)
 	}

@@ -39,10 +39,10 @@ func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 }
 
 // recoverAll is Recover under the root's lock.
-func recoverAll(ctx context.Context, w walker, root int) (finished int, err error) {
+func recoverAll(ctx context.Context, w resolver, root int) (finished int, err error) {
 	left, err := abandoned(w, root)
 	for _, a := range left {
-		did, failed := a.settle(ctx)
+		did, failed := a.resolve(ctx)
 		if did {
 			finished++
 		}
@@ -51,30 +51,30 @@ func recoverAll(ctx context.Context, w walker, root int) (finished int, err erro
 	return finished, err
 }
 
-// leftover is a stage folder that nobody held, and its journal, if it has a whole one.
-type leftover struct {
-	*stage
+// staleDir is a stage folder that nobody held, and its journal, if it has a whole one.
+type staleDir struct {
+	*stagingDir
 	journal *journal
 }
 
 // abandoned gives the stage folders that nobody holds, the oldest commit first.
-func abandoned(w walker, root int) ([]leftover, error) {
+func abandoned(w resolver, root int) ([]staleDir, error) {
 	names, err := list(root)
 	if err != nil {
-		return nil, problem("reading", ".", err)
+		return nil, opError("reading", ".", err)
 	}
-	var left []leftover
+	var left []staleDir
 	for _, name := range names {
-		if !strings.HasPrefix(name, Prefix) || !ours(w, root, name) {
+		if !strings.HasPrefix(name, Prefix) || !isPrivateDir(w, root, name) {
 			continue
 		}
-		s, err := hold(w, root, name)
+		s, err := lockStagingDir(w, root, name)
 		if err != nil || s == nil {
 			continue // in use, or gone
 		}
-		left = append(left, leftover{s, s.readJournal()})
+		left = append(left, staleDir{s, s.readJournal()})
 	}
-	slices.SortStableFunc(left, func(a, b leftover) int {
+	slices.SortStableFunc(left, func(a, b staleDir) int {
 		if a.journal == nil || b.journal == nil {
 			return cmp.Compare(boolean(a.journal != nil), boolean(b.journal != nil))
 		}
@@ -90,8 +90,8 @@ func boolean(b bool) int {
 	return 0
 }
 
-// ours says that a name is a folder that this user alone may have put something into.
-func ours(w walker, root int, name string) bool {
+// isPrivateDir says that a name is a folder that this user alone may have put something into.
+func isPrivateDir(w resolver, root int, name string) bool {
 	fd, err := w.folder(root, name)
 	if err != nil {
 		return false
@@ -102,7 +102,7 @@ func ours(w walker, root int, name string) bool {
 }
 
 // readJournal gives the journal, or nil if there is no whole one.
-func (s *stage) readJournal() *journal {
+func (s *stagingDir) readJournal() *journal {
 	fd, err := s.open(s.dir, journalName, syscall.O_RDONLY)
 	if err != nil {
 		return nil
@@ -123,34 +123,34 @@ func (s *stage) readJournal() *journal {
 	return &j
 }
 
-// settle finishes or removes a stage folder.
-func (l leftover) settle(ctx context.Context) (finished bool, err error) {
+// resolve finishes or removes a stage folder.
+func (l staleDir) resolve(ctx context.Context) (finished bool, err error) {
 	defer l.close()
 	if l.journal == nil {
 		return false, nil
 	}
-	l.kept = true
+	l.keep = true
 	if err := l.finish(ctx); err != nil {
 		return false, err
 	}
-	l.kept = false
+	l.keep = false
 	return true, nil
 }
 
 // finish does what is still to be done of a journal. It may have been begun, and that may have been recovered in part.
-func (l leftover) finish(ctx context.Context) error {
+func (l staleDir) finish(ctx context.Context) error {
 	if err := l.openTree(); err != nil {
-		return problem("opening", l.name, err)
+		return opError("opening", l.name, err)
 	}
-	p := &placing{walker: l.walker, root: l.root, stage: l.stage, there: newFolders(l.walker, l.root, cached), compare: make([]byte, piece)}
-	defer p.there.close()
-	p.names = map[string]*item{"": {folder: true, found: found{kind: directory}}}
+	p := &transaction{resolver: l.resolver, root: l.root, stage: l.stagingDir, destDirs: newFolders(l.resolver, l.root, maxCachedDirs), compare: make([]byte, pieceSize)}
+	defer p.destDirs.close()
+	p.names = map[string]*item{"": {folder: true, found: fileState{kind: directory}}}
 	for _, it := range l.journal.items {
-		if err := p.remaining(ctx, it); err != nil {
-			return problem("looking for", it.name, err)
+		if err := p.resumeItem(ctx, it); err != nil {
+			return opError("looking for", it.name, err)
 		}
 	}
-	m := newMoves(l.walker, l.root, l.stage)
+	m := newMoves(l.resolver, l.root, l.stagingDir)
 	defer m.close()
 	if err := p.plan(ctx, m); err != nil {
 		return err
@@ -158,18 +158,18 @@ func (l leftover) finish(ctx context.Context) error {
 	if _, err := m.forth(); err != nil {
 		return err
 	}
-	return problem("writing", ".", syncfs(l.root))
+	return opError("writing", ".", syncfs(l.root))
 }
 
-// remaining takes up an item that still lies in the stage folder as it was staged. One that is not there was moved, and what replaced it there
+// resumeItem takes up an item that still lies in the stage folder as it was staged. One that is not there was moved, and what replaced it there
 // is what it had replaced. A folder that the destination had and has no more took with it what should come into it.
-func (p *placing) remaining(ctx context.Context, it *item) error {
+func (p *transaction) resumeItem(ctx context.Context, it *item) error {
 	above, base := split(it.name)
 	if it.folder && p.names[it.name] != nil || p.names[above] == nil {
 		return nil
 	}
 	if it.folder && it.found.kind == directory {
-		there, err := p.lookForFolder(it.name)
+		there, err := p.statDir(it.name)
 		if err == nil && there == directory {
 			p.names[it.name] = it
 		}
@@ -182,7 +182,7 @@ func (p *placing) remaining(ctx context.Context, it *item) error {
 	if err != nil {
 		return err
 	}
-	now, err := p.look(ctx, dir, base, nil, p.compare)
+	now, err := p.inspect(ctx, dir, base, nil, p.compare)
 	if err != nil {
 		return err
 	}

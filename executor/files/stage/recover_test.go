@@ -22,14 +22,14 @@ import (
 func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 	t.Helper()
 	root := openRoot(t, dir)
-	p := newPlacing(int(root.Fd()), dray.Placement{})
+	p := newPlacing(int(root.Fd()), dray.WriteTreeOptions{})
 	defer p.close()
-	m := newMoves(p.walker, p.root, nil)
+	m := newMoves(p.resolver, p.root, nil)
 	defer m.close()
 	err := errors.Join(p.receive(t.Context(), treeOf(list...)), p.plan(t.Context(), m))
-	p.stage.kept = true
+	p.stage.keep = true
 	if err == nil && moved >= 0 {
-		err = p.stage.seal(t.Context(), p.items)
+		err = p.stage.commitJournal(t.Context(), p.items)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 		return false
 	}
 	for _, move := range m.list[:max(moved, 0)] {
-		if err := move.do(p.walker); err != nil {
+		if err := move.do(p.resolver); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestRecoverTwice(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Fatalf("got %d, %v", len(left), err)
 	}
-	left[0].kept = true
+	left[0].keep = true
 	err = left[0].finish(t.Context())
 	left[0].close()
 	if err != nil {

@@ -38,7 +38,7 @@ func testPlace(t *testing.T) {
 	if len(placed) != 6 {
 		t.Errorf("got %+v", placed)
 	}
-	for i, want := range []dray.Placed{
+	for i, want := range []dray.WrittenFile{
 		{Name: "a/one", Size: 1, SHA256: sum("1"), Mode: 0o600, Action: dray.FileCreated},
 		{Name: "a/run", Size: 2, SHA256: sum("#!"), Mode: 0o600, Action: dray.FileCreated},
 		{Name: "b/deep/er/two", Size: int64(len(large)), SHA256: sum(large), Mode: 0o600, Action: dray.FileCreated},
@@ -57,7 +57,7 @@ func testPlace(t *testing.T) {
 	// Once more: nothing is touched.
 	before := sh(t, dir, "stat -c %n%i%Z a/* b/deep/er/two none")
 	for _, p := range mustPlace(t, dir, first...) {
-		if p.Action != dray.FileUnchanged || p.Before != p.SHA256 {
+		if p.Action != dray.FileUnchanged || p.SHA256Before != p.SHA256 {
 			t.Errorf("got %+v", p)
 		}
 	}
@@ -66,16 +66,16 @@ func testPlace(t *testing.T) {
 	}
 
 	// One of each kind, and the x bit on demand.
-	placed, err := place(t, dir, dray.Placement{Executable: true}, file("a/one", "one"), file("a/run", "#!"),
+	placed, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("a/one", "one"), file("a/run", "#!"),
 		made{name: "a/run2", content: "#!", mode: 0o755}, file("b/deep/er/two", large[1:]), file("b/new", "n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []dray.Placed{
-		{Name: "a/one", Size: 3, SHA256: sum("one"), Before: sum("1"), Mode: 0o600, Action: dray.FileReplaced},
-		{Name: "a/run", Size: 2, SHA256: sum("#!"), Before: sum("#!"), Mode: 0o600, Action: dray.FileUnchanged},
+	for i, want := range []dray.WrittenFile{
+		{Name: "a/one", Size: 3, SHA256: sum("one"), SHA256Before: sum("1"), Mode: 0o600, Action: dray.FileReplaced},
+		{Name: "a/run", Size: 2, SHA256: sum("#!"), SHA256Before: sum("#!"), Mode: 0o600, Action: dray.FileUnchanged},
 		{Name: "a/run2", Size: 2, SHA256: sum("#!"), Mode: 0o700, Action: dray.FileCreated},
-		{Name: "b/deep/er/two", Size: int64(len(large) - 1), SHA256: sum(large[1:]), Before: sum(large), Mode: 0o600, Action: dray.FileReplaced},
+		{Name: "b/deep/er/two", Size: int64(len(large) - 1), SHA256: sum(large[1:]), SHA256Before: sum(large), Mode: 0o600, Action: dray.FileReplaced},
 		{Name: "b/new", Size: 1, SHA256: sum("n"), Mode: 0o600, Action: dray.FileCreated},
 	} {
 		if placed[i] != want {
@@ -99,7 +99,7 @@ func TestDryRun(t *testing.T) {
 	mustPlace(t, dir, file("same", "s"), file("other", "o"), folder("d"))
 	now := tree(t, dir)
 	list := []made{file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)), file("e/f/new", "")}
-	said, err := place(t, dir, dray.Placement{DryRun: true}, list...)
+	said, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	for _, list := range [][]made{{file("d", "")}, {folder("same")}, {file("same/below", "")}, {file("x", ""), file("x", "")}} {
-		_, err := place(t, dir, dray.Placement{DryRun: true}, list...)
+		_, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 		wantCode(t, list[0].name, err, dray.CodePathInvalid)
 	}
 }
@@ -132,7 +132,7 @@ func TestReplaces(t *testing.T) {
 	}
 	placed := mustPlace(t, dir+"/root", list...)
 	for _, p := range placed {
-		if before := map[bool]string{true: sum("secret\n")}[p.Name == "hard"]; p.Action != dray.FileReplaced || p.Before != before {
+		if before := map[bool]string{true: sum("secret\n")}[p.Name == "hard"]; p.Action != dray.FileReplaced || p.SHA256Before != before {
 			t.Errorf("got %+v", p)
 		}
 	}
@@ -194,7 +194,7 @@ func TestRefuses(t *testing.T) {
 		{"shorter", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 6 })}},
 		{"shorter by far", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 10 << 30 })}},
 		{"negative", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = -1 })}},
-		{"resumed", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.From = 2 })}},
+		{"resumed", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Offset = 2 })}},
 		{"refused by its source", dray.CodeNotFound, []made{lie(func(e *dray.TreeEntry) { e.Refused = dray.Errorf(dray.CodeNotFound, "it vanished") })}},
 		{"broken off", dray.CodeTransferFailed, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 10 }, after: cause}}},
 		{"the end of something else", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}}},
@@ -210,7 +210,7 @@ func TestRefuses(t *testing.T) {
 				if c.list[0].name == "file" || c.list[0].name == "file/below" {
 					fine = fine[:2]
 				}
-				_, err := place(t, dir+"/root", dray.Placement{}, append(fine, c.list...)...)
+				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, append(fine, c.list...)...)
 				wantCode(t, c.name, err, c.code)
 				wantTree(t, dir, before)
 			})
@@ -230,7 +230,7 @@ func TestInheritsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		had := syscall.Umask(umask)
-		_, err := place(t, dir, dray.Placement{Executable: true}, file("there/old", "new"), file("there/sub/x", "x"),
+		_, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("there/old", "new"), file("there/sub/x", "x"),
 			made{name: "y/run", content: "z", mode: 0o7755 | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky}, file("there/large", strings.Repeat("l", 2<<20)))
 		syscall.Umask(had)
 		if err != nil {
@@ -264,7 +264,7 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("time ran out")
 	last := made{name: "last", content: "x", before: func() { cancel(cause) }}
-	_, err := Place(ctx, openRoot(t, dir), treeOf(file("x", "1"), file("y/z", strings.Repeat("1", 2<<20)), last), dray.Placement{})
+	_, err := WriteTree(ctx, openRoot(t, dir), treeOf(file("x", "1"), file("y/z", strings.Repeat("1", 2<<20)), last), dray.WriteTreeOptions{})
 	wantCode(t, "given up", err, dray.CodeTransferFailed)
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
@@ -279,7 +279,7 @@ func TestGivenUp(t *testing.T) {
 	defer func() { _ = syscall.Close(lock) }()
 	short, cancel2 := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel2()
-	_, err = Place(short, openRoot(t, dir), treeOf(file("x", "1")), dray.Placement{})
+	_, err = WriteTree(short, openRoot(t, dir), treeOf(file("x", "1")), dray.WriteTreeOptions{})
 	if !errors.Is(err, context.DeadlineExceeded) || dray.CodeOf(err) != dray.CodeTransferFailed {
 		t.Errorf("got %v", err)
 	}

@@ -22,15 +22,15 @@ func exchange(dir int, one, two string) {
 	_, _, _ = syscall.Syscall6(sysRenameat2, uintptr(dir), uintptr(unsafe.Pointer(a)), uintptr(dir), uintptr(unsafe.Pointer(b)), renameExchange, 0)
 }
 
-// attack is what somebody does to the destination, over and over, while a tree comes.
-type attack struct {
+// swapAttack is what somebody does to the destination, over and over, while a tree comes.
+type swapAttack struct {
 	name string
 	turn func(root, d int, fresh string)
 	// files says that a file's own name is attacked: its attacker can take it away, whatever we do.
 	files bool
 }
 
-var attacks = []attack{
+var attacks = []swapAttack{
 	{name: "folder and link", turn: func(root, _ int, _ string) { exchange(root, "d", "l") }},
 	{name: "folder below and link", turn: func(_, d int, _ string) { exchange(d, "s", "sl") }},
 	{name: "both", turn: func(root, d int, _ string) { exchange(root, "d", "l"); exchange(d, "s", "sl") }},
@@ -43,8 +43,8 @@ var attacks = []attack{
 	{name: "two folders", turn: func(root, _ int, _ string) { exchange(root, "d", "other") }},
 }
 
-// arena is a root, what lies outside of it, and a watch on that.
-type arena struct {
+// swapFixture is a root, what lies outside of it, and a watch on that.
+type swapFixture struct {
 	dir     string
 	root, d int
 	watch   int
@@ -53,9 +53,9 @@ type arena struct {
 	versions map[string]string
 }
 
-func newArena(t *testing.T) *arena {
+func newSwapFixture(t *testing.T) *swapFixture {
 	t.Helper()
-	a := &arena{dir: scratch(t), versions: map[string]string{"d": "", "other": ""}}
+	a := &swapFixture{dir: scratch(t), versions: map[string]string{"d": "", "other": ""}}
 	sh(t, a.dir, `mkdir -p outside/deep root/d/s root/other/s; for f in outside/canary outside/deep/0 outside/0 outside/f; do echo canary >$f; done
 		ln -s ../outside root/l; ln -s ../../outside/deep root/d/sl; ln -s ../../outside/canary root/d/fl; echo f >root/d/f`)
 	a.outside = tree(t, a.dir+"/outside")
@@ -77,7 +77,7 @@ func newArena(t *testing.T) *arena {
 }
 
 // untouched fails the test if anything outside was so much as opened, and counts what happened there.
-func (a *arena) untouched(t *testing.T) int {
+func (a *swapFixture) untouched(t *testing.T) int {
 	t.Helper()
 	n, err := syscall.Read(a.watch, make([]byte, 64<<10))
 	if err == nil || !errors.Is(err, syscall.EAGAIN) {
@@ -87,7 +87,7 @@ func (a *arena) untouched(t *testing.T) int {
 }
 
 // under runs an attack while a tree is placed.
-func (a *arena) under(t *testing.T, r *rand.Rand, k attack, fresh string, list []made) error {
+func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh string, list []made) error {
 	t.Helper()
 	over := make(chan struct{})
 	idle, turns := r.IntN(1<<r.IntN(20)+1), 1<<r.IntN(20) // always, often, or a few times
@@ -104,7 +104,7 @@ func (a *arena) under(t *testing.T, r *rand.Rand, k attack, fresh string, list [
 			}
 		}
 	})
-	placed, err := Place(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...), dray.Placement{})
+	placed, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...), dray.WriteTreeOptions{})
 	close(over)
 	attacker.Wait()
 	if err == nil && len(placed) != len(list) {
@@ -136,13 +136,13 @@ func TestSoakSwap(t *testing.T) {
 	for _, k := range attacks {
 		t.Run(k.name, func(t *testing.T) {
 			r := random(t)
-			a := newArena(t)
+			a := newSwapFixture(t)
 			exact, refused := 0, 0
 			version := ""
 			for round := range rounds {
 				fresh, next := fmt.Sprint("n", round), fmt.Sprint("version ", round)
 				err := a.under(t, r, k, fresh, attacked(files, fresh, next))
-				if errors.Is(err, ErrUnfinished) {
+				if errors.Is(err, ErrCommitIncomplete) {
 					recoverIn(t, a.dir+"/root")
 					err = nil
 				}
@@ -185,7 +185,7 @@ func attacked(files int, fresh, content string) []made {
 }
 
 // check looks at every file of the last tree that came. Of two folders that are exchanged either may have got it, as a whole.
-func (a *arena) check(t *testing.T, k attack, files int, fresh, version string, failed error) {
+func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, version string, failed error) {
 	t.Helper()
 	if k.files {
 		a.checkFile(t, version, failed)
@@ -219,7 +219,7 @@ func (a *arena) check(t *testing.T, k attack, files int, fresh, version string, 
 }
 
 // checkFile looks for the file whose own name was attacked under both its names, and puts both back.
-func (a *arena) checkFile(t *testing.T, version string, failed error) {
+func (a *swapFixture) checkFile(t *testing.T, version string, failed error) {
 	t.Helper()
 	if failed == nil && a.content("d/f") != version && a.content("d/fl") != version {
 		t.Fatalf("the file is %q or %q, it should be %q", a.content("d/f"), a.content("d/fl"), version)
@@ -228,7 +228,7 @@ func (a *arena) checkFile(t *testing.T, version string, failed error) {
 }
 
 // content is what a regular file beneath the root holds; nothing else has any.
-func (a *arena) content(name string) string {
+func (a *swapFixture) content(name string) string {
 	info, err := os.Lstat(a.dir + "/root/" + name)
 	if err != nil || !info.Mode().IsRegular() {
 		return ""

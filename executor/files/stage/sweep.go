@@ -10,7 +10,7 @@ import (
 const maxSweep = maxName/2 + 2
 
 // sweep removes the stage folder, the journal first: what is left by a crash in between must not look as if it were to be finished.
-func (s *stage) sweep() error {
+func (s *stagingDir) sweep() error {
 	err := unlink(s.dir, journalName, 0)
 	if errors.Is(err, syscall.ENOENT) {
 		err = nil
@@ -21,11 +21,11 @@ func (s *stage) sweep() error {
 	if err == nil {
 		err = unlink(s.root, s.name, atRemoveDir)
 	}
-	return problem("removing", s.name, err)
+	return opError("removing", s.name, err)
 }
 
 // empty removes all that a folder holds. It follows nothing and leaves mounts alone.
-func (s *stage) empty(dir, depth int) error {
+func (s *stagingDir) empty(dir, depth int) error {
 	if depth == 0 {
 		return syscall.ENAMETOOLONG
 	}
@@ -45,11 +45,11 @@ func (s *stage) empty(dir, depth int) error {
 	return nil
 }
 
-func (s *stage) removeFolder(dir int, name string, depth int) error {
+func (s *stagingDir) removeFolder(dir int, name string, depth int) error {
 	if err := unlink(dir, name, atRemoveDir); err == nil {
 		return nil
 	}
-	below, err := s.walker.folder(dir, name)
+	below, err := s.resolver.folder(dir, name)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // The end of an agent, which is told as an end of file too, is not the end of a tree: neither for who reads it nor for who sends it on.
 func TestEndOfSomethingElse(t *testing.T) {
 	lost := dray.Errorf(dray.CodeAgentLost, "the agent is lost: %w", io.EOF).WithHint("repeat it")
-	r := tree.Any(bufio.NewReader(iotest.ErrReader(lost)), dray.TreeLimits{})
+	r := tree.NewReaderAny(bufio.NewReader(iotest.ErrReader(lost)), dray.TreeLimits{})
 	if _, err := r.Next(); errors.Is(err, io.EOF) || dray.CodeOf(err) != dray.CodeAgentLost || dray.AsError(err).Hint != lost.Hint {
 		t.Errorf("got %v", err)
 	}
@@ -23,7 +23,7 @@ func TestEndOfSomethingElse(t *testing.T) {
 	if err := tree.Send(&sent, &made{err: lost}); !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}
-	r = tree.Any(bufio.NewReader(&sent), dray.TreeLimits{})
+	r = tree.NewReaderAny(bufio.NewReader(&sent), dray.TreeLimits{})
 	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint // the end of the tree is not wrapped
 		t.Errorf("got %v", err)
 	}

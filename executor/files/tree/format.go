@@ -16,7 +16,7 @@ const (
 	recordEnd     = 'E'
 	recordRefused = 'R'
 	recordDone    = 'Z'
-	recordBroken  = 'X'
+	recordAbort   = 'X'
 )
 
 // Bounds of what a stream may say, in bytes. Names are as long as the kernel takes them.
@@ -39,12 +39,12 @@ const (
 // refusals are the codes that an entry may be refused with, breaks those that a tree may break off with. A code travels as its place in
 // the list.
 var (
-	refusals = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound, dray.CodeLimitExceeded}
-	breaks   = []dray.Code{dray.CodeTransferFailed, dray.CodeLimitExceeded, dray.CodePathInvalid}
+	entryCodes = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound, dray.CodeLimitExceeded}
+	abortCodes = []dray.Code{dray.CodeTransferFailed, dray.CodeLimitExceeded, dray.CodePathInvalid}
 )
 
-// place gives the number of a code; one that is not in the list is told as the first.
-func place(list []dray.Code, code dray.Code) uint64 {
+// codeIndex gives the number of a code; one that is not in the list is told as the first.
+func codeIndex(list []dray.Code, code dray.Code) uint64 {
 	return uint64(max(slices.Index(list, code), 0))
 }
 

@@ -110,7 +110,7 @@ func TestHostileStreams(t *testing.T) {
 		"a name that is not where it is": {forge(dir("a"), dir("a/../a/b"), done(2, 0)), failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			what := dray.Collection{Names: []string{"a"}, Limits: limits, Held: map[string]dray.Held{"a/held": {Version: "h", Bytes: 50}}}
+			what := dray.ReadTreeOptions{Names: []string{"a"}, Limits: limits, Partial: map[string]dray.PartialFile{"a/held": {Version: "h", Bytes: 50}}}
 			got, err := read(reader(t, c.stream, what))
 			if dray.CodeOf(err) != c.want || dray.AsError(err).Hint == "" {
 				t.Errorf("got %+v, %v (%s), want %s", got, err, dray.CodeOf(err), c.want)
@@ -121,7 +121,7 @@ func TestHostileStreams(t *testing.T) {
 		for letter, stream := range map[byte][]byte{
 			'D': forge(dir("a"), dir("a/"+name), done(2, 0)), 'F': forge(dir("a"), head(name, 0), end(), done(2, 0)), 'R': forge(dir("a"), record('R', name, 0, "x"), done(2, 0)),
 		} {
-			if got, err := read(reader(t, stream, dray.Collection{Names: []string{"."}, Limits: limits})); dray.CodeOf(err) != dray.CodeTransferFailed {
+			if got, err := read(reader(t, stream, dray.ReadTreeOptions{Names: []string{"."}, Limits: limits})); dray.CodeOf(err) != dray.CodeTransferFailed {
 				t.Errorf("%c %.40q: got %+v, %v", letter, name, got, err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestTooManyEntries(t *testing.T) {
 				}
 			}
 			stream := forge(append(records, done(11, 0))...)
-			_, err := read(reader(t, stream, dray.Collection{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFiles: limit}}))
+			_, err := read(reader(t, stream, dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFiles: limit}}))
 			if dray.CodeOf(err) != want {
 				t.Errorf("%c, at most %d: got %v", letter, limit, err)
 			}
@@ -210,7 +210,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 func TestEndlessFile(t *testing.T) {
 	const size = 8 << 20
 	z := &zeros{head: bytes.NewReader(forge(dir("a"), head("a/f", size))), piece: forge(piece(strings.Repeat("\x00", 1<<16)))[4:]}
-	r := readerOf(t, bufio.NewReader(z), dray.Collection{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFile: size}})
+	r := readerOf(t, bufio.NewReader(z), dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFile: size}})
 	_, _ = r.Next()
 	_, _ = r.Next()
 	n, err := io.Copy(io.Discard, r)
@@ -255,7 +255,7 @@ func TestClaimsCostNothing(t *testing.T) {
 // FuzzReader: whatever comes, what is given is beneath what was asked for, within the limits, in order, and ends. SY-07.
 func FuzzReader(f *testing.F) {
 	deep := file("a/b/f", "resumed")
-	deep.Size, deep.From, deep.Version = 10, 3, "h"
+	deep.Size, deep.Offset, deep.Version = 10, 3, "h"
 	var torn bytes.Buffer
 	_ = tree.Send(&torn, &made{entries: []entry{folder("a")}, err: dray.Errorf(dray.CodeLimitExceeded, "enough")})
 	for _, seed := range [][]byte{
@@ -278,10 +278,10 @@ func FuzzReader(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		what := dray.Collection{
-			Names:  []string{"a", "s"},
-			Limits: dray.TreeLimits{MaxFile: 1 << 10, MaxTotal: 2 << 10, MaxFiles: 8, MaxDepth: 2},
-			Held:   map[string]dray.Held{"a/b/f": {Version: "h", Bytes: 3}},
+		what := dray.ReadTreeOptions{
+			Names:   []string{"a", "s"},
+			Limits:  dray.TreeLimits{MaxFile: 1 << 10, MaxTotal: 2 << 10, MaxFiles: 8, MaxDepth: 2},
+			Partial: map[string]dray.PartialFile{"a/b/f": {Version: "h", Bytes: 3}},
 		}
 		got, err := read(reader(t, stream, what))
 		if err != nil && dray.CodeOf(err) != dray.CodeTransferFailed && dray.CodeOf(err) != dray.CodeLimitExceeded && dray.CodeOf(err) != dray.CodePathInvalid {
@@ -306,8 +306,8 @@ func broken(got []entry, whole bool) error {
 			return fmt.Errorf("%q has no folder", e.Name)
 		case strings.Count(rest, "/") > 2 && e.Refused == nil:
 			return fmt.Errorf("%q is deep", e.Name)
-		case e.Type == "file" && (e.Size > 1<<10 || !last && int64(len(e.content)) != e.Size-e.From || e.From != 0 && e.From != 3):
-			return fmt.Errorf("%q has %d bytes from %d, and came with %d", e.Name, e.Size, e.From, len(e.content))
+		case e.Type == "file" && (e.Size > 1<<10 || !last && int64(len(e.content)) != e.Size-e.Offset || e.Offset != 0 && e.Offset != 3):
+			return fmt.Errorf("%q has %d bytes from %d, and came with %d", e.Name, e.Size, e.Offset, len(e.content))
 		}
 		kinds[e.Name] = e.Type
 		total += e.Size

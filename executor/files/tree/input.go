@@ -11,34 +11,34 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// input reads the fields of records, none longer than it may be. An end of file within a field is no end.
-type input struct{ *bufio.Reader }
+// recordReader reads the fields of records, none longer than it may be. An end of file within a field is no end.
+type recordReader struct{ *bufio.Reader }
 
-func (in input) magic() error {
+func (in recordReader) magic() error {
 	var got [len(magic)]byte
 	if _, err := io.ReadFull(in, got[:]); err != nil {
 		return err
 	}
 	if string(got[:]) != magic {
-		return lie("it begins with %q", got)
+		return protocolError("it begins with %q", got)
 	}
 	return nil
 }
 
-func (in input) number(limit uint64, what string) (uint64, error) {
+func (in recordReader) number(limit uint64, what string) (uint64, error) {
 	n, err := binary.ReadUvarint(in)
 	if err == nil && n > limit {
-		return 0, lie("it has a %s of %d, at most %d is allowed", what, n, limit)
+		return 0, protocolError("it has a %s of %d, at most %d is allowed", what, n, limit)
 	}
 	return n, err
 }
 
-func (in input) size() (int64, error) {
+func (in recordReader) size() (int64, error) {
 	n, err := in.number(math.MaxInt64, "size")
 	return int64(n), err //nolint:gosec // at most MaxInt64
 }
 
-func (in input) text(limit uint64, what string) (string, error) {
+func (in recordReader) text(limit uint64, what string) (string, error) {
 	n, err := in.number(limit, "length of a "+what)
 	if err != nil {
 		return "", err
@@ -49,18 +49,18 @@ func (in input) text(limit uint64, what string) (string, error) {
 }
 
 // length is that of a piece.
-func (in input) length() (int64, error) {
+func (in recordReader) length() (int64, error) {
 	var b [4]byte
 	_, err := io.ReadFull(in, b[:])
 	return int64(binary.LittleEndian.Uint32(b[:])), err
 }
 
-// patience is how often a source may give nothing before it counts as one that never will.
-const patience = 100
+// maxEmptyReads is how often a source may give nothing before it counts as one that never will.
+const maxEmptyReads = 100
 
-// some reads at least a byte.
-func (in input) some(p []byte) (int, error) {
-	for range patience {
+// readSome reads at least a byte.
+func (in recordReader) readSome(p []byte) (int, error) {
+	for range maxEmptyReads {
 		if n, err := in.Read(p); n > 0 || err != nil {
 			return n, err
 		}
@@ -68,8 +68,8 @@ func (in input) some(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// words reads a code of a list and what was said about it. It is the sender's own, so that it is no more than text.
-func (in input) words(list []dray.Code) (*dray.Error, error) {
+// readError reads a code of a list and what was said about it. It is the sender's own, so that it is no more than text.
+func (in recordReader) readError(list []dray.Code) (*dray.Error, error) {
 	n, err := in.number(uint64(len(list)-1), "code") //nolint:gosec // not empty
 	if err != nil {
 		return nil, err
@@ -79,11 +79,11 @@ func (in input) words(list []dray.Code) (*dray.Error, error) {
 		return nil, err
 	}
 	code := list[n]
-	return dray.Errorf(code, "%s", harmless(said)).WithHint("%s", Hint(code)), nil
+	return dray.Errorf(code, "%s", sanitize(said)).WithHint("%s", Hint(code)), nil
 }
 
-// harmless keeps what can be printed.
-func harmless(said string) string {
+// sanitize keeps what can be printed.
+func sanitize(said string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return unicode.ReplacementChar

@@ -15,31 +15,31 @@ import (
 // a stream that lies or ends before its end, limit_exceeded for one beyond a limit, and what the sender broke off with; each is
 // told again by whatever is called then.
 type Reader struct {
-	in    input
-	rules rules
+	in    recordReader
+	rules validator
 
-	begun, over  bool
-	err          error // the end, or what was wrong
-	inFile       bool  // the records of a file come
-	name         string
-	left         int64 // of the file
-	piece        int64 // of that, what is left of the current piece
-	count, bytes uint64
-	declared     int64 // what the files said that they hold, in all
+	headerRead, over bool
+	err              error // the end, or what was wrong
+	inFile           bool  // the records of a file come
+	name             string
+	left             int64 // of the file
+	piece            int64 // of that, what is left of the current piece
+	count, bytes     uint64
+	declared         int64 // what the files said that they hold, in all
 }
 
 // NewReader reads the tree that a Collection asked for. What follows the tree in the stream stays unread. The error is that of Sources.
-func NewReader(r *bufio.Reader, what dray.Collection) (*Reader, error) {
+func NewReader(r *bufio.Reader, what dray.ReadTreeOptions) (*Reader, error) {
 	sources, err := Sources(what.Names)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{in: input{r}, rules: newRules(sources, what)}, nil
+	return &Reader{in: recordReader{r}, rules: newRules(sources, what)}, nil
 }
 
-// Any is NewReader for a tree of whatever names.
-func Any(r *bufio.Reader, limits dray.TreeLimits) *Reader {
-	return &Reader{in: input{r}, rules: newRules(nil, dray.Collection{Limits: limits})}
+// NewReaderAny is NewReader for a tree of whatever names.
+func NewReaderAny(r *bufio.Reader, limits dray.TreeLimits) *Reader {
+	return &Reader{in: recordReader{r}, rules: newRules(nil, dray.ReadTreeOptions{Limits: limits})}
 }
 
 // Next goes to the next entry and passes over what is left of the current file.
@@ -47,8 +47,8 @@ func (r *Reader) Next() (dray.TreeEntry, error) {
 	for r.err == nil && r.inFile {
 		r.skip()
 	}
-	if r.err == nil && !r.begun {
-		r.begun = true
+	if r.err == nil && !r.headerRead {
+		r.headerRead = true
 		r.fail(r.in.magic())
 	}
 	if r.err != nil {
@@ -64,12 +64,12 @@ func (r *Reader) Next() (dray.TreeEntry, error) {
 // fail keeps the first error, the end of the tree among them.
 func (r *Reader) fail(err error) {
 	if r.err == nil && err != nil {
-		r.err = explain(err)
+		r.err = withCode(err)
 	}
 }
 
-// explain gives what the stream's source failed with a code. The end of the tree is io.EOF itself; any other end is none.
-func explain(err error) error {
+// withCode gives what the stream's source failed with a code. The end of the tree is io.EOF itself; any other end is none.
+func withCode(err error) error {
 	var coded *dray.Error
 	switch {
 	case err == errDone: //nolint:errorlint // our own, never wrapped
@@ -98,10 +98,10 @@ func (r *Reader) record() (dray.TreeEntry, error) {
 		return r.entry(letter)
 	case recordDone:
 		return dray.TreeEntry{}, r.done()
-	case recordBroken:
-		return dray.TreeEntry{}, r.broken()
+	case recordAbort:
+		return dray.TreeEntry{}, r.readAbort()
 	default:
-		return dray.TreeEntry{}, lie("it has a record %q where an entry belongs", letter)
+		return dray.TreeEntry{}, protocolError("it has a record %q where an entry belongs", letter)
 	}
 }
 
@@ -115,7 +115,7 @@ func (r *Reader) entry(letter byte) (dray.TreeEntry, error) {
 		return dray.TreeEntry{}, err
 	}
 	if letter == recordRefused {
-		refused, err := r.in.words(refusals)
+		refused, err := r.in.readError(entryCodes)
 		return dray.TreeEntry{Name: name, Refused: refused}, err
 	}
 	mode, err := r.in.number(uint64(fs.ModePerm), "mode")
@@ -135,14 +135,14 @@ func (r *Reader) file(e *dray.TreeEntry) (err error) {
 	if e.Size, err = r.in.size(); err != nil {
 		return err
 	}
-	if e.From, err = r.in.size(); err != nil {
+	if e.Offset, err = r.in.size(); err != nil {
 		return err
 	}
-	if err := r.rules.weigh(e, r.declared); err != nil {
+	if err := r.rules.checkFile(e, r.declared); err != nil {
 		return err
 	}
 	r.declared += e.Size
-	r.inFile, r.left, r.piece = true, e.Size-e.From, 0
+	r.inFile, r.left, r.piece = true, e.Size-e.Offset, 0
 	return nil
 }
 
@@ -157,18 +157,18 @@ func (r *Reader) done() error {
 		return err
 	}
 	if count != r.count || bytes != r.bytes {
-		return lie("it says at its end that it had %d entries and %d bytes, and had %d and %d", count, bytes, r.count, r.bytes)
+		return protocolError("it says at its end that it had %d entries and %d bytes, and had %d and %d", count, bytes, r.count, r.bytes)
 	}
 	if source, missing := r.rules.missing(); missing {
-		return lie("it says nothing of %.200q", source)
+		return protocolError("it says nothing of %.200q", source)
 	}
 	r.over = true
 	return errDone
 }
 
-// broken reads why the sender broke off.
-func (r *Reader) broken() error {
-	said, err := r.in.words(breaks)
+// readAbort reads why the sender broke off.
+func (r *Reader) readAbort() error {
+	said, err := r.in.readError(abortCodes)
 	if err != nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (r *Reader) broken() error {
 	return said
 }
 
-// Over says that the stream was read to where the sender ended it: at the end of the tree, or where it broke off. What follows is no part of
+// Complete says that the stream was read to where the sender ended it: at the end of the tree, or where it broke off. What follows is no part of
 // the tree.
-func (r *Reader) Over() bool { return r.over }
+func (r *Reader) Complete() bool { return r.over }
 
 // Read reads the current file. Its end is told only when the sender has said that it is whole.
 func (r *Reader) Read(p []byte) (int, error) {
@@ -193,7 +193,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	if err := r.advance(); err != nil {
 		return 0, r.stop(err)
 	}
-	n, err := r.in.some(p[:min(int64(len(p)), r.piece)])
+	n, err := r.in.readSome(p[:min(int64(len(p)), r.piece)])
 	r.took(n)
 	if err != nil {
 		return n, r.stop(err)
@@ -243,19 +243,19 @@ func (r *Reader) advance() error {
 	case recordPiece:
 		n, err := r.in.length()
 		if err == nil && (n == 0 || n > MaxPiece || n > r.left) {
-			err = lie("it has %d bytes for %.200q, of which %d are left", n, r.name, r.left)
+			err = protocolError("it has %d bytes for %.200q, of which %d are left", n, r.name, r.left)
 		}
 		r.piece = n
 		return err
 	case recordEnd:
 		if r.left > 0 {
-			return lie("it ends %.200q %d bytes early", r.name, r.left)
+			return protocolError("it ends %.200q %d bytes early", r.name, r.left)
 		}
 		return errFileEnd
-	case recordBroken:
-		return r.broken()
+	case recordAbort:
+		return r.readAbort()
 	default:
-		return lie("it has a record %q within %.200q", letter, r.name)
+		return protocolError("it has a record %q within %.200q", letter, r.name)
 	}
 }
 
@@ -265,8 +265,8 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// lie is what no honest sender writes.
-func lie(format string, args ...any) *dray.Error {
+// protocolError is what no honest sender writes.
+func protocolError(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeTransferFailed, "what came is no tree of files: %w", fmt.Errorf(format, args...)).
 		WithHint("nothing of it was taken; something in the container may be standing in for dray's agent")
 }

@@ -38,22 +38,22 @@ func badNames() []string {
 }
 
 func TestAsk(t *testing.T) {
-	want := dray.Collection{
-		Names:  []string{"a", "\xff\n", strings.Repeat("x", 255)},
-		Limits: dray.TreeLimits{MaxFile: 1, MaxTotal: 1 << 62, MaxFiles: 3, MaxDepth: 4},
-		Held:   map[string]dray.Held{"a": {Version: "v", Bytes: 7}, "b": {}},
+	want := dray.ReadTreeOptions{
+		Names:   []string{"a", "\xff\n", strings.Repeat("x", 255)},
+		Limits:  dray.TreeLimits{MaxFile: 1, MaxTotal: 1 << 62, MaxFiles: 3, MaxDepth: 4},
+		Partial: map[string]dray.PartialFile{"a": {Version: "v", Bytes: 7}, "b": {}},
 	}
 	var b bytes.Buffer
-	if err := tree.Ask(&b, want); err != nil {
+	if err := tree.WriteRequest(&b, want); err != nil {
 		t.Fatal(err)
 	}
 	whole := b.Bytes()
-	got, err := tree.Asked(bufio.NewReader(bytes.NewReader(whole)))
+	got, err := tree.ReadRequest(bufio.NewReader(bytes.NewReader(whole)))
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for i := range whole {
-		if _, err := tree.Asked(bufio.NewReader(bytes.NewReader(whole[:i]))); err == nil {
+		if _, err := tree.ReadRequest(bufio.NewReader(bytes.NewReader(whole[:i]))); err == nil {
 			t.Errorf("%d bytes of %d were enough", i, len(whole))
 		}
 	}

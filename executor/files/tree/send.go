@@ -10,8 +10,8 @@ import (
 const (
 	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who writes need not take turns.
 	sendBuffer = 512 << 10
-	// leastPiece is the room in the buffer below which it is written out rather than filled up with a small piece.
-	leastPiece = 16 << 10
+	// minPiece is the room in the buffer below which it is written out rather than filled up with a small piece.
+	minPiece = 16 << 10
 	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may be.
 	pieceHead  = 5
 	recordRoom = MaxName + maxVersion + maxMessage + 64
@@ -31,10 +31,10 @@ func (e *WriteError) Unwrap() error { return e.cause }
 func Send(w io.Writer, t dray.Tree) error {
 	s := &sender{w: w, buf: append(make([]byte, 0, sendBuffer), magic...)}
 	err := s.entries(t)
-	s.room()
+	s.reserve()
 	if err != nil {
-		s.letter(recordBroken)
-		s.reason(breaks, err)
+		s.letter(recordAbort)
+		s.writeReason(abortCodes, err)
 	} else {
 		s.letter(recordDone)
 		s.number(s.count)
@@ -76,26 +76,26 @@ func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
 		return err
 	}
 	s.count++
-	s.room()
+	s.reserve()
 	switch {
 	case e.Refused != nil:
 		s.letter(recordRefused)
 		s.text(e.Name)
-		s.reason(refusals, e.Refused)
+		s.writeReason(entryCodes, e.Refused)
 	case e.Type == typeFolder:
 		s.letter(recordFolder)
 		s.text(e.Name)
 		s.number(uint64(e.Mode.Perm()))
-	case e.Type == typeFile && e.From >= 0 && e.Size >= e.From && len(e.Version) <= maxVersion:
+	case e.Type == typeFile && e.Offset >= 0 && e.Size >= e.Offset && len(e.Version) <= maxVersion:
 		s.letter(recordFile)
 		s.text(e.Name)
 		s.number(uint64(e.Mode.Perm()))
 		s.text(e.Version)
 		s.number(uint64(e.Size)) //nolint:gosec // not negative
-		s.number(uint64(e.From))
-		return s.content(t, e.Size-e.From)
+		s.number(uint64(e.Offset))
+		return s.content(t, e.Size-e.Offset)
 	default:
-		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name, e.Type, e.Size, e.From)
+		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name, e.Type, e.Size, e.Offset)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
 // content writes a file. Its pieces are read to where they go from.
 func (s *sender) content(t dray.Tree, length int64) error {
 	for s.err == nil {
-		if cap(s.buf)-len(s.buf) < leastPiece {
+		if cap(s.buf)-len(s.buf) < minPiece {
 			s.flush()
 		}
 		at := len(s.buf)
@@ -122,7 +122,7 @@ func (s *sender) content(t dray.Tree, length int64) error {
 		case err == io.EOF && length > 0: //nolint:errorlint // as above
 			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length, io.ErrUnexpectedEOF)
 		case err == io.EOF: //nolint:errorlint // as above
-			s.room()
+			s.reserve()
 			s.letter(recordEnd)
 			return nil
 		case err != nil:
@@ -132,8 +132,8 @@ func (s *sender) content(t dray.Tree, length int64) error {
 	return nil
 }
 
-// room makes sure that one more record fits into the buffer.
-func (s *sender) room() {
+// reserve makes sure that one more record fits into the buffer.
+func (s *sender) reserve() {
 	if cap(s.buf)-len(s.buf) < recordRoom {
 		s.flush()
 	}
@@ -154,9 +154,9 @@ func (s *sender) text(t string) {
 	s.buf = append(s.buf, t...)
 }
 
-// reason writes a code of a list, the first for one that is not in it, and the words.
-func (s *sender) reason(list []dray.Code, err error) {
-	s.number(place(list, dray.CodeOf(err)))
+// writeReason writes a code of a list, the first for one that is not in it, and the words.
+func (s *sender) writeReason(list []dray.Code, err error) {
+	s.number(codeIndex(list, dray.CodeOf(err)))
 	words := err.Error()
 	s.text(words[:min(len(words), maxMessage)])
 }

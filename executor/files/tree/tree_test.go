@@ -92,12 +92,12 @@ func read(t dray.Tree) (all []entry, err error) {
 	}
 }
 
-func reader(t testing.TB, stream []byte, what dray.Collection) *tree.Reader {
+func reader(t testing.TB, stream []byte, what dray.ReadTreeOptions) *tree.Reader {
 	t.Helper()
 	return readerOf(t, bufio.NewReader(bytes.NewReader(stream)), what)
 }
 
-func readerOf(t testing.TB, in *bufio.Reader, what dray.Collection) *tree.Reader {
+func readerOf(t testing.TB, in *bufio.Reader, what dray.ReadTreeOptions) *tree.Reader {
 	t.Helper()
 	r, err := tree.NewReader(in, what)
 	if err != nil {
@@ -112,7 +112,7 @@ func same(a, b entry) bool {
 	return a == b && (ra == nil) == (rb == nil) && (ra == nil || ra.Code == rb.Code && ra.Message == rb.Message && rb.Hint != "")
 }
 
-func names(sources ...string) dray.Collection { return dray.Collection{Names: sources} }
+func names(sources ...string) dray.ReadTreeOptions { return dray.ReadTreeOptions{Names: sources} }
 
 // What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way. What follows it stays.
 func TestRoundTrip(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRoundTrip(t *testing.T) {
 		r := readerOf(t, in, names("a", "b", "c/d/e"))
 		got, err := read(r)
 		rest, _ := io.ReadAll(in)
-		if err != nil || !slices.EqualFunc(want, got, same) || !r.Over() || string(rest) != "and more" {
+		if err != nil || !slices.EqualFunc(want, got, same) || !r.Complete() || string(rest) != "and more" {
 			t.Errorf("%s: got %d entries of %d, %v, and %q behind them", name, len(got), len(want), err, rest)
 		}
 	}
@@ -215,7 +215,7 @@ func anySize(r *rand.Rand) int {
 	return r.IntN(100)
 }
 
-func sourcesOf(all []entry) (what dray.Collection) {
+func sourcesOf(all []entry) (what dray.ReadTreeOptions) {
 	for _, e := range all {
 		if !strings.Contains(e.Name, "/") {
 			what.Names = append(what.Names, e.Name)
@@ -228,13 +228,13 @@ func sourcesOf(all []entry) (what dray.Collection) {
 func TestResumed(t *testing.T) {
 	resumed := func(version string, from int64) []byte {
 		e := file("f", "rest")
-		e.Size, e.From, e.Version = from+4, from, version
+		e.Size, e.Offset, e.Version = from+4, from, version
 		return sent(t, e)
 	}
 	what := names("f")
-	what.Held = map[string]dray.Held{"f": {Version: "v1", Bytes: 100}}
+	what.Partial = map[string]dray.PartialFile{"f": {Version: "v1", Bytes: 100}}
 	got, err := read(reader(t, resumed("v1", 100), what))
-	if err != nil || len(got) != 1 || got[0].content != "rest" || got[0].From != 100 {
+	if err != nil || len(got) != 1 || got[0].content != "rest" || got[0].Offset != 100 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for version, from := range map[string]int64{"v1": 99, "v2": 100} {
@@ -273,7 +273,7 @@ func TestBrokenOff(t *testing.T) {
 			r := readerOf(t, in, names("a"))
 			_, err := read(r)
 			_, again := r.Next()
-			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Over() || strings.ContainsAny(err.Error(), "\x1b\n") {
+			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Complete() || strings.ContainsAny(err.Error(), "\x1b\n") {
 				t.Errorf("%s: got %q (%s), then %v", where, err, dray.CodeOf(err), again)
 			}
 			if rest, _ := io.ReadAll(in); string(rest) != "and more" {
@@ -286,7 +286,7 @@ func TestBrokenOff(t *testing.T) {
 // What a tree must not be: a sender that is asked to send it says so, to both sides.
 func TestNotToSend(t *testing.T) {
 	short, long, negative := file("f", "short"), file("f", "long"), file("f", "")
-	short.Size, long.Size, negative.From = 6, 3, -1
+	short.Size, long.Size, negative.Offset = 6, 3, -1
 	for name, e := range map[string]entry{
 		"short": short, "long": long, "negative": negative, "absolute": file("/f", ""), "no type": {TreeEntry: dray.TreeEntry{Name: "f", Type: "link"}},
 	} {
@@ -325,7 +325,7 @@ func TestUnsent(t *testing.T) {
 // Any takes what it was not told of, and still nothing that contradicts itself.
 func TestAny(t *testing.T) {
 	anyOf := func(stream []byte, limits dray.TreeLimits) error {
-		_, err := read(tree.Any(bufio.NewReader(bytes.NewReader(stream)), limits))
+		_, err := read(tree.NewReaderAny(bufio.NewReader(bytes.NewReader(stream)), limits))
 		return err
 	}
 	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), folder("x/z"), file("x/z/c", "3"), file("w", "4")), dray.TreeLimits{MaxFiles: 7}); err != nil {

@@ -25,8 +25,8 @@ func Main() {
 }
 
 // Launch starts this test binary as a supervisor. The race detector's second of sleep at the end of each program is left out.
-func Launch() process.Launch {
-	return process.Launch{
+func Launch() process.SupervisorConfig {
+	return process.SupervisorConfig{
 		Path: "/proc/self/exe", Args: []string{"supervisor", argument}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 	}
 }

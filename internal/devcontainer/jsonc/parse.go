@@ -19,18 +19,18 @@ const (
 type Document struct {
 	// Value holds map[string]any, []any, string, float64 (which may be infinite), bool and nil, as encoding/json would give them.
 	Value map[string]any
-	// Faults are what was stepped over, in the order of the text, at most sixteen. Comments and trailing commas are none.
-	Faults []Fault
+	// Errors are what was stepped over, in the order of the text, at most sixteen. Comments and trailing commas are none.
+	Errors []SyntaxError
 }
 
-// Fault is something wrong at one place. Line and column count from 1; a column is a character.
-type Fault struct {
+// SyntaxError is something wrong at one place. Line and column count from 1; a column is a character.
+type SyntaxError struct {
 	Line, Column int
 	Message      string
 }
 
 // Error gives place and message, as editors print them.
-func (f Fault) Error() string {
+func (f SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Message)
 }
 
@@ -40,7 +40,7 @@ func Parse(src []byte) (Document, error) {
 	if len(src) > MaxBytes {
 		return Document{}, p.at(MaxBytes, fmt.Sprintf("the file is larger than %d bytes", MaxBytes))
 	}
-	p.advance()
+	p.nextToken()
 	first := p.start
 	value, ok := p.value(0)
 	if p.tooDeep != nil {
@@ -53,11 +53,11 @@ func Parse(src []byte) (Document, error) {
 	if p.kind != endOfFile {
 		p.report("what follows the closing brace is ignored")
 	}
-	return Document{Value: object, Faults: p.faults}, nil
+	return Document{Value: object, Errors: p.faults}, nil
 }
 
 // noObject says what stands there instead of an object.
-func (p *parser) noObject(first int, value any, found bool) Fault {
+func (p *parser) noObject(first int, value any, found bool) SyntaxError {
 	switch {
 	case first >= len(p.src):
 		return p.at(first, "the file holds no value, only blank space or comments")
@@ -84,12 +84,12 @@ func nameOf(value any) string {
 // parser reads values and recovers from what it does not expect: it reports, skips to where reading makes sense again, and goes on.
 type parser struct {
 	scanner
-	faults  []Fault
-	tooDeep *Fault
+	faults  []SyntaxError
+	tooDeep *SyntaxError
 }
 
-// advance moves to the next token that means something. Unknown words are reported and stepped over wherever they stand.
-func (p *parser) advance() {
+// nextToken moves to the next token that means something. Unknown words are reported and stepped over wherever they stand.
+func (p *parser) nextToken() {
 	for {
 		p.next()
 		if p.fault != "" {
@@ -105,11 +105,11 @@ func (p *parser) advance() {
 	}
 }
 
-// recover skips tokens up to one of the given kinds.
-func (p *parser) recover(message string, until ...kind) {
+// skipTo skips tokens up to one of the given kinds.
+func (p *parser) skipTo(message string, until ...kind) {
 	p.report(message)
 	for p.kind != endOfFile && !slices.Contains(until, p.kind) {
-		p.advance()
+		p.nextToken()
 	}
 }
 
@@ -132,7 +132,7 @@ func (p *parser) value(depth int) (any, bool) {
 	default:
 		return nil, false
 	}
-	p.advance()
+	p.nextToken()
 	return v, true
 }
 
@@ -149,14 +149,14 @@ func (p *parser) nested(depth int, read func(depth int) any) any {
 
 func (p *parser) object(depth int) any {
 	object := map[string]any{}
-	p.advance()
+	p.nextToken()
 	for needsComma := false; p.kind != closeBrace && p.kind != endOfFile; needsComma = true {
 		p.separator(needsComma)
 		if p.kind == closeBrace && needsComma {
 			break
 		}
 		if !p.member(object, depth) {
-			p.recover("a value was expected here", closeBrace, comma)
+			p.skipTo("a value was expected here", closeBrace, comma)
 		}
 	}
 	p.closing(closeBrace, "the closing brace is missing")
@@ -165,7 +165,7 @@ func (p *parser) object(depth int) any {
 
 func (p *parser) array(depth int) any {
 	array := []any{}
-	p.advance()
+	p.nextToken()
 	for needsComma := false; p.kind != closeBracket && p.kind != endOfFile; needsComma = true {
 		p.separator(needsComma)
 		if p.kind == closeBracket && needsComma {
@@ -173,7 +173,7 @@ func (p *parser) array(depth int) any {
 		}
 		v, ok := p.value(depth)
 		if !ok {
-			p.recover("a value was expected here", closeBracket, comma)
+			p.skipTo("a value was expected here", closeBracket, comma)
 			continue
 		}
 		array = append(array, v)
@@ -189,7 +189,7 @@ func (p *parser) separator(needed bool) {
 		if !needed {
 			p.report("a value was expected before the comma")
 		}
-		p.advance()
+		p.nextToken()
 	case needed:
 		p.report("a comma was expected here")
 	}
@@ -201,25 +201,25 @@ func (p *parser) closing(want kind, message string) {
 		p.report(message)
 		return
 	}
-	p.advance()
+	p.nextToken()
 }
 
 // member reads `"name": value` into object.
 func (p *parser) member(object map[string]any, depth int) bool {
 	if p.kind != stringToken {
-		p.recover("a quoted name was expected here", closeBrace, comma)
+		p.skipTo("a quoted name was expected here", closeBrace, comma)
 		return false
 	}
 	name := p.text
-	p.advance()
+	p.nextToken()
 	if p.kind != colon {
-		p.recover("a colon was expected here", closeBrace, comma)
+		p.skipTo("a colon was expected here", closeBrace, comma)
 		return true
 	}
-	p.advance()
+	p.nextToken()
 	v, ok := p.value(depth)
 	if !ok {
-		p.recover("a value was expected here", closeBrace, comma)
+		p.skipTo("a value was expected here", closeBrace, comma)
 		return true
 	}
 	if name != "__proto__" {
@@ -240,7 +240,7 @@ func (p *parser) report(message string) {
 	p.faults = append(p.faults, fault)
 }
 
-func (p *parser) at(offset int, message string) Fault {
+func (p *parser) at(offset int, message string) SyntaxError {
 	before := p.src[:min(offset, len(p.src))]
 	line, lineStart := 1, 0
 	for i, c := range before {
@@ -249,5 +249,5 @@ func (p *parser) at(offset int, message string) Fault {
 			lineStart = i + 1
 		}
 	}
-	return Fault{Line: line, Column: utf8.RuneCount(before[lineStart:]) + 1, Message: message}
+	return SyntaxError{Line: line, Column: utf8.RuneCount(before[lineStart:]) + 1, Message: message}
 }

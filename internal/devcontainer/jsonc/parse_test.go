@@ -121,8 +121,8 @@ func TestFaultsHavePlaces(t *testing.T) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		got := ""
-		if len(doc.Faults) > 0 {
-			got = doc.Faults[0].Error()
+		if len(doc.Errors) > 0 {
+			got = doc.Errors[0].Error()
 		}
 		if got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -159,8 +159,8 @@ func TestLimits(t *testing.T) {
 		t.Errorf("a document over the limit: %v", err)
 	}
 	doc, err := jsonc.Parse([]byte("{" + strings.Repeat("x ", 100_000) + "}"))
-	if err != nil || len(doc.Faults) != 16 {
-		t.Errorf("%d faults are kept, want 16; error %v", len(doc.Faults), err)
+	if err != nil || len(doc.Errors) != 16 {
+		t.Errorf("%d faults are kept, want 16; error %v", len(doc.Errors), err)
 	}
 	atDepth := strings.Repeat(`{"a":`, jsonc.MaxDepth)
 	if _, err := jsonc.Parse([]byte(atDepth)); err != nil {
@@ -188,8 +188,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if doc.Value == nil || len(doc.Faults) > 16 {
-			t.Errorf("value %v with %d faults", doc.Value, len(doc.Faults))
+		if doc.Value == nil || len(doc.Errors) > 16 {
+			t.Errorf("value %v with %d faults", doc.Value, len(doc.Errors))
 		}
 	})
 }

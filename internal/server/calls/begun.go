@@ -6,13 +6,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-type begunKey struct{}
+type acceptedKey struct{}
 
-// Begun is the Executor that belongs directly inside the trail's: reaching it means that the begin of the call is committed. Without it a call
+// MarkAccepted is the Executor that belongs directly inside the trail's: reaching it means that the begin of the call is committed. Without it a call
 // counts as accepted when it first says something, and a client that waits with wait_ms waits until then.
-func Begun(next dray.Executor) dray.Executor {
+func MarkAccepted(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		if tell, ok := ctx.Value(begunKey{}).(func()); ok {
+		if tell, ok := ctx.Value(acceptedKey{}).(func()); ok {
 			tell()
 		}
 		return next.Execute(ctx, call, sink)

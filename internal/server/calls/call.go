@@ -27,14 +27,14 @@ type Call struct {
 	accepted  chan struct{}
 	done      chan struct{}
 
-	mu      sync.Mutex
-	record  dray.Record // as it was accepted, while it runs
-	ended   []byte      // the record's JSON form, once it is over
-	refused error       // why it never was a call
+	mu        sync.Mutex
+	record    dray.Record // as it was accepted, while it runs
+	ended     []byte      // the record's JSON form, once it is over
+	rejectErr error       // why it never was a call
 
 	// The registry's, under its lock: how long an ended call is kept, and about how many bytes it holds.
-	until time.Time
-	held  int
+	expiresAt     time.Time
+	retainedBytes int
 }
 
 // ID is the invocation's.
@@ -43,8 +43,8 @@ func (c *Call) ID() string { return c.id }
 // Events are what happens in the call. They begin when it is accepted.
 func (c *Call) Events() *event.Log { return c.events }
 
-// Awaited is the reader that the tool waits for; nil unless the call asked for one. Its user closes it.
-func (c *Call) Awaited() *event.Reader { return c.reader }
+// BlockingReader is the reader that the tool waits for; nil unless the call asked for one. Its user closes it.
+func (c *Call) BlockingReader() *event.Reader { return c.reader }
 
 // Stdin is where the call's stdin is written to; nil unless the call opened it.
 func (c *Call) Stdin() *stdin.Pipe { return c.stdin }
@@ -57,7 +57,7 @@ func (c *Call) Done() <-chan struct{} { return c.done }
 
 // Cancel ends the call with a cause. It does not wait, and does nothing to a call that is over.
 func (c *Call) Cancel(cause error) {
-	c.events.Release() // what is being ended waits for no reader
+	c.events.ReleaseReader() // what is being ended waits for no reader
 	c.cancel(cause)
 }
 
@@ -65,7 +65,7 @@ func (c *Call) Cancel(cause error) {
 func (c *Call) Refused() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.refused
+	return c.rejectErr
 }
 
 // Record gives the record in its JSON form, and whether it is that of the end.
@@ -105,8 +105,8 @@ func (c *Call) wasAccepted() bool {
 	}
 }
 
-// begin makes the call known as accepted. The first of several tells.
-func (c *Call) begin() {
+// markAccepted makes the call known as accepted. The first of several tells.
+func (c *Call) markAccepted() {
 	c.accept.Do(func() {
 		c.events.Accepted(c.id)
 		c.onAccept()
@@ -114,8 +114,8 @@ func (c *Call) begin() {
 	})
 }
 
-// end makes the final record known.
-func (c *Call) end(rec dray.Record) {
+// finish makes the final record known.
+func (c *Call) finish(rec dray.Record) {
 	body := event.EndBody(encode(rec))
 	c.mu.Lock()
 	c.ended, c.record = event.Invocation(body), dray.Record{} // one copy is enough: an input may be large
@@ -123,10 +123,10 @@ func (c *Call) end(rec dray.Record) {
 	c.events.Finish(body)
 }
 
-// refuse makes known that there is no call.
-func (c *Call) refuse(err error) {
+// reject makes known that there is no call.
+func (c *Call) reject(err error) {
 	c.mu.Lock()
-	c.refused = err
+	c.rejectErr = err
 	c.mu.Unlock()
 }
 
@@ -145,20 +145,20 @@ func encode(rec dray.Record) []byte {
 // sink hears the call. That the tool runs, or that something is being prepared, also shows that it was accepted.
 type sink struct{ call *Call }
 
-func (s sink) Running() {
-	s.call.begin()
-	s.call.events.Running()
+func (s sink) Started() {
+	s.call.markAccepted()
+	s.call.events.Started()
 }
 
 // Queued belongs to the calls that wait for their turn (admission.Queuer).
 func (s sink) Queued(waiting bool) {
-	s.call.begin()
+	s.call.markAccepted()
 	s.call.queue(waiting)
 	s.call.events.Queued(waiting)
 }
 
 func (s sink) Progress(phase, message string) {
-	s.call.begin()
+	s.call.markAccepted()
 	s.call.events.Progress(phase, message)
 }
 

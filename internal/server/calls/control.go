@@ -14,7 +14,7 @@ func (c *Call) Control(ctx context.Context, do func(dray.Process) error) error {
 	case c.control <- func(p dray.Process) { result <- do(p) }:
 		return <-result
 	case <-c.done:
-		return Over()
+		return ErrCallEnded()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -23,7 +23,7 @@ func (c *Call) Control(ctx context.Context, do func(dray.Process) error) error {
 // HasTerminal says whether the call asked for a terminal.
 func (c *Call) HasTerminal() bool { return c.terminal }
 
-// Over is the error of changing a call that has ended.
-func Over() error {
+// ErrCallEnded is the error of changing a call that has ended.
+func ErrCallEnded() error {
 	return dray.Errorf(dray.CodeConflict, "the call is over").WithHint("GET the invocation tells how it ended")
 }

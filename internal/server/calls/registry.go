@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// keepFor is how long an ended call stays in memory; keepCalls and keepBytes bound how many do, and what they hold.
-	keepFor   = 5 * time.Minute
-	keepCalls = 256
-	keepBytes = 64 << 20
-	// settle is how long Drain waits for what it has cancelled: a grace, a kill, and the end in the trail.
-	settle = 30 * time.Second
+	// retention is how long an ended call stays in memory; maxRetained and maxRetainedBytes bound how many do, and what they hold.
+	retention        = 5 * time.Minute
+	maxRetained      = 256
+	maxRetainedBytes = 64 << 20
+	// drainKillTimeout is how long Drain waits for what it has cancelled: a grace, a kill, and the end in the trail.
+	drainKillTimeout = 30 * time.Second
 )
 
 // Options are what a registry needs.
@@ -39,24 +39,24 @@ type Options struct {
 type Registry struct {
 	opts Options
 
-	mu       sync.Mutex
-	live     map[string]*Call
-	ended    map[string]*Call
-	order    []*Call // the ended ones, oldest first
-	bytes    int     // what they hold
-	last     time.Time
-	draining bool
-	empty    chan struct{} // closed when draining and nothing lives
-	running  sync.WaitGroup
+	mu        sync.Mutex
+	active    map[string]*Call
+	ended     map[string]*Call
+	order     []*Call // the ended ones, oldest first
+	bytes     int     // what they hold
+	lastEnded time.Time
+	draining  bool
+	empty     chan struct{} // closed when draining and nothing lives
+	running   sync.WaitGroup
 }
 
 // New makes an empty registry.
 func New(opts Options) *Registry {
-	return &Registry{opts: opts, live: map[string]*Call{}, ended: map[string]*Call{}, empty: make(chan struct{})}
+	return &Registry{opts: opts, active: map[string]*Call{}, ended: map[string]*Call{}, empty: make(chan struct{})}
 }
 
-// Spec is a call to start. Its invocation has no id yet.
-type Spec struct {
+// StartRequest is a call to start. Its invocation has no id yet.
+type StartRequest struct {
 	Invocation dray.Invocation
 	// Route is where the call goes as far as its request says; the zero value where that is not decided.
 	Route dray.Route
@@ -64,13 +64,13 @@ type Spec struct {
 	Stdin io.Reader
 	// StdinOpen gives the call a stdin that is written to while it runs, instead of Stdin.
 	StdinOpen bool
-	// Await makes the tool wait for a reader of its events: [Call.Awaited].
-	Await bool
+	// BlockOnReader makes the tool wait for a reader of its events: [Call.BlockingReader].
+	BlockOnReader bool
 }
 
 // Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's values and outlives it: [Call.Cancel] ends it. It
 // fails with shutting_down once the registry drains.
-func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
+func (r *Registry) Start(ctx context.Context, spec StartRequest) (*Call, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).WithHint("the system's source of random numbers does not answer")
@@ -96,10 +96,10 @@ func (r *Registry) Start(ctx context.Context, spec Spec) (*Call, error) {
 		cancel(err)
 		return nil, err
 	}
-	if spec.Await {
-		c.reader = c.events.Await() // before the tool prints anything
+	if spec.BlockOnReader {
+		c.reader = c.events.BlockingReader() // before the tool prints anything
 	}
-	go r.run(context.WithValue(ctx, begunKey{}, c.begin), c, call)
+	go r.run(context.WithValue(ctx, acceptedKey{}, c.markAccepted), c, call)
 	return c, nil
 }
 
@@ -110,7 +110,7 @@ func (r *Registry) admit(c *Call) error {
 	if r.draining {
 		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").WithHint("repeat the call when it runs again")
 	}
-	r.live[c.id] = c
+	r.active[c.id] = c
 	r.running.Add(1)
 	return nil
 }
@@ -120,7 +120,7 @@ func (r *Registry) Find(id, principal string) (*Call, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire(time.Now())
-	c, ok := r.live[id]
+	c, ok := r.active[id]
 	if !ok {
 		c, ok = r.ended[id]
 	}
@@ -134,7 +134,7 @@ func (r *Registry) Find(id, principal string) (*Call, bool) {
 func (r *Registry) Running() (n int, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.live), r.last
+	return len(r.active), r.lastEnded
 }
 
 // Queued gives the ids of a principal's calls that wait for their turn.
@@ -142,7 +142,7 @@ func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string
-	for id, c := range r.live {
+	for id, c := range r.active {
 		if c.principal == principal && c.Queued() {
 			ids = append(ids, id)
 		}
@@ -155,13 +155,13 @@ func (r *Registry) retire(c *Call) {
 	held := c.events.Size()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.live, c.id)
-	r.last = time.Now()
-	c.held, c.until = held, r.last.Add(keepFor)
+	delete(r.active, c.id)
+	r.lastEnded = time.Now()
+	c.retainedBytes, c.expiresAt = held, r.lastEnded.Add(retention)
 	r.ended[c.id] = c
 	r.order = append(r.order, c)
 	r.bytes += held
-	r.expire(r.last)
+	r.expire(r.lastEnded)
 	r.drained()
 }
 
@@ -169,7 +169,7 @@ func (r *Registry) retire(c *Call) {
 func (r *Registry) forget(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.live, c.id)
+	delete(r.active, c.id)
 	r.drained()
 }
 
@@ -177,10 +177,10 @@ func (r *Registry) forget(c *Call) {
 func (r *Registry) expire(now time.Time) {
 	for len(r.order) > 0 {
 		oldest := r.order[0]
-		if len(r.order) <= keepCalls && r.bytes <= keepBytes && now.Before(oldest.until) {
+		if len(r.order) <= maxRetained && r.bytes <= maxRetainedBytes && now.Before(oldest.expiresAt) {
 			return
 		}
-		r.bytes -= oldest.held
+		r.bytes -= oldest.retainedBytes
 		delete(r.ended, oldest.id)
 		r.order[0] = nil
 		r.order = r.order[1:]
@@ -189,7 +189,7 @@ func (r *Registry) expire(now time.Time) {
 
 // drained tells Drain that nothing lives any more.
 func (r *Registry) drained() {
-	if r.draining && len(r.live) == 0 {
+	if r.draining && len(r.active) == 0 {
 		select {
 		case <-r.empty:
 		default:
@@ -219,21 +219,21 @@ func (r *Registry) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	r.cancelAll()
-	timer := time.NewTimer(settle)
+	timer := time.NewTimer(drainKillTimeout)
 	defer timer.Stop()
 	select {
 	case <-r.empty:
 		r.running.Wait()
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("ending the calls: still running after %v: %s", settle, strings.Join(r.ids(), ", "))
+		return fmt.Errorf("ending the calls: still running after %v: %s", drainKillTimeout, strings.Join(r.ids(), ", "))
 	}
 }
 
 func (r *Registry) cancelAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.live {
+	for _, c := range r.active {
 		c.Cancel(executor.ErrShutdown)
 	}
 }
@@ -241,8 +241,8 @@ func (r *Registry) cancelAll() {
 func (r *Registry) ids() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := make([]string, 0, len(r.live))
-	for id := range r.live {
+	ids := make([]string, 0, len(r.active))
+	for id := range r.active {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)

@@ -32,7 +32,7 @@ func registry(run dray.ExecutorFunc) *calls.Registry {
 
 func begin(t *testing.T, r *calls.Registry, input string) *calls.Call {
 	t.Helper()
-	c, err := r.Start(t.Context(), calls.Spec{Invocation: dray.Invocation{Tool: "exec", Principal: "me", Input: json.RawMessage(input)}})
+	c, err := r.Start(t.Context(), calls.StartRequest{Invocation: dray.Invocation{Tool: "exec", Principal: "me", Input: json.RawMessage(input)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestDrainNamesWhatDoesNotEnd(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.ID()) || time.Since(begun) != 40*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		if _, err := r.Start(t.Context(), calls.Spec{}); dray.CodeOf(err) != dray.CodeShuttingDown {
+		if _, err := r.Start(t.Context(), calls.StartRequest{}); dray.CodeOf(err) != dray.CodeShuttingDown {
 			t.Errorf("a call began while draining: %v", err)
 		}
 		close(release)
@@ -145,7 +145,7 @@ func TestStdinEndsWithTheCall(t *testing.T) {
 		go func() { _, err := c.Stdin.Read(make([]byte, 1)); read <- err }()
 		return done(t.Context(), c, nil)
 	})
-	c, err := r.Start(t.Context(), calls.Spec{Invocation: dray.Invocation{Tool: "exec"}, StdinOpen: true})
+	c, err := r.Start(t.Context(), calls.StartRequest{Invocation: dray.Invocation{Tool: "exec"}, StdinOpen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestRefusedCallIsNone(t *testing.T) {
 			})
 			run := dray.Executor(fails)
 			if c.begun {
-				run = calls.Begun(fails)
+				run = calls.MarkAccepted(fails)
 			}
 			r := registry(run.Execute)
 			call := begin(t, r, "{}")

@@ -14,28 +14,28 @@ import (
 // run is the goroutine of a call, from its first moment to its last. Whoever waits for the call does not wait for the log.
 func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
-	if rec, ended := r.toEnd(ctx, c, call); ended {
+	if rec, ended := r.execAndRecord(ctx, c, call); ended {
 		r.logEnd(rec)
 	}
 }
 
-// toEnd runs the call and makes its end known. It gives the record of a call that was accepted.
-func (r *Registry) toEnd(ctx context.Context, c *Call, call dray.Call) (rec dray.Record, ended bool) {
+// execAndRecord runs the call and makes its end known. It gives the record of a call that was accepted.
+func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (rec dray.Record, ended bool) {
 	defer close(c.done)
 	defer c.cancel(nil)
-	defer r.lastResort(c)
+	defer r.recoverRun(c)
 	res, err := r.execute(ctx, c, call)
 	if c.stdin != nil {
 		_ = c.stdin.Close() // it never fails
 	}
-	if err != nil && !c.wasAccepted() && refuses(dray.CodeOf(err)) {
-		c.refuse(err)
+	if err != nil && !c.wasAccepted() && isRejection(dray.CodeOf(err)) {
+		c.reject(err)
 		r.forget(c)
 		return rec, false
 	}
-	c.begin()
+	c.markAccepted()
 	rec = c.conclude(res, err)
-	c.end(rec)
+	c.finish(rec)
 	if rec.Error != nil && rec.Error.Code == dray.CodeAuditUnavailable {
 		r.forget(c) // once the trail can be written again it knows better than this answer
 		return rec, true
@@ -44,8 +44,8 @@ func (r *Registry) toEnd(ctx context.Context, c *Call, call dray.Call) (rec dray
 	return rec, true
 }
 
-// lastResort keeps a panic in the telling of a call's end from being everybody's end. The trail has the call's end by then.
-func (r *Registry) lastResort(c *Call) {
+// recoverRun keeps a panic in the telling of a call's end from being everybody's end. The trail has the call's end by then.
+func (r *Registry) recoverRun(c *Call) {
 	p := recover()
 	if p == nil {
 		return
@@ -59,14 +59,14 @@ func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dr
 	defer func() {
 		if p := recover(); p != nil {
 			r.logPanic(c.id, p)
-			res, err = dray.Result{}, dray.Defect(dray.CodeInternal, c.id, "the call")
+			res, err = dray.Result{}, dray.InternalError(dray.CodeInternal, c.id, "the call")
 		}
 	}()
 	return r.opts.Executor.Execute(ctx, call, sink{c})
 }
 
-// refuses says whether an error with this code, before the call was accepted, means that it never began: there is no row that could tell more.
-func refuses(code dray.Code) bool {
+// isRejection says whether an error with this code, before the call was accepted, means that it never began: there is no row that could tell more.
+func isRejection(code dray.Code) bool {
 	switch code {
 	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal:
 		return true
@@ -77,7 +77,7 @@ func refuses(code dray.Code) bool {
 
 // conclude makes the final record. Executors say when a call began and ended; where one does not, it is now.
 func (c *Call) conclude(res dray.Result, err error) dray.Record {
-	rec, res := c.record, dray.Conclude(res, err)
+	rec, res := c.record, dray.NormalizeResult(res, err)
 	if !res.StartedAt.IsZero() {
 		rec.StartedAt = res.StartedAt.UTC()
 	}
@@ -85,7 +85,7 @@ func (c *Call) conclude(res dray.Result, err error) dray.Record {
 		res.EndedAt = time.Now()
 		res.Duration = res.EndedAt.Sub(c.started)
 	}
-	return rec.End(res)
+	return rec.WithResult(res)
 }
 
 func (r *Registry) logPanic(id string, p any) {

@@ -29,7 +29,7 @@ func flood(l *event.Log, size int) {
 func TestAwaitedReaderMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
-		r := l.Await()
+		r := l.BlockingReader()
 		defer r.Close()
 		go flood(l, 12<<20)
 		total := 0
@@ -62,13 +62,13 @@ func TestAwaitingEnds(t *testing.T) {
 		after time.Duration
 	}{
 		"reader leaves":       {func(_ *event.Log, r *event.Reader) { r.Close() }, time.Second},
-		"released":            {func(l *event.Log, _ *event.Reader) { l.Release() }, time.Second},
+		"released":            {func(l *event.Log, _ *event.Reader) { l.ReleaseReader() }, time.Second},
 		"reader stands still": {func(*event.Log, *event.Reader) {}, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := event.NewLog(nothingKept)
-				r := l.Await()
+				r := l.BlockingReader()
 				begun := time.Now()
 				done := make(chan struct{})
 				go func() { defer close(done); flood(l, 12<<20) }()
@@ -92,7 +92,7 @@ func TestAwaitingEnds(t *testing.T) {
 func TestOnlyTheAwaitedReaderIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
-		r, other := l.Await(), l.Reader(0)
+		r, other := l.BlockingReader(), l.Reader(0)
 		defer r.Close()
 		defer other.Close()
 		begun := time.Now()

@@ -87,7 +87,7 @@ func TestLateReaderHearsTheBegin(t *testing.T) {
 		l.Accepted("some-id")
 		l.Queued(true)
 		l.Queued(false)
-		l.Running()
+		l.Started()
 		flood(l)
 		late := l.Reader(1) // it has the first
 		l.Finish([]byte("{}"))

@@ -67,9 +67,9 @@ func Invocation(endBody []byte) []byte {
 	return endBody[len(endOpen):end:end]
 }
 
-// appendOutput appends the body of an output event: text where the bytes are UTF-8, else base64. Text that is mostly control characters
+// appendOutputBody appends the body of an output event: text where the bytes are UTF-8, else base64. Text that is mostly control characters
 // goes as base64 too, because each of them would be written with six.
-func appendOutput(dst []byte, offset int64, p []byte) []byte {
+func appendOutputBody(dst []byte, offset int64, p []byte) []byte {
 	dst = append(dst, `{"offset":`...)
 	dst = strconv.AppendInt(dst, offset, 10)
 	if utf8.Valid(p) && !escapesLong(p) {

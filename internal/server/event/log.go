@@ -15,22 +15,22 @@ const (
 	// maxPiece bounds the output of one event, and maxMessage the text of one progress event.
 	maxPiece   = 32 << 10
 	maxMessage = 1 << 10
-	// maxHeld bounds what a running call holds in memory, unreadHeld what one holds that nobody has followed yet: so much stays in the
-	// processor's caches, and a flood costs next to nothing. keptHeld bounds what an ended call holds.
-	maxHeld    = 4 << 20
-	unreadHeld = 256 << 10
-	keptHeld   = 64 << 10
+	// maxBuffered bounds what a running call holds in memory, maxBufferedUnread what one holds that nobody has followed yet: so much stays in the
+	// processor's caches, and a flood costs next to nothing. maxBufferedEnded bounds what an ended call holds.
+	maxBuffered       = 4 << 20
+	maxBufferedUnread = 256 << 10
+	maxBufferedEnded  = 64 << 10
 	// maxEvents bounds how many events can be read again. Of the states, which are few, the first maxStates can always be.
 	maxEvents = 8192
 	maxStates = 16
 )
 
-// Opener opens the kept output of the call from its beginning.
-type Opener func(stream dray.Stream) (io.ReadSeekCloser, error)
+// OpenFunc opens the kept output of the call from its beginning.
+type OpenFunc func(stream dray.Stream) (io.ReadSeekCloser, error)
 
 // Log is the events of one call. It is a [dray.Sink]: its methods may be called from several goroutines and wait for nobody.
 type Log struct {
-	open Opener
+	open OpenFunc
 
 	mu      sync.Mutex
 	ring    ring
@@ -38,16 +38,16 @@ type Log struct {
 	first   int64 // the sequence number of entries[0]
 	states  []state
 	sizes   [dray.Stderr + 1]int64
-	// growing says that the last entry is output that no reader has seen yet, so that more may join it; born is when it began.
-	growing bool
-	born    time.Time
-	pace    pace
-	end     []byte
-	over    bool
-	readers int
-	awaited *Reader       // the reader that output waits for, if there is one
-	moved   chan struct{} // closed when that reader moves, or is awaited no more; nil while no output waits
-	wake    chan struct{} // closed when something happens; nil while nobody waits
+	// tailOpen says that the last entry is output that no reader has seen yet, so that more may join it; born is when it began.
+	tailOpen       bool
+	tailSince      time.Time
+	rate           rateLimiter
+	end            []byte
+	closed         bool
+	readers        int
+	blockingReader *Reader       // the reader that output waits for, if there is one
+	moved          chan struct{} // closed when that reader moves, or is awaited no more; nil while no output waits
+	wake           chan struct{} // closed when something happens; nil while nobody waits
 }
 
 // entry is one event. Its bytes stand in the ring from at on: output as it was printed, or the body of another event.
@@ -66,8 +66,8 @@ type state struct {
 }
 
 // NewLog makes an empty log. Output that has left the memory is read through open.
-func NewLog(open Opener) *Log {
-	return &Log{open: open, first: 1, ring: ring{max: unreadHeld}}
+func NewLog(open OpenFunc) *Log {
+	return &Log{open: open, first: 1, ring: ring{max: maxBufferedUnread}}
 }
 
 // Accepted says that the call has an id and a row in the trail. It comes before everything else.
@@ -76,8 +76,8 @@ func (l *Log) Accepted(id string) {
 	l.add(State, append(body, `,"status":"running","phase":"accepted"}`...))
 }
 
-// Running says that the process was started.
-func (l *Log) Running() {
+// Started says that the process was started.
+func (l *Log) Started() {
 	l.add(State, []byte(`{"status":"running","phase":"started"}`))
 }
 
@@ -107,9 +107,9 @@ func quote(s string) []byte {
 func (l *Log) Output(stream dray.Stream, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(p) > 0 && !l.over {
+	for len(p) > 0 && !l.closed {
 		l.makeRoom()
-		p = p[l.extend(stream, p):]
+		p = p[l.appendOutput(stream, p):]
 	}
 }
 
@@ -117,18 +117,18 @@ func (l *Log) Output(stream dray.Stream, p []byte) {
 func (l *Log) Finish(body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.closed {
 		return
 	}
-	l.end, l.over, l.growing = body, true, false
+	l.end, l.closed, l.tailOpen = body, true, false
 	l.push(entry{name: End})
 	l.free()
 }
 
 // free gives up most of the memory once the call is over and nobody is reading.
 func (l *Log) free() {
-	if l.over && l.readers == 0 {
-		l.ring.shrink(keptHeld)
+	if l.closed && l.readers == 0 {
+		l.ring.shrink(maxBufferedEnded)
 	}
 }
 
@@ -143,13 +143,13 @@ func (l *Log) Size() int {
 func (l *Log) add(name string, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.closed {
 		return
 	}
 	if name == Progress {
-		l.ring.max = maxHeld // it is kept nowhere else, and is no flood
+		l.ring.max = maxBuffered // it is kept nowhere else, and is no flood
 	}
-	l.growing = false
+	l.tailOpen = false
 	if name == State && len(l.states) < maxStates {
 		l.push(entry{name: name, at: l.ring.end})
 		l.states = append(l.states, state{seq: l.first + int64(len(l.entries)) - 1, body: body})
@@ -169,22 +169,22 @@ func (l *Log) stateFrom(seq int64) (state, bool) {
 	return state{}, false
 }
 
-// extend adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.
-func (l *Log) extend(stream dray.Stream, p []byte) int {
-	if !l.growing || l.last().stream != stream {
+// appendOutput adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.
+func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
+	if !l.tailOpen || l.last().stream != stream {
 		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
-		l.growing, l.born = true, time.Now()
+		l.tailOpen, l.tailSince = true, time.Now()
 	}
 	last := l.last()
 	if last.size <= utf8.UTFMax {
-		l.signal() // a reader may wait for the rest of a character; for more of what it can have already none does
+		l.notify() // a reader may wait for the rest of a character; for more of what it can have already none does
 	}
 	n := min(len(p), maxPiece-last.size)
 	l.ring.write(p[:n])
 	last.size += n
 	l.sizes[stream] += int64(n)
 	if last.size == maxPiece {
-		l.seal(maxPiece - l.incomplete())
+		l.sealTail(maxPiece - l.incomplete())
 	}
 	return n
 }
@@ -195,18 +195,18 @@ func (l *Log) incomplete() int {
 	return incomplete(l.ring.read(make([]byte, 0, 3), l.ring.end-int64(n), n))
 }
 
-// seal ends the growing entry after n bytes. What it has beyond becomes a growing entry of its own.
-func (l *Log) seal(n int) {
+// sealTail ends the growing entry after n bytes. What it has beyond becomes a growing entry of its own.
+func (l *Log) sealTail(n int) {
 	last := l.last()
 	rest := entry{
 		name: last.name, stream: last.stream, size: last.size - n,
 		offset: last.offset + int64(n), at: last.at + int64(n),
 	}
 	last.size = n
-	l.growing = rest.size > 0
-	if l.growing {
+	l.tailOpen = rest.size > 0
+	if l.tailOpen {
 		l.push(rest)
-		l.born = time.Now()
+		l.tailSince = time.Now()
 	}
 }
 
@@ -214,7 +214,7 @@ func (l *Log) last() *entry { return &l.entries[len(l.entries)-1] }
 
 // push appends an entry, forgets the oldest beyond maxEvents, and wakes whoever waits.
 func (l *Log) push(e entry) {
-	l.signal()
+	l.notify()
 	l.entries = append(l.entries, e)
 	if over := len(l.entries) - maxEvents; over > 0 {
 		l.entries = l.entries[over:]
@@ -222,27 +222,27 @@ func (l *Log) push(e entry) {
 	}
 }
 
-// signal wakes whoever waits.
-func (l *Log) signal() {
+// notify wakes whoever waits.
+func (l *Log) notify() {
 	if l.wake != nil {
 		close(l.wake)
 		l.wake = nil
 	}
 }
 
-// waiting gives the channel that the next signal closes.
-func (l *Log) waiting() <-chan struct{} {
+// changed gives the channel that the next signal closes.
+func (l *Log) changed() <-chan struct{} {
 	if l.wake == nil {
 		l.wake = make(chan struct{})
 	}
 	return l.wake
 }
 
-// Printed gives everything that was printed on a stream so far, if memory still has all of it.
-func (l *Log) Printed(stream dray.Stream) ([]byte, bool) {
+// BufferedOutput gives everything that was printed on a stream so far, if memory still has all of it.
+func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]byte, 0, min(l.sizes[stream], maxHeld))
+	all := make([]byte, 0, min(l.sizes[stream], maxBuffered))
 	for _, e := range l.entries {
 		if e.stream != stream {
 			continue

@@ -332,11 +332,11 @@ func TestPrinted(t *testing.T) {
 	l.Output(dray.Stdout, []byte("a"))
 	l.Output(dray.Stderr, []byte("b"))
 	l.Output(dray.Stdout, []byte("c"))
-	if b, ok := l.Printed(dray.Stdout); string(b) != "ac" || !ok {
+	if b, ok := l.BufferedOutput(dray.Stdout); string(b) != "ac" || !ok {
 		t.Errorf("%q %v", b, ok)
 	}
 	l.Output(dray.Stderr, make([]byte, 5<<20))
-	if _, ok := l.Printed(dray.Stderr); ok {
+	if _, ok := l.BufferedOutput(dray.Stderr); ok {
 		t.Error("what has left the memory is there")
 	}
 }

@@ -12,20 +12,20 @@ import (
 // Capacity is how many bytes may wait for the tool.
 const Capacity = 256 << 10
 
-// patience is how long a write waits for the tool to make room before it is refused.
-const patience = time.Second
+// writeTimeout is how long a write waits for the tool to make room before it is refused.
+const writeTimeout = time.Second
 
-// AtEnd is the offset of a write that goes where the one before ended.
-const AtEnd int64 = -1
+// Append is the offset of a write that goes where the one before ended.
+const Append int64 = -1
 
 // Pipe carries bytes from requests to the tool. Its methods may be called from several goroutines.
 type Pipe struct {
-	mu       sync.Mutex
-	buf      []byte
-	accepted int64
-	ended    bool // end of file was announced
-	closed   bool // nobody reads any more
-	changed  chan struct{}
+	mu      sync.Mutex
+	buf     []byte
+	written int64
+	eofSeen bool // end of file was announced
+	closed  bool // nobody reads any more
+	changed chan struct{}
 }
 
 // New makes an empty pipe.
@@ -55,7 +55,7 @@ func (p *Pipe) tryRead(b []byte) (int, <-chan struct{}, error) {
 		p.buf = p.buf[:copy(p.buf, p.buf[n:])]
 		p.signal()
 		return n, nil, nil
-	case p.ended:
+	case p.eofSeen:
 		return 0, nil, io.EOF
 	default:
 		return 0, p.changed, nil
@@ -77,7 +77,7 @@ func (p *Pipe) Close() error {
 // An offset beyond what was taken, and bytes behind the end or for nobody, are a conflict. Where there is no room it waits up to a second for
 // the tool to read, then the error is busy.
 func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (int64, error) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(writeTimeout)
 	defer timer.Stop()
 	for {
 		accepted, changed, err := p.tryAppend(offset, b, eof)
@@ -99,35 +99,35 @@ func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (in
 func (p *Pipe) Accepted() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.accepted
+	return p.written
 }
 
 // tryAppend appends, fails, or gives the channel that the next change closes.
 func (p *Pipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if offset > p.accepted {
-		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "the bytes from %d to %d of stdin are missing", p.accepted, offset).
-			WithHint("send them first: offset=%d", p.accepted)
+	if offset > p.written {
+		return p.written, nil, dray.Errorf(dray.CodeConflict, "the bytes from %d to %d of stdin are missing", p.written, offset).
+			WithHint("send them first: offset=%d", p.written)
 	}
-	if offset != AtEnd {
-		b = b[min(p.accepted-offset, int64(len(b))):]
+	if offset != Append {
+		b = b[min(p.written-offset, int64(len(b))):]
 	}
 	switch {
-	case len(b) > 0 && p.ended:
-		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "stdin ended after %d bytes", p.accepted).
+	case len(b) > 0 && p.eofSeen:
+		return p.written, nil, dray.Errorf(dray.CodeConflict, "stdin ended after %d bytes", p.written).
 			WithHint("send eof=1 with the last bytes only")
 	case len(b) > 0 && p.closed:
-		return p.accepted, nil, dray.Errorf(dray.CodeConflict, "nobody reads stdin any more").
+		return p.written, nil, dray.Errorf(dray.CodeConflict, "nobody reads stdin any more").
 			WithHint("the tool closed its stdin or the call is over: there is no need to send more")
 	case len(p.buf)+len(b) > Capacity:
-		return p.accepted, p.changed, nil
+		return p.written, p.changed, nil
 	}
 	p.buf = append(p.buf, b...)
-	p.accepted += int64(len(b))
-	p.ended = p.ended || eof
+	p.written += int64(len(b))
+	p.eofSeen = p.eofSeen || eof
 	p.signal()
-	return p.accepted, nil, nil
+	return p.written, nil, nil
 }
 
 // signal wakes whoever waits for a change.

@@ -34,14 +34,14 @@ func TestOffsets(t *testing.T) {
 		steps []step
 		read  string
 	}{
-		"at the end":           {[]step{{stdin.AtEnd, "ab", false, 2, ""}, {stdin.AtEnd, "cd", true, 4, ""}}, "abcd"},
+		"at the end":           {[]step{{stdin.Append, "ab", false, 2, ""}, {stdin.Append, "cd", true, 4, ""}}, "abcd"},
 		"repeat":               {[]step{{0, "ab", false, 2, ""}, {0, "ab", false, 2, ""}, {2, "", true, 2, ""}}, "ab"},
 		"overlap":              {[]step{{0, "abc", false, 3, ""}, {1, "bcde", false, 5, ""}, {5, "", true, 5, ""}}, "abcde"},
-		"repeat of the last":   {[]step{{0, "ab", true, 2, ""}, {0, "ab", true, 2, ""}, {stdin.AtEnd, "", true, 2, ""}}, "ab"},
+		"repeat of the last":   {[]step{{0, "ab", true, 2, ""}, {0, "ab", true, 2, ""}, {stdin.Append, "", true, 2, ""}}, "ab"},
 		"hole":                 {[]step{{1, "b", false, 0, dray.CodeConflict}, {0, "a", true, 1, ""}}, "a"},
-		"behind the end":       {[]step{{0, "a", true, 1, ""}, {1, "b", false, 1, dray.CodeConflict}, {stdin.AtEnd, "b", false, 1, dray.CodeConflict}}, "a"},
+		"behind the end":       {[]step{{0, "a", true, 1, ""}, {1, "b", false, 1, dray.CodeConflict}, {stdin.Append, "b", false, 1, dray.CodeConflict}}, "a"},
 		"longer repeat at end": {[]step{{0, "a", true, 1, ""}, {0, "ab", true, 1, dray.CodeConflict}}, "a"},
-		"nothing":              {[]step{{stdin.AtEnd, "", true, 0, ""}}, ""},
+		"nothing":              {[]step{{stdin.Append, "", true, 0, ""}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := stdin.New()
@@ -67,12 +67,12 @@ func TestFullPipe(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		begun := time.Now()
-		n, err := p.Append(t.Context(), stdin.AtEnd, []byte("y"), true)
+		n, err := p.Append(t.Context(), stdin.Append, []byte("y"), true)
 		if n != stdin.Capacity || dray.CodeOf(err) != dray.CodeBusy || time.Since(begun) != time.Second {
 			t.Errorf("%d %v after %v", n, err, time.Since(begun))
 		}
 		go func() { time.Sleep(500 * time.Millisecond); _, _ = p.Read(make([]byte, 1)) }()
-		if n, err := p.Append(t.Context(), stdin.AtEnd, []byte("y"), true); n != stdin.Capacity+1 || err != nil {
+		if n, err := p.Append(t.Context(), stdin.Append, []byte("y"), true); n != stdin.Capacity+1 || err != nil {
 			t.Errorf("with a tool that reads again: %d %v", n, err)
 		}
 		if b, err := io.ReadAll(p); err != nil || len(b) != stdin.Capacity || b[len(b)-1] != 'y' {
@@ -87,7 +87,7 @@ func TestWriterThatGoesAway(t *testing.T) {
 	why := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := p.Append(ctx, stdin.AtEnd, []byte("y"), false); !errors.Is(err, why) {
+	if _, err := p.Append(ctx, stdin.Append, []byte("y"), false); !errors.Is(err, why) {
 		t.Error(err)
 	}
 }
@@ -102,10 +102,10 @@ func TestClosedPipe(t *testing.T) {
 		if err := <-read; !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("who waited got %v", err)
 		}
-		if _, err := p.Append(t.Context(), stdin.AtEnd, []byte("y"), false); dray.CodeOf(err) != dray.CodeConflict {
+		if _, err := p.Append(t.Context(), stdin.Append, []byte("y"), false); dray.CodeOf(err) != dray.CodeConflict {
 			t.Error(err)
 		}
-		if n, err := p.Append(t.Context(), stdin.AtEnd, nil, true); n != 0 || err != nil {
+		if n, err := p.Append(t.Context(), stdin.Append, nil, true); n != 0 || err != nil {
 			t.Errorf("the end of what nobody reads: %d %v", n, err)
 		}
 		_ = p.Close()

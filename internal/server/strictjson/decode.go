@@ -20,11 +20,11 @@ var errNull = errors.New("null is no value here: leave the member out")
 // options refuse what the decoder would let pass by default. Names are compared with case, duplicates and bad UTF-8 are refused anyway.
 var options = json.JoinOptions(
 	json.RejectUnknownMembers(true),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(refuseNull)),
+	json.WithUnmarshalers(json.UnmarshalFromFunc(rejectNull)),
 )
 
-// refuseNull runs before each value is read. Without it null would silently be the zero value of any type.
-func refuseNull(dec *jsontext.Decoder, _ any) error {
+// rejectNull runs before each value is read. Without it null would silently be the zero value of any type.
+func rejectNull(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() == 'n' {
 		return errNull
 	}
@@ -37,31 +37,31 @@ func Decode(data []byte, v any) error {
 	if err == nil {
 		return nil
 	}
-	pointer, message := explain(err)
+	pointer, message := describeError(err)
 	where := ""
 	if pointer != "" {
-		where = " at " + clip(pointer)
+		where = " at " + truncate(pointer)
 	}
 	e := dray.Errorf(dray.CodeInvalidRequest, "reading the JSON body%s: %s", where, message).WithHint("%s", hint(err))
-	e.Details = []dray.Detail{{Pointer: clip(pointer), Message: message}}
+	e.Details = []dray.Detail{{Pointer: truncate(pointer), Message: message}}
 	return e
 }
 
-// explain puts an error into words that name no Go type.
-func explain(err error) (pointer, message string) {
+// describeError puts an error into words that name no Go type.
+func describeError(err error) (pointer, message string) {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		return string(e.JSONPointer), clip(e.Err.Error())
+		return string(e.JSONPointer), truncate(e.Err.Error())
 	}
 	e, ok := errors.AsType[*json.SemanticError](err)
 	switch {
 	case !ok:
-		return "", clip(err.Error())
+		return "", truncate(err.Error())
 	case e.Err == nil:
 		return string(e.JSONPointer), kind(e.JSONKind) + " does not belong here"
 	case e.JSONKind == '0':
-		return string(e.JSONPointer), clip(fmt.Sprintf("%s: %v", e.JSONValue, e.Err))
+		return string(e.JSONPointer), truncate(fmt.Sprintf("%s: %v", e.JSONValue, e.Err))
 	default:
-		return string(e.JSONPointer), clip(e.Err.Error())
+		return string(e.JSONPointer), truncate(e.Err.Error())
 	}
 }
 
@@ -89,8 +89,8 @@ func kind(k jsontext.Kind) string {
 	}
 }
 
-// clip cuts a text on a character boundary, and makes it UTF-8 for the answer that carries it.
-func clip(s string) string {
+// truncate cuts a text on a character boundary, and makes it UTF-8 for the answer that carries it.
+func truncate(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= maxMessage {
 		return s

@@ -5,9 +5,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// written is the one form that answers and events have: no null for what is empty, members of a map in order. What a tool printed may hold anything,
+// encodeOptions is the one form that answers and events have: no null for what is empty, members of a map in order. What a tool printed may hold anything,
 // so bytes that are not UTF-8 are replaced, and names that its output has twice stay.
-var written = json.JoinOptions(
+var encodeOptions = json.JoinOptions(
 	json.Deterministic(true),
 	jsontext.AllowInvalidUTF8(true),
 	jsontext.AllowDuplicateNames(true),
@@ -15,5 +15,5 @@ var written = json.JoinOptions(
 
 // Encode writes a value.
 func Encode(v any) ([]byte, error) {
-	return json.Marshal(v, written)
+	return json.Marshal(v, encodeOptions)
 }

@@ -49,11 +49,11 @@ func checkPath(path string) error {
 		return nil
 	}
 	return dray.Errorf(dray.CodeInvalidRequest, "the socket's path has %d bytes, and the system takes %d: %s", len(path), maxPath, path).
-		WithHint("name a shorter one: set server.socket to %s, or the state folder to a shorter path", shorter())
+		WithHint("name a shorter one: set server.socket to %s, or the state folder to a shorter path", suggestPath())
 }
 
-// shorter proposes a path that fits.
-func shorter() string {
+// suggestPath proposes a path that fits.
+func suggestPath() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && len(dir) < maxPath-len("/dray.sock") {
 		return filepath.Join(dir, "dray.sock")
 	}
@@ -69,22 +69,22 @@ func lockFile(path string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, answered(path)
+			return nil, inUseError(path)
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	return f, nil
 }
 
-func answered(path string) error {
+func inUseError(path string) error {
 	return dray.Errorf(dray.CodeConflict, "another daemon uses %s", path).WithHint("use it, end it, or give this one a state folder of its own: --state DIR")
 }
 
 func open(ctx context.Context, path string) (*net.UnixListener, error) {
-	if err := clearStale(ctx, path); err != nil {
+	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
-	lc := net.ListenConfig{Control: private}
+	lc := net.ListenConfig{Control: setMode0600}
 	l, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
@@ -96,15 +96,15 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	return u, nil
 }
 
-// private sets the mode before the name exists: bind gives the name the mode of the socket, so there is no moment in which others may connect.
-func private(_, _ string, c syscall.RawConn) error {
+// setMode0600 sets the mode before the name exists: bind gives the name the mode of the socket, so there is no moment in which others may connect.
+func setMode0600(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 	return errors.Join(err, failed)
 }
 
-// clearStale removes a socket that nobody listens on. Whatever else lies there is left alone.
-func clearStale(ctx context.Context, path string) error {
+// removeStale removes a socket that nobody listens on. Whatever else lies there is left alone.
+func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -119,7 +119,7 @@ func clearStale(ctx context.Context, path string) error {
 		_ = conn.Close()
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return answered(path)
+		return inUseError(path)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("removing the socket that nobody answers on: %w", err)
