@@ -2,12 +2,17 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	_ "embed" // the tool's source
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -146,4 +151,54 @@ func endAll(pids []int) error {
 			return fmt.Errorf("%d processes do not end", len(left))
 		}
 	}
+}
+
+// trees gives the living processes of the bench's own program, wherever they run: the kernel's word, not that of what is measured.
+func trees() (pids []int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err == nil && isTree(stat) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// isTree reads a line of proc(5)'s stat: pid, name in parentheses, state. A zombie is no living process.
+func isTree(stat []byte) bool {
+	_, rest, _ := bytes.Cut(stat, []byte("("))
+	name, state, found := bytes.Cut(rest, []byte(") "))
+	return found && string(name) == toolName && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
+}
+
+// toolName is also what the kernel shows as the name of its processes: nothing else on a machine is called so.
+const toolName = "benchtool"
+
+//go:embed tool/tool.c
+var toolSource string
+
+// compileTool puts the bench's own program into a folder. It needs the C compiler that dray itself is built with, and none of its
+// libraries.
+func compileTool(ctx context.Context, folder string) error {
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	argv := append(strings.Fields(compiler),
+		"-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie", "-O2",
+		"-x", "c", "-o", filepath.Join(folder, toolName), "-")
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the compiler that the operator names
+	cmd.Stdin = strings.NewReader(toolSource)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling the bench's own program: %w: %s (run `scripts/setup compiler`)", err, out)
+	}
+	return os.Chmod(filepath.Join(folder, toolName), 0o755) //nolint:gosec // the container's user runs it
 }

@@ -1,9 +1,18 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/moby/moby/client"
 )
 
 // sample is how long calls of one way took, round by round. Every time stands for one call from its begin to its last byte.
@@ -71,4 +80,83 @@ func (b *bulk) rate() float64 {
 		return 0
 	}
 	return float64(b.bytes) / took.Seconds()
+}
+
+// machine is what the figures depend on, without anything that names the machine.
+type machine struct {
+	cores                                        int
+	kernel, engine, docker, devcontainer, goLang string
+	dray, image, load, after                     string
+	day                                          time.Time
+}
+
+// describe asks every part for its version. Load and after are the load averages
+// before anything was made and when all was measured.
+func describe(ctx context.Context, api *client.Client, p programs, image string) (machine, error) {
+	m := machine{cores: runtime.NumCPU(), goLang: strings.TrimPrefix(runtime.Version(), "go"), image: imageName(image), day: time.Now().UTC(), load: loadAverage()}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return m, fmt.Errorf("reading the kernel's release: %w", err)
+	}
+	m.kernel, _, _ = strings.Cut(strings.TrimSpace(string(release)), "-") // what follows is the builder's own
+	v, err := api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return m, fmt.Errorf("asking the engine's version: %w", err)
+	}
+	m.engine = v.Version
+	if m.docker, err = output(ctx, p.docker, "version", "--format", "{{.Client.Version}}"); err != nil {
+		return m, err
+	}
+	if m.devcontainer, err = output(ctx, p.devcontainer, "--version"); err != nil {
+		return m, err
+	}
+	m.dray, err = drayVersion(ctx, p.dray)
+	return m, err
+}
+
+// drayVersion is that of the program that is measured, which need not be that of the sources.
+func drayVersion(ctx context.Context, program string) (string, error) {
+	text, err := output(ctx, program, "version", "--json")
+	if err != nil {
+		return "", err
+	}
+	var v struct{ Version string }
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return "", fmt.Errorf("reading the version of dray: %w", err)
+	}
+	return v.Version, nil
+}
+
+// imageName leaves out the tag: it is the hash of a local build.
+func imageName(ref string) string {
+	name, _, _ := strings.Cut(ref, ":")
+	return name
+}
+
+// loadAverage is that of the last minute, as uptime(1) shows it.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf(`dray %s, measured on %s on %d cores, Linux %s, Docker engine %s, docker CLI %s, devcontainer CLI %s, Go %s; image %s.
+The load average was %s before the run and %s at its end, the run's own load included.`,
+		m.dray, m.day.Format(time.DateOnly), m.cores, m.kernel, m.engine, m.docker, m.devcontainer, m.goLang, m.image, m.load, m.after)
+}
+
+// output runs a program and gives what it prints, without the end of line.
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // a program that is measured
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("running %s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
 }

@@ -3,6 +3,8 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -33,4 +35,63 @@ func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name stri
 		}
 		return res, err
 	})
+}
+
+// pausableTimer ends a context when so much time has passed in which it was not made to stand.
+type pausableTimer struct {
+	mu        sync.Mutex
+	timer     *time.Timer
+	remaining time.Duration // when it last began to run
+	running   time.Time     // since when it runs
+	pauses    int           // it runs if there is none
+	stopped   bool
+}
+
+type pausableTimerKey struct{}
+
+// withPausableTimeout gives a context that is cancelled with ErrTimeout when its clock has run for so long.
+func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &pausableTimer{remaining: timeout, running: time.Now()}
+	c.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
+	return context.WithValue(ctx, pausableTimerKey{}, c), func() {
+		c.end()
+		cancel(nil)
+	}
+}
+
+// PauseDeadline makes the clock of the call's deadline stand until resume is called. Where the context has none, nothing happens.
+func PauseDeadline(ctx context.Context) (resume func()) {
+	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
+	if !ok {
+		return func() {}
+	}
+	c.pause()
+	return sync.OnceFunc(c.resume)
+}
+
+func (c *pausableTimer) pause() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pauses++
+	if c.pauses == 1 && c.timer.Stop() {
+		c.remaining -= time.Since(c.running)
+	}
+}
+
+func (c *pausableTimer) resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pauses--
+	if c.pauses == 0 && !c.stopped {
+		c.running = time.Now()
+		c.timer.Reset(c.remaining)
+	}
+}
+
+func (c *pausableTimer) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	c.timer.Stop()
 }

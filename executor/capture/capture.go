@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"os"
@@ -205,4 +206,141 @@ func (c *Capture) Tail(n int) []byte {
 		b = cutStart(b)
 	}
 	return b
+}
+
+// reader reads a capture that may still grow. Its end is what is kept at that moment; reading on later gives more.
+type reader struct {
+	capture *Capture
+	at      int64
+	file    *os.File // nil until the capture has one and something of it is wanted
+}
+
+// Read gives what is kept behind the last byte that was read.
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.inMemory(p)
+	if errors.Is(err, errSpilled) {
+		n, err = r.inFile(p)
+	}
+	r.at += int64(n)
+	return n, err
+}
+
+var errSpilled = errors.New("it is in a file")
+
+func (r *reader) inMemory(p []byte) (int, error) {
+	c := r.capture
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case r.at >= c.kept:
+		return 0, io.EOF
+	case c.memory == nil:
+		return 0, errSpilled
+	default:
+		return copy(p, c.memory[r.at:]), nil
+	}
+}
+
+// inFile reads what was written. The file is not locked meanwhile: it only grows.
+func (r *reader) inFile(p []byte) (int, error) {
+	if r.file == nil {
+		f, err := os.Open(r.capture.path())
+		if err != nil {
+			return 0, err
+		}
+		r.file = f
+	}
+	n, err := r.file.ReadAt(p, r.at)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// Seek sets where the next Read begins. The end is that of now.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.at
+	case io.SeekEnd:
+		r.capture.mu.Lock()
+		offset += r.capture.kept
+		r.capture.mu.Unlock()
+	}
+	if offset < 0 {
+		return 0, errors.New("seeking before the beginning of a capture")
+	}
+	r.at = offset
+	return offset, nil
+}
+
+// Close ends the reading.
+func (r *reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// text is head and tail as people and models read them: UTF-8 whatever the bytes and the locale, with a line for what lies between.
+func text(head, tail []byte, omitted int64, id string) string {
+	var b bytes.Buffer
+	b.Write(head)
+	if omitted > 0 {
+		if len(head) > 0 && head[len(head)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "[... %d bytes omitted, read them with id %s ... ]\n", omitted, id)
+	}
+	b.Write(tail)
+	return string(bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")))
+}
+
+// cutEnd drops a character that is cut at the end of b; bytes that are no character at all stay.
+func cutEnd(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		c := b[len(b)-i]
+		if utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			return b
+		}
+	}
+	return b
+}
+
+// cutStart drops the rest of a character that is cut at the start of b.
+func cutStart(b []byte) []byte {
+	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
+		if utf8.RuneStart(b[i]) {
+			return b[i:]
+		}
+	}
+	return b
+}
+
+// ring holds the last bytes of a stream.
+type ring struct {
+	size int
+	buf  []byte
+	next int // where the oldest byte is, once buf is full
+}
+
+func (r *ring) write(p []byte) {
+	if len(p) >= r.size {
+		r.buf = append(r.buf[:0], p[len(p)-r.size:]...)
+		r.next = 0
+		return
+	}
+	n := min(len(p), r.size-len(r.buf))
+	r.buf = append(r.buf, p[:n]...)
+	for p = p[n:]; len(p) > 0; p = p[n:] {
+		n = copy(r.buf[r.next:], p)
+		r.next = (r.next + n) % r.size
+	}
+}
+
+func (r *ring) bytes() []byte {
+	return append(append([]byte(nil), r.buf[r.next:]...), r.buf[:r.next]...)
 }

@@ -2,14 +2,19 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/moby/moby/client"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/shellprobe"
 )
 
@@ -144,3 +149,202 @@ func (e *engineExec) probe(ctx context.Context, question shellprobe.Probe) ([]st
 }
 
 var errProbeTimeout = fmt.Errorf("it took longer than %s", shellprobe.Timeout)
+
+// execProcess is one exec of the engine.
+type execProcess struct {
+	engine    *Engine
+	container Container
+	conn      *execStream
+	out, err  *io.PipeReader
+	warnings  []string
+	done      chan struct{}
+	stop      sync.Once
+	stopped   chan struct{}
+	exit      dray.Exit
+	failure   error
+}
+
+func newExecProcess(e *Engine, c Container, a *execStream) *execProcess {
+	p := &execProcess{engine: e, container: c, conn: a, done: make(chan struct{}), stopped: make(chan struct{})}
+	var out, errOut *io.PipeWriter
+	p.out, out = io.Pipe()
+	p.err, errOut = io.Pipe()
+	go func() { // ends with the stream, which Stop ends at the latest
+		defer close(p.done)
+		defer func() { _ = a.Close() }()
+		defect := e.recoverPanics("following an exec", func() {
+			err := demultiplex(a, out, errOut)
+			_, _ = out.Close(), errOut.Close()
+			p.exit, p.failure = p.exitStatus(err)
+		})
+		if defect != nil {
+			_, _ = out.CloseWithError(defect), errOut.CloseWithError(defect)
+			p.exit, p.failure = dray.Exit{}, defect
+		}
+	}()
+	return p
+}
+
+func demultiplex(a *execStream, out, errOut io.Writer) error {
+	buf := make([]byte, 64<<10)
+	for {
+		stream, n, err := a.read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		to := out
+		if stream == engineStderr {
+			to = errOut
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// poll is how often the engine is asked about an exec.
+const poll = 10 * time.Millisecond
+
+// started waits for the word that the process runs or has run. The engine reports a program that cannot be executed as an exit code of a
+// process that never had a pid.
+func (p *execProcess) started(ctx context.Context) error {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
+		switch {
+		case err != nil:
+			return p.engine.containerError(p.container.Name, "starting a process", err)
+		case state.PID != 0:
+			return nil
+		case state.ExitCode == 126, state.ExitCode == 127, state.ExitCode == 255:
+			return p.startFailure()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.done:
+			if p.failure != nil {
+				return p.failure
+			}
+			return nil
+		}
+	}
+}
+
+// startFailure reads the runtime's words, which the engine prints where the tool's output would be.
+func (p *execProcess) startFailure() error {
+	go func() { _, _ = io.Copy(io.Discard, p.err) }() // ends with the stream, as the next line does
+	b, _ := io.ReadAll(io.LimitReader(p.out, 4<<10))
+	text := strings.TrimSpace(string(b))
+	code := dray.CodeNotExecutable
+	switch {
+	case strings.Contains(text, "chdir") || strings.Contains(text, "cwd"):
+		code = dray.CodeBadCwd
+	case strings.Contains(text, "unable to find user"), strings.Contains(text, "unable to find group"):
+		code = dray.CodeBadUser
+	case strings.Contains(text, "no such file"), strings.Contains(text, "not found in $PATH"):
+		code = dray.CodeExecutableNotFound
+	}
+	return dray.Errorf(code, "the engine could not start the process: %s", text).WithHint("%s", process.Hint(code))
+}
+
+// exitStatus asks how the process ended, once its stream has.
+func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
+	select {
+	case <-p.stopped:
+		return dray.Exit{}, nil // we let go of it: nothing is known of its end
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		state, err := p.engine.api.ExecInspect(ctx, p.conn.id, client.ExecInspectOptions{})
+		if err != nil {
+			return dray.Exit{}, p.engine.lossError(p.container, errors.Join(streamErr, err))
+		}
+		if !state.Running {
+			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
+				return dray.Exit{}, p.engine.lossError(p.container, fmt.Errorf("the container went down"))
+			}
+			return dray.Exit{Code: state.ExitCode}, nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.stopped:
+			return dray.Exit{}, nil
+		case <-ctx.Done():
+			return dray.Exit{}, p.engine.lossError(p.container, errors.New("its stream ended and it runs on"))
+		}
+	}
+}
+
+// Warnings are what went wrong before the start.
+func (p *execProcess) Warnings() []string { return p.warnings }
+
+// Stdin is the exec's stdin; Close half-closes the connection.
+func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.conn} }
+
+type execStdin struct{ *execStream }
+
+func (s execStdin) Close() error {
+	if s.raw { // a terminal has no end but the character that means it
+		_, err := s.Write([]byte{ctrlD})
+		return err
+	}
+	return s.hijack.CloseWrite()
+}
+
+// ctrlD is Ctrl-D.
+const ctrlD = 4
+
+// Output is one of the two streams.
+func (p *execProcess) Output(stream dray.Stream) io.Reader {
+	if stream == dray.Stderr {
+		return p.err
+	}
+	return p.out
+}
+
+// Signal cannot be done: the engine has no call for it.
+func (p *execProcess) Signal(syscall.Signal) error {
+	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec takes no signals")
+}
+
+// resizeTimeout bounds the engine's answer to a new size.
+const resizeTimeout = 5 * time.Second
+
+// Resize asks the engine for another size of the terminal.
+func (p *execProcess) Resize(size dray.TerminalSize) error {
+	if !p.conn.raw {
+		return dray.ErrNoTerminal
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
+	defer cancel()
+	_, err := p.engine.api.ExecResize(ctx, p.conn.id, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+	if err != nil {
+		return p.engine.containerError(p.container.Name, "resizing a terminal", err)
+	}
+	return nil
+}
+
+// Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is not known.
+func (p *execProcess) Stop(time.Duration) {
+	p.stop.Do(func() {
+		close(p.stopped)
+		_ = p.conn.Close()
+		_, _ = p.out.Close(), p.err.Close()
+	})
+}
+
+// Wait tells the exit code, or nothing after Stop.
+func (p *execProcess) Wait() (dray.Exit, error) {
+	<-p.done
+	return p.exit, p.failure
+}

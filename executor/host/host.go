@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/cgroup"
 	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/process"
 )
@@ -225,4 +227,62 @@ func (h *Host) home(folder string) (string, error) {
 		return "", fmt.Errorf("making the private home: %w", err)
 	}
 	return dir, nil
+}
+
+// WithCgroups has every supervisor of a pool on this machine live in a group of the unified hierarchy, beneath this program's own: a host
+// tool runs as the daemon's user and can kill its supervisor, and what it leaves then is ended through the group, with proof. Where this
+// program may make no groups the launch is as it was, the error says why, and such an end proves nothing. The function gives the groups
+// up; it is called, and may be, whatever the error, after the pool was closed.
+func WithCgroups(launch process.SupervisorConfig) (process.SupervisorConfig, func(), error) {
+	folder, err := cgroup.SelfPath()
+	if err != nil {
+		return launch, func() {}, fmt.Errorf("finding the daemon's own group: %w", err)
+	}
+	tree, err := cgroup.NewManager(folder)
+	if err != nil {
+		return launch, func() {}, err
+	}
+	launch.Cgroup = func() *process.Cgroup {
+		g, err := tree.NewGroup()
+		if err != nil {
+			return nil // such a supervisor has none, and what its loss leaves is not proved to be gone
+		}
+		return g
+	}
+	return launch, func() { _ = tree.Close() }, nil // what cannot be removed goes with the next daemon's sweep
+}
+
+// readFiles are the operations of dray.Files that change nothing. Others are not had by embedding it, so that one that is new has to be refused here
+// before this compiles.
+type readFiles interface {
+	Stat(name string) (dray.FileInfo, error)
+	Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error)
+	List(name string, limit int) ([]dray.FileInfo, bool, error)
+	ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error)
+	Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error
+	Close() error
+}
+
+// readOnly are the files of a folder outside every root: they may be looked at.
+type readOnly struct {
+	readFiles
+	root string
+}
+
+func (r readOnly) denyWrite() error {
+	return denied("nothing may be changed on the host in %s: it lies outside host.roots", r.root)
+}
+
+// Create is denied.
+func (r readOnly) Create(string, fs.FileMode) (io.WriteCloser, error) { return nil, r.denyWrite() }
+
+// Rename is denied.
+func (r readOnly) Rename(string, string) error { return r.denyWrite() }
+
+// Remove is denied.
+func (r readOnly) Remove(string) error { return r.denyWrite() }
+
+// WriteTree is denied, also when it would write nothing.
+func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
+	return nil, r.denyWrite()
 }

@@ -2,9 +2,16 @@ package devcontainer
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
@@ -105,4 +112,107 @@ func mountTarget(root string) string {
 func baseName(p string) string {
 	p = strings.TrimRight(p, "/")
 	return p[strings.LastIndexByte(p, '/')+1:]
+}
+
+// errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can have.
+const (
+	errNotFolder   = syscall.ENOTDIR
+	errNameTooLong = syscall.ENAMETOOLONG
+)
+
+// errNotRegular is a file that is none: a FIFO would make its reader wait, a device can be endless.
+var errNotRegular = errors.New("not a regular file")
+
+// maxReadBytes bounds what is read of one file: the largest configuration that is taken.
+const maxReadBytes = jsonc.MaxBytes
+
+// readRegular reads a regular file of at most maxReadBytes. It never waits for the writer of a FIFO.
+func readRegular(path string) ([]byte, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxReadBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxReadBytes)
+	}
+	return data, nil
+}
+
+// openRegular opens a file without waiting and makes sure that it is a regular one, decided on the open file.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w", path, errNotRegular)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// metadataProperties of a configuration file count as an entry of metadata.
+var metadataProperties = []string{
+	"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand", "waitFor", "customizations",
+	"mounts", "containerEnv", "containerUser", "init", "privileged", "capAdd", "securityOpt", "remoteUser", "userEnvProbe", "remoteEnv",
+	"overrideCommand", "portsAttributes", "otherPortsAttributes", "forwardPorts", "shutdownAction", "updateRemoteUserUID", "hostRequirements",
+}
+
+// updatableProperties are read again from today's file for a container that already carries the configuration in its label.
+var updatableProperties = []string{"remoteUser", "userEnvProbe", "remoteEnv"}
+
+// parseMetadata reads the metadata label: an array of entries, or one entry. A label that is neither is taken for an empty one, as
+// the reference does, and the error says so.
+func parseMetadata(label string) ([]entry, error) {
+	if len(label) > jsonc.MaxBytes {
+		return nil, fmt.Errorf("it is larger than %d bytes", jsonc.MaxBytes)
+	}
+	var value any
+	if err := json.Unmarshal([]byte(label), &value); err != nil {
+		return nil, err
+	}
+	switch value := value.(type) {
+	case entry:
+		return []entry{value}, nil
+	case []any:
+		entries := make([]entry, 0, len(value))
+		for _, v := range value {
+			if e, ok := v.(entry); ok {
+				entries = append(entries, e)
+			}
+		}
+		return entries, nil
+	}
+	return nil, fmt.Errorf("it holds neither an array nor an object")
+}
+
+// metadataEntries gives the entries that make up the configuration of a container, lowest first: those of its label, then what counts of the
+// configuration file.
+func metadataEntries(label []entry, config entry, hasLabel, hasIDLabels bool) []entry {
+	properties := metadataProperties
+	if hasLabel && hasIDLabels {
+		properties = updatableProperties
+	}
+	picked := entry{}
+	for _, name := range properties {
+		if value, ok := config[name]; ok {
+			picked[name] = value
+		}
+	}
+	var all []entry
+	for _, e := range slices.Concat(label, []entry{picked}) {
+		if len(e) > 0 {
+			all = append(all, e)
+		}
+	}
+	return all
 }

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Summary is what a trust is about, for people: what `up` would do to this machine. Every string of it comes from the workspace.
@@ -179,4 +182,38 @@ func (s Summary) Write(w io.Writer) error {
 	line("hash", s.Hash)
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes. The byte ranges are ECMA-48's.
+var terminalSequence = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x40-\x5a\x5c-\x5f])`)
+
+// escapeControl shows each character that a terminal would act on as an escape: text from a workspace must not
+// look like other text than it is.
+func escapeControl(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsGraphic(r) { // which invisible and direction marks are not
+			out.WriteRune(r)
+			continue
+		}
+		fmt.Fprintf(&out, `\u%04x`, r)
+	}
+	return out.String()
+}
+
+// plainLine makes one line of a program's output: colours and cursor movements go, what a carriage return would have overwritten goes
+// too, and the rest is printable and at most limit bytes long.
+func plainLine(text string, limit int) string {
+	text = terminalSequence.ReplaceAllString(text, "")
+	text = strings.TrimRight(text, "\r\n\t ")
+	text = text[strings.LastIndexByte(text, '\r')+1:]
+	text = escapeControl(strings.ReplaceAll(text, "\t", " "))
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "..."
 }

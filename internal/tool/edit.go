@@ -1,10 +1,13 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/dray-dev/dray"
 )
@@ -153,4 +156,155 @@ func (t target) misfit(err error) error {
 		m.hint = "read the file again, and take what is to be replaced from there"
 	}
 	return e.WithHint("%s", m.hint)
+}
+
+// replacement is one exact replacement.
+type replacement struct {
+	Old string `json:"old"`
+	New string `json:"new"`
+	// Count is how often Old has to occur; zero means once.
+	Count jsonInt `json:"count"`
+}
+
+// applyEdits makes one replacement after the other, each in what the one before left. One that does not fit ends all of them, and so does the
+// end of the call.
+func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte, replaced int, err error) {
+	for i, e := range edits {
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+		want := max(int(e.Count), 1)
+		old := []byte(e.Old)
+		got, overlap := occurrences(content, old)
+		if got != want || overlap {
+			return nil, 0, e.mismatch(i, len(edits), got, want, overlap, content)
+		}
+		if len(content)+got*(len(e.New)-len(e.Old)) > maxEdited {
+			return nil, 0, errTooLarge
+		}
+		content = bytes.ReplaceAll(content, old, []byte(e.New))
+		replaced += got
+	}
+	return content, replaced, nil
+}
+
+// occurrences counts where old stands, and says whether two of them share bytes, so that it is not clear which are meant. The first that do
+// end the count: one long run of a character has as many as it has bytes, and each would be compared in full.
+func occurrences(content, old []byte) (count int, overlap bool) {
+	last := -len(old)
+	for at := 0; ; {
+		i := bytes.Index(content[at:], old)
+		if i < 0 {
+			return count, false
+		}
+		at += i
+		count++
+		if at < last+len(old) {
+			return count, true
+		}
+		last = at
+		at++
+	}
+}
+
+func (e replacement) mismatch(i, of, got, want int, overlap bool, content []byte) error {
+	m := &mismatchError{pointer: fmt.Sprintf("/input/edits/%d/old", i)}
+	where := "old"
+	if of > 1 {
+		where = fmt.Sprintf("old of edit %d of %d", i+1, of)
+	}
+	switch {
+	case got == 0:
+		m.message, m.hint = where+" does not occur", closestText(content, e.Old)
+		if i > 0 {
+			m.message += " after the edits before it"
+		}
+	case overlap:
+		m.message = where + " occurs in places that overlap"
+		m.hint = "take more of what stands around it into old, so that it is clear what is meant"
+	default:
+		m.message = fmt.Sprintf("%s occurs %s, not %s (in lines %s)", where, times(got), times(want), linesOf(content, e.Old))
+		m.hint = fmt.Sprintf("take more of what stands around it into old, or give count %d to replace all of them", got)
+	}
+	return m
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// linesOf names the first lines in which old stands.
+func linesOf(content []byte, old string) string {
+	const most = 10
+	var b strings.Builder
+	at, line := 0, 1
+	for n := 0; ; n++ {
+		i := bytes.Index(content[at:], []byte(old))
+		if i < 0 {
+			return b.String()
+		}
+		if n == most {
+			return b.String() + ", ..."
+		}
+		line += bytes.Count(content[at:at+i], newline)
+		if n > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, line)
+		line += bytes.Count(content[at+i:at+i+1], newline)
+		at += i + 1
+	}
+}
+
+// closestText says what comes closest to a text that does not occur: the same with other white space, or its first line.
+func closestText(content []byte, old string) string {
+	if bytes.Contains(bytes.ReplaceAll(content, []byte("\r\n"), newline), []byte(strings.ReplaceAll(old, "\r\n", "\n"))) {
+		return `only the line ends differ: the file has \r\n where old has \n, or the other way round`
+	}
+	if line := findIgnoringSpace(content, old); line > 0 {
+		return fmt.Sprintf("line %d differs from old only in white space: take it from the file byte for byte", line)
+	}
+	for first := range strings.Lines(old) {
+		first = strings.TrimSpace(first)
+		if first == "" {
+			continue
+		}
+		if i := bytes.Index(content, []byte(first)); i >= 0 {
+			return fmt.Sprintf("the first line of old stands in line %d, and what follows there differs: read it again", 1+bytes.Count(content[:i], newline))
+		}
+		break
+	}
+	return ""
+}
+
+// findIgnoringSpace gives the line in which a text begins if every run of white space counts as one space; zero if it does not occur so either.
+func findIgnoringSpace(content []byte, old string) int {
+	wanted := strings.Join(strings.Fields(old), " ")
+	if wanted == "" {
+		return 0
+	}
+	var flat []byte
+	var lines []int // of each word, where it begins in flat
+	var begins []int
+	line := 1
+	for text := range bytes.Lines(content) {
+		for word := range bytes.FieldsSeq(text) {
+			if len(flat) > 0 {
+				flat = append(flat, ' ')
+			}
+			begins, lines = append(begins, len(flat)), append(lines, line)
+			flat = append(flat, word...)
+		}
+		line++
+	}
+	i := bytes.Index(flat, []byte(wanted))
+	for n := len(begins) - 1; i >= 0 && n >= 0; n-- {
+		if begins[n] <= i {
+			return lines[n]
+		}
+	}
+	return 0
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/transfer"
 )
 
 // EX-04: argv arrives byte for byte, whatever a shell would make of it.
@@ -163,5 +165,223 @@ func TestUnknownTool(t *testing.T) {
 		if _, err := e.Execute(context.Background(), call, dray.Discard); dray.CodeOf(err) != dray.CodeUnknownTool {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// fakeTransfer notes what it is asked to move, and answers as it is told.
+type fakeTransfer struct {
+	asked  []transfer.Request
+	pushed bool
+	report dray.SyncReport
+	err    error
+	during func(ctx context.Context) error
+}
+
+func (c *fakeTransfer) Fetch(_ context.Context, _ dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+	c.asked = append(c.asked, req)
+	return c.report, c.err
+}
+
+func (c *fakeTransfer) Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+	c.pushed = true
+	return c.Fetch(ctx, env, req)
+}
+
+func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport {
+	r, _ := c.Fetch(ctx, env, req)
+	if c.during != nil && c.during(ctx) != nil {
+		r.State = dray.SyncFailed
+	}
+	return r
+}
+
+// outsideEnv is a container that nobody asks anything.
+type outsideEnv struct {
+	dray.Environment
+	caps dray.Capabilities
+}
+
+func (a outsideEnv) Capabilities() dray.Capabilities { return a.caps }
+
+func syncCall(input string) dray.Call {
+	return dray.Call{
+		Invocation: dray.Invocation{ID: "the-id", Tool: "sync", Input: json.RawMessage(input), Workspace: "/home/me/app"},
+		Route:      dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"},
+		Environment: outsideEnv{caps: dray.Capabilities{
+			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/home/me/app", Container: "/ws"}},
+		}},
+	}
+}
+
+var oneFile = dray.SyncReport{
+	State: dray.SyncComplete, Bytes: 3, Refused: []dray.RefusedPath{},
+	Files: []dray.SyncedFile{{
+		Path: "/ws/out/a", Source: "/tmp/out/a", Size: 3, SHA256: "ff", SHA256Before: "ee", Mode: "0600", Action: dray.FileReplaced,
+	}},
+	Targets: []dray.SyncTarget{{Source: "/tmp/out", Path: "/srv/box/out"}},
+}
+
+// AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail the changes.
+func TestSyncTool(t *testing.T) {
+	c := &fakeTransfer{report: oneFile}
+	tools := registry(t)
+	run := Mapping(tools, &Runner{Tools: tools, Transfer: c})
+	res, err := run.Execute(t.Context(), syncCall(`{"paths":["/home/me/app/x","../y"],"destination":"d","on_refused":"skip","dry_run":true}`), dray.Discard)
+	if err != nil || res.Reason != dray.ReasonExited {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	req := c.asked[0]
+	if req.ID != "the-id" || req.Dir != "/ws" || req.Workspace != "/home/me/app" || req.Destination != "d" || !req.SkipRefused || !req.DryRun || c.pushed ||
+		len(req.Paths) != 2 || req.Paths[0] != "/home/me/app/x" || req.Paths[1] != "../y" {
+		t.Errorf("asked %+v", req)
+	}
+	want := `{"files":[{"path":"/ws/out/a","source":"/tmp/out/a","size":3,"sha256":"ff","sha256_before":"ee","mode":"0600","action":"replaced"}],"refused":[],"bytes":3,"dry_run":false}`
+	if string(res.Output) != want {
+		t.Errorf("got %s", res.Output)
+	}
+	if res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 || res.Metadata.Changes[0] != (dray.FileChange{
+		Environment: dray.KindHost, Path: "/ws/out/a", Action: dray.FileReplaced, SHA256Before: "ee", SHA256After: "ff",
+	}) {
+		t.Errorf("got %+v", res.Metadata)
+	}
+	if _, err := run.Execute(t.Context(), syncCall(`{"paths":["x"],"direction":"to_container"}`), dray.Discard); err != nil || !c.pushed {
+		t.Errorf("pushed %v, %v", c.pushed, err)
+	}
+}
+
+func TestSyncToolFails(t *testing.T) {
+	c := &fakeTransfer{report: dray.SyncReport{State: dray.SyncRefused, Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}}}}
+	run := &Runner{Tools: registry(t), Transfer: c}
+	for _, code := range []dray.Code{dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull, dray.CodeTransferFailed} {
+		c.err = dray.Errorf(code, "no")
+		res, err := run.Execute(t.Context(), syncCall(`{"paths":["x"]}`), dray.Discard)
+		if dray.CodeOf(err) != code || res.Metadata.Sync == nil || len(res.Metadata.Sync.Refused) != 1 || res.Output != nil {
+			t.Errorf("%s: got %+v, %v", code, res, err)
+		}
+		if rec := dray.NormalizeResult(res, err); rec.Reason == dray.ReasonStartFailed {
+			t.Errorf("%s: reason %s", code, rec.Reason)
+		}
+	}
+}
+
+func TestSyncToolInput(t *testing.T) {
+	tool, err := registry(t).Get("sync")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{`{}`, `{"paths":[]}`, `{"paths":"x"}`, `{"paths":["x"],"on_refused":"maybe"}`, `{"paths":["x"],"direction":"up"}`, `{"paths":["x"],"else":1}`} {
+		if err := tool.CheckInput(json.RawMessage(bad)); dray.CodeOf(err) != dray.CodeInvalidInput {
+			t.Errorf("%s: got %v", bad, err)
+		}
+	}
+}
+
+// outputs runs a declared tool whose process ends as it is told.
+func outputs(t *testing.T, c *fakeTransfer, invSync []string, end func() (dray.Result, error)) (dray.Result, error) {
+	t.Helper()
+	tools := registry(t, Command{Name: "report", Argv: []string{"report"}, Output: FormatJSON, Results: []string{"out", "/tmp/log"}})
+	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return end() })
+	call := syncCall(`{}`)
+	call.Invocation.Tool, call.Invocation.Sync, call.Invocation.Cwd = "report", invSync, "sub"
+	return Mapping(tools, FetchOutputs(tools, c, next)).Execute(t.Context(), call, dray.Discard)
+}
+
+// SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths in its output that came home are the host's.
+func TestOutputsComeHome(t *testing.T) {
+	for name, reason := range map[string]dray.Reason{"exit": dray.ReasonExited, "signal": dray.ReasonSignalled, "timeout": dray.ReasonTimeout} {
+		t.Run(name, func(t *testing.T) {
+			c := &fakeTransfer{report: oneFile}
+			res, err := outputs(t, c, []string{"more"}, func() (dray.Result, error) {
+				return dray.Result{
+					Reason: reason, Metadata: dray.Metadata{Kill: &dray.KillReport{}},
+					Output: json.RawMessage(`{"report":"/tmp/out/a","folder":"/tmp/out","source":"/ws/x","other":"/tmp/else"}`),
+				}, nil
+			})
+			if err != nil || res.Reason != reason || res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 {
+				t.Fatalf("got %+v, %v", res, err)
+			}
+			if got := c.asked[0]; strings.Join(got.Paths, " ") != "out /tmp/log more" || got.Dir != "/ws/sub" || got.ID != "the-id" {
+				t.Errorf("asked %+v", got)
+			}
+			if want := `{"report":"/srv/box/out/a","folder":"/srv/box/out","source":"/home/me/app/x","other":"/tmp/else"}`; string(res.Output) != want {
+				t.Errorf("got %s", res.Output)
+			}
+			if m := res.Metadata.Mapping; len(m.Mapped) != 4 { // the working folder, and three of the output
+				t.Errorf("the report lists %+v", m.Mapped)
+			}
+		})
+	}
+}
+
+// SY-11: a sync that fails changes nothing about the tool's own result, and no path of its output.
+func TestOutputsThatFail(t *testing.T) {
+	failed := oneFile
+	failed.State, failed.Error = dray.SyncFailed, dray.Errorf(dray.CodeDiskFull, "full")
+	code := 0
+	res, err := outputs(t, &fakeTransfer{report: failed}, nil, func() (dray.Result, error) {
+		return dray.Result{Reason: dray.ReasonExited, ExitCode: &code, Output: json.RawMessage(`{"report":"/tmp/out/a"}`)}, nil
+	})
+	if done := dray.NormalizeResult(res, err); done.Status != dray.StatusSucceeded || done.Metadata.Sync.State != dray.SyncFailed || string(done.Output) != `{"report":"/tmp/out/a"}` {
+		t.Errorf("got %+v", done)
+	}
+}
+
+// SY-11: where nothing was started nothing comes home.
+func TestOutputsOfNothing(t *testing.T) {
+	c := &fakeTransfer{report: oneFile}
+	_, err := outputs(t, c, nil, func() (dray.Result, error) {
+		return dray.Result{}, dray.Errorf(dray.CodeExecutableNotFound, "no such program")
+	})
+	if dray.CodeOf(err) != dray.CodeExecutableNotFound || len(c.asked) > 0 {
+		t.Errorf("got %v, asked %v", err, c.asked)
+	}
+}
+
+// What comes home is not cut short by the end of the call's time, but by a cancel, and by the end of the daemon.
+func TestOutputsOutlast(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, during error
+		cut            bool
+	}{
+		"timed out":       {before: executor.ErrTimeout},
+		"cancelled":       {before: executor.ErrCancelled},
+		"time over":       {during: executor.ErrTimeout},
+		"cancelled later": {during: executor.ErrCancelled, cut: true},
+		"shut down later": {during: executor.ErrShutdown, cut: true},
+		"shut down":       {before: executor.ErrShutdown, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if tc.before != nil {
+				cancel(tc.before)
+			}
+			out, done := withoutDeadline(ctx)
+			defer done()
+			cancel(tc.during)
+			if tc.cut {
+				<-out.Done()
+			}
+			cause := errors.Join(tc.before, tc.during)
+			if tc.cut != (out.Err() != nil) || tc.cut && !errors.Is(context.Cause(out), cause) && !errors.Is(cause, context.Cause(out)) {
+				t.Errorf("got %v", context.Cause(out))
+			}
+			cancel(nil)
+		})
+	}
+}
+
+// SY-11: a file that came home by itself is its own folder's name, and is found.
+func TestOutputsOfOneFile(t *testing.T) {
+	home := t.TempDir() + "/report.csv"
+	if err := os.WriteFile(home, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := oneFile
+	report.Targets = []dray.SyncTarget{{Source: "/tmp/report.csv", Path: home}}
+	res, err := outputs(t, &fakeTransfer{report: report}, nil, func() (dray.Result, error) {
+		return dray.Result{Reason: dray.ReasonExited, Output: json.RawMessage(`{"report":"/tmp/report.csv"}`)}, nil
+	})
+	if want := `{"report":"` + home + `"}`; err != nil || string(res.Output) != want || len(res.Metadata.Mapping.Errors) > 0 {
+		t.Errorf("got %s, %+v, %v", res.Output, res.Metadata.Mapping, err)
 	}
 }

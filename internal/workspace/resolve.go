@@ -1,16 +1,21 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
@@ -227,4 +232,92 @@ func (m *Manager) remember(folder string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.usedFolders[folder] = true
+}
+
+// Labels that docker compose puts on its containers, both the program of version 1 and the plugin.
+const (
+	labelProject = "com.docker.compose.project"
+	labelService = "com.docker.compose.service"
+	labelNumber  = "com.docker.compose.container-number"
+	labelOneOff  = "com.docker.compose.oneoff"
+)
+
+// ofService gives the container of another service in the compose project of a workspace's container; without a service it is that
+// container itself. `up` starts the services that the configuration names, so one that is not there is not started here.
+func (m *Manager) ofService(ctx context.Context, c container.Container, name, service string) (container.Container, error) {
+	if service == "" || c.Labels[labelService] == service {
+		return c, nil
+	}
+	project := c.Labels[labelProject]
+	if project == "" {
+		return c, dray.Errorf(dray.CodeContainerNotFound, "container %s is of no compose project, so it has no service %q", c.Name, service).
+			WithHint("remove containers.%s.service, or use dockerComposeFile in the workspace's devcontainer.json", name)
+	}
+	list, err := m.engine.List(ctx, labelProject, project)
+	if err != nil {
+		return c, err
+	}
+	found, ok := serviceOf(list, service)
+	if !ok {
+		return c, dray.Errorf(dray.CodeContainerNotFound, "the compose project %s has no container of service %q", project, service).
+			WithHint("correct containers.%s.service, or add the service to runServices in devcontainer.json and bring the workspace up", name)
+	}
+	return m.engine.Inspect(ctx, found.ID)
+}
+
+// serviceOf chooses among a project's containers: running before others, then the lowest number of the service. One-off runs do not count.
+func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontainer.ContainerInfo, bool) {
+	var of []devcontainer.ContainerInfo
+	for _, c := range project {
+		if c.Labels[labelService] == service && c.Labels[labelOneOff] != "True" && c.Status != "removing" {
+			of = append(of, c)
+		}
+	}
+	if len(of) == 0 {
+		return devcontainer.ContainerInfo{}, false
+	}
+	rank := func(c devcontainer.ContainerInfo) (stopped, number int) {
+		if c.Status != "running" {
+			stopped = 1
+		}
+		number, _ = strconv.Atoi(c.Labels[labelNumber]) // what is none counts as the first
+		return stopped, number
+	}
+	return slices.MinFunc(of, func(a, b devcontainer.ContainerInfo) int {
+		aStopped, aNumber := rank(a)
+		bStopped, bNumber := rank(b)
+		return cmp.Or(cmp.Compare(aStopped, bStopped), cmp.Compare(aNumber, bNumber))
+	}), true
+}
+
+// maxGit bounds what git may say.
+const maxGit = 64 << 10
+
+// Git gives the function that internal/devcontainer asks git with. It runs on the host, under supervision, with the variables that git
+// itself needs: its answers must be those that the reference gets.
+func Git(pool *process.Pool) devcontainer.GitFunc {
+	return func(ctx context.Context, dir string, args ...string) (string, error) {
+		return runGit(ctx, pool, dir, args)
+	}
+}
+
+func runGit(ctx context.Context, pool *process.Pool, dir string, args []string) (string, error) {
+	proc, err := pool.Start(ctx, process.Spec{
+		Argv: append([]string{"git"}, args...), Dir: dir,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
+	})
+	if err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
+	defer stop()
+	_ = proc.Stdin().Close()
+	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }() // ends with the process, which is waited for below
+	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGit))
+	_, _ = io.Copy(io.Discard, proc.Stdout())
+	exit, err := proc.Wait()
+	if err == nil && (exit.Code != 0 || exit.Signal != 0) {
+		err = errors.New("git says that this is no work tree")
+	}
+	return string(out), err
 }

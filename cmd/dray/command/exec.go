@@ -1,13 +1,18 @@
 package command
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"os"
+	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
@@ -123,4 +128,192 @@ func (a *app) newLiveCall(c *client.Client, call client.Call) *liveCall {
 		l.stdout, l.stderr = io.Discard, io.Discard
 	}
 	return l
+}
+
+// finish says what has to be said of a call that ended, and ends the command with its exit code.
+func (a *app) finish(end callResult) error {
+	code := recordExitCode(end.record)
+	if a.json {
+		if err := a.printRaw(end.json); err != nil {
+			return err
+		}
+	} else {
+		a.printEndReason(end.record)
+		a.printOutputs(end.record)
+	}
+	if code == exitOK {
+		return nil
+	}
+	return exitError(code)
+}
+
+// printEndReason tells what the tool's own output does not: nothing of an exit or a signal, which speak by their codes.
+func (a *app) printEndReason(rec dray.Record) {
+	a.warn(rec.Metadata.Warnings)
+	switch {
+	case rec.Error != nil && rec.Error.Code != "":
+		a.printError(rec.Error)
+	case rec.Reason == dray.ReasonTimeout:
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the call timed out")}).
+			WithHint("give it more time with --timeout, at most limits.max_timeout"))
+	case rec.Reason == dray.ReasonIdleTimeout:
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the tool printed nothing for too long")}).
+			WithHint("limits.idle_timeout says how long a tool may be silent"))
+	case rec.Reason == dray.ReasonCancelled:
+		a.printError(&dray.Error{Message: messageOrDefault(rec, "the call was cancelled")})
+	case rec.Reason != dray.ReasonExited && rec.Reason != dray.ReasonSignalled:
+		fmt.Fprintf(a.err, "dray: the call ended: %s\n", escapeLine(string(rec.Reason)))
+	}
+}
+
+// messageOrDefault is what the daemon says of the end, such as which timeout was meant or that the daemon ended; else what the reason alone says.
+func messageOrDefault(rec dray.Record, otherwise string) string {
+	if rec.Error == nil || rec.Error.Message == "" {
+		return otherwise
+	}
+	return rec.Error.Message
+}
+
+// warn shows warnings to people. A program that reads stderr wants the tool's bytes alone; it finds the warnings in the record.
+func (a *app) warn(warnings []string) {
+	if !isTerminal(a.err) {
+		return
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(w))
+	}
+}
+
+// formatMillis writes a span of time, to be read by people.
+func formatMillis(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond).String()
+}
+
+// duration is how long a call took, to be read by people.
+func duration(rec dray.Record) string {
+	if rec.DurationMS == nil {
+		return "an unknown time"
+	}
+	return formatMillis(*rec.DurationMS)
+}
+
+// maxInput is the longest input of a tool (EX-03), in bytes.
+const maxInput = 64 << 20
+
+func newCall(a *app) *cobra.Command {
+	var to callFlags
+	var input string
+	cmd := &cobra.Command{
+		Use:   "call TOOL [flags]",
+		Short: "Call a tool and print its result",
+		Long: `call gives a tool its input, a JSON object, and prints its structured output as
+JSON or, where it has none, what it printed. stderr is shown live, and so is
+stdout of exec and shell.
+
+` + exitHelp,
+		Example:     "  dray call read_file --input '{\"path\": \"README.md\"}'\n  dray call shell --input '{\"command\": \"ls | wc -l\"}'\n  dray call lint --input - < input.json",
+		Args:        exactArgs(1, "the name of one tool", "dray tools lists them"),
+		Annotations: map[string]string{toolExitCodes: "yes"},
+	}
+	to.flags(cmd)
+	to.timeoutFlag(cmd)
+	to.leftoversFlag(cmd)
+	to.rewriteFlags(cmd)
+	to.syncFlag(cmd)
+	cmd.Flags().StringVarP(&input, "input", "i", "{}", "the input, a `JSON` object (- reads it from stdin)")
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runCall(ctx, cmd, to, args[0], input) })
+	return cmd
+}
+
+func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to callFlags, tool, input string) error {
+	value, err := a.readInput(input)
+	if err != nil {
+		return err
+	}
+	call, err := to.call(cmd, tool, value)
+	if err != nil {
+		return err
+	}
+	return a.withClient(func(c *client.Client) error {
+		l := a.newLiveCall(c, call)
+		held := &deferredWriter{w: l.stdout, limit: maxInput}
+		if !hasNoStructuredOutput(tool) {
+			l.stdout = held
+		}
+		end, err := l.run(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.printOutput(end.record, held); err != nil {
+			return err
+		}
+		return a.finish(end)
+	})
+}
+
+// hasNoStructuredOutput says of a tool that it never has a structured output, so that what it prints is its result.
+func hasNoStructuredOutput(tool string) bool { return slices.Contains([]string{"exec", "shell"}, tool) }
+
+// printOutput prints the output of a tool, in the caller's paths, or else what it has printed itself.
+func (a *app) printOutput(rec dray.Record, held *deferredWriter) error {
+	switch {
+	case a.json:
+		return nil
+	case len(rec.Output) > 0 && string(rec.Output) != "null" && !held.passing:
+		return a.printRaw(rec.Output)
+	default:
+		return held.flush()
+	}
+}
+
+// readInput gives the input from the flag or from stdin.
+func (a *app) readInput(input string) (jsontext.Value, error) {
+	value := jsontext.Value(input)
+	if input == "-" {
+		read, err := io.ReadAll(io.LimitReader(a.in, maxInput+1))
+		if err != nil {
+			return nil, fmt.Errorf("reading the input from stdin: %w", err)
+		}
+		value = read
+	}
+	return value, checkInput(value)
+}
+
+// checkInput refuses what could not be embedded in a request. Whether it fits the tool is for the daemon to say.
+func checkInput(value jsontext.Value) error {
+	if len(value) > maxInput {
+		return dray.Errorf(dray.CodeTooLarge, "the input is longer than %d MiB", maxInput>>20)
+	}
+	if !value.IsValid() {
+		return dray.Errorf(dray.CodeInvalidInput, "the input is not one JSON value").
+			WithHint("it has to be an object in quotes of the shell, for instance --input '{\"path\": \"README.md\"}'")
+	}
+	return nil
+}
+
+// deferredWriter keeps what is written until it is known whether it is wanted. Beyond the limit it passes everything on.
+type deferredWriter struct {
+	w       io.Writer
+	limit   int
+	held    bytes.Buffer
+	passing bool
+}
+
+func (h *deferredWriter) Write(p []byte) (int, error) {
+	if h.passing {
+		return h.w.Write(p)
+	}
+	h.held.Write(p)
+	if h.held.Len() <= h.limit {
+		return len(p), nil
+	}
+	return len(p), h.flush()
+}
+
+// flush gives out what is held, and all that follows at once.
+func (h *deferredWriter) flush() error {
+	h.passing = true
+	_, err := h.held.WriteTo(h.w)
+	return outputError(err)
 }

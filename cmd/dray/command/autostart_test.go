@@ -1,0 +1,109 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "l")
+	if held, err := locked(path); held || err != nil {
+		t.Fatalf("a lock that nobody made: %v, %v", held, err)
+	}
+	l, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tryLock(path); !errors.Is(err, errLocked) {
+		t.Errorf("taken twice: %v", err)
+	}
+	for range 2 { // asking takes nothing away
+		if held, err := locked(path); !held || err != nil {
+			t.Errorf("held lock: %v, %v", held, err)
+		}
+	}
+	l.unlock()
+	if held, err := locked(path); held || err != nil {
+		t.Errorf("free lock: %v, %v", held, err)
+	}
+	again, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.unlock()
+}
+
+// Whoever may write into the folder must not be able to have another file locked or made.
+func TestLockFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "l")
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := tryLock(path); err == nil {
+		l.unlock()
+		t.Error("a link was followed")
+	}
+}
+
+func TestLogTailBeginsAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, logName), []byte("of the daemon before\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if lines := l.tail(); len(lines) != 0 {
+		t.Errorf("got %q", lines)
+	}
+	for i := range 500 {
+		fmt.Fprintf(l, "line %d \x1b[31m %s\n", i, strings.Repeat("x", 50))
+	}
+	lines := l.tail()
+	if len(lines) != maxLogLines || !strings.HasPrefix(lines[maxLogLines-1], `line 499 \x1b[31m`) {
+		t.Errorf("got %d lines, the last is %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, logName)
+	if err := os.WriteFile(path+".1", []byte("the oldest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, make([]byte, maxLog+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, want := range map[string]int64{path: 0, path + ".1": maxLog + 1} {
+		info, err := os.Stat(name)
+		if err != nil || info.Size() != want {
+			t.Errorf("%s: %v, %v; want %d bytes", name, info, err, want)
+		}
+	}
+}
+
+// People are told what to do about a daemon of another version; what reads stderr is not.
+func TestOtherVersion(t *testing.T) {
+	for pid, says := range map[int]string{0: "; end it, and the next", 42: "; end it with kill 42, and the next"} {
+		if got := versionMismatch("v1\x1b[2J", pid); !strings.Contains(got, "version v1\\x1b[2J, this command of ") || !strings.Contains(got, says) {
+			t.Errorf("it says %q", got)
+		}
+	}
+	var err strings.Builder
+	(&app{err: &err}).warnVersion("v1", 42)
+	if err.Len() > 0 {
+		t.Errorf("it says %q to what is no terminal", err.String())
+	}
+}

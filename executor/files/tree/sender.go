@@ -1,0 +1,231 @@
+package tree
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who writes need not take turns.
+	sendBuffer = 512 << 10
+	// minPiece is the room in the buffer below which it is written out rather than filled up with a small piece.
+	minPiece = 16 << 10
+	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may be.
+	pieceHead  = 5
+	recordRoom = MaxName + maxVersion + maxMessage + 64
+)
+
+// WriteError is a stream that could not be written to: its reader knows nothing of it.
+type WriteError struct{ cause error }
+
+// Error says what the writer said.
+func (e *WriteError) Error() string { return "writing a tree: " + e.cause.Error() }
+
+// Unwrap gives the writer's error.
+func (e *WriteError) Unwrap() error { return e.cause }
+
+// Send writes a tree until its end. A tree that ends with an error is broken off in the stream too, so that its reader fails with the same
+// code, and Send gives that error; a *WriteError is a stream that ends anywhere. The tree is not closed.
+func Send(w io.Writer, t dray.Tree) error {
+	s := &sender{w: w, buf: append(make([]byte, 0, sendBuffer), magic...)}
+	err := s.entries(t)
+	s.reserve()
+	if err != nil {
+		s.letter(recordAbort)
+		s.writeReason(abortCodes, err)
+	} else {
+		s.letter(recordDone)
+		s.number(s.count)
+		s.number(s.bytes)
+	}
+	s.flush()
+	if s.err != nil {
+		return &WriteError{s.err}
+	}
+	return err
+}
+
+// sender collects records in a buffer. Once it cannot write it does nothing more.
+type sender struct {
+	w            io.Writer
+	buf          []byte
+	err          error // of w
+	count, bytes uint64
+}
+
+func (s *sender) entries(t dray.Tree) error {
+	for s.err == nil {
+		entry, err := t.Next()
+		if err == io.EOF { //nolint:errorlint // an end of anything else may be wrapped, as that of an agent is
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.entry(t, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
+	if err := CheckName(e.Name); err != nil {
+		return err
+	}
+	s.count++
+	s.reserve()
+	switch {
+	case e.Refused != nil:
+		s.letter(recordRefused)
+		s.text(e.Name)
+		s.writeReason(entryCodes, e.Refused)
+	case e.Type == typeFolder:
+		s.letter(recordFolder)
+		s.text(e.Name)
+		s.number(uint64(e.Mode.Perm()))
+	case e.Type == typeFile && e.Offset >= 0 && e.Size >= e.Offset && len(e.Version) <= maxVersion:
+		s.letter(recordFile)
+		s.text(e.Name)
+		s.number(uint64(e.Mode.Perm()))
+		s.text(e.Version)
+		s.number(uint64(e.Size)) //nolint:gosec // not negative
+		s.number(uint64(e.Offset))
+		return s.content(t, e.Size-e.Offset)
+	default:
+		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name, e.Type, e.Size, e.Offset)
+	}
+	return nil
+}
+
+// content writes a file. Its pieces are read to where they go from.
+func (s *sender) content(t dray.Tree, length int64) error {
+	for s.err == nil {
+		if cap(s.buf)-len(s.buf) < minPiece {
+			s.flush()
+		}
+		at := len(s.buf)
+		piece := s.buf[at+pieceHead : min(at+pieceHead+MaxPiece, cap(s.buf))]
+		n, err := t.Read(piece)
+		if length -= int64(n); length < 0 {
+			return dray.Errorf(dray.CodeInternal, "the tree gave more of a file than it has")
+		}
+		if n > 0 {
+			s.buf = s.buf[:at+pieceHead+n]
+			s.buf[at] = recordPiece
+			binary.LittleEndian.PutUint32(s.buf[at+1:], uint32(n)) //nolint:gosec // at most MaxPiece
+			s.bytes += uint64(n)
+		}
+		switch {
+		case err == io.EOF && length > 0: //nolint:errorlint // as above
+			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length, io.ErrUnexpectedEOF)
+		case err == io.EOF: //nolint:errorlint // as above
+			s.reserve()
+			s.letter(recordEnd)
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve makes sure that one more record fits into the buffer.
+func (s *sender) reserve() {
+	if cap(s.buf)-len(s.buf) < recordRoom {
+		s.flush()
+	}
+}
+
+func (s *sender) flush() {
+	if s.err == nil && len(s.buf) > 0 {
+		_, s.err = s.w.Write(s.buf)
+	}
+	s.buf = s.buf[:0]
+}
+
+func (s *sender) letter(l byte)   { s.buf = append(s.buf, l) }
+func (s *sender) number(n uint64) { s.buf = binary.AppendUvarint(s.buf, n) }
+
+func (s *sender) text(t string) {
+	s.number(uint64(len(t)))
+	s.buf = append(s.buf, t...)
+}
+
+// writeReason writes a code of a list, the first for one that is not in it, and the words.
+func (s *sender) writeReason(list []dray.Code, err error) {
+	s.number(codeIndex(list, dray.CodeOf(err)))
+	words := err.Error()
+	s.text(words[:min(len(words), maxMessage)])
+}
+
+// Bounds of what may be asked for. The daemon asks, so that they bound a mistake, not an attack.
+const (
+	maxNames = 1 << 20
+	maxLimit = math.MaxInt64
+)
+
+// WriteRequest writes what a tree is wanted of: counts and texts as in a tree, the names, the limits, and what is held.
+func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
+	b := binary.AppendUvarint(nil, uint64(len(what.Names)))
+	for _, name := range what.Names {
+		b = appendText(b, name)
+	}
+	l := what.Limits
+	for _, n := range [...]int64{l.MaxFile, l.MaxTotal, int64(l.MaxFiles), int64(l.MaxDepth)} {
+		b = binary.AppendUvarint(b, uint64(max(n, 0)))
+	}
+	b = binary.AppendUvarint(b, uint64(len(what.Partial)))
+	for name, held := range what.Partial {
+		b = binary.AppendUvarint(appendText(appendText(b, name), held.Version), uint64(max(held.Bytes, 0)))
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// ReadRequest reads what Ask wrote.
+func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
+	in := requestReader{recordReader: recordReader{r}}
+	var what dray.ReadTreeOptions
+	for range in.number(maxNames) {
+		what.Names = append(what.Names, in.text(MaxName))
+	}
+	what.Limits = dray.TreeLimits{
+		MaxFile: int64(in.number(maxLimit)), MaxTotal: int64(in.number(maxLimit)), //nolint:gosec // at most maxLimit
+		MaxFiles: int(in.number(maxLimit)), MaxDepth: int(in.number(maxLimit)), //nolint:gosec // at most maxLimit
+	}
+	what.Partial = map[string]dray.PartialFile{}
+	for range in.number(maxNames) {
+		name := in.text(MaxName)
+		what.Partial[name] = dray.PartialFile{Version: in.text(maxVersion), Bytes: int64(in.number(maxLimit))} //nolint:gosec // at most maxLimit
+	}
+	return what, in.err
+}
+
+// requestReader reads fields until one fails, and nothing from then on.
+type requestReader struct {
+	recordReader
+	err error
+}
+
+func (a *requestReader) number(limit uint64) (n uint64) {
+	if a.err == nil {
+		n, a.err = a.recordReader.number(limit, "number")
+	}
+	return n
+}
+
+func (a *requestReader) text(limit uint64) (t string) {
+	if a.err == nil {
+		t, a.err = a.recordReader.text(limit, "text")
+	}
+	return t
+}

@@ -1,0 +1,260 @@
+package pathmapper
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/dray-dev/dray"
+)
+
+// guessPath decides by the look of a whole string that begins with a slash. It must not take prose for a path: a path that is left
+// alone fails where it is used, and the report says why, but a wrongly changed text goes unnoticed.
+func (w *documentWalker) guessPath(s string, notUnicode error) string {
+	if reason := w.declineReason(s, notUnicode); reason != "" {
+		w.unmapped(s, reason)
+		return s
+	}
+	// Whatever is left is a path, so ".." and NUL are errors from here on.
+	t, err := w.translate(s)
+	return w.record(s, t.withTail(s), t, err)
+}
+
+// declineReason gives the reason why a string is not taken for a path; none for one that is, or that must be refused as one.
+func (w *documentWalker) declineReason(s string, notUnicode error) string {
+	has := featuresOf(s)
+	switch {
+	case notUnicode != nil:
+		return "it is not Unicode"
+	case strings.HasPrefix(s, "//"):
+		return "it begins with //"
+	case has&query != 0:
+		return "it holds ? or #"
+	case has&colon != 0 && strings.Contains(s, "://"):
+		return "it holds ://"
+	case !w.mapper.looksMapped(w.dir, s):
+		return w.mapper.unmappedReason(w.dir, clean(s))
+	case has&nul != 0:
+		return ""
+	case has&control != 0:
+		return "it holds control characters"
+	case has&space != 0 && !w.existsOnHost(s):
+		return "it holds white space, and no such path exists"
+	}
+	return ""
+}
+
+// charFeatures are what the heuristic asks of a string's characters.
+type charFeatures uint8
+
+const (
+	query charFeatures = 1 << iota
+	colon
+	nul
+	control
+	space
+)
+
+func featuresOf(s string) charFeatures {
+	var has charFeatures
+	for _, r := range s {
+		switch {
+		case r > ' ' && r < 0x7f:
+			switch r {
+			case '?', '#':
+				has |= query
+			case ':':
+				has |= colon
+			}
+		case r == 0:
+			has |= nul
+		case unicode.IsControl(r):
+			has |= control
+		case unicode.IsSpace(r):
+			has |= space
+		}
+	}
+	return has
+}
+
+// existsOnHost asks for the host's name of s. With ".." in it s is prose, or as good as.
+func (w *documentWalker) existsOnHost(s string) bool {
+	t, err := w.mapper.translate(w.dir, s)
+	if err != nil || !t.Mapped || w.opts.HostExists == nil {
+		return false
+	}
+	if w.dir == ToHost {
+		return w.opts.HostExists(t.Path)
+	}
+	return w.opts.HostExists(clean(s))
+}
+
+// looksMapped says whether p lies under a root of its side. With ".." in it, it is enough that it passes one or leads beneath one: such a
+// path is meant for the other side, and is refused there.
+func (m *Mapper) looksMapped(dir Direction, p string) bool {
+	if i := dotDot(p); i >= 0 && m.under(dir, clean(p[:i])) {
+		return true
+	}
+	return m.under(dir, clean(p))
+}
+
+func (m *Mapper) under(dir Direction, p string) bool {
+	if dir == ToHost {
+		_, ok := m.mappingAt(p)
+		return ok
+	}
+	return slices.ContainsFunc(m.byHost, func(mp Mapping) bool {
+		_, ok := relativeTo(p, mp.Host)
+		return ok
+	})
+}
+
+// mapMarked maps a string that the schema calls a path. Where it is called several things, which alternatives of a schema may do, the
+// string's own form decides: a file URI, else a list if it may be one.
+func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
+	switch {
+	case notUnicode != nil:
+		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode, so no path can be made of it", quote(s)).
+			WithHint("dray cannot carry file names that are not UTF-8 in JSON"))
+		return s
+	case k&fileURI != 0 && isFileURI(s):
+		return w.uri(s)
+	case k&pathList != 0:
+		return w.list(s)
+	case k&singlePath != 0:
+		t, err := w.translate(s)
+		return w.record(s, t.withTail(s), t, err)
+	}
+	w.unmapped(s, "it is not a file URI")
+	return s
+}
+
+// record reports what became of one path, which is written as to if it is mapped, and gives the text to write.
+func (w *documentWalker) record(s, to string, t PathResult, err error) string {
+	switch {
+	case err != nil:
+		w.fault(err)
+		return s
+	case !t.Mapped:
+		w.unmapped(s, t.Reason)
+		return s
+	}
+	w.mapped(s, to)
+	return to
+}
+
+// withTail gives the new path the end of the old one: see tail. The root itself gets no trailing slash.
+func (t PathResult) withTail(old string) string {
+	end := trailingSlash(old)
+	if t.atRoot && end == "/" {
+		return t.Path
+	}
+	return t.Path + end
+}
+
+// list maps each element of a colon-joined list, as in PATH. Empty elements mean the working folder and stay. One that is refused
+// leaves the whole list as it was.
+func (w *documentWalker) list(s string) string {
+	elements := strings.Split(s, ":")
+	to := make([]string, len(elements))
+	found := make([]PathResult, len(elements))
+	for i, element := range elements {
+		t, err := w.element(s, element)
+		if err != nil {
+			w.fault(err)
+			return s
+		}
+		found[i], to[i] = t, element
+		if t.Mapped {
+			to[i] = t.withTail(element)
+		}
+	}
+	for i, t := range found {
+		switch {
+		case t.Mapped:
+			w.mapped(elements[i], to[i])
+		case elements[i] != "":
+			w.unmapped(elements[i], t.Reason)
+		}
+	}
+	return strings.Join(to, ":")
+}
+
+func (w *documentWalker) element(list, element string) (PathResult, error) {
+	if isWindows(list) && strings.Contains(list, `\`) {
+		return PathResult{}, invalidPathError(list)
+	}
+	t, err := w.translate(element)
+	if err == nil && t.Mapped && strings.Contains(t.Path, ":") {
+		err = dray.Errorf(dray.CodePathInvalid, "%s maps to %s, which no list can hold because of its colon", quote(element), quote(t.Path)).
+			WithHint("mount a folder without a colon in its name")
+	}
+	if err != nil {
+		return PathResult{}, fmt.Errorf("element of a path list: %w", err)
+	}
+	return t, nil
+}
+
+// fileScheme begins a file URI (RFC 8089), in any case.
+const fileScheme = "file:"
+
+func isFileURI(s string) bool {
+	return len(s) >= len(fileScheme) && strings.EqualFold(s[:len(fileScheme)], fileScheme)
+}
+
+// uri maps the path of a file URI: "file:///p", "file://localhost/p" or "file:/p". Scheme, authority, query and fragment stay as they
+// are; the path is decoded, mapped and encoded again.
+func (w *documentWalker) uri(s string) string {
+	rest := s[len(fileScheme):]
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		slash := strings.IndexAny(after, "/?#")
+		if slash < 0 {
+			slash = len(after)
+		}
+		if host := after[:slash]; host != "" && !strings.EqualFold(host, "localhost") {
+			w.unmapped(s, "it names a file of another host")
+			return s
+		}
+		rest = after[slash:]
+	}
+	before := s[:len(s)-len(rest)]
+	encoded, extra := rest, ""
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		encoded, extra = rest[:i], rest[i:]
+	}
+	p, t, err := w.decodeAndMap(encoded)
+	return w.record(s, before+encodePath(t.withTail(p))+extra, t, err)
+}
+
+func (w *documentWalker) decodeAndMap(encoded string) (string, PathResult, error) {
+	p, err := url.PathUnescape(encoded)
+	if err != nil {
+		return "", PathResult{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w", quote(encoded), err).
+			WithHint("write %% as %%25")
+	}
+	if drive, ok := strings.CutPrefix(p, "/"); ok && isWindows(drive) {
+		return "", PathResult{}, invalidPathError(drive)
+	}
+	t, err := w.translate(p)
+	return p, t, err
+}
+
+// encodePath escapes what RFC 3986 does not allow in a path as it is.
+func encodePath(p string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(p) {
+		if c := p[i]; isPathChar(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteString(string([]byte{'%', hex[c>>4], hex[c&15]}))
+		}
+	}
+	return b.String()
+}
+
+func isPathChar(c byte) bool {
+	return isLetter(c) || '0' <= c && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@/", c) >= 0
+}

@@ -1,0 +1,243 @@
+package pathmapper
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// lookbehind is the text before a place, lookbehindBytes bytes of it or, where it begins there, all.
+type lookbehind struct {
+	b     []byte
+	whole bool
+}
+
+// cut takes away the last n bytes.
+func (b lookbehind) cut(n int) lookbehind { return lookbehind{b.b[:len(b.b)-n], b.whole} }
+
+// last gives the last byte that can be seen on a terminal; zero if there is none.
+func (b lookbehind) last() byte {
+	b = b.withoutStyle()
+	if len(b.b) == 0 {
+		return 0
+	}
+	return b.b[len(b.b)-1]
+}
+
+func (b lookbehind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
+
+// notation says how a path is written whose slash follows, and gives the text before all that belongs to it.
+func (b lookbehind) notation() (lookbehind, slashStyle) {
+	const scheme = len(fileScheme)
+	switch {
+	case b.ends(`\`) && !b.ends("\x1b\\"):
+		return b.cut(1), escapedSlash
+	case len(b.b) >= scheme && isFileURI(string(b.b[len(b.b)-scheme:])):
+		return b.cut(scheme), percentEncoded
+	}
+	return b, plain
+}
+
+// mayNeedMore says whether what follows is worth waiting for.
+func (b lookbehind) mayNeedMore() decision {
+	if b.canStartPath() {
+		return needMore
+	}
+	return no
+}
+
+// canStartPath says whether a path may begin here, and does not go on what stands before.
+func (b lookbehind) canStartPath() bool {
+	if b.ends("\x1b\\") { // the end of a string for the terminal, such as a link's
+		return true
+	}
+	if _, final, ok := b.sequence(); ok && !isStyle(final) { // it moves the cursor, so nothing visible stands directly before
+		return true
+	}
+	b = b.withoutStyle()
+	if len(b.b) == 0 {
+		return b.whole
+	}
+	if b.endsInQuotationMark() {
+		return true
+	}
+	c := b.b[len(b.b)-1]
+	b = b.cut(1)
+	switch {
+	case c == ' ':
+		return !b.endsInMethod()
+	case hasClass(c, controlByte|angle):
+		return true
+	case hasClass(c, quoteByte):
+		return b.opensQuote()
+	case hasClass(c, opener|separator):
+		word := b.word()
+		return !isInURL(word) && (c != ':' || !endsInHost(word))
+	case isLetter(c):
+		return isOneOf(c, "nrt") && b.ends(`\`) || b.inShortOption()
+	case c == '+', c == '-': // a line of a diff
+		b = b.withoutStyle()
+		return b.startsText() || b.ends("\n")
+	}
+	return false
+}
+
+func (b lookbehind) startsText() bool { return len(b.b) == 0 && b.whole }
+
+// opensQuote says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
+// before a literal (b'/x'). Text without spaces, such as Chinese, has its opening quotes directly behind letters.
+func (b lookbehind) opensQuote() bool {
+	b = b.withoutStyle()
+	for range 2 {
+		if l := len(b.b); l > 0 && isOneOf(b.b[l-1], "bBfFLrRuU") {
+			b = b.cut(1)
+		}
+	}
+	b = b.withoutStyle()
+	return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], closer)
+}
+
+// endsInQuotationMark knows those beyond ASCII.
+func (b lookbehind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
+
+// inShortOption says whether the text ends in a dash that begins an option of one letter, as in -I/usr/include.
+func (b lookbehind) inShortOption() bool {
+	if !b.ends("-") {
+		return false
+	}
+	b = b.cut(1)
+	if len(b.b) == 0 {
+		return b.whole
+	}
+	c := b.b[len(b.b)-1]
+	return hasClass(c, controlByte|quoteByte|opener|separator)
+}
+
+// endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
+func (b lookbehind) endsInMethod() bool {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
+		if b.ends(method) {
+			b = b.cut(len(method))
+			return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], nameByte)
+		}
+	}
+	return false
+}
+
+// word gives the end of the text from its last white space, quote, < or > on.
+func (b lookbehind) word() []byte {
+	i := len(b.b)
+	for i > 0 && !hasClass(b.b[i-1], controlByte|quoteByte|angle) {
+		i--
+	}
+	return b.b[i:]
+}
+
+// isInURL says whether a URL that is no file's goes on behind a word.
+func isInURL(word []byte) bool {
+	for {
+		i := bytes.Index(word, []byte("://"))
+		if i < 0 {
+			return false
+		}
+		if i < 4 || !isFileURI(string(word[i-4:i+1])) || i > 4 && isSchemeByte(word[i-5]) {
+			return true
+		}
+		word = word[i+3:]
+	}
+}
+
+func isSchemeByte(c byte) bool { return hasClass(c, alphanumeric) || isOneOf(c, "+-.") }
+
+// endsInHost says whether a word before a colon ends in the user and host of another machine, as in me@host:/srv, or in a drive of
+// Windows.
+func endsInHost(word []byte) bool {
+	for i, c := range slices.Backward(word) {
+		if hasClass(c, opener|separator) {
+			word = word[i+1:]
+			break
+		}
+	}
+	if len(word) == 1 && isLetter(word[0]) {
+		return true
+	}
+	return bytes.IndexByte(word, '@') >= 0 && bytes.IndexByte(word, '/') < 0
+}
+
+// maxSequence is the length of the longest control sequence that is known as one.
+const maxSequence = 32
+
+// isStyle says that a control sequence with that last byte changes how text looks, or erases what stands behind it, as grep does: text
+// around it stands directly together.
+func isStyle(final byte) bool { return final == 'm' || final == 'K' }
+
+// sequence finds a control sequence for the terminal (ESC [ ... letter) at the end of the text.
+func (b lookbehind) sequence() (start int, final byte, ok bool) {
+	from := max(0, len(b.b)-maxSequence)
+	start = bytes.LastIndexByte(b.b[from:], '\x1b')
+	if start < 0 {
+		return 0, 0, false
+	}
+	start += from
+	n, final, v := lookahead{b.b[start:], true}.controlSequence()
+	return start, final, v == yes && start+n == len(b.b)
+}
+
+func (b lookbehind) withoutStyle() lookbehind {
+	for {
+		start, final, ok := b.sequence()
+		if !ok || !isStyle(final) {
+			return b
+		}
+		b = lookbehind{b.b[:start], b.whole}
+	}
+}
+
+// byteClass says what a byte is to a reader of text; a byte may be several things.
+type byteClass uint8
+
+const (
+	// The space is counted to the control bytes.
+	controlByte byteClass = 1 << iota
+	// Name bytes are usual in names; others are possible there. Some of them are letters and digits.
+	nameByte
+	alphanumeric
+	quoteByte
+	// Openers and separators may stand directly before a path. A path ends where one of them is directly followed by the next.
+	opener
+	separator
+	// Closers end something, so what follows directly is not the beginning of a quotation.
+	closer
+	angle
+)
+
+var classes = classify()
+
+func classify() (all [256]byteClass) {
+	mark := func(c byteClass, bytes string) {
+		for i := range len(bytes) {
+			all[bytes[i]] |= c
+		}
+	}
+	for c := range len(all) {
+		switch {
+		case c <= ' ' || c == 0x7f:
+			all[c] = controlByte
+		case c >= 0x80:
+			all[c] = nameByte
+		case isLetter(byte(c)) || '0' <= c && c <= '9':
+			all[c] = nameByte | alphanumeric | closer
+		}
+	}
+	mark(nameByte|closer, "_-.")
+	mark(closer, ")]}")
+	mark(quoteByte, "\"'`")
+	mark(opener, "([{|")
+	mark(separator, ":,;=")
+	mark(angle, "<>")
+	return all
+}
+
+func hasClass(c byte, of byteClass) bool { return classes[c]&of != 0 }
+
+func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
