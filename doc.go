@@ -1,13 +1,16 @@
-// Package dray holds the nouns, the two interfaces and the closed list of error codes of the dray tool-execution daemon.
+// Package dray holds the nouns, the two interfaces and the closed list of error codes of the dray
+// tool-execution daemon.
 //
-// An agent framework calls a tool. dray decides whether it runs on the host or inside the project's devcontainer, maps paths both
-// ways, streams and bounds the output, ends what overstays, and writes every call into an audit trail.
+// An agent framework calls a tool. dray decides whether it runs on the host or inside the project's
+// devcontainer, maps paths both ways, streams and bounds the output, ends what overstays, and
+// writes every call into an audit trail.
 //
 // # The nouns
 //
-// An [Invocation] is one call of a tool as the caller sent it; it never changes. A [Call] is that invocation on its way down, with
-// its stdin stream and with what the layers have decided so far. A [Result] is how it ended. An [Environment] is a place where
-// processes run. A [Sink] hears what happens meanwhile.
+// An [Invocation] is one call of a tool as the caller sent it; it never changes. A [Call] is that
+// invocation on its way down, with its stdin stream and with what the layers have decided so far. A
+// [Result] is how it ended. An [Environment] is a place where processes run. A [Sink] hears what
+// happens meanwhile.
 //
 // # One request, down once and up once
 //
@@ -25,8 +28,9 @@
 //	executor/host         executor/container ── internal/wire ── cmd/dray-agent
 //	executor/process      supervisor, process                       exit, nothing left behind
 //
-// Everything between the server and the environment is an [Executor] around an [Executor], as handlers are in net/http. File tools and syncs stand
-// on [Environment] too, so that there is no second way in: [Files] gives a [Tree] of what is on one side, and places one on the other.
+// Everything between the server and the environment is an [Executor] around an [Executor], as
+// handlers are in net/http. File tools and syncs stand on [Environment] too, so that there is no
+// second way in: [Files] gives a [Tree] of what is on one side, and places one on the other.
 //
 //	executor/files        files beneath one root, here or by a helper in the container
 //	executor/files/tree   a tree as bytes, and a reader that believes none of them
@@ -50,6 +54,7 @@
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires
 //
-// A test keeps this table and names the reason of each ban. Third-party packages have one owner each: viper in config, cobra in
-// cmd/dray/command, the SQLite driver in audit, the engine client in executor/container.
+// A test keeps this table and names the reason of each ban. Third-party packages have one owner
+// each: viper in config, cobra in cmd/dray/command, the SQLite driver in audit, the engine client
+// in executor/container.
 package dray

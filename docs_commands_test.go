@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestCommandLinesParse: every command line of dray that the documents quote names a command that exists, with flags that it has.
+// TestCommandLinesParse: every command line of dray that the documents quote names a command that
+// exists, with flags that it has.
 func TestCommandLinesParse(t *testing.T) {
 	known := commands(t)
 	found := 0

@@ -17,7 +17,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// What the documents say is held against the program: links, configurations, command lines, and lists that must be complete.
+// What the documents say is held against the program: links, configurations, command lines, and
+// lists that must be complete.
 
 var update = flag.Bool("update", false, "write docs/reference/cli.md anew")
 
@@ -37,7 +38,10 @@ type block struct {
 func pages(t *testing.T) []page {
 	t.Helper()
 	var names []string
-	for _, root := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples", "scripts"} {
+	for _, root := range []string{
+		"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples",
+		"scripts",
+	} {
 		err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() && strings.HasSuffix(name, ".md") {
 				names = append(names, name)
@@ -296,7 +300,8 @@ func help(t *testing.T, line string) string {
 	return out
 }
 
-// run runs a command line in this process. It is only used with --help in it, so that nothing happens.
+// run runs a command line in this process. It is only used with --help in it, so that nothing
+// happens.
 func run(args ...string) (out, said string) {
 	var stdout, stderr bytes.Buffer
 	command.Execute(context.Background(), args, strings.NewReader(""), &stdout, &stderr)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Code names what went wrong. The list is closed: callers switch on it, and every edge (HTTP status, CLI exit code) has one table over it.
+// Code names what went wrong. The list is closed: callers switch on it, and every edge (HTTP
+// status, CLI exit code) has one table over it.
 type Code string
 
 // Codes of requests that are refused before anything is accepted.
@@ -30,7 +31,8 @@ const (
 	CodeShuttingDown         Code = "shutting_down"
 )
 
-// Codes of calls that were accepted and could not run, or whose output is not what the tool promised.
+// Codes of calls that were accepted and could not run, or whose output is not what the tool
+// promised.
 const (
 	CodeContainerNotFound    Code = "container_not_found"
 	CodeContainerUnavailable Code = "container_unavailable"
@@ -53,9 +55,9 @@ const (
 	CodeTransferFailed       Code = "transfer_failed"
 )
 
-// Error is every error that a caller may see. Message says what happened, Hint what to do next; both are for people, Code is for
-// programs. Code is empty in exactly one case: the tool itself ended badly (a non-zero exit, a signal, a timeout), and then the
-// result's reason says how.
+// Error is every error that a caller may see. Message says what happened, Hint what to do next;
+// both are for people, Code is for programs. Code is empty in exactly one case: the tool itself
+// ended badly (a non-zero exit, a signal, a timeout), and then the result's reason says how.
 type Error struct {
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message"`
@@ -71,7 +73,8 @@ type Detail struct {
 	Message string `json:"message"`
 }
 
-// Errorf makes an Error whose message is formatted; %w verbs keep the causes for errors.Is and errors.As.
+// Errorf makes an Error whose message is formatted; %w verbs keep the causes for errors.Is and
+// errors.As.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(err)
@@ -81,7 +84,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: cause}
 }
 
-// InternalError says that something failed inside dray, and that the log has more under an id: for panics, which whoever catches them logs.
+// InternalError says that something failed inside dray, and that the log has more under an id: for
+// panics, which whoever catches them logs.
 func InternalError(code Code, id, format string, args ...any) *Error {
 	return Errorf(code, format+" failed inside dray", args...).
 		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
@@ -94,13 +98,15 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// Error gives the message alone, so that wrapping reads as one sentence; the edges print code and hint beside it.
+// Error gives the message alone, so that wrapping reads as one sentence; the edges print code and
+// hint beside it.
 func (e *Error) Error() string { return e.Message }
 
 // Unwrap gives the cause, if the error was made from one.
 func (e *Error) Unwrap() error { return e.cause }
 
-// CodeOf finds the code in a chain of errors. An error without one is a defect of ours and reads as internal; nil has none.
+// CodeOf finds the code in a chain of errors. An error without one is a defect of ours and reads as
+// internal; nil has none.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -108,14 +114,18 @@ func CodeOf(err error) Code {
 	return AsError(err).Code
 }
 
-// AsError finds the Error in a chain and gives it the message of the whole chain, or makes an internal one. It returns nil for nil.
+// AsError finds the Error in a chain and gives it the message of the whole chain, or makes an
+// internal one. It returns nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
 	var e *Error
 	if !errors.As(err, &e) {
-		return &Error{Code: CodeInternal, Message: err.Error(), Hint: "this is a defect of dray: the daemon's log has more", cause: err}
+		return &Error{
+			Code: CodeInternal, Message: err.Error(),
+			Hint: "this is a defect of dray: the daemon's log has more", cause: err,
+		}
 	}
 	c := *e
 	c.Message = err.Error()

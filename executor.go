@@ -2,11 +2,12 @@ package dray
 
 import "context"
 
-// Executor runs one whole call. Audit, routing, policy and mapping are Executors around Executors; the innermost starts a process
-// on an Environment and captures what it prints.
+// Executor runs one whole call. Audit, routing, policy and mapping are Executors around Executors;
+// the innermost starts a process on an Environment and captures what it prints.
 //
-// A tool's non-zero exit is a Result. An error means that the call could not run and carries a Code; the Result beside it holds
-// what is known all the same (route, partial output). Execute returns only when everything that it started is over.
+// A tool's non-zero exit is a Result. An error means that the call could not run and carries a
+// Code; the Result beside it holds what is known all the same (route, partial output). Execute
+// returns only when everything that it started is over.
 type Executor interface {
 	Execute(ctx context.Context, call Call, sink Sink) (Result, error)
 }
@@ -36,8 +37,9 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Sink hears what happens while a call runs. Its methods may be called from several goroutines and keep no slice. They wait for no client,
-// unless the caller asked that the tool wait for its own stream. None is called after Execute has returned.
+// Sink hears what happens while a call runs. Its methods may be called from several goroutines and
+// keep no slice. They wait for no client, unless the caller asked that the tool wait for its own
+// stream. None is called after Execute has returned.
 type Sink interface {
 	// Started says that the process was started.
 	Started()

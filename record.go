@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Record is an invocation as callers, the trail and the CLI show it: the one JSON form, running or ended.
+// Record is an invocation as callers, the trail and the CLI show it: the one JSON form, running or
+// ended.
 type Record struct {
 	ID     string `json:"id"`
 	Tool   string `json:"tool"`
@@ -58,8 +59,9 @@ func (r Record) WithResult(res Result) Record {
 	return r
 }
 
-// NormalizeResult settles what an executor returned: an error becomes a failed result whose reason follows from its code, and a result is
-// succeeded exactly if its reason is exited, its exit code 0 and it has no error. A failure has an error, whose text may be empty.
+// NormalizeResult settles what an executor returned: an error becomes a failed result whose reason
+// follows from its code, and a result is succeeded exactly if its reason is exited, its exit code 0
+// and it has no error. A failure has an error, whose text may be empty.
 func NormalizeResult(res Result, err error) Result {
 	if err != nil {
 		res.Error = AsError(err)
@@ -82,14 +84,16 @@ func NormalizeResult(res Result, err error) Result {
 	return res
 }
 
-// reasonForCode gives the reason of a call that ended with a code before or instead of the tool's own end.
+// reasonForCode gives the reason of a call that ended with a code before or instead of the tool's
+// own end.
 func reasonForCode(code Code) Reason {
 	switch code {
 	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser, CodeLimitExceeded:
 		return ReasonStartFailed
 	case CodeDenied, CodeWorkspaceUntrusted:
 		return ReasonDenied
-	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict, CodeUnknownTool, CodeSyncRefused, CodeConflict:
+	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict,
+		CodeUnknownTool, CodeSyncRefused, CodeConflict:
 		return ReasonInvalid
 	default:
 		return ReasonUnavailable

@@ -8,7 +8,8 @@ import (
 // Status is how far an invocation has come.
 type Status string
 
-// The statuses. Succeeded holds exactly if the reason is exited, the exit code 0 and the output valid.
+// The statuses. Succeeded holds exactly if the reason is exited, the exit code 0 and the output
+// valid.
 const (
 	StatusQueued    Status = "queued"
 	StatusRunning   Status = "running"
@@ -16,7 +17,8 @@ const (
 	StatusFailed    Status = "failed"
 )
 
-// Reason is why an invocation ended. There is exactly one, and trouble of container or engine is never told as the tool's exit.
+// Reason is why an invocation ended. There is exactly one, and trouble of container or engine is
+// never told as the tool's exit.
 type Reason string
 
 // The reasons.
@@ -35,7 +37,8 @@ const (
 	ReasonInterrupted Reason = "interrupted"
 )
 
-// Result is how a call ended. Executors fill it from the inside out; the zero Result belongs to a call that could not run.
+// Result is how a call ended. Executors fill it from the inside out; the zero Result belongs to a
+// call that could not run.
 type Result struct {
 	Status Status
 	Reason Reason
@@ -64,7 +67,8 @@ type Signal struct {
 	Number int    `json:"number"`
 }
 
-// StreamSummary is what is known of one output stream. HeadBytes+OmittedBytes+TailBytes is TotalBytes, always.
+// StreamSummary is what is known of one output stream. HeadBytes+OmittedBytes+TailBytes is
+// TotalBytes, always.
 type StreamSummary struct {
 	// Text is UTF-8 with replacement: the head, a line that counts what is omitted, the tail.
 	Text         string `json:"text"`
@@ -77,8 +81,8 @@ type StreamSummary struct {
 	Truncated  bool  `json:"truncated"`
 	// SHA256 is the hexadecimal digest of the kept bytes.
 	SHA256 string `json:"sha256"`
-	// Rewritten is set where the stream's paths were rewritten: Text is then the view of the rewritten stream, and all other figures are those of
-	// what the tool wrote.
+	// Rewritten is set where the stream's paths were rewritten: Text is then the view of the rewritten
+	// stream, and all other figures are those of what the tool wrote.
 	Rewritten *RewrittenSummary `json:"rewritten,omitempty"`
 }
 
@@ -92,22 +96,26 @@ type RewrittenSummary struct {
 	SHA256     string `json:"sha256"`
 }
 
-// Metadata is what dray knows of a call beside the tool's own output. Paths in it are the environment's own.
+// Metadata is what dray knows of a call beside the tool's own output. Paths in it are the
+// environment's own.
 type Metadata struct {
 	Container *ContainerMetadata `json:"container,omitempty"`
 	Mapping   *MappingReport     `json:"mapping,omitempty"`
 	Kill      *KillReport        `json:"kill,omitempty"`
 	Sync      *SyncReport        `json:"sync,omitempty"`
-	// Changes are the files that dray itself changed for this call. ChangesOmitted counts those that a list of calls leaves out.
+	// Changes are the files that dray itself changed for this call. ChangesOmitted counts those that a
+	// list of calls leaves out.
 	Changes        []FileChange `json:"changes,omitempty"`
 	ChangesOmitted int          `json:"changes_omitted,omitzero"`
-	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the duration, and no part of the timeout.
+	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the
+	// duration, and no part of the timeout.
 	QueuedMS float64 `json:"queued_ms,omitzero"`
 	// Warnings say what was done differently from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ContainerMetadata names the container that a call ran in. The audit trail keeps it as a JSON column.
+// ContainerMetadata names the container that a call ran in. The audit trail keeps it as a JSON
+// column.
 type ContainerMetadata struct {
 	ID              string  `json:"id"`
 	Name            string  `json:"name"`
@@ -119,12 +127,14 @@ type ContainerMetadata struct {
 	ConfigHash      string  `json:"config_hash"`
 	ExecMS          float64 `json:"exec_ms"`
 	ExitCode        *int    `json:"exit_code"`
-	// Transport is "agent" or "engine"; Channel says what carries the agent's frames ("socket" or "stdio").
+	// Transport is "agent" or "engine"; Channel says what carries the agent's frames ("socket" or
+	// "stdio").
 	Transport string `json:"transport"`
 	Channel   string `json:"channel,omitempty"`
 }
 
-// MappingReport lists every path that was rewritten, and every one that was not, by JSON pointer. Pointers begin with "/input", "/output" or "/cwd".
+// MappingReport lists every path that was rewritten, and every one that was not, by JSON pointer.
+// Pointers begin with "/input", "/output" or "/cwd".
 type MappingReport struct {
 	Mapped   []MappedPath   `json:"mapped"`
 	Unmapped []UnmappedPath `json:"unmapped"`
@@ -148,13 +158,16 @@ type UnmappedPath struct {
 // KillReport says what was left of a call when it was over.
 type KillReport struct {
 	Survivors Survivors `json:"survivors"`
-	// Leftover counts the processes that the leader left running when it exited. They were ended, but for those in Kept.
+	// Leftover counts the processes that the leader left running when it exited. They were ended, but
+	// for those in Kept.
 	Leftover int `json:"leftover"`
-	// Kept are the pids, in the environment's own numbers, that a call with leftovers "keep" left to its environment.
+	// Kept are the pids, in the environment's own numbers, that a call with leftovers "keep" left to
+	// its environment.
 	Kept []int `json:"kept,omitempty"`
 }
 
-// Survivors are the processes of a call that are still there. In JSON it is 0, a list of pids, or null where it cannot be proved.
+// Survivors are the processes of a call that are still there. In JSON it is 0, a list of pids, or
+// null where it cannot be proved.
 type Survivors struct {
 	Proven bool
 	PIDs   []int

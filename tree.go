@@ -8,51 +8,60 @@ import (
 	"unicode/utf8"
 )
 
-// Tree is a set of files and folders on its way from one place to another: what Files.ReadTree gives and Files.WriteTree takes. Entries come one
-// after the other, a folder before what it holds. A Tree that comes out of a container was checked by our own reader: names, order,
-// sizes and counts are within the limits that were asked for, or Next and Read fail with a code.
+// Tree is a set of files and folders on its way from one place to another: what Files.ReadTree
+// gives and Files.WriteTree takes. Entries come one after the other, a folder before what it holds.
+// A Tree that comes out of a container was checked by our own reader: names, order, sizes and
+// counts are within the limits that were asked for, or Next and Read fail with a code.
 //
 // A Tree is used by one goroutine.
 type Tree interface {
-	// Next goes to the next entry and passes over what is left of the current file. It returns io.EOF after the last one; any other error
-	// ends the tree: transfer_failed for a stream that breaks off or lies, limit_exceeded, agent_lost.
+	// Next goes to the next entry and passes over what is left of the current file. It returns io.EOF
+	// after the last one; any other error ends the tree: transfer_failed for a stream that breaks off
+	// or lies, limit_exceeded, agent_lost.
 	Next() (TreeEntry, error)
-	// Reader reads the current file from TreeEntry.Offset on; it ends with io.EOF exactly at TreeEntry.Size.
+	// Reader reads the current file from TreeEntry.Offset on; it ends with io.EOF exactly at
+	// TreeEntry.Size.
 	io.Reader
 	io.Closer
 }
 
 // TreeEntry is one file or folder of a tree, or the reason why it is not one.
 type TreeEntry struct {
-	// Name is slash-separated and relative to the root of the Files that it comes from: clean, without "..", without NUL, else any bytes.
+	// Name is slash-separated and relative to the root of the Files that it comes from: clean, without
+	// "..", without NUL, else any bytes.
 	Name string
 	// Type is "file" or "directory".
 	Type string
-	// Size is the whole length of a file, in bytes; From is where its bytes begin in this tree, beyond zero only for one that is resumed.
+	// Size is the whole length of a file, in bytes; From is where its bytes begin in this tree, beyond
+	// zero only for one that is resumed.
 	Size, Offset int64
 	// Mode is the permission bits.
 	Mode fs.FileMode
-	// Version changes when the file's content may have changed. It is opaque, and compared with nothing but another of the same file.
+	// Version changes when the file's content may have changed. It is opaque, and compared with
+	// nothing but another of the same file.
 	Version string
-	// Refused says why this entry is not taken: path_invalid for a link, a device, a FIFO, a socket and a file with a name elsewhere, denied,
-	// not_found for one that vanished, limit_exceeded. It has a name then, and nothing to read.
+	// Refused says why this entry is not taken: path_invalid for a link, a device, a FIFO, a socket
+	// and a file with a name elsewhere, denied, not_found for one that vanished, limit_exceeded. It
+	// has a name then, and nothing to read.
 	Refused *Error
 }
 
 // TreeLimits bound a tree. Zero is no limit.
 type TreeLimits struct {
-	// MaxFile and MaxTotal are bytes, MaxFiles counts files and folders, MaxDepth the folders that an entry lies in below its source.
+	// MaxFile and MaxTotal are bytes, MaxFiles counts files and folders, MaxDepth the folders that an
+	// entry lies in below its source.
 	MaxFile, MaxTotal  int64
 	MaxFiles, MaxDepth int
 }
 
 // ReadTreeOptions asks for a tree.
 type ReadTreeOptions struct {
-	// Names are the files and folders to collect, each relative to the root; folders come with all that they hold.
+	// Names are the files and folders to collect, each relative to the root; folders come with all
+	// that they hold.
 	Names  []string
 	Limits TreeLimits
-	// Partial are files that the caller has already, in part or whole, from a tree that broke off: one that still has that version comes from its
-	// byte Bytes on.
+	// Partial are files that the caller has already, in part or whole, from a tree that broke off: one
+	// that still has that version comes from its byte Bytes on.
 	Partial map[string]PartialFile
 }
 
@@ -64,7 +73,8 @@ type PartialFile struct {
 
 // WriteTreeOptions says how a tree is written.
 type WriteTreeOptions struct {
-	// Executable gives a file with any x bit mode 0700 instead of 0600. Folders are 0700, whatever the umask.
+	// Executable gives a file with any x bit mode 0700 instead of 0600. Folders are 0700, whatever the
+	// umask.
 	Executable bool
 	// DryRun writes nothing and says what would be done.
 	DryRun bool
@@ -75,7 +85,8 @@ type WrittenFile struct {
 	// Name is relative to the root that it was placed beneath.
 	Name string `json:"name"`
 	Size int64  `json:"size"`
-	// SHA256 is the hexadecimal digest of the content; Before is that of the file that it replaced, empty where there was none.
+	// SHA256 is the hexadecimal digest of the content; Before is that of the file that it replaced,
+	// empty where there was none.
 	SHA256       string      `json:"sha256"`
 	SHA256Before string      `json:"sha256_before,omitempty"`
 	Mode         fs.FileMode `json:"mode"`
@@ -85,7 +96,8 @@ type WrittenFile struct {
 // FileAction is what became of a file.
 type FileAction string
 
-// The actions. FileMounted is a file that the host sees already through a mount, so that nothing was copied.
+// The actions. FileMounted is a file that the host sees already through a mount, so that nothing
+// was copied.
 const (
 	FileCreated   FileAction = "created"
 	FileReplaced  FileAction = "replaced"
@@ -96,12 +108,14 @@ const (
 // SyncReport is what became of the files that were to come home.
 type SyncReport struct {
 	State SyncState `json:"state"`
-	// Files has the absolute path on the side that the files came to; names that are not UTF-8 are written with \xNN.
+	// Files has the absolute path on the side that the files came to; names that are not UTF-8 are
+	// written with \xNN.
 	Files   []SyncedFile  `json:"files"`
 	Refused []RefusedPath `json:"refused"`
 	// Targets says where each of the sources came to of which anything was taken.
 	Targets []SyncTarget `json:"landed,omitempty"`
-	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that a list of calls leaves out; the call itself has all of them.
+	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that a list of calls leaves
+	// out; the call itself has all of them.
 	FilesOmitted   int `json:"files_omitted,omitzero"`
 	RefusedOmitted int `json:"refused_omitted,omitzero"`
 	TargetsOmitted int `json:"landed_omitted,omitzero"`
@@ -122,7 +136,8 @@ type SyncTarget struct {
 // SyncState is how a sync ended, apart from how the tool did.
 type SyncState string
 
-// The states. A sync that is not complete has written nothing; one with refusals that were to be skipped is complete.
+// The states. A sync that is not complete has written nothing; one with refusals that were to be
+// skipped is complete.
 const (
 	SyncComplete SyncState = "complete"
 	SyncRefused  SyncState = "refused"
@@ -160,7 +175,8 @@ type FileChange struct {
 	SHA256After  string `json:"sha256_after,omitempty"`
 }
 
-// PrintablePath writes the bytes of a path that are not UTF-8 as \xNN, since JSON has no place for them.
+// PrintablePath writes the bytes of a path that are not UTF-8 as \xNN, since JSON has no place for
+// them.
 func PrintablePath(path string) string {
 	if utf8.ValidString(path) {
 		return path

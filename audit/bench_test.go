@@ -34,7 +34,8 @@ func benchmarkCall(b *testing.B) func() {
 	res.Metadata.Container = &dray.ContainerMetadata{Name: "web", ID: "id"}
 	exec := s.Executor(returning(res))
 	return func() {
-		if _, err := exec.Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard); err != nil {
+		if _, err := exec.Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")},
+			dray.Discard); err != nil {
 			b.Error(err)
 		}
 	}
@@ -54,7 +55,10 @@ func BenchmarkList(b *testing.B) {
 	if err := s.submit(context.Background(), jobs...); err != nil {
 		b.Fatal(err)
 	}
-	for name, q := range map[string]Query{"newest": {}, "by tool": {Tool: "exec"}, "text not found": {Text: "zzz"}} {
+	for name, q := range map[string]Query{
+		"newest": {}, "by tool": {Tool: "exec"},
+		"text not found": {Text: "zzz"},
+	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				list(b, s, q)

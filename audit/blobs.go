@@ -17,7 +17,8 @@ type blobRef struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// blobStore are content-addressed files in one folder: the name is the SHA-256 of the content, so the same content lies there once.
+// blobStore are content-addressed files in one folder: the name is the SHA-256 of the content, so
+// the same content lies there once.
 type blobStore struct{ dir string }
 
 const newPrefix = ".new-"
@@ -58,7 +59,8 @@ func (f *blobStore) put(data []byte) (blobRef, error) {
 	return ref, syncDir(f.dir)
 }
 
-// contains says whether the content is there. A file gets its name only once it is whole; the size tells a truncation after that.
+// contains says whether the content is there. A file gets its name only once it is whole; the size
+// tells a truncation after that.
 func (f *blobStore) contains(ref blobRef) bool {
 	info, err := os.Lstat(filepath.Join(f.dir, ref.SHA256))
 	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes

@@ -10,8 +10,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// changedFiles are the files that a call changed, on their way into the table changed_files. They are one text, which SQLite takes apart: a sync may
-// have changed very many, and while they are written nobody else's begin or end is.
+// changedFiles are the files that a call changed, on their way into the table changed_files. They
+// are one text, which SQLite takes apart: a sync may have changed very many, and while they are
+// written nobody else's begin or end is.
 type changedFiles struct {
 	list      []byte // a JSON list of dray.FileChange
 	principal string
@@ -33,20 +34,27 @@ func newChangedFiles(inv dray.Invocation, res dray.Result) (*changedFiles, error
 	if err != nil {
 		return nil, fmt.Errorf("encode the changed files: %w", err)
 	}
-	return &changedFiles{list: list, principal: inv.Principal, plan: nullString(inv.Context.PlanID), at: res.EndedAt.UnixNano()}, nil
+	return &changedFiles{
+		list: list, principal: inv.Principal, plan: nullString(inv.Context.PlanID),
+		at: res.EndedAt.UnixNano(),
+	}, nil
 }
 
-func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
+func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64,
+	invocation string,
+) error {
 	if c == nil {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, insertChangedFiles, seq, invocation, c.principal, c.plan, c.at, string(c.list)); err != nil {
+	if _, err := tx.ExecContext(ctx, insertChangedFiles, seq, invocation, c.principal, c.plan, c.at,
+		string(c.list)); err != nil {
 		return fmt.Errorf("write the changed files: %w", err)
 	}
 	return nil
 }
 
-// ChangeQuery says which changed files are wanted. What is empty does not restrict; texts are compared exactly.
+// ChangeQuery says which changed files are wanted. What is empty does not restrict; texts are
+// compared exactly.
 type ChangeQuery struct {
 	PlanID, Invocation, Path, Principal string
 	// Limit is 50 if zero, at most 1000.
@@ -64,15 +72,16 @@ type Change struct {
 	At time.Time `json:"at"`
 }
 
-// ChangePage is a part of an answer: the files of the call that ended last come first, and of one call the last.
+// ChangePage is a part of an answer: the files of the call that ended last come first, and of one
+// call the last.
 type ChangePage struct {
 	Items []Change `json:"items"`
 	// NextCursor leads to the next page; it is empty on the last.
 	NextCursor string `json:"next_cursor"`
 }
 
-// Changes gives a page of changed files. What is recorded meanwhile comes before the first page. It fails with invalid_request for a limit or
-// cursor that cannot be, else with audit_unavailable.
+// Changes gives a page of changed files. What is recorded meanwhile comes before the first page. It
+// fails with invalid_request for a limit or cursor that cannot be, else with audit_unavailable.
 func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) {
 	stmt, err := q.statement()
 	if err != nil {
@@ -91,7 +100,8 @@ func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) 
 
 func (q ChangeQuery) limit() int { return Query{Limit: q.Limit}.limit() }
 
-// statement gives the query for one row more than the limit, which tells whether there is another page.
+// statement gives the query for one row more than the limit, which tells whether there is another
+// page.
 func (q ChangeQuery) statement() (selectQuery, error) {
 	if err := (Query{Limit: q.Limit}).check(); err != nil {
 		return selectQuery{}, err
@@ -123,8 +133,11 @@ func (q ChangeQuery) statement() (selectQuery, error) {
 	}, nil
 }
 
-// changes runs the query and gives at most limit rows, and the place of the last of them where there are more.
-func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found []Change, last *position, err error) {
+// changes runs the query and gives at most limit rows, and the place of the last of them where
+// there are more.
+func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found []Change,
+	last *position, err error,
+) {
 	rows, err := db.QueryContext(ctx, st.sql, st.args...)
 	if err != nil {
 		return nil, nil, err
@@ -139,7 +152,8 @@ func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found
 		var c Change
 		var plan, before, after sql.NullString
 		var at int64
-		if err := rows.Scan(&p.major, &p.minor, &c.Invocation, &plan, &c.Environment, &c.Path, &c.Action, &before, &after, &at); err != nil {
+		if err := rows.Scan(&p.major, &p.minor, &c.Invocation, &plan, &c.Environment, &c.Path, &c.Action,
+			&before, &after, &at); err != nil {
 			return nil, nil, err
 		}
 		c.PlanID, c.SHA256Before, c.SHA256After, c.At = plan.String, before.String, after.String, time.Unix(0, at).UTC()

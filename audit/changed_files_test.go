@@ -19,7 +19,8 @@ func changed(n int, folder string) []dray.FileChange {
 	all := make([]dray.FileChange, n)
 	for i := range all {
 		all[i] = dray.FileChange{
-			Environment: dray.KindHost, Path: fmt.Sprintf("%s/%05d \"<é>\n", folder, i), Action: dray.FileCreated, SHA256After: fmt.Sprintf("%064x", i),
+			Environment: dray.KindHost, Path: fmt.Sprintf("%s/%05d \"<é>\n", folder,
+				i), Action: dray.FileCreated, SHA256After: fmt.Sprintf("%064x", i),
 		}
 		if i%2 == 1 {
 			all[i].Action, all[i].SHA256Before = dray.FileReplaced, fmt.Sprintf("%064x", i+1)
@@ -31,14 +32,19 @@ func changed(n int, folder string) []dray.FileChange {
 // synced is the result of a sync of n files.
 func synced(n int) dray.Result {
 	res := exited(0)
-	report := &dray.SyncReport{State: dray.SyncComplete, Files: []dray.SyncedFile{}, Refused: []dray.RefusedPath{}, Bytes: int64(n)}
+	report := &dray.SyncReport{
+		State: dray.SyncComplete, Files: []dray.SyncedFile{},
+		Refused: []dray.RefusedPath{}, Bytes: int64(n),
+	}
 	for i := range n {
 		name := fmt.Sprintf("/srv/results/report/%05d.txt", i)
 		report.Files = append(report.Files, dray.SyncedFile{
-			Path: name, Source: "/w" + name, Size: 1, SHA256: fmt.Sprintf("%064x", i), Mode: "0600", Action: dray.FileCreated,
+			Path: name, Source: "/w" + name, Size: 1, SHA256: fmt.Sprintf("%064x",
+				i), Mode: "0600", Action: dray.FileCreated,
 		})
 		report.Targets = append(report.Targets, dray.SyncTarget{Source: "/w" + name, Path: name})
-		report.Refused = append(report.Refused, dray.RefusedPath{Path: name + ".lnk", Code: dray.CodePathInvalid, Message: "is a link"})
+		report.Refused = append(report.Refused,
+			dray.RefusedPath{Path: name + ".lnk", Code: dray.CodePathInvalid, Message: "is a link"})
 	}
 	res.Metadata.Sync, res.Metadata.Changes = report, changed(n, "/srv/results")
 	return res
@@ -53,7 +59,8 @@ func listChanges(t testing.TB, s *Store, q ChangeQuery) ChangePage {
 	return page
 }
 
-// AU-11: what a call changed is there when its end is, with action and hashes, and is listed by plan, call and path.
+// AU-11: what a call changed is there when its end is, with action and hashes, and is listed by
+// plan, call and path.
 func TestChangesAreListed(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	db := rawDB(t, s.path)
@@ -61,7 +68,10 @@ func TestChangesAreListed(t *testing.T) {
 	for _, c := range []struct {
 		plan, principal, folder string
 		n                       int
-	}{{"p1", "uid:0", "/a", 2}, {"p2", "uid:0", "/b", 1}, {"p1", "uid:7", "/a", 2}, {"", "uid:0", "/c", 0}, {"", "uid:0", "/c", 1}} {
+	}{{"p1", "uid:0", "/a", 2}, {"p2", "uid:0", "/b", 1}, {"p1", "uid:7", "/a", 2}, {
+		"", "uid:0", "/c",
+		0,
+	}, {"", "uid:0", "/c", 1}} {
 		inv := newInvocation("write_file")
 		inv.Context.PlanID, inv.Principal = c.plan, c.principal
 		res := exited(0)
@@ -85,7 +95,10 @@ func TestChangesAreListed(t *testing.T) {
 		"path":             {ChangeQuery{Path: first[1].Path}, []int{2, 0}},
 		"path is exact":    {ChangeQuery{Path: "/a"}, nil},
 		"principal":        {ChangeQuery{Principal: "uid:7"}, []int{2, 2}},
-		"all together":     {ChangeQuery{PlanID: "p1", Principal: "uid:0", Path: first[0].Path, Invocation: ids[0]}, []int{0}},
+		"all together": {ChangeQuery{
+			PlanID: "p1", Principal: "uid:0", Path: first[0].Path,
+			Invocation: ids[0],
+		}, []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := listChanges(t, s, tt.q)
@@ -136,8 +149,14 @@ func TestChangePages(t *testing.T) {
 		}
 	}
 	calls := position{1, 1}.cursor(callCursor)
-	for _, q := range []ChangeQuery{{Limit: -1}, {Limit: maxLimit + 1}, {Cursor: "x"}, {Cursor: calls}} {
-		if _, err := s.Changes(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+	for _, q := range []ChangeQuery{
+		{Limit: -1},
+		{Limit: maxLimit + 1},
+		{Cursor: "x"},
+		{Cursor: calls},
+	} {
+		if _, err := s.Changes(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("%+v gives %v", q, err)
 		}
 	}
@@ -152,7 +171,8 @@ func TestChangesUseIndexes(t *testing.T) {
 		"USING PRIMARY KEY (seq=?)":                  {Invocation: newID(), Principal: "uid:0"},
 		"SCAN changed_files":                         {},
 	} {
-		if plan := queryPlan(t, s, q); !strings.Contains(plan, name) || strings.Contains(plan, "TEMP B-TREE") {
+		if plan := queryPlan(t, s, q); !strings.Contains(plan, name) ||
+			strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%+v is answered by\n%s", q, plan)
 		}
 	}
@@ -160,12 +180,15 @@ func TestChangesUseIndexes(t *testing.T) {
 
 // sameLists says that two records' lists of files are the same, and whole.
 func sameLists(a, b dray.Metadata) bool {
-	return a.ChangesOmitted == 0 && a.Sync.FilesOmitted == 0 && a.Sync.RefusedOmitted == 0 && a.Sync.TargetsOmitted == 0 &&
-		slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Sync.Files, b.Sync.Files) && slices.Equal(a.Sync.Refused, b.Sync.Refused) &&
+	return a.ChangesOmitted == 0 && a.Sync.FilesOmitted == 0 && a.Sync.RefusedOmitted == 0 &&
+		a.Sync.TargetsOmitted == 0 &&
+		slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Sync.Files, b.Sync.Files) &&
+		slices.Equal(a.Sync.Refused, b.Sync.Refused) &&
 		slices.Equal(a.Sync.Targets, b.Sync.Targets)
 }
 
-// SY-10: a sync of ten thousand files reads back whole, and neither its row nor a list of calls carries all of them.
+// SY-10: a sync of ten thousand files reads back whole, and neither its row nor a list of calls
+// carries all of them.
 func TestLongListsLieInAFile(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)
@@ -184,8 +207,10 @@ func TestLongListsLieInAFile(t *testing.T) {
 		t.Errorf("an item of a list has %d bytes, %v", len(b), err)
 	}
 	m := item.Metadata
-	if len(m.Sync.Files) != 10 || m.Sync.FilesOmitted != 9990 || len(m.Sync.Refused) != 10 || m.Sync.RefusedOmitted != 9990 || len(m.Sync.Targets) != 10 || m.Sync.TargetsOmitted != 9990 ||
-		len(m.Changes) != 10 || m.ChangesOmitted != 9990 || m.Sync.Bytes != 10_000 || m.Sync.State != dray.SyncComplete || m.Warnings != nil {
+	if len(m.Sync.Files) != 10 || m.Sync.FilesOmitted != 9990 || len(m.Sync.Refused) != 10 ||
+		m.Sync.RefusedOmitted != 9990 || len(m.Sync.Targets) != 10 || m.Sync.TargetsOmitted != 9990 ||
+		len(m.Changes) != 10 || m.ChangesOmitted != 9990 || m.Sync.Bytes != 10_000 ||
+		m.Sync.State != dray.SyncComplete || m.Warnings != nil {
 		t.Errorf("in a list the metadata is %.2000s", b)
 	}
 	if got := scan[int](t, rawDB(t, s.path), `SELECT count(*) FROM changed_files WHERE invocation = ?`, inv.ID); got != 10_000 {
@@ -195,7 +220,8 @@ func TestLongListsLieInAFile(t *testing.T) {
 	if err := os.RemoveAll(opts.CapturesDir); err != nil {
 		t.Fatal(err)
 	}
-	if rec := get(t, s, inv.ID); len(rec.Metadata.Warnings) != 1 || rec.Metadata.Sync.FilesOmitted != 9990 {
+	if rec := get(t, s, inv.ID); len(rec.Metadata.Warnings) != 1 ||
+		rec.Metadata.Sync.FilesOmitted != 9990 {
 		t.Errorf("without the file the warnings are %q", rec.Metadata.Warnings)
 	}
 }

@@ -35,8 +35,9 @@ func crashCode(id string) int {
 	return int(n % 100)
 }
 
-// crashChild makes calls from many goroutines and says on stdout what it is about to do and what was done: "try ID" before a call,
-// "ran ID" within it, "end ID" after it. Each line is one write, so a kill leaves whole lines.
+// crashChild makes calls from many goroutines and says on stdout what it is about to do and what
+// was done: "try ID" before a call, "ran ID" within it, "end ID" after it. Each line is one write,
+// so a kill leaves whole lines.
 func crashChild(dir string) {
 	s, _, err := Open(context.Background(), options(dir))
 	if err != nil {
@@ -47,7 +48,9 @@ func crashChild(dir string) {
 		panic(err)
 	}
 	say := func(word, id string) { _, _ = os.Stdout.WriteString(word + " " + id + "\n") }
-	next := dray.ExecutorFunc(func(_ context.Context, call dray.Call, _ dray.Sink) (dray.Result, error) {
+	next := dray.ExecutorFunc(func(_ context.Context, call dray.Call, _ dray.Sink) (dray.Result,
+		error,
+	) {
 		say("ran", call.Invocation.ID)
 		return exited(crashCode(call.Invocation.ID)), nil
 	})
@@ -61,7 +64,8 @@ func crashChild(dir string) {
 					inv.Input = longJSON(maxInline + 1 + n)
 				}
 				say("try", inv.ID)
-				if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard); err != nil {
+				if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+					dray.Discard); err != nil {
 					panic(err)
 				}
 				say("end", inv.ID)
@@ -100,14 +104,15 @@ func crash(t *testing.T, dir string, round, lines int) said {
 		}
 	}
 	_ = cmd.Wait()
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok ||
+		status.Signal() != syscall.SIGKILL {
 		t.Fatalf("the child ended by itself: %v", cmd.ProcessState)
 	}
 	return told
 }
 
-// AU-01, AU-03: a daemon is killed at any point of its traffic, twenty times over. What it acknowledged is there, what it never tried
-// is not, and every call has exactly one end.
+// AU-01, AU-03: a daemon is killed at any point of its traffic, twenty times over. What it
+// acknowledged is there, what it never tried is not, and every call has exactly one end.
 func TestCrash(t *testing.T) {
 	rounds := 20
 	if testing.Short() {

@@ -6,13 +6,15 @@ import (
 	"testing"
 )
 
-// captureDamage is what may happen to a file, by a word that the warning has. A map ranges in any order, so each leaves the file bad.
+// captureDamage is what may happen to a file, by a word that the warning has. A map ranges in any
+// order, so each leaves the file bad.
 var captureDamage = map[string]func(file string) error{
 	"gone":    os.Remove,
 	"changed": func(file string) error { return os.WriteFile(file, []byte(`{"s":"forged"}`), 0o600) },
 }
 
-// breakChain makes the overflow pages that hold the text lead to a page that does not exist, so that reading the value fails.
+// breakChain makes the overflow pages that hold the text lead to a page that does not exist, so
+// that reading the value fails.
 func breakChain(t *testing.T, path, text string) {
 	t.Helper()
 	const pageSize = 4096

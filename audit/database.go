@@ -23,8 +23,8 @@ import (
 const (
 	// maxReaders bounds the connections that read; more would only share the same disk.
 	maxReaders = 4
-	// busyTimeout is how long SQLite itself waits for a lock, in milliseconds. The writer tries again after it; it is short because
-	// nothing can break this wait off when the daemon ends.
+	// busyTimeout is how long SQLite itself waits for a lock, in milliseconds. The writer tries again
+	// after it; it is short because nothing can break this wait off when the daemon ends.
 	busyTimeout = "200"
 )
 
@@ -47,8 +47,8 @@ func (s *Store) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-// openWriter opens the one connection that writes, and makes sure that it writes as durably as was asked: on some file systems
-// SQLite falls back from WAL without an error.
+// openWriter opens the one connection that writes, and makes sure that it writes as durably as was
+// asked: on some file systems SQLite falls back from WAL without an error.
 func openWriter(ctx context.Context, path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite3", dsn(path, url.Values{
 		"mode": {"rw"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"}, "_busy_timeout": {busyTimeout},
@@ -58,7 +58,10 @@ func openWriter(ctx context.Context, path string) (*sql.DB, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1"} {
+	for pragma, want := range map[string]string{
+		"journal_mode": "wal", "synchronous": "2",
+		"foreign_keys": "1",
+	} {
 		var got string
 		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil {
 			return db, fmt.Errorf("open the database: %w", err)
@@ -75,8 +78,9 @@ func dsn(path string, params url.Values) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?" + params.Encode()
 }
 
-// migrate applies what is missing, each file in a transaction of its own, so that it goes on where it was broken off. A schema that
-// this program does not know is refused before anything is written.
+// migrate applies what is missing, each file in a transaction of its own, so that it goes on where
+// it was broken off. A schema that this program does not know is refused before anything is
+// written.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
 	p, err := newMigrator(db)
 	if err != nil {
@@ -88,7 +92,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 	sources := p.ListSources()
 	if known := sources[len(sources)-1].Version; have > known {
-		return dray.Errorf(dray.CodeAuditUnavailable, "open the trail %s: a newer dray wrote it (schema %d, this one knows %d)", path, have, known).
+		return dray.Errorf(dray.CodeAuditUnavailable,
+			"open the trail %s: a newer dray wrote it (schema %d, this one knows %d)", path, have, known).
 			WithHint("run the newer dray, or choose another state folder with --state")
 	}
 	if _, err := p.Up(ctx); err != nil {
@@ -98,7 +103,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 }
 
 func newMigrator(db *sql.DB) (*goose.Provider, error) {
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations.FS, goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations.FS,
+		goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("read the migrations: %s", strings.TrimSpace(err.Error()))
 	}
@@ -110,15 +116,19 @@ const (
 	insertEvent = `INSERT INTO events (seq, invocation, kind, at, body, leaf) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
-// errNotRunning says that a projection found nothing to change: the call was never begun, or is over already.
+// errNotRunning says that a projection found nothing to change: the call was never begun, or is
+// over already.
 var errNotRunning = errors.New("no such call is running in the trail")
 
-// commit writes a batch in one transaction: all of it or nothing. All events of it have one time, that of the transaction. Waiting for
-// the lock may take long, so which jobs are still wanted is asked after it; those were written.
+// commit writes a batch in one transaction: all of it or nothing. All events of it have one time,
+// that of the transaction. Waiting for the lock may take long, so which jobs are still wanted is
+// asked after it; those were written.
 //
-// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which never ends here, and wake up with
-// each commit.
-func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent, wanted func([]*pendingEvent) []*pendingEvent) (written []*pendingEvent, err error) {
+// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which
+// never ends here, and wake up with each commit.
+func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent,
+	wanted func([]*pendingEvent) []*pendingEvent,
+) (written []*pendingEvent, err error) {
 	tx, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin to write: %w", err)
@@ -132,7 +142,8 @@ func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent, wanted func(
 			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done it by itself
 		}
 	}()
-	defer recoverTo(&err) // before that: what was written until a panic is taken back, and the connection goes on
+	// before that: what was written until a panic is taken back, and the connection goes on
+	defer recoverTo(&err)
 	// Asked each time: another program may have appended, and a gap or a clash would be refused.
 	var last int64
 	if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
@@ -156,7 +167,8 @@ func (j *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 	e := j.event
 	e.seq, e.at = seq, at
 	leaf := e.leaf()
-	_, err := tx.ExecContext(ctx, insertEvent, e.seq, e.invocation, string(e.kind), e.at, string(e.body), leaf[:])
+	_, err := tx.ExecContext(ctx, insertEvent, e.seq, e.invocation, string(e.kind), e.at,
+		string(e.body), leaf[:])
 	if err != nil {
 		return fmt.Errorf("append the event: %w", err)
 	}
@@ -170,15 +182,16 @@ func (j *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 	return j.changes.write(ctx, tx, seq, e.invocation)
 }
 
-// isRetryable says whether a write may succeed later although nobody changes what is written: the file is locked, the disk is full,
-// or the system refuses now.
+// isRetryable says whether a write may succeed later although nobody changes what is written: the
+// file is locked, the disk is full, or the system refuses now.
 func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
 	if !ok {
 		return false
 	}
 	switch e.Code {
-	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem, sqlite3.ErrCantOpen, sqlite3.ErrProtocol:
+	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem,
+		sqlite3.ErrCantOpen, sqlite3.ErrProtocol:
 		return true
 	default:
 		return false
@@ -194,7 +207,8 @@ func unavailableError(path, doing string, err error) *dray.Error {
 	cause, known := errors.AsType[sqlite3.Error](err)
 	switch {
 	case errors.Is(err, errClosed):
-		return dray.Errorf(dray.CodeShuttingDown, "%s: %w", doing, err).WithHint("the daemon is ending: repeat the call when it runs again")
+		return dray.Errorf(dray.CodeShuttingDown, "%s: %w", doing, err).
+			WithHint("the daemon is ending: repeat the call when it runs again")
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return e.WithHint("ask for less, or allow more time")
 	case !known:
@@ -202,9 +216,11 @@ func unavailableError(path, doing string, err error) *dray.Error {
 	}
 	switch cause.Code {
 	case sqlite3.ErrConstraint:
-		return dray.Errorf(dray.CodeConflict, "%s: %w", doing, err).WithHint("there is an invocation with this id: make a new one")
+		return dray.Errorf(dray.CodeConflict, "%s: %w", doing, err).
+			WithHint("there is an invocation with this id: make a new one")
 	case sqlite3.ErrBusy, sqlite3.ErrLocked:
-		return e.WithHint("another program has locked %s: end it (fuser %s), then repeat the call", path, path)
+		return e.WithHint("another program has locked %s: end it (fuser %s), then repeat the call", path,
+			path)
 	case sqlite3.ErrFull:
 		return e.WithHint("the disk of %s is full: free space, then repeat the call", path)
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
@@ -214,8 +230,9 @@ func unavailableError(path, doing string, err error) *dray.Error {
 	}
 }
 
-// lock takes the lock file beside the database, or says who has it. The lock goes with the process, however it ends. The file stays:
-// removing it would let two others hold a lock on two files of one name.
+// lock takes the lock file beside the database, or says who has it. The lock goes with the process,
+// however it ends. The file stays: removing it would let two others hold a lock on two files of one
+// name.
 func lock(path string) (*os.File, error) {
 	f, err := openPrivate(path + ".lock")
 	if err != nil {
@@ -224,7 +241,8 @@ func lock(path string) (*os.File, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		return nil, dray.Errorf(dray.CodeAuditUnavailable, "open the trail %s: another dray%s has it open", path, holder(f)).
+		return nil, dray.Errorf(dray.CodeAuditUnavailable,
+			"open the trail %s: another dray%s has it open", path, holder(f)).
 			WithHint("use the daemon that runs, stop it, or choose another state folder with --state")
 	}
 	if err != nil {
@@ -247,7 +265,8 @@ func holder(f *os.File) string {
 	return fmt.Sprintf(" (process %d)", pid)
 }
 
-// openPrivate opens or makes a file that only its owner can read, whatever the umask and whatever mode it had.
+// openPrivate opens or makes a file that only its owner can read, whatever the umask and whatever
+// mode it had.
 func openPrivate(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

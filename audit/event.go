@@ -33,9 +33,11 @@ type event struct {
 	body       []byte
 }
 
-// canonical gives the bytes that stand for the event in a Merkle log; the package's documentation describes them for others.
+// canonical gives the bytes that stand for the event in a Merkle log; the package's documentation
+// describes them for others.
 func (e event) canonical() []byte {
-	return fmt.Appendf(nil, "dray event v1\n%d\n%d\n%s\n%s\n%x\n", e.seq, e.at, e.kind, e.invocation, sha256.Sum256(e.body))
+	return fmt.Appendf(nil, "dray event v1\n%d\n%d\n%s\n%s\n%x\n", e.seq, e.at, e.kind, e.invocation,
+		sha256.Sum256(e.body))
 }
 
 // leaf is the RFC 6962 leaf hash of the event.
@@ -58,11 +60,12 @@ func validID(s string) bool {
 	return true
 }
 
-// maxInline is how much of an input or output stands in the body of an event; what is longer lies in a file.
+// maxInline is how much of an input or output stands in the body of an event; what is longer lies
+// in a file.
 const maxInline = 8 << 10
 
-// beginBody is the body of a begun event: the invocation as it was accepted. Two fields of it are shadowed: of the environment only
-// the names are kept, and a long input is in a file.
+// beginBody is the body of a begun event: the invocation as it was accepted. Two fields of it are
+// shadowed: of the environment only the names are kept, and a long input is in a file.
 type beginBody struct {
 	dray.Invocation
 	Env       []string        `json:"env,omitempty"`
@@ -71,7 +74,8 @@ type beginBody struct {
 	StartedAt time.Time       `json:"started_at"`
 }
 
-// endBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted call has none.
+// endBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted
+// call has none.
 type endBody struct {
 	Status     dray.Status        `json:"status"`
 	Reason     dray.Reason        `json:"reason"`
@@ -90,9 +94,12 @@ type endBody struct {
 	ListsFile *blobRef `json:"lists_file,omitempty"`
 }
 
-// encodeBegin gives the body of a begun event and, where the input is too long for it, the file that holds it. An input that is not
-// JSON is left out and told as unfit; the body is good all the same.
-func encodeBegin(inv dray.Invocation, at time.Time, files *blobStore) (body []byte, file *blobRef, unfit, err error) {
+// encodeBegin gives the body of a begun event and, where the input is too long for it, the file
+// that holds it. An input that is not JSON is left out and told as unfit; the body is good all the
+// same.
+func encodeBegin(inv dray.Invocation, at time.Time, files *blobStore) (body []byte, file *blobRef,
+	unfit, err error,
+) {
 	b := beginBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
 	inline, file, err := inlineOrBlob(inv.Input, files)
 	if errors.Is(err, errNotJSON) {
@@ -106,7 +113,8 @@ func encodeBegin(inv dray.Invocation, at time.Time, files *blobStore) (body []by
 	return body, file, unfit, err
 }
 
-// encodeEnd gives the body of an ended event and, where the output is too long for it, the file that holds it.
+// encodeEnd gives the body of an ended event and, where the output is too long for it, the file
+// that holds it.
 func encodeEnd(res dray.Result, files *blobStore) ([]byte, *blobRef, error) {
 	inline, file, err := inlineOrBlob(res.Output, files)
 	if err != nil {
@@ -125,8 +133,11 @@ func encodeEnd(res dray.Result, files *blobStore) ([]byte, *blobRef, error) {
 
 var errNotJSON = errors.New("it is not valid JSON")
 
-// inlineOrBlob decides where a JSON value lies: in the body, or in a file that is durable when place returns.
-func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage, file *blobRef, err error) {
+// inlineOrBlob decides where a JSON value lies: in the body, or in a file that is durable when
+// place returns.
+func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage, file *blobRef,
+	err error,
+) {
 	switch {
 	case len(raw) == 0:
 		return nil, nil, nil
@@ -144,11 +155,12 @@ func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage
 
 // isJSON says what json.Valid does, and is faster: outputs may be long.
 func isJSON(raw json.RawMessage) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 }
 
-// encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder would strip its spaces, and a
-// record shall read back equal.
+// encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder
+// would strip its spaces, and a record shall read back equal.
 func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -161,8 +173,9 @@ func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
 	return append(append(body, raw...), '}'), nil
 }
 
-// maxInlineEntries is how many entries of each of its lists of files a body has. All of them stand in a file beside the database where there are more: a
-// sync of ten thousand files is megabytes, which nobody wants to read to see that there was one.
+// maxInlineEntries is how many entries of each of its lists of files a body has. All of them stand
+// in a file beside the database where there are more: a sync of ten thousand files is megabytes,
+// which nobody wants to read to see that there was one.
 const maxInlineEntries = 10
 
 // fileLists are the lists of a result's metadata that grow with what a call did.
@@ -173,8 +186,8 @@ type fileLists struct {
 	Changes []dray.FileChange  `json:"changes"`
 }
 
-// truncateLists gives metadata whose lists have at most maxInlineEntries entries and say how many more there are, and the whole lists; nil where all of them are
-// that short.
+// truncateLists gives metadata whose lists have at most maxInlineEntries entries and say how many
+// more there are, and the whole lists; nil where all of them are that short.
 func truncateLists(m dray.Metadata) (dray.Metadata, *fileLists) {
 	var all fileLists
 	all.Changes = m.Changes
@@ -200,7 +213,8 @@ func truncate[T any](list []T) (some []T, omitted int) {
 	return list[:n:n], len(list) - n
 }
 
-// storeLists gives the metadata for the body and the file that holds what was cut off, which is durable when storeLists returns.
+// storeLists gives the metadata for the body and the file that holds what was cut off, which is
+// durable when storeLists returns.
 func storeLists(m dray.Metadata, files *blobStore) (dray.Metadata, *blobRef, error) {
 	m, all := truncateLists(m)
 	if all == nil {

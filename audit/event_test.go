@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is recorded as JSON is what encoding/json reads back, and all of that: also what a tool printed with the same name twice, or with half a
-// surrogate pair.
+// What is recorded as JSON is what encoding/json reads back, and all of that: also what a tool
+// printed with the same name twice, or with half a surrogate pair.
 func TestIsJSONSaysWhatValidDoes(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, text := range []string{

@@ -32,12 +32,14 @@ func TestBeginBeforeRunEndBeforeReply(t *testing.T) {
 			t.Errorf("events while the tool runs: %s, want begun", got)
 		}
 		rec := get(t, s, inv.ID)
-		if rec.Status != dray.StatusRunning || rec.Reason != "" || rec.EndedAt != nil || rec.Tool != "exec" {
+		if rec.Status != dray.StatusRunning || rec.Reason != "" || rec.EndedAt != nil ||
+			rec.Tool != "exec" {
 			t.Errorf("the record while the tool runs is %+v", rec)
 		}
 		return exited(3), nil
 	})
-	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard)
 	if err != nil || !ran {
 		t.Fatalf("Execute: ran %v, error %v", ran, err)
 	}
@@ -60,29 +62,46 @@ var roundTrips = map[string]struct {
 	"a tool in a container": {
 		change: func(inv *dray.Invocation) {
 			inv.Input = json.RawMessage("{ \"argv\": [\"grep\",\t\"<a & b>\", \"\\u003c\", 1.50] }")
-			inv.Context = dray.CallContext{PlanID: "p1", SessionID: "s1", SandboxID: "b1", Labels: map[string]string{"k": "v"}}
+			inv.Context = dray.CallContext{
+				PlanID: "p1", SessionID: "s1", SandboxID: "b1",
+				Labels: map[string]string{"k": "v"},
+			}
 			inv.Workspace, inv.Cwd = "/home/me/app", "sub"
 			inv.Sync, inv.RewriteText = []string{"out", "/tmp/é"}, new(bool)
 		},
 		result: dray.Result{
 			Reason: dray.ReasonExited, ExitCode: new(int), Output: json.RawMessage(`{"x": [1,  2]}`),
-			Stdout: dray.StreamSummary{Text: "a\x00\u2028<é>\n", HeadBytes: 9, TotalBytes: 9, KeptBytes: 9, SHA256: "ab"},
+			Stdout: dray.StreamSummary{
+				Text: "a\x00\u2028<é>\n", HeadBytes: 9, TotalBytes: 9, KeptBytes: 9,
+				SHA256: "ab",
+			},
 			Stderr: dray.StreamSummary{Truncated: true, OmittedBytes: 1 << 40, TotalBytes: 1 << 40},
 			Route: dray.Route{
 				Environment: dray.KindContainer, Rule: "call.container", Container: "web", Workspace: "/home/me/app",
-				Candidates: []dray.Candidate{{Rule: "call.container", Environment: "container", Reason: "named"}},
+				Candidates: []dray.Candidate{{
+					Rule: "call.container", Environment: "container",
+					Reason: "named",
+				}},
 			},
 			Metadata: dray.Metadata{
 				Container: &dray.ContainerMetadata{
-					ID: strings.Repeat("c", 64), Name: "vsc-app", Image: "debian:12", ImageDigest: "sha256:1", Engine: "docker 20.10",
-					WorkspaceFolder: "/workspaces/app", User: "vscode", ConfigHash: "h", ExecMS: 0.1 + 0.2, ExitCode: new(int),
+					ID: strings.Repeat("c",
+						64), Name: "vsc-app", Image: "debian:12", ImageDigest: "sha256:1", Engine: "docker 20.10",
+					WorkspaceFolder: "/workspaces/app", User: "vscode", ConfigHash: "h", ExecMS: 0.1 +
+						0.2, ExitCode: new(int),
 					Transport: "agent", Channel: "stdio",
 				},
 				Mapping: &dray.MappingReport{
-					Mapped:   []dray.MappedPath{{Pointer: "/input/argv/1", From: "/home/me/app/a", To: "/workspaces/app/a"}},
+					Mapped: []dray.MappedPath{{
+						Pointer: "/input/argv/1", From: "/home/me/app/a",
+						To: "/workspaces/app/a",
+					}},
 					Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{},
 				},
-				Kill:     &dray.KillReport{Survivors: dray.Survivors{Proven: true, PIDs: []int{7}}, Leftover: 2},
+				Kill: &dray.KillReport{
+					Survivors: dray.Survivors{Proven: true, PIDs: []int{7}},
+					Leftover:  2,
+				},
 				Warnings: []string{"the engine's exec was used"},
 			},
 		},
@@ -99,7 +118,10 @@ var roundTrips = map[string]struct {
 	},
 	"long input and output": {
 		change: func(inv *dray.Invocation) { inv.Input = longJSON(1 << 20) },
-		result: dray.Result{Reason: dray.ReasonExited, ExitCode: new(int), Output: longJSON(maxInline + 1)},
+		result: dray.Result{
+			Reason: dray.ReasonExited, ExitCode: new(int),
+			Output: longJSON(maxInline + 1),
+		},
 	},
 	"the longest input within a row": {
 		change: func(inv *dray.Invocation) { inv.Input = longJSON(maxInline) },
@@ -119,7 +141,8 @@ func longJSON(n int) json.RawMessage {
 	return json.RawMessage(`{"s":"` + strings.Repeat("x", n-len(`{"s":""}`)) + `"}`)
 }
 
-// AU-02, RS-03: what the caller gets and what the trail gives are equal, the container's metadata by way of its column.
+// AU-02, RS-03: what the caller gets and what the trail gives are equal, the container's metadata
+// by way of its column.
 func TestRecordsReadBackEqual(t *testing.T) {
 	for name, tt := range roundTrips {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +151,13 @@ func TestRecordsReadBackEqual(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&inv)
 			}
-			next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return tt.result, tt.err })
-			res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+			next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+				error,
+			) {
+				return tt.result, tt.err
+			})
+			res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+				dray.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +182,8 @@ func TestMetadataColumnIsTheRecords(t *testing.T) {
 	run(t, s, newInvocation("exec"), want)
 	column := scan[string](t, s.read, `SELECT metadata_container FROM invocations`)
 	var got dray.ContainerMetadata
-	if err := json.Unmarshal([]byte(column), &got); err != nil || !reflect.DeepEqual(&got, want.Metadata.Container) {
+	if err := json.Unmarshal([]byte(column), &got); err != nil ||
+		!reflect.DeepEqual(&got, want.Metadata.Container) {
 		t.Errorf("the column holds %s (%v), want %+v", column, err, want.Metadata.Container)
 	}
 }
@@ -180,11 +209,13 @@ func TestUnfitInputDoesNotRun(t *testing.T) {
 		t.Error("the call ran")
 		return exited(0), nil
 	})
-	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard)
 	if err != nil || res.Reason != dray.ReasonInvalid || res.Error.Code != dray.CodeInvalidInput {
 		t.Fatalf("Execute gives %+v, %v", res, err)
 	}
-	if rec := get(t, s, inv.ID); rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonInvalid || rec.Input != nil {
+	if rec := get(t, s, inv.ID); rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonInvalid ||
+		rec.Input != nil {
 		t.Errorf("the record is %+v", rec)
 	}
 }
@@ -202,10 +233,12 @@ func TestUnfitResult(t *testing.T) {
 			res.Reason, res.ExitCode = dray.ReasonExited, new(int)
 			got := run(t, s, inv, res)
 			rec := get(t, s, inv.ID)
-			if rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonExited || rec.ExitCode == nil || rec.Error == nil || rec.Error.Code != dray.CodeInternal {
+			if rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonExited || rec.ExitCode == nil ||
+				rec.Error == nil || rec.Error.Code != dray.CodeInternal {
 				t.Errorf("the record is %+v, its error %+v", rec, rec.Error)
 			}
-			if want := dray.NewRecord(inv, got.StartedAt).WithResult(got); rec.Error.Message != want.Error.Message || rec.Status != want.Status {
+			if want := dray.NewRecord(inv, got.StartedAt).
+				WithResult(got); rec.Error.Message != want.Error.Message || rec.Status != want.Status {
 				t.Errorf("the caller gets %+v, the trail has %+v", want, rec)
 			}
 		})
@@ -221,12 +254,14 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	inv := newInvocation("exec")
 	res := exited(0)
 	res.Output = longJSON(maxInline + 1)
-	if got := run(t, s, inv, res); got.Status != dray.StatusFailed || got.Output != nil || get(t, s, inv.ID).Status != dray.StatusFailed {
+	if got := run(t, s, inv, res); got.Status != dray.StatusFailed || got.Output != nil ||
+		get(t, s, inv.ID).Status != dray.StatusFailed {
 		t.Errorf("the result is %+v", got)
 	}
 	inv = newInvocation("exec")
 	inv.Input = longJSON(maxInline + 1)
-	_, err := s.Executor(returning(exited(0))).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	_, err := s.Executor(returning(exited(0))).
+		Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 	if codeOf(err) != dray.CodeAuditUnavailable {
 		t.Errorf("an input that cannot be kept gives %v", err)
 	}
@@ -239,16 +274,24 @@ func TestPanicEndsTheCall(t *testing.T) {
 	opts.Log = zap.New(core)
 	s := open(t, opts)
 	inv := newInvocation("exec")
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return dray.Result{}, explode() })
-	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
-	if err != nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed || !strings.Contains(res.Error.Hint, inv.ID) {
+	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+		error,
+	) {
+		return dray.Result{}, explode()
+	})
+	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard)
+	if err != nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed ||
+		!strings.Contains(res.Error.Hint, inv.ID) {
 		t.Errorf("Execute gives %+v, %v", res, err)
 	}
-	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeInternal || rec.EndedAt == nil {
+	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeInternal ||
+		rec.EndedAt == nil {
 		t.Errorf("the record is %+v", rec)
 	}
 	all := logs.All()
-	if len(all) != 1 || all[0].ContextMap()["invocation"] != inv.ID || !strings.Contains(fmt.Sprint(all[0].ContextMap()["stack"]), "explode") {
+	if len(all) != 1 || all[0].ContextMap()["invocation"] != inv.ID ||
+		!strings.Contains(fmt.Sprint(all[0].ContextMap()["stack"]), "explode") {
 		t.Errorf("the log is %+v", all)
 	}
 	run(t, s, newInvocation("exec"), exited(0))
@@ -262,7 +305,9 @@ func TestCancelledCallIsRecorded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("the client left"))
 	inv := newInvocation("exec")
-	next := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
+	next := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result,
+		error,
+	) {
 		if ctx.Err() == nil {
 			t.Error("next does not see that the context ended")
 		}
@@ -280,7 +325,8 @@ func TestCancelledCallIsRecorded(t *testing.T) {
 func TestTimes(t *testing.T) {
 	started := time.Now().Add(-time.Second)
 	res := setTimes(dray.Result{}, started)
-	if res.Duration < time.Second || res.Duration > time.Minute || res.StartedAt != started.Round(0).UTC() || res.EndedAt.Location() != time.UTC {
+	if res.Duration < time.Second || res.Duration > time.Minute || res.StartedAt != started.Round(0).
+		UTC() || res.EndedAt.Location() != time.UTC {
 		t.Errorf("stamped %+v", res)
 	}
 }
@@ -291,16 +337,21 @@ func TestIDs(t *testing.T) {
 		t.Error("the call ran")
 		return exited(0), nil
 	})
-	for _, id := range []string{"", "x", "019A7B2C-0000-7000-8000-000000000001", "019a7b2c-0000-7000-8000-00000000000\n", "019a7b2c00000-7000-8000-000000000001"} {
+	for _, id := range []string{
+		"", "x", "019A7B2C-0000-7000-8000-000000000001",
+		"019a7b2c-0000-7000-8000-00000000000\n", "019a7b2c00000-7000-8000-000000000001",
+	} {
 		inv := newInvocation("exec")
 		inv.ID = id
-		if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard); codeOf(err) != dray.CodeInternal {
+		if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+			dray.Discard); codeOf(err) != dray.CodeInternal {
 			t.Errorf("id %q gives %v", id, err)
 		}
 	}
 	inv := newInvocation("exec")
 	run(t, s, inv, exited(0))
-	if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard); codeOf(err) != dray.CodeConflict {
+	if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard); codeOf(err) != dray.CodeConflict {
 		t.Errorf("an id that was used gives %v", err)
 	}
 }
@@ -309,7 +360,10 @@ func TestGetOwnOnly(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	run(t, s, inv, exited(0))
-	for principal, want := range map[string]dray.Code{"": "", "uid:0": "", "uid:1": dray.CodeNotFound} {
+	for principal, want := range map[string]dray.Code{
+		"": "", "uid:0": "",
+		"uid:1": dray.CodeNotFound,
+	} {
 		_, err := s.Get(context.Background(), principal, inv.ID)
 		if codeOf(err) != want {
 			t.Errorf("Get for %q gives %v, want code %q", principal, err, want)

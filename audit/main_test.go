@@ -31,7 +31,10 @@ var lastID atomic.Int64
 func newID() string { return fmt.Sprintf("019a7b2c-0000-7000-8000-%012x", lastID.Add(1)) }
 
 func options(dir string) Options {
-	return Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures"), WriteTimeout: 10 * time.Second}
+	return Options{
+		Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures"),
+		WriteTimeout: 10 * time.Second,
+	}
 }
 
 // open opens a store that is closed with the test.
@@ -63,7 +66,8 @@ func reopen(t *testing.T, opts Options) (*Store, int) {
 // rawDB is a connection of another program to the file.
 func rawDB(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite3", dsn(path, url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_busy_timeout": {"5000"}}))
+	db, err := sql.Open("sqlite3", dsn(path,
+		url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_busy_timeout": {"5000"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +102,18 @@ func exited(code int) dray.Result {
 
 // returning is an executor that runs nothing and ends as told.
 func returning(res dray.Result) dray.Executor {
-	return dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return res, nil })
+	return dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+		error,
+	) {
+		return res, nil
+	})
 }
 
 // run makes a call of the store and fails the test unless it is recorded.
 func run(t testing.TB, s *Store, inv dray.Invocation, res dray.Result) dray.Result {
 	t.Helper()
-	res, err := s.Executor(returning(res)).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	res, err := s.Executor(returning(res)).
+		Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,17 +113,24 @@ func TestMigrationResumes(t *testing.T) {
 // AU-04: commits are as durable as SQLite makes them.
 func TestPragmas(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": busyTimeout} {
+	for pragma, want := range map[string]string{
+		"journal_mode": "wal", "synchronous": "2",
+		"foreign_keys": "1", "busy_timeout": busyTimeout,
+	} {
 		if got := scan[string](t, s.write, "PRAGMA "+pragma); got != want {
 			t.Errorf("%s of the writer is %s, want %s", pragma, got, want)
 		}
 	}
 }
 
-// The cost of a call does not grow with the trail: no statement of the writer, with all its triggers and references, walks a table.
+// The cost of a call does not grow with the trail: no statement of the writer, with all its
+// triggers and references, walks a table.
 func TestWritesWalkNoTable(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	for _, statement := range []string{lastSeq, insertEvent, projectBegun, projectEnded, projectInterrupted, insertChangedFiles} {
+	for _, statement := range []string{
+		lastSeq, insertEvent, projectBegun, projectEnded,
+		projectInterrupted, insertChangedFiles,
+	} {
 		ops := explain(t, s.write, statement)
 		for i := 0; i < len(ops); i++ {
 			switch op := ops[i]; {
@@ -145,7 +152,8 @@ type operation struct {
 // explain gives the program of a statement, followed by those of its triggers.
 func explain(t *testing.T, db *sql.DB, statement string) (ops []operation) {
 	t.Helper()
-	rows, err := db.QueryContext(context.Background(), "EXPLAIN "+statement, make([]any, strings.Count(statement, "?"))...)
+	rows, err := db.QueryContext(context.Background(), "EXPLAIN "+statement,
+		make([]any, strings.Count(statement, "?"))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// AU-04: one store has the file, whatever name it is called by, and the one that is refused does it no harm.
+// AU-04: one store has the file, whatever name it is called by, and the one that is refused does it
+// no harm.
 func TestSecondOpenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	opts := options(dir)
@@ -32,7 +33,8 @@ func TestSecondOpenIsRefused(t *testing.T) {
 		other.Path = path
 		_, _, err := Open(context.Background(), other)
 		e := dray.AsError(err)
-		if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, opts.Path) || e.Hint == "" ||
+		if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, opts.Path) ||
+			e.Hint == "" ||
 			!strings.Contains(e.Message, fmt.Sprintf("process %d", os.Getpid())) {
 			t.Errorf("the second open of %s gives %+v", path, e)
 		}
@@ -58,7 +60,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	before := dumpSchema(t, db)
 	_, _, err := Open(context.Background(), opts)
 	e := dray.AsError(err)
-	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "999") || e.Hint == "" {
+	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "999") ||
+		e.Hint == "" {
 		t.Errorf("a newer schema gives %+v", e)
 	}
 	if dumpSchema(t, db) != before {
@@ -71,7 +74,11 @@ func TestOpenFailures(t *testing.T) {
 		"no folder": func(_ *testing.T, opts *Options) {
 			opts.Path = filepath.Join(filepath.Dir(opts.Path), "none", "audit.db")
 		},
-		"not a database": func(t *testing.T, opts *Options) { writeFile(t, opts.Path, strings.Repeat("not a database ", 1000)) },
+		"not a database": func(t *testing.T,
+			opts *Options,
+		) {
+			writeFile(t, opts.Path, strings.Repeat("not a database ", 1000))
+		},
 		"captures is a file": func(t *testing.T, opts *Options) {
 			writeFile(t, opts.CapturesDir, "")
 		},
@@ -81,14 +88,16 @@ func TestOpenFailures(t *testing.T) {
 			opts := options(t.TempDir())
 			prepare(t, &opts)
 			_, _, err := Open(context.Background(), opts)
-			if e := dray.AsError(err); e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, opts.Path) || e.Hint == "" {
+			if e := dray.AsError(err); e == nil || e.Code != dray.CodeAuditUnavailable ||
+				!strings.Contains(e.Message, opts.Path) || e.Hint == "" {
 				t.Errorf("Open gives %+v", e)
 			}
 		})
 	}
 }
 
-// A database that is locked when calls have to be ended as interrupted is an error, and Open does not wait for longer than it said.
+// A database that is locked when calls have to be ended as interrupted is an error, and Open does
+// not wait for longer than it said.
 func TestOpenLocked(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)

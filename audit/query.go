@@ -25,22 +25,26 @@ const (
 	cursorSize                    = 1 + 2*8
 )
 
-// Query says which invocations are wanted. What is zero does not restrict; strings are compared exactly unless said otherwise.
+// Query says which invocations are wanted. What is zero does not restrict; strings are compared
+// exactly unless said otherwise.
 type Query struct {
 	Tool        string
 	Status      dray.Status
 	Reason      dray.Reason
 	Environment dray.EnvironmentKind
-	// Container is what the call or the configuration named, or the engine's name or full id of the container.
+	// Container is what the call or the configuration named, or the engine's name or full id of the
+	// container.
 	Container string
 	PlanID    string
 	Principal string
-	// Only are the ids of which those are wanted that fit; nil is all. Except are ids that are not wanted.
+	// Only are the ids of which those are wanted that fit; nil is all. Except are ids that are not
+	// wanted.
 	Only, Except []string
 	// Since is the earliest start, Until the first that is too late.
 	Since, Until time.Time
-	// Text is looked for in the tool's name, the strings of input, output and error, and the texts of stdout and stderr; ASCII
-	// letters match in either case. At most 1024 bytes. Inputs and outputs over 8 KiB are not searched.
+	// Text is looked for in the tool's name, the strings of input, output and error, and the texts of
+	// stdout and stderr; ASCII letters match in either case. At most 1024 bytes. Inputs and outputs
+	// over 8 KiB are not searched.
 	Text string
 	// Limit is 50 if zero, at most 1000.
 	Limit int
@@ -50,12 +54,13 @@ type Query struct {
 
 // Page is a part of an answer, newest first.
 type Page struct {
-	// Items are complete but for inputs and outputs over 8 KiB, which are null, and for lists of files, which have at most 10 entries and the
-	// number of the others: Get has them.
+	// Items are complete but for inputs and outputs over 8 KiB, which are null, and for lists of
+	// files, which have at most 10 entries and the number of the others: Get has them.
 	Items []dray.Record `json:"items"`
 	// NextCursor leads to the next page; it is empty on the last.
 	NextCursor string `json:"next_cursor,omitempty"`
-	// Unreadable names the rows that are damaged beyond use. One with a damaged part is an item with a warning in its metadata.
+	// Unreadable names the rows that are damaged beyond use. One with a damaged part is an item with a
+	// warning in its metadata.
 	Unreadable []Unreadable `json:"unreadable,omitempty"`
 }
 
@@ -65,11 +70,13 @@ type Unreadable struct {
 	Message string `json:"message"`
 }
 
-// position is a place in the order of pages: of calls the start and the seq, of changed files the seq and the number within it.
+// position is a place in the order of pages: of calls the start and the seq, of changed files the
+// seq and the number within it.
 type position struct{ major, minor int64 }
 
-// List gives a page of invocations. What is inserted meanwhile comes before the first page, so no row is given twice and none that
-// was there is left out. It fails with invalid_request for a limit or cursor that cannot be, else with audit_unavailable.
+// List gives a page of invocations. What is inserted meanwhile comes before the first page, so no
+// row is given twice and none that was there is left out. It fails with invalid_request for a limit
+// or cursor that cannot be, else with audit_unavailable.
 func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	stmt, err := q.statement()
 	if err != nil {
@@ -114,9 +121,11 @@ func (q Query) limit() int {
 func (q Query) check() error {
 	switch {
 	case q.Limit < 0 || q.Limit > maxLimit:
-		return dray.Errorf(dray.CodeInvalidRequest, "a limit of %d is out of range", q.Limit).WithHint("ask for 1 to %d", maxLimit)
+		return dray.Errorf(dray.CodeInvalidRequest, "a limit of %d is out of range", q.Limit).
+			WithHint("ask for 1 to %d", maxLimit)
 	case len(q.Text) > maxText:
-		return dray.Errorf(dray.CodeInvalidRequest, "a search text of %d bytes is too long", len(q.Text)).WithHint("search for at most %d bytes", maxText)
+		return dray.Errorf(dray.CodeInvalidRequest, "a search text of %d bytes is too long", len(q.Text)).
+			WithHint("search for at most %d bytes", maxText)
 	default:
 		return nil
 	}
@@ -164,7 +173,8 @@ func (st selectQuery) positions(ctx context.Context, tx *sql.Tx) ([]position, er
 	return found, rows.Err()
 }
 
-// statement gives the query for one row more than the limit, which tells whether there is another page.
+// statement gives the query for one row more than the limit, which tells whether there is another
+// page.
 func (q Query) statement() (selectQuery, error) {
 	if err := q.check(); err != nil {
 		return selectQuery{}, err
@@ -176,7 +186,8 @@ func (q Query) statement() (selectQuery, error) {
 	if q.Container == "" {
 		return where.page(q.limit() + 1), nil
 	}
-	// A page for each of the three names, each from its own index, instead of an OR that would sort all that match.
+	// A page for each of the three names, each from its own index, instead of an OR that would sort
+	// all that match.
 	var union selectQuery
 	for i, column := range []string{"container", "container_name", "container_id"} {
 		part := where.and("i."+column+" = ?", q.Container).page(q.limit() + 1)
@@ -263,13 +274,15 @@ func (q Query) conditions() (whereClause, error) {
 	return c, nil
 }
 
-// idList writes ids as the JSON list that the query takes apart, so that it is one statement however many there are.
+// idList writes ids as the JSON list that the query takes apart, so that it is one statement
+// however many there are.
 func idList(ids []string) string {
 	b, _ := json.Marshal(ids) // texts always have a JSON form
 	return string(b)
 }
 
-// nanoseconds is a time as the trail counts it; the years that it cannot count are as far away as can be.
+// nanoseconds is a time as the trail counts it; the years that it cannot count are as far away as
+// can be.
 func nanoseconds(t time.Time) int64 {
 	switch year := t.UTC().Year(); {
 	case year < 1678:
@@ -281,15 +294,16 @@ func nanoseconds(t time.Time) int64 {
 	}
 }
 
-// textMatches is the condition of a text search. It looks at values, not at the JSON around them, and a body that is damaged
-// counts as empty instead of ending the query.
+// textMatches is the condition of a text search. It looks at values, not at the JSON around them,
+// and a body that is damaged counts as empty instead of ending the query.
 func textMatches() string {
 	const like = ` LIKE ? ESCAPE '\'`
 	body := func(table string) string {
 		return fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
 	}
 	tree := func(table, path string) string {
-		return fmt.Sprintf("EXISTS (SELECT 1 FROM json_tree(%s, '%s') WHERE atom%s)", body(table), path, like)
+		return fmt.Sprintf("EXISTS (SELECT 1 FROM json_tree(%s, '%s') WHERE atom%s)", body(table), path,
+			like)
 	}
 	return "(" + strings.Join([]string{
 		"i.tool" + like,

@@ -13,7 +13,8 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// record writes a call that started at the given second after the epoch. Calls of one second are told apart by their order.
+// record writes a call that started at the given second after the epoch. Calls of one second are
+// told apart by their order.
 func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Result) string {
 	t.Helper()
 	at := epoch.Add(time.Duration(second) * time.Second)
@@ -27,7 +28,8 @@ func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Re
 	return inv.ID
 }
 
-// library is a trail in which every filter tells the calls apart; they are numbered from 0, oldest first.
+// library is a trail in which every filter tells the calls apart; they are numbered from 0, oldest
+// first.
 func library(t *testing.T) (s *Store, ids []string) {
 	t.Helper()
 	s = open(t, options(t.TempDir()))
@@ -39,8 +41,14 @@ func library(t *testing.T) (s *Store, ids []string) {
 		0: {dray.Invocation{Tool: "exec"}, exited(0)},
 		1: {dray.Invocation{Tool: "shell"}, exited(1)},
 		2: {dray.Invocation{Tool: "exec", Principal: "uid:7"}, dray.Result{Reason: dray.ReasonTimeout}},
-		3: {dray.Invocation{Tool: "exec", Context: dray.CallContext{PlanID: "plan"}}, dray.Result{Route: dray.Route{Environment: dray.KindHost}}},
-		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{Environment: dray.KindContainer, Container: "web"}}},
+		3: {
+			dray.Invocation{Tool: "exec", Context: dray.CallContext{PlanID: "plan"}},
+			dray.Result{Route: dray.Route{Environment: dray.KindHost}},
+		},
+		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{
+			Environment: dray.KindContainer,
+			Container:   "web",
+		}}},
 		5: {dray.Invocation{Tool: "exec"}, inContainer("web", full)},
 		6: {dray.Invocation{Tool: "exec"}, inContainer("db", "web")},
 	} {
@@ -69,29 +77,35 @@ func TestFilters(t *testing.T) {
 		q    Query
 		want []int
 	}{
-		"all":               {Query{}, []int{7, 6, 5, 4, 3, 2, 1, 0}},
-		"tool":              {Query{Tool: "shell"}, []int{1}},
-		"tool is exact":     {Query{Tool: "Shell"}, nil},
-		"status":            {Query{Status: dray.StatusSucceeded}, []int{0}},
-		"running":           {Query{Status: dray.StatusRunning}, []int{7}},
-		"some ids":          {Query{Only: []string{ids[1], ids[7], "x"}}, []int{7, 1}},
-		"some, none of it":  {Query{Only: []string{}}, nil},
-		"some that fit":     {Query{Only: ids[:4], Tool: "exec", Except: ids[3:]}, []int{2, 0}},
-		"but some":          {Query{Except: ids[1:7]}, []int{7, 0}},
-		"reason":            {Query{Reason: dray.ReasonTimeout}, []int{2}},
-		"environment":       {Query{Environment: dray.KindContainer}, []int{6, 5, 4}},
-		"container":         {Query{Container: "web"}, []int{6, 5, 4}},
-		"container's id":    {Query{Container: strings.Repeat("c", 64)}, []int{5}},
-		"container's part":  {Query{Container: strings.Repeat("c", 12)}, nil},
-		"plan":              {Query{PlanID: "plan"}, []int{3}},
-		"principal":         {Query{Principal: "uid:7"}, []int{2}},
-		"since":             {Query{Since: second(6)}, []int{7, 6}},
-		"until":             {Query{Until: second(2)}, []int{1, 0}},
-		"since and until":   {Query{Since: second(2), Until: second(4)}, []int{3, 2}},
-		"since long ago":    {Query{Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Tool: "shell"}, []int{1}},
-		"tool and reason":   {Query{Tool: "exec", Reason: dray.ReasonExited}, []int{0}},
-		"container and all": {Query{Container: "web", Environment: dray.KindContainer, Tool: "exec", Since: second(5), Limit: 1}, []int{6}},
-		"nothing":           {Query{Tool: "shell", Principal: "uid:7"}, nil},
+		"all":              {Query{}, []int{7, 6, 5, 4, 3, 2, 1, 0}},
+		"tool":             {Query{Tool: "shell"}, []int{1}},
+		"tool is exact":    {Query{Tool: "Shell"}, nil},
+		"status":           {Query{Status: dray.StatusSucceeded}, []int{0}},
+		"running":          {Query{Status: dray.StatusRunning}, []int{7}},
+		"some ids":         {Query{Only: []string{ids[1], ids[7], "x"}}, []int{7, 1}},
+		"some, none of it": {Query{Only: []string{}}, nil},
+		"some that fit":    {Query{Only: ids[:4], Tool: "exec", Except: ids[3:]}, []int{2, 0}},
+		"but some":         {Query{Except: ids[1:7]}, []int{7, 0}},
+		"reason":           {Query{Reason: dray.ReasonTimeout}, []int{2}},
+		"environment":      {Query{Environment: dray.KindContainer}, []int{6, 5, 4}},
+		"container":        {Query{Container: "web"}, []int{6, 5, 4}},
+		"container's id":   {Query{Container: strings.Repeat("c", 64)}, []int{5}},
+		"container's part": {Query{Container: strings.Repeat("c", 12)}, nil},
+		"plan":             {Query{PlanID: "plan"}, []int{3}},
+		"principal":        {Query{Principal: "uid:7"}, []int{2}},
+		"since":            {Query{Since: second(6)}, []int{7, 6}},
+		"until":            {Query{Until: second(2)}, []int{1, 0}},
+		"since and until":  {Query{Since: second(2), Until: second(4)}, []int{3, 2}},
+		"since long ago": {Query{
+			Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC),
+			Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Tool: "shell",
+		}, []int{1}},
+		"tool and reason": {Query{Tool: "exec", Reason: dray.ReasonExited}, []int{0}},
+		"container and all": {Query{
+			Container: "web", Environment: dray.KindContainer, Tool: "exec",
+			Since: second(5), Limit: 1,
+		}, []int{6}},
+		"nothing": {Query{Tool: "shell", Principal: "uid:7"}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,9 +128,13 @@ func indexes(ids []string, items []dray.Record) (got []int) {
 	return got
 }
 
-// AU-08: page by page every row comes once, whatever is inserted meanwhile, also where many started in the same instant.
+// AU-08: page by page every row comes once, whatever is inserted meanwhile, also where many started
+// in the same instant.
 func TestPages(t *testing.T) {
-	for name, q := range map[string]Query{"all": {Limit: 5}, "one at a time": {Limit: 1}, "by container": {Limit: 5, Container: "web"}, "by text": {Limit: 7, Text: "exec"}} {
+	for name, q := range map[string]Query{
+		"all": {Limit: 5}, "one at a time": {Limit: 1},
+		"by container": {Limit: 5, Container: "web"}, "by text": {Limit: 7, Text: "exec"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, options(t.TempDir()))
 			var ids []string
@@ -149,8 +167,13 @@ func TestLimits(t *testing.T) {
 	if got := list(t, s, Query{Limit: maxLimit}); len(got.Items) != 55 || got.NextCursor != "" {
 		t.Errorf("with the greatest limit %d items, cursor %q", len(got.Items), got.NextCursor)
 	}
-	for _, q := range []Query{{Limit: -1}, {Limit: maxLimit + 1}, {Text: strings.Repeat("x", maxText+1)}} {
-		if _, err := s.List(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+	for _, q := range []Query{
+		{Limit: -1},
+		{Limit: maxLimit + 1},
+		{Text: strings.Repeat("x", maxText+1)},
+	} {
+		if _, err := s.List(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("limit %d, %d bytes of text: %v", q.Limit, len(q.Text), err)
 		}
 	}
@@ -159,8 +182,12 @@ func TestLimits(t *testing.T) {
 func TestMalformedCursors(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	good := position{epoch.UnixNano(), 1}.cursor(callCursor)
-	for _, cursor := range []string{"x", "!", good[1:], good + "AAAA", good + "=", "AA" + good[2:], strings.Repeat("A", 1<<20), good[:len(good)-1] + "_"} {
-		if _, err := s.List(context.Background(), Query{Cursor: cursor}); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+	for _, cursor := range []string{
+		"x", "!", good[1:], good + "AAAA", good + "=", "AA" + good[2:],
+		strings.Repeat("A", 1<<20), good[:len(good)-1] + "_",
+	} {
+		if _, err := s.List(context.Background(),
+			Query{Cursor: cursor}); codeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
 			t.Errorf("cursor %.40q gives %v", cursor, err)
 		}
 	}
@@ -185,7 +212,10 @@ func FuzzBodies(f *testing.F) {
 	f.Add(`{`, `{"output_file":{"sha256":"../../etc/passwd"}}`, `null`)
 	files := &blobStore{dir: f.TempDir()}
 	f.Fuzz(func(t *testing.T, begun, ended, container string) {
-		r := row{id: "i", tool: "t", status: "failed", begun: nullString(begun), ended: nullString(ended), container: nullString(container)}
+		r := row{
+			id: "i", tool: "t", status: "failed", begun: nullString(begun), ended: nullString(ended),
+			container: nullString(container),
+		}
 		r.endedAt.Valid = true
 		rec := r.record(files)
 		if rec.ID != "i" || rec.Tool != "t" {
@@ -197,7 +227,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// AU-08: a text is found in values, not in the JSON around them, and what is special in a pattern is not special here.
+// AU-08: a text is found in values, not in the JSON around them, and what is special in a pattern
+// is not special here.
 func TestTextSearch(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	output, failure := exited(0), exited(2)
@@ -237,12 +268,14 @@ func TestTextSearch(t *testing.T) {
 			t.Errorf("%q finds %v, want %v", q, got, want)
 		}
 	}
-	if got := indexes(ids, list(t, s, Query{Text: "e", Tool: "shell"}).Items); !slices.Equal(got, []int{2}) {
+	if got := indexes(ids, list(t, s, Query{Text: "e", Tool: "shell"}).Items); !slices.Equal(got,
+		[]int{2}) {
 		t.Errorf("text and tool find %v", got)
 	}
 }
 
-// AU-08: no page of a single filter sorts or walks more than it gives: each filter has its index, in the order of pages.
+// AU-08: no page of a single filter sorts or walks more than it gives: each filter has its index,
+// in the order of pages.
 func TestQueryPlans(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	cursor := position{epoch.UnixNano(), 9}.cursor(callCursor)
@@ -258,16 +291,21 @@ func TestQueryPlans(t *testing.T) {
 		for _, after := range []string{"", cursor} {
 			q.Cursor = after
 			plan := queryPlan(t, s, q)
-			if !strings.Contains(plan, "USING COVERING INDEX "+index+" (") || strings.Contains(plan, "TEMP B-TREE") {
+			if !strings.Contains(plan, "USING COVERING INDEX "+index+" (") ||
+				strings.Contains(plan, "TEMP B-TREE") {
 				t.Errorf("%+v\n%s", q, plan)
 			}
-			if after != "" && !strings.Contains(plan, "started_at<") && !strings.Contains(plan, "started_at>? AND (started_at,rowid)<") {
+			if after != "" && !strings.Contains(plan, "started_at<") &&
+				!strings.Contains(plan, "started_at>? AND (started_at,rowid)<") {
 				t.Errorf("the cursor does not bound the search of %+v\n%s", q, plan)
 			}
 		}
 	}
 	plan := queryPlan(t, s, Query{Container: "x", Cursor: cursor})
-	for _, index := range []string{"invocations_container (", "invocations_container_name (", "invocations_container_id ("} {
+	for _, index := range []string{
+		"invocations_container (", "invocations_container_name (",
+		"invocations_container_id (",
+	} {
 		if !strings.Contains(plan, index) {
 			t.Errorf("a container is not looked up by %s\n%s", index, plan)
 		}
@@ -280,7 +318,8 @@ func queryPlan(t *testing.T, s *Store, q interface{ statement() (selectQuery, er
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := s.read.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+stmt.sql, stmt.args...)
+	rows, err := s.read.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+stmt.sql,
+		stmt.args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,15 @@ const (
 	byID  = selectRecord + `i.id = ?`
 )
 
-// Get gives one invocation in full, running or ended. It fails with not_found for an id that is unknown or another principal's; the
-// empty principal is the operator, who sees all. A part that is damaged is left out and named in the record's metadata.warnings.
+// Get gives one invocation in full, running or ended. It fails with not_found for an id that is
+// unknown or another principal's; the empty principal is the operator, who sees all. A part that is
+// damaged is left out and named in the record's metadata.warnings.
 func (s *Store) Get(ctx context.Context, principal, id string) (dray.Record, error) {
 	rec, err := s.load(ctx, s.read, byID, id, true)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && principal != "" && rec.Principal != principal:
-		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "there is no invocation %q", id).WithHint("dray audit list shows those there are")
+		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "there is no invocation %q", id).
+			WithHint("dray audit list shows those there are")
 	case err != nil:
 		return dray.Record{}, unavailableError(s.path, "read invocation "+id, err)
 	}
@@ -47,10 +49,13 @@ type row struct {
 }
 
 // load reads a record. With full, inputs and outputs are fetched from their files.
-func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any, full bool) (dray.Record, error) {
+func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any,
+	full bool,
+) (dray.Record, error) {
 	var r row
-	err := db.QueryRowContext(ctx, query, key).Scan(&r.id, &r.tool, &r.principal, &r.status, &r.reason, &r.startedAt, &r.endedAt,
-		&r.duration, &r.container, &r.begun, &r.ended)
+	err := db.QueryRowContext(ctx, query, key).
+		Scan(&r.id, &r.tool, &r.principal, &r.status, &r.reason, &r.startedAt, &r.endedAt,
+			&r.duration, &r.container, &r.begun, &r.ended)
 	if err != nil {
 		return dray.Record{}, err
 	}
@@ -61,7 +66,8 @@ func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any, 
 	return r.record(files), nil
 }
 
-// record puts the row together. Each part is read for itself: what cannot be read leaves a warning, and the columns stand for it.
+// record puts the row together. Each part is read for itself: what cannot be read leaves a warning,
+// and the columns stand for it.
 func (r row) record(files *blobStore) dray.Record {
 	rec, begunErr := r.decodeBegin(files)
 	var endedErr, containerErr error
@@ -74,7 +80,8 @@ func (r row) record(files *blobStore) dray.Record {
 		err  error
 	}{{"begun event", begunErr}, {"ended event", endedErr}, {"metadata_container", containerErr}} {
 		if part.err != nil {
-			rec.Metadata.Warnings = append(rec.Metadata.Warnings, fmt.Sprintf("the trail's %s cannot be read in full: %v", part.name, part.err))
+			rec.Metadata.Warnings = append(rec.Metadata.Warnings,
+				fmt.Sprintf("the trail's %s cannot be read in full: %v", part.name, part.err))
 		}
 	}
 	return rec
@@ -91,7 +98,8 @@ func (r row) decodeBegin(files *blobStore) (dray.Record, error) {
 	}
 	var err error
 	inv = body.Invocation
-	inv.ID, inv.Tool, inv.Principal = r.id, r.tool, r.principal // what List selects by is what is shown
+	// what List selects by is what is shown
+	inv.ID, inv.Tool, inv.Principal = r.id, r.tool, r.principal
 	inv.Input, err = fetch(body.Input, body.InputFile, files)
 	return dray.NewRecord(inv, started), err
 }

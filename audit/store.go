@@ -14,13 +14,16 @@ import (
 
 // Options say where a trail lies.
 type Options struct {
-	// Path is the database; its folder must exist. Beside it lie PATH-wal, PATH-shm and PATH.lock, all with mode 0600.
+	// Path is the database; its folder must exist. Beside it lie PATH-wal, PATH-shm and PATH.lock, all
+	// with mode 0600.
 	Path string
-	// CapturesDir is the folder for inputs and outputs over 8 KiB; it is made if need be, with mode 0700.
+	// CapturesDir is the folder for inputs and outputs over 8 KiB; it is made if need be, with mode
+	// 0700.
 	CapturesDir string
 	// Log hears of trouble and of panics; nil is silence.
 	Log *zap.Logger
-	// WriteTimeout is how long a begin, and an end, waits for a database that is locked or full; 0 means 15 s.
+	// WriteTimeout is how long a begin, and an end, waits for a database that is locked or full; 0
+	// means 15 s.
 	WriteTimeout time.Duration
 }
 
@@ -36,8 +39,9 @@ type Store struct {
 	writer       *writer
 }
 
-// Open opens the trail, makes or migrates it, and ends as interrupted every call that an earlier daemon left without an end; it gives
-// their number. It fails with audit_unavailable if another dray has the file open, if it is locked, or if a newer dray wrote it.
+// Open opens the trail, makes or migrates it, and ends as interrupted every call that an earlier
+// daemon left without an end; it gives their number. It fails with audit_unavailable if another
+// dray has the file open, if it is locked, or if a newer dray wrote it.
 func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err error) {
 	s := &Store{log: opts.Log, writeTimeout: opts.WriteTimeout}
 	if s.log == nil {
@@ -66,8 +70,8 @@ func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err
 	return s, interrupted, nil
 }
 
-// openLocked takes the lock, and only then touches anything else: closing a file that another part of this process has open in
-// SQLite would drop SQLite's own locks on it.
+// openLocked takes the lock, and only then touches anything else: closing a file that another part
+// of this process has open in SQLite would drop SQLite's own locks on it.
 func (s *Store) openLocked(opts Options) error {
 	path, err := realPath(opts.Path)
 	if err != nil {
@@ -100,8 +104,8 @@ func realPath(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// createPrivate makes the database if it is not there. SQLite gives the files beside it the mode of this one; those of an earlier run
-// are put right.
+// createPrivate makes the database if it is not there. SQLite gives the files beside it the mode of
+// this one; those of an earlier run are put right.
 func createPrivate(path string) error {
 	f, err := openPrivate(path)
 	if err != nil {
@@ -125,8 +129,9 @@ func (s *Store) submit(ctx context.Context, jobs ...*pendingEvent) error {
 	return s.writer.submit(ctx, jobs...)
 }
 
-// Close commits what is queued, until ctx ends, and closes the file. It is called once, when no call runs any more: a begin after
-// it fails with shutting_down, and an end after it is not recorded.
+// Close commits what is queued, until ctx ends, and closes the file. It is called once, when no
+// call runs any more: a begin after it fails with shutting_down, and an end after it is not
+// recorded.
 func (s *Store) Close(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
 		return fmt.Errorf("close the trail %s: %w", s.path, err)
@@ -134,7 +139,8 @@ func (s *Store) Close(ctx context.Context) error {
 	return nil
 }
 
-// release closes what is open. The readers go first: the last connection tidies the WAL away, and they could not.
+// release closes what is open. The readers go first: the last connection tidies the WAL away, and
+// they could not.
 func (s *Store) release(ctx context.Context) error {
 	var err error
 	if s.writer != nil {
@@ -155,8 +161,8 @@ func (s *Store) release(ctx context.Context) error {
 // readyTimeout is how long Ready waits for a database that is busy.
 const readyTimeout = time.Second
 
-// Ready says why a begin could not be committed now: the database is locked by another program, or the last attempt to write has failed. It writes
-// nothing.
+// Ready says why a begin could not be committed now: the database is locked by another program, or
+// the last attempt to write has failed. It writes nothing.
 func (s *Store) Ready(ctx context.Context) error {
 	if err := s.writer.writeError(); err != nil {
 		return unavailableError(s.path, "write to the trail", err)

@@ -16,9 +16,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The bytes that the package documentation gives to others; once a release has written them they cannot change.
+// The bytes that the package documentation gives to others; once a release has written them they
+// cannot change.
 func TestCanonicalBytes(t *testing.T) {
-	e := event{seq: 1, at: 1789000000123456789, kind: begun, invocation: "019a7b2c-0000-7000-8000-000000000001", body: []byte("{}")}
+	e := event{
+		seq: 1, at: 1789000000123456789, kind: begun,
+		invocation: "019a7b2c-0000-7000-8000-000000000001", body: []byte("{}"),
+	}
 	const want = "dray event v1\n1\n1789000000123456789\nbegun\n019a7b2c-0000-7000-8000-000000000001\n" +
 		"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\n"
 	if got := string(e.canonical()); got != want {
@@ -31,7 +35,8 @@ func TestCanonicalBytes(t *testing.T) {
 	}
 }
 
-// AU-04: 128 callers at once; numbers without a gap, one begin and one end for each call, and transactions shared.
+// AU-04: 128 callers at once; numbers without a gap, one begin and one end for each call, and
+// transactions shared.
 func TestManyCallers(t *testing.T) {
 	const callers, rounds = 128, 8
 	s := open(t, options(t.TempDir()))
@@ -40,7 +45,8 @@ func TestManyCallers(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for range rounds {
-				if _, err := exec.Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard); err != nil {
+				if _, err := exec.Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")},
+					dray.Discard); err != nil {
 					t.Error(err)
 				}
 			}
@@ -195,7 +201,8 @@ func TestEventsAreAppendOnly(t *testing.T) {
 	}
 }
 
-// AU-05: a damaged part is named and the rest of its row is there; a row damaged beyond use is named and the list goes on.
+// AU-05: a damaged part is named and the rest of its row is there; a row damaged beyond use is
+// named and the list goes on.
 func TestDamagedRows(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
@@ -206,7 +213,10 @@ func TestDamagedRows(t *testing.T) {
 		ids[i] = inv.ID
 		res := exited(i)
 		res.Route.Environment = dray.KindContainer
-		res.Metadata.Container = &dray.ContainerMetadata{Name: "web", User: strings.Repeat("overflow", 4096)}
+		res.Metadata.Container = &dray.ContainerMetadata{
+			Name: "web",
+			User: strings.Repeat("overflow", 4096),
+		}
 		run(t, s, inv, res)
 	}
 	if err := s.Close(context.Background()); err != nil {
@@ -225,10 +235,14 @@ func TestDamagedRows(t *testing.T) {
 
 	s = open(t, opts)
 	page := list(t, s, Query{})
-	if len(page.Items) != 4 || len(page.Unreadable) != 1 || page.Unreadable[0].Seq != 7 || page.Unreadable[0].Message == "" {
+	if len(page.Items) != 4 || len(page.Unreadable) != 1 || page.Unreadable[0].Seq != 7 ||
+		page.Unreadable[0].Message == "" {
 		t.Fatalf("%d items, unreadable %+v", len(page.Items), page.Unreadable)
 	}
-	for id, want := range map[string]string{ids[0]: "metadata_container", ids[1]: "begun event", ids[2]: "ended event", ids[4]: ""} {
+	for id, want := range map[string]string{
+		ids[0]: "metadata_container", ids[1]: "begun event",
+		ids[2]: "ended event", ids[4]: "",
+	} {
 		checkDamage(t, get(t, s, id), want)
 	}
 	if _, err := s.Get(context.Background(), "", ids[3]); codeOf(err) != dray.CodeAuditUnavailable {
@@ -246,10 +260,12 @@ func checkDamage(t *testing.T, rec dray.Record, want string) {
 	if (warnings != "") != (want != "") || !strings.Contains(warnings, want) {
 		t.Errorf("the warnings are %q, want one of %q", warnings, want)
 	}
-	if rec.Tool != "exec" || rec.Reason != dray.ReasonExited || rec.Status == dray.StatusRunning || rec.EndedAt == nil || rec.DurationMS == nil {
+	if rec.Tool != "exec" || rec.Reason != dray.ReasonExited || rec.Status == dray.StatusRunning ||
+		rec.EndedAt == nil || rec.DurationMS == nil {
 		t.Errorf("the columns are not in the record: %+v", rec)
 	}
-	if want != "metadata_container" && (rec.Metadata.Container == nil || rec.Metadata.Container.Name != "web") {
+	if want != "metadata_container" && (rec.Metadata.Container == nil ||
+		rec.Metadata.Container.Name != "web") {
 		t.Errorf("the container is %+v", rec.Metadata.Container)
 	}
 	if want != "begun event" && !json.Valid(rec.Input) {
@@ -269,7 +285,8 @@ func TestDamagedCapture(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec := get(t, s, inv.ID)
-		if rec.Input != nil || len(rec.Metadata.Warnings) != 1 || !strings.Contains(rec.Metadata.Warnings[0], name) {
+		if rec.Input != nil || len(rec.Metadata.Warnings) != 1 ||
+			!strings.Contains(rec.Metadata.Warnings[0], name) {
 			t.Errorf("%s: input %.20s, warnings %q", name, rec.Input, rec.Metadata.Warnings)
 		}
 	}

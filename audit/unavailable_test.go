@@ -14,7 +14,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// lockDatabase holds the write lock as another program would, until the function it gives is called.
+// lockDatabase holds the write lock as another program would, until the function it gives is
+// called.
 func lockDatabase(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	tx, err := rawDB(t, path).BeginTx(context.Background(), nil)
@@ -54,7 +55,8 @@ func refused(t *testing.T, s *Store, inv dray.Invocation) *dray.Error {
 	return dray.AsError(err)
 }
 
-// AU-01: with a locked database nothing runs, a call that was refused is never found later, and the store goes on by itself.
+// AU-01: with a locked database nothing runs, a call that was refused is never found later, and the
+// store goes on by itself.
 func TestLockedDatabase(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s := open(t, opts)
@@ -72,7 +74,8 @@ func TestLockedDatabase(t *testing.T) {
 	checkTrail(t, s)
 }
 
-// OP-01: while the database is locked, or does not take what is written, the trail is not ready and says why; then it is again.
+// OP-01: while the database is locked, or does not take what is written, the trail is not ready and
+// says why; then it is again.
 func TestReady(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s := open(t, opts)
@@ -82,7 +85,8 @@ func TestReady(t *testing.T) {
 	unlock := lockDatabase(t, opts.Path)
 	for range 3 { // it must not use up what it asks for
 		e := dray.AsError(s.Ready(t.Context()))
-		if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Hint, "locked "+opts.Path) {
+		if e == nil || e.Code != dray.CodeAuditUnavailable ||
+			!strings.Contains(e.Hint, "locked "+opts.Path) {
 			t.Errorf("locked, it says %+v", e)
 		}
 	}
@@ -114,7 +118,8 @@ func TestFullDatabase(t *testing.T) {
 	for e == nil { // until the pages are used up
 		inv := newInvocation("exec")
 		inv.Input = longJSON(maxInline)
-		_, err := s.Executor(returning(exited(0))).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+		_, err := s.Executor(returning(exited(0))).
+			Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 		e = dray.AsError(err)
 	}
 	inv := newInvocation("exec")
@@ -128,8 +133,9 @@ func TestFullDatabase(t *testing.T) {
 	checkTrail(t, s)
 }
 
-// AU-01, CA-01: where the disk of the captures alone is full the trail goes on: every call has its begin and end, and a long output that is lost is
-// told by its code. What cannot be recorded before it runs does not run.
+// AU-01, CA-01: where the disk of the captures alone is full the trail goes on: every call has its
+// begin and end, and a long output that is lost is told by its code. What cannot be recorded before
+// it runs does not run.
 func TestFullCaptures(t *testing.T) {
 	dir := t.TempDir()
 	opts := impatient(dir)
@@ -148,8 +154,10 @@ func TestFullCaptures(t *testing.T) {
 	s := open(t, opts)
 	inv, res := newInvocation("exec"), exited(0)
 	res.Output = longJSON(maxInline + 1)
-	got, err := s.Executor(returning(res)).Execute(t.Context(), dray.Call{Invocation: inv}, dray.Discard)
-	if err != nil || got.Error == nil || got.Error.Code != dray.CodeDiskFull || got.Error.Hint == "" || got.Reason != dray.ReasonExited || got.Status != dray.StatusFailed {
+	got, err := s.Executor(returning(res)).
+		Execute(t.Context(), dray.Call{Invocation: inv}, dray.Discard)
+	if err != nil || got.Error == nil || got.Error.Code != dray.CodeDiskFull || got.Error.Hint == "" ||
+		got.Reason != dray.ReasonExited || got.Status != dray.StatusFailed {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeDiskFull {
@@ -206,7 +214,8 @@ var obstacles = map[string]func(t *testing.T, s *Store) (remove func()){
 	},
 }
 
-// obstructedEnd makes a call during which the obstacle comes up: it ran, and its end cannot be recorded in time.
+// obstructedEnd makes a call during which the obstacle comes up: it ran, and its end cannot be
+// recorded in time.
 func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock func()) {
 	t.Helper()
 	inv := newInvocation("exec")
@@ -216,9 +225,11 @@ func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock 
 		res.Stdout.Text = strings.Repeat("needs new pages", 1000)
 		return res, nil
 	})
-	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard)
 	e := dray.AsError(err)
-	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "did run") || res.Status != "" {
+	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "did run") ||
+		res.Status != "" {
 		t.Fatalf("Execute gives %+v, %+v; want audit_unavailable and no result", res, e)
 	}
 	if rec := get(t, s, inv.ID); rec.Status != dray.StatusRunning {
@@ -260,7 +271,8 @@ func TestEndThatNeverCame(t *testing.T) {
 	unlock()
 	s, found := reopen(t, opts)
 	rec := get(t, s, id)
-	if found != 1 || rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonInterrupted || rec.ExitCode != nil || rec.DurationMS != nil ||
+	if found != 1 || rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonInterrupted ||
+		rec.ExitCode != nil || rec.DurationMS != nil ||
 		rec.EndedAt == nil || rec.Error == nil || rec.Error.Hint == "" {
 		t.Errorf("%d interrupted, the record is %+v", found, rec)
 	}
@@ -270,7 +282,8 @@ func TestEndThatNeverCame(t *testing.T) {
 	checkTrail(t, s)
 }
 
-// AU-03: a begin that was committed after its caller had been told that nothing runs gets an end that says so.
+// AU-03: a begin that was committed after its caller had been told that nothing runs gets an end
+// that says so.
 func TestBeginThatCameTooLate(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
@@ -280,7 +293,8 @@ func TestBeginThatCameTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What happens when a commit hangs beyond the patience of the caller.
-	if _, err := commit(context.Background(), s.write, []*pendingEvent{j}, s.writer.dropAbandoned); err != nil {
+	if _, err := commit(context.Background(), s.write, []*pendingEvent{j},
+		s.writer.dropAbandoned); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.writer.abandon(j); !errors.Is(err, errTimedOut) {
@@ -292,7 +306,8 @@ func TestBeginThatCameTooLate(t *testing.T) {
 	}
 	s, found := reopen(t, opts)
 	rec := get(t, s, inv.ID)
-	if found != 0 || rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonUnavailable || !strings.Contains(rec.Error.Message, "nothing ran") {
+	if found != 0 || rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonUnavailable ||
+		!strings.Contains(rec.Error.Message, "nothing ran") {
 		t.Errorf("%d interrupted, the record is %+v", found, rec)
 	}
 	checkTrail(t, s)
@@ -313,7 +328,8 @@ func TestClosedStore(t *testing.T) {
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Executor(returning(exited(0))).Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard)
+	_, err := s.Executor(returning(exited(0))).
+		Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard)
 	if codeOf(err) != dray.CodeShuttingDown {
 		t.Errorf("a call after Close gives %v", err)
 	}

@@ -34,7 +34,8 @@ type pendingEvent struct {
 	projectionSQL string // an SQL statement that changes one row exactly; ?1 is the seq
 	args          []any
 	changes       *changedFiles // the files that the call changed; nil for none
-	// compensate makes the job that ends a begin whose caller has gone when it is committed. An end has none: it is wanted all the same.
+	// compensate makes the job that ends a begin whose caller has gone when it is committed. An end
+	// has none: it is wanted all the same.
 	compensate func() *pendingEvent
 
 	done chan error // gets the outcome, once
@@ -43,7 +44,8 @@ type pendingEvent struct {
 	abandoned bool
 }
 
-// writer is the one goroutine that writes. Callers put jobs into its queue and wait; it takes all that wait into one transaction.
+// writer is the one goroutine that writes. Callers put jobs into its queue and wait; it takes all
+// that wait into one transaction.
 type writer struct {
 	db      *sql.DB
 	log     *zap.Logger
@@ -60,7 +62,8 @@ type writer struct {
 	failingSince time.Time // when the trouble began
 }
 
-// newWriter starts the goroutine; close ends it. A context that ends would break a write off in its middle.
+// newWriter starts the goroutine; close ends it. A context that ends would break a write off in its
+// middle.
 func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 	w := &writer{
 		db: db, log: log,
@@ -70,8 +73,9 @@ func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 	return w
 }
 
-// submit queues jobs, to be written in this order, and waits until they are committed or refused, or ctx ends. It gives the first
-// error. A begin that is given up is not written any more, or is undone; an end that is given up stays in the queue.
+// submit queues jobs, to be written in this order, and waits until they are committed or refused,
+// or ctx ends. It gives the first error. A begin that is given up is not written any more, or is
+// undone; an end that is given up stays in the queue.
 func (w *writer) submit(ctx context.Context, jobs ...*pendingEvent) (err error) {
 	if !w.enqueue(jobs) {
 		return errClosed
@@ -136,7 +140,8 @@ func (w *writer) abandon(j *pendingEvent) error {
 	}
 }
 
-// close stops new jobs and waits until what is queued is committed; when ctx ends first, what remains is left, and that is an error.
+// close stops new jobs and waits until what is queued is committed; when ctx ends first, what
+// remains is left, and that is an error.
 func (w *writer) close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
@@ -170,8 +175,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// next adds what is queued to the jobs left over from the last attempt, and waits if there is nothing at all. It gives none when the
-// writer was closed and all is done.
+// next adds what is queued to the jobs left over from the last attempt, and waits if there is
+// nothing at all. It gives none when the writer was closed and all is done.
 func (w *writer) next(batch []*pendingEvent) []*pendingEvent {
 	for {
 		w.mu.Lock()
@@ -187,8 +192,9 @@ func (w *writer) next(batch []*pendingEvent) []*pendingEvent {
 	}
 }
 
-// flush commits a batch and tells those who wait. What cannot be written now is given back. What can never be written fails alone:
-// its batch is tried again one by one, so that no call suffers from another's.
+// flush commits a batch and tells those who wait. What cannot be written now is given back. What
+// can never be written fails alone: its batch is tried again one by one, so that no call suffers
+// from another's.
 func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
 	written, err := commit(ctx, w.db, batch, w.dropAbandoned)
 	w.recordHealth(err)
@@ -214,7 +220,8 @@ func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pend
 func (w *writer) dropAbandoned(batch []*pendingEvent) []*pendingEvent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(batch), func(j *pendingEvent) bool { return j.abandoned && j.compensate != nil })
+	return slices.DeleteFunc(slices.Clone(batch),
+		func(j *pendingEvent) bool { return j.abandoned && j.compensate != nil })
 }
 
 // settle tells the outcome to whoever waits. If nobody does, a begin that was committed is undone.
@@ -228,7 +235,8 @@ func (w *writer) settle(j *pendingEvent, err error) {
 		j.settled = true
 		j.done <- err
 	case err != nil:
-		w.log.Error("an event could not be recorded", id, zap.String("kind", string(j.event.kind)), zap.Error(err))
+		w.log.Error("an event could not be recorded", id, zap.String("kind", string(j.event.kind)),
+			zap.Error(err))
 	case j.compensate != nil:
 		w.log.Warn("a begin came too late and is undone; nothing ran", id)
 		undo := j.compensate()
@@ -239,7 +247,8 @@ func (w *writer) settle(j *pendingEvent, err error) {
 	}
 }
 
-// recordHealth keeps the trouble for those who give up, and logs when it begins and when it is over.
+// recordHealth keeps the trouble for those who give up, and logs when it begins and when it is
+// over.
 func (w *writer) recordHealth(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,14 +277,16 @@ func (w *writer) pause() bool {
 	}
 }
 
-// logUnwritten logs what the writer was told to leave. These calls are found without an end at the next start.
+// logUnwritten logs what the writer was told to leave. These calls are found without an end at the
+// next start.
 func (w *writer) logUnwritten(batch []*pendingEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range append(batch, w.queue...) {
 		if j.compensate == nil {
 			w.unwritten++
-			w.log.Error("an end could not be recorded before the daemon ended", zap.String("invocation", j.event.invocation))
+			w.log.Error("an end could not be recorded before the daemon ended",
+				zap.String("invocation", j.event.invocation))
 		}
 	}
 }
@@ -296,20 +307,22 @@ func recoverTo(err *error) {
 	}
 }
 
-// logPanic logs a panic under an id and gives an error that names it; others stay as they are. The job whose writing panicked is not in the trail: its
-// caller is refused, or gets no result (EX-18, AU-01).
+// logPanic logs a panic under an id and gives an error that names it; others stay as they are. The
+// job whose writing panicked is not in the trail: its caller is refused, or gets no result (EX-18,
+// AU-01).
 func (w *writer) logPanic(err error) error {
 	p, ok := errors.AsType[*panicError](err)
 	if !ok {
 		return err
 	}
 	id := rand.Text()
-	w.log.Error("the trail's writer panicked", zap.String("id", id), zap.String("panic", fmt.Sprint(p.value)), zap.ByteString("stack", p.stack))
+	w.log.Error("the trail's writer panicked", zap.String("id", id),
+		zap.String("panic", fmt.Sprint(p.value)), zap.ByteString("stack", p.stack))
 	return dray.InternalError(dray.CodeAuditUnavailable, id, "writing the trail")
 }
 
-// flushRecovered is flush, and outlives a panic around the commit: who waits for a job that was not settled by then gets an error, and the writer
-// goes on with the next.
+// flushRecovered is flush, and outlives a panic around the commit: who waits for a job that was not
+// settled by then gets an error, and the writer goes on with the next.
 func (w *writer) flushRecovered(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
 	var err error
 	func() {

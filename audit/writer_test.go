@@ -32,8 +32,9 @@ func observed(t *testing.T) (*Store, *observer.ObservedLogs) {
 	return open(t, opts), logs
 }
 
-// EX-18, AU-01: a panic of the writer ends neither the daemon nor the writer. What was being written is taken back and its caller refused, with an
-// id that the log has with the stack; the jobs beside it are written.
+// EX-18, AU-01: a panic of the writer ends neither the daemon nor the writer. What was being
+// written is taken back and its caller refused, with an id that the log has with the stack; the
+// jobs beside it are written.
 func TestPanicOfTheWriter(t *testing.T) {
 	s, logs := observed(t)
 	run(t, s, newInvocation("exec"), exited(0))
@@ -58,7 +59,8 @@ func TestPanicOfTheWriter(t *testing.T) {
 		t.Fatalf("the log has %v", logs.All())
 	}
 	fields := entry[0].ContextMap()
-	if id, _ := fields["id"].(string); id == "" || !strings.Contains(told.Hint, id) || !strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go") {
+	if id, _ := fields["id"].(string); id == "" || !strings.Contains(told.Hint, id) ||
+		!strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go") {
 		t.Errorf("the hint is %q, the log has %v", told.Hint, fields)
 	}
 	if _, err := s.Get(t.Context(), "", bad.event.invocation); codeOf(err) != dray.CodeNotFound {
@@ -67,7 +69,8 @@ func TestPanicOfTheWriter(t *testing.T) {
 	run(t, s, newInvocation("exec"), exited(0))
 }
 
-// A panic beside the transaction, here in undoing a begin that came too late, leaves nobody waiting, and the writer goes on.
+// A panic beside the transaction, here in undoing a begin that came too late, leaves nobody
+// waiting, and the writer goes on.
 func TestPanicBesideTheTransaction(t *testing.T) {
 	s, logs := observed(t)
 	late := begin(t, s)

@@ -35,7 +35,8 @@ type daemon struct {
 	ended  chan error   // gets the end of the process, once
 }
 
-// settings are the configuration of a daemon that runs tools of the host in the workspace, and so many calls at once as are measured.
+// settings are the configuration of a daemon that runs tools of the host in the workspace, and so
+// many calls at once as are measured.
 func settings(workspace, transport string) ([]byte, error) {
 	return json.Marshal(map[string]any{ // JSON is YAML
 		"host":   map[string]any{"roots": []string{workspace}},
@@ -61,8 +62,10 @@ func startDaemon(ctx context.Context, program, dir, workspace, transport string)
 		return nil, err
 	}
 	// Its life is the rig's, not the context's: the rig ends it in order, with what it has made.
-	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--state", d.state, "--config", config) //nolint:gosec // what is measured
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                                           // Ctrl-C is for the bench alone
+	// what is measured
+	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--state", d.state, "--config", config) //nolint:gosec
+	// Ctrl-C is for the bench alone
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -126,7 +129,8 @@ const (
 	daemonStdio  = "dray, HTTP, stdio"
 )
 
-// channel makes a call and gives the name that the daemon has by what its record says of the channel.
+// channel makes a call and gives the name that the daemon has by what its record says of the
+// channel.
 func (d *daemon) channel(ctx context.Context, workspace string) (string, error) {
 	record, err := d.web.run(ctx, workspace, dray.ChooseContainer, runTrue.argv)
 	if err != nil {
@@ -145,7 +149,8 @@ func (d *daemon) runDir() string { return filepath.Join(d.state, "run") }
 // pid is the daemon's process.
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// counted counts the calls that went through the daemon and ended well: so many must be in its trail.
+// counted counts the calls that went through the daemon and ended well: so many must be in its
+// trail.
 func (d *daemon) counted(run runner) runner {
 	return func(ctx context.Context, c command) error {
 		err := run(ctx, c)
@@ -168,7 +173,8 @@ func (d *daemon) inTrail(ctx context.Context) (calls int, err error) {
 		return 0, err
 	}
 	if calls = int(d.calls.Load()); well != calls || all != calls {
-		return 0, fmt.Errorf("%d calls went through the daemon, its trail has %d, and %d that ended well", calls, all, well)
+		return 0, fmt.Errorf("%d calls went through the daemon, its trail has %d, and %d that ended well",
+			calls, all, well)
 	}
 	return calls, nil
 }

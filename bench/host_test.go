@@ -23,7 +23,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestTool runs what the bench runs: the program that it compiles says, prints and leaves behind what the parts count on.
+// TestTool runs what the bench runs: the program that it compiles says, prints and leaves behind
+// what the parts count on.
 func TestTool(t *testing.T) {
 	r := &testbed{workspace: t.TempDir()}
 	if err := compileTool(t.Context(), r.workspace); err != nil {
@@ -48,7 +49,10 @@ func TestTool(t *testing.T) {
 
 func TestProgramTellsWhatWentWrong(t *testing.T) {
 	r := &testbed{workspace: t.TempDir()}
-	for want, argv := range map[string][]string{"and should have": {"echo", "no"}, "said so": {"sh", "-c", "echo said so >&2; exit 3"}} {
+	for want, argv := range map[string][]string{
+		"and should have": {"echo", "no"},
+		"said so":         {"sh", "-c", "echo said so >&2; exit 3"},
+	} {
 		err := r.program()(context.Background(), command{argv: argv, stdout: "hi\n"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", argv, err, want)
@@ -83,14 +87,16 @@ func TestIsTree(t *testing.T) {
 	}
 }
 
-// What passes is what the table says: documents with paths in them, of about the size that is named.
+// What passes is what the table says: documents with paths in them, of about the size that is
+// named.
 func TestPassages(t *testing.T) {
 	all, err := pathRuns()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all[:4] { // a text of 1 GB takes too long here
-		if err := p.once(); err != nil || p.count() != 1 || p.bytes < documentBytes || p.bytes > documentBytes+1000 {
+		if err := p.once(); err != nil || p.count() != 1 || p.bytes < documentBytes ||
+			p.bytes > documentBytes+1000 {
 			t.Errorf("%s: %v, %d bytes", p.name, err, p.bytes)
 		}
 	}
@@ -110,9 +116,12 @@ func TestHaulsAreCounted(t *testing.T) {
 	if err := errors.Join(fill(from, false), os.Mkdir(to, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	h := &syncRun{site: storage{name: inMemory, to: to}, load: loadFiles, run: func(_ context.Context, to string) error {
-		return os.CopyFS(to, os.DirFS(from+"/"+loadFiles))
-	}}
+	h := &syncRun{
+		site: storage{name: inMemory, to: to}, load: loadFiles,
+		run: func(_ context.Context, to string) error {
+			return os.CopyFS(to, os.DirFS(from+"/"+loadFiles))
+		},
+	}
 	if err := h.once(t.Context(), 0); err != nil || h.count() != 1 {
 		t.Errorf("%v", err)
 	}

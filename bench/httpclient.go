@@ -19,9 +19,10 @@ import (
 	drayclient "github.com/dray-dev/dray/internal/client"
 )
 
-// direct is a transport over kept connections that writes a request and reads its answer in the caller's own goroutine. The transport of
-// package net/http hands both to goroutines of the connection: on few cores their changing of places costs a client as much as some servers need
-// for the whole call, and the servers are what is compared.
+// direct is a transport over kept connections that writes a request and reads its answer in the
+// caller's own goroutine. The transport of package net/http hands both to goroutines of the
+// connection: on few cores their changing of places costs a client as much as some servers need for
+// the whole call, and the servers are what is compared.
 type direct struct {
 	dial func(ctx context.Context) (net.Conn, error)
 
@@ -36,7 +37,8 @@ type kept struct {
 	used bool
 }
 
-// RoundTrip makes one request. A kept connection that its server has closed meanwhile gives way to a new one.
+// RoundTrip makes one request. A kept connection that its server has closed meanwhile gives way to
+// a new one.
 func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	for {
 		c, err := d.take(req.Context())
@@ -57,9 +59,13 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// gone says that the server had closed the connection; whether the write or the read tells so is chance.
+// gone says that the server had closed the connection; whether the write or the read tells so is
+// chance.
 func gone(err error) bool {
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+	for _, end := range []error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE,
+		syscall.ECONNRESET,
+	} {
 		if errors.Is(err, end) {
 			return true
 		}
@@ -147,7 +153,8 @@ func (a *answer) Close() error {
 	return err
 }
 
-// web is a client of the daemon's HTTP interface, as a framework in any language has one: connections are kept, the answer is JSON.
+// web is a client of the daemon's HTTP interface, as a framework in any language has one:
+// connections are kept, the answer is JSON.
 type web struct{ client *http.Client }
 
 func newHTTP(socket string) *web {
@@ -182,8 +189,13 @@ func (w *web) call(workspace string, where dray.EnvironmentChoice) runner {
 }
 
 // run gives the record of a call whose tool ended by itself, in the right place.
-func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentChoice, argv []string) (record dray.Record, err error) {
-	b, err := json.Marshal(body{Tool: "exec", Input: input{argv}, Workspace: workspace, Environment: where})
+func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentChoice,
+	argv []string,
+) (record dray.Record, err error) {
+	b, err := json.Marshal(body{
+		Tool: "exec", Input: input{argv}, Workspace: workspace,
+		Environment: where,
+	})
 	if err != nil {
 		return record, err
 	}
@@ -194,16 +206,19 @@ func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentC
 		return record, fmt.Errorf("call %s failed: %w", record.ID, record.Error)
 	}
 	if record.ExitCode == nil || string(record.Route.Environment) != string(where) {
-		return record, fmt.Errorf("call %s ran in %q and is %s", record.ID, record.Route.Environment, record.Status)
+		return record, fmt.Errorf("call %s ran in %q and is %s", record.ID, record.Route.Environment,
+			record.Status)
 	}
-	if m := record.Metadata.Container; where == dray.ChooseContainer && (m == nil || m.Transport != "agent") {
+	if m := record.Metadata.Container; where == dray.ChooseContainer &&
+		(m == nil || m.Transport != "agent") {
 		return record, fmt.Errorf("call %s did not go through the agent", record.ID)
 	}
 	return record, nil
 }
 
 func (w *web) post(ctx context.Context, b []byte) (record dray.Record, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/invocations", bytes.NewReader(b))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/invocations",
+		bytes.NewReader(b))
 	if err != nil {
 		return record, err
 	}

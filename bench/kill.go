@@ -43,19 +43,23 @@ func killOf(name string) string { return name + ", a tree of 50" }
 func killings(r *testbed) []*killRun {
 	var all []*killRun
 	for _, e := range r.environments {
-		all = append(all, &killRun{name: killOf(e.name), run: func(ctx context.Context) (time.Duration, int, error) {
-			took, err := killTree(ctx, e.Environment)
-			if err != nil {
-				return 0, 0, err
-			}
-			left, err := trees()
-			return took, len(left), err
-		}})
+		all = append(all, &killRun{
+			name: killOf(e.name),
+			run: func(ctx context.Context) (time.Duration, int, error) {
+				took, err := killTree(ctx, e.Environment)
+				if err != nil {
+					return 0, 0, err
+				}
+				left, err := trees()
+				return took, len(left), err
+			},
+		})
 	}
 	return append(all, &killRun{name: killDocker, run: r.fellDocker})
 }
 
-// kill runs every way in every round. The client of the CLI is slow, and what it leaves does not change: a few rounds of it are enough.
+// kill runs every way in every round. The client of the CLI is slow, and what it leaves does not
+// change: a few rounds of it are enough.
 func kill(ctx context.Context, all []*killRun, rounds int, progress func(string)) error {
 	const dockerRounds = 3
 	for round, order := range shuffled(rounds, len(all)) {
@@ -153,7 +157,8 @@ func endAll(pids []int) error {
 	}
 }
 
-// trees gives the living processes of the bench's own program, wherever they run: the kernel's word, not that of what is measured.
+// trees gives the living processes of the bench's own program, wherever they run: the kernel's
+// word, not that of what is measured.
 func trees() (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -172,21 +177,23 @@ func trees() (pids []int, err error) {
 	return pids, nil
 }
 
-// isTree reads a line of proc(5)'s stat: pid, name in parentheses, state. A zombie is no living process.
+// isTree reads a line of proc(5)'s stat: pid, name in parentheses, state. A zombie is no living
+// process.
 func isTree(stat []byte) bool {
 	_, rest, _ := bytes.Cut(stat, []byte("("))
 	name, state, found := bytes.Cut(rest, []byte(") "))
 	return found && string(name) == toolName && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
 }
 
-// toolName is also what the kernel shows as the name of its processes: nothing else on a machine is called so.
+// toolName is also what the kernel shows as the name of its processes: nothing else on a machine is
+// called so.
 const toolName = "benchtool"
 
 //go:embed tool/tool.c
 var toolSource string
 
-// compileTool puts the bench's own program into a folder. It needs the C compiler that dray itself is built with, and none of its
-// libraries.
+// compileTool puts the bench's own program into a folder. It needs the C compiler that dray itself
+// is built with, and none of its libraries.
 func compileTool(ctx context.Context, folder string) error {
 	compiler := os.Getenv("CC")
 	if compiler == "" {
@@ -195,10 +202,12 @@ func compileTool(ctx context.Context, folder string) error {
 	argv := append(strings.Fields(compiler),
 		"-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie", "-O2",
 		"-x", "c", "-o", filepath.Join(folder, toolName), "-")
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the compiler that the operator names
+	// the compiler that the operator names
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec
 	cmd.Stdin = strings.NewReader(toolSource)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compiling the bench's own program: %w: %s (run `scripts/setup compiler`)", err, out)
 	}
-	return os.Chmod(filepath.Join(folder, toolName), 0o755) //nolint:gosec // the container's user runs it
+	// the container's user runs it
+	return os.Chmod(filepath.Join(folder, toolName), 0o755) //nolint:gosec
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// rssTracker is what a set of processes holds in memory. The kernel keeps the peak, so none is missed between two looks.
+// rssTracker is what a set of processes holds in memory. The kernel keeps the peak, so none is
+// missed between two looks.
 type rssTracker struct {
 	before map[int]int64 // bytes by pid, when the peak was set back
 }
@@ -33,8 +34,8 @@ func watchMemory(pids []int) (*rssTracker, error) {
 	return r, nil
 }
 
-// growth is by how many bytes the peaks of those that still live lie above what they held before, added up. One that was not there
-// before counts with its whole peak.
+// growth is by how many bytes the peaks of those that still live lie above what they held before,
+// added up. One that was not there before counts with its whole peak.
 func (r *rssTracker) growth(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		peak, err := memoryOf(pid, "VmHWM")
@@ -70,7 +71,8 @@ func statusField(status, field string) (bytes int64, err error) {
 
 // containerPIDs gives the host's pids of the container's processes whose command line has a word.
 func (r *testbed) containerPIDs(ctx context.Context, word string) (pids []int, err error) {
-	top, err := r.api.ContainerTop(ctx, r.container.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
+	top, err := r.api.ContainerTop(ctx, r.container.ID,
+		client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
 	if err != nil {
 		return nil, fmt.Errorf("listing the container's processes: %w", err)
 	}
@@ -110,7 +112,9 @@ const (
 )
 
 // memory watches each load.
-func memory(ctx context.Context, loads []memoryLoad, progress func(string)) ([]memoryGrowth, error) {
+func memory(ctx context.Context, loads []memoryLoad, progress func(string)) ([]memoryGrowth,
+	error,
+) {
 	all := make([]memoryGrowth, 0, len(loads))
 	for _, l := range loads {
 		progress("memory: " + l.name)
@@ -159,9 +163,18 @@ func loads(r *testbed, bytes int64) []memoryLoad {
 			return map[string][]int{partDaemon: {d.pid()}, partAgent: agents}, err
 		}
 		all = append(all,
-			memoryLoad{loadOne(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(bytes), bytes, 0) }},
-			memoryLoad{loadBoth(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, bothOf(bytes), bytes, bytes) }},
-			memoryLoad{loadSmall(d.name), who, func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(rexBytes), rexBytes, 0) }},
+			memoryLoad{
+				loadOne(d.name), who,
+				func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(bytes), bytes, 0) },
+			},
+			memoryLoad{
+				loadBoth(d.name), who,
+				func(ctx context.Context) error { return d.flood(ctx, r.workspace, bothOf(bytes), bytes, bytes) },
+			},
+			memoryLoad{
+				loadSmall(d.name), who,
+				func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(rexBytes), rexBytes, 0) },
+			},
 		)
 	}
 	if r.rex != nil {
@@ -169,7 +182,10 @@ func loads(r *testbed, bytes int64) []memoryLoad {
 			pids, err := r.containerPIDs(ctx, rexWord)
 			return map[string][]int{partRex: pids}, err
 		}
-		all = append(all, memoryLoad{loadSmall(wayRex), who, func(ctx context.Context) error { return r.rex.flood(ctx, rexBytes) }})
+		all = append(all, memoryLoad{
+			loadSmall(wayRex), who,
+			func(ctx context.Context) error { return r.rex.flood(ctx, rexBytes) },
+		})
 	}
 	return all
 }

@@ -24,7 +24,8 @@ type command struct {
 	stdout string
 }
 
-// The commands. The tool of the bench is the same file on the host and in the container, and as small as a program can be.
+// The commands. The tool of the bench is the same file on the host and in the container, and as
+// small as a program can be.
 var (
 	runTrue  = command{name: "`true`", argv: []string{"true"}}
 	runTool  = command{name: "a static program", argv: []string{"./" + toolName}, stdout: "hi\n"}
@@ -34,13 +35,15 @@ var (
 // runner runs a command to its end and proves that it did run.
 type runner func(ctx context.Context, c command) error
 
-// method is one way to run a command. A call that did not print what it should, or did not end with 0, is an error, and ends the bench:
-// a time of something that did not happen is no time.
+// method is one way to run a command. A call that did not print what it should, or did not end with
+// 0, is an error, and ends the bench: a time of something that did not happen is no time.
 type method struct {
 	name string
-	// calls is how many calls of one command a round has. It follows from the cost of one, so that no way takes most of the run.
+	// calls is how many calls of one command a round has. It follows from the cost of one, so that no
+	// way takes most of the run.
 	calls int
-	// concurrentCalls is how many calls a round has in all that are made by so many callers at once. A way takes no part where it names none.
+	// concurrentCalls is how many calls a round has in all that are made by so many callers at once. A
+	// way takes no part where it names none.
 	concurrentCalls map[int]int
 	// singleRound keeps a slow way to one round of calls at once.
 	singleRound bool
@@ -65,7 +68,8 @@ const (
 // expect proves that a call did what it should.
 func expect(c command, code int, stdout string) error {
 	if code != 0 || stdout != c.stdout {
-		return fmt.Errorf("%q ended with %d and printed %q, and should have ended with 0 and printed %q", c.argv, code, stdout, c.stdout)
+		return fmt.Errorf("%q ended with %d and printed %q, and should have ended with 0 and printed %q",
+			c.argv, code, stdout, c.stdout)
 	}
 	return nil
 }
@@ -81,23 +85,42 @@ var (
 // ways are all that is compared, in the order of the tables.
 func ways(r *testbed) []method {
 	all := []method{
-		{name: wayDray, calls: 50, concurrentCalls: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseContainer)},
-		{name: wayCLI, calls: 5, run: r.daemon.counted(r.program(r.dray, "exec", "--state", r.daemon.state, "--workspace", r.workspace, "--"))},
+		{
+			name: wayDray, calls: 50, concurrentCalls: fastCrowd,
+			run: r.daemon.call(r.workspace, dray.ChooseContainer),
+		},
+		{name: wayCLI, calls: 5, run: r.daemon.counted(r.program(r.dray, "exec", "--state",
+			r.daemon.state, "--workspace", r.workspace, "--"))},
 	}
 	for _, e := range r.environments {
-		all = append(all, method{name: e.name, calls: 50, concurrentCalls: fastCrowd, run: executorAlone(e.Environment)})
+		all = append(all, method{
+			name: e.name, calls: 50, concurrentCalls: fastCrowd,
+			run: executorAlone(e.Environment),
+		})
 	}
 	all = append(all,
-		method{name: wayEngine, calls: 5, concurrentCalls: engineCrowd, singleRound: true, run: engineAPI(r)},
-		method{name: wayDockerExec, calls: 5, concurrentCalls: dockerCrowd, singleRound: true, run: r.program(r.dockerExec()...)},
-		method{name: wayDevcontainer, calls: 1, run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace)},
+		method{
+			name: wayEngine, calls: 5, concurrentCalls: engineCrowd, singleRound: true,
+			run: engineAPI(r),
+		},
+		method{
+			name: wayDockerExec, calls: 5, concurrentCalls: dockerCrowd, singleRound: true,
+			run: r.program(r.dockerExec()...),
+		},
+		method{
+			name: wayDevcontainer, calls: 1,
+			run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace),
+		},
 	)
 	if r.rex != nil {
 		all = append(all, method{name: wayRex, calls: 50, concurrentCalls: rexCrowd, run: r.rex.call})
 	}
 	return append(all,
 		method{name: wayHost, calls: 50, concurrentCalls: fastCrowd, run: r.program()},
-		method{name: wayHostHTTP, calls: 50, concurrentCalls: fastCrowd, run: r.daemon.call(r.workspace, dray.ChooseHost)},
+		method{
+			name: wayHostHTTP, calls: 50, concurrentCalls: fastCrowd,
+			run: r.daemon.call(r.workspace, dray.ChooseHost),
+		},
 	)
 }
 
@@ -105,7 +128,8 @@ func (r *testbed) dockerExec() []string {
 	return []string{r.docker, "exec", "--user", remoteUser, "--workdir", r.folder, r.container.ID}
 }
 
-// program runs the command through a program that takes it as its last arguments, or by itself, with all three streams as pipes.
+// program runs the command through a program that takes it as its last arguments, or by itself,
+// with all three streams as pipes.
 func (r *testbed) program(prefix ...string) runner {
 	return func(ctx context.Context, c command) error {
 		argv := slices.Concat(prefix, c.argv)
@@ -120,7 +144,8 @@ func (r *testbed) program(prefix ...string) runner {
 	}
 }
 
-// engineAPI is the least that the engine's own interface needs: create, start and attach, the end of the stream, the exit code.
+// engineAPI is the least that the engine's own interface needs: create, start and attach, the end
+// of the stream, the exit code.
 func engineAPI(r *testbed) runner {
 	return func(ctx context.Context, c command) error {
 		var stdout bytes.Buffer
@@ -132,7 +157,9 @@ func engineAPI(r *testbed) runner {
 	}
 }
 
-func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int, err error) {
+func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int,
+	err error,
+) {
 	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
 		User: remoteUser, WorkingDir: r.folder, Cmd: argv, AttachStdout: true, AttachStderr: true,
 	})
@@ -151,7 +178,8 @@ func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Write
 	return ended.ExitCode, err
 }
 
-// executorAlone is a process of an environment, and nothing around it: no request, no trail, no capture.
+// executorAlone is a process of an environment, and nothing around it: no request, no trail, no
+// capture.
 func executorAlone(env dray.Environment) runner {
 	return func(ctx context.Context, c command) error {
 		proc, err := env.Start(ctx, dray.ProcessSpec{Argv: c.argv})

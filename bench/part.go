@@ -18,7 +18,10 @@ const (
 	partSync     = "sync"
 )
 
-var partNames = []string{partLatency, partParallel, partStream, partMemory, partKill, partPaths, partSync}
+var partNames = []string{
+	partLatency, partParallel, partStream, partMemory, partKill, partPaths,
+	partSync,
+}
 
 // parseParts reads a list of parts; an empty one is all.
 func parseParts(list string) (map[string]bool, error) {
@@ -29,14 +32,16 @@ func parseParts(list string) (map[string]bool, error) {
 	chosen := map[string]bool{}
 	for _, name := range names {
 		if !slices.Contains(partNames, name) {
-			return nil, fmt.Errorf("there is no part %q; the parts are %s", name, strings.Join(partNames, ", "))
+			return nil, fmt.Errorf("there is no part %q; the parts are %s", name,
+				strings.Join(partNames, ", "))
 		}
 		chosen[name] = true
 	}
 	return chosen, nil
 }
 
-// Of so many rounds of serial calls, calls at once and streams, which take longer, have one. Kills are quick.
+// Of so many rounds of serial calls, calls at once and streams, which take longer, have one. Kills
+// are quick.
 const (
 	slowerRounds = 7
 	killRounds   = 2 // for each round of serial calls
@@ -58,7 +63,9 @@ type measurements struct {
 }
 
 // measure runs the chosen parts.
-func (f *measurements) measure(ctx context.Context, r *testbed, chosen map[string]bool, rounds int, progress func(string)) (err error) {
+func (f *measurements) measure(ctx context.Context, r *testbed, chosen map[string]bool, rounds int,
+	progress func(string),
+) (err error) {
 	f.ways = ways(r)
 	f.latency = newResults(f.ways)
 	if err := warm(ctx, f.ways); err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// documentBytes is the size of the document whose paths are mapped, streamBytes that of the text whose paths are rewritten.
+	// documentBytes is the size of the document whose paths are mapped, streamBytes that of the text
+	// whose paths are rewritten.
 	documentBytes = 10_000_000
 	streamBytes   = 1_000_000_000
 )
@@ -32,10 +33,11 @@ type pathRun struct {
 const (
 	passageSchema    = "mapped where the schema says so"
 	passageHeuristic = "mapped by the heuristic"
-	passageJSON      = "`encoding/json`, into values and back" //nolint:gosec // it is no password, but begins like one
-	passageClone     = "copied"
-	passageRewrite   = "rewritten"
-	passageCopy      = "copied in pieces"
+	// it is no password, but begins like one
+	passageJSON    = "`encoding/json`, into values and back" //nolint:gosec
+	passageClone   = "copied"
+	passageRewrite = "rewritten"
+	passageCopy    = "copied in pieces"
 )
 
 // pathRuns are all of them: a document is there as a whole, a text in pieces of 64 KiB.
@@ -127,9 +129,11 @@ var buildLog = func() []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < 1<<20; i++ {
 		if i%4 == 0 {
-			fmt.Fprintf(&b, "/workspace/internal/server/handler_%d.go:12:3: undefined: something that is not here\n", i)
+			fmt.Fprintf(&b,
+				"/workspace/internal/server/handler_%d.go:12:3: undefined: something that is not here\n", i)
 		} else {
-			fmt.Fprintf(&b, "2026-02-03T10:11:12.345Z INFO compiling step %d in 3.4 ms, 12 warnings: see the page on warnings\n", i)
+			fmt.Fprintf(&b,
+				"2026-02-03T10:11:12.345Z INFO compiling step %d in 3.4 ms, 12 warnings: see the page on warnings\n", i)
 		}
 	}
 	return b.Bytes()
@@ -198,7 +202,8 @@ func passageTable(all []*pathRun) string {
 	for _, p := range all {
 		low, high := p.spread()
 		rows = append(rows, []string{
-			p.name, fmt.Sprintf("%d MB", p.bytes/1e6), millis(p.quantile(0.5)), millis(low) + " to " + millis(high), digits(p.rate()/1e6) + " MB/s", mebibytes(float64(p.grew)),
+			p.name, fmt.Sprintf("%d MB", p.bytes/1e6), millis(p.quantile(0.5)), millis(low) + " to " +
+				millis(high), digits(p.rate()/1e6) + " MB/s", mebibytes(float64(p.grew)),
 		})
 	}
 	return unlessEmpty([]string{"way", "bytes", "p50", "lowest to highest", "rate", "memory"}, rows)

@@ -88,10 +88,14 @@ func serialTable(r *results, c command) string {
 		p50, p99 := s.quantile(0.5), s.quantile(0.99)
 		low, high := s.spread()
 		rows = append(rows, []string{
-			w.name, fmt.Sprint(s.count()), millis(p50), millis(p99), millis(low) + " to " + millis(high), factor(ratio(p50, host)), factor(ratio(p50, dray)),
+			w.name, fmt.Sprint(s.count()), millis(p50), millis(p99), millis(low) + " to " +
+				millis(high), factor(ratio(p50, host)), factor(ratio(p50, dray)),
 		})
 	}
-	return unlessEmpty([]string{"way", "calls", "p50", "p99", "p50 of the rounds", "p50 / host's", "p50 / dray, HTTP's"}, rows)
+	return unlessEmpty([]string{
+		"way", "calls", "p50", "p99", "p50 of the rounds", "p50 / host's",
+		"p50 / dray, HTTP's",
+	}, rows)
 }
 
 // crowdTable compares the ways for a number of callers.
@@ -108,7 +112,10 @@ func crowdTable(f *measurements, callers int, c command) string {
 			over(crowd.rate(), host.rate()), over(crowd.rate(), dray.rate()),
 		})
 	}
-	return unlessEmpty([]string{"way", "calls", "p50", "p99", "calls/s", "calls/s / host's", "calls/s / dray, HTTP's"}, rows)
+	return unlessEmpty([]string{
+		"way", "calls", "p50", "p99", "calls/s", "calls/s / host's",
+		"calls/s / dray, HTTP's",
+	}, rows)
 }
 
 // flowTable compares the ways for many bytes.
@@ -121,17 +128,24 @@ func flowTable(all []*flow) string {
 	for _, f := range all {
 		low, high := f.spread()
 		rows = append(rows, []string{
-			f.name, fmt.Sprintf("%d MB", f.bytes/1e6), millis(f.quantile(0.5)), millis(low) + " to " + millis(high), digits(f.rate()/1e9) + " GB/s",
+			f.name, fmt.Sprintf("%d MB", f.bytes/1e6), millis(f.quantile(0.5)), millis(low) + " to " +
+				millis(high), digits(f.rate()/1e9) + " GB/s",
 			over(f.rate(), host),
 		})
 	}
-	return unlessEmpty([]string{"way", "printed", "p50", "lowest to highest", "rate", "rate / host pipe's"}, rows)
+	return unlessEmpty([]string{
+		"way", "printed", "p50", "lowest to highest", "rate",
+		"rate / host pipe's",
+	}, rows)
 }
 
 func besideTable(all []*interference) string {
 	var rows [][]string
 	for _, b := range all {
-		rows = append(rows, []string{b.name, fmt.Sprint(b.count()), millis(b.quantile(0.5)), millis(b.quantile(0.99))})
+		rows = append(rows, []string{
+			b.name, fmt.Sprint(b.count()), millis(b.quantile(0.5)),
+			millis(b.quantile(0.99)),
+		})
 	}
 	return unlessEmpty([]string{"`true` over HTTP", "calls", "p50", "p99"}, rows)
 }
@@ -150,7 +164,8 @@ func memoryTable(all []memoryGrowth) string {
 		}
 		rows = append(rows, row)
 	}
-	return unlessEmpty(append([]string{"resident memory at its peak, above what it was before"}, parts...), rows)
+	return unlessEmpty(append([]string{"resident memory at its peak, above what it was before"},
+		parts...), rows)
 }
 
 func killTable(all []*killRun) string {
@@ -179,7 +194,8 @@ func unlessEmpty(head []string, rows [][]string) string {
 	return table(head, rows)
 }
 
-// The lines of the page between which the figures stand. What is before and after them is text that people write.
+// The lines of the page between which the figures stand. What is before and after them is text that
+// people write.
 const (
 	beginMark = "<!-- figures: begin; written by `go run ./bench -write`, not by hand -->"
 	endMark   = "<!-- figures: end -->"
@@ -206,7 +222,8 @@ func replaceFigures(page, figures string) (string, error) {
 	return before + "\n" + strings.TrimSpace(figures) + "\n\n" + after, nil
 }
 
-// publish writes the figures and the history's new line into the page at path, or the figures to out where there is no path.
+// publish writes the figures and the history's new line into the page at path, or the figures to
+// out where there is no path.
 func publish(path, figures string, line []string, out io.Writer) error {
 	if path == "" {
 		_, err := io.WriteString(out, figures)
@@ -226,7 +243,8 @@ func publish(path, figures string, line []string, out io.Writer) error {
 	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // a page of the documentation
 }
 
-// The lines of the page between which the history stands: one line for each commit that was measured.
+// The lines of the page between which the history stands: one line for each commit that was
+// measured.
 const (
 	historyBegin = "<!-- history: begin; `go run ./bench -write` adds a line -->"
 	historyEnd   = "<!-- history: end -->"
@@ -255,13 +273,16 @@ func lineOf(f *measurements) []string {
 		}
 	}
 	return []string{
-		f.machine.dray, f.machine.day.Format(time.DateOnly), millis(f.latency.of(wayDray, runTrue).quantile(0.5)),
-		show(serialRatio(wayDray, wayHost), factor), show(serialRatio(waySocket, wayHost), factor), show(serialRatio(wayDockerExec, wayDray), factor),
+		f.machine.dray, f.machine.day.Format(time.DateOnly), millis(f.latency.of(wayDray, runTrue).
+			quantile(0.5)),
+		show(serialRatio(wayDray, wayHost), factor), show(serialRatio(waySocket, wayHost),
+			factor), show(serialRatio(wayDockerExec, wayDray), factor),
 		show(rateRatio(waySocket, wayHost), factor), rate, show(killP50(waySocket), nanos),
 	}
 }
 
-// withLine gives the history with a line more. A commit that is measured again has one line, the newest.
+// withLine gives the history with a line more. A commit that is measured again has one line, the
+// newest.
 func withLine(history string, line []string) string {
 	var rows [][]string
 	for text := range strings.Lines(history) {
@@ -269,7 +290,8 @@ func withLine(history string, line []string) string {
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		isRow := len(cells) == len(historyHead) && !strings.HasPrefix(cells[0], "---") && cells[0] != historyHead[0]
+		isRow := len(cells) == len(historyHead) && !strings.HasPrefix(cells[0], "---") &&
+			cells[0] != historyHead[0]
 		if isRow && cells[0] != line[0] {
 			rows = append(rows, cells)
 		}

@@ -34,7 +34,10 @@ func TestSerialTableCompares(t *testing.T) {
 	const ms = time.Millisecond
 	ways := []method{{name: wayDray}, {name: wayDockerExec}, {name: wayRex}, {name: wayHost}}
 	r := newResults(ways)
-	for name, took := range map[string]time.Duration{wayDray: 2 * ms, wayDockerExec: 50 * ms, wayHost: ms} {
+	for name, took := range map[string]time.Duration{
+		wayDray: 2 * ms, wayDockerExec: 50 * ms,
+		wayHost: ms,
+	} {
 		r.of(name, runTrue).add([]time.Duration{took, took})
 	}
 	got := serialTable(r, runTrue)
@@ -55,18 +58,38 @@ func TestEveryPartHasItsTable(t *testing.T) {
 	const ms = time.Millisecond
 	f := &measurements{
 		ways: []method{{name: wayDray}}, latency: newResults(nil), crowds: concurrentRuns{},
-		flows:      []*flow{{name: flowHost, bulk: bulk{2e9, sample{rounds: [][]time.Duration{{2 * time.Second}}}}}},
+		flows: []*flow{{
+			name: flowHost,
+			bulk: bulk{2e9, sample{rounds: [][]time.Duration{{2 * time.Second}}}},
+		}},
 		neighbours: []*interference{{name: "b", sample: sample{rounds: [][]time.Duration{{ms, 3 * ms}}}}},
 		memory:     []memoryGrowth{{load: "l", grew: map[string]int64{partDaemon: 3 << 20}}},
-		passages:   []*pathRun{{name: "p", grew: 1 << 20, bulk: bulk{3e6, sample{rounds: [][]time.Duration{{10 * ms}}}}}},
+		passages: []*pathRun{{
+			name: "p", grew: 1 << 20,
+			bulk: bulk{3e6, sample{rounds: [][]time.Duration{{10 * ms}}}},
+		}},
 		hauls: []*syncRun{
-			{site: storage{name: inMemory}, load: loadFile, way: haulDirect, sample: sample{rounds: [][]time.Duration{{2 * ms}}}},
-			{site: storage{name: inMemory}, load: loadFile, way: haulDocker, sample: sample{rounds: [][]time.Duration{{10 * ms}}}},
-			{site: storage{name: inMemory}, load: loadFile, way: haulCopy, sample: sample{rounds: [][]time.Duration{{4 * ms}}}},
+			{
+				site: storage{name: inMemory}, load: loadFile, way: haulDirect,
+				sample: sample{rounds: [][]time.Duration{{2 * ms}}},
+			},
+			{
+				site: storage{name: inMemory}, load: loadFile, way: haulDocker,
+				sample: sample{rounds: [][]time.Duration{{10 * ms}}},
+			},
+			{
+				site: storage{name: inMemory}, load: loadFile, way: haulCopy,
+				sample: sample{rounds: [][]time.Duration{{4 * ms}}},
+			},
 		},
-		kills: []*killRun{{name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}}, left: []int{51, 0, 50}}},
+		kills: []*killRun{{
+			name: "k", sample: sample{rounds: [][]time.Duration{{ms}, {ms}, {ms}}},
+			left: []int{51, 0, 50},
+		}},
 	}
-	if err := f.crowds.open(8, runTrue, wayDray).run(t.Context(), method{run: func(context.Context, command) error { return nil }}, runTrue, 2, 4); err != nil {
+	if err := f.crowds.open(8, runTrue, wayDray).
+		run(t.Context(), method{run: func(context.Context, command) error { return nil }}, runTrue, 2,
+			4); err != nil {
 		t.Fatal(err)
 	}
 	got := page(f, nil)
@@ -91,14 +114,16 @@ func TestEveryPartHasItsTable(t *testing.T) {
 
 func TestPublishKeepsTheText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	page := "# Title\n\nbefore\n\n" + beginMark + "\nold\n" + endMark + "\n\nbetween\n" + historyBegin + "\n" + historyEnd + "\nafter\n"
+	page := "# Title\n\nbefore\n\n" + beginMark + "\nold\n" + endMark + "\n\nbetween\n" +
+		historyBegin + "\n" + historyEnd + "\nafter\n"
 	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	line := make([]string, len(historyHead))
 	line[0] = "abc"
 	history := historyBegin + "\n\n" + table(historyHead, [][]string{line}) + "\n" + historyEnd
-	want := "# Title\n\nbefore\n\n" + beginMark + "\n\nnew\n\n" + endMark + "\n\nbetween\n" + history + "\nafter\n"
+	want := "# Title\n\nbefore\n\n" + beginMark + "\n\nnew\n\n" + endMark + "\n\nbetween\n" + history +
+		"\nafter\n"
 	for range 2 { // a second run finds what the first wrote
 		if err := publish(path, "new\n", line, nil); err != nil {
 			t.Fatal(err)
@@ -111,7 +136,8 @@ func TestPublishKeepsTheText(t *testing.T) {
 
 func TestPublishRefusesAPageWithoutMarks(t *testing.T) {
 	for _, page := range []string{
-		"", "text\n", beginMark + "\n", endMark + "\n" + beginMark + "\n", beginMark + "\n" + endMark + "\n",
+		"", "text\n", beginMark + "\n", endMark + "\n" + beginMark + "\n", beginMark + "\n" + endMark +
+			"\n",
 	} {
 		path := filepath.Join(t.TempDir(), "page.md")
 		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
@@ -153,7 +179,8 @@ func TestHistoryKeepsOneLineForEachCommit(t *testing.T) {
 	if got := strings.Count(history, "4 ms"); got != historyLines {
 		t.Errorf("%d lines are kept, want %d", got, historyLines)
 	}
-	if last := line(fmt.Sprint("c", 2*historyLines-1), "4 ms"); !strings.HasSuffix(history, table(historyHead, [][]string{last})[len(table(historyHead, nil)):]) {
+	if last := line(fmt.Sprint("c", 2*historyLines-1), "4 ms"); !strings.HasSuffix(history,
+		table(historyHead, [][]string{last})[len(table(historyHead, nil)):]) {
 		t.Errorf("the newest is not the last:\n%s", history)
 	}
 }

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// rexFolder is where `scripts/setup swerex` installs the server, rexMount where the container sees it.
+	// rexFolder is where `scripts/setup swerex` installs the server, rexMount where the container sees
+	// it.
 	rexFolder = ".tools/swerex"
 	rexMount  = "/opt/swerex"
 	rexPort   = 8377
@@ -38,7 +39,8 @@ func findRex() string {
 	return folder
 }
 
-// rex is SWE-ReX's server in the container. It runs each command by itself, without any shell session: its fastest way.
+// rex is SWE-ReX's server in the container. It runs each command by itself, without any shell
+// session: its fastest way.
 type rex struct {
 	client *http.Client
 	url    string
@@ -46,7 +48,8 @@ type rex struct {
 	folder string // where commands run
 }
 
-// startRex starts the server in the container and waits for its first answer. It ends with the container.
+// startRex starts the server in the container and waits for its first answer. It ends with the
+// container.
 func (r *testbed) startRex(ctx context.Context) error {
 	inspected, err := r.api.ContainerInspect(ctx, r.container.ID, client.ContainerInspectOptions{})
 	if err != nil {
@@ -60,10 +63,16 @@ func (r *testbed) startRex(ctx context.Context) error {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", address)
 	}
-	x := &rex{client: &http.Client{Transport: &direct{dial: dial}}, url: "http://" + address, token: rand.Text(), folder: r.folder}
+	x := &rex{
+		client: &http.Client{Transport: &direct{dial: dial}}, url: "http://" + address,
+		token: rand.Text(), folder: r.folder,
+	}
 	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
 		User: remoteUser, WorkingDir: "/", Env: []string{"PYTHONPATH=" + rexMount},
-		Cmd: []string{"python3", "-m", "swerex.server", "--port", fmt.Sprint(rexPort), "--auth-token", x.token},
+		Cmd: []string{
+			"python3", "-m", "swerex.server", "--port", fmt.Sprint(rexPort), "--auth-token",
+			x.token,
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("starting SWE-ReX: %w", err)
@@ -77,7 +86,8 @@ func (r *testbed) startRex(ctx context.Context) error {
 }
 
 func (x *rex) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, rexPatience, errors.New("SWE-ReX's server did not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, rexPatience,
+		errors.New("SWE-ReX's server did not answer"))
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -135,7 +145,8 @@ func (x *rex) execute(ctx context.Context, argv []string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-// flood counts the answer instead of keeping it, which no client of it does: the memory that is measured is the server's alone.
+// flood counts the answer instead of keeping it, which no client of it does: the memory that is
+// measured is the server's alone.
 func (x *rex) flood(ctx context.Context, n int64) error {
 	body, err := x.execute(ctx, floodOf(n))
 	if err != nil {

@@ -31,8 +31,8 @@ func (r *results) of(name string, c command) *sample {
 	return s
 }
 
-// shuffled gives the order of n ways in each round: another one each time, the same in each run. No way always pays for what the one
-// before it left behind.
+// shuffled gives the order of n ways in each round: another one each time, the same in each run. No
+// way always pays for what the one before it left behind.
 func shuffled(rounds, n int) [][]int {
 	order := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // an order, not a secret
 	all := make([][]int, rounds)
@@ -43,7 +43,9 @@ func shuffled(rounds, n int) [][]int {
 }
 
 // serial runs every way in every round, one call after another.
-func serial(ctx context.Context, ways []method, commands []command, rounds int, progress func(string)) (*results, error) {
+func serial(ctx context.Context, ways []method, commands []command, rounds int,
+	progress func(string),
+) (*results, error) {
 	r := newResults(ways)
 	for round, order := range shuffled(rounds, len(ways)) {
 		progress(fmt.Sprintf("latency: round %d of %d", round+1, rounds))
@@ -60,7 +62,8 @@ func serial(ctx context.Context, ways []method, commands []command, rounds int, 
 	return r, nil
 }
 
-// block is one round's calls of one way. Where it has several, one that does not count comes first: the machine turns to this way in it.
+// block is one round's calls of one way. Where it has several, one that does not count comes first:
+// the machine turns to this way in it.
 func block(ctx context.Context, w method, c command) ([]time.Duration, error) {
 	if w.calls > 1 {
 		if err := w.run(ctx, c); err != nil {
@@ -168,7 +171,9 @@ func (all concurrentRuns) open(callers int, c command, name string) *concurrentR
 }
 
 // parallel runs every way that takes part, by number of callers and command, in rounds.
-func parallel(ctx context.Context, ways []method, commands []command, rounds int, progress func(string)) (concurrentRuns, error) {
+func parallel(ctx context.Context, ways []method, commands []command, rounds int,
+	progress func(string),
+) (concurrentRuns, error) {
 	all := concurrentRuns{}
 	for round, order := range shuffled(rounds, len(ways)) {
 		for _, n := range callers {

@@ -34,7 +34,8 @@ func TestSerialRunsEveryWayInEveryRound(t *testing.T) {
 			}
 		}
 	}
-	// In each round both ways ran all of their calls: 3 and the uncounted one, and 1, for each command.
+	// In each round both ways ran all of their calls: 3 and the uncounted one, and 1, for each
+	// command.
 	perRound := len(commands) * (4 + 1)
 	firsts := map[string]bool{}
 	for i := 0; i < len(order); i += perRound {
@@ -58,16 +59,19 @@ func TestTheFirstFailureEndsTheRun(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := serial(t.Context(), []method{w}, []command{runTrue}, 2, quiet); !errors.Is(err, broken) || calls.Load() != 3 {
+	if _, err := serial(t.Context(), []method{w}, []command{runTrue}, 2, quiet); !errors.Is(err,
+		broken) || calls.Load() != 3 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 	calls.Store(0)
-	if err := new(concurrentRun).run(t.Context(), w, runTrue, 4, 100); !errors.Is(err, broken) || calls.Load() > 3+4 {
+	if err := new(concurrentRun).run(t.Context(), w, runTrue, 4, 100); !errors.Is(err, broken) ||
+		calls.Load() > 3+4 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 }
 
-// TestTogetherKeepsCallersAtOnce: every call waits for a second caller, so it ends only if two are there at once.
+// TestTogetherKeepsCallersAtOnce: every call waits for a second caller, so it ends only if two are
+// there at once.
 func TestTogetherKeepsCallersAtOnce(t *testing.T) {
 	meet := make(chan struct{})
 	w := method{name: "w", run: func(context.Context, command) error {
@@ -98,7 +102,10 @@ func TestParallelRunsWhoTakesPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := [3]int64{calls[0].Load(), calls[1].Load(), calls[2].Load()}; got != [3]int64{3 * 2 * 60, 2 * 10, 0} {
+	if got := [3]int64{calls[0].Load(), calls[1].Load(), calls[2].Load()}; got != [3]int64{
+		3 * 2 * 60,
+		2 * 10, 0,
+	} {
 		t.Errorf("the ways were called %v times", got)
 	}
 	if c := all.of(8, runSleep, "fast"); c.count() != 60 || len(c.rounds) != 3 || c.rate() <= 0 {
@@ -109,7 +116,8 @@ func TestParallelRunsWhoTakesPart(t *testing.T) {
 	}
 }
 
-// TestDuringKeepsWhatEndedBefore: the third call ends after the flood, so it is not one of those beside it.
+// TestDuringKeepsWhatEndedBefore: the third call ends after the flood, so it is not one of those
+// beside it.
 func TestDuringKeepsWhatEndedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})

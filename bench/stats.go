@@ -15,7 +15,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// sample is how long calls of one way took, round by round. Every time stands for one call from its begin to its last byte.
+// sample is how long calls of one way took, round by round. Every time stands for one call from its
+// begin to its last byte.
 type sample struct {
 	rounds [][]time.Duration
 }
@@ -33,11 +34,13 @@ func (s *sample) all() []time.Duration { return slices.Concat(s.rounds...) }
 // count is the number of calls.
 func (s *sample) count() int { return len(s.all()) }
 
-// quantile is the nearest-rank quantile: the smallest time such that at least q of all calls took no longer. It is always a time that
-// was measured. With fewer than 100 calls the 0.99 quantile is therefore the longest. It is 0 for no calls.
+// quantile is the nearest-rank quantile: the smallest time such that at least q of all calls took
+// no longer. It is always a time that was measured. With fewer than 100 calls the 0.99 quantile is
+// therefore the longest. It is 0 for no calls.
 func (s *sample) quantile(q float64) time.Duration { return quantile(s.all(), q) }
 
-// spread gives the lowest and the highest median of a round. It shows how much the machine, not the way, made of the times.
+// spread gives the lowest and the highest median of a round. It shows how much the machine, not the
+// way, made of the times.
 func (s *sample) spread() (low, high time.Duration) {
 	medians := make([]time.Duration, len(s.rounds))
 	for i, round := range s.rounds {
@@ -54,7 +57,8 @@ func quantile(times []time.Duration, q float64) time.Duration {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(times))
-	// The subtraction keeps 0.99 of 100, which is 99.00000000000001 in floating point for some pairs, from counting as 100.
+	// The subtraction keeps 0.99 of 100, which is 99.00000000000001 in floating point for some pairs,
+	// from counting as 100.
 	rank := int(math.Ceil(q*float64(len(sorted)) - 1e-9))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
@@ -93,18 +97,23 @@ type machine struct {
 // describe asks every part for its version. Load and after are the load averages
 // before anything was made and when all was measured.
 func describe(ctx context.Context, api *client.Client, p programs, image string) (machine, error) {
-	m := machine{cores: runtime.NumCPU(), goLang: strings.TrimPrefix(runtime.Version(), "go"), image: imageName(image), day: time.Now().UTC(), load: loadAverage()}
+	m := machine{
+		cores: runtime.NumCPU(), goLang: strings.TrimPrefix(runtime.Version(), "go"),
+		image: imageName(image), day: time.Now().UTC(), load: loadAverage(),
+	}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return m, fmt.Errorf("reading the kernel's release: %w", err)
 	}
-	m.kernel, _, _ = strings.Cut(strings.TrimSpace(string(release)), "-") // what follows is the builder's own
+	// what follows is the builder's own
+	m.kernel, _, _ = strings.Cut(strings.TrimSpace(string(release)), "-")
 	v, err := api.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return m, fmt.Errorf("asking the engine's version: %w", err)
 	}
 	m.engine = v.Version
-	if m.docker, err = output(ctx, p.docker, "version", "--format", "{{.Client.Version}}"); err != nil {
+	if m.docker, err = output(ctx, p.docker, "version", "--format",
+		"{{.Client.Version}}"); err != nil {
 		return m, err
 	}
 	if m.devcontainer, err = output(ctx, p.devcontainer, "--version"); err != nil {
@@ -156,7 +165,8 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("running %s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("running %s: %w: %s", strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

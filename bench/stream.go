@@ -39,9 +39,12 @@ const (
 func flows(r *testbed) []*flow {
 	var all []*flow
 	for _, d := range r.daemons() {
-		all = append(all, &flow{name: d.name, bulk: bulk{bytes: floodBytes}, run: func(ctx context.Context, n int64) error {
-			return d.flood(ctx, r.workspace, floodOf(n), n, 0)
-		}})
+		all = append(all, &flow{
+			name: d.name, bulk: bulk{bytes: floodBytes},
+			run: func(ctx context.Context, n int64) error {
+				return d.flood(ctx, r.workspace, floodOf(n), n, 0)
+			},
+		})
 	}
 	all = append(all,
 		&flow{name: flowHost, bulk: bulk{bytes: floodBytes}, run: r.hostPipe},
@@ -67,8 +70,11 @@ func stream(ctx context.Context, all []*flow, rounds int, progress func(string))
 	return nil
 }
 
-// flood runs a program in the container that prints so much on each stream. All of it was counted and as much kept as is to be.
-func (d *daemon) flood(ctx context.Context, workspace string, argv []string, stdout, stderr int64) error {
+// flood runs a program in the container that prints so much on each stream. All of it was counted
+// and as much kept as is to be.
+func (d *daemon) flood(ctx context.Context, workspace string, argv []string, stdout,
+	stderr int64,
+) error {
 	record, err := d.web.run(ctx, workspace, dray.ChooseContainer, argv)
 	if err != nil {
 		return err
@@ -79,7 +85,8 @@ func (d *daemon) flood(ctx context.Context, workspace string, argv []string, std
 		printed int64
 	}{{record.Stdout, stdout}, {record.Stderr, stderr}} {
 		if s.capture.TotalBytes != s.printed || s.capture.KeptBytes != min(s.printed, keptBytes) {
-			return fmt.Errorf("of %d bytes %d were counted and %d kept", s.printed, s.capture.TotalBytes, s.capture.KeptBytes)
+			return fmt.Errorf("of %d bytes %d were counted and %d kept", s.printed, s.capture.TotalBytes,
+				s.capture.KeptBytes)
 		}
 	}
 	return nil
@@ -136,7 +143,8 @@ func (r *testbed) engineFlood(ctx context.Context, n int64) error {
 }
 
 const (
-	// besideCalls is how many calls are made beside a flood at least: enough for a p99 that is not the longest.
+	// besideCalls is how many calls are made beside a flood at least: enough for a p99 that is not the
+	// longest.
 	besideCalls = 200
 	// besideTime bounds them, where a flood lets few through.
 	besideTime = 20 * time.Second
@@ -152,7 +160,9 @@ func interferenceOne(name string) string { return name + ", beside one bulk stre
 func besideBoth(name string) string      { return name + ", while both streams flood" }
 
 // measureInterference measures the calls beside one stream and beside two, for every daemon.
-func measureInterference(ctx context.Context, r *testbed, progress func(string)) ([]*interference, error) {
+func measureInterference(ctx context.Context, r *testbed, progress func(string)) ([]*interference,
+	error,
+) {
 	var all []*interference
 	for _, d := range r.daemons() {
 		call := d.call(r.workspace, dray.ChooseContainer)
@@ -176,7 +186,9 @@ func measureInterference(ctx context.Context, r *testbed, progress func(string))
 }
 
 // measure repeats the flood until there are enough calls beside it.
-func (b *interference) measure(ctx context.Context, call runner, flood func(context.Context) error) error {
+func (b *interference) measure(ctx context.Context, call runner,
+	flood func(context.Context) error,
+) error {
 	for begun := time.Now(); b.count() < besideCalls && time.Since(begun) < besideTime; {
 		times, err := callsDuring(ctx, call, flood)
 		if err != nil {
@@ -187,8 +199,11 @@ func (b *interference) measure(ctx context.Context, call runner, flood func(cont
 	return nil
 }
 
-// callsDuring makes one call after another while something runs, and keeps those that ended before it.
-func callsDuring(ctx context.Context, call runner, flood func(context.Context) error) (times []time.Duration, err error) {
+// callsDuring makes one call after another while something runs, and keeps those that ended before
+// it.
+func callsDuring(ctx context.Context, call runner,
+	flood func(context.Context) error,
+) (times []time.Duration, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- flood(ctx) }()
 	for {

@@ -50,7 +50,8 @@ const (
 // storage is where files lie and come to: in memory or on a disk.
 type storage struct {
 	name string
-	// from is the folder with the loads on the host, inside its name in the container, to an empty folder on the same file system.
+	// from is the folder with the loads on the host, inside its name in the container, to an empty
+	// folder on the same file system.
 	from, inside, to string
 }
 
@@ -95,13 +96,19 @@ func (r *testbed) haulsOf(s storage, load string, senders []environment) []*sync
 		all = append(all, &syncRun{site: s, load: load, way: way, run: run})
 	}
 	for _, env := range senders {
-		add(env.name, func(ctx context.Context, to string) error { return syncOnce(ctx, env, s.inside+"/"+load, to) })
+		add(env.name, func(ctx context.Context,
+			to string,
+		) error {
+			return syncOnce(ctx, env, s.inside+"/"+load, to)
+		})
 	}
 	add(haulDocker, func(ctx context.Context, to string) error {
-		return quietly(exec.CommandContext(ctx, r.docker, "cp", r.container.ID+":"+s.inside+"/"+load, to)) //nolint:gosec // what is compared
+		// what is compared
+		return quietly(exec.CommandContext(ctx, r.docker, "cp", r.container.ID+":"+s.inside+"/"+load, to)) //nolint:gosec
 	})
 	add(haulCopy, func(ctx context.Context, to string) error {
-		if err := quietly(exec.CommandContext(ctx, "cp", "-a", s.from+"/"+load, to)); err != nil { //nolint:gosec // the same
+		// the same
+		if err := quietly(exec.CommandContext(ctx, "cp", "-a", s.from+"/"+load, to)); err != nil { //nolint:gosec
 			return err
 		}
 		return syncfs(to)
@@ -115,15 +122,26 @@ func (r *testbed) senders(ctx context.Context) (all []environment, err error) {
 		name      string
 		transport container.Transport
 		byHelper  bool
-	}{{haulDirect, container.TransportSocket, false}, {haulSocket, container.TransportSocket, true}, {haulStdio, container.TransportStdio, true}} {
-		if way.transport == container.TransportSocket && r.daemon.name != daemonSocket || way.name == haulDirect && os.Geteuid() != 0 {
+	}{{haulDirect, container.TransportSocket, false}, {
+		haulSocket, container.TransportSocket,
+		true,
+	}, {haulStdio, container.TransportStdio, true}} {
+		if way.transport == container.TransportSocket && r.daemon.name != daemonSocket ||
+			way.name == haulDirect && os.Geteuid() != 0 {
 			continue
 		}
-		engine, err := r.engineWith(container.Options{Transport: way.transport, FilesByHelper: way.byHelper, RunDir: r.daemon.runDir()})
+		engine, err := r.engineWith(container.Options{
+			Transport:     way.transport,
+			FilesByHelper: way.byHelper, RunDir: r.daemon.runDir(),
+		})
 		if err != nil {
 			return nil, err
 		}
-		env, err := engine.Environment(ctx, container.EnvironmentSpec{Container: r.container, User: remoteUser, WorkspaceFolder: r.folder, Probe: probe})
+		env, err := engine.Environment(ctx,
+			container.EnvironmentSpec{
+				Container: r.container, User: remoteUser, WorkspaceFolder: r.folder,
+				Probe: probe,
+			})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -134,7 +152,10 @@ func (r *testbed) senders(ctx context.Context) (all []environment, err error) {
 
 // syncOnce is a whole sync: collected, checked, staged, hashed, durable, committed.
 func syncOnce(ctx context.Context, env dray.Environment, source, to string) (err error) {
-	s, err := transfer.Open(ctx, transfer.Config{Root: to, Sources: []string{memoryMount}, Timeout: 5 * time.Minute})
+	s, err := transfer.Open(ctx, transfer.Config{
+		Root: to, Sources: []string{memoryMount},
+		Timeout: 5 * time.Minute,
+	})
 	if err != nil {
 		return err
 	}
@@ -180,12 +201,14 @@ func fill(dir string, large bool) error {
 	for i := range smallFiles {
 		folder := fmt.Sprintf("%s/%s/%d", dir, loadFiles, i/100)
 		if i%100 == 0 {
-			if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the container's user reads it
+			// the container's user reads it
+			if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec
 				return err
 			}
 		}
 		at := i % 200 * smallBytes
-		if err := os.WriteFile(fmt.Sprintf("%s/%d", folder, i), block[at:at+smallBytes], 0o644); err != nil { //nolint:gosec // the same
+		// the same
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", folder, i), block[at:at+smallBytes], 0o644); err != nil { //nolint:gosec
 			return err
 		}
 	}
@@ -195,7 +218,8 @@ func fill(dir string, large bool) error {
 	if err := os.MkdirAll(dir+"/"+loadFile, 0o755); err != nil { //nolint:gosec // the same
 		return err
 	}
-	f, err := os.OpenFile(dir+"/"+loadFile+"/file", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the same
+	// the same
+	f, err := os.OpenFile(dir+"/"+loadFile+"/file", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec
 	if err != nil {
 		return err
 	}
@@ -234,7 +258,8 @@ func (h *syncRun) once(ctx context.Context, round int) error {
 	}
 	h.add([]time.Duration{time.Since(begun)})
 	if err := verifySynced(to, h.load); err != nil || h.site.name == onDisk {
-		return err // what was removed from a disk slows down whoever writes there next: it goes with the rig
+		// what was removed from a disk slows down whoever writes there next: it goes with the rig
+		return err
 	}
 	return os.RemoveAll(to)
 }
@@ -266,7 +291,8 @@ func verifySynced(to, load string) error {
 // haulTable compares the ways of one load in one place.
 func haulTable(all []*syncRun, load, where string) string {
 	var rows [][]string
-	docker, plain := haulOf(all, load, where, haulDocker).quantile(0.5), haulOf(all, load, where, haulCopy).quantile(0.5)
+	docker, plain := haulOf(all, load, where, haulDocker).
+		quantile(0.5), haulOf(all, load, where, haulCopy).quantile(0.5)
 	for _, h := range all {
 		if h.load != load || h.site.name != where || h.count() == 0 {
 			continue
@@ -274,7 +300,8 @@ func haulTable(all []*syncRun, load, where string) string {
 		p50 := h.quantile(0.5)
 		low, high := h.spread()
 		rows = append(rows, []string{
-			h.way, fmt.Sprint(h.count()), millis(p50), millis(low) + " to " + millis(high), factor(ratio(docker, p50)), factor(ratio(p50, plain)),
+			h.way, fmt.Sprint(h.count()), millis(p50), millis(low) + " to " +
+				millis(high), factor(ratio(docker, p50)), factor(ratio(p50, plain)),
 		})
 	}
 	return unlessEmpty([]string{"way", "times", "p50", "lowest to highest", "`docker cp`'s / its", "its / `cp -a`'s"}, rows)
@@ -292,6 +319,7 @@ func haulOf(all []*syncRun, load, where, way string) *syncRun {
 // haulRatio is how long a way takes over how long a base takes.
 func haulRatio(load, where, way, base string) func(*measurements) (float64, bool) {
 	return func(f *measurements) (float64, bool) {
-		return divided(float64(haulOf(f.hauls, load, where, way).quantile(0.5)), float64(haulOf(f.hauls, load, where, base).quantile(0.5)))
+		return divided(float64(haulOf(f.hauls, load, where, way).quantile(0.5)),
+			float64(haulOf(f.hauls, load, where, base).quantile(0.5)))
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// target is what must hold. Value gives what a run says of it, and false where that was not measured.
+// target is what must hold. Value gives what a run says of it, and false where that was not
+// measured.
 type target struct {
 	text    string
 	bound   float64
@@ -42,11 +43,15 @@ func (v verdict) String() string {
 	}
 }
 
-func atMost(text string, bound float64, show func(float64) string, value func(*measurements) (float64, bool)) target {
+func atMost(text string, bound float64, show func(float64) string,
+	value func(*measurements) (float64, bool),
+) target {
 	return target{text: text, bound: bound, show: show, value: value}
 }
 
-func atLeast(text string, bound float64, show func(float64) string, value func(*measurements) (float64, bool)) target {
+func atLeast(text string, bound float64, show func(float64) string,
+	value func(*measurements) (float64, bool),
+) target {
 	return target{text: text, bound: bound, atLeast: true, show: show, value: value}
 }
 
@@ -63,21 +68,33 @@ func targets() []target {
 		atLeast("256 at once of `sleep 0.05; echo` at the executor, calls a second, over the engine API's", 35, factor, rateRatio(waySocket, wayEngine)),
 		atLeast("256 at once of `sleep 0.05; echo` at the executor, calls a second, over host os/exec's", 0.85, factor, rateRatio(waySocket, wayHost)),
 		atLeast("256 at once of `sleep 0.05; echo` over HTTP with the trail, calls a second, over host os/exec's", 0.6, factor, rateRatio(wayDray, wayHost)),
-		atLeast("2 GB of stdout on the socket, over 1 GB/s or 60% of a host pipe, whichever is less", 1, factor, flowShare(daemonSocket)),
-		atMost("growth of the daemon's memory, 2 GB on both streams at once, socket", 64<<20, mebibytes, grown(loadBoth(daemonSocket), partDaemon)),
-		atMost("growth of the daemon's memory, 2 GB on both streams at once, stdio", 64<<20, mebibytes, grown(loadBoth(daemonStdio), partDaemon)),
+		atLeast("2 GB of stdout on the socket, over 1 GB/s or 60% of a host pipe, whichever is less", 1,
+			factor, flowShare(daemonSocket)),
+		atMost("growth of the daemon's memory, 2 GB on both streams at once, socket", 64<<20, mebibytes,
+			grown(loadBoth(daemonSocket), partDaemon)),
+		atMost("growth of the daemon's memory, 2 GB on both streams at once, stdio", 64<<20, mebibytes,
+			grown(loadBoth(daemonStdio), partDaemon)),
 		atLeast("SWE-ReX's growth at 500 MB of output, over dray's (daemon, agent and supervisors), socket", 100, factor, rexShare),
-		atMost("p99 of another call while both streams flood, socket", 250*ms, nanos, besideP99(besideBoth(daemonSocket))),
-		atMost("p99 of another call while both streams flood, stdio", 250*ms, nanos, besideP99(besideBoth(daemonStdio))),
-		atMost("p99 of another call beside one bulk stream, socket", 20*ms, nanos, besideP99(interferenceOne(daemonSocket))),
-		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos, besideP99(interferenceOne(daemonStdio))),
-		atMost("a tree of 50 escapees from KILL to verified empty, p50, socket (with a cgroup)", 2*ms, nanos, killP50(waySocket)),
-		atMost("a tree of 50 escapees from KILL to verified empty, p50, stdio (without)", 4*ms, nanos, killP50(wayStdio)),
-		atLeast("mapping a document of 10 MB where the schema says so", 300e6, perSecond, passageRate(passageSchema)),
-		atLeast("mapping a document of 10 MB by the heuristic", 300e6, perSecond, passageRate(passageHeuristic)),
+		atMost("p99 of another call while both streams flood, socket", 250*ms, nanos,
+			besideP99(besideBoth(daemonSocket))),
+		atMost("p99 of another call while both streams flood, stdio", 250*ms, nanos,
+			besideP99(besideBoth(daemonStdio))),
+		atMost("p99 of another call beside one bulk stream, socket", 20*ms, nanos,
+			besideP99(interferenceOne(daemonSocket))),
+		atMost("p99 of another call beside one bulk stream, stdio", 60*ms, nanos,
+			besideP99(interferenceOne(daemonStdio))),
+		atMost("a tree of 50 escapees from KILL to verified empty, p50, socket (with a cgroup)", 2*ms,
+			nanos, killP50(waySocket)),
+		atMost("a tree of 50 escapees from KILL to verified empty, p50, stdio (without)", 4*ms, nanos,
+			killP50(wayStdio)),
+		atLeast("mapping a document of 10 MB where the schema says so", 300e6, perSecond,
+			passageRate(passageSchema)),
+		atLeast("mapping a document of 10 MB by the heuristic", 300e6, perSecond,
+			passageRate(passageHeuristic)),
 		atLeast("mapping a document of 10 MB where the schema says so, over `encoding/json`'s rate", 5, factor, passageRatio(passageSchema, passageJSON)),
 		atLeast("rewriting the paths of 1 GB of text", 500e6, perSecond, passageRate(passageRewrite)),
-		atMost("growth of memory, 1 GB of text rewritten", 16<<20, mebibytes, passageGrowth(passageRewrite)),
+		atMost("growth of memory, 1 GB of text rewritten", 16<<20, mebibytes,
+			passageGrowth(passageRewrite)),
 		atLeast("10,000 files of 4 KiB in memory: `docker cp` over a sync, read directly", 3, factor, haulRatio(loadFiles, inMemory, haulDocker, haulDirect)),
 		atMost("10,000 files of 4 KiB on disk: a sync, read directly, over `cp -a` and syncfs", 1.2, factor, haulRatio(loadFiles, onDisk, haulDirect, haulCopy)),
 		atLeast("a file of 1 GiB: `docker cp` over a sync, read directly", 5, factor, haulRatio(loadFile, inMemory, haulDocker, haulDirect)),
@@ -88,7 +105,8 @@ func targets() []target {
 
 func serialRatio(way, base string) func(*measurements) (float64, bool) {
 	return func(f *measurements) (float64, bool) {
-		return divided(float64(f.latency.of(way, runTrue).quantile(0.5)), float64(f.latency.of(base, runTrue).quantile(0.5)))
+		return divided(float64(f.latency.of(way, runTrue).quantile(0.5)),
+			float64(f.latency.of(base, runTrue).quantile(0.5)))
 	}
 }
 
@@ -104,7 +122,8 @@ func crowdRatio(callers int, way, base string) func(*measurements) (float64, boo
 
 func rateRatio(way, base string) func(*measurements) (float64, bool) {
 	return func(f *measurements) (float64, bool) {
-		return divided(f.crowds.of(mostCallers, runSleep, way).rate(), f.crowds.of(mostCallers, runSleep, base).rate())
+		return divided(f.crowds.of(mostCallers, runSleep, way).rate(),
+			f.crowds.of(mostCallers, runSleep, base).rate())
 	}
 }
 
@@ -180,7 +199,8 @@ func judge(f *measurements) []verdict {
 	return all
 }
 
-// missed tells which targets were missed. Where they are checked that is an error, and what was not measured counts as missed.
+// missed tells which targets were missed. Where they are checked that is an error, and what was not
+// measured counts as missed.
 func missed(verdicts []verdict, check bool, tell func(string)) error {
 	var all []string
 	for _, v := range verdicts {

@@ -64,8 +64,8 @@ type testbed struct {
 	folder    string // the workspace in the container
 	container container.Container
 	api       *client.Client // a bare client of the engine
-	// daemon brought the container up. Stdio is a second one that uses it without the folder that the first has in it; nil where the
-	// first talks over stdio itself.
+	// daemon brought the container up. Stdio is a second one that uses it without the folder that the
+	// first has in it; nil where the first talks over stdio itself.
 	daemon, stdio *daemon
 	environments  []environment
 	rex           *rex // nil where it is not installed
@@ -80,7 +80,9 @@ type environment struct {
 }
 
 // newTestbed brings everything up. What was made until an error is removed.
-func newTestbed(ctx context.Context, p programs, image string, progress func(string)) (r *testbed, err error) {
+func newTestbed(ctx context.Context, p programs, image string, progress func(string)) (r *testbed,
+	err error,
+) {
 	r = &testbed{programs: p}
 	defer func() {
 		if err != nil {
@@ -117,7 +119,8 @@ func (r *testbed) makeWorkspace(ctx context.Context, image string) (err error) {
 	r.onClose(func(context.Context) error { return os.RemoveAll(r.dir) })
 	r.workspace = filepath.Join(r.dir, "workspace")
 	r.folder = "/workspaces/workspace"
-	if err := os.MkdirAll(filepath.Join(r.workspace, ".devcontainer"), 0o755); err != nil { //nolint:gosec // the container's user works in it
+	// the container's user works in it
+	if err := os.MkdirAll(filepath.Join(r.workspace, ".devcontainer"), 0o755); err != nil { //nolint:gosec
 		return err
 	}
 	if err := compileTool(ctx, r.workspace); err != nil {
@@ -131,19 +134,26 @@ func (r *testbed) makeWorkspace(ctx context.Context, image string) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.workspace, ".devcontainer", "devcontainer.json"), config, 0o644) //nolint:gosec // the same
+	// the same
+	return os.WriteFile(filepath.Join(r.workspace, ".devcontainer", "devcontainer.json"), config, 0o644) //nolint:gosec
 }
 
-// devcontainerOf is the configuration of the workspace. It asks for no new image for the caller's uid, so that the bench leaves none behind.
+// devcontainerOf is the configuration of the workspace. It asks for no new image for the caller's
+// uid, so that the bench leaves none behind.
 func devcontainerOf(image, rexFolder, memory string) ([]byte, error) {
 	mounts := []string{fmt.Sprintf("type=bind,source=%s,target=%s,readonly", memory, memoryMount)}
 	if rexFolder != "" {
-		mounts = append(mounts, fmt.Sprintf("type=bind,source=%s,target=%s,readonly", rexFolder, rexMount))
+		mounts = append(mounts, fmt.Sprintf("type=bind,source=%s,target=%s,readonly", rexFolder,
+			rexMount))
 	}
-	return json.Marshal(map[string]any{"image": image, "remoteUser": remoteUser, "updateRemoteUserUID": false, "mounts": mounts})
+	return json.Marshal(map[string]any{
+		"image": image, "remoteUser": remoteUser,
+		"updateRemoteUserUID": false, "mounts": mounts,
+	})
 }
 
-// memoryFolder makes a folder in the host's memory, or an ordinary one where there is no such place.
+// memoryFolder makes a folder in the host's memory, or an ordinary one where there is no such
+// place.
 func memoryFolder() (string, error) {
 	const memory = "/dev/shm"
 	parent := ""
@@ -159,7 +169,8 @@ func memoryFolder() (string, error) {
 
 // bringUp has a daemon trust the workspace and bring it up.
 func (r *testbed) bringUp(ctx context.Context) (err error) {
-	if r.daemon, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "daemon"), r.workspace, "auto"); err != nil {
+	if r.daemon, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "daemon"), r.workspace,
+		"auto"); err != nil {
 		return err
 	}
 	r.onClose(func(context.Context) error { return r.daemon.stop() })
@@ -188,12 +199,14 @@ func (r *testbed) bringUp(ctx context.Context) (err error) {
 	return err
 }
 
-// startStdio starts a second daemon on the same container, unless the first one has no other transport than this one would have.
+// startStdio starts a second daemon on the same container, unless the first one has no other
+// transport than this one would have.
 func (r *testbed) startStdio(ctx context.Context) (err error) {
 	if r.daemon.name == daemonStdio {
 		return nil
 	}
-	if r.stdio, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "stdio"), r.workspace, "stdio"); err != nil {
+	if r.stdio, err = startDaemon(ctx, r.dray, filepath.Join(r.dir, "stdio"), r.workspace,
+		"stdio"); err != nil {
 		return err
 	}
 	r.onClose(func(context.Context) error { return r.stdio.stop() })
@@ -217,8 +230,11 @@ func (r *testbed) daemons() []*daemon {
 	return []*daemon{r.daemon, r.stdio}
 }
 
-// openEngine makes an engine as a daemon has one. The folders that its containers have of it lie in runDir.
-func (r *testbed) openEngine(transport container.Transport, runDir string) (*container.Engine, error) {
+// openEngine makes an engine as a daemon has one. The folders that its containers have of it lie in
+// runDir.
+func (r *testbed) openEngine(transport container.Transport, runDir string) (*container.Engine,
+	error,
+) {
 	return r.engineWith(container.Options{Transport: transport, RunDir: runDir})
 }
 
@@ -245,7 +261,9 @@ func (r *testbed) openEnvironments(ctx context.Context) error {
 }
 
 // openContainer starts an agent beside the daemons' in the container.
-func (r *testbed) openContainer(ctx context.Context, name string, transport container.Transport) error {
+func (r *testbed) openContainer(ctx context.Context, name string,
+	transport container.Transport,
+) error {
 	engine, err := r.openEngine(transport, r.daemon.runDir())
 	if err != nil {
 		return err
@@ -270,16 +288,21 @@ func (r *testbed) openHost() error {
 	if err := os.WriteFile(path, agent.Data, 0o700); err != nil { //nolint:gosec // it is executed
 		return err
 	}
-	pool := process.NewPool(process.SupervisorConfig{Path: path, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	pool := process.NewPool(process.SupervisorConfig{
+		Path: path,
+		Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"},
+	})
 	r.onClose(func(context.Context) error { pool.Close(); return nil })
-	env := host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")}, pool).Environment(r.workspace)
+	env := host.New(host.Config{Roots: []string{r.workspace}, Homes: filepath.Join(r.dir, "homes")},
+		pool).Environment(r.workspace)
 	r.environments = append(r.environments, environment{env, wayPool})
 	return nil
 }
 
 // removeContainer removes the container and the volume that shows the agent in it.
 func (r *testbed) removeContainer(ctx context.Context) error {
-	_, err := r.api.ContainerRemove(ctx, r.container.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	_, err := r.api.ContainerRemove(ctx, r.container.ID,
+		client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	if v := r.container.AgentVolume; v != "" {
 		_, volumeErr := r.api.VolumeRemove(ctx, v, client.VolumeRemoveOptions{})
 		err = errors.Join(err, volumeErr)

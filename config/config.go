@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Config is the configuration of one daemon. It is never changed after [Load]: share it, and write to none of its maps and slices.
+// Config is the configuration of one daemon. It is never changed after [Load]: share it, and write
+// to none of its maps and slices.
 type Config struct {
 	// State is the state folder, absolute and clean. Load does not make it; MakeState does.
 	State State
@@ -28,8 +29,9 @@ type Config struct {
 	origins map[string]Origin
 }
 
-// Origin says where the value of a key was set, for errors that are found later than here. Elements are named as in errors:
-// "limits.timeout", "containers.db.mappings[0].host", "tools[2].input_schema". It is the zero Origin for defaults.
+// Origin says where the value of a key was set, for errors that are found later than here. Elements
+// are named as in errors: "limits.timeout", "containers.db.mappings[0].host",
+// "tools[2].input_schema". It is the zero Origin for defaults.
 func (c *Config) Origin(key string) Origin { return c.origins[key] }
 
 // Server is how callers reach the daemon.
@@ -40,7 +42,8 @@ type Server struct {
 	MaxBody int64
 }
 
-// Engine is which container engine to use. At most one of the two is set; with neither it is found as the docker CLI finds it.
+// Engine is which container engine to use. At most one of the two is set; with neither it is found
+// as the docker CLI finds it.
 type Engine struct {
 	// Host is an address as in DOCKER_HOST.
 	Host string
@@ -50,7 +53,8 @@ type Engine struct {
 
 // Devcontainer is about the reference CLI, which brings containers up.
 type Devcontainer struct {
-	// CLI is a bare name or an absolute path; empty means that the program "devcontainer" is looked for.
+	// CLI is a bare name or an absolute path; empty means that the program "devcontainer" is looked
+	// for.
 	CLI string
 	// UpArgs are passed to `up` after our own arguments.
 	UpArgs []string
@@ -63,7 +67,8 @@ type Devcontainer struct {
 // Transport is how daemon and agent talk.
 type Transport string
 
-// The transports. Auto takes the agent by a socket, else by its stdio, and, where it cannot be placed, the engine's own exec.
+// The transports. Auto takes the agent by a socket, else by its stdio, and, where it cannot be
+// placed, the engine's own exec.
 const (
 	TransportAuto   Transport = "auto"
 	TransportSocket Transport = "socket"
@@ -80,7 +85,8 @@ type Agent struct {
 
 // Limits bound calls. Timeout and IdleTimeout are at most MaxTimeout.
 type Limits struct {
-	// Timeout holds for calls and tools that state none, above 0. Its default gives way to a lower MaxTimeout.
+	// Timeout holds for calls and tools that state none, above 0. Its default gives way to a lower
+	// MaxTimeout.
 	Timeout time.Duration
 	// MaxTimeout is the longest timeout that a call or tool may state, above 0.
 	MaxTimeout time.Duration
@@ -106,10 +112,12 @@ type Limits struct {
 	CapturesKeep time.Duration
 }
 
-// MaxPerContainer is how many calls one connection to an agent carries. A call beyond it would be refused in the middle of its way.
+// MaxPerContainer is how many calls one connection to an agent carries. A call beyond it would be
+// refused in the middle of its way.
 const MaxPerContainer = 4096
 
-// Bounds of counts, so that a number that was mistyped is told. Each call that runs or waits costs memory and descriptors.
+// Bounds of counts, so that a number that was mistyped is told. Each call that runs or waits costs
+// memory and descriptors.
 const (
 	maxConcurrent = 65536
 	maxQueue      = 1000000
@@ -123,8 +131,8 @@ type Host struct {
 	Roots []string
 }
 
-// Routing is where calls go that do not say it themselves: "host", the name of a container, the name or the absolute folder of
-// a workspace, or empty for no rule.
+// Routing is where calls go that do not say it themselves: "host", the name of a container, the
+// name or the absolute folder of a workspace, or empty for no rule.
 type Routing struct {
 	Override string
 	Fallback string
@@ -138,12 +146,13 @@ type Plan struct {
 	Fallback string
 }
 
-// Container is a container by name. It has a Workspace, an ID or a Label; with a Workspace and one of the others, the workspace
-// supplies the configuration and the container must belong to it.
+// Container is a container by name. It has a Workspace, an ID or a Label; with a Workspace and one
+// of the others, the workspace supplies the configuration and the container must belong to it.
 type Container struct {
 	// Workspace is an absolute, clean host folder.
 	Workspace string
-	// Config is the devcontainer.json of the workspace to use: absolute, or relative to the workspace; clean, without "..".
+	// Config is the devcontainer.json of the workspace to use: absolute, or relative to the workspace;
+	// clean, without "..".
 	Config string
 	// Service is the compose service, where the workspace has several.
 	Service string
@@ -155,8 +164,8 @@ type Container struct {
 	Mappings []Mapping
 }
 
-// Mapping says that a host folder has another name in the container. Both are absolute and clean, neither is "/", and neither lies in
-// the other; they may be equal.
+// Mapping says that a host folder has another name in the container. Both are absolute and clean,
+// neither is "/", and neither lies in the other; they may be equal.
 type Mapping struct {
 	Host      string
 	Container string
@@ -180,8 +189,8 @@ type Tool struct {
 	Description string
 	// Argv has at least one element; the first is not empty.
 	Argv []string
-	// InputSchema and OutputSchema are JSON objects with keys and numbers as the file writes them; nil if the file has none. Whether
-	// they are schemas is for the reader of JSON Schema to say.
+	// InputSchema and OutputSchema are JSON objects with keys and numbers as the file writes them; nil
+	// if the file has none. Whether they are schemas is for the reader of JSON Schema to say.
 	InputSchema  json.RawMessage
 	OutputSchema json.RawMessage
 	Environment  Environment
@@ -191,9 +200,11 @@ type Tool struct {
 	Timeout time.Duration
 	// Output is "text" or "json".
 	Output string
-	// Mapping is "schema", "heuristic", "none", or empty for schema where the schema marks a path, else heuristic.
+	// Mapping is "schema", "heuristic", "none", or empty for schema where the schema marks a path,
+	// else heuristic.
 	Mapping string
-	// Results are paths that come home when a call ends, clean, without "..": absolute, or relative to the call's working folder.
+	// Results are paths that come home when a call ends, clean, without "..": absolute, or relative to
+	// the call's working folder.
 	Results []string
 	// RewriteText has the paths in its text output rewritten, for calls that do not say otherwise.
 	RewriteText bool

@@ -9,7 +9,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// contractKeys is every key of the contract's section "Configuration", those of maps and lists under an example's name.
+// contractKeys is every key of the contract's section "Configuration", those of maps and lists
+// under an example's name.
 const contractKeys = `
 server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
 engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
@@ -35,7 +36,8 @@ containers.c.workspace containers.c.config containers.c.service containers.c.id 
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
 tools.results tools.rewrite_text trust.workspaces`
 
-// nested writes a key with a value as a file would: a.b becomes {a: {b: value}}, elements of tools stand in a list.
+// nested writes a key with a value as a file would: a.b becomes {a: {b: value}}, elements of tools
+// stand in a list.
 func nested(key, val string) string {
 	names := strings.Split(key, ".")
 	for _, name := range slices.Backward(names) {
@@ -65,7 +67,8 @@ func TestEveryKeyOfTheContract(t *testing.T) {
 	}
 }
 
-// checkVariable sees to it that the key's variable is known, in the form that the contract gives it.
+// checkVariable sees to it that the key's variable is known, in the form that the contract gives
+// it.
 func checkVariable(t *testing.T, key string, isSupported bool) {
 	t.Helper()
 	if strings.HasPrefix(key, "tools.") {
@@ -86,7 +89,8 @@ func checkVariable(t *testing.T, key string, isSupported bool) {
 func TestToolNames(t *testing.T) {
 	tests := map[string]bool{
 		"a": true, "A.b-c_9": true, "9": true, strings.Repeat("x", 128): true,
-		"": false, strings.Repeat("x", 129): false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false,
+		"": false, strings.Repeat("x",
+			129): false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false,
 		" a": false, "a ": false, "exec": false, "shell": false, "read_file": false, "write_file": false, "edit_file": false, "list_dir": false,
 		"glob": false, "grep": false, "stat": false, "sync": false, "python": false, "Exec": true,
 	}
@@ -136,12 +140,14 @@ func TestToolEnvironments(t *testing.T) {
 			t.Errorf("%s reads as %q, want %q", word, got, want)
 		}
 	}
-	if c := (source{file: "tools: [{name: t, argv: [x]}]"}).mustLoad(t); c.Tools[0].Environment != config.EnvironmentAuto {
+	if c := (source{file: "tools: [{name: t, argv: [x]}]"}).
+		mustLoad(t); c.Tools[0].Environment != config.EnvironmentAuto {
 		t.Errorf("the default is %q", c.Tools[0].Environment)
 	}
 }
 
-// CF-01: a mistake of each source says where it stands, so that programs can rely on the parts and not only people on the text.
+// CF-01: a mistake of each source says where it stands, so that programs can rely on the parts and
+// not only people on the text.
 func TestMistakeParts(t *testing.T) {
 	bad := source{
 		file: "limits:\n  grace: never\n", env: []string{"DRAY_LIMITS_DRAIN=never"},
@@ -160,7 +166,8 @@ func TestMistakeParts(t *testing.T) {
 		t.Fatalf("got %d mistakes: %v", len(got), got)
 	}
 	for i, w := range want {
-		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" || m.Suggestion == "" {
+		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" ||
+			m.Suggestion == "" {
 			t.Errorf("mistake %d is %+v, want %+v", i, m, w)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// decoder reads values into the configuration. Its methods report what is wrong and then give the zero value, so that one run finds all
-// mistakes.
+// decoder reads values into the configuration. Its methods report what is wrong and then give the
+// zero value, so that one run finds all mistakes.
 type decoder struct {
 	*diagnostics
 	c *Config
@@ -40,7 +40,8 @@ func (d *decoder) scalar(v value, what string) (string, bool) {
 	return "", false
 }
 
-// text gives a text. Numbers and booleans are refused, since what YAML makes of 1.10, 0777 or no is seldom what was meant.
+// text gives a text. Numbers and booleans are refused, since what YAML makes of 1.10, 0777 or no is
+// seldom what was meant.
 func (d *decoder) text(v value) (string, bool) {
 	s, ok := d.scalar(v, "a text")
 	if ok && v.kind != text {
@@ -161,7 +162,8 @@ func (d *decoder) positive(v value) time.Duration {
 	return span
 }
 
-// minLease leaves an agent time to be heard: under a shorter one every call in a container would be lost.
+// minLease leaves an agent time to be heard: under a shorter one every call in a container would be
+// lost.
 const minLease = time.Second
 
 func (d *decoder) lease(v value) time.Duration {
@@ -204,7 +206,10 @@ func parseDuration(s string) (time.Duration, *parseProblem) {
 	case err == nil:
 		return span, nil
 	case number.MatchString(s):
-		return 0, &parseProblem{"has no unit", fmt.Sprintf("write %ss for seconds; h, m and ms are units too", s)}
+		return 0, &parseProblem{
+			"has no unit",
+			fmt.Sprintf("write %ss for seconds; h, m and ms are units too", s),
+		}
 	case days.MatchString(s):
 		n, _ := strconv.Atoi(strings.TrimSuffix(s, "d"))
 		return 0, &parseProblem{"has a unit that durations do not have", fmt.Sprintf("write %dh", n*24)}
@@ -276,10 +281,14 @@ func parseSize(s string) (int64, *parseProblem) {
 
 func badSize(s string) *parseProblem {
 	if m := unitlessSize.FindStringSubmatch(s); m != nil {
-		return &parseProblem{"has a unit that sizes do not have", "write " + m[1] + strings.ToUpper(m[2]) + "iB"}
+		return &parseProblem{"has a unit that sizes do not have", "write " + m[1] +
+			strings.ToUpper(m[2]) + "iB"}
 	}
 	if strings.HasPrefix(s, "-") {
 		return &parseProblem{"is negative", "write a size such as 64KiB"}
 	}
-	return &parseProblem{"is not a size", "write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB"}
+	return &parseProblem{
+		"is not a size",
+		"write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB",
+	}
 }

@@ -19,7 +19,8 @@ type memberReader func(v value)
 func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader) {
 	d.recordOrigin(v)
 	if v.shape != object {
-		d.addValue(v, v.kindMismatch("a block of keys"), "write any of "+strings.Join(keys.names(), ", ")+", each followed by a colon and its value")
+		d.addValue(v, v.kindMismatch("a block of keys"),
+			"write any of "+strings.Join(keys.names(), ", ")+", each followed by a colon and its value")
 		return
 	}
 	for _, f := range v.fields {
@@ -28,7 +29,10 @@ func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader)
 			d.add(unsupported(f.origin, f.value.key))
 		case read[f.name] == nil:
 			fix := suggestName(f.name, keys.names(), keys.names())
-			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Suggestion: fix})
+			d.add(Diagnostic{
+				Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows",
+				Suggestion: fix,
+			})
 		default:
 			read[f.name](f.value)
 		}
@@ -39,7 +43,8 @@ func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader)
 func (d *decoder) eachNamed(v value, read func(f field)) {
 	d.recordOrigin(v)
 	if v.shape != object {
-		d.addValue(v, v.kindMismatch("a block of names"), "write each name followed by a colon, and what belongs to it below it, indented")
+		d.addValue(v, v.kindMismatch("a block of names"),
+			"write each name followed by a colon, and what belongs to it below it, indented")
 		return
 	}
 	for _, f := range v.fields {
@@ -52,9 +57,15 @@ func (d *decoder) containers(v value) map[string]Container {
 	d.eachNamed(v, func(f field) {
 		switch {
 		case !containerName.MatchString(f.name):
-			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container", Suggestion: fixContainerName})
+			d.add(Diagnostic{
+				Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container",
+				Suggestion: fixContainerName,
+			})
 		case f.name == "host":
-			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is taken: in routing, host means no container", Suggestion: "name it otherwise"})
+			d.add(Diagnostic{
+				Origin: f.origin, Key: f.value.key,
+				Problem: "is taken: in routing, host means no container", Suggestion: "name it otherwise",
+			})
 		default:
 			all[f.name] = d.container(f.value)
 		}
@@ -87,17 +98,22 @@ func (d *decoder) checkTarget(v value, c Container) {
 	}
 	switch {
 	case c.Workspace == "" && c.ID == "" && c.Label == "":
-		d.addValue(v.withoutText(), "does not say which container it is", "add workspace (a folder), id (an id or a name) or label (key=value)")
+		d.addValue(v.withoutText(), "does not say which container it is",
+			"add workspace (a folder), id (an id or a name) or label (key=value)")
 	case c.ID != "" && c.Label != "":
 		d.addValue(at("label"), "stands beside id", "keep one of the two")
 	case c.Workspace != "" && c.ID != "":
-		d.addValue(at("id"), "stands beside workspace, whose container may be another", "keep one of the two")
+		d.addValue(at("id"), "stands beside workspace, whose container may be another",
+			"keep one of the two")
 	case c.Workspace != "" && c.Label != "":
-		d.addValue(at("label"), "stands beside workspace, whose container may be another", "keep one of the two")
+		d.addValue(at("label"), "stands beside workspace, whose container may be another",
+			"keep one of the two")
 	case c.Workspace == "" && c.Config != "":
-		d.addValue(at("config"), "needs a workspace: it chooses among the configurations of one", "add workspace, or remove config")
+		d.addValue(at("config"), "needs a workspace: it chooses among the configurations of one",
+			"add workspace, or remove config")
 	case c.Workspace == "" && c.Service != "":
-		d.addValue(at("service"), "needs a workspace: it chooses among the services of one", "add workspace, or remove service")
+		d.addValue(at("service"), "needs a workspace: it chooses among the services of one",
+			"add workspace, or remove service")
 	}
 }
 
@@ -142,7 +158,8 @@ func (d *decoder) mappings(v value) []Mapping {
 		return nil // all of them are commented out
 	}
 	if v.shape != list {
-		d.addValue(v, v.kindMismatch("a list"), "write - {host: /srv/app, container: /workspaces/app}, one per line")
+		d.addValue(v, v.kindMismatch("a list"),
+			"write - {host: /srv/app, container: /workspaces/app}, one per line")
 		return nil
 	}
 	all := make([]Mapping, 0, len(v.items))
@@ -150,7 +167,8 @@ func (d *decoder) mappings(v value) []Mapping {
 		m := d.mapping(item)
 		for _, other := range all {
 			if m.Container != "" && m.Container == other.Container {
-				d.addValue(item.withoutText(), "maps a second host folder to "+quoteValue(m.Container)+", so that the way back is not clear", "keep one of the two")
+				d.addValue(item.withoutText(),
+					"maps a second host folder to "+quoteValue(m.Container)+", so that the way back is not clear", "keep one of the two")
 			}
 		}
 		all = append(all, m)
@@ -170,7 +188,8 @@ func (d *decoder) mapping(v value) Mapping {
 	case m.Host == "" || m.Container == "":
 		d.addValue(v.withoutText(), "leads from nowhere or to nowhere", "give both host and container")
 	case beneath(m.Host, m.Container) || beneath(m.Container, m.Host):
-		d.addValue(v.withoutText(), "maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one lies in the other",
+		d.addValue(v.withoutText(),
+			"maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one lies in the other",
 			"make the two equal, or map folders that do not contain each other")
 	}
 	return m
@@ -196,7 +215,10 @@ func (d *decoder) plans(v value) map[string]Plan {
 	d.eachNamed(v, func(f field) {
 		var p Plan
 		if f.name == "" {
-			d.add(Diagnostic{Origin: f.origin, Key: v.key, Problem: "has a plan without an id", Suggestion: "write the plan's id before the colon"})
+			d.add(Diagnostic{
+				Origin: f.origin, Key: v.key, Problem: "has a plan without an id",
+				Suggestion: "write the plan's id before the colon",
+			})
 		}
 		d.object(f.value, planKeys, map[string]memberReader{
 			"override": func(v value) { p.Override = d.routingTarget(v) },
@@ -207,7 +229,8 @@ func (d *decoder) plans(v value) map[string]Plan {
 	return all
 }
 
-// routingTarget gives where routing leads: "host", the name of a container or workspace, or a workspace's folder.
+// routingTarget gives where routing leads: "host", the name of a container or workspace, or a
+// workspace's folder.
 func (d *decoder) routingTarget(v value) string {
 	s, ok := d.text(v)
 	switch {
@@ -216,14 +239,16 @@ func (d *decoder) routingTarget(v value) string {
 	case strings.HasPrefix(s, "/"):
 		return d.path(v)
 	case !containerName.MatchString(s):
-		d.addValue(v, "names no place", "write host, the name of a container, or the absolute folder of a workspace")
+		d.addValue(v, "names no place",
+			"write host, the name of a container, or the absolute folder of a workspace")
 		return ""
 	}
 	d.targets = append(d.targets, v)
 	return s
 }
 
-// checkRoutingTargets sees to it that routing leads somewhere, so that a mistyped name does not fail call after call.
+// checkRoutingTargets sees to it that routing leads somewhere, so that a mistyped name does not
+// fail call after call.
 func (d *decoder) checkRoutingTargets() {
 	names := sortedKeys(d.c.Containers)
 	for _, v := range d.targets {

@@ -14,13 +14,18 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // maxToolName is the longest name of a tool in bytes.
 const maxToolName = 128
 
-// builtIn are the names of the tools that dray brings along, now or by its contract: a configuration must not change what they mean.
-var builtIn = []string{"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat", "sync", "python"}
+// builtIn are the names of the tools that dray brings along, now or by its contract: a
+// configuration must not change what they mean.
+var builtIn = []string{
+	"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob",
+	"grep", "stat", "sync", "python",
+}
 
 func (d *decoder) tools(v value) []Tool {
 	d.recordOrigin(v)
 	if v.shape != list {
-		d.addValue(v, v.kindMismatch("a list"), "write - name: NAME and below it, indented, argv and the rest")
+		d.addValue(v, v.kindMismatch("a list"),
+			"write - name: NAME and below it, indented, argv and the rest")
 		return nil
 	}
 	names := map[string]Origin{}
@@ -50,7 +55,8 @@ func (d *decoder) tool(v value) Tool {
 	})
 	for _, key := range []string{"name", "argv"} {
 		if _, ok := v.field(key); !ok && v.shape == object {
-			d.addValue(v.withoutText(), "has no "+key, "add "+key+": every tool has a name and the argv of its program")
+			d.addValue(v.withoutText(), "has no "+key,
+				"add "+key+": every tool has a name and the argv of its program")
 		}
 	}
 	return t
@@ -63,7 +69,8 @@ func (d *decoder) uniqueTool(v value, name string, names map[string]Origin) {
 	}
 	at, _ := v.field("name")
 	if first, ok := names[name]; ok {
-		d.addValue(at, "is the name of two tools, the first is at "+first.String(), "name one of them otherwise")
+		d.addValue(at, "is the name of two tools, the first is at "+first.String(),
+			"name one of them otherwise")
 		return
 	}
 	names[name] = at.origin
@@ -78,7 +85,8 @@ func (d *decoder) toolName(v value) string {
 	case len(s) > maxToolName:
 		d.addValue(v, "is longer than 128 bytes", "shorten it")
 	case !toolName.MatchString(s):
-		d.addValue(v, "is not the name of a tool", "begin with a letter or digit, go on with letters, digits, . _ and -")
+		d.addValue(v, "is not the name of a tool",
+			"begin with a letter or digit, go on with letters, digits, . _ and -")
 	default:
 		return s
 	}
@@ -114,7 +122,8 @@ func asArgv(command string) string {
 func (d *decoder) environment(v value) (Environment, string) {
 	if v.shape == object {
 		name := ""
-		d.object(v, specificKeys, map[string]memberReader{"specific": func(v value) { name = d.containerRef(v) }})
+		d.object(v, specificKeys,
+			map[string]memberReader{"specific": func(v value) { name = d.containerRef(v) }})
 		if len(v.fields) == 0 {
 			d.addValue(v.withoutText(), "names no container", "write {specific: NAME}")
 		}
@@ -133,20 +142,24 @@ func (d *decoder) toolTimeout(v value) time.Duration {
 }
 
 func (d *decoder) transport(v value) Transport {
-	return Transport(d.choice(v, string(TransportAuto), string(TransportSocket), string(TransportStdio), string(TransportEngine)))
+	return Transport(d.choice(v, string(TransportAuto), string(TransportSocket),
+		string(TransportStdio), string(TransportEngine)))
 }
 
-// engineHost gives the address of an engine; what schemes there are is for the engine's client to say.
+// engineHost gives the address of an engine; what schemes there are is for the engine's client to
+// say.
 func (d *decoder) engineHost(v value) string {
 	s, _ := d.lineText(v)
 	if s != "" && !strings.Contains(s, "://") {
-		d.addValue(v, "has no scheme", "write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
+		d.addValue(v, "has no scheme",
+			"write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
 		return ""
 	}
 	return s
 }
 
-// program gives a bare name or an absolute path. A relative path would depend on where the daemon was started.
+// program gives a bare name or an absolute path. A relative path would depend on where the daemon
+// was started.
 func (d *decoder) program(v value) string {
 	s, ok := d.text(v)
 	if !ok || s != "" && !strings.ContainsAny(s, "/~\\") {
@@ -160,7 +173,10 @@ func (d *decoder) variables(v value) map[string]string {
 	all := map[string]string{}
 	d.eachNamed(v, func(f field) {
 		if f.name == "" || strings.ContainsAny(f.name, "=\x00") {
-			d.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not the name of a variable", Suggestion: "write a name without = and NUL"})
+			d.add(Diagnostic{
+				Origin: f.origin, Key: f.value.key, Problem: "is not the name of a variable",
+				Suggestion: "write a name without = and NUL",
+			})
 			return
 		}
 		all[f.name] = d.argument(f.value)
@@ -172,7 +188,8 @@ func (d *decoder) variables(v value) map[string]string {
 func (d *decoder) variableName(v value) string {
 	s, ok := d.lineText(v)
 	if ok && (s == "" || strings.Contains(s, "=")) {
-		d.addValue(v, "is not the name of a variable", "write the name alone, without = and value: the value is the daemon's own")
+		d.addValue(v, "is not the name of a variable",
+			"write the name alone, without = and value: the value is the daemon's own")
 		return ""
 	}
 	return s
@@ -180,26 +197,30 @@ func (d *decoder) variableName(v value) string {
 
 // Sandbox is about files that come home from containers.
 type Sandbox struct {
-	// Root is the folder that they come to, absolute and clean; empty means that none may come. It is neither "/" nor in the state folder, and
-	// neither the state folder, the configuration file nor the socket lies in it: a tool could replace them. Whether it is a folder of this
-	// user alone is checked when it is opened.
+	// Root is the folder that they come to, absolute and clean; empty means that none may come. It is
+	// neither "/" nor in the state folder, and neither the state folder, the configuration file nor
+	// the socket lies in it: a tool could replace them. Whether it is a folder of this user alone is
+	// checked when it is opened.
 	Root string
-	// Sources are folders in containers that files may come from, beside the workspace, its bind mounts and /tmp: absolute and clean.
+	// Sources are folders in containers that files may come from, beside the workspace, its bind
+	// mounts and /tmp: absolute and clean.
 	Sources []string
 	// MaxFile and MaxTotal are bytes of one file and of one sync, above 0.
 	MaxFile, MaxTotal int64
-	// MaxFiles counts the files and folders of one sync, from 1 to MaxSyncFiles; MaxDepth the folders that one lies in below what was named.
+	// MaxFiles counts the files and folders of one sync, from 1 to MaxSyncFiles; MaxDepth the folders
+	// that one lies in below what was named.
 	MaxFiles, MaxDepth int
 	// Timeout is how long one sync may take, above 0.
 	Timeout time.Duration
-	// Deny are names that never come home, beside those that dray knows: one without a slash at any depth, one with slashes as a sequence of
-	// names at any depth.
+	// Deny are names that never come home, beside those that dray knows: one without a slash at any
+	// depth, one with slashes as a sequence of names at any depth.
 	Deny []string
 	// Executable lets files keep their right to be run.
 	Executable bool
 }
 
-// MaxSyncFiles is how many files and folders one sync may have at most: the record of a call names each.
+// MaxSyncFiles is how many files and folders one sync may have at most: the record of a call names
+// each.
 const MaxSyncFiles = 100000
 
 // maxSyncDepth is far beyond what a path of the kernel's length has.
@@ -266,14 +287,19 @@ func (d *decoder) checkSandbox(stack layeredValues) {
 	}
 	v, _ := stack.lookup("sandbox.root")
 	if contains(string(d.c.State), root) {
-		d.addValue(v, fmt.Sprintf("lies in the state folder %s", quoteValue(string(d.c.State))), fixSandboxRoot)
+		d.addValue(v, fmt.Sprintf("lies in the state folder %s", quoteValue(string(d.c.State))),
+			fixSandboxRoot)
 		return
 	}
 	for _, own := range []struct{ what, path string }{
-		{"the state folder", string(d.c.State)}, {"the configuration file", d.c.File}, {"the socket", d.c.Server.Socket},
+		{"the state folder", string(d.c.State)}, {"the configuration file", d.c.File}, {
+			"the socket",
+			d.c.Server.Socket,
+		},
 	} {
 		if own.path != "" && contains(root, own.path) {
-			d.addValue(v, fmt.Sprintf("holds %s %s, which a sync could replace", own.what, quoteValue(own.path)), fixSandboxRoot)
+			d.addValue(v, fmt.Sprintf("holds %s %s, which a sync could replace", own.what,
+				quoteValue(own.path)), fixSandboxRoot)
 			return
 		}
 	}

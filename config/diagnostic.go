@@ -10,7 +10,8 @@ import (
 	"unicode"
 )
 
-// Origin is where something was written: a place in the file, a variable, a flag. The zero Origin is the default.
+// Origin is where something was written: a place in the file, a variable, a flag. The zero Origin
+// is the default.
 type Origin struct {
 	// File is a path. Line and Column begin at 1; 0 means the file as a whole, or the line as a whole.
 	File         string
@@ -39,7 +40,8 @@ func (o Origin) String() string {
 	}
 }
 
-// rank orders mistakes as an operator meets them: down the file, then the variables, then the flags.
+// rank orders mistakes as an operator meets them: down the file, then the variables, then the
+// flags.
 func (o Origin) rank() int {
 	switch {
 	case o.Flag != "":
@@ -55,18 +57,21 @@ func (o Origin) rank() int {
 
 func compareOrigins(a, b Origin) int {
 	return cmp.Or(
-		cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+		cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.File, b.File), cmp.Compare(a.Line,
+			b.Line), cmp.Compare(a.Column, b.Column),
 		cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Flag, b.Flag),
 	)
 }
 
-// Diagnostic is one thing that is wrong, in the parts that an operator needs: where it stands, what it is, what to write instead.
+// Diagnostic is one thing that is wrong, in the parts that an operator needs: where it stands, what
+// it is, what to write instead.
 type Diagnostic struct {
 	Origin Origin
-	// Key is the path of the setting, for instance "tools[2].timeout"; empty where the mistake is not about one.
+	// Key is the path of the setting, for instance "tools[2].timeout"; empty where the mistake is not
+	// about one.
 	Key string
-	// Value is what was written, quoted and cut to a readable length. It is empty where nothing was written, where the value does not
-	// matter, and where it may be a secret.
+	// Value is what was written, quoted and cut to a readable length. It is empty where nothing was
+	// written, where the value does not matter, and where it may be a secret.
 	Value string
 	// Problem continues the sentence that key and value begin. Fix is what to do next.
 	Problem    string
@@ -117,7 +122,10 @@ func (r *diagnostics) addValue(v value, problem, fix string) {
 	if v.shape == invalid {
 		return
 	}
-	r.add(Diagnostic{Origin: v.origin, Key: v.key, Value: v.display(), Problem: problem, Suggestion: fix})
+	r.add(Diagnostic{
+		Origin: v.origin, Key: v.key, Value: v.display(), Problem: problem,
+		Suggestion: fix,
+	})
 }
 
 // err gives the mistakes in the order of their origins, or nil.
@@ -125,7 +133,11 @@ func (r *diagnostics) err() error {
 	if len(r.mistakes) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.mistakes, func(a, b Diagnostic) int { return compareOrigins(a.Origin, b.Origin) })
+	slices.SortStableFunc(r.mistakes, func(a,
+		b Diagnostic,
+	) int {
+		return compareOrigins(a.Origin, b.Origin)
+	})
 	return &InvalidError{Diagnostics: r.mistakes}
 }
 
@@ -151,7 +163,8 @@ func printable(s string) string {
 // redacted stands for what may be a secret.
 const redacted = "(not shown)"
 
-// maskPassword hides the password of an address such as tcp://user:password@host, and all of what only looks like one.
+// maskPassword hides the password of an address such as tcp://user:password@host, and all of what
+// only looks like one.
 func maskPassword(s string) string {
 	if before, _, ok := strings.Cut(s, "@"); !ok || !strings.Contains(before, ":") {
 		return s
@@ -208,8 +221,8 @@ func normalize(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "-", "_")
 }
 
-// distance counts the insertions, deletions, replacements and swaps of neighbours that lead from a to b, each place being touched once
-// (optimal string alignment).
+// distance counts the insertions, deletions, replacements and swaps of neighbours that lead from a
+// to b, each place being touched once (optimal string alignment).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -9,7 +9,8 @@ import (
 // environment is the process's environment by name.
 type environment map[string]string
 
-// parseEnviron reads the form of os.Environ. Where a name stands twice the first counts, as it does for getenv.
+// parseEnviron reads the form of os.Environ. Where a name stands twice the first counts, as it does
+// for getenv.
 func parseEnviron(environ []string) environment {
 	env := make(environment, len(environ))
 	for _, entry := range environ {
@@ -31,19 +32,24 @@ func isReservedVar(name string) bool {
 	return name == "DRAY_STATE" || name == "DRAY_CONFIG" || strings.HasPrefix(name, "DRAY_TEST_")
 }
 
-// variables gives the settings that the environment states, and beside them what it states of single entries.
+// variables gives the settings that the environment states, and beside them what it states of
+// single entries.
 func (l *loader) variables() (layer map[string]value, entries map[string][]entryEnvVar) {
 	layer, entries = map[string]value{}, map[string][]entryEnvVar{}
 	for _, name := range sortedKeys(l.env) {
 		if !strings.HasPrefix(name, "DRAY_") || isReservedVar(name) {
 			continue
 		}
-		if i := slices.IndexFunc(settings, func(s settingDef) bool { return envVarName(s.key) == name }); i >= 0 {
+		if i := slices.IndexFunc(settings,
+			func(s settingDef) bool { return envVarName(s.key) == name }); i >= 0 {
 			l.variable(settings[i], name, layer)
 		} else if e, ok := parseEntryVar(name); ok {
 			l.entry(e, entries)
 		} else {
-			l.add(Diagnostic{Origin: Origin{Variable: name}, Problem: "is not a variable that dray knows", Suggestion: fixVariable(name)})
+			l.add(Diagnostic{
+				Origin: Origin{Variable: name}, Problem: "is not a variable that dray knows",
+				Suggestion: fixVariable(name),
+			})
 		}
 	}
 	return layer, entries
@@ -71,8 +77,10 @@ func fixVariable(name string) string {
 		return "did you mean DRAY_" + near + "?"
 	}
 	for _, s := range settings {
-		if s.entries != nil && len(s.entries.known) > 0 && strings.HasPrefix(name, envVarName(s.key)+"_") {
-			return "write " + envVarName(s.key) + "_NAME_ and one of " + strings.ToUpper(strings.Join(s.entries.names(), ", "))
+		if s.entries != nil && len(s.entries.known) > 0 &&
+			strings.HasPrefix(name, envVarName(s.key)+"_") {
+			return "write " + envVarName(s.key) + "_NAME_ and one of " +
+				strings.ToUpper(strings.Join(s.entries.names(), ", "))
 		}
 	}
 	return "unset it: names that begin with DRAY_ are kept for settings, such as DRAY_LIMITS_TIMEOUT for limits.timeout"
@@ -142,8 +150,11 @@ func (l *loader) entry(e entryEnvVar, entries map[string][]entryEnvVar) {
 	}
 }
 
-// withEntries gives the value that holds for a setting, with what single variables say about its entries.
-func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (value, bool) {
+// withEntries gives the value that holds for a setting, with what single variables say about its
+// entries.
+func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (value,
+	bool,
+) {
 	v, ok := stack.lookup(s.key)
 	if len(entries) == 0 {
 		return v, ok
@@ -184,7 +195,8 @@ func (l *loader) withEntry(v value, e entryEnvVar) value {
 	return v.withMember(name, one)
 }
 
-// entryForm is how the variable of an entry's key is written: the one key that is more than a text is the list of mappings.
+// entryForm is how the variable of an entry's key is written: the one key that is more than a text
+// is the list of mappings.
 func entryForm(key string) textFormat {
 	if key == "mappings" || key == "budget" {
 		return yamlForm
@@ -194,8 +206,9 @@ func entryForm(key string) textFormat {
 
 var notInVariables = regexp.MustCompile(`[^A-Z0-9]`)
 
-// resolveEntryName gives the entry that a variable means: the one whose name reads the same in a variable, else a new one in lower case. It is
-// false, and reported, where it may be one or the other.
+// resolveEntryName gives the entry that a variable means: the one whose name reads the same in a
+// variable, else a new one in lower case. It is false, and reported, where it may be one or the
+// other.
 func (l *loader) resolveEntryName(v value, e entryEnvVar, at Origin) (string, bool) {
 	var matches []string
 	for _, f := range v.fields {
@@ -210,7 +223,8 @@ func (l *loader) resolveEntryName(v value, e entryEnvVar, at Origin) (string, bo
 		return matches[0], true
 	default:
 		problem := "may mean " + quoteName(matches[0]) + " or " + quoteName(matches[1])
-		l.add(Diagnostic{Origin: at, Key: v.key, Problem: problem, Suggestion: "set " + envVarName(v.key) + " as a whole, or rename one of them"})
+		l.add(Diagnostic{Origin: at, Key: v.key, Problem: problem, Suggestion: "set " +
+			envVarName(v.key) + " as a whole, or rename one of them"})
 		return "", false
 	}
 }

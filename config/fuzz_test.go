@@ -14,8 +14,9 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// FuzzLoad feeds a file and a variable. Load never panics; what it refuses it refuses with mistakes that say where and what to do, on
-// lines that a terminal can show; what it accepts keeps what Config promises.
+// FuzzLoad feeds a file and a variable. Load never panics; what it refuses it refuses with mistakes
+// that say where and what to do, on lines that a terminal can show; what it accepts keeps what
+// Config promises.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil {
@@ -52,7 +53,8 @@ func checkError(t *testing.T, err error) {
 			t.Errorf("half a mistake: %+v", m)
 		}
 	}
-	if i := strings.IndexFunc(err.Error(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+	if i := strings.IndexFunc(err.Error(),
+		func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
 		t.Errorf("a control character at %d of %q", i, err.Error())
 	}
 }
@@ -60,10 +62,12 @@ func checkError(t *testing.T, err error) {
 func checkAccepted(t *testing.T, c *config.Config) {
 	t.Helper()
 	l := c.Limits
-	if l.Timeout <= 0 || l.Timeout > l.MaxTimeout || l.IdleTimeout > l.MaxTimeout || l.Grace < 0 || l.Capture <= 0 || l.View <= 0 {
+	if l.Timeout <= 0 || l.Timeout > l.MaxTimeout || l.IdleTimeout > l.MaxTimeout || l.Grace < 0 ||
+		l.Capture <= 0 || l.View <= 0 {
 		t.Errorf("limits are %+v", l)
 	}
-	for _, p := range append(append([]string{c.Server.Socket}, c.Host.Roots...), c.Trust.Workspaces...) {
+	for _, p := range append(append([]string{c.Server.Socket}, c.Host.Roots...),
+		c.Trust.Workspaces...) {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p || strings.ContainsRune(p, 0) {
 			t.Errorf("%q is not clean and absolute", p)
 		}

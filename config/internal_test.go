@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What a schema says in YAML it says in JSON: the order of its keys, the digits of its numbers, the text of its strings.
+// What a schema says in YAML it says in JSON: the order of its keys, the digits of its numbers, the
+// text of its strings.
 func TestJSONObject(t *testing.T) {
 	tests := []struct{ name, yaml, want string }{
 		{"order of keys", "{z: 1, a: 2, m: {y: 1, b: 2}}", `{"z":1,"a":2,"m":{"y":1,"b":2}}`},
@@ -22,7 +23,8 @@ func TestJSONObject(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var r diagnostics
-			v, ok := yamlReader{&r, func(int, int) Origin { return Origin{} }}.read([]byte(tt.yaml), "schema")
+			v, ok := yamlReader{&r, func(int, int) Origin { return Origin{} }}.read([]byte(tt.yaml),
+				"schema")
 			d := &decoder{diagnostics: &r, c: &Config{origins: map[string]Origin{}}}
 			got := d.jsonObject(v)
 			if !ok || r.err() != nil {
@@ -63,7 +65,10 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"abc", "axc", 1}, {"abc", "ac", 1}, {"kitten", "sitting", 3},
+		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {
+			"abc", "axc",
+			1,
+		}, {"abc", "ac", 1}, {"kitten", "sitting", 3},
 	}
 	for _, tt := range tests {
 		if got := distance(tt.a, tt.b); got != tt.want {

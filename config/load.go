@@ -10,16 +10,17 @@ import (
 
 // Options are what the command line and the process give to Load.
 type Options struct {
-	// State is the value of --state, ConfigFile of --config; empty means that the flag was not given. Relative paths are relative to
-	// the process's working folder.
+	// State is the value of --state, ConfigFile of --config; empty means that the flag was not given.
+	// Relative paths are relative to the process's working folder.
 	State      string
 	ConfigFile string
 	// Flags are the flags that stand for a setting and were given.
 	Flags []Flag
-	// Environ is the process's environment in the form of os.Environ. Nothing else of the environment is looked at.
+	// Environ is the process's environment in the form of os.Environ. Nothing else of the environment
+	// is looked at.
 	Environ []string
-	// ReadFile reads the configuration file; nil means from the file system. Its errors match fs.ErrNotExist for a file that is
-	// not there.
+	// ReadFile reads the configuration file; nil means from the file system. Its errors match
+	// fs.ErrNotExist for a file that is not there.
 	ReadFile func(name string) ([]byte, error)
 }
 
@@ -40,8 +41,8 @@ type loader struct {
 	env  environment
 }
 
-// Load reads, merges and validates. Its error is an [*Error] with all mistakes. A missing file is one only where --config or DRAY_CONFIG
-// names it. Load makes nothing on the disk.
+// Load reads, merges and validates. Its error is an [*Error] with all mistakes. A missing file is
+// one only where --config or DRAY_CONFIG names it. Load makes nothing on the disk.
 func Load(opts Options) (*Config, error) {
 	if opts.ReadFile == nil {
 		opts.ReadFile = readFile
@@ -67,8 +68,8 @@ func Load(opts Options) (*Config, error) {
 	return d.c, nil
 }
 
-// validateShadowed checks the values that another source overrides: a mistake in the file is found when it is made, not on the day when the
-// variable above it goes away.
+// validateShadowed checks the values that another source overrides: a mistake in the file is found
+// when it is made, not on the day when the variable above it goes away.
 func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value) {
 	aside := &decoder{diagnostics: &l.diagnostics, c: &Config{origins: map[string]Origin{}}}
 	for _, layer := range lower {
@@ -88,7 +89,10 @@ func (l *loader) flags() map[string]value {
 		at := Origin{Flag: f.Name}
 		s, ok := findSetting(f.Key)
 		if !ok || s.read == nil {
-			l.add(Diagnostic{Origin: at, Key: f.Key, Problem: "is no setting", Suggestion: "this is a defect of dray: please report it"})
+			l.add(Diagnostic{
+				Origin: at, Key: f.Key, Problem: "is no setting",
+				Suggestion: "this is a defect of dray: please report it",
+			})
 			continue
 		}
 		if v, ok := l.parse(s, f.Value, at); ok {
@@ -111,7 +115,8 @@ func (d *decoder) finalize(stack layeredValues, env environment) {
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {
 		other, _ := stack.lookup("engine.host")
 		v, _ := stack.lookup("engine.context")
-		d.addValue(v, "stands beside engine.host, set by "+other.origin.String(), "keep one of the two: a context names a host already")
+		d.addValue(v, "stands beside engine.host, set by "+other.origin.String(),
+			"keep one of the two: a context names a host already")
 	}
 }
 
@@ -132,18 +137,21 @@ func (d *decoder) checkTimeouts(stack layeredValues) {
 	most, _ := stack.lookup("limits.max_timeout")
 	for _, v := range stated {
 		if span, bad := parseDuration(v.text); bad == nil && span > limits.MaxTimeout {
-			d.addValue(v, "is longer than limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
+			d.addValue(v,
+				"is longer than limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
 				"write "+most.text+" or less, or raise limits.max_timeout")
 		}
 	}
 }
 
-// sortedKeys gives the keys of a map in order, so that mistakes do not change places from run to run.
+// sortedKeys gives the keys of a map in order, so that mistakes do not change places from run to
+// run.
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// layeredValues puts what each source says over what the one below it says. viper picks; what it picks carries its own origin.
+// layeredValues puts what each source says over what the one below it says. viper picks; what it
+// picks carries its own origin.
 type layeredValues struct {
 	v *viper.Viper
 }
@@ -160,7 +168,8 @@ func newLayers(file, variables, flags map[string]value) layeredValues {
 	for key, val := range file {
 		_ = v.MergeConfigMap(map[string]any{key: val}) // fails for nothing
 	}
-	// viper's own reading of the environment would look past Options.Environ and forget which variable it was.
+	// viper's own reading of the environment would look past Options.Environ and forget which variable
+	// it was.
 	for _, layer := range []map[string]value{variables, flags} {
 		for key, val := range layer {
 			v.Set(key, val)
@@ -225,11 +234,13 @@ func (l *loader) member(section value, f field, layer map[string]value) {
 	}
 }
 
-// refuseDottedKey refuses a path where a key belongs: taken as one, it could stand beside the same key written as it should be.
+// refuseDottedKey refuses a path where a key belongs: taken as one, it could stand beside the same
+// key written as it should be.
 func (l *loader) refuseDottedKey(f field) {
 	l.add(Diagnostic{
 		Origin: f.origin, Key: f.value.key, Problem: "is a path where a key is expected",
-		Suggestion: "nest it: write " + strings.ReplaceAll(f.value.key, ".", ": and below it, indented, ") + ":",
+		Suggestion: "nest it: write " + strings.ReplaceAll(f.value.key, ".",
+			": and below it, indented, ") + ":",
 	})
 }
 
@@ -239,12 +250,18 @@ func (l *loader) unknownKey(section string, f field) {
 	if key := sectionOf(f.name); key != "" && closest(f.name, known) == "" {
 		fix = "did you mean " + key + "?"
 	}
-	l.add(Diagnostic{Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows", Suggestion: fix})
+	l.add(Diagnostic{
+		Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows",
+		Suggestion: fix,
+	})
 }
 
 // unsupported is the refusal of a key of the contract that nothing reads yet.
 func unsupported(at Origin, key string) Diagnostic {
-	return Diagnostic{Origin: at, Key: key, Problem: "is not supported yet", Suggestion: "remove it: this version of dray would not do what it says"}
+	return Diagnostic{
+		Origin: at, Key: key, Problem: "is not supported yet",
+		Suggestion: "remove it: this version of dray would not do what it says",
+	}
 }
 
 // sectionExample shows how a section is written, with the first of its keys.

@@ -65,10 +65,11 @@ func (f files) read(name string) ([]byte, error) {
 	return []byte(f[name]), nil
 }
 
-// TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), flags (NAME KEY VALUE per line), and want, which
-// is the configuration as JSON or the text of the error.
+// TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), flags
+// (NAME KEY VALUE per line), and want, which is the configuration as JSON or the text of the error.
 //
-// CF-01: every error names the key, the value, the origin and the fix; the texts are golden, since operators read them.
+// CF-01: every error names the key, the value, the origin and the fix; the texts are golden, since
+// operators read them.
 func TestTestdata(t *testing.T) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -106,10 +107,12 @@ func testArchive(t *testing.T, name string) {
 		}
 		return
 	}
-	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(archive.Files[want].Data), "\n")
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(archive.Files[want].Data),
+		"\n")
 	for i := range max(len(gotLines), len(wantLines)) {
 		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
-			t.Fatalf("want differs from line %d on; got:\n%s", i+1, strings.Join(gotLines[min(i, len(gotLines)):], "\n"))
+			t.Fatalf("want differs from line %d on; got:\n%s", i+1,
+				strings.Join(gotLines[min(i, len(gotLines)):], "\n"))
 		}
 	}
 }
@@ -152,7 +155,8 @@ func TestDefaults(t *testing.T) {
 	if s := c.Sandbox; s.Root != "" || s.Sources != nil || s.Deny != nil || s.Executable {
 		t.Errorf("without a word about it the sandbox is %+v", s) // SY-04: no default root
 	}
-	if s := c.Sandbox; s.MaxFile != 64<<20 || s.MaxTotal != 512<<20 || s.MaxFiles != 10000 || s.MaxDepth != 64 || s.Timeout != 5*time.Minute {
+	if s := c.Sandbox; s.MaxFile != 64<<20 || s.MaxTotal != 512<<20 || s.MaxFiles != 10000 ||
+		s.MaxDepth != 64 || s.Timeout != 5*time.Minute {
 		t.Errorf("the sandbox's limits are %+v", s)
 	}
 	if c.Server != (config.Server{Socket: "/home/me/.local/state/dray/dray.sock", MaxBody: 64 << 20}) {
@@ -171,9 +175,12 @@ func TestDefaults(t *testing.T) {
 // CF-02: flags, environment DRAY_*, file, defaults.
 func TestOrder(t *testing.T) {
 	all := source{
-		file:  "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n",
-		env:   []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env"},
-		flags: []config.Flag{{Name: "--grace", Key: "limits.grace", Value: "9s"}, {Name: "--root", Key: "host.roots", Value: "/from/flag"}},
+		file: "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n",
+		env:  []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env"},
+		flags: []config.Flag{
+			{Name: "--grace", Key: "limits.grace", Value: "9s"},
+			{Name: "--root", Key: "host.roots", Value: "/from/flag"},
+		},
 	}
 	withoutFlags, withoutEnv, nothing := all, all, source{}
 	withoutFlags.flags = nil
@@ -194,7 +201,8 @@ func TestOrder(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.from.mustLoad(t)
 			if c.Limits.Grace != tt.grace || strings.Join(c.Host.Roots, " ") != tt.roots {
-				t.Errorf("grace %v and roots %v, want %v and %v", c.Limits.Grace, c.Host.Roots, tt.grace, tt.roots)
+				t.Errorf("grace %v and roots %v, want %v and %v", c.Limits.Grace, c.Host.Roots, tt.grace,
+					tt.roots)
 			}
 			if got := c.Origin("limits.grace").String(); got != tt.origin {
 				t.Errorf("origin of limits.grace is %q, want %q", got, tt.origin)
@@ -203,7 +211,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A list of a higher source replaces the whole list of the lower one, and an empty variable counts as unset.
+// A list of a higher source replaces the whole list of the lower one, and an empty variable counts
+// as unset.
 func TestVariables(t *testing.T) {
 	tests := []struct {
 		name string
@@ -211,7 +220,11 @@ func TestVariables(t *testing.T) {
 		got  func(c *config.Config) any
 		want any
 	}{
-		{"empty is unset", source{env: []string{"DRAY_LIMITS_GRACE="}}, func(c *config.Config) any { return c.Limits.Grace }, 2 * time.Second},
+		{
+			"empty is unset",
+			source{env: []string{"DRAY_LIMITS_GRACE="}},
+			func(c *config.Config) any { return c.Limits.Grace }, 2 * time.Second,
+		},
 		{
 			"list with commas",
 			source{file: "host: {roots: [/a, /b]}", env: []string{"DRAY_HOST_ROOTS=/c, /d"}},
@@ -231,12 +244,18 @@ func TestVariables(t *testing.T) {
 		},
 		{
 			"a new named entry",
-			source{env: []string{"DRAY_CONTAINERS_WEB_WORKSPACE=/srv/web", "DRAY_CONTAINERS_WEB_SERVICE=app"}},
+			source{env: []string{
+				"DRAY_CONTAINERS_WEB_WORKSPACE=/srv/web",
+				"DRAY_CONTAINERS_WEB_SERVICE=app",
+			}},
 			func(c *config.Config) any { return c.Containers["web"].Workspace + c.Containers["web"].Service }, "/srv/webapp",
 		},
 		{
 			"mappings of a named entry",
-			source{env: []string{"DRAY_CONTAINERS_WEB_ID=web", "DRAY_CONTAINERS_WEB_MAPPINGS=[{host: /a, container: /b}]"}},
+			source{env: []string{
+				"DRAY_CONTAINERS_WEB_ID=web",
+				"DRAY_CONTAINERS_WEB_MAPPINGS=[{host: /a, container: /b}]",
+			}},
 			func(c *config.Config) any { return c.Containers["web"].Mappings[0] },
 			config.Mapping{Host: "/a", Container: "/b"},
 		},

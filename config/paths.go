@@ -18,8 +18,9 @@ const systemConfigFile = "/etc/dray/config.yaml"
 // maxFile is the longest configuration file in bytes.
 const maxFile = 1 << 20
 
-// configFile finds and reads the file that holds: --config, DRAY_CONFIG, the user's, the machine's, or none. A file that was named must be
-// there; one that is there must be readable, or settings that restrict would silently not hold.
+// configFile finds and reads the file that holds: --config, DRAY_CONFIG, the user's, the machine's,
+// or none. A file that was named must be there; one that is there must be readable, or settings
+// that restrict would silently not hold.
 func (l *loader) configFile() (string, []byte) {
 	if name := l.opts.ConfigFile; name != "" {
 		return l.mustRead(name, Origin{Flag: "--config"})
@@ -64,13 +65,17 @@ func (l *loader) unreadable(name string, at Origin, err error) {
 	fix := "make it readable for uid " + strconv.Itoa(os.Geteuid())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fix = "create it, or name another: without " + at.String() + " dray looks in its usual places and does without a file"
+		fix = "create it, or name another: without " + at.String() +
+			" dray looks in its usual places and does without a file"
 	case errors.Is(err, errTooLong):
 		fix = "name the configuration file: this is hardly one"
 	case errors.Is(err, syscall.EISDIR):
 		fix = "name the file in it, for instance " + filepath.Join(name, "config.yaml")
 	}
-	l.add(Diagnostic{Origin: at, Key: "configuration file", Value: quoteValue(name), Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Suggestion: fix})
+	l.add(Diagnostic{
+		Origin: at, Key: "configuration file", Value: quoteValue(name),
+		Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Suggestion: fix,
+	})
 }
 
 var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
@@ -89,7 +94,8 @@ func readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// xdg gives a base folder of the XDG specification, which says that relative values are to be ignored. It is empty where there is no home.
+// xdg gives a base folder of the XDG specification, which says that relative values are to be
+// ignored. It is empty where there is no home.
 func (e environment) xdg(name, underHome string) string {
 	if dir := e[name]; filepath.IsAbs(dir) {
 		return dir
@@ -119,11 +125,13 @@ func (l *loader) stateFolder() value {
 	return plain("state", filepath.Join(dir, "dray"), at)
 }
 
-// state takes the state folder. A relative one is relative to the working folder, as paths on a command line are.
+// state takes the state folder. A relative one is relative to the working folder, as paths on a
+// command line are.
 func (d *decoder) state(v value) {
 	d.recordOrigin(v)
 	if v.shape == empty {
-		d.addValue(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set", "name one with --state DIR or DRAY_STATE")
+		d.addValue(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set",
+			"name one with --state DIR or DRAY_STATE")
 		return
 	}
 	dir, err := filepath.Abs(v.text)
@@ -134,7 +142,8 @@ func (d *decoder) state(v value) {
 	d.c.State = State(dir)
 }
 
-// maxSocket is the longest path of a unix socket in bytes: the kernel's field less the NUL at its end.
+// maxSocket is the longest path of a unix socket in bytes: the kernel's field less the NUL at its
+// end.
 const maxSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // checkSocket refuses a socket that could never be listened on.
@@ -145,8 +154,10 @@ func (d *decoder) checkSocket(env environment) {
 	}
 	d.add(Diagnostic{
 		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quoteValue(path),
-		Problem:    fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path), maxSocket),
-		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " + suggestSocketPath(env),
+		Problem: fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path),
+			maxSocket),
+		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " +
+			suggestSocketPath(env),
 	})
 }
 
@@ -189,29 +200,34 @@ func (s State) socket() string { return s.join("dray.sock") }
 
 func (s State) join(name string) string { return filepath.Join(string(s), name) }
 
-// MakeState makes the state folder with mode 0700, or checks the one that is there: it must belong to the effective uid and give group and
-// others nothing, for it holds what callers passed to tools, and its socket takes orders. The error is an [*Error].
+// MakeState makes the state folder with mode 0700, or checks the one that is there: it must belong
+// to the effective uid and give group and others nothing, for it holds what callers passed to
+// tools, and its socket takes orders. The error is an [*Error].
 func (c *Config) MakeState() error {
 	dir := string(c.State)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return c.badState(fmt.Sprintf("cannot be made: %v", cause(err)), "make it, or name another folder with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be made: %v", cause(err)),
+			"make it, or name another folder with --state or DRAY_STATE")
 	}
 	return c.CheckState()
 }
 
-// CheckState checks the state folder as MakeState does, and makes nothing: one that is not there is fine. The error is an [*Error].
+// CheckState checks the state folder as MakeState does, and makes nothing: one that is not there is
+// fine. The error is an [*Error].
 func (c *Config) CheckState() error {
 	folder, err := os.OpenFile(string(c.State), os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)), "name another folder with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)),
+			"name another folder with --state or DRAY_STATE")
 	}
 	defer func() { _ = folder.Close() }()
 	info, err := folder.Stat()
 	if err != nil {
-		return c.badState(fmt.Sprintf("cannot be looked at: %v", cause(err)), "name another folder with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be looked at: %v", cause(err)),
+			"name another folder with --state or DRAY_STATE")
 	}
 	return c.checkState(info, os.Geteuid())
 }
@@ -220,14 +236,17 @@ func (c *Config) CheckState() error {
 func (c *Config) checkState(info fs.FileInfo, uid int) error {
 	sys, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return c.badState("has no owner that can be told", "name another folder with --state or DRAY_STATE")
+		return c.badState("has no owner that can be told",
+			"name another folder with --state or DRAY_STATE")
 	}
 	if int(sys.Uid) != uid {
 		return c.badState(fmt.Sprintf("belongs to uid %d, and dray runs as uid %d", sys.Uid, uid),
-			fmt.Sprintf("run dray as uid %d, or name a folder of your own with --state or DRAY_STATE", sys.Uid))
+			fmt.Sprintf("run dray as uid %d, or name a folder of your own with --state or DRAY_STATE",
+				sys.Uid))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return c.badState(fmt.Sprintf("has mode %04o, which lets others in", mode), "run: chmod 700 "+shellWord(string(c.State)))
+		return c.badState(fmt.Sprintf("has mode %04o, which lets others in", mode),
+			"run: chmod 700 "+shellWord(string(c.State)))
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// The configuration file: --config, DRAY_CONFIG, $XDG_CONFIG_HOME/dray/config.yaml, /etc/dray/config.yaml.
+// The configuration file: --config, DRAY_CONFIG, $XDG_CONFIG_HOME/dray/config.yaml,
+// /etc/dray/config.yaml.
 func TestConfigFile(t *testing.T) {
 	const grace = "limits: {grace: 1s}"
 	all := files{
@@ -27,18 +28,36 @@ func TestConfigFile(t *testing.T) {
 		files files
 		want  string
 	}{
-		{"flag", "/flag.yaml", []string{"DRAY_CONFIG=/env.yaml", "XDG_CONFIG_HOME=/xdg"}, all, "/flag.yaml"},
+		{
+			"flag", "/flag.yaml",
+			[]string{"DRAY_CONFIG=/env.yaml", "XDG_CONFIG_HOME=/xdg"},
+			all,
+			"/flag.yaml",
+		},
 		{"variable", "", []string{"DRAY_CONFIG=/env.yaml", "XDG_CONFIG_HOME=/xdg"}, all, "/env.yaml"},
 		{"XDG_CONFIG_HOME", "", []string{"XDG_CONFIG_HOME=/xdg"}, all, "/xdg/dray/config.yaml"},
-		{"XDG_CONFIG_HOME without the file", "", []string{"XDG_CONFIG_HOME=/xdg"}, system, "/etc/dray/config.yaml"},
+		{
+			"XDG_CONFIG_HOME without the file", "",
+			[]string{"XDG_CONFIG_HOME=/xdg"},
+			system,
+			"/etc/dray/config.yaml",
+		},
 		{"XDG's own default", "", nil, all, "/home/me/.config/dray/config.yaml"},
-		{"a relative XDG_CONFIG_HOME is ignored", "", []string{"XDG_CONFIG_HOME=xdg"}, all, "/home/me/.config/dray/config.yaml"},
+		{
+			"a relative XDG_CONFIG_HOME is ignored", "",
+			[]string{"XDG_CONFIG_HOME=xdg"},
+			all,
+			"/home/me/.config/dray/config.yaml",
+		},
 		{"system", "", nil, system, "/etc/dray/config.yaml"},
 		{"none", "", nil, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := config.Load(config.Options{ConfigFile: tt.flag, Environ: append(tt.env, "HOME=/home/me"), ReadFile: tt.files.read})
+			c, err := config.Load(config.Options{
+				ConfigFile: tt.flag,
+				Environ:    append(tt.env, "HOME=/home/me"), ReadFile: tt.files.read,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +68,8 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// A file that was named must be there, and one that is there must be readable: what it restricts would silently not hold.
+// A file that was named must be there, and one that is there must be readable: what it restricts
+// would silently not hold.
 func TestConfigFileUnreadable(t *testing.T) {
 	denied := func(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}
@@ -96,7 +116,8 @@ func TestConfigFileOnDisk(t *testing.T) {
 	}
 }
 
-// The state folder: --state, DRAY_STATE, $XDG_STATE_HOME/dray, ~/.local/state/dray; the socket lies in it.
+// The state folder: --state, DRAY_STATE, $XDG_STATE_HOME/dray, ~/.local/state/dray; the socket lies
+// in it.
 func TestStateFolder(t *testing.T) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -115,7 +136,10 @@ func TestStateFolder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := config.Load(config.Options{State: tt.flag, Environ: append(tt.env, "HOME=/home/me", "DRAY_SERVER_SOCKET=/s"), ReadFile: files{}.read})
+			c, err := config.Load(config.Options{
+				State:   tt.flag,
+				Environ: append(tt.env, "HOME=/home/me", "DRAY_SERVER_SOCKET=/s"), ReadFile: files{}.read,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +148,8 @@ func TestStateFolder(t *testing.T) {
 			}
 		})
 	}
-	if _, err := config.Load(config.Options{ReadFile: files{}.read}); err == nil || !strings.Contains(err.Error(), "--state DIR") {
+	if _, err := config.Load(config.Options{ReadFile: files{}.read}); err == nil ||
+		!strings.Contains(err.Error(), "--state DIR") {
 		t.Errorf("without a home the error is %v", err)
 	}
 }
@@ -132,7 +157,8 @@ func TestStateFolder(t *testing.T) {
 // The longest socket that fits is taken, one byte more is refused.
 func TestSocketLength(t *testing.T) {
 	longest := "/" + strings.Repeat("s", 106)
-	if c := (source{env: []string{"DRAY_SERVER_SOCKET=" + longest}}).mustLoad(t); c.Server.Socket != longest {
+	if c := (source{env: []string{"DRAY_SERVER_SOCKET=" + longest}}).
+		mustLoad(t); c.Server.Socket != longest {
 		t.Errorf("socket is %q", c.Server.Socket)
 	}
 	m := source{env: []string{"DRAY_SERVER_SOCKET=" + longest + "s"}}.mistakes(t)[0]
@@ -143,7 +169,10 @@ func TestSocketLength(t *testing.T) {
 
 func stateAt(t *testing.T, dir string) *config.Config {
 	t.Helper()
-	c, err := config.Load(config.Options{State: dir, Environ: []string{"DRAY_SERVER_SOCKET=/s"}, ReadFile: files{}.read})
+	c, err := config.Load(config.Options{
+		State: dir, Environ: []string{"DRAY_SERVER_SOCKET=/s"},
+		ReadFile: files{}.read,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +192,8 @@ func TestMakeState(t *testing.T) {
 	}
 }
 
-// The state folder is refused where others may look into it, and nothing is changed: the operator decides about what lies in it already.
+// The state folder is refused where others may look into it, and nothing is changed: the operator
+// decides about what lies in it already.
 func TestMakeStateRefuses(t *testing.T) {
 	tmp := t.TempDir()
 	for _, mode := range []fs.FileMode{0o755, 0o750, 0o701, 0o720} {
@@ -184,7 +214,8 @@ func TestMakeStateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var invalid *config.InvalidError
-	if err := stateAt(t, file).MakeState(); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "not a directory") {
+	if err := stateAt(t, file).MakeState(); !errors.As(err, &invalid) ||
+		!strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("for a file the error is %v", err)
 	}
 }

@@ -32,8 +32,9 @@ type schema struct {
 	AdditionalProperties any `json:"additionalProperties,omitempty"`
 }
 
-// Schema gives a JSON Schema, draft 2020-12, of the configuration file, for editors: indented, with a newline at its end. It says what each key
-// may hold. What holds between several keys, Load alone knows; keys that are not supported yet do not stand in it.
+// Schema gives a JSON Schema, draft 2020-12, of the configuration file, for editors: indented, with
+// a newline at its end. It says what each key may hold. What holds between several keys, Load alone
+// knows; keys that are not supported yet do not stand in it.
 func Schema() []byte {
 	top := section()
 	top.Draft, top.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of dray"
@@ -46,13 +47,17 @@ func Schema() []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(top) // texts, numbers and maps of them always have a JSON form, and a bytes.Buffer takes it
+	// texts, numbers and maps of them always have a JSON form, and a bytes.Buffer takes it
+	_ = enc.Encode(top)
 	return b.Bytes()
 }
 
 // section is a block of known keys, which may be empty where all of them are commented out.
 func section() *schema {
-	return &schema{Type: []string{"object", "null"}, Properties: map[string]*schema{}, AdditionalProperties: false}
+	return &schema{
+		Type: []string{"object", "null"}, Properties: map[string]*schema{},
+		AdditionalProperties: false,
+	}
 }
 
 // addSetting adds a setting under its key, with the sections that lead to it.
@@ -79,7 +84,10 @@ func (s *schema) about(text string) *schema {
 
 // objectOf is an element with these keys.
 func objectOf(keys objectKeys, required ...string) *schema {
-	s := &schema{Type: "object", Properties: map[string]*schema{}, Required: required, AdditionalProperties: false}
+	s := &schema{
+		Type: "object", Properties: map[string]*schema{}, Required: required,
+		AdditionalProperties: false,
+	}
 	for _, k := range keys.known {
 		s.Properties[k.name] = k.is.about(k.about)
 	}
@@ -93,14 +101,17 @@ func arrayOf(item *schema) *schema {
 
 // mapOf is a block of elements under names that the operator chose, which may be empty, too.
 func mapOf(name, element *schema) *schema {
-	return &schema{Type: []string{"object", "null"}, PropertyNames: name, AdditionalProperties: element}
+	return &schema{
+		Type: []string{"object", "null"}, PropertyNames: name,
+		AdditionalProperties: element,
+	}
 }
 
 // enumOf is one of several words.
 func enumOf(words ...string) *schema { return &schema{Type: "string", Enum: words} }
 
-// What a value may look like, for editors: each of these is the schema of what the method of the decoder with the like name reads. Patterns keep
-// to what ECMAScript and RE2 have in common.
+// What a value may look like, for editors: each of these is the schema of what the method of the
+// decoder with the like name reads. Patterns keep to what ECMAScript and RE2 have in common.
 
 // dotDotSchema finds "..", which no path may have.
 var dotDotSchema = &schema{Pattern: `(^|/)\.\.(/|$)`}
@@ -117,11 +128,14 @@ var (
 	aLabel         = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`}
 	aContainer     = &schema{Type: "string", Pattern: containerName.String()}
 	targetSchema   = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: dotDotSchema}
-	aToolName      = &schema{Type: "string", Pattern: toolName.String(), MaxLength: maxToolName, Not: &schema{Enum: builtIn}}
-	aDeniedName    = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
-	boolSchema     = &schema{Type: "boolean"}
-	anArgv         = &schema{Type: "array", Items: textSchema, MinItems: 1}
-	aJSONSchema    = &schema{Type: "object"}
+	aToolName      = &schema{
+		Type: "string", Pattern: toolName.String(), MaxLength: maxToolName,
+		Not: &schema{Enum: builtIn},
+	}
+	aDeniedName = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
+	boolSchema  = &schema{Type: "boolean"}
+	anArgv      = &schema{Type: "array", Items: textSchema, MinItems: 1}
+	aJSONSchema = &schema{Type: "object"}
 )
 
 // A whole number is a size in bytes; of durations, only 0 needs no unit.
@@ -151,7 +165,10 @@ func containersSchema() *schema {
 		one.AnyOf = append(one.AnyOf, &schema{Required: []string{key}})
 	}
 	one.Not = &schema{AnyOf: []*schema{
-		{Required: []string{"id", "label"}}, {Required: []string{"workspace", "id"}}, {Required: []string{"workspace", "label"}},
+		{Required: []string{"id", "label"}}, {Required: []string{
+			"workspace",
+			"id",
+		}}, {Required: []string{"workspace", "label"}},
 	}}
 	one.DependentRequired = map[string][]string{"config": {"workspace"}, "service": {"workspace"}}
 	return mapOf(&schema{Pattern: containerName.String(), Not: enumOf("host")}, one)

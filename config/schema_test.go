@@ -18,7 +18,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// compiledSchema is what editors make of the schema. Compiling holds it against the draft's own schema.
+// compiledSchema is what editors make of the schema. Compiling holds it against the draft's own
+// schema.
 func compiledSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
@@ -78,7 +79,8 @@ func TestSchemaTakesGoodFiles(t *testing.T) {
 	}
 }
 
-// CF-02: every key of the contract stands in the schema exactly if it is supported, and no other does.
+// CF-02: every key of the contract stands in the schema exactly if it is supported, and no other
+// does.
 func TestSchemaKnowsTheKeys(t *testing.T) {
 	s := compiledSchema(t)
 	for key := range strings.FieldsSeq(contractKeys) {
@@ -86,7 +88,8 @@ func TestSchemaKnowsTheKeys(t *testing.T) {
 		unknown := regexp.MustCompile(`additional properties '[^']*` + regexp.QuoteMeta(key[strings.LastIndex(key, ".")+1:]) + `'|additional properties '` +
 			regexp.QuoteMeta(strings.Split(key, ".")[0]) + `'`)
 		refused := unknown.MatchString(fmt.Sprintf("%v", judge(t, s, nested(key, "{x: y}"))))
-		if unsupported := strings.Contains(fmt.Sprint(loadErr), "not supported yet"); refused != unsupported {
+		if unsupported := strings.Contains(fmt.Sprint(loadErr),
+			"not supported yet"); refused != unsupported {
 			t.Errorf("%s: unknown to the schema is %v, unsupported is %v", key, refused, unsupported)
 		}
 	}
@@ -101,12 +104,15 @@ func TestSchemaKnowsTheKeys(t *testing.T) {
 	}
 }
 
-// What a single value may look like, Load and the schema judge alike: the expectation is what Load says, and each line has values of both kinds.
+// What a single value may look like, Load and the schema judge alike: the expectation is what Load
+// says, and each line has values of both kinds.
 func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	s := compiledSchema(t)
 	paths := []string{"/a", "/a/../b", "a", `""`, "1", "/a/..b", "[]", "{}", `"/a\0"`, "~/a", "/a/.."}
 	spans := []string{"90s", "1h30m", "1.5s", ".5s", "1.s", "+1s", "1", "-1s", "1d", `""`, "x", "[]", "5µs", "100ms", "1h 30m"}
-	longSpans := slices.DeleteFunc(slices.Clone(spans), func(s string) bool { return s == ".5s" || s == "5µs" || s == "100ms" }) // no pattern knows which is longer
+	// no pattern knows which is longer
+	longSpans := slices.DeleteFunc(slices.Clone(spans),
+		func(s string) bool { return s == ".5s" || s == "5µs" || s == "100ms" })
 	zeros := []string{"0", "0s", `"0"`}
 	sizes := []string{"1", "64KiB", "64KB", "0", "0KiB", "-1", "1.5MiB", "07B", "1 KiB", "x", "[]", `""`, "8TiB"}
 	counts := []string{"1", "64", "4096", "4097", "65536", "65537", "1000000", "1000001", "0", "-1", "1.5", "1KiB", "x", "[]", `""`, "99999999999999999999"}
@@ -115,46 +121,80 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	denied := []string{"a", "'*.key'", ".git/hooks", "a/*/c", "'a?'", "'[a]'", "'a]'", "...", "/a", "a/", "a//b", "./a", ".", "..", "a/../b", `""`, `"a\0"`, "1", "[]"}
 	targets := []string{"host", "/srv/app", "/srv/../app", `""`, "-x", "1", "a/b"}
 	for format, values := range map[string][]string{
-		"server: {socket: %s}":                                                     paths,
-		"host: {roots: [%s]}":                                                      paths,
-		"trust: {workspaces: [%s]}":                                                paths,
-		"containers: {c: {workspace: %s}}":                                         paths,
-		"containers: {c: {workspace: /a, config: %s}}":                             {"a", "/a", "../a", "a/../b", `""`, "1", `"a\0"`},
-		"containers: {c: {id: x, mappings: [{host: %s, container: /zzz}]}}":        append(paths, "/", "//"),
-		"limits: {timeout: %s, max_timeout: 24h}":                                  append(spans, zeros...),
-		"agent: {lease: %s}":                                                       append(slices.Clone(longSpans), zeros...),
-		"limits: {grace: %s}":                                                      append(spans, zeros...),
-		"{tools: [{name: t, argv: [x], timeout: %s}], limits: {max_timeout: 24h}}": append(spans, zeros...),
-		"server: {max_body: %s}":                                                   sizes,
-		"limits: {view: %s}":                                                       sizes,
-		"limits: {concurrent: %s}":                                                 counts,
-		"limits: {per_container: %s}":                                              counts,
-		"limits: {queue: %s}":                                                      counts,
-		"devcontainer: {up_timeout: %s}":                                           append(spans, zeros...),
-		"sandbox: {root: %s}":                                                      append(paths, "/", "//"),
-		"sandbox: {sources: [%s]}":                                                 paths,
-		"sandbox: {max_file: %s}":                                                  sizes,
-		"sandbox: {max_total: %s}":                                                 sizes,
-		"sandbox: {max_files: %s}":                                                 append(counts, "100000", "100001"),
-		"sandbox: {max_depth: %s}":                                                 counts,
-		"sandbox: {timeout: %s}":                                                   append(spans, zeros...),
-		"sandbox: {deny: [%s]}":                                                    denied,
-		"sandbox: {executable: %s}":                                                truths,
-		"tools: [{name: t, argv: [x], results: [%s]}]":                             {"a", "/a", "a/b/", "../a", "a/../b", `""`, "1", `"a\0"`, "[]"},
-		"tools: [{name: t, argv: [x], rewrite_text: %s}]":                          truths,
-		"containers: {%s: {id: x}}":                                                append(names[:6:6], "host"),
-		"containers: {c: {id: %s}}":                                                names,
-		"containers: {c: {label: %s}}":                                             {"a=b", "a=", "=b", "a", `""`, `"a=\t"`, "1"},
-		"tools: [{name: %s, argv: [x]}]":                                           append(names, "exec", "Exec", "python", strings.Repeat("x", 128), strings.Repeat("x", 129)),
-		"tools: [{name: t, argv: %s}]":                                             {"[a, b]", "[]", "a", "[1]", "{}", "[a, '']"},
-		"tools: [{name: t, argv: [x], environment: %s}]":                           {"auto", "host", "required", "container", "preferred", "x", "{}", "{specific: db}", "{specific: -x}", "1"},
-		"tools: [{name: t, argv: [x], output: %s}]":                                {"text", "json", "yaml", "1"},
-		"tools: [{name: t, argv: [x], mapping: %s}]":                               {"schema", "heuristic", "none", "x", "1"},
-		"tools: [{name: t, argv: [x], input_schema: %s}]":                          {"{}", "{type: object}", "true", "[]", "x"},
+		"server: {socket: %s}":                         paths,
+		"host: {roots: [%s]}":                          paths,
+		"trust: {workspaces: [%s]}":                    paths,
+		"containers: {c: {workspace: %s}}":             paths,
+		"containers: {c: {workspace: /a, config: %s}}": {"a", "/a", "../a", "a/../b", `""`, "1", `"a\0"`},
+		"containers: {c: {id: x, mappings: [{host: %s, container: /zzz}]}}": append(paths, "/",
+			"//"),
+		"limits: {timeout: %s, max_timeout: 24h}": append(spans,
+			zeros...),
+		"agent: {lease: %s}": append(slices.Clone(longSpans), zeros...),
+		"limits: {grace: %s}": append(spans,
+			zeros...),
+		"{tools: [{name: t, argv: [x], timeout: %s}], limits: {max_timeout: 24h}}": append(spans,
+			zeros...),
+		"server: {max_body: %s}":      sizes,
+		"limits: {view: %s}":          sizes,
+		"limits: {concurrent: %s}":    counts,
+		"limits: {per_container: %s}": counts,
+		"limits: {queue: %s}":         counts,
+		"devcontainer: {up_timeout: %s}": append(spans,
+			zeros...),
+		"sandbox: {root: %s}": append(paths, "/",
+			"//"),
+		"sandbox: {sources: [%s]}": paths,
+		"sandbox: {max_file: %s}":  sizes,
+		"sandbox: {max_total: %s}": sizes,
+		"sandbox: {max_files: %s}": append(counts,
+			"100000", "100001"),
+		"sandbox: {max_depth: %s}": counts,
+		"sandbox: {timeout: %s}": append(spans,
+			zeros...),
+		"sandbox: {deny: [%s]}":                           denied,
+		"sandbox: {executable: %s}":                       truths,
+		"tools: [{name: t, argv: [x], results: [%s]}]":    {"a", "/a", "a/b/", "../a", "a/../b", `""`, "1", `"a\0"`, "[]"},
+		"tools: [{name: t, argv: [x], rewrite_text: %s}]": truths,
+		"containers: {%s: {id: x}}": append(names[:6:6],
+			"host"),
+		"containers: {c: {id: %s}}":    names,
+		"containers: {c: {label: %s}}": {"a=b", "a=", "=b", "a", `""`, `"a=\t"`, "1"},
+		"tools: [{name: %s, argv: [x]}]": append(names, "exec",
+			"Exec", "python", strings.Repeat("x", 128), strings.Repeat("x", 129)),
+		"tools: [{name: t, argv: %s}]": {
+			"[a, b]", "[]", "a",
+			"[1]", "{}", "[a, '']",
+		},
+		"tools: [{name: t, argv: [x], environment: %s}]": {
+			"auto", "host",
+			"required", "container", "preferred", "x", "{}", "{specific: db}", "{specific: -x}", "1",
+		},
+		"tools: [{name: t, argv: [x], output: %s}]": {
+			"text", "json",
+			"yaml", "1",
+		},
+		"tools: [{name: t, argv: [x], mapping: %s}]": {
+			"schema",
+			"heuristic", "none", "x", "1",
+		},
+		"tools: [{name: t, argv: [x], input_schema: %s}]": {
+			"{}",
+			"{type: object}", "true", "[]", "x",
+		},
 
-		"tools: [%s]":                              {"{name: a, argv: [x]}", "{name: a}", "{argv: [x]}", "{}", "x", ""},
-		"containers: {c: %s}":                      {"{id: x}", "{}", "{id: x, label: a=b}", "{id: x, service: y}", "{id: x, config: y}", "{workspace: /a, service: y}", "{workspace: /a, id: x}", "{workspace: /a, label: a=b}", "x"},
-		"containers: {c: {id: x, mappings: %s}}":   {"[]", "[{host: /a, container: /b}]", "[{host: /a}]", "x", "", "[x]"},
+		"tools: [%s]": {
+			"{name: a, argv: [x]}", "{name: a}", "{argv: [x]}",
+			"{}", "x", "",
+		},
+		"containers: {c: %s}": {
+			"{id: x}", "{}", "{id: x, label: a=b}",
+			"{id: x, service: y}", "{id: x, config: y}", "{workspace: /a, service: y}", "{workspace: /a, id: x}", "{workspace: /a, label: a=b}", "x",
+		},
+		"containers: {c: {id: x, mappings: %s}}": {
+			"[]", "[{host: /a, container: /b}]", "[{host: /a}]",
+			"x", "", "[x]",
+		},
 		"routing: {override: %s}":                  targets,
 		"routing: {plans: {p: {fallback: %s}}}":    targets,
 		"routing: {plans: {%s: {fallback: host}}}": {"p", "a/b", `""`},
@@ -163,10 +203,13 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 		"agent: {transport: %s}":                   {"auto", "stdio", "engine", "socket", "x", "1"},
 		"devcontainer: {cli: %s}":                  {"a", "/a/b", "a/b", "~/a", "1", `"a\\b"`, "/a/../b"},
 		"devcontainer: {up_args: %s}":              {"[]", "[a, '']", "[1]", "a", ""},
-		"devcontainer: {local_env: %s}":            {"{}", "{A: b}", "{A: 1}", "{'A=': b}", "{'': b}", "x", ""},
-		"host: {env: %s}":                          {"[]", "[A]", "['']", "[A=b]", "[1]", "A", ""},
-		"limits: %s":                               {"{}", "", "x", "[]"},
-		"%s":                                       {"{}", "", "x", "[]"},
+		"devcontainer: {local_env: %s}": {
+			"{}", "{A: b}", "{A: 1}", "{'A=': b}", "{'': b}",
+			"x", "",
+		},
+		"host: {env: %s}": {"[]", "[A]", "['']", "[A=b]", "[1]", "A", ""},
+		"limits: %s":      {"{}", "", "x", "[]"},
+		"%s":              {"{}", "", "x", "[]"},
 	} {
 		good, bad := 0, 0
 		for _, value := range values {
@@ -212,7 +255,8 @@ func TestReferenceSaysWhatTheSchemaSays(t *testing.T) {
 			seen++
 			row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(prefix+name) + "` \\| .*\\| " + regexp.QuoteMeta(child.Description) + " \\|$")
 			if !row.Match(page) {
-				t.Errorf("docs/reference/configuration.md does not say of %s%s: %s", prefix, name, child.Description)
+				t.Errorf("docs/reference/configuration.md does not say of %s%s: %s", prefix, name,
+					child.Description)
 			}
 		}
 	}

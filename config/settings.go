@@ -23,12 +23,14 @@ type settingDef struct {
 	form textFormat
 	// defaultValue is the default, written as a variable would write it; empty for none.
 	defaultValue string
-	// description says what it means, in the words of docs/reference/configuration.md; is says what may stand there. Editors get both.
+	// description says what it means, in the words of docs/reference/configuration.md; is says what
+	// may stand there. Editors get both.
 	description string
 	schema      *schema
 	// read checks a value and puts it into the configuration. It is nil for what is not supported yet.
 	read func(d *decoder, v value)
-	// entries are the keys of each element where the operator chooses the elements' names; nil elsewhere.
+	// entries are the keys of each element where the operator chooses the elements' names; nil
+	// elsewhere.
 	entries *objectKeys
 	secret  bool
 }
@@ -63,7 +65,10 @@ var (
 		{"service", lineSchema, "which service of the workspace's compose file"},
 		{"id", aContainer, "a full id or a name"},
 		{"label", aLabel, "a label that one container has, `key=value`"},
-		{"mappings", arrayOf(objectOf(mappingKeys, "host", "container")), "laid over those that follow from its mounts"},
+		{
+			"mappings", arrayOf(objectOf(mappingKeys, "host", "container")),
+			"laid over those that follow from its mounts",
+		},
 	}}
 	mappingKeys = objectKeys{known: []memberKey{
 		{"host", aMappedPath, "a folder on the host"},
@@ -87,9 +92,18 @@ var (
 			{"environment", anEnvironment, "where it may run; `container` says the same as `required`"},
 			{"timeout", aPositiveDuration, "at most `limits.max_timeout`; without it `limits.timeout`"},
 			{"output", enumOf("text", "json"), "what its stdout is"},
-			{"mapping", enumOf("schema", "heuristic", "none"), "how paths are found in its input and output"},
-			{"results", arrayOf(pathSchema), "files and folders that come home when it ends: absolute, or relative to its working folder"},
-			{"rewrite_text", boolSchema, "whether the paths in what it prints are rewritten to the caller's"},
+			{
+				"mapping", enumOf("schema", "heuristic", "none"),
+				"how paths are found in its input and output",
+			},
+			{
+				"results", arrayOf(pathSchema),
+				"files and folders that come home when it ends: absolute, or relative to its working folder",
+			},
+			{
+				"rewrite_text", boolSchema,
+				"whether the paths in what it prints are rewritten to the caller's",
+			},
 		},
 		unsupported: []string{"capabilities", "idempotent"},
 	}
@@ -175,7 +189,11 @@ var settings = append([]settingDef{
 	{
 		key: "limits.per_container", defaultValue: "64", schema: countFrom(1, MaxPerContainer),
 		description: "calls that run at once in one container; at most 4096, which is what one connection to an agent carries",
-		read:        func(d *decoder, v value) { d.c.Limits.PerContainer = d.count(v, 1, MaxPerContainer) },
+		read: func(d *decoder,
+			v value,
+		) {
+			d.c.Limits.PerContainer = d.count(v, 1, MaxPerContainer)
+		},
 	},
 	{
 		key: "limits.queue", defaultValue: "1024", schema: countFrom(0, maxQueue),
@@ -318,7 +336,8 @@ func findSetting(key string) (settingDef, bool) {
 	return settings[i], true
 }
 
-// namesIn gives the names that may stand in a section, "" being the top; onlySupported leaves out those that lead to nothing but refusals.
+// namesIn gives the names that may stand in a section, "" being the top; onlySupported leaves out
+// those that lead to nothing but refusals.
 func namesIn(section string, onlySupported bool) []string {
 	var names []string
 	for _, s := range settings {

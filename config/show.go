@@ -15,15 +15,16 @@ import (
 type Setting struct {
 	// Key is named as in errors: "limits.timeout", "containers.db.mappings[0].host".
 	Key string
-	// Value is a string, a []string, or the JSON of a schema, of an empty list or of an empty block. Durations and sizes are strings as the file
-	// writes them. Secrets and passwords in addresses are not in it.
+	// Value is a string, a []string, or the JSON of a schema, of an empty list or of an empty block.
+	// Durations and sizes are strings as the file writes them. Secrets and passwords in addresses are
+	// not in it.
 	Value any
 	// Origin is where it was said, the zero Origin for a default.
 	Origin Origin
 }
 
-// Settings gives every value that holds, the state folder first, then all in the order of the table of settings. Of the keys of a named entry
-// or a tool, those stand in it that have a value.
+// Settings gives every value that holds, the state folder first, then all in the order of the table
+// of settings. Of the keys of a named entry or a tool, those stand in it that have a value.
 func (c *Config) Settings() []Setting {
 	l := &settingsLister{c: c}
 	l.add("state", string(c.State))
@@ -146,7 +147,8 @@ func shownText(s string, secret bool) string {
 // jsonText is a text in JSON, with the colon that makes it a key.
 var jsonText = regexp.MustCompile(`"(?:[^"\\]|\\.)*":?`)
 
-// maskJSON masks the texts in the JSON that tools have, which is compact, and leaves everything else as it stands.
+// maskJSON masks the texts in the JSON that tools have, which is compact, and leaves everything
+// else as it stands.
 func maskJSON(raw json.RawMessage) json.RawMessage {
 	return jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte {
 		var s string
@@ -159,7 +161,8 @@ func maskJSON(raw json.RawMessage) json.RawMessage {
 	})
 }
 
-// durationText writes a duration without the zeros that [time.Duration.String] ends in: 2m, not 2m0s.
+// durationText writes a duration without the zeros that [time.Duration.String] ends in: 2m, not
+// 2m0s.
 func durationText(span time.Duration) string {
 	s := span.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -42,15 +42,19 @@ containers:
 tools:
   - {name: t, argv: [x, "http://me:hunter2@x/"], environment: {specific: db}, input_schema: {a: {default: "ftp://me:hunter2@x/", b: 1.0}}}
 `,
-		env:   []string{"DRAY_CONTAINERS_DB_SERVICE=", "DRAY_CONTAINERS_WEB_ID=web", "DRAY_LIMITS_DRAIN=1h"},
+		env: []string{
+			"DRAY_CONTAINERS_DB_SERVICE=", "DRAY_CONTAINERS_WEB_ID=web",
+			"DRAY_LIMITS_DRAIN=1h",
+		},
 		flags: []config.Flag{{Name: "--lease", Key: "agent.lease", Value: "1m1s"}},
 	}
 	got := shown(t, s.mustLoad(t))
 	for key, want := range map[string]string{
-		"state":                               "/home/me/.local/state/dray # default",
-		"server.socket":                       "/home/me/.local/state/dray/dray.sock # default",
-		"server.max_body":                     "64MiB # default",
-		"limits.timeout":                      "1m30s # /etc/dray/config.yaml:2:34", // the default gave way to the maximum
+		"state":           "/home/me/.local/state/dray # default",
+		"server.socket":   "/home/me/.local/state/dray/dray.sock # default",
+		"server.max_body": "64MiB # default",
+		// the default gave way to the maximum
+		"limits.timeout":                      "1m30s # /etc/dray/config.yaml:2:34",
 		"limits.max_timeout":                  "1m30s # /etc/dray/config.yaml:2:34",
 		"limits.grace":                        "7s # /etc/dray/config.yaml:2:17",
 		"limits.drain":                        "1h # DRAY_LIMITS_DRAIN",
@@ -95,7 +99,8 @@ devcontainer: {local_env: {A: b}}
 containers: {c: {workspace: /w, config: x, service: s, mappings: [{host: /a, container: /b}]}, d: {label: a=b}, e: {id: i}}
 tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true}]
 `}.mustLoad(t)
-	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id", "containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host", "tools.", "tools[0].",
+	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id",
+		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host", "tools.", "tools[0].",
 		"devcontainer.local_env", "devcontainer.local_env.A")
 	got := shown(t, everything)
 	for key := range strings.FieldsSeq(supported) {
@@ -105,7 +110,10 @@ tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}
 		}
 	}
 	none := shown(t, source{}.mustLoad(t))
-	for key, want := range map[string]string{"containers": "{}", "tools": "[]", "routing.plans": "{}", "devcontainer.local_env": "{}"} {
+	for key, want := range map[string]string{
+		"containers": "{}", "tools": "[]", "routing.plans": "{}",
+		"devcontainer.local_env": "{}",
+	} {
 		if none[key] != want+" # default" {
 			t.Errorf("%s is %q where there is none", key, none[key])
 		}

@@ -21,8 +21,8 @@ const (
 	invalid
 )
 
-// value is a piece of configuration before anyone has asked what it means: the same for file, variable, flag and default, so that
-// each setting is read by one piece of code.
+// value is a piece of configuration before anyone has asked what it means: the same for file,
+// variable, flag and default, so that each setting is read by one piece of code.
 type value struct {
 	key    string
 	origin Origin
@@ -134,7 +134,8 @@ var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,80}$`)
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// quoteName gives a name that an operator chose as an error shows it: bare, or quoted where it would not read as one word.
+// quoteName gives a name that an operator chose as an error shows it: bare, or quoted where it
+// would not read as one word.
 func quoteName(name string) string {
 	if plainWord.MatchString(name) {
 		return name
@@ -147,10 +148,12 @@ func index(key string, i int) string {
 	return key + "[" + strconv.Itoa(i) + "]"
 }
 
-// jsonObject writes a block as a JSON object with its keys in their order and its numbers as they are: an integer keeps all digits.
+// jsonObject writes a block as a JSON object with its keys in their order and its numbers as they
+// are: an integer keeps all digits.
 func (d *decoder) jsonObject(v value) json.RawMessage {
 	if v.shape != object {
-		d.addValue(v, v.kindMismatch("a JSON Schema"), "write it as YAML or JSON, for instance {type: object}")
+		d.addValue(v, v.kindMismatch("a JSON Schema"),
+			"write it as YAML or JSON, for instance {type: object}")
 		return nil
 	}
 	var b bytes.Buffer
@@ -210,7 +213,8 @@ func (d *decoder) writeJSONScalar(b *bytes.Buffer, v value) bool {
 	case integer, float:
 		number, ok := jsonNumber(v)
 		if !ok {
-			d.addValue(v, "is a number that JSON does not have", "write a decimal number, or put it in quotes")
+			d.addValue(v, "is a number that JSON does not have",
+				"write a decimal number, or put it in quotes")
 			return false
 		}
 		b.WriteString(number)
@@ -220,7 +224,8 @@ func (d *decoder) writeJSONScalar(b *bytes.Buffer, v value) bool {
 	return true
 }
 
-// jsonNumber keeps the digits where JSON reads them as YAML does, and converts hexadecimal, octal, underscores and the like.
+// jsonNumber keeps the digits where JSON reads them as YAML does, and converts hexadecimal, octal,
+// underscores and the like.
 func jsonNumber(v value) (string, bool) {
 	if json.Valid([]byte(v.text)) {
 		return v.text, true

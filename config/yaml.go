@@ -15,14 +15,15 @@ import (
 // maxDepth bounds nesting. The deepest thing that belongs into a configuration is a tool's schema.
 const maxDepth = 100
 
-// yamlReader turns YAML into values, refusing what would make a file say something else than it seems to: keys that stand twice, anchors,
-// tags, merge keys, second documents.
+// yamlReader turns YAML into values, refusing what would make a file say something else than it
+// seems to: keys that stand twice, anchors, tags, merge keys, second documents.
 type yamlReader struct {
 	*diagnostics
 	at func(line, column int) Origin
 }
 
-// read gives the value of a document, which is empty for an empty one. It is false where the document is no YAML.
+// read gives the value of a document, which is empty for an empty one. It is false where the
+// document is no YAML.
 func (r yamlReader) read(data []byte, key string) (value, bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -35,7 +36,8 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 	}
 	if err == nil {
 		r.add(Diagnostic{
-			Origin: r.at(second.Line, 0), Key: key, Problem: "a second YAML document begins here", Suggestion: "keep one document: drop the line with ---",
+			Origin: r.at(second.Line,
+				0), Key: key, Problem: "a second YAML document begins here", Suggestion: "keep one document: drop the line with ---",
 		})
 		return value{}, false
 	}
@@ -51,7 +53,8 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 
 var (
 	yamlLine = regexp.MustCompile(`^line (\d+): `)
-	// yamlBytes tells what was wrong with the bytes, wherever they stand. Of everything else that has no line the place is the first one.
+	// yamlBytes tells what was wrong with the bytes, wherever they stand. Of everything else that has
+	// no line the place is the first one.
 	yamlBytes = regexp.MustCompile(`octet|UTF-|surrogate|control characters|Unicode`)
 )
 
@@ -69,7 +72,10 @@ func (r yamlReader) syntax(err error, data []byte, key string) {
 	if indentedWithTab(data) {
 		fix = "indent with spaces: YAML does not allow tabs"
 	}
-	r.add(Diagnostic{Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what), Suggestion: fix})
+	r.add(Diagnostic{
+		Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what),
+		Suggestion: fix,
+	})
 }
 
 func indentedWithTab(data []byte) bool {
@@ -104,7 +110,8 @@ func forbidden(n *yaml.Node, depth int) (problem, fix string) {
 	case depth > maxDepth:
 		return fmt.Sprintf("is nested deeper than %d levels", maxDepth), "make it flatter"
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return "anchors and aliases (& and *) are not supported", "write the value out where it is used; quote a text that begins with & or *"
+		return "anchors and aliases (& and *) are not supported",
+			"write the value out where it is used; quote a text that begins with & or *"
 	case n.Style&yaml.TaggedStyle != 0:
 		return "tags (!) are not supported", "write the plain value; quote a text that begins with !"
 	default:
@@ -139,7 +146,8 @@ func (r yamlReader) fields(n *yaml.Node, key string, depth int) []field {
 		member := join(key, name.Value)
 		if before, ok := first[name.Value]; ok {
 			r.add(Diagnostic{
-				Origin: at, Key: member, Problem: "stands here for the second time, the first is at " + before.String(), Suggestion: "keep one of the two",
+				Origin: at, Key: member, Problem: "stands here for the second time, the first is at " +
+					before.String(), Suggestion: "keep one of the two",
 			})
 			continue
 		}

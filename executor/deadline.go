@@ -10,10 +10,15 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Deadline bounds a call by a timeout on the monotonic clock, on which the time does not count in which the call waits for its turn. The call's own
-// value goes before the tool's, the tool's before the default.
-func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name string) time.Duration) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+// Deadline bounds a call by a timeout on the monotonic clock, on which the time does not count in
+// which the call waits for its turn. The call's own value goes before the tool's, the tool's before
+// the default.
+func Deadline(next dray.Executor, otherwise time.Duration,
+	ofTool func(name string) time.Duration,
+) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		timeout := call.Invocation.Timeout
 		if timeout == 0 {
 			timeout = ofTool(call.Invocation.Tool)
@@ -29,7 +34,8 @@ func Deadline(next dray.Executor, otherwise time.Duration, ofTool func(name stri
 		case dray.CodeOf(err) == dray.CodeShuttingDown && errors.Is(err, ErrShutdown):
 			res.Reason = dray.ReasonCancelled // the error says more than the cause would
 		case ctx.Err() != nil:
-			out := Outcome{Result: res} // it ended before anything ran, because the time was over or the caller left
+			// it ended before anything ran, because the time was over or the caller left
+			out := Outcome{Result: res}
 			out.stopped(context.Cause(ctx))
 			res, err = out.Result, nil
 		}
@@ -49,18 +55,23 @@ type pausableTimer struct {
 
 type pausableTimerKey struct{}
 
-// withPausableTimeout gives a context that is cancelled with ErrTimeout when its clock has run for so long.
-func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, stop func()) {
+// withPausableTimeout gives a context that is cancelled with ErrTimeout when its clock has run for
+// so long.
+func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context,
+	stop func(),
+) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &pausableTimer{remaining: timeout, running: time.Now()}
-	c.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
+	c.timer = time.AfterFunc(timeout,
+		func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
 	return context.WithValue(ctx, pausableTimerKey{}, c), func() {
 		c.end()
 		cancel(nil)
 	}
 }
 
-// PauseDeadline makes the clock of the call's deadline stand until resume is called. Where the context has none, nothing happens.
+// PauseDeadline makes the clock of the call's deadline stand until resume is called. Where the
+// context has none, nothing happens.
 func PauseDeadline(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
 	if !ok {

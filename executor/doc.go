@@ -1,5 +1,5 @@
-// Package executor runs one process of a call on an environment and tells how it ended. The rooms below it are the environments and what
-// they stand on:
+// Package executor runs one process of a call on an environment and tells how it ended. The rooms
+// below it are the environments and what they stand on:
 //
 //	capture         what tools print, kept and shown
 //	process         starts, streams, ends: the only place that starts processes

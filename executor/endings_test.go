@@ -18,12 +18,14 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// printScript prints on both streams, more than a view on stdout, before it does what a test is about.
+// printScript prints on both streams, more than a view on stdout, before it does what a test is
+// about.
 const printScript = `printf '%s\n' "a word that is longer than the view" printed; echo trouble >&2; `
 
 const spoken = "a word that is longer than the view\nprinted\n"
 
-// turning waits for a signal in a way that needs no child to hear it, and says nothing of one that did.
+// turning waits for a signal in a way that needs no child to hear it, and says nothing of one that
+// did.
 const turning = "exec 2>/dev/null; while :; do sleep 0.01; done"
 
 // endCase is a way in which a call can end, and what its result has to say.
@@ -59,32 +61,101 @@ func endings(t *testing.T, b *fixture) []endCase {
 	}
 	list := []endCase{
 		{name: "exits with 0", script: printScript, reason: dray.ReasonExited},
-		{name: "exits with 3", script: printScript + "exit 3", reason: dray.ReasonExited, message: "trouble"},
-		{name: "exits with 137 as if killed", script: printScript + "exit 137", reason: dray.ReasonExited, message: "trouble"},
-		{name: "kills itself", script: printScript + "kill -9 $$", reason: dray.ReasonSignalled, signal: "SIGKILL", message: "ended by SIGKILL: trouble"},
-		{name: "takes too long", script: printScript + "sleep 600", cause: executor.ErrTimeout, reason: dray.ReasonTimeout},
+		{
+			name: "exits with 3", script: printScript + "exit 3", reason: dray.ReasonExited,
+			message: "trouble",
+		},
+		{
+			name: "exits with 137 as if killed", script: printScript + "exit 137", reason: dray.ReasonExited,
+			message: "trouble",
+		},
+		{
+			name: "kills itself", script: printScript + "kill -9 $$", reason: dray.ReasonSignalled,
+			signal: "SIGKILL", message: "ended by SIGKILL: trouble",
+		},
+		{
+			name: "takes too long", script: printScript + "sleep 600", cause: executor.ErrTimeout,
+			reason: dray.ReasonTimeout,
+		},
 		{name: "takes too long and exits with 0", script: `trap 'exit 0' TERM; ` + printScript + turning, cause: executor.ErrTimeout, change: patient, reason: dray.ReasonTimeout},
-		{name: "is cancelled", script: printScript + "sleep 600", cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
-		{name: "outlives the daemon", script: printScript + "sleep 600", cause: executor.ErrShutdown, reason: dray.ReasonCancelled},
-		{name: "is silent", script: printScript + "sleep 600", change: func(a *runAttempt) { a.opts.Idle = 300 * time.Millisecond }, reason: dray.ReasonIdleTimeout},
-		{name: "is cancelled before it starts", script: printScript, change: func(a *runAttempt) { a.over = executor.ErrCancelled }, reason: dray.ReasonCancelled, silent: true},
-		{name: "is nowhere", argv: []string{"no-such-program"}, reason: dray.ReasonStartFailed, code: dray.CodeExecutableNotFound, silent: true},
-		{name: "cannot be executed", argv: []string{unfit}, reason: dray.ReasonStartFailed, code: dray.CodeNotExecutable, silent: true},
-		{name: "has no folder", script: printScript, change: func(a *runAttempt) { a.spec.Dir = b.dir + "/none" }, reason: dray.ReasonStartFailed, code: dray.CodeBadCwd, silent: true},
-		{name: "may not run there", script: printScript, change: func(a *runAttempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true},
-		{name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: onWord, reason: dray.ReasonUnavailable, code: dray.CodeAgentLost},
-		{name: "runs out of memory", script: printScript + "kill -9 $$", change: memory(dray.OOMCertain), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
-		{name: "may have run out of memory", script: printScript + "kill -9 $$", change: memory(dray.OOMLikely), reason: dray.ReasonOOM, message: "memory ran out: trouble"},
-		{name: "is ended while memory runs out", script: printScript + "sleep 600", change: memory(dray.OOMCertain), cause: executor.ErrCancelled, reason: dray.ReasonCancelled},
-		{name: "is terminated while memory runs out", script: printScript + "kill $$", change: memory(dray.OOMCertain), reason: dray.ReasonSignalled, signal: "SIGTERM", message: "SIGTERM: trouble"},
-		{name: "exits while memory runs out", script: printScript + "exit 1", change: memory(dray.OOMCertain), reason: dray.ReasonExited, message: "trouble"},
-		{name: "prints more than all may", script: printScript + "cat /dev/zero", change: limited(t, capture.Options{MaxDiskBytes: 300 << 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
-		{name: "prints too much and exits", script: printScript + "head -c 100000 /dev/zero", change: limited(t, capture.Options{MaxDiskBytes: 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded},
-		{name: "prints beyond its limit", script: printScript + "head -c 3000000 /dev/zero", change: limited(t, capture.Options{Limit: 1000}), reason: dray.ReasonExited},
+		{
+			name: "is cancelled", script: printScript + "sleep 600", cause: executor.ErrCancelled,
+			reason: dray.ReasonCancelled,
+		},
+		{
+			name: "outlives the daemon", script: printScript + "sleep 600", cause: executor.ErrShutdown,
+			reason: dray.ReasonCancelled,
+		},
+		{
+			name: "is silent", script: printScript + "sleep 600",
+			change: func(a *runAttempt) { a.opts.Idle = 300 * time.Millisecond }, reason: dray.ReasonIdleTimeout,
+		},
+		{
+			name: "is cancelled before it starts", script: printScript,
+			change: func(a *runAttempt) { a.over = executor.ErrCancelled }, reason: dray.ReasonCancelled, silent: true,
+		},
+		{
+			name: "is nowhere", argv: []string{"no-such-program"}, reason: dray.ReasonStartFailed,
+			code: dray.CodeExecutableNotFound, silent: true,
+		},
+		{
+			name: "cannot be executed", argv: []string{unfit}, reason: dray.ReasonStartFailed,
+			code: dray.CodeNotExecutable, silent: true,
+		},
+		{
+			name: "has no folder", script: printScript,
+			change: func(a *runAttempt) { a.spec.Dir = b.dir + "/none" }, reason: dray.ReasonStartFailed, code: dray.CodeBadCwd, silent: true,
+		},
+		{
+			name: "may not run there", script: printScript,
+			change: func(a *runAttempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true,
+		},
+		{
+			name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: onWord,
+			reason: dray.ReasonUnavailable, code: dray.CodeAgentLost,
+		},
+		{
+			name: "runs out of memory", script: printScript + "kill -9 $$", change: memory(dray.OOMCertain),
+			reason: dray.ReasonOOM, message: "memory ran out: trouble",
+		},
+		{
+			name: "may have run out of memory", script: printScript + "kill -9 $$",
+			change: memory(dray.OOMLikely), reason: dray.ReasonOOM, message: "memory ran out: trouble",
+		},
+		{
+			name: "is ended while memory runs out", script: printScript + "sleep 600",
+			change: memory(dray.OOMCertain), cause: executor.ErrCancelled, reason: dray.ReasonCancelled,
+		},
+		{
+			name: "is terminated while memory runs out", script: printScript + "kill $$",
+			change: memory(dray.OOMCertain), reason: dray.ReasonSignalled, signal: "SIGTERM", message: "SIGTERM: trouble",
+		},
+		{
+			name: "exits while memory runs out", script: printScript + "exit 1",
+			change: memory(dray.OOMCertain), reason: dray.ReasonExited, message: "trouble",
+		},
+		{
+			name: "prints more than all may", script: printScript + "cat /dev/zero",
+			change: limited(t,
+				capture.Options{MaxDiskBytes: 300 << 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded,
+		},
+		{
+			name: "prints too much and exits", script: printScript + "head -c 100000 /dev/zero",
+			change: limited(t,
+				capture.Options{MaxDiskBytes: 10}), reason: dray.ReasonOutputLimit, code: dray.CodeLimitExceeded,
+		},
+		{
+			name: "prints beyond its limit", script: printScript + "head -c 3000000 /dev/zero",
+			change: limited(t, capture.Options{Limit: 1000}), reason: dray.ReasonExited,
+		},
 	}
 	if disk, ok := tmpfs(t, "1m"); ok {
 		list = append(list,
-			endCase{name: "fills the disk", script: printScript + "cat /dev/zero", change: limited(t, capture.Options{Dir: disk}), reason: dray.ReasonOutputLimit, code: dray.CodeDiskFull})
+			endCase{
+				name: "fills the disk", script: printScript + "cat /dev/zero",
+				change: limited(t,
+					capture.Options{Dir: disk}), reason: dray.ReasonOutputLimit, code: dray.CodeDiskFull,
+			})
 	}
 	return list
 }
@@ -106,7 +177,8 @@ func limited(t *testing.T, opts capture.Options) func(*runAttempt) {
 	return func(a *runAttempt) { a.runner = newRunner(t, opts) }
 }
 
-// memory makes an environment say that memory ran out: the one thing here that the kernel is not asked to do.
+// memory makes an environment say that memory ran out: the one thing here that the kernel is not
+// asked to do.
 func memory(oom dray.OOM) func(*runAttempt) {
 	return func(a *runAttempt) { a.env = patchedEnvironment{a.env, func(exit *dray.Exit) { exit.OOM = oom }} }
 }
@@ -117,7 +189,9 @@ type patchedEnvironment struct {
 	alter func(*dray.Exit)
 }
 
-func (e patchedEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
+func (e patchedEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process,
+	error,
+) {
 	p, err := e.Environment.Start(ctx, spec)
 	return alteredProcess{p, e.alter}, err
 }
@@ -133,8 +207,8 @@ func (p alteredProcess) Wait() (dray.Exit, error) {
 	return exit, err
 }
 
-// EX-12, CA-04: every end has one reason, what is the tool's is never told as the infrastructure's or the other way round, and what was printed
-// until then is there, on both streams.
+// EX-12, CA-04: every end has one reason, what is the tool's is never told as the infrastructure's
+// or the other way round, and what was printed until then is there, on both streams.
 func TestEndings(t *testing.T) {
 	b := newFixture(t)
 	for _, e := range endings(t, b) {
@@ -151,7 +225,10 @@ func try(t *testing.T, b *fixture, e endCase) (dray.Result, error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	a := &runAttempt{
-		env: b.env, runner: newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 20}), opts: executor.Options{ID: rand.Text()},
+		env: b.env, runner: newRunner(t, capture.Options{
+			Limit:        1 << 20,
+			SummaryBytes: 20,
+		}), opts: executor.Options{ID: rand.Text()},
 		spec: dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", e.script}, Dir: b.dir},
 	}
 	if e.argv != nil {
@@ -206,7 +283,8 @@ func checkEnding(t *testing.T, e endCase, res dray.Result) {
 	if res.Reason != e.reason {
 		t.Fatalf("reason %s, error %+v", res.Reason, res.Error)
 	}
-	if (res.ExitCode != nil) != (e.reason == dray.ReasonExited) || (res.Signal != nil) != (e.reason == dray.ReasonSignalled) {
+	if (res.ExitCode != nil) != (e.reason == dray.ReasonExited) ||
+		(res.Signal != nil) != (e.reason == dray.ReasonSignalled) {
 		t.Errorf("exit code %v and signal %v beside %s", res.ExitCode, res.Signal, res.Reason)
 	}
 	if res.Signal != nil && res.Signal.Name != e.signal {
@@ -218,7 +296,8 @@ func checkEnding(t *testing.T, e endCase, res dray.Result) {
 	if res.Error != nil {
 		checkError(t, e, res.Error)
 	}
-	likely := slices.ContainsFunc(res.Metadata.Warnings, func(w string) bool { return strings.Contains(w, "likely and not certain") })
+	likely := slices.ContainsFunc(res.Metadata.Warnings,
+		func(w string) bool { return strings.Contains(w, "likely and not certain") })
 	if likely != strings.HasPrefix(e.name, "may have run out") {
 		t.Errorf("warnings %q", res.Metadata.Warnings)
 	}
@@ -247,26 +326,33 @@ func checkPartial(t *testing.T, e endCase, res dray.Result) {
 	if res.Metadata.Kill == nil {
 		t.Error("nothing says what was left behind")
 	}
-	if !strings.HasPrefix(res.Stdout.Text, spoken[:20]) || res.Stdout.TotalBytes < int64(len(spoken)) || res.Stderr.Text != "trouble\n" {
+	if !strings.HasPrefix(res.Stdout.Text, spoken[:20]) ||
+		res.Stdout.TotalBytes < int64(len(spoken)) || res.Stderr.Text != "trouble\n" {
 		t.Errorf("stdout %+v\nstderr %+v", res.Stdout, res.Stderr)
 	}
-	if res.Stdout.KeptBytes > res.Stdout.TotalBytes || res.Stdout.Truncated != (res.Stdout.KeptBytes < res.Stdout.TotalBytes) {
+	if res.Stdout.KeptBytes > res.Stdout.TotalBytes ||
+		res.Stdout.Truncated != (res.Stdout.KeptBytes < res.Stdout.TotalBytes) {
 		t.Errorf("stdout %+v", res.Stdout)
 	}
 }
 
-// Where output cannot be kept after the call was ended for another reason, that reason stays, and the rest is a warning.
+// Where output cannot be kept after the call was ended for another reason, that reason stays, and
+// the rest is a warning.
 func TestFirstReasonStays(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{
-		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + printScript + turning, cause: executor.ErrTimeout,
+		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + printScript +
+			turning, cause: executor.ErrTimeout,
 		change: func(a *runAttempt) {
 			limited(t, capture.Options{MaxDiskBytes: 100_000})(a)
 			patient(a)
 		},
 	})
-	told := slices.ContainsFunc(res.Metadata.Warnings, func(w string) bool { return strings.Contains(w, "limits.captures_disk") })
-	if err != nil || res.Reason != dray.ReasonTimeout || !told || res.Stdout.TotalBytes != int64(len(spoken))+300_000 {
-		t.Errorf("%s with the warnings %q and %+v, %v", res.Reason, res.Metadata.Warnings, res.Stdout, err)
+	told := slices.ContainsFunc(res.Metadata.Warnings,
+		func(w string) bool { return strings.Contains(w, "limits.captures_disk") })
+	if err != nil || res.Reason != dray.ReasonTimeout || !told ||
+		res.Stdout.TotalBytes != int64(len(spoken))+300_000 {
+		t.Errorf("%s with the warnings %q and %+v, %v", res.Reason, res.Metadata.Warnings, res.Stdout,
+			err)
 	}
 }
 
@@ -285,7 +371,8 @@ func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	return dir, true
 }
 
-// CA-05: what an error says of stderr is its end: at most 500 characters, whole ones, and no separator left hanging.
+// CA-05: what an error says of stderr is its end: at most 500 characters, whole ones, and no
+// separator left hanging.
 func TestExcerpt(t *testing.T) {
 	b := newFixture(t)
 	for _, c := range []struct{ name, script, want string }{
@@ -304,10 +391,15 @@ func TestExcerpt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 16 << 10})
-			out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", c.script}, Dir: b.dir, Env: map[string]string{"LC_ALL": "C"}},
+			out, err := r.Run(t.Context(), b.env,
+				dray.ProcessSpec{
+					Argv: []string{"/bin/sh", "-c", c.script}, Dir: b.dir,
+					Env: map[string]string{"LC_ALL": "C"},
+				},
 				executor.Options{ID: rand.Text()}, dray.Discard)
 			defer out.Release()
-			if err != nil || out.Result.Error == nil || out.Result.Error.Message != c.want || !utf8.ValidString(out.Result.Error.Message) {
+			if err != nil || out.Result.Error == nil || out.Result.Error.Message != c.want ||
+				!utf8.ValidString(out.Result.Error.Message) {
 				t.Errorf("got %+v, %v", out.Result.Error, err)
 			}
 		})
@@ -317,7 +409,8 @@ func TestExcerpt(t *testing.T) {
 // CA-04: stderr is kept where the tool succeeds, too.
 func TestStderrOfSuccess(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{script: "echo warning >&2"})
-	if res := dray.NormalizeResult(res, err); res.Status != dray.StatusSucceeded || res.Stderr.Text != "warning\n" || res.Error != nil {
+	if res := dray.NormalizeResult(res, err); res.Status != dray.StatusSucceeded ||
+		res.Stderr.Text != "warning\n" || res.Error != nil {
 		t.Errorf("got %+v", res)
 	}
 }
@@ -325,7 +418,10 @@ func TestStderrOfSuccess(t *testing.T) {
 // What a process says of its end stands in the report of the kill.
 func TestKillReport(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{script: "exit 0", change: func(a *runAttempt) {
-		a.env = patchedEnvironment{a.env, func(exit *dray.Exit) { exit.Leftover, exit.KeptPIDs = 2, []int{7, 9} }}
+		a.env = patchedEnvironment{
+			a.env,
+			func(exit *dray.Exit) { exit.Leftover, exit.KeptPIDs = 2, []int{7, 9} },
+		}
 	}})
 	want := dray.KillReport{Survivors: dray.Survivors{Proven: true}, Leftover: 2, Kept: []int{7, 9}}
 	if err != nil || !reflect.DeepEqual(res.Metadata.Kill, &want) {

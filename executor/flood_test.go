@@ -49,25 +49,38 @@ func inUse() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// CA-01: whatever is printed on both streams at once, the memory stays what it was, the totals are exact, and the files have what they may.
+// CA-01: whatever is printed on both streams at once, the memory stays what it was, the totals are
+// exact, and the files have what they may.
 func TestFlood(t *testing.T) {
 	const limit = 10 << 20
 	dir := t.TempDir()
-	r, b := newRunner(t, capture.Options{Dir: dir, Limit: limit, SummaryBytes: 16 << 10, MaxDiskBytes: 1 << 30}), newFixture(t)
+	r, b := newRunner(t, capture.Options{
+		Dir: dir, Limit: limit, SummaryBytes: 16 << 10,
+		MaxDiskBytes: 1 << 30,
+	}), newFixture(t)
 	size := floodSize()
 	script := fmt.Sprintf("head -c %d /dev/zero >&2 & head -c %[1]d /dev/zero; wait", size)
 	before := inUse()
 	watch := &memoryWatch{Sink: dray.Discard}
-	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir}, executor.Options{ID: "flood"}, watch)
+	out, err := r.Run(t.Context(), b.env,
+		dray.ProcessSpec{
+			Argv: []string{"/bin/sh", "-c", script},
+			Dir:  b.dir,
+		}, executor.Options{ID: "flood"}, watch)
 	defer out.Release()
 	if err != nil || out.Result.Reason != dray.ReasonExited || *out.Result.ExitCode != 0 {
 		t.Fatalf("%+v, %v", out.Result, err)
 	}
 	sum := sha256.Sum256(make([]byte, limit))
-	for name, c := range map[string]dray.StreamSummary{"stdout": out.Result.Stdout, "stderr": out.Result.Stderr} {
+	for name, c := range map[string]dray.StreamSummary{
+		"stdout": out.Result.Stdout,
+		"stderr": out.Result.Stderr,
+	} {
 		info, err := os.Stat(dir + "/flood." + name)
-		if c.TotalBytes != size || c.KeptBytes != limit || !c.Truncated || c.SHA256 != hex.EncodeToString(sum[:]) || err != nil || info.Size() != limit {
-			t.Errorf("%s: %d of %d bytes kept, %d in the file (%v)", name, c.KeptBytes, c.TotalBytes, info.Size(), err)
+		if c.TotalBytes != size || c.KeptBytes != limit || !c.Truncated ||
+			c.SHA256 != hex.EncodeToString(sum[:]) || err != nil || info.Size() != limit {
+			t.Errorf("%s: %d of %d bytes kept, %d in the file (%v)", name, c.KeptBytes, c.TotalBytes,
+				info.Size(), err)
 		}
 	}
 	if grown := int64(watch.peak.Load()) - int64(before); watch.peak.Load() == 0 || grown > 16<<20 {
@@ -78,11 +91,16 @@ func TestFlood(t *testing.T) {
 // CA-01: one byte at a time is as exact as a flood.
 func TestManySmallWrites(t *testing.T) {
 	r, b := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 1 << 10}), newFixture(t)
-	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"dd", "if=/dev/zero", "bs=1", "count=200000", "status=none"}, Dir: b.dir},
+	out, err := r.Run(t.Context(), b.env,
+		dray.ProcessSpec{
+			Argv: []string{"dd", "if=/dev/zero", "bs=1", "count=200000", "status=none"},
+			Dir:  b.dir,
+		},
 		executor.Options{ID: rand.Text()}, dray.Discard)
 	defer out.Release()
 	kept, readErr := io.ReadAll(out.Stdout().Open())
-	if err != nil || readErr != nil || out.Result.Stdout.TotalBytes != 200_000 || !bytes.Equal(kept, make([]byte, 200_000)) {
+	if err != nil || readErr != nil || out.Result.Stdout.TotalBytes != 200_000 ||
+		!bytes.Equal(kept, make([]byte, 200_000)) {
 		t.Errorf("%+v, %d kept, %v, %v", out.Result.Stdout, len(kept), err, readErr)
 	}
 }
@@ -92,10 +110,12 @@ func BenchmarkFlood(b *testing.B) {
 	const size = 1 << 30
 	argv := []string{"dd", "if=/dev/zero", "bs=1M", fmt.Sprint("count=", size>>20), "status=none"}
 	b.Run("captured", func(b *testing.B) {
-		host, r := newFixture(b), newRunner(b, capture.Options{Limit: 50 << 20, SummaryBytes: 16 << 10, MaxDiskBytes: 10 << 30})
+		host, r := newFixture(b), newRunner(b,
+			capture.Options{Limit: 50 << 20, SummaryBytes: 16 << 10, MaxDiskBytes: 10 << 30})
 		b.SetBytes(size)
 		for b.Loop() {
-			out, err := r.Run(context.Background(), host.env, dray.ProcessSpec{Argv: argv, Dir: host.dir}, executor.Options{ID: rand.Text()}, dray.Discard)
+			out, err := r.Run(context.Background(), host.env, dray.ProcessSpec{Argv: argv, Dir: host.dir},
+				executor.Options{ID: rand.Text()}, dray.Discard)
 			out.Release()
 			if err != nil || out.Result.Stdout.TotalBytes != size {
 				b.Fatal(out.Result.Stdout.TotalBytes, err)

@@ -40,14 +40,16 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool := process.NewPool(process.SupervisorConfig{
-		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: append(os.Environ(),
+			"GORACE=atexit_sleep_ms=0"),
 	})
 	t.Cleanup(pool.Close)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{env: host.New(host.Config{Roots: []string{dir}, Homes: t.TempDir()}, pool).Environment(dir), dir: dir, outside: t.TempDir()}
+	return &fixture{env: host.New(host.Config{Roots: []string{dir}, Homes: t.TempDir()}, pool).
+		Environment(dir), dir: dir, outside: t.TempDir()}
 }
 
 // runner is one that keeps what tools print as the options say.

@@ -34,7 +34,8 @@ func (o *Outcome) captures() []*capture.Capture {
 	return append(o.stdout.captures(), o.stderr.captures()...)
 }
 
-// discard closes and releases the captures where a panic passes, since nobody gets the outcome then.
+// discard closes and releases the captures where a panic passes, since nobody gets the outcome
+// then.
 func (o *Outcome) discard() {
 	p := recover()
 	if p == nil {
@@ -56,8 +57,9 @@ func (o *Outcome) warn(text string) {
 	o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, text)
 }
 
-// setReason finds the one reason of a run that went as far as its end. Where we ended the process it is the cause of that, however the process
-// took it. Output that could not be kept goes before the process's own end: whether it was quicker than we is chance.
+// setReason finds the one reason of a run that went as far as its end. Where we ended the process
+// it is the cause of that, however the process took it. Output that could not be kept goes before
+// the process's own end: whether it was quicker than we is chance.
 func (o *Outcome) setReason(exit dray.Exit, cause error) {
 	if cause == nil && o.captureErr() != nil {
 		cause = ErrOutputLimit
@@ -124,7 +126,8 @@ func (o *Outcome) endedByItself(exit dray.Exit) {
 	case exit.Signal != 0:
 		o.Result.Reason = dray.ReasonSignalled
 		o.Result.Signal = &dray.Signal{Name: process.SignalName(exit.Signal), Number: int(exit.Signal)}
-		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+process.SignalName(exit.Signal), o.excerpt())}
+		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+process.SignalName(exit.Signal),
+			o.excerpt())}
 	default:
 		o.Result.Reason = dray.ReasonExited
 		o.Result.ExitCode = &exit.Code
@@ -137,7 +140,8 @@ func (o *Outcome) endedByItself(exit dray.Exit) {
 // outOfMemory is the end of a tool that the kernel killed because memory ran out.
 func (o *Outcome) outOfMemory(oom dray.OOM) {
 	o.Result.Reason = dray.ReasonOOM
-	e := &dray.Error{Message: joinNonEmpty("the kernel killed the tool because memory ran out", o.excerpt())}
+	e := &dray.Error{Message: joinNonEmpty("the kernel killed the tool because memory ran out",
+		o.excerpt())}
 	o.Result.Error = e.WithHint("have the tool need less memory, or give the container more")
 	if oom == dray.OOMLikely {
 		o.warn("that memory ran out is likely and not certain: other calls ran in the same container, and the kernel counts for all of them together")

@@ -31,25 +31,29 @@ type Runner struct {
 type Options struct {
 	// ID is the invocation's; its captures are kept under it.
 	ID string
-	// Stdin is what the process reads; nil is an empty stdin. Where it is an io.Closer it is closed when the process is over, so that a
-	// read that waits for a client ends.
+	// Stdin is what the process reads; nil is an empty stdin. Where it is an io.Closer it is closed
+	// when the process is over, so that a read that waits for a client ends.
 	Stdin io.Reader
 	// Control brings what is to be done to the process while it runs; nil is nothing.
 	Control <-chan dray.Control
 	// Idle is the longest silence on both streams; zero is any.
 	Idle time.Duration
-	// Rewrite makes a filter for the paths in a text (dray.Call); nil leaves it as it is. What was printed is kept beside what becomes of it, which
-	// the sink and the result's text have.
+	// Rewrite makes a filter for the paths in a text (dray.Call); nil leaves it as it is. What was
+	// printed is kept beside what becomes of it, which the sink and the result's text have.
 	Rewrite func(to io.Writer) dray.TextFilter
 }
 
-// Run starts a process, feeds it, captures it and waits until it and all that descends from it are over. When the context ends, they are
-// ended; the reason is the context's cause. A process that could not be started, or whose end is not known, is an error; what was
-// printed until then is in the Outcome all the same. A process whose output cannot be kept as far as the limit allows is ended, too. The
-// caller releases the Outcome.
+// Run starts a process, feeds it, captures it and waits until it and all that descends from it are
+// over. When the context ends, they are ended; the reason is the context's cause. A process that
+// could not be started, or whose end is not known, is an error; what was printed until then is in
+// the Outcome all the same. A process whose output cannot be kept as far as the limit allows is
+// ended, too. The caller releases the Outcome.
 //
-// A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then there is no Outcome to release.
-func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.ProcessSpec, opts Options, sink dray.Sink) (Outcome, error) {
+// A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then
+// there is no Outcome to release.
+func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.ProcessSpec, opts Options,
+	sink dray.Sink,
+) (Outcome, error) {
 	out := Outcome{stdout: r.outlet(opts, dray.Stdout), stderr: r.outlet(opts, dray.Stderr)}
 	defer out.discard()
 	spec.Grace = r.Grace
@@ -67,7 +71,10 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 	exit, cause, err := r.copyUntilExit(ctx, proc, opts, sink, &out)
 	out.Result.ExecDuration = time.Since(begun)
 	out.summarize()
-	out.Result.Metadata.Kill = &dray.KillReport{Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.KeptPIDs}
+	out.Result.Metadata.Kill = &dray.KillReport{
+		Survivors: exit.Survivors, Leftover: exit.Leftover,
+		Kept: exit.KeptPIDs,
+	}
 	if err == nil {
 		out.setReason(exit, cause)
 	}
@@ -76,10 +83,13 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 }
 
 // copyUntilExit moves the bytes until the end and says why it came: cause is set where we ended it.
-func (r *Runner) copyUntilExit(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink, out *Outcome) (exit dray.Exit, cause, err error) {
+func (r *Runner) copyUntilExit(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink,
+	out *Outcome,
+) (exit dray.Exit, cause, err error) {
 	all := &taskGroup{onPanic: func() { proc.Stop(0) }}
 	all.Run(sink.Started)
-	if w, ok := proc.(interface{ Warnings() []string }); ok { // what the place did differently for this call alone
+	// what the place did differently for this call alone
+	if w, ok := proc.(interface{ Warnings() []string }); ok {
 		all.Run(func() { out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...) })
 	}
 	watch := newWatch(proc, r.Grace, opts.Idle)
@@ -124,7 +134,8 @@ func closeStdin(stdin io.Reader) {
 	}
 }
 
-// bufferPool is how much is read of a stream at once. A tool that prints little is read into less: of the calls that run at a time most are silent.
+// bufferPool is how much is read of a stream at once. A tool that prints little is read into less:
+// of the calls that run at a time most are silent.
 var bufferPool, smallChunk = buffersOf(64 << 10), buffersOf(4 << 10)
 
 func buffersOf(size int) *sync.Pool {
@@ -140,7 +151,8 @@ func (c *taskGroup) drain(proc dray.Process, t *streamSink, opts Options) {
 	c.Go(func() { t.drain(proc.Output(t.stream)) }, func() { drainOutput(proc, t.stream) })
 }
 
-// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the disk to have room.
+// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the
+// disk to have room.
 func (t *streamSink) drain(from io.Reader) {
 	if t.filter != nil {
 		defer close(t.filter.done)
@@ -153,12 +165,14 @@ func (t *streamSink) drain(from io.Reader) {
 	}
 }
 
-// drainOutput reads the rest of a stream for nobody: what the process is in does not end before its reader has had everything.
+// drainOutput reads the rest of a stream for nobody: what the process is in does not end before its
+// reader has had everything.
 func drainOutput(proc dray.Process, stream dray.Stream) {
 	_, _ = io.Copy(io.Discard, proc.Output(stream))
 }
 
-// copyBuffered reads with one buffer to the end of a stream or, where it may be too small, until it is full.
+// copyBuffered reads with one buffer to the end of a stream or, where it may be too small, until it
+// is full.
 func copyBuffered(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
 	defer buffers.Put(buf)
@@ -176,7 +190,8 @@ func copyBuffered(from io.Reader, buffers *sync.Pool, small bool, take func([]by
 	}
 }
 
-// watchdog ends a process when its context does, when it is silent for too long, or when what it prints can no longer be kept.
+// watchdog ends a process when its context does, when it is silent for too long, or when what it
+// prints can no longer be kept.
 type watchdog struct {
 	proc     dray.Process
 	grace    time.Duration
@@ -187,7 +202,10 @@ type watchdog struct {
 }
 
 func newWatch(proc dray.Process, grace, idle time.Duration) *watchdog {
-	return &watchdog{proc: proc, grace: grace, idle: idle, activity: make(chan struct{}, 1), overflow: make(chan struct{}, 1)}
+	return &watchdog{
+		proc: proc, grace: grace, idle: idle, activity: make(chan struct{}, 1),
+		overflow: make(chan struct{}, 1),
+	}
 }
 
 // outputSeen says that the process printed something.

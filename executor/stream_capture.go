@@ -9,7 +9,8 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// streamCapture is what one stream of a process comes to: a capture of what was printed and, where its paths are rewritten, one of that text.
+// streamCapture is what one stream of a process comes to: a capture of what was printed and, where
+// its paths are rewritten, one of that text.
 type streamCapture struct {
 	stream dray.Stream
 	raw    *capture.Capture
@@ -55,7 +56,10 @@ func (o *streamCapture) close() dray.StreamSummary {
 	}
 	text := o.rewritten.Summary()
 	sum.Text = text.Text
-	sum.Rewritten = &dray.RewrittenSummary{Paths: o.paths, TotalBytes: text.TotalBytes, KeptBytes: text.KeptBytes, SHA256: text.SHA256}
+	sum.Rewritten = &dray.RewrittenSummary{
+		Paths: o.paths, TotalBytes: text.TotalBytes,
+		KeptBytes: text.KeptBytes, SHA256: text.SHA256,
+	}
 	return sum
 }
 
@@ -84,8 +88,9 @@ func (t *streamSink) capture(c *capture.Capture, p []byte) {
 	}
 }
 
-// flushDelay is how long the end of a rewritten text is held, because a path may begin in it, once the tool is silent. What is passed on then is not
-// rewritten any more, so it is longer than a busy machine makes a tool wait in the midst of a path.
+// flushDelay is how long the end of a rewritten text is held, because a path may begin in it, once
+// the tool is silent. What is passed on then is not rewritten any more, so it is longer than a busy
+// machine makes a tool wait in the midst of a path.
 const flushDelay = time.Second
 
 // timedFilter guards a text filter, which the stream writes to and time flushes.
@@ -136,7 +141,8 @@ func (f *timedFilter) end() int64 {
 	return f.text.Replaced()
 }
 
-// flushLoop passes on what is held when the tool has been silent for long enough, until the stream is over.
+// flushLoop passes on what is held when the tool has been silent for long enough, until the stream
+// is over.
 func (f *timedFilter) flushLoop() {
 	timer := time.NewTimer(flushDelay)
 	defer timer.Stop()

@@ -54,16 +54,23 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PM-10: what the tool printed and what it was rewritten to are both kept, each with its own figures; text and sink have the latter.
+// PM-10: what the tool printed and what it was rewritten to are both kept, each with its own
+// figures; text and sink have the latter.
 func TestRewrittenOutput(t *testing.T) {
 	b := newFixture(t)
 	long := strings.Repeat("x", 100_000)
 	for _, c := range []struct{ name, script, out, rewritten string }{
-		{"a path", "echo /workspace/a.go:1:2: bad", "/workspace/a.go:1:2: bad\n", "/home/me/app/a.go:1:2: bad\n"},
+		{
+			"a path", "echo /workspace/a.go:1:2: bad", "/workspace/a.go:1:2: bad\n",
+			"/home/me/app/a.go:1:2: bad\n",
+		},
 		{"one at the end", "printf 'in /workspace'", "in /workspace", "in /home/me/app"},
 		{"none", "echo fine", "fine\n", "fine\n"},
 		{"nothing", "true", "", ""},
-		{"much", "head -c 100000 /dev/zero | tr '\\0' x; echo ' /workspace/a'", long + " /workspace/a\n", long + " /home/me/app/a\n"},
+		{
+			"much", "head -c 100000 /dev/zero | tr '\\0' x; echo ' /workspace/a'", long + " /workspace/a\n",
+			long + " /home/me/app/a\n",
+		},
 		{"much of nothing", "head -c 100000 /dev/zero | tr '\\0' x", long, long},
 		{"in pieces", "printf /work; printf space/; printf 'a '", "/workspace/a ", "/home/me/app/a "},
 	} {
@@ -75,7 +82,8 @@ func TestRewrittenOutput(t *testing.T) {
 				if stream == dray.Stderr {
 					script = "{ " + script + "; } >&2"
 				}
-				out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
+				out, err := r.Run(t.Context(), b.env,
+					dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
 					executor.Options{ID: id, Rewrite: rewriter(t)}, sink)
 				if err != nil {
 					t.Fatal(err)
@@ -85,11 +93,15 @@ func TestRewrittenOutput(t *testing.T) {
 					got, other = other, got
 				}
 				paths := int64(strings.Count(c.out, "/workspace"))
-				want := dray.RewrittenSummary{Paths: paths, TotalBytes: int64(len(c.rewritten)), KeptBytes: int64(len(c.rewritten)), SHA256: digest(c.rewritten)}
+				want := dray.RewrittenSummary{
+					Paths: paths, TotalBytes: int64(len(c.rewritten)),
+					KeptBytes: int64(len(c.rewritten)), SHA256: digest(c.rewritten),
+				}
 				if got.Rewritten == nil || *got.Rewritten != want {
 					t.Errorf("rewritten: %+v, want %+v", got.Rewritten, want)
 				}
-				if got.TotalBytes != int64(len(c.out)) || got.KeptBytes != got.TotalBytes || got.SHA256 != digest(c.out) {
+				if got.TotalBytes != int64(len(c.out)) || got.KeptBytes != got.TotalBytes ||
+					got.SHA256 != digest(c.out) {
 					t.Errorf("printed: %+v", got)
 				}
 				if sink.seen[stream] != c.rewritten || len(c.out) < 1000 && got.Text != c.rewritten {
@@ -106,8 +118,11 @@ func TestRewrittenOutput(t *testing.T) {
 	}
 }
 
-// checkKept reads what is kept. What has no file is in the record, or is the same as what was printed.
-func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed, rewritten string, got dray.StreamSummary) {
+// checkKept reads what is kept. What has no file is in the record, or is the same as what was
+// printed.
+func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed,
+	rewritten string, got dray.StreamSummary,
+) {
 	t.Helper()
 	for _, c := range []struct {
 		name string
@@ -142,15 +157,23 @@ func TestRewrittenOutputStandsStill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	answer, typed := io.Pipe()
-	sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(_ dray.Stream, all string) {
-		if all == "go to /work" {
-			go func() { _, _ = io.WriteString(typed, "there\n") }() // ends when the tool reads or the call is over
-		}
-	}}
-	out, err := r.Run(ctx, b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "printf 'go to /work'; read x; echo space $x /workspace"}, Dir: b.dir},
+	sink := &recordingSink{
+		Sink: dray.Discard, seen: map[dray.Stream]string{},
+		news: func(_ dray.Stream, all string) {
+			if all == "go to /work" {
+				// ends when the tool reads or the call is over
+				go func() { _, _ = io.WriteString(typed, "there\n") }()
+			}
+		},
+	}
+	out, err := r.Run(ctx, b.env, dray.ProcessSpec{Argv: []string{
+		"/bin/sh", "-c",
+		"printf 'go to /work'; read x; echo space $x /workspace",
+	}, Dir: b.dir},
 		executor.Options{ID: rand.Text(), Stdin: answer, Rewrite: rewriter(t)}, sink)
 	defer out.Release()
-	if err != nil || out.Result.Stdout.Text != "go to /workspace there /home/me/app\n" || out.Result.Stdout.Rewritten.Paths != 1 {
+	if err != nil || out.Result.Stdout.Text != "go to /workspace there /home/me/app\n" ||
+		out.Result.Stdout.Rewritten.Paths != 1 {
 		t.Errorf("%s: %+v, %v", out.Result.Reason, out.Result.Stdout, err)
 	}
 }
@@ -159,21 +182,33 @@ func TestRewrittenOutputStandsStill(t *testing.T) {
 func TestRewrittenFlood(t *testing.T) {
 	const limit = 10 << 20
 	dir := t.TempDir()
-	r, b := newRunner(t, capture.Options{Dir: dir, Limit: limit, SummaryBytes: 16 << 10, MaxDiskBytes: 1 << 30}), newFixture(t)
+	r, b := newRunner(t, capture.Options{
+		Dir: dir, Limit: limit, SummaryBytes: 16 << 10,
+		MaxDiskBytes: 1 << 30,
+	}), newFixture(t)
 	const line = "/workspace/a.go:12:3: x\n"
 	lines := floodSize() / int64(len(line))
 	before := inUse()
 	watch := &memoryWatch{Sink: dray.Discard}
-	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes '%s' | head -n %d", strings.TrimSpace(line), lines)}, Dir: b.dir},
+	out, err := r.Run(t.Context(), b.env,
+		dray.ProcessSpec{Argv: []string{
+			"/bin/sh", "-c",
+			fmt.Sprintf("yes '%s' | head -n %d", strings.TrimSpace(line), lines),
+		}, Dir: b.dir},
 		executor.Options{ID: "flood", Rewrite: rewriter(t)}, watch)
 	defer out.Release()
 	c := out.Result.Stdout
-	if err != nil || c.TotalBytes != lines*int64(len(line)) || c.Rewritten.Paths != lines || c.Rewritten.TotalBytes != lines*int64(len(line)+2) {
+	if err != nil || c.TotalBytes != lines*int64(len(line)) || c.Rewritten.Paths != lines ||
+		c.Rewritten.TotalBytes != lines*int64(len(line)+2) {
 		t.Fatalf("%d bytes, %+v, %v", c.TotalBytes, c.Rewritten, err)
 	}
-	for name, unit := range map[string]string{"flood.stdout": line, "flood.rewritten.stdout": strings.Replace(line, "/workspace", "/home/me/app", 1)} {
+	for name, unit := range map[string]string{
+		"flood.stdout":           line,
+		"flood.rewritten.stdout": strings.Replace(line, "/workspace", "/home/me/app", 1),
+	} {
 		kept, err := os.ReadFile(dir + "/" + name)
-		if want := bytes.Repeat([]byte(unit), limit/len(unit)+1)[:limit]; err != nil || !bytes.Equal(kept, want) {
+		if want := bytes.Repeat([]byte(unit), limit/len(unit)+1)[:limit]; err != nil ||
+			!bytes.Equal(kept, want) {
 			t.Errorf("%s: %d bytes, %v", name, len(kept), err)
 		}
 	}
@@ -186,7 +221,11 @@ func TestRewrittenFlood(t *testing.T) {
 func TestRewrittenOutputTakesRoom(t *testing.T) {
 	b := newFixture(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 30, SummaryBytes: 20, MaxDiskBytes: 300_000})
-	out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "head -c 200000 /dev/zero; sleep 600"}, Dir: b.dir},
+	out, err := r.Run(t.Context(), b.env,
+		dray.ProcessSpec{
+			Argv: []string{"/bin/sh", "-c", "head -c 200000 /dev/zero; sleep 600"},
+			Dir:  b.dir,
+		},
 		executor.Options{ID: rand.Text(), Rewrite: rewriter(t)}, dray.Discard)
 	defer out.Release()
 	if err != nil || out.Result.Reason != dray.ReasonOutputLimit {
@@ -198,15 +237,22 @@ func TestRewrittenOutputTakesRoom(t *testing.T) {
 func TestRewritingPanics(t *testing.T) {
 	b := newFixture(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 20})
-	for name, script := range map[string]string{"at once": "echo /workspace; sleep 600", "late": "printf /work; sleep 600", "at the end": "printf /workspace"} {
+	for name, script := range map[string]string{
+		"at once": "echo /workspace; sleep 600",
+		"late":    "printf /work; sleep 600", "at the end": "printf /workspace",
+	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if p := recover(); !strings.Contains(fmt.Sprint(p), "seen enough") {
 					t.Errorf("%v", p)
 				}
 			}()
-			sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}, news: func(dray.Stream, string) { panic("seen enough") }}
-			out, err := r.Run(t.Context(), b.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
+			sink := &recordingSink{
+				Sink: dray.Discard, seen: map[dray.Stream]string{},
+				news: func(dray.Stream, string) { panic("seen enough") },
+			}
+			out, err := r.Run(t.Context(), b.env,
+				dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir},
 				executor.Options{ID: rand.Text(), Rewrite: rewriter(t)}, sink)
 			t.Errorf("no panic: %+v, %v", out.Result, err)
 		})
@@ -222,7 +268,11 @@ func BenchmarkRewrittenFlood(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
-				out, err := r.Run(context.Background(), host.env, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("yes 'one line/of some text' | head -c %d", size)}, Dir: host.dir},
+				out, err := r.Run(context.Background(), host.env,
+					dray.ProcessSpec{Argv: []string{
+						"/bin/sh", "-c",
+						fmt.Sprintf("yes 'one line/of some text' | head -c %d", size),
+					}, Dir: host.dir},
 					executor.Options{ID: rand.Text(), Rewrite: rewrite}, dray.Discard)
 				out.Release()
 				if err != nil || out.Result.Stdout.TotalBytes != size {

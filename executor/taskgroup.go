@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// taskGroup are the goroutines that work for one call. A panic in one of them is kept, and raised again in the call's own goroutine by wait: whoever
-// guards the call guards its crew, and nobody else needs to.
+// taskGroup are the goroutines that work for one call. A panic in one of them is kept, and raised
+// again in the call's own goroutine by wait: whoever guards the call guards its crew, and nobody
+// else needs to.
 type taskGroup struct {
 	group sync.WaitGroup
 	// onPanic is called at the first panic, so that what the call started does not go on without it.
@@ -26,7 +27,8 @@ func (c *taskGroup) Go(work, rest func()) {
 	})
 }
 
-// Run does a part of the work in the caller's goroutine, and says whether that went without a panic.
+// Run does a part of the work in the caller's goroutine, and says whether that went without a
+// panic.
 func (c *taskGroup) Run(work func()) (ok bool) {
 	defer func() {
 		if p := Recovered(recover()); p != nil {
@@ -62,8 +64,8 @@ func (c *taskGroup) rethrow() {
 	}
 }
 
-// PanicError is a panic of a goroutine that worked for a call. It is raised again in the call's own, so that whoever guards the call guards those
-// goroutines too, and says where it came from.
+// PanicError is a panic of a goroutine that worked for a call. It is raised again in the call's
+// own, so that whoever guards the call guards those goroutines too, and says where it came from.
 type PanicError struct {
 	Value any
 	Stack []byte

@@ -62,7 +62,8 @@ func (w *world) endedBecause(status, reason string) error {
 }
 
 func (w *world) refused(status int, code string) error {
-	if w.answer.status != status || w.answer.at("/code") != code || w.answer.at("/detail") == "" || w.answer.at("/status") != json.Number(strconv.Itoa(status)) {
+	if w.answer.status != status || w.answer.at("/code") != code || w.answer.at("/detail") == "" ||
+		w.answer.at("/status") != json.Number(strconv.Itoa(status)) {
 		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
 	}
 	if kind := w.answer.header.Get("Content-Type"); kind != "application/problem+json" {
@@ -102,7 +103,8 @@ func (w *world) hasHint() error {
 }
 
 func (w *world) errorSays(text string) error {
-	if message := fmt.Sprint(w.theError()["message"], w.theError()["detail"]); !strings.Contains(message, w.named(text)) {
+	if message := fmt.Sprint(w.theError()["message"],
+		w.theError()["detail"]); !strings.Contains(message, w.named(text)) {
 		return fmt.Errorf("it says %q", message)
 	}
 	return nil
@@ -110,7 +112,8 @@ func (w *world) errorSays(text string) error {
 
 // nothingStarted looks for what every process leaves: the report of its end.
 func (w *world) nothingStarted() error {
-	if w.answer.status == http.StatusOK && w.answer.at("/metadata/kill") != nil || w.answer.at("/stdout/total_bytes") == json.Number("1") {
+	if w.answer.status == http.StatusOK && w.answer.at("/metadata/kill") != nil ||
+		w.answer.at("/stdout/total_bytes") == json.Number("1") {
 		return fmt.Errorf("something was: %s", w.answer.raw)
 	}
 	return nil
@@ -191,7 +194,8 @@ func (w *world) rewrittenIs(ctx context.Context, stream string, from int, text s
 	if err != nil {
 		return err
 	}
-	a, err := w.daemon.ask(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/output/"+stream+"?rewritten=true", nil)
+	a, err := w.daemon.ask(ctx, http.MethodGet,
+		"/v1/invocations/"+w.answer.id()+"/output/"+stream+"?rewritten=true", nil)
 	if err == nil && (a.status != http.StatusOK || len(a.raw) < from) {
 		err = fmt.Errorf("answered with %d and %s", a.status, a.raw)
 	}
@@ -269,7 +273,8 @@ func (w *world) valueIs(pointer, text string) error {
 	}
 	got, found := w.answer.find(w.named(pointer))
 	if !found || !same(got, want) {
-		return fmt.Errorf("it is %#v (found: %v), not %#v; the answer is %s", got, found, want, w.answer.raw)
+		return fmt.Errorf("it is %#v (found: %v), not %#v; the answer is %s", got, found, want,
+			w.answer.raw)
 	}
 	return nil
 }
@@ -298,7 +303,8 @@ func (w *world) listHolds(pointer, text string) error {
 func (w *world) ownNumbers() error {
 	for i, a := range w.many {
 		text := strconv.Itoa(i) + "\n"
-		if a.at("/exit_code") != json.Number(strconv.Itoa(i)) || a.at("/stdout/text") != text || a.at("/stderr/text") != text {
+		if a.at("/exit_code") != json.Number(strconv.Itoa(i)) || a.at("/stdout/text") != text ||
+			a.at("/stderr/text") != text {
 			return fmt.Errorf("number %d: %s", i, a.raw)
 		}
 	}

@@ -84,7 +84,9 @@ func (d *daemon) ask(ctx context.Context, method, path string, body any) (answer
 	return a, err
 }
 
-func (d *daemon) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+func (d *daemon) send(ctx context.Context, method, path string, body any,
+	accept string,
+) (*http.Response, error) {
 	var payload io.Reader
 	switch body := body.(type) {
 	case nil:

@@ -128,7 +128,8 @@ func (r *runningCall) until(text string) error {
 // follow opens a stream of events.
 func (w *world) follow(ctx context.Context, method, path string, body any) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson") //nolint:bodyclose // leave closes it
+	// leave closes it
+	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson") //nolint:bodyclose
 	if err != nil {
 		cancel()
 		return err
@@ -145,10 +146,13 @@ func (w *world) callAndWait(ctx context.Context, tool, text, input string) (err 
 	if w.answer, err = w.daemon.call(ctx, "?wait_ms=0", w.request(tool, input)); err != nil {
 		return err
 	}
-	if w.answer.status != http.StatusAccepted || w.answer.header.Get("Location") != "/v1/invocations/"+w.answer.id() {
-		return fmt.Errorf("answered with %d, Location %q: %s", w.answer.status, w.answer.header.Get("Location"), w.answer.raw)
+	if w.answer.status != http.StatusAccepted ||
+		w.answer.header.Get("Location") != "/v1/invocations/"+w.answer.id() {
+		return fmt.Errorf("answered with %d, Location %q: %s", w.answer.status,
+			w.answer.header.Get("Location"), w.answer.raw)
 	}
-	if err := w.follow(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/events", nil); err != nil {
+	if err := w.follow(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/events",
+		nil); err != nil {
 		return err
 	}
 	return w.running.until(text)

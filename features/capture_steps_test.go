@@ -59,13 +59,17 @@ func (w *world) callSame(ctx context.Context) error {
 
 // askOutput takes the answer to a question for a stream in the call's place.
 func (w *world) askOutput(ctx context.Context, stream string) (err error) {
-	w.answer, err = w.daemon.ask(ctx, http.MethodGet, "/v1/invocations/"+w.answer.id()+"/output/"+stream, nil)
+	w.answer, err = w.daemon.ask(ctx, http.MethodGet,
+		"/v1/invocations/"+w.answer.id()+"/output/"+stream, nil)
 	return err
 }
 
 // rangeOf asks for a range of a stream.
-func (w *world) rangeOf(ctx context.Context, at, stream string) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://dray/v1/invocations/"+w.answer.id()+"/output/"+stream, nil)
+func (w *world) rangeOf(ctx context.Context, at, stream string) (status int, body []byte,
+	err error,
+) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://dray/v1/invocations/"+w.answer.id()+"/output/"+stream, nil)
 	if err != nil {
 		return 0, nil, err
 	}

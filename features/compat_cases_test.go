@@ -15,11 +15,13 @@ func places(t *testing.T) []*referenceEnv {
 	all := []*referenceEnv{
 		{
 			name: "image", workspace: "app", config: "app/.devcontainer/devcontainer.json",
-			settings: slicesOf(userSettings(), probeSettings(), variableSettings(), programSettings(), folderSettings()),
+			settings: slicesOf(userSettings(), probeSettings(), variableSettings(), programSettings(),
+				folderSettings()),
 		},
 		{
 			name: "Dockerfile", workspace: "app", config: "app/.devcontainer/devcontainer.json",
-			files:    map[string]string{"app/.devcontainer/Dockerfile": strings.ReplaceAll(dockerfile, "LABELLED", labelled(t))},
+			files: map[string]string{"app/.devcontainer/Dockerfile": strings.ReplaceAll(dockerfile,
+				"LABELLED", labelled(t))},
 			settings: labelSettings(),
 		},
 		{
@@ -27,9 +29,12 @@ func places(t *testing.T) []*referenceEnv {
 			settings: []referenceCase{
 				{name: "nearest work tree", config: `{"image": "BUSYBOX", "userEnvProbe": "none"}`, examples: []example{{name: "inspect", argv: inspect}}},
 				{
-					name:     "variables",
-					config:   `{"image": "BUSYBOX", "remoteEnv": {"L": "${localWorkspaceFolderBasename}", "C": "${containerWorkspaceFolder}", "B": "${containerWorkspaceFolderBasename}"}}`,
-					examples: []example{{name: "inspect", argv: inspect}, {name: "files", argv: []string{"ls", "-a"}}},
+					name:   "variables",
+					config: `{"image": "BUSYBOX", "remoteEnv": {"L": "${localWorkspaceFolderBasename}", "C": "${containerWorkspaceFolder}", "B": "${containerWorkspaceFolderBasename}"}}`,
+					examples: []example{
+						{name: "inspect", argv: inspect},
+						{name: "files", argv: []string{"ls", "-a"}},
+					},
 				},
 			},
 		},
@@ -41,7 +46,10 @@ func places(t *testing.T) []*referenceEnv {
 					name: "workspaceMount",
 					config: `{"image": "BUSYBOX", "workspaceMount": "type=bind,source=${localWorkspaceFolder},target=/src/code", "workspaceFolder": "/src/code/deep",
 						"remoteEnv": {"W": "${containerWorkspaceFolder}"}, "containerUser": "dev", "runArgs": ["--hostname", "named"],}`,
-					examples: []example{{name: "inspect", argv: inspect}, {name: "file", argv: []string{"cat", "file"}}},
+					examples: []example{
+						{name: "inspect", argv: inspect},
+						{name: "file", argv: []string{"cat", "file"}},
+					},
 				},
 				{
 					name:     "containerUser below remoteUser",
@@ -64,7 +72,10 @@ func places(t *testing.T) []*referenceEnv {
 					config: `{"dockerComposeFile": ["docker-compose.yml"], "service": "tools", "workspaceFolder": "/work", "remoteUser": "dev", "remoteEnv": {"P": "${containerEnv:FROM_COMPOSE}"}}`,
 					examples: []example{
 						{name: "inspect", argv: inspect},
-						{name: "write", argv: []string{"sh", "-c", "cat >/tmp/x && wc -c </tmp/x"}, stdin: []byte("abc")},
+						{
+							name: "write", argv: []string{"sh", "-c", "cat >/tmp/x && wc -c </tmp/x"},
+							stdin: []byte("abc"),
+						},
 					},
 				},
 			},
@@ -84,7 +95,8 @@ func slicesOf(lists ...[]referenceCase) []referenceCase {
 	return all
 }
 
-// dockerfile stands on an image with a label, since the reference reads the labels of that one, not those of the Dockerfile.
+// dockerfile stands on an image with a label, since the reference reads the labels of that one, not
+// those of the Dockerfile.
 const dockerfile = `FROM LABELLED
 ENV FROM_IMAGE=image SHELL=/bin/ash EMPTY=
 RUN mkdir -p /srv/start && printf 'export FROM_RC=$FROM_IMAGE-$(pwd)\nunset EMPTY\n' >>/etc/profile
@@ -112,7 +124,8 @@ func labelled(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = docker(context.WithoutCancel(t.Context()), "rmi", name) }) // and its tag alone, if something else uses it
+	// and its tag alone, if something else uses it
+	t.Cleanup(func() { _, _ = docker(context.WithoutCancel(t.Context()), "rmi", name) })
 	return name
 }
 
@@ -141,13 +154,19 @@ func onImage(rest string) string {
 }
 
 func inspected(name, rest string) referenceCase {
-	return referenceCase{name: name, config: onImage(rest), examples: []example{{name: "inspect", argv: inspect}}}
+	return referenceCase{
+		name: name, config: onImage(rest),
+		examples: []example{{name: "inspect", argv: inspect}},
+	}
 }
 
 func userSettings() []referenceCase {
 	badUser := example{
 		name: "true", argv: []string{"true"}, row: "start-failure",
-		reference: expectation{code: 1, noStdout: true}, dray: expectation{code: 125, stderr: "(bad_user)", noStdout: true},
+		reference: expectation{code: 1, noStdout: true}, dray: expectation{
+			code:   125,
+			stderr: "(bad_user)", noStdout: true,
+		},
 	}
 	return []referenceCase{
 		inspected("no user", ``),
@@ -215,14 +234,20 @@ func variableSettings() []referenceCase {
 			name: "localEnv without a name", config: onImage(env(`"NO_NAME": "${localEnv}"`)),
 			examples: []example{{
 				name: "true", argv: []string{"true"}, row: "unusable-configuration",
-				reference: expectation{code: 1, noStdout: true, stderr: "Error: '${localEnv}'"}, dray: expectation{code: 125, noStdout: true, stderr: "(container_failed)"},
+				reference: expectation{
+					code: 1, noStdout: true,
+					stderr: "Error: '${localEnv}'",
+				}, dray: expectation{code: 125, noStdout: true, stderr: "(container_failed)"},
 			}},
 		},
 		{
 			name: "object", config: onImage(env(`"OBJECT": {"a": 1}`)),
 			examples: []example{{
 				name: "variable", argv: []string{"sh", "-c", `echo "$OBJECT"`}, row: "object-value",
-				reference: expectation{code: 1, noStdout: true, stderr: "TypeError"}, dray: expectation{stdout: "[object Object]\n"},
+				reference: expectation{
+					code: 1, noStdout: true,
+					stderr: "TypeError",
+				}, dray: expectation{stdout: "[object Object]\n"},
 			}},
 		},
 		inspected("containerEnv", env(`"PATH": "/first:${containerEnv:PATH}", "HOME": "/elsewhere", "C": "${containerEnv:FROM_CONTAINER}", "N": "${containerEnv:NOT_THERE}",
@@ -232,7 +257,13 @@ func variableSettings() []referenceCase {
 		{
 			name: "over the call's", config: onImage(env(`"OURS": "config", "PATH": "/only:${containerEnv:PATH}"`)),
 			examples: []example{
-				{name: "call's variables", argv: inspect, env: []string{"OURS=call", "THEIRS=call", "EMPTY_OF_CALL=", "HOME=/call", "DRAY_TEST_PROFILE=call", "A=b=c"}},
+				{
+					name: "call's variables", argv: inspect,
+					env: []string{
+						"OURS=call", "THEIRS=call", "EMPTY_OF_CALL=", "HOME=/call",
+						"DRAY_TEST_PROFILE=call", "A=b=c",
+					},
+				},
 				{name: "program found in its PATH", argv: []string{"id"}, env: []string{"PATH=/call"}},
 			},
 		},
@@ -252,7 +283,10 @@ func programSettings() []referenceCase {
 	failed := func(argv []string, text string, code int, stderr string) example {
 		return example{
 			name: argv[0], argv: argv, row: "start-failure",
-			reference: expectation{code: 126, stdout: text}, dray: expectation{code: code, noStdout: true, stderr: stderr},
+			reference: expectation{code: 126, stdout: text}, dray: expectation{
+				code: code, noStdout: true,
+				stderr: stderr,
+			},
 		}
 	}
 	s := referenceCase{
@@ -277,35 +311,58 @@ func programSettings() []referenceCase {
 			{name: "binary stdin", argv: []string{"cat"}, stdin: binary, long: binary},
 			{name: "no stdin", argv: sh("wc -c; readlink /proc/self/fd/0 | sed 's/[0-9]*//g'")},
 			{name: "large stdin", argv: []string{"sha256sum"}, stdin: bytes.Repeat(binary, 20)},
-			{name: "large output", argv: sh("head -c 6000000 /dev/zero | tr '\\0' 'x'; head -c 3000000 /dev/zero >&2"), long: bytes.Repeat([]byte("x"), 6000000)},
+			{
+				name: "large output",
+				argv: sh("head -c 6000000 /dev/zero | tr '\\0' 'x'; head -c 3000000 /dev/zero >&2"), long: bytes.Repeat([]byte("x"), 6000000),
+			},
 			{name: "no newline at the end", argv: []string{"printf", "a\\nb"}},
 			{name: "half a character", argv: []string{"printf", `\303`}},
 			{name: "terminal codes", argv: []string{"printf", `\033[31mred\033[0m\r\n\007`}},
 			{name: "arguments", argv: []string{"printf", "[%s]\n", "", " ", "a b", "new\nline", `"`, `'`, `\`, "$HOME", "*", "~", ";", "&&", "ä\u2028€😀", "--", "-x", "--workspace-folder"}},
-			{name: "options of ours", argv: []string{"printf", "%s\n", "--help", "--version", "-w", "--json", "--env", "A=B"}},
-			{name: "arguments like ids", argv: []string{"printf", "[%s]\n", "007", "+1", "1_000", "true", "null", "12345678901234567890x"}},
+			{name: "options of ours", argv: []string{
+				"printf", "%s\n", "--help", "--version", "-w", "--json",
+				"--env", "A=B",
+			}},
+			{name: "arguments like ids", argv: []string{
+				"printf", "[%s]\n", "007", "+1", "1_000", "true",
+				"null", "12345678901234567890x",
+			}},
 			{
-				name: "arguments like numbers", argv: []string{"printf", "[%s]", "1.0", "1e3", "0x10"}, row: "argv-bytes",
+				name: "arguments like numbers", argv: []string{
+					"printf", "[%s]", "1.0", "1e3",
+					"0x10",
+				}, row: "argv-bytes",
 				reference: expectation{stdout: "[1][1000][16]"}, dray: expectation{stdout: "[1.0][1e3][0x10]"},
 			},
 			{name: "name of the program", argv: []string{"/bin/sh", "-c", `echo "$0"; tr '\0' ' ' </proc/$$/cmdline`}},
 			{name: "relative to the folder", argv: []string{"./tool.sh", "x"}},
-			failed([]string{"nobody-has-this"}, "executable file not found in $PATH", 127, "(executable_not_found)"),
+			failed([]string{"nobody-has-this"}, "executable file not found in $PATH", 127,
+				"(executable_not_found)"),
 			failed([]string{"/nobody/has/this"}, "no such file or directory", 127, "(executable_not_found)"),
 			failed([]string{"/etc/passwd"}, "permission denied", 126, "(not_executable)"),
 			failed([]string{"/root/x"}, "no such file or directory", 126, "(not_executable)"),
 			failed([]string{"/tmp"}, "", 126, "(not_executable)"),
 			{
 				name: "no interpreter", argv: []string{"/tmp/no-interpreter"}, row: "start-failure",
-				reference: expectation{code: 1, stderr: ""}, dray: expectation{code: 127, noStdout: true, stderr: "(executable_not_found)"},
+				reference: expectation{code: 1, stderr: ""}, dray: expectation{
+					code: 127, noStdout: true,
+					stderr: "(executable_not_found)",
+				},
 			},
 			{
 				name: "no first line", argv: []string{"/tmp/no-first-line"}, row: "start-failure",
-				reference: expectation{code: 1, stderr: "exec format error"}, dray: expectation{code: 126, noStdout: true, stderr: "(not_executable)"},
+				reference: expectation{code: 1, stderr: "exec format error"}, dray: expectation{
+					code:     126,
+					noStdout: true, stderr: "(not_executable)",
+				},
 			},
 			{
-				name: "stdin that nobody reads", argv: []string{"true"}, stdin: bytes.Repeat([]byte("x"), 4<<20), row: "unread-stdin",
-				reference: expectation{anyCode: true, stderr: "EPIPE"}, dray: expectation{code: 0, noStdout: true},
+				name: "stdin that nobody reads", argv: []string{"true"}, stdin: bytes.Repeat([]byte("x"),
+					4<<20), row: "unread-stdin",
+				reference: expectation{anyCode: true, stderr: "EPIPE"}, dray: expectation{
+					code:     0,
+					noStdout: true,
+				},
 			},
 		},
 	}
@@ -326,7 +383,10 @@ func folderSettings() []referenceCase {
 			name: "folder that is not there", config: onImage(`, "remoteUser": "vscode", "workspaceFolder": "/nowhere"`),
 			examples: []example{{
 				name: "pwd", argv: []string{"pwd"}, row: "start-failure",
-				reference: expectation{code: 126, stdout: "no such file or directory"}, dray: expectation{code: 125, noStdout: true, stderr: "(bad_cwd)"},
+				reference: expectation{
+					code:   126,
+					stdout: "no such file or directory",
+				}, dray: expectation{code: 125, noStdout: true, stderr: "(bad_cwd)"},
 			}},
 		},
 		{
@@ -360,7 +420,10 @@ func labelSettings() []referenceCase {
 			config: `{` + build + `, "remoteEnv": {"BOTH": "config", "SECRET": "${localEnv:COMPAT_LOCAL}"}, "remoteUser": "root"}`,
 			examples: []example{
 				{
-					name: "own links in /proc", argv: []string{"sh", "-c", "readlink /proc/$$/cwd || echo closed"}, row: "dumpable",
+					name: "own links in /proc", argv: []string{
+						"sh", "-c",
+						"readlink /proc/$$/cwd || echo closed",
+					}, row: "dumpable",
 					reference: expectation{stdout: "closed\n"}, dray: expectation{stdout: "/workspaces/app\n"},
 				},
 				{name: "others", argv: []string{"sh", "-c", `id; pwd; umask; grep Cap /proc/$$/status; env | sort`}},
@@ -383,7 +446,8 @@ func labelSettings() []referenceCase {
 // make writes the place's files.
 func (p *referenceEnv) make(t *testing.T) {
 	p.root = newFolder(t)
-	files := map[string]string{p.config: withImages(p.settings[0].config), p.workspace + "/tool.sh": "#!/bin/sh\necho \"tool $1\"\n"}
+	files := map[string]string{p.config: withImages(p.settings[0].config), p.workspace +
+		"/tool.sh": "#!/bin/sh\necho \"tool $1\"\n"}
 	for name, content := range p.files {
 		files[name] = withImages(content)
 	}

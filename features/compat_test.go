@@ -17,11 +17,14 @@ import (
 	"testing"
 )
 
-// TestReference runs each example through the reference's `devcontainer exec` and through `dray exec`, in the same container, and compares
-// stdout, stderr, exit code, user, groups, capabilities, working folder, umask, limits and environment. What differs stands in
-// docs/reference/devcontainer-compat.md with its reason; a difference that stands there and is not seen any more fails, too.
+// TestReference runs each example through the reference's `devcontainer exec` and through `dray
+// exec`, in the same container, and compares stdout, stderr, exit code, user, groups, capabilities,
+// working folder, umask, limits and environment. What differs stands in
+// docs/reference/devcontainer-compat.md with its reason; a difference that stands there and is not
+// seen any more fails, too.
 //
-// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/container and the agent.
+// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/container and the
+// agent.
 func TestReference(t *testing.T) {
 	needsEngine(t)
 	t.Setenv("COMPAT_LOCAL", "value of the caller = with signs; ä")
@@ -39,8 +42,8 @@ func TestReference(t *testing.T) {
 	seen.against(t, tableRows(t, "Seen by the comparison"))
 }
 
-// referenceEnv is a workspace and its container. Of its configuration the reference reads user, probe, remoteEnv and folder again for each
-// command, so that one container serves many settings.
+// referenceEnv is a workspace and its container. Of its configuration the reference reads user,
+// probe, remoteEnv and folder again for each command, so that one container serves many settings.
 type referenceEnv struct {
 	name string
 	// files are written below root.
@@ -51,7 +54,8 @@ type referenceEnv struct {
 	settings          []referenceCase
 
 	root string
-	// engineIgnores are the signals that the engine was started with as ignored, as a mask like that of /proc/PID/status.
+	// engineIgnores are the signals that the engine was started with as ignored, as a mask like that
+	// of /proc/PID/status.
 	engineIgnores uint64
 }
 
@@ -126,12 +130,16 @@ func (p *referenceEnv) compare(t *testing.T, d *daemon, seen *rows) {
 func (p *referenceEnv) bringUp(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() { removeContainers(t, p.path(p.workspace)) })
-	args := []string{"up", "--buildkit", "never", "--skip-post-create", "--workspace-folder", p.path(p.workspace)}
+	args := []string{
+		"up", "--buildkit", "never", "--skip-post-create", "--workspace-folder",
+		p.path(p.workspace),
+	}
 	if r := reference(t, nil, args...); r.code != 0 {
 		t.Fatalf("devcontainer up: %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 	// Without a shell: bash ignores SIGQUIT on its own account.
-	handed := strings.TrimSpace(strings.TrimPrefix(p.asRoot(t, "grep", "SigIgn", "/proc/self/status"), "SigIgn:"))
+	handed := strings.TrimSpace(strings.TrimPrefix(p.asRoot(t, "grep", "SigIgn", "/proc/self/status"),
+		"SigIgn:"))
 	mask, err := strconv.ParseUint(handed, 16, 64)
 	if err != nil {
 		t.Fatalf("the signals that the engine hands down: %q: %v", handed, err)
@@ -187,7 +195,8 @@ func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	e.dray.check(t, "dray", got)
 }
 
-// completed holds our stdout to what was to be printed, and takes the beginning of it for the whole where the reference lost the end.
+// completed holds our stdout to what was to be printed, and takes the beginning of it for the whole
+// where the reference lost the end.
 func completed(t *testing.T, got, want, printed []byte) []byte {
 	t.Helper()
 	if !bytes.Equal(got, printed) {
@@ -199,7 +208,8 @@ func completed(t *testing.T, got, want, printed []byte) []byte {
 	return want
 }
 
-// limit says how many reference programs run at once: each is a Node.js that starts nine docker commands.
+// limit says how many reference programs run at once: each is a Node.js that starts nine docker
+// commands.
 var limit = make(chan struct{}, 3)
 
 func reference(t *testing.T, stdin []byte, args ...string) ran {
@@ -219,11 +229,13 @@ func reference(t *testing.T, stdin []byte, args ...string) ran {
 	return ran{cmd.ProcessState.ExitCode(), stdout.Bytes(), stderr.Bytes()}
 }
 
-// compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure names what differs.
+// compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure
+// names what differs.
 func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	t.Helper()
 	if got.code != want.code {
-		t.Errorf("exit code %d, the reference's is %d\nstderr %.300s\nthe reference's %.300s", got.code, want.code, got.stderr, want.stderr)
+		t.Errorf("exit code %d, the reference's is %d\nstderr %.300s\nthe reference's %.300s", got.code,
+			want.code, got.stderr, want.stderr)
 	}
 	if !bytes.Equal(got.stderr, want.stderr) {
 		t.Errorf("stderr %.300q, the reference's is %.300q", got.stderr, want.stderr)
@@ -231,8 +243,10 @@ func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	if bytes.Equal(got.stdout, want.stdout) {
 		return
 	}
-	if !bytes.HasPrefix(want.stdout, []byte(inspectionMark)) || !bytes.HasPrefix(got.stdout, []byte(inspectionMark)) {
-		t.Errorf("stdout of %d bytes %.300q, the reference's of %d bytes is %.300q", len(got.stdout), got.stdout, len(want.stdout), want.stdout)
+	if !bytes.HasPrefix(want.stdout, []byte(inspectionMark)) ||
+		!bytes.HasPrefix(got.stdout, []byte(inspectionMark)) {
+		t.Errorf("stdout of %d bytes %.300q, the reference's of %d bytes is %.300q", len(got.stdout),
+			got.stdout, len(want.stdout), want.stdout)
 		return
 	}
 	ours, theirs := comparedAspects(got.stdout), comparedAspects(want.stdout)
@@ -248,7 +262,8 @@ func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	}
 }
 
-// freshSignals takes from the reference's ignored signals those that the engine itself was started with: row inherited-signals.
+// freshSignals takes from the reference's ignored signals those that the engine itself was started
+// with: row inherited-signals.
 func (p *referenceEnv) freshSignals(t *testing.T, ignored string) string {
 	t.Helper()
 	mask, err := strconv.ParseUint(ignored, 16, 64)
@@ -261,14 +276,17 @@ func (p *referenceEnv) freshSignals(t *testing.T, ignored string) string {
 // check holds one side of a known difference against what is written of it.
 func (x expectation) check(t *testing.T, who string, r ran) {
 	t.Helper()
-	ok := (x.anyCode || r.code == x.code) && bytes.Contains(r.stdout, []byte(x.stdout)) && bytes.Contains(r.stderr, []byte(x.stderr))
+	ok := (x.anyCode || r.code == x.code) && bytes.Contains(r.stdout, []byte(x.stdout)) &&
+		bytes.Contains(r.stderr, []byte(x.stderr))
 	if !ok || x.noStdout && len(r.stdout) > 0 {
-		t.Errorf("%s: exit code %d, stdout %.300q, stderr %.300q; the known difference says %+v", who, r.code, r.stdout, r.stderr, x)
+		t.Errorf("%s: exit code %d, stdout %.300q, stderr %.300q; the known difference says %+v", who,
+			r.code, r.stdout, r.stderr, x)
 	}
 }
 
-// inspect prints what a process is: the aspects, one a line, then its environment as the kernel has it. What /proc says of the shell is
-// read by the shell itself: some shells block signals for as long as they start a program.
+// inspect prints what a process is: the aspects, one a line, then its environment as the kernel has
+// it. What /proc says of the shell is read by the shell itself: some shells block signals for as
+// long as they start a program.
 var inspect = []string{"sh", "-c", `printf '` + inspectionMark + `\n'
 echo "cwd: $(readlink /proc/$$/cwd)"
 echo "umask: $(umask)"
@@ -293,7 +311,8 @@ exit 0`} // the last program of a script may take the shell's place, and then $$
 
 const inspectionMark = "INSPECTION"
 
-// comparedAspects takes an inspection apart. The order of the variables is no promise of anybody's; a name that stands twice would show as two.
+// comparedAspects takes an inspection apart. The order of the variables is no promise of anybody's;
+// a name that stands twice would show as two.
 func comparedAspects(out []byte) map[string]string {
 	all := map[string]string{}
 	lines, environ, _ := strings.Cut(string(out), "\nENVIRONMENT\n")

@@ -49,7 +49,8 @@ func (w *world) makeWorkspace(name string, doc *godog.DocString) error {
 }
 
 func (w *world) changeDevcontainer(doc *godog.DocString) error {
-	return writeFile(filepath.Join(w.names["workspace"], ".devcontainer.json"), withImages(w.named(doc.Content)))
+	return writeFile(filepath.Join(w.names["workspace"], ".devcontainer.json"),
+		withImages(w.named(doc.Content)))
 }
 
 func (w *world) setVariable(name, value string) error {

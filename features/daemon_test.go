@@ -27,11 +27,13 @@ type daemon struct {
 	code          int
 }
 
-// startDaemon starts `dray serve` with a configuration and waits until it says that it is ready. It ends with the test.
+// startDaemon starts `dray serve` with a configuration and waits until it says that it is ready. It
+// ends with the test.
 func startDaemon(t testing.TB, config string) *daemon {
 	t.Helper()
 	folder := newFolder(t)
-	writeFiles(t, folder, map[string]string{"config.yaml": "devcontainer: {cli: " + devcontainerCLI(t) + ", up_args: [--buildkit, never]}\n" + config})
+	writeFiles(t, folder, map[string]string{"config.yaml": "devcontainer: {cli: " +
+		devcontainerCLI(t) + ", up_args: [--buildkit, never]}\n" + config})
 	d := launch(filepath.Join(folder, "state"), filepath.Join(folder, "config.yaml"))
 	t.Cleanup(func() {
 		if code := d.end(t); code != 0 {
@@ -48,11 +50,13 @@ func startDaemon(t testing.TB, config string) *daemon {
 func launch(state, config string) *daemon {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &daemon{
-		state: state, config: config, log: newLineLog(), http: socketClient(filepath.Join(state, "dray.sock")), stop: stop, ended: make(chan struct{}),
+		state: state, config: config, log: newLineLog(), http: socketClient(filepath.Join(state,
+			"dray.sock")), stop: stop, ended: make(chan struct{}),
 	}
 	go func() {
 		defer close(d.ended)
-		d.code = command.Execute(ctx, []string{"serve", "--state", d.state, "--config", d.config}, strings.NewReader(""), io.Discard, d.log)
+		d.code = command.Execute(ctx, []string{"serve", "--state", d.state, "--config", d.config},
+			strings.NewReader(""), io.Discard, d.log)
 		d.log.end()
 	}()
 	return d

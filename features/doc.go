@@ -1,5 +1,6 @@
-// Package features says in its feature files how dray behaves, and shows it: the daemon runs in this process, behind its unix socket, on a
-// real engine with real devcontainers, and its trail is read from the SQLite file.
+// Package features says in its feature files how dray behaves, and shows it: the daemon runs in
+// this process, behind its unix socket, on a real engine with real devcontainers, and its trail is
+// read from the SQLite file.
 //
 //	container_tool_exec.feature   a tool in the devcontainer: execution, paths, time, errors, the trail, the edges
 //	routing.feature               where a call runs, and what is refused rather than run elsewhere
@@ -10,8 +11,10 @@
 //	sync.feature                  files that come home: what comes, what is refused, declared outputs, the trail
 //	daemon.feature                configuration, requests, logs and drain
 //
-// Beside them stands the comparison with the reference: TestReference runs the same commands through `devcontainer exec` and through
-// `dray exec` and holds the differences against docs/reference/devcontainer-compat.md.
+// Beside them stands the comparison with the reference: TestReference runs the same commands
+// through `devcontainer exec` and through `dray exec` and holds the differences against
+// docs/reference/devcontainer-compat.md.
 //
-// Every workspace here is a folder of the test's own; containers and images are found by that folder and removed with it.
+// Every workspace here is a folder of the test's own; containers and images are found by that
+// folder and removed with it.
 package features

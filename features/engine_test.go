@@ -11,25 +11,29 @@ import (
 	"testing"
 )
 
-// docker runs the engine's own command line, which is how these tests look at containers from the side.
+// docker runs the engine's own command line, which is how these tests look at containers from the
+// side.
 func docker(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
 // containersOf lists the containers of a workspace, those that do not run included.
 func containersOf(ctx context.Context, workspace string) ([]string, error) {
-	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=devcontainer.local_folder="+workspace)
+	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter",
+		"label=devcontainer.local_folder="+workspace)
 	return strings.Fields(out), err
 }
 
-// removeContainers removes what a workspace left at the engine: its containers, and the images that were built for them.
+// removeContainers removes what a workspace left at the engine: its containers, and the images that
+// were built for them.
 func removeContainers(t testing.TB, workspace string) {
 	ctx := context.WithoutCancel(t.Context())
 	ids, err := containersOf(ctx, workspace)
@@ -66,7 +70,8 @@ func removeContainer(ctx context.Context, id string) error {
 
 // removeProject removes what else docker compose made: other services' containers, and the network.
 func removeProject(ctx context.Context, project string) error {
-	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=com.docker.compose.project="+project)
+	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter",
+		"label=com.docker.compose.project="+project)
 	for id := range strings.FieldsSeq(out) {
 		if _, err := docker(ctx, "rm", "--force", "--volumes", id); err != nil {
 			return err
@@ -98,7 +103,8 @@ func writeFile(path, content string) error {
 	return os.Rename(temporary, path)
 }
 
-// removeVolumes removes the volumes that lead to a place below a folder: those of the agents of daemons that had their state there.
+// removeVolumes removes the volumes that lead to a place below a folder: those of the agents of
+// daemons that had their state there.
 func removeVolumes(ctx context.Context, folder string) error {
 	out, err := docker(ctx, "volume", "ls", "--quiet", "--filter", "label=dev.dray.agent")
 	for name := range strings.FieldsSeq(out) {
@@ -113,7 +119,8 @@ func removeVolumes(ctx context.Context, folder string) error {
 	return err
 }
 
-// newFolder makes a folder that users of a container can enter, and whose path holds no link. The volumes that lead into it go with it.
+// newFolder makes a folder that users of a container can enter, and whose path holds no link. The
+// volumes that lead into it go with it.
 func newFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -147,7 +154,8 @@ func makeLink(t testing.TB, to, path string) {
 
 func gitInit(t testing.TB, folder string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", folder).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", folder).
+		CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}
 }

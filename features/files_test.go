@@ -25,17 +25,27 @@ func newFilesFixture(t *testing.T) *fixture {
 		"app/hostile/odd\xff\n\x1b[31m": "needle\n",
 	})
 	err := errors.Join(
-		os.Symlink("main.go", app+"/tree/link"), os.Symlink("/workspaces/app/tree/a", app+"/tree/absolute"), os.Symlink("a", app+"/tree/to-a"),
-		os.Symlink("/etc", app+"/hostile/etc"), os.Symlink("/etc/passwd", app+"/hostile/passwd"), os.Symlink("../..", app+"/hostile/up"),
+		os.Symlink("main.go", app+"/tree/link"), os.Symlink("/workspaces/app/tree/a",
+			app+"/tree/absolute"), os.Symlink("a", app+"/tree/to-a"),
+		os.Symlink("/etc", app+"/hostile/etc"), os.Symlink("/etc/passwd",
+			app+"/hostile/passwd"), os.Symlink("../..", app+"/hostile/up"),
 		os.Symlink("loop", app+"/hostile/loop"), syscall.Mkfifo(app+"/hostile/pipe", 0o666),
-		os.Chmod(app+"/tree/main.go", 0o640), os.Chown(app+"/tree/main.go", 0, 1000), os.Chmod(app+"/locked/closed", 0o700), os.Chmod(app+"/made", 0o777), os.Chmod(app+"/tree", 0o777),
+		os.Chmod(app+"/tree/main.go", 0o640), os.Chown(app+"/tree/main.go", 0,
+			1000), os.Chmod(app+"/locked/closed", 0o700), os.Chmod(app+"/made", 0o777), os.Chmod(app+"/tree", 0o777),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{daemon: startDaemon(t, "host: {roots: ["+app+"]}\ntrust: {workspaces: ["+app+"]}\n"), root: root, names: map[string]string{"workspace": app, "root": root}}
+	f := &fixture{
+		daemon: startDaemon(t, "host: {roots: ["+app+"]}\ntrust: {workspaces: ["+app+"]}\n"),
+		root:   root, names: map[string]string{"workspace": app, "root": root},
+	}
 	t.Cleanup(func() { removeContainers(t, app) })
-	r, err := f.daemon.call(t.Context(), "?wait_ms=60000", map[string]any{"tool": "exec", "input": map[string]any{"argv": []string{"true"}}, "workspace": app})
+	r, err := f.daemon.call(t.Context(), "?wait_ms=60000",
+		map[string]any{
+			"tool": "exec", "input": map[string]any{"argv": []string{"true"}},
+			"workspace": app,
+		})
 	if err != nil || r.at("/status") != "succeeded" {
 		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)
 	}
@@ -49,7 +59,8 @@ func TestFiles(t *testing.T) {
 	runFeature(t, "files.feature", f)
 }
 
-// EX-17: the same input gives the same output, or the same refusal, on the host and in the container.
+// EX-17: the same input gives the same output, or the same refusal, on the host and in the
+// container.
 func filesAlike(t *testing.T, f *fixture) {
 	for _, call := range []struct{ tool, input string }{
 		{"glob", `{"pattern": "tree/**"}`},
@@ -85,16 +96,22 @@ func filesAlike(t *testing.T, f *fixture) {
 	} {
 		got := map[string]string{}
 		for _, where := range []string{"host", "container"} {
-			body := map[string]any{"tool": call.tool, "input": json.RawMessage(strings.ReplaceAll(call.input, "{workspace}", f.names["workspace"])), "workspace": f.names["workspace"], "environment": where}
+			body := map[string]any{
+				"tool": call.tool,
+				"input": json.RawMessage(strings.ReplaceAll(call.input, "{workspace}",
+					f.names["workspace"])), "workspace": f.names["workspace"], "environment": where,
+			}
 			a, err := f.daemon.call(t.Context(), "", body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := fmt.Sprintf("%v %v %v %v", a.at("/status"), a.at("/output"), a.at("/error/code"), a.at("/error/message"))
+			said := fmt.Sprintf("%v %v %v %v", a.at("/status"), a.at("/output"), a.at("/error/code"),
+				a.at("/error/message"))
 			got[where] = strings.ReplaceAll(said, "/workspaces/app", f.names["workspace"])
 		}
 		if got["host"] != got["container"] {
-			t.Errorf("%s %s:\non the host      %s\nin the container %s", call.tool, call.input, got["host"], got["container"])
+			t.Errorf("%s %s:\non the host      %s\nin the container %s", call.tool, call.input, got["host"],
+				got["container"])
 		}
 	}
 }

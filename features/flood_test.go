@@ -20,14 +20,18 @@ const (
 	slowPiece = 50 << 10
 )
 
-// CA-07, CA-01: beside a reader of one megabyte a second a tool that floods both streams runs to its end, and other calls go on. What the reader
-// then has not got yet it still gets: by sequence, without a hole in what is kept. All the while the daemon's memory stays what it was.
+// CA-07, CA-01: beside a reader of one megabyte a second a tool that floods both streams runs to
+// its end, and other calls go on. What the reader then has not got yet it still gets: by sequence,
+// without a hole in what is kept. All the while the daemon's memory stays what it was.
 func TestSlowReaderBesideAFlood(t *testing.T) {
 	root := newFolder(t)
 	d := startDaemon(t, fmt.Sprintf("host: {roots: [%s]}\nlimits: {capture: %d}\n", root, floodKept))
 	call := func(query string, argv ...string) answer {
 		t.Helper()
-		body := map[string]any{"tool": "exec", "input": map[string]any{"argv": argv}, "cwd": root, "environment": "host"}
+		body := map[string]any{
+			"tool": "exec", "input": map[string]any{"argv": argv}, "cwd": root,
+			"environment": "host",
+		}
 		a, err := d.call(t.Context(), query, body)
 		if err != nil || a.status/100 != 2 {
 			t.Fatalf("%v: %s", err, a.raw)
@@ -68,7 +72,8 @@ func TestSlowReaderBesideAFlood(t *testing.T) {
 	if grown := int64(peak) - int64(before); grown > 64<<20 {
 		t.Errorf("%d bytes more were in use", grown)
 	}
-	t.Logf("%d other calls ended meanwhile; the reader had %d bytes when the tool was over", others, behind)
+	t.Logf("%d other calls ended meanwhile; the reader had %d bytes when the tool was over", others,
+		behind)
 	reader.check(t)
 }
 
@@ -95,12 +100,14 @@ type slowEvent struct {
 	size   int64
 }
 
-// largestEvent is how much output one event has at most. One that is kept in part is not kept to a reader of events.
+// largestEvent is how much output one event has at most. One that is kept in part is not kept to a
+// reader of events.
 const largestEvent = 32 << 10
 
 func followSlowly(t *testing.T, d *daemon, path string) *slowReader {
 	t.Helper()
-	resp, err := d.send(t.Context(), http.MethodGet, path, nil, "application/x-ndjson") //nolint:bodyclose // check closes it
+	// check closes it
+	resp, err := d.send(t.Context(), http.MethodGet, path, nil, "application/x-ndjson") //nolint:bodyclose
 	if err != nil {
 		t.Fatal(err)
 	}

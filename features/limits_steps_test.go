@@ -215,7 +215,8 @@ func (w *world) saysWaited(name string) (err error) {
 }
 
 func (w *world) giveUp(ctx context.Context, name string) (err error) {
-	w.answer, err = w.daemon.ask(ctx, http.MethodPost, "/v1/invocations/"+w.background[name].id+"/cancel", nil)
+	w.answer, err = w.daemon.ask(ctx, http.MethodPost,
+		"/v1/invocations/"+w.background[name].id+"/cancel", nil)
 	return err
 }
 
@@ -225,7 +226,8 @@ func (w *world) goAway(name string) { w.background[name].leave() }
 func (w *world) endedWith(ctx context.Context, name, word string) error {
 	a, err := w.endOf(name)
 	if err == nil && a.value == nil { // its client does not know
-		a, err = w.daemon.ask(ctx, http.MethodGet, "/v1/invocations/"+w.background[name].id+"?wait_ms=20000", nil)
+		a, err = w.daemon.ask(ctx, http.MethodGet,
+			"/v1/invocations/"+w.background[name].id+"?wait_ms=20000", nil)
 	}
 	if err == nil && a.at("/reason") != word && a.at("/error/code") != word {
 		err = fmt.Errorf("it has not: %s", a.raw)
@@ -233,7 +235,8 @@ func (w *world) endedWith(ctx context.Context, name, word string) error {
 	return err
 }
 
-// keptIsThere looks for the pid that the tool printed, which is one of its environment's own, and ends that process.
+// keptIsThere looks for the pid that the tool printed, which is one of its environment's own, and
+// ends that process.
 func (w *world) keptIsThere(ctx context.Context, where string) error {
 	pid := strings.TrimSpace(w.output("stdout"))
 	if kept := fmt.Sprint(w.answer.at("/metadata/kill/kept/0")); kept != pid {

@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray/cmd/dray/command"
 )
 
-// TestMain lets the program stand in for dray: where a command would start a daemon in the background, and where one runs on a terminal.
+// TestMain lets the program stand in for dray: where a command would start a daemon in the
+// background, and where one runs on a terminal.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "exec") {
 		os.Exit(command.Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -77,9 +77,15 @@ func TestMapping(t *testing.T) {
 	writeFiles(t, root, map[string]string{
 		"app/.devcontainer/devcontainer.json": in(mappingDevcontainer), "app/with space.txt": "", "data/x": "", "same/x": "", "caf\u00e9/x": "", "up/x": "",
 	})
-	f := &fixture{daemon: startDaemon(t, in(mappingConfig)), root: root, names: map[string]string{"workspace": root + "/app", "data": root + "/data", "root": root}}
+	f := &fixture{
+		daemon: startDaemon(t, in(mappingConfig)), root: root,
+		names: map[string]string{"workspace": root + "/app", "data": root + "/data", "root": root},
+	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
-	body := map[string]any{"tool": "exec", "input": map[string]any{"argv": []string{"true"}}, "workspace": root + "/app"}
+	body := map[string]any{
+		"tool": "exec", "input": map[string]any{"argv": []string{"true"}},
+		"workspace": root + "/app",
+	}
 	r, err := f.daemon.call(t.Context(), "?wait_ms=60000", body)
 	if err != nil || r.at("/status") != "succeeded" {
 		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttyTimeout is how long is waited for what a terminal shall show, and for the end of what runs there.
+// ttyTimeout is how long is waited for what a terminal shall show, and for the end of what runs
+// there.
 const ttyTimeout = 30 * time.Second
 
 // ttyUser sits at a terminal on which a command runs.
@@ -63,10 +64,12 @@ func control(t *testing.T, f *os.File, do func(fd int) error) {
 	}
 }
 
-// start starts a command in the foreground of the terminal, as a shell would. Streams that are set already stay what they are.
+// start starts a command in the foreground of the terminal, as a shell would. Streams that are set
+// already stay what they are.
 func (p *ttyUser) start(cmd *exec.Cmd) {
 	p.t.Helper()
-	control(p.t, p.line, func(fd int) error { return unix.SetNonblock(fd, false) }) // the command has the same open file
+	// the command has the same open file
+	control(p.t, p.line, func(fd int) error { return unix.SetNonblock(fd, false) })
 	if cmd.Stdin == nil {
 		cmd.Stdin = p.line
 	}

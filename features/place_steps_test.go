@@ -78,7 +78,8 @@ func (w *world) fileHolds(path, text string, uid int) error {
 	return differ(string(content), want)
 }
 
-// pathsMapped maps the first column and compares with the second, where nothing means that the path stays and is listed as unmapped.
+// pathsMapped maps the first column and compares with the second, where nothing means that the path
+// stays and is listed as unmapped.
 func (w *world) pathsMapped(ctx context.Context, direction string, table *godog.Table) error {
 	var given, want, unmapped []any
 	for _, row := range table.Rows {
@@ -89,7 +90,8 @@ func (w *world) pathsMapped(ctx context.Context, direction string, table *godog.
 		}
 		given, want = append(given, from), append(want, to)
 	}
-	a, err := w.daemon.ask(ctx, http.MethodPost, "/v1/paths", map[string]any{"workspace": w.names["workspace"], "direction": direction, "paths": given})
+	a, err := w.daemon.ask(ctx, http.MethodPost, "/v1/paths",
+		map[string]any{"workspace": w.names["workspace"], "direction": direction, "paths": given})
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,8 @@ func (w *world) pathsMapped(ctx context.Context, direction string, table *godog.
 func (w *world) workspaceRuns() error {
 	items, _ := w.answer.at("/items").([]any)
 	for _, item := range items {
-		if fields, ok := item.(map[string]any); ok && fields["folder"] == w.names["workspace"] && fields["state"] == "running" && fields["trusted"] == true {
+		if fields, ok := item.(map[string]any); ok && fields["folder"] == w.names["workspace"] &&
+			fields["state"] == "running" && fields["trusted"] == true {
 			return nil
 		}
 	}

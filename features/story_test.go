@@ -39,7 +39,8 @@ func (w *world) resultSays(pointer, text string) error {
 	return err
 }
 
-// pictureShows decodes a chart of bars and holds their heights against the amounts that they stand for.
+// pictureShows decodes a chart of bars and holds their heights against the amounts that they stand
+// for.
 func (w *world) pictureShows(pointer, list string) error {
 	_, content, err := w.opened(pointer)
 	if err != nil {
@@ -68,7 +69,8 @@ func (w *world) pictureShows(pointer, list string) error {
 	return nil
 }
 
-// bars gives the heights of a chart's bars, from the left: the pixels of a column that are not white.
+// bars gives the heights of a chart's bars, from the left: the pixels of a column that are not
+// white.
 func bars(chart picture.Image) []int {
 	var heights []int
 	before := 0
@@ -87,7 +89,8 @@ func bars(chart picture.Image) []int {
 	return heights
 }
 
-// inManifest finds the file in a manifest and compares its size, its digest and its mode with those on the disk.
+// inManifest finds the file in a manifest and compares its size, its digest and its mode with those
+// on the disk.
 func (w *world) inManifest(pointer, manifest string) error {
 	path, content, err := w.opened(pointer)
 	if err != nil {
@@ -104,8 +107,10 @@ func (w *world) inManifest(pointer, manifest string) error {
 		if entry["path"] != path {
 			continue
 		}
-		if entry["sha256"] != digest || fmt.Sprint(entry["size"]) != strconv.Itoa(len(content)) || entry["mode"] != fmt.Sprintf("%04o", info.Mode().Perm()) {
-			return fmt.Errorf("it is %v, and the file has %d bytes of %s with mode %v", entry, len(content), digest, info.Mode())
+		if entry["sha256"] != digest || fmt.Sprint(entry["size"]) != strconv.Itoa(len(content)) ||
+			entry["mode"] != fmt.Sprintf("%04o", info.Mode().Perm()) {
+			return fmt.Errorf("it is %v, and the file has %d bytes of %s with mode %v", entry, len(content),
+				digest, info.Mode())
 		}
 		return nil
 	}
@@ -127,13 +132,15 @@ func TestStory(t *testing.T) {
 		"app/.devcontainer/devcontainer.json": withImages(`{"image": "DEBIAN", "remoteUser": "vscode", "updateRemoteUserUID": false}`),
 	})
 	for name, mode := range map[string]os.FileMode{"home": 0o700, "app/reports": 0o777} {
-		if err := errors.Join(os.MkdirAll(filepath.Join(root, name), 0o700), os.Chmod(filepath.Join(root, name), mode)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(root, name), 0o700),
+			os.Chmod(filepath.Join(root, name), mode)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f := &fixture{
-		daemon: startDaemon(t, string(config)+"sandbox: {root: "+root+"/home}\ntrust: {workspaces: ["+root+"/app]}\n"),
-		root:   root, names: map[string]string{"workspace": root + "/app", "root": root},
+		daemon: startDaemon(t,
+			string(config)+"sandbox: {root: "+root+"/home}\ntrust: {workspaces: ["+root+"/app]}\n"),
+		root: root, names: map[string]string{"workspace": root + "/app", "root": root},
 	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
 	runFeature(t, "story.feature", f)

@@ -32,7 +32,8 @@ func (w *world) syncSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the trail lists as changed for the plan (\S+)$`, w.changesAre)
 }
 
-// emptyRoot empties the root, which the daemon has open, and gives a name to digests that are shown.
+// emptyRoot empties the root, which the daemon has open, and gives a name to digests that are
+// shown.
 func (w *world) emptyRoot() error {
 	for _, word := range []string{"old", "new", "more"} {
 		w.names["sha256 of "+word] = fmt.Sprintf("%x", sha256.Sum256([]byte(word+"\n")))[:12]
@@ -87,7 +88,8 @@ func (w *world) filesCame(table *godog.Table) error {
 	for _, f := range files {
 		fields, _ := f.(map[string]any)
 		path, _ := strings.CutPrefix(fmt.Sprint(fields["path"]), w.names["home"]+"/")
-		got = append(got, fmt.Sprint(path, " ", fields["action"], " ", fields["mode"], " ", fields["size"]))
+		got = append(got, fmt.Sprint(path, " ", fields["action"], " ", fields["mode"], " ",
+			fields["size"]))
 		if sum := fmt.Sprint(fields["sha256"]); len(sum) != 64 {
 			return fmt.Errorf("the digest of %s is %q", path, sum)
 		}
@@ -121,13 +123,15 @@ func sameRows(got []string, table *godog.Table, from int, a answer) error {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("there are\n%s\nand not\n%s\nin %s", strings.Join(got, "\n"), strings.Join(want, "\n"), a.raw)
+		return fmt.Errorf("there are\n%s\nand not\n%s\nin %s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"), a.raw)
 	}
 	return nil
 }
 
 func (w *world) notSynced() error {
-	if w.answer.status < http.StatusBadRequest || w.answer.status >= http.StatusInternalServerError || w.answer.at("/files") != nil {
+	if w.answer.status < http.StatusBadRequest || w.answer.status >= http.StatusInternalServerError ||
+		w.answer.at("/files") != nil {
 		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
 	}
 	return nil
@@ -186,7 +190,8 @@ func (w *world) changesAre(ctx context.Context, plan string, table *godog.Table)
 	for _, item := range items {
 		fields, _ := item.(map[string]any)
 		got = append(got, fmt.Sprint(fields["action"], " ", fields["path"]))
-		if before, ok := fields["sha256_before"]; ok == (fields["action"] == "created") || len(fmt.Sprint(fields["sha256_after"])) != 64 {
+		if before, ok := fields["sha256_before"]; ok == (fields["action"] == "created") ||
+			len(fmt.Sprint(fields["sha256_after"])) != 64 {
 			return fmt.Errorf("the digests of %v are %v, %v", fields["path"], before, fields["sha256_after"])
 		}
 	}

@@ -20,7 +20,8 @@ type httpTerminal struct {
 	// seq is that of the last event that was read, typed how many bytes were written.
 	seq   json.Number
 	typed int64
-	// unread is what was printed after the text that was last waited for, next where its end is among all that was printed.
+	// unread is what was printed after the text that was last waited for, next where its end is among
+	// all that was printed.
 	unread string
 	next   int64
 }
@@ -58,7 +59,8 @@ func (p *httpTerminal) types(text string) {
 	p.typed += int64(len(text))
 }
 
-// sees reads the events after the last one that was read, over a new connection, until stdout has a text.
+// sees reads the events after the last one that was read, over a new connection, until stdout has a
+// text.
 func (p *httpTerminal) sees(text string) {
 	p.t.Helper()
 	p.follow(func() bool {
@@ -85,7 +87,8 @@ func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), ttyTimeout)
 	defer cancel()
-	resp, err := p.d.send(ctx, http.MethodGet, p.path+"/events?after="+p.seq.String(), nil, "application/x-ndjson")
+	resp, err := p.d.send(ctx, http.MethodGet, p.path+"/events?after="+p.seq.String(), nil,
+		"application/x-ndjson")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -125,15 +128,17 @@ func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 const newHTTPTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
 	"input": {"argv": ["bash", "--norc", "--noprofile"]}, "env": {"PS1": "[\\j jobs, $?] ", "TERM": "dumb"}}`
 
-// EX-19, EX-20: all of a session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Each write is repeated, and each look at
-// the output begins where the last one ended; nothing is doubled and nothing is missing.
+// EX-19, EX-20: all of a session over HTTP: start, write, read by sequence, resize, interrupt,
+// signal, end. Each write is repeated, and each look at the output begins where the last one ended;
+// nothing is doubled and nothing is missing.
 func TestSessionOverHTTP(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for name, end := range map[string]struct {
 			do           func(*httpTerminal)
 			reason, code string
 		}{
-			"end of file": {func(p *httpTerminal) { p.post("/stdin?eof=1", "") }, "exited", "130"}, // of the last command
+			// of the last command
+			"end of file": {func(p *httpTerminal) { p.post("/stdin?eof=1", "") }, "exited", "130"},
 			"signal":      {func(p *httpTerminal) { p.post("/signal", `{"signal": "HUP"}`) }, "signalled", "<nil>"},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -143,7 +148,8 @@ func TestSessionOverHTTP(t *testing.T) {
 				}
 				p := d.begin(t, body)
 				p.sees("[0 jobs, 0] ")
-				p.types("echo once >> " + d.where + ".log; wc -l < " + d.where + ".log; rm " + d.where + ".log; stty size\n")
+				p.types("echo once >> " + d.where + ".log; wc -l < " + d.where + ".log; rm " + d.where +
+					".log; stty size\n")
 				p.sees("1\r\n30 100\r\n")
 				p.post("/resize", `{"columns": 132, "rows": 43}`)
 				p.types("stty size; stty size >&2\n")
@@ -158,7 +164,8 @@ func TestSessionOverHTTP(t *testing.T) {
 				if rec.at("/reason") != end.reason || fmt.Sprint(rec.at("/exit_code")) != end.code {
 					t.Errorf("the call ended so: %s", rec.raw)
 				}
-				if fmt.Sprint(rec.at("/metadata/kill/survivors")) != "0" || fmt.Sprint(rec.at("/stdout/total_bytes")) != fmt.Sprint(p.next) {
+				if fmt.Sprint(rec.at("/metadata/kill/survivors")) != "0" ||
+					fmt.Sprint(rec.at("/stdout/total_bytes")) != fmt.Sprint(p.next) {
 					t.Errorf("the record does not tell what was there: %s", rec.raw)
 				}
 			})

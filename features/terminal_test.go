@@ -58,8 +58,9 @@ func (d terminalEnv) exec(args ...string) *exec.Cmd {
 // shell is a bash whose prompt tells how many jobs it has and how the last command ended.
 var shell = []string{"--env", `PS1=[\j jobs, $?] `, "--", "bash", "--norc", "--noprofile"}
 
-// EX-19: bash has a terminal as at home: job control, Ctrl-C and Ctrl-Z for the job in the foreground and for no other, the size and each new one,
-// the exit code. The caller's own terminal is raw meanwhile, and afterwards what it was.
+// EX-19: bash has a terminal as at home: job control, Ctrl-C and Ctrl-Z for the job in the
+// foreground and for no other, the size and each new one, the exit code. The caller's own terminal
+// is raw meanwhile, and afterwards what it was.
 func TestShellOnATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		p := newTTYUser(t, 100, 30)
@@ -169,7 +170,8 @@ func TestEscapeFromATerminal(t *testing.T) {
 	})
 }
 
-// EX-19: a program gets a terminal exactly where stdin and stdout are ones, unless a flag says otherwise.
+// EX-19: a program gets a terminal exactly where stdin and stdout are ones, unless a flag says
+// otherwise.
 func TestWhoGetsATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for _, tt := range []struct {
@@ -186,7 +188,8 @@ func TestWhoGetsATerminal(t *testing.T) {
 			{"both, and not wanted", []string{"-T"}, true, true, false},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				cmd := d.exec(append(tt.flags, "--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2; echo $? > "+d.where+".seen")...)
+				cmd := d.exec(append(tt.flags, "--", "sh", "-c",
+					"test -t 0 && test -t 1 && test -t 2; echo $? > "+d.where+".seen")...)
 				var out strings.Builder
 				if !tt.stdin {
 					cmd.Stdin = strings.NewReader("")
@@ -198,7 +201,8 @@ func TestWhoGetsATerminal(t *testing.T) {
 				p.start(cmd)
 				p.exits(0)
 				got, err := os.ReadFile(filepath.Join(d.root, d.where+".seen"))
-				if want := map[bool]string{true: "0\n", false: "1\n"}[tt.want]; err != nil || string(got) != want {
+				if want := map[bool]string{true: "0\n", false: "1\n"}[tt.want]; err != nil ||
+					string(got) != want {
 					t.Errorf("test -t says %q, want %q; %v; %s", got, want, err, out.String())
 				}
 			})

@@ -37,7 +37,8 @@ func (w *world) trail(ask func(*sql.DB) error) error {
 // column reads one column of the call's row as JSON would write it.
 func (w *world) column(ctx context.Context, name string) (text string, err error) {
 	err = w.trail(func(db *sql.DB) error {
-		query := "SELECT coalesce(json_quote(" + name + "), 'null') FROM invocations WHERE id = ?" // a name from the step's pattern
+		// a name from the step's pattern
+		query := "SELECT coalesce(json_quote(" + name + "), 'null') FROM invocations WHERE id = ?"
 		return db.QueryRowContext(ctx, query, w.answer.id()).Scan(&text)
 	})
 	return text, err
@@ -54,7 +55,8 @@ func (w *world) columnIs(ctx context.Context, name, want string) error {
 func (w *world) eventsAre(ctx context.Context, kinds string) error {
 	var got []string
 	err := w.trail(func(db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, "SELECT kind FROM events WHERE invocation = ? ORDER BY seq", w.answer.id())
+		rows, err := db.QueryContext(ctx, "SELECT kind FROM events WHERE invocation = ? ORDER BY seq",
+			w.answer.id())
 		if err != nil {
 			return err
 		}
@@ -77,7 +79,8 @@ func (w *world) eventsAre(ctx context.Context, kinds string) error {
 func (w *world) containerColumn(ctx context.Context) error {
 	var text string
 	err := w.trail(func(db *sql.DB) error {
-		return db.QueryRowContext(ctx, "SELECT metadata_container FROM invocations WHERE id = ?", w.answer.id()).Scan(&text)
+		return db.QueryRowContext(ctx, "SELECT metadata_container FROM invocations WHERE id = ?",
+			w.answer.id()).Scan(&text)
 	})
 	if err != nil {
 		return err
@@ -111,7 +114,8 @@ func (w *world) firstOfList(ctx context.Context) error {
 // holdTrail takes the database's write lock, as a backup program that hangs would.
 func (w *world) holdTrail(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.daemon.state, "audit.db")+"?_txlock=immediate")
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.daemon.state,
+		"audit.db")+"?_txlock=immediate")
 	if err != nil {
 		return err
 	}

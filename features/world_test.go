@@ -14,7 +14,8 @@ import (
 	"github.com/cucumber/godog"
 )
 
-// fixture is what the scenarios of one feature share: a daemon, and a workspace whose container the first call brings up.
+// fixture is what the scenarios of one feature share: a daemon, and a workspace whose container the
+// first call brings up.
 type fixture struct {
 	daemon *daemon
 	root   string
@@ -47,7 +48,10 @@ func runFeature(t *testing.T, file string, f *fixture) {
 	t.Helper()
 	suite := godog.TestSuite{
 		ScenarioInitializer: func(sc *godog.ScenarioContext) { newWorld(t, f).register(sc) },
-		Options:             &godog.Options{Format: "pretty", Output: t.Output(), NoColors: true, Strict: true, Paths: []string{file}, TestingT: t},
+		Options: &godog.Options{
+			Format: "pretty", Output: t.Output(), NoColors: true,
+			Strict: true, Paths: []string{file}, TestingT: t,
+		},
 	}
 	if suite.Run() != 0 {
 		t.Error("not all scenarios passed")
@@ -131,7 +135,8 @@ const marked = `{type: object, required: [file, files, note], additionalProperti
       file: {type: string, format: path}, note: {type: string},
       files: {type: array, items: {type: object, properties: {at: {type: string, x-path: true}}}}}}`
 
-// newFixture makes the workspace that most scenarios use, trusted and not brought up, and a daemon beside it.
+// newFixture makes the workspace that most scenarios use, trusted and not brought up, and a daemon
+// beside it.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	needsEngine(t)
@@ -157,7 +162,10 @@ func TestContainerToolExec(t *testing.T) {
 	t.Setenv("FEATURES_SECRET", secret)
 	f := newFixture(t)
 	f.names["other container"] = plainContainer(t)
-	body := map[string]any{"tool": "exec", "input": map[string]any{"argv": []string{"true"}}, "workspace": f.names["workspace"]}
+	body := map[string]any{
+		"tool": "exec", "input": map[string]any{"argv": []string{"true"}},
+		"workspace": f.names["workspace"],
+	}
 	r, err := f.daemon.call(t.Context(), "?wait_ms=60000", body)
 	if err != nil || r.at("/status") != "succeeded" {
 		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)
@@ -175,7 +183,10 @@ func TestSync(t *testing.T) {
 	}
 	f := &fixture{
 		daemon: startDaemon(t, strings.ReplaceAll(syncConfig, "ROOT", root)), root: root,
-		names: map[string]string{"root": root, "workspace": root + "/app", "home": root + "/results", "cli": devcontainerCLI(t)},
+		names: map[string]string{
+			"root": root, "workspace": root + "/app", "home": root + "/results",
+			"cli": devcontainerCLI(t),
+		},
 	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
 	runFeature(t, "sync.feature", f)
@@ -198,8 +209,12 @@ func TestRouting(t *testing.T) {
 		"app/sub/x": "", "plain/x": "",
 	})
 	box := plainContainer(t, "--label", "dray.test="+filepath.Base(root))
-	config := strings.NewReplacer("ROOT", root, "BOX", box, "LABEL", "dray.test="+filepath.Base(root)).Replace(routingConfig)
-	f := &fixture{daemon: startDaemon(t, config), root: root, names: map[string]string{"root": root, "workspace": root + "/app", "box": box}}
+	config := strings.NewReplacer("ROOT", root, "BOX", box, "LABEL", "dray.test="+filepath.Base(root)).
+		Replace(routingConfig)
+	f := &fixture{
+		daemon: startDaemon(t, config), root: root,
+		names: map[string]string{"root": root, "workspace": root + "/app", "box": box},
+	}
 	runFeature(t, "routing.feature", f)
 }
 
@@ -233,7 +248,10 @@ func TestWorkspaces(t *testing.T) {
 func TestDaemon(t *testing.T) {
 	needsEngine(t)
 	root := newFolder(t)
-	runFeature(t, "daemon.feature", &fixture{root: root, names: map[string]string{"root": root, "secret": secret}})
+	runFeature(t, "daemon.feature", &fixture{
+		root:  root,
+		names: map[string]string{"root": root, "secret": secret},
+	})
 }
 
 // What is kept has nothing to do with where a tool runs: these run on the host, and need no engine.

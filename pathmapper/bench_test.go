@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// tenMegabytes is a document as a search or a linter prints it: records of which each has one path and some text.
+// tenMegabytes is a document as a search or a linter prints it: records of which each has one path
+// and some text.
 func tenMegabytes() jsontext.Value {
 	var b strings.Builder
 	b.WriteString(`{"results":[`)
@@ -55,7 +56,8 @@ func BenchmarkInput(b *testing.B) {
 	}
 }
 
-// The memory that a document takes beside itself is bounded by its own size, however many paths it has.
+// The memory that a document takes beside itself is bounded by its own size, however many paths it
+// has.
 func TestMemoryOfADocument(t *testing.T) {
 	m := newMapper(t, "/srv/app", "/workspace")
 	doc := tenMegabytes()
@@ -71,7 +73,8 @@ func TestMemoryOfADocument(t *testing.T) {
 }
 
 func BenchmarkToContainer(b *testing.B) {
-	m := newMapper(b, "/srv/app", "/workspace", "/srv/app/deep/er", "/deep", "/cache", "/workspace/cache")
+	m := newMapper(b, "/srv/app", "/workspace", "/srv/app/deep/er", "/deep", "/cache",
+		"/workspace/cache")
 	b.ReportAllocs()
 	for b.Loop() {
 		if t, err := m.ToContainer("/srv/app/internal/server/handler.go"); err != nil || !t.Mapped {

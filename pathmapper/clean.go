@@ -8,19 +8,22 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Clean gives the one form in which dray compares, checks and uses an absolute path; the package documentation has the rules. It
-// fails with path_invalid for a path that is relative, has a ".." segment or NUL, or is a Windows path.
+// Clean gives the one form in which dray compares, checks and uses an absolute path; the package
+// documentation has the rules. It fails with path_invalid for a path that is relative, has a ".."
+// segment or NUL, or is a Windows path.
 func Clean(p string) (string, error) {
 	if err := invalidPathError(p); err != nil {
 		return "", err
 	}
 	if !strings.HasPrefix(p, "/") {
-		return "", dray.Errorf(dray.CodePathInvalid, "%s is not an absolute path", quote(p)).WithHint("write it from / on")
+		return "", dray.Errorf(dray.CodePathInvalid, "%s is not an absolute path", quote(p)).
+			WithHint("write it from / on")
 	}
 	return clean(p), nil
 }
 
-// clean is path.Clean for an absolute path, faster for those that are clean already, as nearly all are.
+// clean is path.Clean for an absolute path, faster for those that are clean already, as nearly all
+// are.
 func clean(p string) string {
 	if len(p) > 1 && p[len(p)-1] != '/' && !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
 		return p
@@ -32,7 +35,8 @@ func clean(p string) string {
 func invalidPathError(p string) error {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
-		return dray.Errorf(dray.CodePathInvalid, "%s contains a NUL byte", quote(p)).WithHint("no file can have that name: remove the NUL")
+		return dray.Errorf(dray.CodePathInvalid, "%s contains a NUL byte", quote(p)).
+			WithHint("no file can have that name: remove the NUL")
 	case isWindows(p):
 		return dray.Errorf(dray.CodePathInvalid, "%s is a Windows path", quote(p)).
 			WithHint("dray maps Linux paths only; on Windows run it inside WSL and write /mnt/c/... for C:\\...")
@@ -43,7 +47,8 @@ func invalidPathError(p string) error {
 	return nil
 }
 
-// isWindows knows "C:", "C:\x", "C:/x" and "\\server\share". "C:x" and "\x" could be meant so too, but are plain Linux names.
+// isWindows knows "C:", "C:\x", "C:/x" and "\\server\share". "C:x" and "\x" could be meant so too,
+// but are plain Linux names.
 func isWindows(p string) bool {
 	if strings.HasPrefix(p, `\\`) {
 		return true
@@ -74,7 +79,8 @@ func dotDot(p string) int {
 	}
 }
 
-// relativeTo gives what follows root in p, without a slash between them, if p is root or lies under it. Both are clean.
+// relativeTo gives what follows root in p, without a slash between them, if p is root or lies under
+// it. Both are clean.
 func relativeTo(p, root string) (rest string, ok bool) {
 	if root == "/" {
 		return p[1:], true
@@ -113,7 +119,8 @@ func trailingSlash(p string) string {
 	}
 }
 
-// quote writes a path for people: escaped, because it may come from a container, and cut, because it may be long.
+// quote writes a path for people: escaped, because it may come from a container, and cut, because
+// it may be long.
 func quote(p string) string {
 	const limit = 200
 	if len(p) > limit {

@@ -92,7 +92,10 @@ func TestSlashAsRoot(t *testing.T) {
 	t.Parallel()
 	mp := []Mapping{{Host: "/", Container: "/host"}}
 	m := &Mapper{byHost: mp, byContainer: mp}
-	for host, container := range map[string]string{"/": "/host", "/etc": "/host/etc", "/etc/hosts": "/host/etc/hosts"} {
+	for host, container := range map[string]string{
+		"/": "/host", "/etc": "/host/etc",
+		"/etc/hosts": "/host/etc/hosts",
+	} {
 		if got, err := m.ToContainer(host); err != nil || got.Path != container {
 			t.Errorf("ToContainer(%q) = %q, %v; want %q", host, got.Path, err, container)
 		}

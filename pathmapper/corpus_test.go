@@ -46,7 +46,8 @@ func TestCorpus(t *testing.T) {
 			if !bytes.Equal(back, printed) {
 				t.Errorf("on the way back it became\n%s", back)
 			}
-			if bytewise, _ := inPieces(t, m.Rewriter, pathmapper.ToHost, strings.Split(string(printed), "")); bytewise != string(got) {
+			if bytewise, _ := inPieces(t, m.Rewriter, pathmapper.ToHost,
+				strings.Split(string(printed), "")); bytewise != string(got) {
 				t.Errorf("byte by byte it became\n%s", bytewise)
 			}
 		})

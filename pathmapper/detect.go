@@ -10,8 +10,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// guessPath decides by the look of a whole string that begins with a slash. It must not take prose for a path: a path that is left
-// alone fails where it is used, and the report says why, but a wrongly changed text goes unnoticed.
+// guessPath decides by the look of a whole string that begins with a slash. It must not take prose
+// for a path: a path that is left alone fails where it is used, and the report says why, but a
+// wrongly changed text goes unnoticed.
 func (w *documentWalker) guessPath(s string, notUnicode error) string {
 	if reason := w.declineReason(s, notUnicode); reason != "" {
 		w.unmapped(s, reason)
@@ -22,7 +23,8 @@ func (w *documentWalker) guessPath(s string, notUnicode error) string {
 	return w.record(s, t.withTail(s), t, err)
 }
 
-// declineReason gives the reason why a string is not taken for a path; none for one that is, or that must be refused as one.
+// declineReason gives the reason why a string is not taken for a path; none for one that is, or
+// that must be refused as one.
 func (w *documentWalker) declineReason(s string, notUnicode error) string {
 	has := featuresOf(s)
 	switch {
@@ -91,8 +93,8 @@ func (w *documentWalker) existsOnHost(s string) bool {
 	return w.opts.HostExists(clean(s))
 }
 
-// looksMapped says whether p lies under a root of its side. With ".." in it, it is enough that it passes one or leads beneath one: such a
-// path is meant for the other side, and is refused there.
+// looksMapped says whether p lies under a root of its side. With ".." in it, it is enough that it
+// passes one or leads beneath one: such a path is meant for the other side, and is refused there.
 func (m *Mapper) looksMapped(dir Direction, p string) bool {
 	if i := dotDot(p); i >= 0 && m.under(dir, clean(p[:i])) {
 		return true
@@ -111,12 +113,14 @@ func (m *Mapper) under(dir Direction, p string) bool {
 	})
 }
 
-// mapMarked maps a string that the schema calls a path. Where it is called several things, which alternatives of a schema may do, the
-// string's own form decides: a file URI, else a list if it may be one.
+// mapMarked maps a string that the schema calls a path. Where it is called several things, which
+// alternatives of a schema may do, the string's own form decides: a file URI, else a list if it may
+// be one.
 func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	switch {
 	case notUnicode != nil:
-		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode, so no path can be made of it", quote(s)).
+		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode, so no path can be made of it",
+			quote(s)).
 			WithHint("dray cannot carry file names that are not UTF-8 in JSON"))
 		return s
 	case k&fileURI != 0 && isFileURI(s):
@@ -131,7 +135,8 @@ func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	return s
 }
 
-// record reports what became of one path, which is written as to if it is mapped, and gives the text to write.
+// record reports what became of one path, which is written as to if it is mapped, and gives the
+// text to write.
 func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 	switch {
 	case err != nil:
@@ -145,7 +150,8 @@ func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 	return to
 }
 
-// withTail gives the new path the end of the old one: see tail. The root itself gets no trailing slash.
+// withTail gives the new path the end of the old one: see tail. The root itself gets no trailing
+// slash.
 func (t PathResult) withTail(old string) string {
 	end := trailingSlash(old)
 	if t.atRoot && end == "/" {
@@ -154,8 +160,8 @@ func (t PathResult) withTail(old string) string {
 	return t.Path + end
 }
 
-// list maps each element of a colon-joined list, as in PATH. Empty elements mean the working folder and stay. One that is refused
-// leaves the whole list as it was.
+// list maps each element of a colon-joined list, as in PATH. Empty elements mean the working folder
+// and stay. One that is refused leaves the whole list as it was.
 func (w *documentWalker) list(s string) string {
 	elements := strings.Split(s, ":")
 	to := make([]string, len(elements))
@@ -188,7 +194,8 @@ func (w *documentWalker) element(list, element string) (PathResult, error) {
 	}
 	t, err := w.translate(element)
 	if err == nil && t.Mapped && strings.Contains(t.Path, ":") {
-		err = dray.Errorf(dray.CodePathInvalid, "%s maps to %s, which no list can hold because of its colon", quote(element), quote(t.Path)).
+		err = dray.Errorf(dray.CodePathInvalid,
+			"%s maps to %s, which no list can hold because of its colon", quote(element), quote(t.Path)).
 			WithHint("mount a folder without a colon in its name")
 	}
 	if err != nil {
@@ -204,8 +211,8 @@ func isFileURI(s string) bool {
 	return len(s) >= len(fileScheme) && strings.EqualFold(s[:len(fileScheme)], fileScheme)
 }
 
-// uri maps the path of a file URI: "file:///p", "file://localhost/p" or "file:/p". Scheme, authority, query and fragment stay as they
-// are; the path is decoded, mapped and encoded again.
+// uri maps the path of a file URI: "file:///p", "file://localhost/p" or "file:/p". Scheme,
+// authority, query and fragment stay as they are; the path is decoded, mapped and encoded again.
 func (w *documentWalker) uri(s string) string {
 	rest := s[len(fileScheme):]
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
@@ -231,7 +238,8 @@ func (w *documentWalker) uri(s string) string {
 func (w *documentWalker) decodeAndMap(encoded string) (string, PathResult, error) {
 	p, err := url.PathUnescape(encoded)
 	if err != nil {
-		return "", PathResult{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w", quote(encoded), err).
+		return "", PathResult{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w",
+			quote(encoded), err).
 			WithHint("write %% as %%25")
 	}
 	if drive, ok := strings.CutPrefix(p, "/"); ok && isWindows(drive) {

@@ -11,8 +11,9 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-09: the heuristic takes whole strings that are absolute, under a root, without control characters, not "//", without "?", "#" or
-// "://", and with white space only if that very path exists.
+// PM-09: the heuristic takes whole strings that are absolute, under a root, without control
+// characters, not "//", without "?", "#" or "://", and with white space only if that very path
+// exists.
 func TestHeuristic(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ give, want string }{
@@ -33,7 +34,8 @@ func TestHeuristic(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &got); err != nil || got[0] != c.want {
 			t.Errorf("%q became %s, want %q", c.give, out, c.want)
 		}
-		if len(rep.Mapped) != 1 || rep.Mapped[0].From != c.give || rep.Mapped[0].To != c.want || len(rep.Unmapped) > 0 {
+		if len(rep.Mapped) != 1 || rep.Mapped[0].From != c.give || rep.Mapped[0].To != c.want ||
+			len(rep.Unmapped) > 0 {
 			t.Errorf("%q: report %+v", c.give, rep)
 		}
 	}
@@ -54,7 +56,8 @@ func TestHeuristicDeclines(t *testing.T) {
 		if out != doc {
 			t.Errorf("%s became %s", doc, out)
 		}
-		if len(rep.Mapped) > 0 || len(rep.Unmapped) != 1 || rep.Unmapped[0].Reason == "" || rep.Unmapped[0].Pointer != "/0" {
+		if len(rep.Mapped) > 0 || len(rep.Unmapped) != 1 || rep.Unmapped[0].Reason == "" ||
+			rep.Unmapped[0].Pointer != "/0" {
 			t.Errorf("%s: report %+v, want one decline with its reason", doc, rep)
 		}
 	}
@@ -68,7 +71,8 @@ func TestHeuristicIgnores(t *testing.T) {
 		`"C:\\srv\\app"`, `1`, `null`,
 	} {
 		doc := "[" + give + "]"
-		if out, rep := input(t, doc, guess); out != doc || len(rep.Mapped)+len(rep.Unmapped)+len(rep.Errors) > 0 {
+		if out, rep := input(t, doc, guess); out != doc ||
+			len(rep.Mapped)+len(rep.Unmapped)+len(rep.Errors) > 0 {
 			t.Errorf("%s became %s, %+v", doc, out, rep)
 		}
 	}
@@ -84,7 +88,8 @@ func TestHeuristicEscapes(t *testing.T) {
 	}
 }
 
-// PM-05: a path into a root with "..", or out of one, is refused and not guessed away; the mapper does not resolve it.
+// PM-05: a path into a root with "..", or out of one, is refused and not guessed away; the mapper
+// does not resolve it.
 func TestHeuristicRefuses(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -98,7 +103,8 @@ func TestHeuristicRefuses(t *testing.T) {
 	}
 }
 
-// PM-09: whether a path with white space exists is asked of the host, in both directions, and only where it matters.
+// PM-09: whether a path with white space exists is asked of the host, in both directions, and only
+// where it matters.
 func TestHeuristicAsksTheHost(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -124,7 +130,8 @@ func TestNotUnicode(t *testing.T) {
 			t.Errorf("%q became %q, %+v", doc, out, rep)
 		}
 		marked := pathmapper.Options{Marks: compile(t, `{"items":{"format":"path"}}`)}
-		if _, _, err := newMapper(t, "/srv/app", "/workspace").Input(jsontext.Value(doc), marked); dray.CodeOf(err) != dray.CodePathInvalid {
+		if _, _, err := newMapper(t, "/srv/app", "/workspace").
+			Input(jsontext.Value(doc), marked); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("%q marked: %v, want path_invalid", doc, err)
 		}
 	}
@@ -135,7 +142,8 @@ func TestHeuristicNormalisation(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/caf\u00e9", "/workspace")
 	_, rep, err := m.Input(jsontext.Value("[\"/srv/cafe\u0301/x\"]"), guess)
-	if err != nil || len(rep.Unmapped) != 1 || !containsAll(rep.Unmapped[0].Reason, "NFC", "caf\u00e9") {
+	if err != nil || len(rep.Unmapped) != 1 ||
+		!containsAll(rep.Unmapped[0].Reason, "NFC", "caf\u00e9") {
 		t.Errorf("report = %+v, %v", rep, err)
 	}
 }
@@ -197,7 +205,10 @@ func TestMarks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			out, rep := input(t, c.give, pathmapper.Options{Mode: dray.MapSchema, Marks: compile(t, c.schema)})
+			out, rep := input(t, c.give, pathmapper.Options{
+				Mode:  dray.MapSchema,
+				Marks: compile(t, c.schema),
+			})
 			if out != c.want {
 				t.Errorf("became %s, want %s", out, c.want)
 			}
@@ -217,7 +228,8 @@ func TestMarkedUnmapped(t *testing.T) {
 		t.Errorf("became %s, %+v", out, rep)
 	}
 	for _, doc := range []string{`["/srv/app/a b"]`, `["/srv/app/a?b#c"]`, `["/srv/app/a\nb"]`, `["//srv/app/x"]`} {
-		if out, rep := input(t, doc, opts); !strings.Contains(out, "/workspace/") || len(rep.Mapped) != 1 {
+		if out, rep := input(t, doc, opts); !strings.Contains(out, "/workspace/") ||
+			len(rep.Mapped) != 1 {
 			t.Errorf("%s became %s, %+v; want it mapped, for the schema says so", doc, out, rep)
 		}
 	}
@@ -230,15 +242,20 @@ func TestMarkedRefused(t *testing.T) {
 	for format, values := range map[string][]string{
 		"path":      {"..", "../x", "/etc/../x", "/etc/\x00", `C:\x`, `\\host\share`},
 		"path-list": {"/a:/b/..", "a:../b", `C:\x;D:\y`, "/srv/app:\x00"},
-		"file-uri":  {"file:///srv/app/%2e%2e/x", "file:///a/..%2f", "file:///a%00", "file:///C:/Users", "file:///c%3a%5cx", "file:///%zz"},
+		"file-uri": {
+			"file:///srv/app/%2e%2e/x", "file:///a/..%2f", "file:///a%00", "file:///C:/Users",
+			"file:///c%3a%5cx", "file:///%zz",
+		},
 	} {
 		opts := pathmapper.Options{Marks: compile(t, `{"format":"`+format+`"}`)}
 		for _, v := range values {
 			raw, _ := json.Marshal(v)
-			if out, _, err := m.Input(raw, opts); dray.CodeOf(err) != dray.CodePathInvalid || dray.AsError(err).Hint == "" {
+			if out, _, err := m.Input(raw, opts); dray.CodeOf(err) != dray.CodePathInvalid ||
+				dray.AsError(err).Hint == "" {
 				t.Errorf("%s %q became %s, %v; want path_invalid with a hint", format, v, out, err)
 			}
-			if out, rep := m.Output(raw, opts); string(out) != string(raw) || len(rep.Errors) != 1 || len(rep.Mapped) > 0 {
+			if out, rep := m.Output(raw, opts); string(out) != string(raw) || len(rep.Errors) != 1 ||
+				len(rep.Mapped) > 0 {
 				t.Errorf("%s %q as output became %s, %+v; want it raw with an error", format, v, out, rep)
 			}
 		}
@@ -263,13 +280,15 @@ func TestPathList(t *testing.T) {
 			t.Errorf("%q became %s, want %q", give, out, want)
 		}
 		elements := len(strings.FieldsFunc(give, func(r rune) bool { return r == ':' }))
-		if len(rep.Mapped)+len(rep.Unmapped) != elements || len(rep.Mapped) != strings.Count(want, "/workspace") {
+		if len(rep.Mapped)+len(rep.Unmapped) != elements ||
+			len(rep.Mapped) != strings.Count(want, "/workspace") {
 			t.Errorf("%q: report %+v", give, rep)
 		}
 	}
 }
 
-// A folder with a colon in its name cannot stand in a list: mapping to it would make two paths of one.
+// A folder with a colon in its name cannot stand in a list: mapping to it would make two paths of
+// one.
 func TestPathListColon(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/a:b", "/workspace")
@@ -368,7 +387,8 @@ func TestCompileMarksRefuses(t *testing.T) {
 	} {
 		_, err := pathmapper.CompileMarks(json.RawMessage(schema))
 		e := dray.AsError(err)
-		if e == nil || e.Code != dray.CodeInvalidInput || e.Hint == "" || len(e.Details) != 1 || e.Details[0].Pointer != pointer {
+		if e == nil || e.Code != dray.CodeInvalidInput || e.Hint == "" || len(e.Details) != 1 ||
+			e.Details[0].Pointer != pointer {
 			t.Errorf("CompileMarks(%s) = %+v; want invalid_input at %q", schema, e, pointer)
 		}
 	}

@@ -16,29 +16,36 @@ import (
 // maxDepth is how many containers may stand inside one another below the top of a document.
 const maxDepth = 64
 
-// Options say how the paths of one document are found. The zero Options guess and do not believe in white space.
+// Options say how the paths of one document are found. The zero Options guess and do not believe in
+// white space.
 type Options struct {
-	// Mode is the call's or tool's choice; MapDefault is MapSchema if Marks mark anything, else MapHeuristic.
+	// Mode is the call's or tool's choice; MapDefault is MapSchema if Marks mark anything, else
+	// MapHeuristic.
 	Mode dray.MappingMode
 	// Marks are those of the tool's input or output schema; nil marks nothing.
 	Marks *Marks
-	// HostExists says whether the host has something at an absolute host path. It is asked only where the heuristic meets a string with
-	// white space whose host path lies under a root; nil means that nothing exists.
+	// HostExists says whether the host has something at an absolute host path. It is asked only where
+	// the heuristic meets a string with white space whose host path lies under a root; nil means that
+	// nothing exists.
 	HostExists func(hostPath string) bool
-	// CheckHostPath says why Output must not hand on the name that a path has on the host, where name is that name and root the host root of its
-	// mapping: the path stays raw then, and the error is listed. Nil accepts all.
+	// CheckHostPath says why Output must not hand on the name that a path has on the host, where name
+	// is that name and root the host root of its mapping: the path stays raw then, and the error is
+	// listed. Nil accepts all.
 	CheckHostPath func(root, name string) error
 	// Pointer stands before each JSON pointer of the report, for instance "/input".
 	Pointer string
 }
 
-// Input maps the paths of a tool's input to the container. An error refuses the input as a whole, with a detail for each bad path:
-// path_invalid, path_too_deep for more than 64 containers below the top, invalid_input for what is no JSON, invalid_request for an
-// unknown mode.
+// Input maps the paths of a tool's input to the container. An error refuses the input as a whole,
+// with a detail for each bad path: path_invalid, path_too_deep for more than 64 containers below
+// the top, invalid_input for what is no JSON, invalid_request for an unknown mode.
 //
-// Raw is never changed; where nothing is rewritten, Mode is MapNone, or raw is empty, the result is raw itself. Duplicate keys and strings that are
-// not Unicode are the decoder's matter and are copied as they are.
-func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport, error) {
+// Raw is never changed; where nothing is rewritten, Mode is MapNone, or raw is empty, the result is
+// raw itself. Duplicate keys and strings that are not Unicode are the decoder's matter and are
+// copied as they are.
+func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport,
+	error,
+) {
 	out, rep, err := m.mapDocument(ToContainer, raw, opts)
 	if err == nil {
 		err = rep.faults.asError(dray.CodePathInvalid)
@@ -49,8 +56,9 @@ func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.M
 	return out, rep.result(opts.Pointer), nil
 }
 
-// Output maps the paths of a tool's structured output to the host. A path that Input would refuse stays raw and is listed in Errors;
-// for an error of the whole document, as Input has them, the result is raw itself and the error the only entry.
+// Output maps the paths of a tool's structured output to the host. A path that Input would refuse
+// stays raw and is listed in Errors; for an error of the whole document, as Input has them, the
+// result is raw itself and the error the only entry.
 func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport) {
 	out, rep, err := m.mapDocument(ToHost, raw, opts)
 	if err == nil {
@@ -65,7 +73,9 @@ func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.
 	return raw, rep.result(opts.Pointer)
 }
 
-func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value, *report, error) {
+func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value,
+	*report, error,
+) {
 	w := &documentWalker{mapper: m, dir: dir, opts: opts, src: raw}
 	marks, err := opts.marks()
 	switch {
@@ -97,14 +107,18 @@ func (o Options) marks() (*Marks, error) {
 		}
 		return nil, nil
 	}
-	return nil, dray.Errorf(dray.CodeInvalidRequest, "mapping mode %s is unknown", quote(string(o.Mode))).
+	return nil, dray.Errorf(dray.CodeInvalidRequest, "mapping mode %s is unknown",
+		quote(string(o.Mode))).
 		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
-// syntaxError says why the walk could not go through a document: it is no JSON, with the place, or it is too deep.
+// syntaxError says why the walk could not go through a document: it is no JSON, with the place, or
+// it is too deep.
 func syntaxError(raw jsontext.Value, prefix string) error {
-	// What the walk copies as it stands, the decoder may accept or not: repeated keys, and strings that are not UTF-8.
-	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	// What the walk copies as it stands, the decoder may accept or not: repeated keys, and strings
+	// that are not UTF-8.
+	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	_, err := d.ReadValue()
 	if err == nil {
 		_, err = d.ReadToken()
@@ -119,19 +133,21 @@ func syntaxError(raw jsontext.Value, prefix string) error {
 	if errors.As(err, &syntax) && strings.Count(string(syntax.JSONPointer), "/") > maxDepth {
 		return tooDeep(prefix)
 	}
-	return dray.Errorf(dray.CodeInvalidInput, "read the JSON value: %w", err).WithHint("send one JSON value")
+	return dray.Errorf(dray.CodeInvalidInput, "read the JSON value: %w", err).
+		WithHint("send one JSON value")
 }
 
 // tooDeep points at the document, since the place itself has a pointer of 65 steps.
 func tooDeep(prefix string) error {
-	err := dray.Errorf(dray.CodePathTooDeep, "more than %d arrays and objects stand inside one another", maxDepth).
+	err := dray.Errorf(dray.CodePathTooDeep,
+		"more than %d arrays and objects stand inside one another", maxDepth).
 		WithHint("nest the value less deeply, or set the mapping to none if it holds no paths")
 	err.Details = []dray.Detail{{Pointer: prefix, Message: err.Message}}
 	return err
 }
 
-// documentWalker goes once through a document: it checks that it is JSON, looks at its strings, and copies what it does not rewrite in spans as long
-// as they come.
+// documentWalker goes once through a document: it checks that it is JSON, looks at its strings, and
+// copies what it does not rewrite in spans as long as they come.
 type documentWalker struct {
 	mapper *Mapper
 	dir    Direction
@@ -145,19 +161,21 @@ type documentWalker struct {
 	copied int
 	// steps lead from the top to the current value.
 	steps []step
-	// heuristic is the heuristic; without it the marks of the current value say what is a path. Those of all values on the way to it
-	// share one stack.
+	// heuristic is the heuristic; without it the marks of the current value say what is a path. Those
+	// of all values on the way to it share one stack.
 	heuristic bool
 	marks     []*schema
 }
 
-// step is one part of a JSON pointer: a key as it stands in the document, quoted, or in an array (key is nil) an index.
+// step is one part of a JSON pointer: a key as it stands in the document, quoted, or in an array
+// (key is nil) an index.
 type step struct {
 	key   []byte
 	index int
 }
 
-// run gives the document with its paths mapped, or false for one that is no JSON or nested too deep.
+// run gives the document with its paths mapped, or false for one that is no JSON or nested too
+// deep.
 func (w *documentWalker) run(marks *Marks) (jsontext.Value, bool) {
 	w.heuristic = marks == nil
 	if !w.heuristic {
@@ -270,7 +288,8 @@ func (w *documentWalker) array(marks []*schema) bool {
 	}
 }
 
-// push goes past the start bracket and gives the place of the container's step. Not ok is a container that stands too deep.
+// push goes past the start bracket and gives the place of the container's step. Not ok is a
+// container that stands too deep.
 func (w *documentWalker) push() (at int, ok bool) {
 	at = len(w.steps)
 	if at > maxDepth {
@@ -354,7 +373,8 @@ func startsWithSlash(quoted []byte) bool {
 	return false
 }
 
-// unquote decodes a string. The error says that it is not Unicode; the text has replacement characters then.
+// unquote decodes a string. The error says that it is not Unicode; the text has replacement
+// characters then.
 func unquote(quoted []byte, plain bool) (string, error) {
 	if plain {
 		return string(quoted[1 : len(quoted)-1]), nil

@@ -13,7 +13,10 @@ import (
 )
 
 // guess is the heuristic with files of which the host has just one.
-var guess = pathmapper.Options{Mode: dray.MapHeuristic, HostExists: func(p string) bool { return p == "/srv/app/my file.txt" }}
+var guess = pathmapper.Options{
+	Mode:       dray.MapHeuristic,
+	HostExists: func(p string) bool { return p == "/srv/app/my file.txt" },
+}
 
 func input(t *testing.T, raw string, opts pathmapper.Options) (string, dray.MappingReport) {
 	t.Helper()
@@ -30,7 +33,8 @@ func input(t *testing.T, raw string, opts pathmapper.Options) (string, dray.Mapp
 	return string(out), rep
 }
 
-// PM-07: objects and arrays in any nesting are walked, both ways; keys are never rewritten, and neither is anything but the paths.
+// PM-07: objects and arrays in any nesting are walked, both ways; keys are never rewritten, and
+// neither is anything but the paths.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, host, container string }{
@@ -39,7 +43,10 @@ func TestWalk(t *testing.T) {
 		{"array", `["/srv/app","/srv/app/b"]`, `["/workspace","/workspace/b"]`},
 		{"mixed", `[{"a":[[{"b":["/srv/app/x"]}]]},[],{}]`, `[{"a":[[{"b":["/workspace/x"]}]]},[],{}]`},
 		{"order", `{"z":"/srv/app/1","a":"/srv/app/2","z2":[]}`, `{"z":"/workspace/1","a":"/workspace/2","z2":[]}`},
-		{"white space", " {\t\"a\" :\r\n[ \"/srv/app\" , 1 ] } \n", " {\t\"a\" :\r\n[ \"/workspace\" , 1 ] } \n"},
+		{
+			"white space", " {\t\"a\" :\r\n[ \"/srv/app\" , 1 ] } \n",
+			" {\t\"a\" :\r\n[ \"/workspace\" , 1 ] } \n",
+		},
 		{"numbers", `[1.0,-0,1e400,0.10,123456789012345678901234567890,"/srv/app"]`, `[1.0,-0,1e400,0.10,123456789012345678901234567890,"/workspace"]`},
 		{"literals", `[true,false,null,"/srv/app",null]`, `[true,false,null,"/workspace",null]`},
 		{"escapes elsewhere", `["\u0041\/\"\\","/srv/app","\\"]`, `["\u0041\/\"\\","/workspace","\\"]`},
@@ -57,7 +64,8 @@ func TestWalk(t *testing.T) {
 			if string(back) != c.host {
 				t.Errorf("Output(%s) = %s, want %s", c.container, back, c.host)
 			}
-			if len(rep.Mapped) == 0 || len(rep.Mapped) != len(rep2.Mapped) || len(rep.Unmapped)+len(rep2.Unmapped) > 0 {
+			if len(rep.Mapped) == 0 || len(rep.Mapped) != len(rep2.Mapped) ||
+				len(rep.Unmapped)+len(rep2.Unmapped) > 0 {
 				t.Errorf("reports %+v and %+v", rep, rep2)
 			}
 		})
@@ -114,7 +122,8 @@ func TestPointers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("mapped = %q, want %q", got, want)
 	}
-	if len(rep.Unmapped) != 1 || rep.Unmapped[0].Pointer != "/input/" || rep.Unmapped[0].Path != "/etc/x" {
+	if len(rep.Unmapped) != 1 || rep.Unmapped[0].Pointer != "/input/" ||
+		rep.Unmapped[0].Path != "/etc/x" {
 		t.Errorf("unmapped = %+v", rep.Unmapped)
 	}
 }
@@ -124,7 +133,8 @@ func nested(n int, open, shut, inner string) string {
 	return strings.Repeat(open, n+1) + inner + strings.Repeat(shut, n+1)
 }
 
-// PM-08: 64 containers below the top are mapped, 65 refused as an input and raw with an error as an output.
+// PM-08: 64 containers below the top are mapped, 65 refused as an input and raw with an error as an
+// output.
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -152,12 +162,14 @@ func checkTooDeep(t *testing.T, m *pathmapper.Mapper, doc string, opts pathmappe
 		t.Errorf("too deep an input: %v, want path_too_deep", err)
 	}
 	out, rep := m.Output(jsontext.Value(doc), opts)
-	if string(out) != doc || len(rep.Mapped) > 0 || len(rep.Errors) != 1 || rep.Errors[0].Pointer != opts.Pointer {
+	if string(out) != doc || len(rep.Mapped) > 0 || len(rep.Errors) != 1 ||
+		rep.Errors[0].Pointer != opts.Pointer {
 		t.Errorf("too deep an output: %+v, want it raw with one error", rep)
 	}
 }
 
-// PM-08: a path beside the deep part does not hide it, nor do thousands of levels, nor what is broken further in.
+// PM-08: a path beside the deep part does not hide it, nor do thousands of levels, nor what is
+// broken further in.
 func TestVeryDeep(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -180,13 +192,15 @@ func TestNotJSON(t *testing.T) {
 			t.Errorf("Input(%q): %v, want invalid_input", doc, err)
 		}
 		out, rep := m.Output(jsontext.Value(doc), opts)
-		if string(out) != doc || len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" || strings.Contains(rep.Errors[0].Message, "%!") {
+		if string(out) != doc || len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" ||
+			strings.Contains(rep.Errors[0].Message, "%!") {
 			t.Errorf("Output(%q) = %s, %+v; want it raw with one error", doc, out, rep)
 		}
 	}
 }
 
-// PM-05: bad paths refuse an input as a whole, each with its pointer; in an output they alone stay raw.
+// PM-05: bad paths refuse an input as a whole, each with its pointer; in an output they alone stay
+// raw.
 func TestBadPathsInDocuments(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -257,7 +271,8 @@ func TestModes(t *testing.T) {
 		}
 	}
 	m := newMapper(t, "/srv/app", "/workspace")
-	if _, _, err := m.Input(jsontext.Value(doc), pathmapper.Options{Mode: "magic"}); dray.CodeOf(err) != dray.CodeInvalidRequest {
+	if _, _, err := m.Input(jsontext.Value(doc),
+		pathmapper.Options{Mode: "magic"}); dray.CodeOf(err) != dray.CodeInvalidRequest {
 		t.Errorf("unknown mode: %v, want invalid_request", err)
 	}
 }
@@ -276,7 +291,8 @@ func TestReportIsBounded(t *testing.T) {
 		if len(rep.Mapped) > 10_000 || len(text) > 4<<20 {
 			t.Errorf("the report has %d entries, %d bytes", len(rep.Mapped), len(text))
 		}
-		if len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" || !strings.Contains(rep.Errors[0].Message, "more paths") {
+		if len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output" ||
+			!strings.Contains(rep.Errors[0].Message, "more paths") {
 			t.Errorf("errors = %+v, want a count of the rest", rep.Errors)
 		}
 	}
@@ -294,7 +310,8 @@ func TestBadPathBehindManyOthers(t *testing.T) {
 	} {
 		_, _, err := m.Input(jsontext.Value(doc), guess)
 		e := dray.AsError(err)
-		if e == nil || e.Code != dray.CodePathInvalid || e.Details[0].Pointer != pointer || len(e.Details) > 10_000 {
+		if e == nil || e.Code != dray.CodePathInvalid || e.Details[0].Pointer != pointer ||
+			len(e.Details) > 10_000 {
 			t.Errorf("%.40s...: %.200v, want path_invalid at %q", doc, err, pointer)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// FuzzRoundTrip: PM-01, PM-02, PM-04, PM-06. To the container and back gives the cleaned path, with any mappings whose container roots
-// differ; what is not mapped is the same bytes.
+// FuzzRoundTrip: PM-01, PM-02, PM-04, PM-06. To the container and back gives the cleaned path, with
+// any mappings whose container roots differ; what is not mapped is the same bytes.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("/srv/app", "/workspace", "/srv", "/mnt/srv", "/srv/app/a//b/./c/")
 	f.Add("/srv/app", "/workspace", "/cache", "/workspace/cache", "/srv/app/cache/x")
@@ -36,7 +36,9 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.PathResult, error), p string) {
+func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.PathResult, error),
+	p string,
+) {
 	t.Helper()
 	c, err := there(p)
 	if bad := hasBadSegment(p); err != nil != bad {
@@ -73,8 +75,9 @@ func hasBadSegment(p string) bool {
 	return strings.HasPrefix(p, `\\`)
 }
 
-// FuzzDocument: PM-06, PM-07, PM-08, PM-09. The result is JSON of the same shape: keys, numbers, white space and every string that is not listed as
-// mapped are the same bytes, and what is mapped is a path by the rules.
+// FuzzDocument: PM-06, PM-07, PM-08, PM-09. The result is JSON of the same shape: keys, numbers,
+// white space and every string that is not listed as mapped are the same bytes, and what is mapped
+// is a path by the rules.
 func FuzzDocument(f *testing.F) {
 	for _, doc := range []string{
 		`{"a":["/srv/app/x", 1.0, {"/srv/app":"\/srv/app//y/"}], "b": "/etc"}`,
@@ -132,7 +135,8 @@ func checkRefused(t *testing.T, out []byte, err error) {
 // checkGrammar holds what is accepted against another reader.
 func checkGrammar(t *testing.T, doc []byte, err error) {
 	t.Helper()
-	valid := len(doc) == 0 || jsontext.Value(doc).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	valid := len(doc) == 0 || jsontext.Value(doc).
+		IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	code := dray.CodeOf(err)
 	switch {
 	case !valid && code != dray.CodeInvalidInput && code != dray.CodePathTooDeep:
@@ -148,7 +152,8 @@ func checkGrammar(t *testing.T, doc []byte, err error) {
 func depth(t *testing.T, doc []byte) int {
 	t.Helper()
 	deepest := 0
-	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	for {
 		if _, err := d.ReadToken(); err != nil {
 			return deepest - 1
@@ -185,9 +190,11 @@ func checkSameShape(t *testing.T, doc, out []byte, rep dray.MappingReport, heuri
 	}
 }
 
-// checkThereAndBack maps what came out to the host again: clean paths are what they were, and so is all that was never one. A document that
-// speaks of the container by itself is another matter.
-func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte, opts pathmapper.Options) {
+// checkThereAndBack maps what came out to the host again: clean paths are what they were, and so is
+// all that was never one. A document that speaks of the container by itself is another matter.
+func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte,
+	opts pathmapper.Options,
+) {
 	t.Helper()
 	before := tokens(t, doc)
 	for _, b := range before {
@@ -217,10 +224,12 @@ func checkRewrite(t *testing.T, before, after string) {
 	a, errA := jsontext.AppendUnquote(nil, after)
 	from, to := string(b), string(a)
 	rest, ok := strings.CutPrefix(path.Clean(from), "/srv/app")
-	if errA != nil || errB != nil || !ok || rest != "" && rest[0] != '/' || path.Clean(to) != "/workspace"+rest {
+	if errA != nil || errB != nil || !ok || rest != "" && rest[0] != '/' ||
+		path.Clean(to) != "/workspace"+rest {
 		t.Fatalf("%s became %s", before, after)
 	}
-	if strings.HasPrefix(from, "//") || strings.ContainsAny(from, "?#\x00\n\x1b\u0085") || strings.Contains(from, "://") || strings.Contains(from+"/", "/../") {
+	if strings.HasPrefix(from, "//") || strings.ContainsAny(from, "?#\x00\n\x1b\u0085") ||
+		strings.Contains(from, "://") || strings.Contains(from+"/", "/../") {
 		t.Fatalf("%s is no path by the heuristic, but became %s", before, after)
 	}
 	if strings.ContainsAny(from, " \u00a0\u3000") && len(path.Clean(from))%2 != 0 {
@@ -237,7 +246,8 @@ type token struct {
 // tokens reads a document with another reader than the one under test.
 func tokens(t *testing.T, doc []byte) []token {
 	t.Helper()
-	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	var all []token
 	for end := 0; ; {
 		container, n := d.StackIndex(d.StackDepth())

@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// What follows reads the tokens of a JSON document by hand. It accepts exactly what jsontext accepts where names may repeat and strings need
-// not be UTF-8 (a fuzz target holds the two against each other), in one pass together with the mapping.
+// What follows reads the tokens of a JSON document by hand. It accepts exactly what jsontext
+// accepts where names may repeat and strings need not be UTF-8 (a fuzz target holds the two against
+// each other), in one pass together with the mapping.
 
 // Of eight bytes at once: each has a byte's worth in all of its bytes.
 const (
@@ -14,8 +15,8 @@ const (
 	swarHighBits = 0x80 * swarOnes
 )
 
-// stringEnd gives the place of the quote that ends the string whose text begins at i; -1 if it is none. Plain says that its text is ASCII
-// without an escape: the string itself.
+// stringEnd gives the place of the quote that ends the string whose text begins at i; -1 if it is
+// none. Plain says that its text is ASCII without an escape: the string itself.
 func stringEnd(src []byte, i int) (end int, plain bool) {
 	var beyond uint64
 	plain = true
@@ -49,8 +50,9 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 	}
 }
 
-// markSpecialBytes marks, by their highest bits, the bytes that end a run of plain characters: quotes, backslashes and control characters. What stands
-// behind the first of them may be marked too.
+// markSpecialBytes marks, by their highest bits, the bytes that end a run of plain characters:
+// quotes, backslashes and control characters. What stands behind the first of them may be marked
+// too.
 func markSpecialBytes(word uint64) uint64 {
 	quote, backslash := word^'"'*swarOnes, word^'\\'*swarOnes
 	return ((quote-swarOnes) & ^quote | (backslash-swarOnes) & ^backslash | (word-' '*swarOnes) & ^word) & swarHighBits

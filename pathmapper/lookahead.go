@@ -67,7 +67,8 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// authority gives where the path of a file URI begins, from what follows its scheme: none or an empty host, or localhost.
+// authority gives where the path of a file URI begins, from what follows its scheme: none or an
+// empty host, or localhost.
 func (a lookahead) authority() (start int, v decision) {
 	if len(a.b) < 2 {
 		return 0, a.undecided()
@@ -87,8 +88,8 @@ func (a lookahead) authority() (start int, v decision) {
 	return 0, no
 }
 
-// under says whether the text is a path under root, and how long the root's name is in it. As cleaning has it, slashes within that
-// name may be repeated, and have "." segments between them.
+// under says whether the text is a path under root, and how long the root's name is in it. As
+// cleaning has it, slashes within that name may be repeated, and have "." segments between them.
 func (a lookahead) under(root string, n slashStyle) (length int, v decision) {
 	for length < min(len(root), len(a.b)) && a.b[length] == root[length] {
 		length++
@@ -147,8 +148,8 @@ func (a lookahead) afterSlashes(i int, n slashStyle) (int, decision) {
 	}
 }
 
-// endsSegment says whether the segment of a path that is known up to an index ends there: with a slash, with the text, or with what
-// does not belong to its name.
+// endsSegment says whether the segment of a path that is known up to an index ends there: with a
+// slash, with the text, or with what does not belong to its name.
 func (a lookahead) endsSegment(i int, n slashStyle) decision {
 	i, v := a.afterStyle(i)
 	switch {
@@ -215,7 +216,8 @@ func (a lookahead) endsInQuotationMark(i int) decision {
 	return no
 }
 
-// controlSequence reads a control sequence for the terminal (ESC [ ... letter) that begins the text.
+// controlSequence reads a control sequence for the terminal (ESC [ ... letter) that begins the
+// text.
 func (a lookahead) controlSequence() (length int, final byte, v decision) {
 	for i, c := range a.b[:min(len(a.b), maxSequence)] {
 		switch {
@@ -247,8 +249,9 @@ func (a lookahead) afterStyle(i int) (int, decision) {
 	return i, yes
 }
 
-// hasDotDot says whether a path that goes on at an index has a ".." segment, so that nobody knows where it leads, or is no path at all.
-// To find the end of it is difficult in a text; it is rather sought too far than too near. Before is the byte before the path.
+// hasDotDot says whether a path that goes on at an index has a ".." segment, so that nobody knows
+// where it leads, or is no path at all. To find the end of it is difficult in a text; it is rather
+// sought too far than too near. Before is the byte before the path.
 func (a lookahead) hasDotDot(i int, before byte, n slashStyle) decision {
 	closing, v := a.closingQuote(i, before)
 	if v == needMore {
@@ -285,13 +288,14 @@ func (a lookahead) hasDotDot(i int, before byte, n slashStyle) decision {
 	return s.isDotDot()
 }
 
-// segment knows the dots of the segment of a path that is being read; notDots is one that has more than them.
+// segment knows the dots of the segment of a path that is being read; notDots is one that has more
+// than them.
 type segment struct{ dots int }
 
 const notDots = -1
 
-// next takes a byte and says whether the segment before it is "..". A byte that is not usual in names ends the segment for this
-// purpose: "/a/..)" climbs.
+// next takes a byte and says whether the segment before it is "..". A byte that is not usual in
+// names ends the segment for this purpose: "/a/..)" climbs.
 func (s *segment) next(c byte) (climbed bool) {
 	switch {
 	case c == '/':
@@ -313,8 +317,8 @@ func (s *segment) isDotDot() decision {
 	return no
 }
 
-// closingQuote finds the end of a quoted path: the next quote of its kind in the same line. Without one the path is not taken for quoted,
-// and closing is -1.
+// closingQuote finds the end of a quoted path: the next quote of its kind in the same line. Without
+// one the path is not taken for quoted, and closing is -1.
 func (a lookahead) closingQuote(i int, quote byte) (closing int, v decision) {
 	if !hasClass(quote, quoteByte) {
 		return -1, yes
@@ -343,7 +347,8 @@ func (a lookahead) pathEndsAt(i, closing int, n slashStyle) decision {
 	case hasClass(c, controlByte|angle), c == '|', n == percentEncoded && (c == '?' || c == '#'):
 		return yes
 	case i == closing, hasClass(c, quoteByte) && hasClass(a.b[i-1], closer):
-		return not(a.nextIs(i, n, func(next byte) bool { return next == '/' || c == '\'' && i != closing && isLetter(next) }))
+		return not(a.nextIs(i, n,
+			func(next byte) bool { return next == '/' || c == '\'' && i != closing && isLetter(next) }))
 	case hasClass(c, quoteByte):
 		return yes
 	case hasClass(c, opener|separator):

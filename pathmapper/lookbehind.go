@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// lookbehind is the text before a place, lookbehindBytes bytes of it or, where it begins there, all.
+// lookbehind is the text before a place, lookbehindBytes bytes of it or, where it begins there,
+// all.
 type lookbehind struct {
 	b     []byte
 	whole bool
@@ -26,7 +27,8 @@ func (b lookbehind) last() byte {
 
 func (b lookbehind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
 
-// notation says how a path is written whose slash follows, and gives the text before all that belongs to it.
+// notation says how a path is written whose slash follows, and gives the text before all that
+// belongs to it.
 func (b lookbehind) notation() (lookbehind, slashStyle) {
 	const scheme = len(fileScheme)
 	switch {
@@ -51,7 +53,8 @@ func (b lookbehind) canStartPath() bool {
 	if b.ends("\x1b\\") { // the end of a string for the terminal, such as a link's
 		return true
 	}
-	if _, final, ok := b.sequence(); ok && !isStyle(final) { // it moves the cursor, so nothing visible stands directly before
+	// it moves the cursor, so nothing visible stands directly before
+	if _, final, ok := b.sequence(); ok && !isStyle(final) {
 		return true
 	}
 	b = b.withoutStyle()
@@ -84,8 +87,9 @@ func (b lookbehind) canStartPath() bool {
 
 func (b lookbehind) startsText() bool { return len(b.b) == 0 && b.whole }
 
-// opensQuote says whether a quote begins here: it ends where something stands directly before it, but for the letters that languages write
-// before a literal (b'/x'). Text without spaces, such as Chinese, has its opening quotes directly behind letters.
+// opensQuote says whether a quote begins here: it ends where something stands directly before it,
+// but for the letters that languages write before a literal (b'/x'). Text without spaces, such as
+// Chinese, has its opening quotes directly behind letters.
 func (b lookbehind) opensQuote() bool {
 	b = b.withoutStyle()
 	for range 2 {
@@ -100,7 +104,8 @@ func (b lookbehind) opensQuote() bool {
 // endsInQuotationMark knows those beyond ASCII.
 func (b lookbehind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
 
-// inShortOption says whether the text ends in a dash that begins an option of one letter, as in -I/usr/include.
+// inShortOption says whether the text ends in a dash that begins an option of one letter, as in
+// -I/usr/include.
 func (b lookbehind) inShortOption() bool {
 	if !b.ends("-") {
 		return false
@@ -115,7 +120,10 @@ func (b lookbehind) inShortOption() bool {
 
 // endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
 func (b lookbehind) endsInMethod() bool {
-	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
+	for _, method := range []string{
+		"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
+		"TRACE",
+	} {
 		if b.ends(method) {
 			b = b.cut(len(method))
 			return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], nameByte)
@@ -149,8 +157,8 @@ func isInURL(word []byte) bool {
 
 func isSchemeByte(c byte) bool { return hasClass(c, alphanumeric) || isOneOf(c, "+-.") }
 
-// endsInHost says whether a word before a colon ends in the user and host of another machine, as in me@host:/srv, or in a drive of
-// Windows.
+// endsInHost says whether a word before a colon ends in the user and host of another machine, as in
+// me@host:/srv, or in a drive of Windows.
 func endsInHost(word []byte) bool {
 	for i, c := range slices.Backward(word) {
 		if hasClass(c, opener|separator) {
@@ -167,8 +175,8 @@ func endsInHost(word []byte) bool {
 // maxSequence is the length of the longest control sequence that is known as one.
 const maxSequence = 32
 
-// isStyle says that a control sequence with that last byte changes how text looks, or erases what stands behind it, as grep does: text
-// around it stands directly together.
+// isStyle says that a control sequence with that last byte changes how text looks, or erases what
+// stands behind it, as grep does: text around it stands directly together.
 func isStyle(final byte) bool { return final == 'm' || final == 'K' }
 
 // sequence finds a control sequence for the terminal (ESC [ ... letter) at the end of the text.
@@ -203,7 +211,8 @@ const (
 	nameByte
 	alphanumeric
 	quoteByte
-	// Openers and separators may stand directly before a path. A path ends where one of them is directly followed by the next.
+	// Openers and separators may stand directly before a path. A path ends where one of them is
+	// directly followed by the next.
 	opener
 	separator
 	// Closers end something, so what follows directly is not the beginning of a quotation.

@@ -12,9 +12,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Mapper maps paths by a fixed set of mappings. It may be used from several goroutines. The zero Mapper maps nothing.
+// Mapper maps paths by a fixed set of mappings. It may be used from several goroutines. The zero
+// Mapper maps nothing.
 type Mapper struct {
-	// byHost and byContainer are sorted by the length of that root, longest first; mappings that tie keep their order.
+	// byHost and byContainer are sorted by the length of that root, longest first; mappings that tie
+	// keep their order.
 	byHost []Mapping
 	// byContainer also has the container's folders without a name on the host; their Host is empty.
 	byContainer []Mapping
@@ -31,7 +33,8 @@ const (
 
 // PathResult is what became of one path.
 type PathResult struct {
-	// Path is the clean name on the other side. Where Mapped is false it is the path as given, byte for byte.
+	// Path is the clean name on the other side. Where Mapped is false it is the path as given, byte
+	// for byte.
 	Path   string
 	Mapped bool
 	// Reason says for people why the path was not mapped; empty if it was.
@@ -41,19 +44,21 @@ type PathResult struct {
 	root   string
 }
 
-// ToContainer gives the container's name of a host path. A path under no host root, or relative, is not mapped, which is no error. It
-// fails with path_invalid for a path that has a ".." segment or NUL, or is a Windows path.
+// ToContainer gives the container's name of a host path. A path under no host root, or relative, is
+// not mapped, which is no error. It fails with path_invalid for a path that has a ".." segment or
+// NUL, or is a Windows path.
 func (m *Mapper) ToContainer(p string) (PathResult, error) { return m.translate(ToContainer, p) }
 
 // ToHost gives the host's name of a container path, as ToContainer does the other way round.
 func (m *Mapper) ToHost(p string) (PathResult, error) { return m.translate(ToHost, p) }
 
-// Paths maps a list, keeping its order: what is not mapped stands in out unchanged and again in unmapped. It fails with
-// invalid_input if any path is one that ToContainer refuses, each with a pointer into {"paths": [...]}, and with invalid_request for
-// an unknown direction.
+// Paths maps a list, keeping its order: what is not mapped stands in out unchanged and again in
+// unmapped. It fails with invalid_input if any path is one that ToContainer refuses, each with a
+// pointer into {"paths": [...]}, and with invalid_request for an unknown direction.
 func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, err error) {
 	if dir != ToContainer && dir != ToHost {
-		return nil, nil, dray.Errorf(dray.CodeInvalidRequest, "direction %s is unknown", quote(string(dir))).
+		return nil, nil, dray.Errorf(dray.CodeInvalidRequest, "direction %s is unknown",
+			quote(string(dir))).
 			WithHint("use %s or %s", ToHost, ToContainer)
 	}
 	out, unmapped = make([]string, 0, len(paths)), []string{}
@@ -83,7 +88,10 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	case p == "":
 		return PathResult{Reason: "it is empty"}, nil
 	case p[0] != '/':
-		return PathResult{Path: p, Reason: "it is relative, so both sides read it from their own working folder"}, nil
+		return PathResult{
+			Path:   p,
+			Reason: "it is relative, so both sides read it from their own working folder",
+		}, nil
 	}
 	find := m.containerOf
 	if dir == ToHost {
@@ -100,7 +108,8 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	return t, nil
 }
 
-// containerOf tries the host roots from the longest on: a file that is hidden through one mount may be visible through another.
+// containerOf tries the host roots from the longest on: a file that is hidden through one mount may
+// be visible through another.
 func (m *Mapper) containerOf(p string) PathResult {
 	var t PathResult
 	for _, mp := range m.byHost {
@@ -126,7 +135,8 @@ func (m *Mapper) hostOf(p string) PathResult {
 	case !ok:
 		return PathResult{}
 	case mp.Host == "":
-		return PathResult{Reason: "what is mounted at " + quote(mp.Container) + " is mapped to no folder of the host"}
+		return PathResult{Reason: "what is mounted at " + quote(mp.Container) +
+			" is mapped to no folder of the host"}
 	}
 	rest, _ := relativeTo(p, mp.Container)
 	return PathResult{Path: join(mp.Host, rest), Mapped: true, atRoot: rest == "", root: mp.Host}
@@ -183,17 +193,21 @@ type Mapping struct {
 	Container string `json:"container"`
 }
 
-// New makes a mapper of configured mappings. It fails with path_invalid if a root is empty, relative, "/", a Windows path, holds a
-// ".." segment, NUL or bytes that are not UTF-8, or is an ancestor of the other root; the error names both roots and the fix.
+// New makes a mapper of configured mappings. It fails with path_invalid if a root is empty,
+// relative, "/", a Windows path, holds a ".." segment, NUL or bytes that are not UTF-8, or is an
+// ancestor of the other root; the error names both roots and the fix.
 func New(mappings []Mapping) (*Mapper, error) {
 	m, _, err := FromMounts(nil, mappings)
 	return m, err
 }
 
-// FromMounts makes a mapper of configured mappings, under the rules of New, and a container's mounts. A mount that breaks them is
-// skipped with a warning. A mount without Host is a volume or a tmpfs: nothing in it has a name on the host, which needs no warning.
-// What lies beneath either is never mistaken for a part of the folder that it covers.
-func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings []string, err error) {
+// FromMounts makes a mapper of configured mappings, under the rules of New, and a container's
+// mounts. A mount that breaks them is skipped with a warning. A mount without Host is a volume or a
+// tmpfs: nothing in it has a name on the host, which needs no warning. What lies beneath either is
+// never mistaken for a part of the folder that it covers.
+func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings []string,
+	err error,
+) {
 	m = &Mapper{}
 	for _, given := range configured {
 		mp, err := given.clean()
@@ -207,8 +221,13 @@ func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings 
 			warnings = append(warnings, warning)
 		}
 	}
-	slices.SortStableFunc(m.byHost, func(a, b Mapping) int { return cmp.Compare(len(b.Host), len(a.Host)) })
-	slices.SortStableFunc(m.byContainer, func(a, b Mapping) int { return cmp.Compare(len(b.Container), len(a.Container)) })
+	slices.SortStableFunc(m.byHost, func(a,
+		b Mapping,
+	) int {
+		return cmp.Compare(len(b.Host), len(a.Host))
+	})
+	slices.SortStableFunc(m.byContainer,
+		func(a, b Mapping) int { return cmp.Compare(len(b.Container), len(a.Container)) })
 	return m, warnings, nil
 }
 
@@ -252,16 +271,19 @@ func (mp Mapping) clean() (Mapping, error) {
 }
 
 func (mp Mapping) broken(which string, err error) error {
-	return dray.Errorf(dray.CodePathInvalid, "mapping of host %s to container %s: %s: %w", quote(mp.Host), quote(mp.Container), which, err).
+	return dray.Errorf(dray.CodePathInvalid, "mapping of host %s to container %s: %s: %w",
+		quote(mp.Host), quote(mp.Container), which, err).
 		WithHint("%s", dray.AsError(err).Hint)
 }
 
 func cleanRoot(p string) (string, error) {
 	if p == "" {
-		return "", dray.Errorf(dray.CodePathInvalid, "it is empty").WithHint("write the folder's absolute path")
+		return "", dray.Errorf(dray.CodePathInvalid, "it is empty").
+			WithHint("write the folder's absolute path")
 	}
 	if !utf8.ValidString(p) {
-		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, so JSON cannot carry it", quote(p)).WithHint("rename the folder")
+		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, so JSON cannot carry it",
+			quote(p)).WithHint("rename the folder")
 	}
 	cleaned, err := Clean(p)
 	if err != nil {
@@ -274,7 +296,8 @@ func cleanRoot(p string) (string, error) {
 	return cleaned, nil
 }
 
-// checkDisjoint refuses roots of which one is a true ancestor of the other: a mapped path would again lie under the root that it came from.
+// checkDisjoint refuses roots of which one is a true ancestor of the other: a mapped path would
+// again lie under the root that it came from.
 func checkDisjoint(host, container string) error {
 	if host == container {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-01: both directions, whole segments. PM-02: a root maps to the root, without a trailing slash. PM-06: the rest stays.
+// PM-01: both directions, whole segments. PM-02: a root maps to the root, without a trailing slash.
+// PM-06: the rest stays.
 func TestOneMapping(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/sandbox", "/workspace")
@@ -59,8 +60,12 @@ func TestIdentity(t *testing.T) {
 // PM-04: the longest prefix wins in each direction, whatever the order.
 func TestLongestPrefix(t *testing.T) {
 	t.Parallel()
-	pairs := mappings("/srv", "/mnt/srv", "/srv/app", "/workspace", "/srv/app/deep/er", "/deep", "/cache", "/workspace/cache")
-	for _, order := range []func([]pathmapper.Mapping){func([]pathmapper.Mapping) {}, slices.Reverse[[]pathmapper.Mapping]} {
+	pairs := mappings("/srv", "/mnt/srv", "/srv/app", "/workspace", "/srv/app/deep/er", "/deep",
+		"/cache", "/workspace/cache")
+	for _, order := range []func([]pathmapper.Mapping){
+		func([]pathmapper.Mapping) {},
+		slices.Reverse[[]pathmapper.Mapping],
+	} {
 		order(pairs)
 		m, err := pathmapper.New(pairs)
 		if err != nil {
@@ -90,16 +95,20 @@ func TestLongestPrefix(t *testing.T) {
 func TestTies(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/home/me", "/work", "/var/home/me", "/work", "/home/me", "/copy")
-	checkPaths(t, m, pathmapper.ToContainer, map[string]string{"/home/me/x": "/work/x", "/var/home/me/x": "/work/x"})
-	checkPaths(t, m, pathmapper.ToHost, map[string]string{"/work/x": "/home/me/x", "/copy/x": "/home/me/x"})
+	checkPaths(t, m, pathmapper.ToContainer,
+		map[string]string{"/home/me/x": "/work/x", "/var/home/me/x": "/work/x"})
+	checkPaths(t, m, pathmapper.ToHost,
+		map[string]string{"/work/x": "/home/me/x", "/copy/x": "/home/me/x"})
 }
 
 func TestHiddenByAMount(t *testing.T) {
 	t.Parallel()
-	m := newMapper(t, "/srv", "/mnt", "/srv/app", "/workspace", "/cache", "/workspace/cache", "/else", "/mnt/app/cache")
+	m := newMapper(t, "/srv", "/mnt", "/srv/app", "/workspace", "/cache", "/workspace/cache", "/else",
+		"/mnt/app/cache")
 	got, err := m.ToContainer("/srv/app/cache/x")
 	if err != nil || got.Mapped || !strings.Contains(got.Reason, `"/workspace/cache"`) {
-		t.Errorf("ToContainer = %+v, %v; want it unmapped because of /workspace/cache, the nearest", got, err)
+		t.Errorf("ToContainer = %+v, %v; want it unmapped because of /workspace/cache, the nearest", got,
+			err)
 	}
 }
 
@@ -118,13 +127,19 @@ func TestBadPaths(t *testing.T) {
 	}
 }
 
-// PM-13: bytes are compared as they are; what would match after normalisation is unmapped, and the reason says why.
+// PM-13: bytes are compared as they are; what would match after normalisation is unmapped, and the
+// reason says why.
 func TestNormalisation(t *testing.T) {
 	t.Parallel()
 	const composed, decomposed = "/srv/caf\u00e9", "/srv/cafe\u0301"
-	for _, c := range []struct{ root, path string }{{composed, decomposed}, {decomposed, composed}, {"/srv/K", "/srv/\u212a"}} {
+	for _, c := range []struct{ root, path string }{
+		{composed, decomposed},
+		{decomposed, composed},
+		{"/srv/K", "/srv/\u212a"},
+	} {
 		m := newMapper(t, c.root, "/workspace")
-		checkPaths(t, m, pathmapper.ToContainer, map[string]string{c.root + "/x": "/workspace/x", c.path + "/x": ""})
+		checkPaths(t, m, pathmapper.ToContainer,
+			map[string]string{c.root + "/x": "/workspace/x", c.path + "/x": ""})
 		got, _ := m.ToContainer(c.path + "/x")
 		if !strings.Contains(got.Reason, "NFC") {
 			t.Errorf("root %q: reason for %q is %q, want a word on NFC", c.root, c.path, got.Reason)
@@ -143,7 +158,8 @@ func TestNormalisation(t *testing.T) {
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
-	out, unmapped, err := m.Paths(pathmapper.ToContainer, []string{"/etc//x", "/srv/app/a", "rel", "/srv/app"})
+	out, unmapped, err := m.Paths(pathmapper.ToContainer,
+		[]string{"/etc//x", "/srv/app/a", "rel", "/srv/app"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +227,8 @@ func TestNewCleansRoots(t *testing.T) {
 	}
 }
 
-// PM-02, PM-03, PM-04, PM-05, PM-15: what a configured root may not be; the error names both roots, and what to do.
+// PM-02, PM-03, PM-04, PM-05, PM-15: what a configured root may not be; the error names both roots,
+// and what to do.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, host, container, says string }{
@@ -262,13 +279,18 @@ func quoted(p string) string {
 // PM-04: neighbours and equal roots are fine.
 func TestNewAccepts(t *testing.T) {
 	t.Parallel()
-	for _, pair := range [][]string{{"/srv/app", "/srv/app"}, {"/srv/app", "/srv/application"}, {"/a/b", "/a/c"}, {"/home/me/C:", "/c"}} {
+	for _, pair := range [][]string{
+		{"/srv/app", "/srv/app"},
+		{"/srv/app", "/srv/application"},
+		{"/a/b", "/a/c"},
+		{"/home/me/C:", "/c"},
+	} {
 		newMapper(t, pair...)
 	}
 }
 
-// PM-14: a container's mounts and what is configured stand together; configured ones go first. PM-03, PM-04: a bad mount is skipped
-// with a warning.
+// PM-14: a container's mounts and what is configured stand together; configured ones go first.
+// PM-03, PM-04: a bad mount is skipped with a warning.
 func TestFromMounts(t *testing.T) {
 	t.Parallel()
 	m, warnings, err := pathmapper.FromMounts([]dray.Mount{
@@ -310,14 +332,17 @@ func TestFromMounts(t *testing.T) {
 
 func TestFromMountsRefusesBadConfiguration(t *testing.T) {
 	t.Parallel()
-	m, _, err := pathmapper.FromMounts([]dray.Mount{{Host: "/a", Container: "/b"}}, mappings("/srv", "/srv/app"))
+	m, _, err := pathmapper.FromMounts([]dray.Mount{{Host: "/a", Container: "/b"}},
+		mappings("/srv", "/srv/app"))
 	if m != nil || dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Fatalf("FromMounts = %v, %v; want path_invalid", m, err)
 	}
 }
 
 // checkPaths maps each key; an empty value means that it must stay as it is, with a reason.
-func checkPaths(t *testing.T, m *pathmapper.Mapper, dir pathmapper.Direction, cases map[string]string) {
+func checkPaths(t *testing.T, m *pathmapper.Mapper, dir pathmapper.Direction,
+	cases map[string]string,
+) {
 	t.Helper()
 	for give, want := range cases {
 		translate := m.ToContainer

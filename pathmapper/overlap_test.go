@@ -8,8 +8,9 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-01, PM-04, PM-14: for all ways in which two mappings and a volume can overlap, a host path leads to the container path that shows
-// that very file, and is unmapped exactly if there is none. The container's view is worked out apart from the mapper.
+// PM-01, PM-04, PM-14: for all ways in which two mappings and a volume can overlap, a host path
+// leads to the container path that shows that very file, and is unmapped exactly if there is none.
+// The container's view is worked out apart from the mapper.
 func TestEveryOverlap(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"/a", "/a/b", "/a/b/a", "/b"}
@@ -21,9 +22,13 @@ func TestEveryOverlap(t *testing.T) {
 	for h := range len(hosts) * len(hosts) {
 		for c := range len(containers) * len(containers) * len(containers) {
 			first := dray.Mount{Host: hosts[h%len(hosts)], Container: containers[c%len(containers)]}
-			second := dray.Mount{Host: hosts[h/len(hosts)], Container: containers[c/len(containers)%len(containers)]}
+			second := dray.Mount{
+				Host:      hosts[h/len(hosts)],
+				Container: containers[c/len(containers)%len(containers)],
+			}
 			volume := dray.Mount{Container: containers[c/len(containers)/len(containers)]}
-			if first.Container == second.Container || first.Container == volume.Container || second.Container == volume.Container {
+			if first.Container == second.Container || first.Container == volume.Container ||
+				second.Container == volume.Container {
 				continue
 			}
 			checkOverlap(t, []dray.Mount{first, second, volume}, paths)
@@ -43,13 +48,15 @@ func checkOverlap(t *testing.T, mounts []dray.Mount, paths []string) {
 			t.Fatalf("%v: ToContainer(%q) = %+v, %v", mounts, p, c, err)
 		}
 		h, err := m.ToHost(p)
-		if want := shown(mounts, p); err != nil || h.Mapped != (want != "") || h.Mapped && h.Path != want {
+		if want := shown(mounts, p); err != nil || h.Mapped != (want != "") || h.Mapped &&
+			h.Path != want {
 			t.Fatalf("%v: ToHost(%q) = %+v, %v; want %q", mounts, p, h, err, want)
 		}
 	}
 }
 
-// shown gives the host file that stands at a container path, as the kernel resolves it: at the innermost mount.
+// shown gives the host file that stands at a container path, as the kernel resolves it: at the
+// innermost mount.
 func shown(mounts []dray.Mount, p string) string {
 	host, depth := "", 0
 	for _, mount := range mounts {
@@ -67,7 +74,8 @@ func shown(mounts []dray.Mount, p string) string {
 func visible(mounts []dray.Mount, p string) bool {
 	for _, mount := range mounts {
 		rest, ok := strings.CutPrefix(p+"/", mount.Host+"/")
-		if ok && mount.Host != "" && shown(mounts, strings.TrimSuffix(mount.Container+"/"+rest, "/")) == p {
+		if ok && mount.Host != "" && shown(mounts,
+			strings.TrimSuffix(mount.Container+"/"+rest, "/")) == p {
 			return true
 		}
 	}

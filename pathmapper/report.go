@@ -6,8 +6,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A document may come from a container, which must not be able to make its report, kept in the trail, larger than the document. What
-// goes beyond these limits is counted, not listed, and mapped all the same. Paths and faults have such limits each.
+// A document may come from a container, which must not be able to make its report, kept in the
+// trail, larger than the document. What goes beyond these limits is counted, not listed, and mapped
+// all the same. Paths and faults have such limits each.
 const (
 	// maxListed is the number of entries, maxListedBytes the size of their texts together.
 	maxListed      = 10_000
@@ -30,8 +31,8 @@ type listBudget struct {
 	unlisted int
 }
 
-// add makes room for an entry and gives its pointer. The first that does not fit ends the list, so that a hostile document cannot
-// have a long pointer made again and again.
+// add makes room for an entry and gives its pointer. The first that does not fit ends the list, so
+// that a hostile document cannot have a long pointer made again and again.
 func (l *listBudget) add(w *documentWalker, text int) (pointer string, ok bool) {
 	if l.unlisted == 0 {
 		pointer = w.pointer()
@@ -55,7 +56,8 @@ func (w *documentWalker) mapped(from, to string) {
 
 func (w *documentWalker) unmapped(p, reason string) {
 	if pointer, ok := w.report.paths.add(w, len(p)+len(reason)); ok {
-		w.report.unmapped = append(w.report.unmapped, dray.UnmappedPath{Pointer: pointer, Path: p, Reason: reason})
+		w.report.unmapped = append(w.report.unmapped,
+			dray.UnmappedPath{Pointer: pointer, Path: p, Reason: reason})
 	}
 }
 
@@ -69,7 +71,8 @@ func (w *documentWalker) fault(err error) {
 	}
 }
 
-// result gives the report as callers see it. Its lists are never nil, so they are arrays in JSON too.
+// result gives the report as callers see it. Its lists are never nil, so they are arrays in JSON
+// too.
 func (r *report) result(prefix string) dray.MappingReport {
 	rep := dray.MappingReport{
 		Mapped:   append([]dray.MappedPath{}, r.mapped...),
@@ -79,7 +82,8 @@ func (r *report) result(prefix string) dray.MappingReport {
 	if more := r.paths.unlisted + r.refused.unlisted; more > 0 {
 		rep.Errors = append(rep.Errors, dray.Detail{
 			Pointer: prefix,
-			Message: fmt.Sprintf("%d more paths are not listed: a list holds %d entries or %d bytes", more, maxListed, maxListedBytes),
+			Message: fmt.Sprintf("%d more paths are not listed: a list holds %d entries or %d bytes", more,
+				maxListed, maxListedBytes),
 		})
 	}
 	return rep

@@ -9,18 +9,22 @@ import (
 const (
 	// maxPath is PATH_MAX of Linux: a name that goes on for longer is none, and is passed on as it is.
 	maxPath = 4096
-	// lookbehindBytes is how far back the text before a path is looked at, in bytes: whether it stands in a URL, for instance.
+	// lookbehindBytes is how far back the text before a path is looked at, in bytes: whether it stands
+	// in a URL, for instance.
 	lookbehindBytes = 1024
 	// piece is how much of a long write is worked on at once. It bounds the memory of a Rewriter.
 	piece = 64 << 10
 )
 
-// Rewriter is a filter that finds paths in a text and passes the text on with their roots replaced; the package documentation has
-// the rules. All other bytes are passed on as they are. How the text is cut into writes makes no difference.
+// Rewriter is a filter that finds paths in a text and passes the text on with their roots replaced;
+// the package documentation has the rules. All other bytes are passed on as they are. How the text
+// is cut into writes makes no difference.
 //
-// Each write passes on at once whatever cannot be the beginning of a path, and holds the rest, at most 4 KiB, until it is known what
-// it is. A program may stop in the midst of one, as a prompt "/work" does: where somebody watches, Flush is to be called soon after
-// a write that left something Held. The memory of a Rewriter is bounded, whatever passes it. It serves one goroutine at a time.
+// Each write passes on at once whatever cannot be the beginning of a path, and holds the rest, at
+// most 4 KiB, until it is known what it is. A program may stop in the midst of one, as a prompt
+// "/work" does: where somebody watches, Flush is to be called soon after a write that left
+// something Held. The memory of a Rewriter is bounded, whatever passes it. It serves one goroutine
+// at a time.
 type Rewriter struct {
 	to    io.Writer
 	roots *roots
@@ -33,13 +37,14 @@ type Rewriter struct {
 	err   error
 }
 
-// Rewriter makes a filter for text of one side whose paths are to be those of the other, and which passes the text on to w. An error
-// of w ends the filter: all further calls fail with it.
+// Rewriter makes a filter for text of one side whose paths are to be those of the other, and which
+// passes the text on to w. An error of w ends the filter: all further calls fail with it.
 func (m *Mapper) Rewriter(dir Direction, w io.Writer) *Rewriter {
 	return &Rewriter{to: w, roots: m.rootsOf(dir)}
 }
 
-// RewriteText gives a whole text with its paths rewritten, and how many those are. Without any it is text itself.
+// RewriteText gives a whole text with its paths rewritten, and how many those are. Without any it
+// is text itself.
 func (m *Mapper) RewriteText(dir Direction, text []byte) (rewritten []byte, paths int64) {
 	var out bytes.Buffer
 	r := m.Rewriter(dir, &out)
@@ -77,8 +82,8 @@ func (r *Rewriter) trim() {
 // Buffered is how many bytes wait for what follows them.
 func (r *Rewriter) Buffered() int { return len(r.buf) - r.flushed }
 
-// Flush passes on what is held, as it is: what is still open may go on in a way that makes it no path, or a path that must not be
-// rewritten. What follows is read as the rest of it.
+// Flush passes on what is held, as it is: what is still open may go on in a way that makes it no
+// path, or a path that must not be rewritten. What follows is read as the rest of it.
 func (r *Rewriter) Flush() error {
 	if r.Buffered() > 0 {
 		r.emit(r.flushed, len(r.buf))
@@ -86,7 +91,8 @@ func (r *Rewriter) Flush() error {
 	return r.err
 }
 
-// Close says that the text ends here, and passes on the rest of it. It does not close the writer behind.
+// Close says that the text ends here, and passes on the rest of it. It does not close the writer
+// behind.
 func (r *Rewriter) Close() error {
 	if r.Buffered() > 0 && r.err == nil {
 		r.advance(true)
@@ -105,7 +111,8 @@ func (r *Rewriter) advance(end bool) {
 		if i == len(r.buf) {
 			break
 		}
-		e, v := r.roots.decide(lookbehind{r.buf[max(0, i-lookbehindBytes):i], i < lookbehindBytes}, lookahead{r.buf[i:], end})
+		e, v := r.roots.decide(lookbehind{r.buf[max(0, i-lookbehindBytes):i], i < lookbehindBytes},
+			lookahead{r.buf[i:], end})
 		if v == needMore {
 			r.emit(from, i)
 			return
@@ -169,7 +176,8 @@ type roots struct {
 // textRoot is one folder of the side that a text is from.
 type textRoot struct {
 	from string
-	// to is the folder's name on the other side, in each notation; empty for a folder that has none there.
+	// to is the folder's name on the other side, in each notation; empty for a folder that has none
+	// there.
 	to [notations]string
 	// hiddenDirs are the folders beneath it whose place on the other side shows something else.
 	hiddenDirs []string
@@ -191,7 +199,8 @@ func (m *Mapper) rootsOf(dir Direction) *roots {
 
 func (r *roots) add(from, to string, covers []string) {
 	names := [notations]string{plain: to, percentEncoded: encodePath(to)}
-	names[escapedSlash] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`) // the first backslash stands there already
+	// the first backslash stands there already
+	names[escapedSlash] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`)
 	r.list = append(r.list, textRoot{from, names, covers})
 	r.second[from[1]] = true
 	if len(from) > 2 {
@@ -203,7 +212,8 @@ func (r *roots) add(from, to string, covers []string) {
 	}
 }
 
-// covers gives the host folders beneath a mapping's that the container does not show, since it has something else mounted there.
+// covers gives the host folders beneath a mapping's that the container does not show, since it has
+// something else mounted there.
 func (m *Mapper) covers(mp Mapping) []string {
 	var hidden []string
 	for _, other := range m.byContainer {
@@ -214,7 +224,8 @@ func (m *Mapper) covers(mp Mapping) []string {
 	return hidden
 }
 
-// next gives the index of the next slash, from i on, that may begin a path; the length of b if there is none.
+// next gives the index of the next slash, from i on, that may begin a path; the length of b if
+// there is none.
 func (r *roots) next(b []byte, i int) int {
 	if len(r.list) == 0 {
 		return len(b)
@@ -225,13 +236,15 @@ func (r *roots) next(b []byte, i int) int {
 			return len(b)
 		}
 		i += n
-		if i+1 == len(b) || r.second[b[i+1]] && (i+2 == len(b) || r.third[b[i+2]]) || i > 0 && b[i-1] == ':' {
+		if i+1 == len(b) || r.second[b[i+1]] && (i+2 == len(b) || r.third[b[i+2]]) || i > 0 &&
+			b[i-1] == ':' {
 			return i
 		}
 	}
 }
 
-// rewrite is a rewrite: text takes the place of the bytes from one index up to another, both counted from the slash that was judged.
+// rewrite is a rewrite: text takes the place of the bytes from one index up to another, both
+// counted from the slash that was judged.
 type rewrite struct {
 	from, to int
 	text     string

@@ -15,12 +15,22 @@ func BenchmarkRewriter(b *testing.B) {
 	m := layout(b)
 	for _, c := range []struct{ name, line string }{
 		// a build that says what it does, without the workspace's paths
-		{"build log", "2026-02-03T10:11:12.345Z INFO compiling internal/server/handler_%d.go (1.2 KiB) in 3.4 ms, 12 warnings: see docs/warnings.md\n"},
+		{
+			"build log",
+			"2026-02-03T10:11:12.345Z INFO compiling internal/server/handler_%d.go (1.2 KiB) in 3.4 ms, 12 warnings: see docs/warnings.md\n",
+		},
 		{"source", "\tif err := run(ctx, \"step %d\"); err != nil { return fmt.Errorf(\"run step: %%w\", err) } // one more time\n"},
-		{"other paths", "-rw-r--r-- 1 root root /usr/lib/python3/dist-packages/pkg_%d/module/__init__.py /usr/share/doc/x/y/z\n"},
+		{
+			"other paths",
+			"-rw-r--r-- 1 root root /usr/lib/python3/dist-packages/pkg_%d/module/__init__.py /usr/share/doc/x/y/z\n",
+		},
 		{"no slash", "the quick brown fox jumps over the lazy dog number %d and goes on to the next one without looking back\n"},
-		{"one path in 4 KiB", strings.Repeat("the quick brown fox jumps over the lazy dog / cat; ", 80) + "/workspace/a/b/c_%d.go:12:3\n"},
-		{"a path in each line", "/workspace/internal/server/handler_%d.go:12:3: undefined: something that is not here\n"},
+		{"one path in 4 KiB", strings.Repeat("the quick brown fox jumps over the lazy dog / cat; ", 80) +
+			"/workspace/a/b/c_%d.go:12:3\n"},
+		{
+			"a path in each line",
+			"/workspace/internal/server/handler_%d.go:12:3: undefined: something that is not here\n",
+		},
 	} {
 		var text bytes.Buffer
 		for i := 0; text.Len() < 4<<20; i++ {

@@ -40,7 +40,8 @@ func spell(text []byte) []byte {
 	return b
 }
 
-// FuzzRewriterChunks: PM-10. However a text is cut, the result is the same, and what is held is bounded.
+// FuzzRewriterChunks: PM-10. However a text is cut, the result is the same, and what is held is
+// bounded.
 func FuzzRewriterChunks(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), []byte{1, 2, 3, 200}, true)
@@ -67,12 +68,14 @@ func FuzzRewriterChunks(f *testing.F) {
 			rest = rest[n:]
 		}
 		if err := r.Close(); err != nil || out.String() != string(want) || r.Replaced() != paths {
-			t.Fatalf("%q\nin pieces became %q, %d paths, %v,\nin one %q, %d", text, out.String(), r.Replaced(), err, want, paths)
+			t.Fatalf("%q\nin pieces became %q, %d paths, %v,\nin one %q, %d", text, out.String(),
+				r.Replaced(), err, want, paths)
 		}
 	})
 }
 
-// FuzzRewriterFlush: PM-10. Whenever what is held is passed on, nothing is lost or doubled, and no path appears that climbs.
+// FuzzRewriterFlush: PM-10. Whenever what is held is passed on, nothing is lost or doubled, and no
+// path appears that climbs.
 func FuzzRewriterFlush(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), []byte{1, 2, 3, 200})
@@ -98,8 +101,9 @@ func FuzzRewriterFlush(f *testing.F) {
 	})
 }
 
-// comesBack says that a text of the container is the same after both ways. Roots that are spelt in another way come back clean, what names the host
-// already is turned on the way back alone, and a path that was nearly too long is too long then.
+// comesBack says that a text of the container is the same after both ways. Roots that are spelt in
+// another way come back clean, what names the host already is turned on the way back alone, and a
+// path that was nearly too long is too long then.
 func comesBack(text []byte) bool {
 	for _, other := range []string{"/home", "/srv", "/data", "//", "/.", `/\`, `\/mnt/`, `/mnt\/`, `\/workspace/`, `/workspace\/`, "%", "\x1b", "e:/mnt/", "e:///mnt/", "t/mnt/"} {
 		if bytes.Contains(text, []byte(other)) {
@@ -109,7 +113,8 @@ func comesBack(text []byte) bool {
 	return len(text) <= 4000
 }
 
-// FuzzRewriterRoundTrip: PM-10. Text of the container that has no names of the host in it is the same after both ways.
+// FuzzRewriterRoundTrip: PM-10. Text of the container that has no names of the host in it is the
+// same after both ways.
 func FuzzRewriterRoundTrip(f *testing.F) {
 	m := layout(f)
 	for _, text := range []string{
@@ -135,7 +140,8 @@ func FuzzRewriterRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzRewriterFalse: PM-01, PM-10. What differs in the result are whole roots, as many as were counted.
+// FuzzRewriterFalse: PM-01, PM-10. What differs in the result are whole roots, as many as were
+// counted.
 func FuzzRewriterFalse(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), true)
@@ -171,11 +177,13 @@ var pairs = [][2]string{
 	{"/mnt/big%20data", "/data"},
 }
 
-// checkRewritten goes through a text and what became of it side by side. It has the rules for a root's surroundings in other, fewer words.
+// checkRewritten goes through a text and what became of it side by side. It has the rules for a
+// root's surroundings in other, fewer words.
 func checkRewritten(t *testing.T, dir pathmapper.Direction, before, after []byte, paths int64) {
 	t.Helper()
 	plain := strings.NewReplacer("file://", "", "http://", "").Replace(string(before))
-	for _, odd := range []string{"//", "/./", "%2", "%7", `/\`} { // a root may be spelt in ways that this check does not know
+	// a root may be spelt in ways that this check does not know
+	for _, odd := range []string{"//", "/./", "%2", "%7", `/\`} {
 		if strings.Contains(plain, odd) {
 			return
 		}
@@ -214,9 +222,11 @@ func rewrittenAt(dir pathmapper.Direction, before, after string) (from, to strin
 func checkSurroundings(t *testing.T, before, root, after string) {
 	t.Helper()
 	switch {
-	case strings.HasSuffix(before, "/") && !strings.HasSuffix(before, "file://"), after != "" && (after[0] == '_' || after[0] == '-' || 'a' <= after[0] && after[0] <= 'z'):
+	case strings.HasSuffix(before, "/") && !strings.HasSuffix(before, "file://"), after != "" &&
+		(after[0] == '_' || after[0] == '-' || 'a' <= after[0] && after[0] <= 'z'):
 		t.Fatalf("%q was rewritten between %q and %q", root, before, after)
-	case strings.HasPrefix(after, "/../"), after == "/..", root == "/workspace" && strings.HasPrefix(after+"/", "/node_modules/"):
+	case strings.HasPrefix(after, "/../"), after == "/..", root == "/workspace" &&
+		strings.HasPrefix(after+"/", "/node_modules/"):
 		t.Fatalf("%q was rewritten before %q", root, after)
 	}
 	if i := strings.LastIndexAny(before, " \n\t\x00\"'`<>"); strings.Contains(before[i+1:], "http://") && len(before) < 1000 && !strings.ContainsFunc(before[i+1:], unicode.IsControl) {

@@ -35,18 +35,33 @@ func TestRewriterToHost(t *testing.T) {
 		{"alone", "/workspace", "/home/me/app", 1},
 		{"file", "/workspace/a.go", "/home/me/app/a.go", 1},
 		{"line", "/workspace/a.go:12: undefined: x\n", "/home/me/app/a.go:12: undefined: x\n", 1},
-		{"line and column", "/workspace/a.go:12:3: undefined: x\n", "/home/me/app/a.go:12:3: undefined: x\n", 1},
+		{
+			"line and column", "/workspace/a.go:12:3: undefined: x\n",
+			"/home/me/app/a.go:12:3: undefined: x\n", 1,
+		},
 		{"prefix", "vet: /workspace/a.go:12:3: x", "vet: /home/me/app/a.go:12:3: x", 1},
 		{"prefix without a space", "error:/workspace/a.go", "error:/home/me/app/a.go", 1},
-		{"several", "/workspace/a /workspace/b\n/workspace/c", "/home/me/app/a /home/me/app/b\n/home/me/app/c", 3},
-		{"list", "PATH=/usr/bin:/workspace/bin:/workspace/b", "PATH=/usr/bin:/home/me/app/bin:/home/me/app/b", 2},
-		{"mount option", "type=bind,source=/workspace,target=/x", "type=bind,source=/home/me/app,target=/x", 1},
+		{
+			"several", "/workspace/a /workspace/b\n/workspace/c",
+			"/home/me/app/a /home/me/app/b\n/home/me/app/c", 3,
+		},
+		{
+			"list", "PATH=/usr/bin:/workspace/bin:/workspace/b",
+			"PATH=/usr/bin:/home/me/app/bin:/home/me/app/b", 2,
+		},
+		{
+			"mount option", "type=bind,source=/workspace,target=/x",
+			"type=bind,source=/home/me/app,target=/x", 1,
+		},
 		{"NUL", "/workspace/a\x00/workspace/b\x00", "/home/me/app/a\x00/home/me/app/b\x00", 2},
 		{"end of a folder", "cd /workspace/ && ls", "cd /home/me/app/ && ls", 1},
 		{"nothing is cleaned", "/workspace//a/./b/", "/home/me/app//a/./b/", 1},
 		{"bytes that are not UTF-8", "\xff /workspace/\xfe\xff\n", "\xff /home/me/app/\xfe\xff\n", 1},
 		{"carriage return", "\r/workspace/a\r\n", "\r/home/me/app/a\r\n", 1},
-		{"option", "gcc -I/workspace/include -L/workspace/lib", "gcc -I/home/me/app/include -L/home/me/app/lib", 2},
+		{
+			"option", "gcc -I/workspace/include -L/workspace/lib",
+			"gcc -I/home/me/app/include -L/home/me/app/lib", 2,
+		},
 		{"option and value", "--file=/workspace/a", "--file=/home/me/app/a", 1},
 		{"the same on both sides", "/opt/same/x", "/opt/same/x", 0},
 	})
@@ -91,10 +106,16 @@ func TestRewriterURIs(t *testing.T) {
 		{"longer name", "file:///workspace%20evil", "file:///workspace%20evil", 0},
 		{"badly encoded", "file:///workspace/%zz", "file:///workspace/%zz", 0},
 		{"query", "file:///workspace?x#y", "file:///home/me/app?x#y", 1},
-		{"link of a terminal", "\x1b]8;;file:///workspace/a\x07a\x1b]8;;\x1b\\/workspace/b", "\x1b]8;;file:///home/me/app/a\x07a\x1b]8;;\x1b\\/home/me/app/b", 2},
+		{
+			"link of a terminal", "\x1b]8;;file:///workspace/a\x07a\x1b]8;;\x1b\\/workspace/b",
+			"\x1b]8;;file:///home/me/app/a\x07a\x1b]8;;\x1b\\/home/me/app/b", 2,
+		},
 		{"another host", "file://host/workspace/a", "file://host/workspace/a", 0},
 		{"the root as a host", "file://workspace/a", "file://workspace/a", 0},
-		{"a list of them", "file:///workspace/a,file:///workspace/b", "file:///home/me/app/a,file:///home/me/app/b", 2},
+		{
+			"a list of them", "file:///workspace/a,file:///workspace/b",
+			"file:///home/me/app/a,file:///home/me/app/b", 2,
+		},
 		{"another scheme", "git+file:///workspace/a", "git+file:///workspace/a", 0},
 		{"climbs", "file:///workspace/../etc", "file:///workspace/../etc", 0},
 		{"climbs, encoded", "file:///workspace/%2e%2E/etc", "file:///workspace/%2e%2E/etc", 0},
@@ -139,7 +160,10 @@ func TestRewriterProse(t *testing.T) {
 		{"comma", "in /workspace, that is", "in /home/me/app, that is", 1},
 		{"possessive", "/workspace's files", "/home/me/app's files", 1},
 		{"list of packages", "/workspace/...", "/home/me/app/...", 1},
-		{"diff", "+/workspace/a\n-/workspace/b\n /workspace/c", "+/home/me/app/a\n-/home/me/app/b\n /home/me/app/c", 3},
+		{
+			"diff", "+/workspace/a\n-/workspace/b\n /workspace/c",
+			"+/home/me/app/a\n-/home/me/app/b\n /home/me/app/c", 3,
+		},
 		{"a dash elsewhere", "x -/workspace/a", "x -/workspace/a", 0},
 		{"element with text", "</workspace/a>", "</home/me/app/a>", 1},
 		{"within a URL's line", "http://host/x /workspace/a", "http://host/x /home/me/app/a", 1},
@@ -151,14 +175,27 @@ func TestRewriterProse(t *testing.T) {
 // Colours do not move the text, other sequences do. PM-10
 func TestRewriterTerminal(t *testing.T) {
 	checkRewrites(t, pathmapper.ToHost, []rewriteCase{
-		{"grep", "\x1b[35m\x1b[K/workspace/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K", "\x1b[35m\x1b[K/home/me/app/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K", 1},
+		{
+			"grep", "\x1b[35m\x1b[K/workspace/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K",
+			"\x1b[35m\x1b[K/home/me/app/a\x1b[m\x1b[K\x1b[36m\x1b[K:\x1b[m\x1b[K", 1,
+		},
 		{"a folder", "in \x1b[1m/workspace\x1b[0m:", "in \x1b[1m/home/me/app\x1b[0m:", 1},
-		{"after a colour", "\x1b[0;31merror: \x1b[0m/workspace/a", "\x1b[0;31merror: \x1b[0m/home/me/app/a", 1},
-		{"quotes in colours", "(\x1b[33m\"\x1b[0m\x1b[33m/workspace/a\x1b[0m\x1b[33m\"\x1b[0m)", "(\x1b[33m\"\x1b[0m\x1b[33m/home/me/app/a\x1b[0m\x1b[33m\"\x1b[0m)", 1},
+		{
+			"after a colour", "\x1b[0;31merror: \x1b[0m/workspace/a",
+			"\x1b[0;31merror: \x1b[0m/home/me/app/a", 1,
+		},
+		{
+			"quotes in colours", "(\x1b[33m\"\x1b[0m\x1b[33m/workspace/a\x1b[0m\x1b[33m\"\x1b[0m)",
+			"(\x1b[33m\"\x1b[0m\x1b[33m/home/me/app/a\x1b[0m\x1b[33m\"\x1b[0m)", 1,
+		},
 		{"after an erased line", "done\x1b[2K/workspace/a", "done\x1b[2K/workspace/a", 0},
 		{"after a moved cursor", "a\x1b[1;1H/workspace/a", "a\x1b[1;1H/home/me/app/a", 1},
-		{"diff in colour", "\x1b[32m+\x1b[m\x1b[32m/workspace/a\x1b[m", "\x1b[32m+\x1b[m\x1b[32m/home/me/app/a\x1b[m", 1},
-		{"endless sequence", "\x1b[" + strings.Repeat("1", 40) + "m/workspace/a", "\x1b[" + strings.Repeat("1", 40) + "m/workspace/a", 0},
+		{
+			"diff in colour", "\x1b[32m+\x1b[m\x1b[32m/workspace/a\x1b[m",
+			"\x1b[32m+\x1b[m\x1b[32m/home/me/app/a\x1b[m", 1,
+		},
+		{"endless sequence", "\x1b[" + strings.Repeat("1", 40) + "m/workspace/a", "\x1b[" +
+			strings.Repeat("1", 40) + "m/workspace/a", 0},
 	})
 }
 
@@ -187,12 +224,20 @@ func TestRewriterLimits(t *testing.T) {
 	checkRewrites(t, pathmapper.ToHost, []rewriteCase{
 		{"longest", "/workspace/" + name(4095), "/home/me/app/" + name(4095), 1},
 		{"too long", "/workspace/" + name(4096), "/workspace/" + name(4096), 0},
-		{"too long, and what follows", "/workspace/" + name(9000) + " /workspace", "/workspace/" + name(9000) + " /home/me/app", 1},
-		{"long list", strings.Repeat("/workspace/a.jar:", 300), strings.Repeat("/home/me/app/a.jar:", 300), 300},
+		{"too long, and what follows", "/workspace/" + name(9000) + " /workspace", "/workspace/" +
+			name(9000) + " /home/me/app", 1},
+		{
+			"long list", strings.Repeat("/workspace/a.jar:", 300),
+			strings.Repeat("/home/me/app/a.jar:", 300), 300,
+		},
 		{"long quote", `"/workspace/a ` + name(5000), `"/home/me/app/a ` + name(5000), 1},
-		{"far behind", strings.Repeat("x", 1023) + "=/workspace", strings.Repeat("x", 1023) + "=/home/me/app", 1},
+		{"far behind", strings.Repeat("x", 1023) + "=/workspace", strings.Repeat("x", 1023) +
+			"=/home/me/app", 1},
 		{"slashes", strings.Repeat("/", 5000) + "workspace", strings.Repeat("/", 5000) + "workspace", 0},
-		{"nothing but colours", strings.Repeat("\x1b[m", 2000) + "/workspace", strings.Repeat("\x1b[m", 2000) + "/workspace", 0},
+		{
+			"nothing but colours", strings.Repeat("\x1b[m", 2000) + "/workspace",
+			strings.Repeat("\x1b[m", 2000) + "/workspace", 0,
+		},
 	})
 }
 
@@ -208,7 +253,8 @@ func checkRewrites(t *testing.T, dir pathmapper.Direction, cases []rewriteCase) 
 	}
 }
 
-// checkRewrite1 rewrites a text in one piece, byte by byte (a long one by a few more), and cut in two at many places.
+// checkRewrite1 rewrites a text in one piece, byte by byte (a long one by a few more), and cut in
+// two at many places.
 func checkRewrite1(t *testing.T, dir pathmapper.Direction, in, want string, paths int64) {
 	t.Helper()
 	m := layout(t)
@@ -231,7 +277,9 @@ func checkRewrite1(t *testing.T, dir pathmapper.Direction, in, want string, path
 	}
 }
 
-func inPieces(t *testing.T, rewriter func(pathmapper.Direction, io.Writer) *pathmapper.Rewriter, dir pathmapper.Direction, pieces []string) (string, int64) {
+func inPieces(t *testing.T, rewriter func(pathmapper.Direction, io.Writer) *pathmapper.Rewriter,
+	dir pathmapper.Direction, pieces []string,
+) (string, int64) {
 	t.Helper()
 	var out bytes.Buffer
 	r := rewriter(dir, &out)
@@ -246,7 +294,8 @@ func inPieces(t *testing.T, rewriter func(pathmapper.Direction, io.Writer) *path
 	return out.String(), r.Replaced()
 }
 
-// What cannot be the beginning of a path is passed on at once, the rest when it is asked for, as it is.
+// What cannot be the beginning of a path is passed on at once, the rest when it is asked for, as it
+// is.
 func TestRewriterHolds(t *testing.T) {
 	for _, c := range []struct{ in, passed, then, all string }{
 		{"ready> ", "ready> ", "/workspace", "ready> /home/me/app"},
@@ -304,7 +353,8 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestRewriterWithoutMappings(t *testing.T) {
 	var m pathmapper.Mapper
-	if got, n := m.RewriteText(pathmapper.ToHost, []byte("/workspace/a")); string(got) != "/workspace/a" || n != 0 {
+	if got, n := m.RewriteText(pathmapper.ToHost,
+		[]byte("/workspace/a")); string(got) != "/workspace/a" || n != 0 {
 		t.Error(string(got), n)
 	}
 }

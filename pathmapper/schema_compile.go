@@ -12,20 +12,24 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// CompileMarks finds the marks of a JSON Schema (2020-12): "format": "path", "path-list" (colon-joined) or "file-uri", and "x-path":
-// true, which means the same as the format path. It follows properties, patternProperties, additionalProperties, prefixItems, items,
-// allOf, anyOf, oneOf, if, then, else and $ref within the document, in circles too; marks elsewhere (not, contains, propertyNames)
-// say nothing about a value that could be rewritten. No schema at all marks nothing.
+// CompileMarks finds the marks of a JSON Schema (2020-12): "format": "path", "path-list"
+// (colon-joined) or "file-uri", and "x-path": true, which means the same as the format path. It
+// follows properties, patternProperties, additionalProperties, prefixItems, items, allOf, anyOf,
+// oneOf, if, then, else and $ref within the document, in circles too; marks elsewhere (not,
+// contains, propertyNames) say nothing about a value that could be rewritten. No schema at all
+// marks nothing.
 //
-// It fails with invalid_input, and a pointer into the schema, for what is no schema, a reference that leads elsewhere or nowhere, an
-// x-path that is no boolean and a pattern that Go's regexp does not know: a mark that was silently lost would be an unmapped path.
+// It fails with invalid_input, and a pointer into the schema, for what is no schema, a reference
+// that leads elsewhere or nowhere, an x-path that is no boolean and a pattern that Go's regexp does
+// not know: a mark that was silently lost would be an unmapped path.
 func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	if len(raw) == 0 {
 		return &Marks{}, nil
 	}
 	c := compiler{done: map[string]*schema{}, parents: map[*schema][]*schema{}}
 	if err := json.Unmarshal(raw, &c.doc); err != nil {
-		return nil, dray.Errorf(dray.CodeInvalidInput, "read the schema: %w", err).WithHint("a schema is a JSON object")
+		return nil, dray.Errorf(dray.CodeInvalidInput, "read the schema: %w", err).
+			WithHint("a schema is a JSON object")
 	}
 	top := c.compile("", c.doc)
 	if c.err != nil {
@@ -38,7 +42,8 @@ func CompileMarks(raw json.RawMessage) (*Marks, error) {
 // compiler turns each subschema once into a schema. Its first error sticks.
 type compiler struct {
 	doc any
-	// done has the schemas by the JSON pointers of their subschemas, so that references may go in circles.
+	// done has the schemas by the JSON pointers of their subschemas, so that references may go in
+	// circles.
 	done map[string]*schema
 	// parents has for each schema those that reach it in one step.
 	parents map[*schema][]*schema
@@ -119,14 +124,16 @@ func (c *compiler) refs(s *schema, at string, doc map[string]any) {
 		}
 		target, value, ok := c.resolve(ref)
 		if !ok {
-			c.fail(at+"/"+keyword, "the reference leads nowhere in this schema", "references are JSON pointers such as #/$defs/name")
+			c.fail(at+"/"+keyword, "the reference leads nowhere in this schema",
+				"references are JSON pointers such as #/$defs/name")
 			return
 		}
 		s.combined = append(s.combined, c.use(s, c.compile(target, value)))
 	}
 }
 
-// resolve follows a reference of the form "#" or "#/a/b" and gives the canonical pointer of its target.
+// resolve follows a reference of the form "#" or "#/a/b" and gives the canonical pointer of its
+// target.
 func (c *compiler) resolve(ref any) (target string, value any, ok bool) {
 	text, _ := ref.(string)
 	fragment, ok := strings.CutPrefix(text, "#")
@@ -167,7 +174,8 @@ func (c *compiler) members(s *schema, at string, doc map[string]any) {
 	c.each(at, doc, "patternProperties", func(at, key string, value any) {
 		re, err := regexp.Compile(key)
 		if err != nil {
-			c.fail(at, "the pattern cannot be used: "+err.Error(), "write it in RE2 syntax, without lookaround")
+			c.fail(at, "the pattern cannot be used: "+err.Error(),
+				"write it in RE2 syntax, without lookaround")
 			return
 		}
 		s.patterns = append(s.patterns, patternSchema{re, c.use(s, c.compile(at, value))})
@@ -176,7 +184,9 @@ func (c *compiler) members(s *schema, at string, doc map[string]any) {
 }
 
 // each visits the subschemas of a keyword that holds an object of them, in the order of their keys.
-func (c *compiler) each(at string, doc map[string]any, keyword string, visit func(at, key string, value any)) {
+func (c *compiler) each(at string, doc map[string]any, keyword string,
+	visit func(at, key string, value any),
+) {
 	value, ok := doc[keyword]
 	if !ok {
 		return
@@ -223,7 +233,8 @@ func (c *compiler) array(user *schema, at string, doc map[string]any, keyword st
 	return schemas
 }
 
-// propagateMarks carries leads from the marks to all that reach them, and then lets each choose by it.
+// propagateMarks carries leads from the marks to all that reach them, and then lets each choose by
+// it.
 func (c *compiler) propagateMarks() {
 	var queue []*schema
 	for _, s := range c.done {

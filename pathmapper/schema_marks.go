@@ -7,7 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Marks say where in a document the paths are, by a JSON Schema. They may be used from several goroutines; nil marks nothing.
+// Marks say where in a document the paths are, by a JSON Schema. They may be used from several
+// goroutines; nil marks nothing.
 type Marks struct {
 	// top are the schemas that apply to the whole document.
 	top []*schema
@@ -25,22 +26,26 @@ const (
 	fileURI
 )
 
-// schema is what a JSON Schema says about paths. A string is a path if any schema that could apply to it says so, be it in one branch
-// of an anyOf or if: whether the value is valid under that branch is the validator's business, and a value that is no absolute path
-// under a root stays as it is anyway.
+// schema is what a JSON Schema says about paths. A string is a path if any schema that could apply
+// to it says so, be it in one branch of an anyOf or if: whether the value is valid under that
+// branch is the validator's business, and a value that is no absolute path under a root stays as it
+// is anyway.
 type schema struct {
 	kinds    kinds
 	props    map[string]*schema
 	patterns []patternSchema
-	// smallProps are those of props that are looked for, where those are so few that going through them beats looking them up.
+	// smallProps are those of props that are looked for, where those are so few that going through
+	// them beats looking them up.
 	smallProps []property
-	// additional applies to keys that props and patterns of this schema leave out, items to elements after prefix.
+	// additional applies to keys that props and patterns of this schema leave out, items to elements
+	// after prefix.
 	additional *schema
 	prefix     []*schema
 	items      *schema
 	// combined apply to the same value: allOf, anyOf, oneOf, if, then, else, $ref.
 	combined []*schema
-	// hasMarks says that there is a mark in this schema or in one that is reached from it. Others are never looked at.
+	// hasMarks says that there is a mark in this schema or in one that is reached from it. Others are
+	// never looked at.
 	hasMarks bool
 }
 
@@ -54,7 +59,8 @@ type patternSchema struct {
 	*schema
 }
 
-// pushSchema adds a schema, and those that apply with it, to the ones of the current value, which begin at base.
+// pushSchema adds a schema, and those that apply with it, to the ones of the current value, which
+// begin at base.
 func pushSchema(stack []*schema, base int, s *schema) []*schema {
 	if s == nil || !s.hasMarks || slices.Contains(stack[base:], s) {
 		return stack
@@ -66,7 +72,8 @@ func pushSchema(stack []*schema, base int, s *schema) []*schema {
 	return stack
 }
 
-// member pushes the schemas of an object's member whose key stands quoted in the document; plain says that it needs no decoding.
+// member pushes the schemas of an object's member whose key stands quoted in the document; plain
+// says that it needs no decoding.
 func member(stack, object []*schema, quoted []byte, plain bool) []*schema {
 	key := quoted[1 : len(quoted)-1]
 	if !plain {

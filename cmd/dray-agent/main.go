@@ -1,8 +1,9 @@
 // Command dray-agent is the part of dray inside a container: executor/process behind internal/wire.
 //
-// The daemon starts it by an engine exec as uid 0 and talks to it over its stdin and stdout. It starts what the daemon asks for, as the
-// user that the daemon names, under a supervisor for each call, and ends everything when the daemon goes away or falls silent. It uses
-// nothing of the image: no shell, no ps, no kill. Standard library only, static, under 3 MB.
+// The daemon starts it by an engine exec as uid 0 and talks to it over its stdin and stdout. It
+// starts what the daemon asks for, as the user that the daemon names, under a supervisor for each
+// call, and ends everything when the daemon goes away or falls silent. It uses nothing of the
+// image: no shell, no ps, no kill. Standard library only, static, under 3 MB.
 package main
 
 import (
@@ -19,7 +20,8 @@ var version = "dev"
 
 const usage = "usage: dray-agent serve | supervise | files ROOT | environ | version (started by the dray daemon, not by hand)"
 
-// agentThreads is how many threads an agent has from its beginning: about as many as it uses under load.
+// agentThreads is how many threads an agent has from its beginning: about as many as it uses under
+// load.
 const agentThreads = 8
 
 func main() {

@@ -17,13 +17,15 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// probeCache keeps what a shell answered, for as long as the files that shells read at their start look the same.
+// probeCache keeps what a shell answered, for as long as the files that shells read at their start
+// look the same.
 type probeCache struct {
 	mu    sync.Mutex
 	known map[string]*probeEntry
 }
 
-// probeEntry is one answer; done is closed when it is there. Callers who come meanwhile wait for it instead of asking again.
+// probeEntry is one answer; done is closed when it is there. Callers who come meanwhile wait for it
+// instead of asking again.
 type probeEntry struct {
 	files string
 	done  chan struct{}
@@ -31,7 +33,8 @@ type probeEntry struct {
 	err   error
 }
 
-// probe asks the user's shell for its environment, as the reference does: as the user, with an open stdin, without a terminal.
+// probe asks the user's shell for its environment, as the reference does: as the user, with an open
+// stdin, without a terminal.
 func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]string, error) {
 	shell := req.Shell
 	if shell == "" {
@@ -41,7 +44,8 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 		shell = shellprobe.DefaultShell
 	}
 	files := startupFiles(u.home)
-	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...), "\x00")
+	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...),
+		"\x00")
 	p, mine := a.probes.getOrCreate(key, files)
 	if mine {
 		p.env, p.err = a.runShell(req, shell, u, env)
@@ -100,7 +104,10 @@ func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shellprobe.Timeout)
 	defer cancel()
-	proc, err := a.pool.Start(ctx, process.Spec{Argv: question.Argv(shell, "'"+self+"' environ"), Env: env, Dir: dir, User: credential})
+	proc, err := a.pool.Start(ctx, process.Spec{
+		Argv: question.Argv(shell, "'"+self+"' environ"),
+		Env:  env, Dir: dir, User: credential,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +118,8 @@ func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]
 	return question.ParseOutput(out)
 }
 
-// readOutput collects what the shell prints; after the timeout the shell is ended. Its stdin stays open and empty.
+// readOutput collects what the shell prints; after the timeout the shell is ended. Its stdin stays
+// open and empty.
 func readOutput(ctx context.Context, proc *process.Process) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
 	defer stop()
@@ -134,14 +142,18 @@ func readOutput(ctx context.Context, proc *process.Process) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// startupPaths are the files that shells read at their start, the system's and the user's. What these read in turn is not followed: after a
-// change there alone, the container's next start or a change of one of these makes it seen.
+// startupPaths are the files that shells read at their start, the system's and the user's. What
+// these read in turn is not followed: after a change there alone, the container's next start or a
+// change of one of these makes it seen.
 var startupPaths = struct{ system, user []string }{
 	system: []string{
 		"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
 		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish",
 	},
-	user: []string{".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile", ".zshrc", ".zlogin", ".config/fish/config.fish"},
+	user: []string{
+		".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile",
+		".zshrc", ".zlogin", ".config/fish/config.fish",
+	},
 }
 
 // startupFiles is a text that changes when one of the files does.
@@ -173,7 +185,8 @@ func appendStat(b []byte, path string) []byte {
 		return b
 	}
 	b = append(b, path...)
-	for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec // it only has to differ
+	// it only has to differ
+	for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec
 		b = append(strconv.AppendInt(append(b, ' '), n, 36), ';')
 	}
 	return b

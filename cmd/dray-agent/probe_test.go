@@ -11,7 +11,8 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// The test binary is its own supervisor, as the agent is: without this it would run the tests again, and again in each of them.
+// The test binary is its own supervisor, as the agent is: without this it would run the tests
+// again, and again in each of them.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "supervise" {
 		if err := run(os.Args[1:]); err != nil {
@@ -27,13 +28,18 @@ func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}
 	list := func(kv ...string) []string { return kv }
 	env, warnings := a.environment(nil, wire.Start{
-		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine", "PATH=/image"), CallEnv: list("B=call", "C=call", "=odd", "none"), RemoteEnv: list("C=remote"),
+		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine",
+			"PATH=/image"), CallEnv: list("B=call", "C=call", "=odd", "none"), RemoteEnv: list("C=remote"),
 	}, user{home: "/home/me"})
 	slices.Sort(env)
-	if want := []string{"A=engine", "B=call", "C=remote", "HOME=/home/me", "PATH=/image"}; !slices.Equal(env, want) || warnings != nil {
+	if want := []string{
+		"A=engine", "B=call", "C=remote", "HOME=/home/me",
+		"PATH=/image",
+	}; !slices.Equal(env, want) || warnings != nil {
 		t.Errorf("got %q, %q, want %q", env, warnings, want)
 	}
-	if env, _ := a.environment(nil, wire.Start{Env: list("HOME=/image's")}, user{home: "/home/me"}); env[0] != "HOME=/image's" {
+	if env, _ := a.environment(nil, wire.Start{Env: list("HOME=/image's")},
+		user{home: "/home/me"}); env[0] != "HOME=/image's" {
 		t.Errorf("a HOME of the image's goes before the user's: %q", env)
 	}
 }

@@ -36,9 +36,13 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	a := &agent{self: currentIdentity()}
 	defer func() { a.pool.Close() }()
 	if err := a.startPool(); err != nil {
-		return err // before the greeting: where no supervisor can be had, the daemon has to find another way
+		// before the greeting: where no supervisor can be had, the daemon has to find another way
+		return err
 	}
-	if err := wire.WriteHello(out, wire.Hello{Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid}); err != nil {
+	if err := wire.WriteHello(out, wire.Hello{
+		Version: version, SwitchUser: a.self.switchUser,
+		UID: a.self.uid,
+	}); err != nil {
 		return fmt.Errorf("greeting the daemon: %w", err)
 	}
 	daemon, err := wire.ReadHello(in)
@@ -53,7 +57,10 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if err != nil {
 		return err
 	}
-	err = a.serveMux(wire.NewMux(conn, wire.Config{Accept: a.accept, MaxMessage: wire.MaxMessage, Lease: lease}))
+	err = a.serveMux(wire.NewMux(conn, wire.Config{
+		Accept: a.accept, MaxMessage: wire.MaxMessage,
+		Lease: lease,
+	}))
 	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
 		return nil
 	}
@@ -62,12 +69,16 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 
 // startPool makes a pool with supervisors at hand.
 func (a *agent) startPool() error {
-	a.pool = process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Subreaper: true})
+	a.pool = process.NewPool(process.SupervisorConfig{
+		Path: "/proc/self/exe",
+		Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Subreaper: true,
+	})
 	return a.pool.Prestart(initialSupervisors)
 }
 
-// selectChannel gives the connection that is used from here on: the socket where it is reached and both sides have proved the secret, else stdio,
-// on which the daemon is told. With the socket the end of stdin means nothing any more: an engine that is restarted ends it.
+// selectChannel gives the connection that is used from here on: the socket where it is reached and
+// both sides have proved the secret, else stdio, on which the daemon is told. With the socket the
+// end of stdin means nothing any more: an engine that is restarted ends it.
 func (a *agent) selectChannel(stdio pipes, where *wire.DialTarget) (io.ReadWriteCloser, error) {
 	if where == nil {
 		return stdio.enlargePipe(), nil
@@ -76,12 +87,14 @@ func (a *agent) selectChannel(stdio pipes, where *wire.DialTarget) (io.ReadWrite
 	if err != nil {
 		return stdio.enlargePipe(), wire.WriteFallback(stdio, err)
 	}
-	// The daemon may have taken this process into a group, and not the supervisors that were there before.
+	// The daemon may have taken this process into a group, and not the supervisors that were there
+	// before.
 	a.pool.Close()
 	return socket, a.startPool()
 }
 
-// serveMux runs the connection. When it breaks, the pool is closed first, because the calls end only with their processes.
+// serveMux runs the connection. When it breaks, the pool is closed first, because the calls end
+// only with their processes.
 func (a *agent) serveMux(mux *wire.Mux) error {
 	closed := make(chan struct{})
 	go func() {
@@ -94,8 +107,9 @@ func (a *agent) serveMux(mux *wire.Mux) error {
 	return err
 }
 
-// polled is a file whose reads and writes end when it is closed, as those of a blocking one would not. An agent whose lease is over must not
-// stay because nobody closes its stdin, or reads its stdout.
+// polled is a file whose reads and writes end when it is closed, as those of a blocking one would
+// not. An agent whose lease is over must not stay because nobody closes its stdin, or reads its
+// stdout.
 func polled(fd int, name string) *os.File {
 	_ = syscall.SetNonblock(fd, true) // without it the file only blocks
 	return os.NewFile(uintptr(fd), name)
@@ -107,7 +121,8 @@ type pipes struct {
 	out io.WriteCloser
 }
 
-// enlargePipe has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is a little more than an ordinary pipe holds.
+// enlargePipe has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is
+// a little more than an ordinary pipe holds.
 func (p pipes) enlargePipe() pipes {
 	if f, ok := p.out.(*os.File); ok {
 		process.GrowPipe(f, wire.Window)
@@ -121,7 +136,8 @@ func (p pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 // Close closes both ends.
 func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.out.Close()) }
 
-// accept serves one stream: a start, then requests, until the process is over and all of its output was taken.
+// accept serves one stream: a start, then requests, until the process is over and all of its output
+// was taken.
 func (a *agent) accept(s *wire.Stream) {
 	first, err := s.Receive()
 	if err != nil {
@@ -143,7 +159,8 @@ func (a *agent) accept(s *wire.Stream) {
 	a.proxyStreams(s, proc, !start.PassedFDs)
 }
 
-// proxyStreams obeys the daemon until the process is over, and moves the bytes where the daemon does not have the streams itself.
+// proxyStreams obeys the daemon until the process is over, and moves the bytes where the daemon
+// does not have the streams itself.
 func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool) {
 	var outputs, rest sync.WaitGroup
 	if framed {
@@ -159,7 +176,8 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool)
 	rest.Wait()
 }
 
-// pump sends one output to its end. Where the daemon reads no more, the process must not block on a full pipe: the rest is thrown away.
+// pump sends one output to its end. Where the daemon reads no more, the process must not block on a
+// full pipe: the rest is thrown away.
 func pump(w io.WriteCloser, r io.Reader) {
 	if copyAll(w, r) != nil {
 		_ = copyAll(io.Discard, r) // it never fails
@@ -167,8 +185,8 @@ func pump(w io.WriteCloser, r io.Reader) {
 	_ = w.Close()
 }
 
-// buffers are those of the streams of calls that are over. Most calls move a few bytes, and a new buffer for each of their three
-// streams would be much of what the agent does for them.
+// buffers are those of the streams of calls that are over. Most calls move a few bytes, and a new
+// buffer for each of their three streams would be much of what the agent does for them.
 var buffers = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
 
 // copyAll copies through one of the buffers.
@@ -193,7 +211,8 @@ func feed(proc *process.Process, s *wire.Stream) {
 	_ = proc.Stdin().Close()
 }
 
-// handleRequests carries out requests. The end of the stream before the end of the process is the daemon's wish that it end.
+// handleRequests carries out requests. The end of the stream before the end of the process is the
+// daemon's wish that it end.
 func handleRequests(s *wire.Stream, proc *process.Process) {
 	for {
 		b, err := s.Receive()
@@ -285,14 +304,16 @@ func newNonce() ([]byte, error) {
 	return nonce, nil
 }
 
-// connect gives a polled file. It waits for as long as dialTimeout where the daemon has many dialers.
+// connect gives a polled file. It waits for as long as dialTimeout where the daemon has many
+// dialers.
 func connect(path string) (*os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	bound := syscall.NsecToTimeval(dialTimeout.Nanoseconds())
-	if err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &bound); err == nil {
+	if err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO,
+		&bound); err == nil {
 		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
 	}
 	if err != nil {

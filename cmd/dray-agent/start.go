@@ -14,7 +14,8 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// startTimeout bounds what lies between a request and the kernel's answer, the probe aside: it has its own.
+// startTimeout bounds what lies between a request and the kernel's answer, the probe aside: it has
+// its own.
 const startTimeout = 20 * time.Second
 
 // start resolves a request in this container, as it is now, and runs it.
@@ -24,7 +25,8 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		return nil, nil, err
 	}
 	env, warnings := a.environment(s, req, user)
-	if req.Terminal != nil && !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
+	if req.Terminal != nil && !slices.ContainsFunc(env,
+		func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
 		env = append(env, "TERM=xterm") // as an engine gives it to an exec with a terminal
 	}
 	spec := process.Spec{
@@ -46,7 +48,9 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 }
 
 // launch starts a process with the streams that the daemon passed, or else with our own.
-func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s *wire.Stream) (*process.Process, error) {
+func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start,
+	s *wire.Stream,
+) (*process.Process, error) {
 	if !req.PassedFDs {
 		return a.pool.Start(ctx, spec)
 	}
@@ -55,9 +59,13 @@ func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s
 		for _, f := range files {
 			_ = f.Close()
 		}
-		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong", len(files), passedFDs)
+		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong",
+			len(files), passedFDs)
 	}
-	return a.pool.StartWith(ctx, spec, process.ChildFiles{Stdin: files[0], Stdout: files[1], Stderr: files[2]})
+	return a.pool.StartWith(ctx, spec, process.ChildFiles{
+		Stdin: files[0], Stdout: files[1],
+		Stderr: files[2],
+	})
 }
 
 // passedFDs is how many descriptors come with wire.Start.Ends.
@@ -71,10 +79,12 @@ func (a *agent) credential(u user) (*process.Credential, error) {
 	if int(u.uid) == a.self.uid {
 		return nil, nil
 	}
-	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and may not become uid %d", a.self.uid, u.uid)
+	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and may not become uid %d",
+		a.self.uid, u.uid)
 }
 
-// streamContext ends with the stream, so that nobody waits for the start of a call that was given up.
+// streamContext ends with the stream, so that nobody waits for the start of a call that was given
+// up.
 func streamContext(s *wire.Stream, bound time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	go func() {
@@ -105,15 +115,17 @@ func failedMessage(err error, dir string) *wire.Failed {
 	return &wire.Failed{Code: e.Code, Message: e.Message}
 }
 
-// environment builds a process's variables. From low to high: what the engine gives every exec, what the user's shell makes of it
-// (without its PWD), the call's own, the configuration's remoteEnv.
+// environment builds a process's variables. From low to high: what the engine gives every exec,
+// what the user's shell makes of it (without its PWD), the call's own, the configuration's
+// remoteEnv.
 func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnings []string) {
 	vars := newVariables(req.Env)
 	vars.setDefault("HOME", u.home)
 	if req.Probe.Kind != "" && req.Probe.Kind != "none" {
 		probed, err := a.probe(s, req.Probe, u, vars.list())
 		if err != nil {
-			warnings = append(warnings, "the user's shell could not be asked for its environment: "+err.Error())
+			warnings = append(warnings,
+				"the user's shell could not be asked for its environment: "+err.Error())
 		}
 		for _, kv := range probed {
 			vars.set(kv)
@@ -164,7 +176,8 @@ func (v *envList) list() []string {
 	return list
 }
 
-// printEnviron writes this process's variables as /proc/self/environ has them, for images without a cat.
+// printEnviron writes this process's variables as /proc/self/environ has them, for images without a
+// cat.
 func printEnviron(w io.Writer) error {
 	_, err := io.WriteString(w, strings.Join(os.Environ(), "\x00")+"\x00")
 	return err

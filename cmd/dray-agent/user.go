@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxUserFile bounds what is read of /etc/passwd and /etc/group: they are the container's, and may be anything.
+// maxUserFile bounds what is read of /etc/passwd and /etc/group: they are the container's, and may
+// be anything.
 const maxUserFile = 16 << 20
 
 // user is who a process becomes.
@@ -27,7 +28,8 @@ type users struct{ passwd, group string }
 
 var containerUsers = users{passwd: "/etc/passwd", group: "/etc/group"}
 
-// lookup resolves a user as the engine does for an exec, from the container's files as they are now:
+// lookup resolves a user as the engine does for an exec, from the container's files as they are
+// now:
 //
 //	""            uid 0
 //	name, uid     the entry's group, and every group that lists the entry's name
@@ -35,8 +37,9 @@ var containerUsers = users{passwd: "/etc/passwd", group: "/etc/group"}
 //	unknown uid   gid 0, home "/"
 //	unknown name  an error, as an unknown name of a group
 //
-// A number is always an id, never a name; the first entry of the file counts. The container's further groups are added whatever the form.
-// In one thing the engine is not followed: it reads an id that is no number as 0, which is root; here such an entry does not exist.
+// A number is always an id, never a name; the first entry of the file counts. The container's
+// further groups are added whatever the form. In one thing the engine is not followed: it reads an
+// id that is no number as 0, which is root; here such an entry does not exist.
 func (f users) lookup(arg string, further []string) (user, error) {
 	name, group, _ := strings.Cut(arg, ":")
 	u, entry, err := f.find(name)
@@ -72,7 +75,8 @@ func appendNew(list []uint32, more ...uint32) []uint32 {
 	return list
 }
 
-// find gives the user and the name that groups list it by: its entry's, or the number where it has no entry.
+// find gives the user and the name that groups list it by: its entry's, or the number where it has
+// no entry.
 func (f users) find(name string) (user, string, error) {
 	if name == "" {
 		name = "0"
@@ -82,7 +86,8 @@ func (f users) find(name string) (user, string, error) {
 	err := eachLine(f.passwd, func(line []string) bool {
 		uid, ok1 := parseID(field(line, 2))
 		gid, ok2 := parseID(field(line, 3))
-		if !ok1 || !ok2 || line[0] == "" || (isNumber && uid != number) || (!isNumber && line[0] != name) {
+		if !ok1 || !ok2 || line[0] == "" || (isNumber && uid != number) ||
+			(!isNumber && line[0] != name) {
 			return true
 		}
 		found, entry = user{uid: uid, gid: gid, home: field(line, 5), shell: field(line, 6)}, line[0]
@@ -124,7 +129,8 @@ func (f users) findGroup(name string) (uint32, error) {
 func (f users) groupsOf(name string) ([]uint32, error) {
 	var groups []uint32
 	err := eachLine(f.group, func(line []string) bool {
-		if gid, ok := parseID(field(line, 2)); ok && slices.Contains(strings.Split(field(line, 3), ","), name) {
+		if gid, ok := parseID(field(line, 2)); ok &&
+			slices.Contains(strings.Split(field(line, 3), ","), name) {
 			groups = append(groups, gid)
 		}
 		return true
@@ -140,8 +146,9 @@ func field(line []string, i int) string {
 	return line[i]
 }
 
-// eachLine gives the fields of every line until the function says false. A file that is not there has no lines; one that is not a
-// regular file is not opened for long: a FIFO in its place must not hold us.
+// eachLine gives the fields of every line until the function says false. A file that is not there
+// has no lines; one that is not a regular file is not opened for long: a FIFO in its place must not
+// hold us.
 func eachLine(path string, use func(fields []string) bool) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {

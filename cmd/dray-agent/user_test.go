@@ -59,16 +59,22 @@ func TestLookup(t *testing.T) {
 		{"vscode:", nil, user{1000, 1000, []uint32{1000, 998, 29}, "/home/vscode", "/bin/zsh"}},
 		{"vscode:audio", nil, user{1000, 29, []uint32{29}, "/home/vscode", "/bin/zsh"}},
 		{"1000:5", nil, user{1000, 5, []uint32{5}, "/home/vscode", "/bin/zsh"}},
-		{"vscode:3000", nil, user{1000, 3000, []uint32{3000}, "/home/vscode", "/bin/zsh"}}, // a number is never a name
+		// a number is never a name
+		{"vscode:3000", nil, user{1000, 3000, []uint32{3000}, "/home/vscode", "/bin/zsh"}},
 		{"1001", nil, user{1001, 0, []uint32{0}, "/", ""}},
 		{"4242", nil, user{4242, 0, []uint32{0, 77}, "/", ""}},
 		{"short", nil, user{1002, 1002, []uint32{1002}, "/", ""}},
 		{"nohome", nil, user{1003, 100, []uint32{100}, "/", ""}},
 		{"twin", nil, user{1000, 7, []uint32{7}, "/home/twin", "/bin/sh"}},
-		{"vscode:audio", []string{"docker", "4711", "29"}, user{1000, 29, []uint32{29, 998, 4711}, "/home/vscode", "/bin/zsh"}},
+		{
+			"vscode:audio",
+			[]string{"docker", "4711", "29"},
+			user{1000, 29, []uint32{29, 998, 4711}, "/home/vscode", "/bin/zsh"},
+		},
 	} {
 		got, err := f.lookup(c.arg, c.further)
-		if err != nil || got.uid != c.want.uid || got.gid != c.want.gid || got.home != c.want.home || got.shell != c.want.shell ||
+		if err != nil || got.uid != c.want.uid || got.gid != c.want.gid || got.home != c.want.home ||
+			got.shell != c.want.shell ||
 			!slices.Equal(got.groups, c.want.groups) {
 			t.Errorf("%q %q: got %+v, %v, want %+v", c.arg, c.further, got, err, c.want)
 		}
@@ -78,7 +84,10 @@ func TestLookup(t *testing.T) {
 // What is not there, or is no id, makes nobody: least of all root.
 func TestLookupRefuses(t *testing.T) {
 	f := fixture(t)
-	for _, arg := range []string{"nobody", "bad", "huge", "-1", "4294967296", "vscode:nogroup", "vscode:broken", "Vscode", " vscode"} {
+	for _, arg := range []string{
+		"nobody", "bad", "huge", "-1", "4294967296", "vscode:nogroup",
+		"vscode:broken", "Vscode", " vscode",
+	} {
 		if got, err := f.lookup(arg, nil); dray.CodeOf(err) != dray.CodeBadUser {
 			t.Errorf("%q: got %+v, %v", arg, got, err)
 		}
@@ -98,7 +107,8 @@ func TestLookupWithoutFiles(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, path := range []string{dir, "/dev/zero"} { // what is no file holds nobody up
-		if _, err := (users{passwd: path, group: path}).lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+		if _, err := (users{passwd: path, group: path}).
+			lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -106,7 +116,8 @@ func TestLookupWithoutFiles(t *testing.T) {
 	if err := os.WriteFile(long, []byte(strings.Repeat("x", 2<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (users{passwd: long, group: long}).lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+	if _, err := (users{passwd: long, group: long}).
+		lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("got %v", err)
 	}
 }
@@ -117,7 +128,8 @@ func FuzzLookup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, arg, passwd, group string) {
 		dir := t.TempDir()
 		files := users{passwd: dir + "/passwd", group: dir + "/group"}
-		if os.WriteFile(files.passwd, []byte(passwd), 0o600) != nil || os.WriteFile(files.group, []byte(group), 0o600) != nil {
+		if os.WriteFile(files.passwd, []byte(passwd), 0o600) != nil ||
+			os.WriteFile(files.group, []byte(group), 0o600) != nil {
 			t.Fatal("writing")
 		}
 		u, err := files.lookup(arg, nil)

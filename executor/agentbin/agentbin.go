@@ -1,4 +1,5 @@
-// Package agentbin holds the agent programs that `make build` puts into the daemon, one for each architecture of a container.
+// Package agentbin holds the agent programs that `make build` puts into the daemon, one for each
+// architecture of a container.
 package agentbin
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The folder is committed with a README alone, so that the package compiles before the agents are built.
+// The folder is committed with a README alone, so that the package compiles before the agents are
+// built.
 //
 //go:embed bin
 var bin embed.FS
@@ -19,7 +21,8 @@ var bin embed.FS
 type Agent struct {
 	Arch string
 	Data []byte
-	// Digest is the start of the program's SHA-256 in hexadecimal; it names the file, so that versions never meet under one name.
+	// Digest is the start of the program's SHA-256 in hexadecimal; it names the file, so that versions
+	// never meet under one name.
 	Digest string
 }
 
@@ -32,7 +35,8 @@ func For(arch string) (Agent, error) {
 	}
 	data, err := bin.ReadFile("bin/dray-agent-linux-" + arch)
 	if err != nil {
-		return Agent{}, dray.Errorf(dray.CodeHelperMissing, "this build of dray has no agent for linux/%s", arch).
+		return Agent{}, dray.Errorf(dray.CodeHelperMissing,
+			"this build of dray has no agent for linux/%s", arch).
 			WithHint("build dray with `make build`, which puts the agents for amd64 and arm64 inside")
 	}
 	sum := sha256.Sum256(data)

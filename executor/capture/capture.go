@@ -1,8 +1,9 @@
-// Package capture keeps what tools print: the first bytes of each stream in a file, the head and the tail for people and models, exact
-// totals for all of it, in constant memory.
+// Package capture keeps what tools print: the first bytes of each stream in a file, the head and
+// the tail for people and models, exact totals for all of it, in constant memory.
 //
-// A [Store] is the folder of the files. Retention removes those of calls that have ended: by age, and the oldest first where all together
-// take more room than they may. Other files in the folder (the trail has its own there) are neither counted nor removed.
+// A [Store] is the folder of the files. Retention removes those of calls that have ended: by age,
+// and the oldest first where all together take more room than they may. Other files in the folder
+// (the trail has its own there) are neither counted nor removed.
 package capture
 
 import (
@@ -21,10 +22,12 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// memoryLimit is how much of a stream is held before a file is made for it. Most calls print less, and get one write at their end.
+// memoryLimit is how much of a stream is held before a file is made for it. Most calls print less,
+// and get one write at their end.
 const memoryLimit = 64 << 10
 
-// Capture takes one stream. Whatever happens to the disk, the totals stay exact; Err says why no more is kept than there is.
+// Capture takes one stream. Whatever happens to the disk, the totals stay exact; Err says why no
+// more is kept than there is.
 type Capture struct {
 	owner *Store
 	id    string
@@ -45,7 +48,8 @@ type Capture struct {
 	requireFile bool
 }
 
-// Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept any more; it is the same as Err's.
+// Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept
+// any more; it is the same as Err's.
 func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,15 +137,16 @@ func (c *Capture) Err() error {
 	return c.err
 }
 
-// RequireFile says that the record will not have the text of Summary, so that Close has to make a file also of little.
+// RequireFile says that the record will not have the text of Summary, so that Close has to make a
+// file also of little.
 func (c *Capture) RequireFile() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requireFile = true
 }
 
-// Close ends the capture: what is only in memory goes to its file. The capture can still be read and summed up, and its file stays until
-// Release.
+// Close ends the capture: what is only in memory goes to its file. The capture can still be read
+// and summed up, and its file stays until Release.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,13 +169,16 @@ func (c *Capture) Close() error {
 	return c.err
 }
 
-// Release says that the call is over, and its capture subject to retention. It is called once, after Close.
+// Release says that the call is over, and its capture subject to retention. It is called once,
+// after Close.
 func (c *Capture) Release() { c.owner.release(c) }
 
-// fitsInSummary says that Summary's text is the very bytes that were printed. They are in the record then, and a file of their own would cost
-// more than the rest of the capture; whoever reads them again takes them from there.
+// fitsInSummary says that Summary's text is the very bytes that were printed. They are in the
+// record then, and a file of their own would cost more than the rest of the capture; whoever reads
+// them again takes them from there.
 func (c *Capture) fitsInSummary() bool {
-	return !c.requireFile && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) && utf8.Valid(c.memory)
+	return !c.requireFile && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) &&
+		utf8.Valid(c.memory)
 }
 
 // Open gives the kept bytes from the beginning; more may come until Close.
@@ -188,12 +196,14 @@ func (c *Capture) Summary() dray.StreamSummary {
 	}
 	omitted := c.total - int64(len(head)+len(tail))
 	return dray.StreamSummary{
-		Text: text(head, tail, omitted, c.id), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
+		Text: text(head, tail, omitted,
+			c.id), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
 		TotalBytes: c.total, KeptBytes: c.kept, Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
 	}
 }
 
-// Tail gives the last bytes that were printed, at most n and at most a view. It begins with a whole character where that is known.
+// Tail gives the last bytes that were printed, at most n and at most a view. It begins with a whole
+// character where that is known.
 func (c *Capture) Tail(n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +218,8 @@ func (c *Capture) Tail(n int) []byte {
 	return b
 }
 
-// reader reads a capture that may still grow. Its end is what is kept at that moment; reading on later gives more.
+// reader reads a capture that may still grow. Its end is what is kept at that moment; reading on
+// later gives more.
 type reader struct {
 	capture *Capture
 	at      int64
@@ -282,7 +293,8 @@ func (r *reader) Close() error {
 	return r.file.Close()
 }
 
-// text is head and tail as people and models read them: UTF-8 whatever the bytes and the locale, with a line for what lies between.
+// text is head and tail as people and models read them: UTF-8 whatever the bytes and the locale,
+// with a line for what lies between.
 func text(head, tail []byte, omitted int64, id string) string {
 	var b bytes.Buffer
 	b.Write(head)

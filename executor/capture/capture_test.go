@@ -21,7 +21,10 @@ import (
 
 func newStore(t *testing.T, limit int64, view int) *capture.Store {
 	t.Helper()
-	return open(t, capture.Options{Dir: filepath.Join(t.TempDir(), "captures"), Limit: limit, SummaryBytes: view})
+	return open(t, capture.Options{
+		Dir: filepath.Join(t.TempDir(), "captures"), Limit: limit,
+		SummaryBytes: view,
+	})
 }
 
 func open(t *testing.T, opts capture.Options) *capture.Store {
@@ -34,7 +37,8 @@ func open(t *testing.T, opts capture.Options) *capture.Store {
 	return s
 }
 
-// The figures of a capture hold for every size, cap and cut: they are compared with what the whole stream says.
+// The figures of a capture hold for every size, cap and cut: they are compared with what the whole
+// stream says.
 func TestFigures(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -60,19 +64,24 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, s *capture.Store, c *capture.Capture, id string, data []byte, limit int64, view int) {
+func check(t *testing.T, s *capture.Store, c *capture.Capture, id string, data []byte, limit int64,
+	view int,
+) {
 	t.Helper()
 	got := c.Summary()
 	kept := data[:min(int64(len(data)), limit)]
 	sum := sha256.Sum256(kept)
-	if got.TotalBytes != int64(len(data)) || got.KeptBytes != int64(len(kept)) || got.Truncated != (len(kept) < len(data)) ||
-		got.SHA256 != hex.EncodeToString(sum[:]) || got.HeadBytes+got.OmittedBytes+got.TailBytes != got.TotalBytes {
+	if got.TotalBytes != int64(len(data)) || got.KeptBytes != int64(len(kept)) ||
+		got.Truncated != (len(kept) < len(data)) ||
+		got.SHA256 != hex.EncodeToString(sum[:]) ||
+		got.HeadBytes+got.OmittedBytes+got.TailBytes != got.TotalBytes {
 		t.Fatalf("%d bytes, limit %d, view %d: %+v", len(data), limit, view, got)
 	}
 	if got.HeadBytes > int64(view) || got.TailBytes > int64(view) || !utf8.ValidString(got.Text) {
 		t.Fatalf("view %d: %+v", view, got)
 	}
-	if got.OmittedBytes > 0 != (len(data) > 2*view) || got.OmittedBytes > 0 != strings.Contains(got.Text, " bytes omitted, read them with id "+id) {
+	if got.OmittedBytes > 0 != (len(data) > 2*view) ||
+		got.OmittedBytes > 0 != strings.Contains(got.Text, " bytes omitted, read them with id "+id) {
 		t.Fatalf("%d bytes, view %d: %+v", len(data), view, got)
 	}
 	f, err := s.Open(id, dray.Stdout)
@@ -95,7 +104,8 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 	c := newStore(t, 1<<20, 5).New("id", dray.Stderr)
 	_, _ = c.Write([]byte(strings.Repeat("é", 20)))
 	got := c.Summary()
-	if got.Text != "éé\n[... 32 bytes omitted, read them with id id ... ]\néé" || got.HeadBytes != 4 || got.TailBytes != 4 {
+	if got.Text != "éé\n[... 32 bytes omitted, read them with id id ... ]\néé" || got.HeadBytes != 4 ||
+		got.TailBytes != 4 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -32,7 +32,10 @@ type file struct {
 }
 
 // byAge puts the oldest first.
-func byAge(a, b file) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) }
+func byAge(a, b file) int {
+	return cmp.Or(a.changed.Compare(b.changed),
+		cmp.Compare(a.name, b.name))
+}
 
 // runJanitor removes what is too old, now and then, until Close.
 func (s *Store) runJanitor() {
@@ -49,7 +52,8 @@ func (s *Store) runJanitor() {
 	}
 }
 
-// sweep is one round. No call is around it that could be ended by its panic: that is told, and the next round tries again.
+// sweep is one round. No call is around it that could be ended by its panic: that is told, and the
+// next round tries again.
 func (s *Store) sweep() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -79,8 +83,8 @@ func (s *Store) stopped() bool {
 	}
 }
 
-// makeRoom removes captures of ended calls, the oldest first, until all together take no more than they may. Only the call that needs the
-// room waits for it.
+// makeRoom removes captures of ended calls, the oldest first, until all together take no more than
+// they may. Only the call that needs the room waits for it.
 func (s *Store) makeRoom() error {
 	if !s.overLimit() {
 		return nil
@@ -98,7 +102,8 @@ func (s *Store) makeRoom() error {
 	return done.Err
 }
 
-// removeOldest removes the oldest file if it is one to remove. Where none is known, it looks for some.
+// removeOldest removes the oldest file if it is one to remove. Where none is known, it looks for
+// some.
 func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed bool, err error) {
 	if len(s.oldest) == 0 {
 		if err := s.rescan(); err != nil {
@@ -122,7 +127,8 @@ func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed boo
 	return true, nil
 }
 
-// rescan reads the folder: it remembers the oldest captures of ended calls, and corrects what all of them take, unless a call ended meanwhile.
+// rescan reads the folder: it remembers the oldest captures of ended calls, and corrects what all
+// of them take, unless a call ended meanwhile.
 func (s *Store) rescan() error {
 	s.mu.Lock()
 	ended := s.releasedBytes
@@ -140,7 +146,8 @@ func (s *Store) rescan() error {
 	return nil
 }
 
-// scan gives the oldest captures of ended calls, and what all of them take. It holds a bounded number of names, however many there are.
+// scan gives the oldest captures of ended calls, and what all of them take. It holds a bounded
+// number of names, however many there are.
 func (s *Store) scan() (oldest []file, total int64, err error) {
 	dir, err := os.Open(s.opts.Dir)
 	if err != nil {
@@ -168,10 +175,12 @@ func (s *Store) scan() (oldest []file, total int64, err error) {
 	}
 }
 
-// parseEntry says what a file of the folder is, if it is the capture of an ended call. What a daemon that died left is one.
+// parseEntry says what a file of the folder is, if it is the capture of an ended call. What a
+// daemon that died left is one.
 func (s *Store) parseEntry(e fs.DirEntry) (file, bool) {
 	name := e.Name()
-	if ext := filepath.Ext(name); ext != "."+dray.Stdout.String() && ext != "."+dray.Stderr.String() || s.isLive(name) {
+	if ext := filepath.Ext(name); ext != "."+dray.Stdout.String() && ext != "."+dray.Stderr.String() ||
+		s.isLive(name) {
 		return file{}, false
 	}
 	info, err := e.Info()

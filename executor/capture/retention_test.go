@@ -23,7 +23,8 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// printed makes the finished capture of a call that printed n bytes, n above 64 KiB or below a view having no file.
+// printed makes the finished capture of a call that printed n bytes, n above 64 KiB or below a view
+// having no file.
 func printed(t *testing.T, s *capture.Store, id string, n int) {
 	t.Helper()
 	c := s.New(id, dray.Stdout)
@@ -69,14 +70,18 @@ func aged(t *testing.T, dir, name string, changed time.Time) {
 func TestOldestMakesRoom(t *testing.T) {
 	dir := t.TempDir()
 	var told []capture.Removed
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 100 << 10, OnRemoved: func(r capture.Removed) { told = append(told, r) }})
+	s := open(t, capture.Options{
+		Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 100 << 10,
+		OnRemoved: func(r capture.Removed) { told = append(told, r) },
+	})
 	past := time.Now().Add(-time.Hour)
 	for i, id := range []string{"second", "first", "third"} {
 		printed(t, s, id, 30<<10)
 		aged(t, dir, id+".stdout", past.Add(time.Duration([]int{2, 1, 3}[i])*time.Minute))
 	}
 	printed(t, s, "fourth", 35<<10)
-	if got := names(t, dir); !slices.Equal(got, []string{"fourth.stdout", "second.stdout", "third.stdout"}) {
+	if got := names(t, dir); !slices.Equal(got,
+		[]string{"fourth.stdout", "second.stdout", "third.stdout"}) {
 		t.Errorf("there are %v", got)
 	}
 	if _, err := s.Open("first", dray.Stdout); !errors.Is(err, fs.ErrNotExist) {
@@ -86,12 +91,16 @@ func TestOldestMakesRoom(t *testing.T) {
 	if got := names(t, dir); !slices.Equal(got, []string{"fifth.stdout"}) {
 		t.Errorf("there are %v", got)
 	}
-	if want := []capture.Removed{{Files: 1, Bytes: 30 << 10}, {Files: 3, Bytes: 95 << 10}}; !slices.Equal(told, want) {
+	if want := []capture.Removed{
+		{Files: 1, Bytes: 30 << 10},
+		{Files: 3, Bytes: 95 << 10},
+	}; !slices.Equal(told, want) {
 		t.Errorf("it told %+v", told)
 	}
 }
 
-// CA-01: what running calls print is never removed. Where it is too much all together, the one that prints hears it, and what was kept stays.
+// CA-01: what running calls print is never removed. Where it is too much all together, the one that
+// prints hears it, and what was kept stays.
 func TestRunningCallsStay(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10})
@@ -109,12 +118,14 @@ func TestRunningCallsStay(t *testing.T) {
 		t.Errorf("there are %v", got)
 	}
 	_, err := greedy.Write(block)
-	if e := dray.AsError(err); dray.CodeOf(err) != dray.CodeLimitExceeded || e.Hint == "" || greedy.Err() == nil {
+	if e := dray.AsError(err); dray.CodeOf(err) != dray.CodeLimitExceeded || e.Hint == "" ||
+		greedy.Err() == nil {
 		t.Errorf("beyond the cap: %v", err)
 	}
 	_ = greedy.Close()
 	got := greedy.Summary()
-	if got.TotalBytes != 180<<10 || got.KeptBytes != 80<<10 || !got.Truncated || got.SHA256 != digest(bytes.Repeat([]byte("g"), 80<<10)) {
+	if got.TotalBytes != 180<<10 || got.KeptBytes != 80<<10 || !got.Truncated ||
+		got.SHA256 != digest(bytes.Repeat([]byte("g"), 80<<10)) {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := running.Write(block[:10]); err != nil {
@@ -136,7 +147,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CA-01: what is older than captures are kept goes by itself; what still runs, what is younger, and what is the trail's stays.
+// CA-01: what is older than captures are kept goes by itself; what still runs, what is younger, and
+// what is the trail's stays.
 func TestOldCapturesGo(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +172,8 @@ func TestOldCapturesGo(t *testing.T) {
 		_, _ = running.Write(make([]byte, 70<<10))
 		aged(t, dir, "running.stdout", time.Now().Add(-100*time.Hour))
 		synctest.Wait()
-		if got := names(t, dir); !slices.Equal(got, []string{".new-1", trails, "running.stdout", "young.stdout"}) {
+		if got := names(t, dir); !slices.Equal(got,
+			[]string{".new-1", trails, "running.stdout", "young.stdout"}) {
 			t.Errorf("there are %v", got)
 		}
 		time.Sleep(4 * time.Hour) // the bubble's time
@@ -177,7 +190,8 @@ func TestOldCapturesGo(t *testing.T) {
 	})
 }
 
-// What a daemon that died had open is counted by the next one, can be read, and goes as everything goes.
+// What a daemon that died had open is counted by the next one, can be read, and goes as everything
+// goes.
 func TestLeftoversOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	opts := capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10}
@@ -197,7 +211,8 @@ func TestLeftoversOfACrash(t *testing.T) {
 	}
 }
 
-// CA-01: a disk that is full is told with its code, and what arrived before stays exact. The disk is a real one, and really full.
+// CA-01: a disk that is full is told with its code, and what arrived before stays exact. The disk
+// is a real one, and really full.
 func TestFullDisk(t *testing.T) {
 	dir, ok := tmpfs(t, "1m")
 	if !ok {
@@ -214,14 +229,16 @@ func TestFullDisk(t *testing.T) {
 	for rest := data; len(rest) > 0; rest = rest[min(len(rest), 64<<10):] {
 		_, err = c.Write(rest[:min(len(rest), 64<<10)])
 	}
-	if e := dray.AsError(err); dray.CodeOf(err) != dray.CodeDiskFull || !errors.Is(err, syscall.ENOSPC) || e.Hint == "" {
+	if e := dray.AsError(err); dray.CodeOf(err) != dray.CodeDiskFull ||
+		!errors.Is(err, syscall.ENOSPC) || e.Hint == "" {
 		t.Fatalf("a full disk gives %v", err)
 	}
 	if err := c.Close(); dray.CodeOf(err) != dray.CodeDiskFull {
 		t.Errorf("closing gives %v", err)
 	}
 	got := c.Summary()
-	if got.TotalBytes != int64(len(data)) || got.KeptBytes != size(t, dir) || got.KeptBytes < 512<<10 || got.SHA256 != digest(data[:got.KeptBytes]) {
+	if got.TotalBytes != int64(len(data)) || got.KeptBytes != size(t, dir) ||
+		got.KeptBytes < 512<<10 || got.SHA256 != digest(data[:got.KeptBytes]) {
 		t.Errorf("got %+v with %d bytes on the disk", got, size(t, dir))
 	}
 	late := s.New("late", dray.Stdout)
@@ -229,7 +246,8 @@ func TestFullDisk(t *testing.T) {
 	if err := late.Close(); dray.CodeOf(err) != dray.CodeDiskFull {
 		t.Errorf("the next call: %v", err)
 	}
-	if got := late.Summary(); got.KeptBytes != 0 || got.SHA256 != digest(nil) || got.TotalBytes != 70<<10 || !got.Truncated {
+	if got := late.Summary(); got.KeptBytes != 0 || got.SHA256 != digest(nil) ||
+		got.TotalBytes != 70<<10 || !got.Truncated {
 		t.Errorf("the next call: %+v", got)
 	}
 	small := s.New("small", dray.Stdout)
@@ -257,7 +275,8 @@ func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	return dir, true
 }
 
-// Whatever calls do at once: the files never take more than they may, what was kept is whole, and the counting stays right.
+// Whatever calls do at once: the files never take more than they may, what was kept is whole, and
+// the counting stays right.
 func TestCapHolds(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -276,7 +295,8 @@ func TestCapHolds(t *testing.T) {
 		}
 		printed(t, s, "last", int(min(disk, 200<<10)))
 		if got := size(t, dir); got > disk || !slices.Contains(names(t, dir), "last.stdout") {
-			t.Fatalf("round %d: %d bytes lie there after the last, %d may: %v", round, got, disk, names(t, dir))
+			t.Fatalf("round %d: %d bytes lie there after the last, %d may: %v", round, got, disk,
+				names(t, dir))
 		}
 	}
 }
@@ -295,7 +315,8 @@ func flood(t *testing.T, s *capture.Store, id string, rng *rand.Rand) {
 		err := c.Close()
 		got := c.Summary()
 		b, readErr := io.ReadAll(c.Open())
-		if readErr != nil || !bytes.Equal(b, data[:got.KeptBytes]) || got.SHA256 != digest(b) || got.TotalBytes != int64(len(data)) {
+		if readErr != nil || !bytes.Equal(b, data[:got.KeptBytes]) || got.SHA256 != digest(b) ||
+			got.TotalBytes != int64(len(data)) {
 			t.Errorf("%s: %d bytes can be read of %+v: %v", id, len(b), got, readErr)
 		}
 		if full := min(len(data), 200<<10); err == nil && got.KeptBytes != int64(full) {
@@ -312,13 +333,17 @@ func flood(t *testing.T, s *capture.Store, id string, rng *rand.Rand) {
 func TestManyFiles(t *testing.T) {
 	dir, _ := tmpfs(t, "64m") // a real disk would do, slowly
 	for i := range 9000 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.stdout", i)), []byte("0123456789"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.stdout", i)), []byte("0123456789"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	past := time.Now().Add(-time.Hour)
 	aged(t, dir, "07777.stdout", past)
-	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 90_000 - 10})
+	s := open(t, capture.Options{
+		Dir: dir, Limit: 1 << 20, SummaryBytes: 10,
+		MaxDiskBytes: 90_000 - 10,
+	})
 	printed(t, s, "a", 10) // needs no file
 	printed(t, s, "b", 20) // shown whole
 	if len(names(t, dir)) != 9000 {
@@ -326,7 +351,8 @@ func TestManyFiles(t *testing.T) {
 	}
 	printed(t, s, "c", 80_000)
 	left := names(t, dir)
-	if len(left) != 999+1 || slices.Contains(left, "07777.stdout") || !strings.HasPrefix(left[len(left)-1], "c") {
+	if len(left) != 999+1 || slices.Contains(left, "07777.stdout") ||
+		!strings.HasPrefix(left[len(left)-1], "c") {
 		t.Errorf("%d are left", len(left))
 	}
 }
@@ -336,23 +362,29 @@ func TestJanitorOutlivesAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var told []capture.Removed
-		s, err := capture.NewStore(capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxAge: 16 * time.Second, OnRemoved: func(r capture.Removed) {
-			if told = append(told, r); len(told) == 1 {
-				panic("planted")
-			}
-		}})
+		s, err := capture.NewStore(capture.Options{
+			Dir: dir, Limit: 1 << 20, SummaryBytes: 10,
+			MaxAge: 16 * time.Second, OnRemoved: func(r capture.Removed) {
+				if told = append(told, r); len(told) == 1 {
+					panic("planted")
+				}
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 2 {
 			printed(t, s, fmt.Sprint("call", i), 100<<10)
-			if err := os.Chtimes(filepath.Join(dir, fmt.Sprintf("call%d.stdout", i)), time.Now(), time.Now()); err != nil { // the kernel's clock is another
+			// the kernel's clock is another
+			if err := os.Chtimes(filepath.Join(dir, fmt.Sprintf("call%d.stdout", i)), time.Now(),
+				time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(20 * time.Second)
 		}
 		s.Close()
-		if len(told) != 3 || told[0].Files != 1 || told[1].Err == nil || !strings.Contains(told[1].Err.Error(), "planted") || told[2].Files != 1 {
+		if len(told) != 3 || told[0].Files != 1 || told[1].Err == nil ||
+			!strings.Contains(told[1].Err.Error(), "planted") || told[2].Files != 1 {
 			t.Errorf("told %v", told)
 		}
 		if left := names(t, dir); len(left) > 0 {

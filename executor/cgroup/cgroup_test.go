@@ -22,7 +22,8 @@ import (
 // headlessMark makes this binary a process whose first thread has ended while others run on.
 const headlessMark = "DRAY_TEST_HEADLESS"
 
-func init() { //nolint:gochecknoinits // the first thread is the main goroutine's only if it is held from here on
+// the first thread is the main goroutine's only if it is held from here on
+func init() { //nolint:gochecknoinits
 	if os.Getenv(headlessMark) != "" {
 		runtime.LockOSThread()
 	}
@@ -36,7 +37,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// EX-09: cgroup.kill signals the first thread of a process, and one whose first thread has ended would run on.
+// EX-09: cgroup.kill signals the first thread of a process, and one whose first thread has ended
+// would run on.
 func TestEndHeadless(t *testing.T) {
 	tree := open(t, newFolder(t))
 	group, err := tree.NewGroup()
@@ -119,7 +121,8 @@ func open(t *testing.T, folder string) *cgroup.Manager {
 // sleeper starts a shell with children in a group, and gives its pid.
 func sleeper(t *testing.T, procs *os.File) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", "read go; setsid sleep 600 & setsid setsid sleep 600 & echo ready; wait")
+	cmd := exec.Command("/bin/sh", "-c",
+		"read go; setsid sleep 600 & setsid setsid sleep 600 & echo ready; wait")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +196,8 @@ func TestAdopt(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// What an owner that crashed left is ended by the next; what belongs to one that lives is not touched.
+// What an owner that crashed left is ended by the next; what belongs to one that lives is not
+// touched.
 func TestSweep(t *testing.T) {
 	folder := newFolder(t)
 	tree := open(t, folder)

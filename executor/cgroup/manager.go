@@ -29,8 +29,8 @@ const (
 // dirPrefix begins the names of trees.
 const dirPrefix = "dray-"
 
-// Manager is the group of all that one owner started beneath one group, with a group for each supervisor in it. Its methods may be used from
-// several goroutines.
+// Manager is the group of all that one owner started beneath one group, with a group for each
+// supervisor in it. Its methods may be used from several goroutines.
 type Manager struct {
 	dir  string
 	lock *os.File
@@ -41,8 +41,9 @@ type Manager struct {
 	closed bool
 }
 
-// NewManager makes a tree in the folder of a group, after ending what owners that are gone left there. It fails where this program may not: it
-// is not root, the hierarchy is mounted read-only, the kernel has no cgroup.kill (before Linux 5.14).
+// NewManager makes a tree in the folder of a group, after ending what owners that are gone left
+// there. It fails where this program may not: it is not root, the hierarchy is mounted read-only,
+// the kernel has no cgroup.kill (before Linux 5.14).
 func NewManager(folder string) (*Manager, error) {
 	RemoveStale(folder)
 	dir := filepath.Join(folder, dirPrefix+strings.ToLower(rand.Text()[:16]))
@@ -87,7 +88,8 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// NewGroup makes a group for one supervisor. Whoever gets it closes it; the group goes with the tree.
+// NewGroup makes a group for one supervisor. Whoever gets it closes it; the group goes with the
+// tree.
 func (t *Manager) NewGroup() (*process.Cgroup, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +106,8 @@ func (t *Manager) NewGroup() (*process.Cgroup, error) {
 		_ = os.Remove(dir)
 		return nil, err
 	}
-	if g.EnvironmentProcs, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY, 0); err != nil {
+	if g.EnvironmentProcs, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY,
+		0); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("opening the group above: %w", err)
 	}
@@ -133,16 +136,18 @@ func openGroup(dir, home string) (*process.Cgroup, error) {
 	return g, nil
 }
 
-// AddProc takes a process with all its threads into the tree's home. What it starts from then on is in the tree too; what it started before
-// is not.
+// AddProc takes a process with all its threads into the tree's home. What it starts from then on is
+// in the tree too; what it started before is not.
 func (t *Manager) AddProc(pid int) error {
-	if err := os.WriteFile(filepath.Join(t.dir, "home", procs), []byte(strconv.Itoa(pid)), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(t.dir, "home", procs), []byte(strconv.Itoa(pid)),
+		0); err != nil {
 		return fmt.Errorf("taking process %d into a group: %w", pid, err)
 	}
 	return nil
 }
 
-// KillAndWait kills all that is in the tree and waits until it is empty, at most the patience: see process.Cgroup.End.
+// KillAndWait kills all that is in the tree and waits until it is empty, at most the patience: see
+// process.Cgroup.End.
 func (t *Manager) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
 	return t.self.KillAllAndWait(patience, t.pids)
 }
@@ -167,7 +172,8 @@ func pidsBelow(dir string) (pids []int, proven bool) {
 	return pids, err == nil && len(pids) > 0
 }
 
-// Close gives the tree up and removes what is empty of it. Processes that are in it run on: End ends them.
+// Close gives the tree up and removes what is empty of it. Processes that are in it run on: End
+// ends them.
 func (t *Manager) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,8 +195,9 @@ func (t *Manager) close() error {
 	return err
 }
 
-// Release gives processes back to the group that the tree was made in, so that the tree's end is not theirs. They are named by their numbers
-// in their own pid namespace. Those that are not in the tree are passed over: whoever names them may not be trusted.
+// Release gives processes back to the group that the tree was made in, so that the tree's end is
+// not theirs. They are named by their numbers in their own pid namespace. Those that are not in the
+// tree are passed over: whoever names them may not be trusted.
 func (t *Manager) Release(pids []int) error {
 	members, _ := t.pids()
 	for _, pid := range members {
@@ -223,8 +230,9 @@ func nsPID(pid int) int {
 // staleKillTimeout bounds how long what is left of one owner may take to end.
 const staleKillTimeout = 2 * time.Second
 
-// RemoveStale ends what owners that are gone left in the folder of a group, and removes their trees. The trees of those that live are locked,
-// in whichever pid namespace they are, and not touched.
+// RemoveStale ends what owners that are gone left in the folder of a group, and removes their
+// trees. The trees of those that live are locked, in whichever pid namespace they are, and not
+// touched.
 func RemoveStale(folder string) {
 	trees, _ := filepath.Glob(filepath.Join(folder, dirPrefix+"*")) // the pattern is well-formed
 	for _, dir := range trees {
@@ -248,7 +256,8 @@ func killStale(dir string) {
 	_ = remove(dir) // what is stuck in the kernel is tried again next time
 }
 
-// remove removes a group with those below it, the deepest first: the kernel takes one only when it is empty.
+// remove removes a group with those below it, the deepest first: the kernel takes one only when it
+// is empty.
 func remove(dir string) error {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -13,14 +13,17 @@ import (
 	"strings"
 )
 
-// ErrUnsupported says that there is no unified hierarchy here, or no group in it that could be used.
+// ErrUnsupported says that there is no unified hierarchy here, or no group in it that could be
+// used.
 var ErrUnsupported = errors.New("no group of the unified hierarchy")
 
-// ContainerPath finds the folder of a container's own group by the container's full id and the pid, in this program's numbering, of its
-// first process. It fails with ErrUnsupported where the group is not that container's beyond doubt.
+// ContainerPath finds the folder of a container's own group by the container's full id and the pid,
+// in this program's numbering, of its first process. It fails with ErrUnsupported where the group
+// is not that container's beyond doubt.
 func ContainerPath(id string, pid int) (string, error) {
 	if len(id) < 12 || pid <= 0 {
-		return "", fmt.Errorf("finding the group of container %q with pid %d: %w", id, pid, ErrUnsupported)
+		return "", fmt.Errorf("finding the group of container %q with pid %d: %w", id, pid,
+			ErrUnsupported)
 	}
 	return find(pid, func(group string) (string, bool) { return containerPrefix(group, id) })
 }
@@ -48,14 +51,16 @@ func find(pid int, choose func(group string) (string, bool)) (string, error) {
 	group, ok = choose(group)
 	below, beneath := cutPath(group, root)
 	if !ok || !beneath {
-		return "", fmt.Errorf("the group %s, where %s of the hierarchy is mounted: %w", group, root, ErrUnsupported)
+		return "", fmt.Errorf("the group %s, where %s of the hierarchy is mounted: %w", group, root,
+			ErrUnsupported)
 	}
 	folder := filepath.Join(point, below)
 	return folder, verifyMember(folder, pid)
 }
 
-// containerPrefix cuts a group's path behind the element that names the container: docker/ID, docker-ID.scope, libpod-ID.scope. The first process
-// may have gone into a group below, as systemd does.
+// containerPrefix cuts a group's path behind the element that names the container: docker/ID,
+// docker-ID.scope, libpod-ID.scope. The first process may have gone into a group below, as systemd
+// does.
 func containerPrefix(group, id string) (string, bool) {
 	elements := strings.Split(group, "/")
 	i := slices.IndexFunc(elements, func(e string) bool {
@@ -67,7 +72,8 @@ func containerPrefix(group, id string) (string, bool) {
 	return strings.Join(elements[:i+1], "/"), true
 }
 
-// unified finds the mount of the unified hierarchy: which part of it, and where (proc(5), /proc/pid/mountinfo).
+// unified finds the mount of the unified hierarchy: which part of it, and where (proc(5),
+// /proc/pid/mountinfo).
 func unified(table []byte) (root, point string, ok bool) {
 	for line := range bytes.Lines(table) {
 		head, tail, _ := bytes.Cut(line, []byte(" - "))
@@ -84,7 +90,8 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// unifiedGroup finds the line 0:: of /proc/pid/cgroup. A group outside of the reader's cgroup namespace reads as "/..", and names nothing.
+// unifiedGroup finds the line 0:: of /proc/pid/cgroup. A group outside of the reader's cgroup
+// namespace reads as "/..", and names nothing.
 func unifiedGroup(list []byte) (string, bool) {
 	lines := bufio.NewScanner(bytes.NewReader(list))
 	for lines.Scan() {
@@ -104,8 +111,8 @@ func cutPath(group, root string) (below string, ok bool) {
 	return below, ok && (below == "" || below[0] == '/')
 }
 
-// verifyMember makes sure that a folder is the group of that process or one above it: the two paths may have been read through different
-// namespaces.
+// verifyMember makes sure that a folder is the group of that process or one above it: the two paths
+// may have been read through different namespaces.
 func verifyMember(folder string, pid int) error {
 	want := strconv.Itoa(pid)
 	found := errors.New("found")

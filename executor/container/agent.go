@@ -37,13 +37,15 @@ type agent struct {
 	proven  bool          // set by then: nothing of it is left
 }
 
-// placementError says that no agent can be had in a container that is otherwise well: the engine's own exec is used instead.
+// placementError says that no agent can be had in a container that is otherwise well: the engine's
+// own exec is used instead.
 type placementError struct{ cause error }
 
 func (e *placementError) Error() string { return e.cause.Error() }
 func (e *placementError) Unwrap() error { return e.cause }
 
-// connect places an agent in a running container and shakes hands with it. User is empty for the agent of all users.
+// connect places an agent in a running container and shakes hands with it. User is empty for the
+// agent of all users.
 func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent, error) {
 	arch := c.Arch
 	if arch == "" {
@@ -64,7 +66,8 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 			return a, err
 		}
 		first = err
-		e.log.Info("agent in its mounted folder does not answer, copied instead", zap.String("container", c.Name), zap.Error(err))
+		e.log.Info("agent in its mounted folder does not answer, copied instead",
+			zap.String("container", c.Name), zap.Error(err))
 	}
 	path, err := e.installAgent(ctx, c, bin)
 	if err != nil {
@@ -77,10 +80,12 @@ func (e *Engine) connect(ctx context.Context, c Container, user string) (*agent,
 	return a, nil
 }
 
-// classifyConnectError tells a container that takes no agent from one that is gone and from an engine that does not answer.
+// classifyConnectError tells a container that takes no agent from one that is gone and from an
+// engine that does not answer.
 func (e *Engine) classifyConnectError(ctx context.Context, c Container, cause error) error {
 	if ctx.Err() != nil {
-		return dray.Errorf(dray.CodeContainerUnavailable, "connecting to the agent in container %s: %w", c.Name, context.Cause(ctx)).
+		return dray.Errorf(dray.CodeContainerUnavailable, "connecting to the agent in container %s: %w",
+			c.Name, context.Cause(ctx)).
 			WithHint("repeat the call; if it happens again, look at the engine's load and at the container's limits")
 	}
 	now, err := e.Inspect(ctx, c.ID)
@@ -90,7 +95,8 @@ func (e *Engine) classifyConnectError(ctx context.Context, c Container, cause er
 	case !now.Running():
 		return now.NotRunning()
 	case now.StartedAt != c.StartedAt:
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted meanwhile", c.Name).WithHint("repeat the call")
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted meanwhile", c.Name).
+			WithHint("repeat the call")
 	default:
 		return &placementError{cause}
 	}
@@ -102,7 +108,10 @@ func (e *Engine) startAgent(ctx context.Context, c Container, path, user string)
 	if execUser == "" {
 		execUser = "0"
 	}
-	conn, err := e.openExec(ctx, c.ID, client.ExecCreateOptions{User: execUser, WorkingDir: "/", Cmd: []string{path, "serve"}})
+	conn, err := e.openExec(ctx, c.ID, client.ExecCreateOptions{
+		User: execUser, WorkingDir: "/",
+		Cmd: []string{path, "serve"},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
@@ -158,10 +167,11 @@ func (e *Engine) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel str
 	return &agent{mux: mux, hello: hello, channel: channel, cleaned: make(chan struct{})}
 }
 
-// afterLoss gives a container as it is after its agent went. The agent goes before the engine knows that the container does: a container that
-// still looks the same is looked at for a moment longer.
+// afterLoss gives a container as it is after its agent went. The agent goes before the engine knows
+// that the container does: a container that still looks the same is looked at for a moment longer.
 func (e *Engine) afterLoss(c Container) (Container, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // the call's own may be over
+	// the call's own may be over
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	moment := time.Now().Add(500 * time.Millisecond)
 	for {
@@ -173,10 +183,12 @@ func (e *Engine) afterLoss(c Container) (Container, error) {
 	}
 }
 
-// lossError gives the end of an agent's connection its code: the container's fault where that has stopped, the engine's where it is gone.
+// lossError gives the end of an agent's connection its code: the container's fault where that has
+// stopped, the engine's where it is gone.
 func (e *Engine) lossError(c Container, cause error) error {
 	if errors.Is(cause, wire.ErrClosed) || errors.Is(cause, errClosing) {
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
+			WithHint("repeat the call when it is up again")
 	}
 	if p, ok := errors.AsType[*wire.PanicError](cause); ok {
 		return e.panicError("serving the agent in container "+c.Name, p.Value, p.Stack)
@@ -184,15 +196,18 @@ func (e *Engine) lossError(c Container, cause error) error {
 	now, err := e.afterLoss(c)
 	switch {
 	case dray.CodeOf(err) == dray.CodeContainerNotFound:
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran", c.Name).
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was removed while the call ran",
+			c.Name).
 			WithHint("bring it up again; the next call uses it")
 	case dray.CodeOf(err) == dray.CodeEngineUnavailable:
 		return err
 	case err == nil && !now.Running():
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s: it went down while the call ran", c.Name, now.stateName()).
+		return dray.Errorf(dray.CodeContainerUnavailable,
+			"container %s is %s: it went down while the call ran", c.Name, now.stateName()).
 			WithHint("start it again (`dray workspace up`); the next call uses it")
 	case err == nil && now.StartedAt != c.StartedAt:
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted while the call ran", c.Name).
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted while the call ran",
+			c.Name).
 			WithHint("the next call runs in it again")
 	default:
 		return dray.Errorf(dray.CodeAgentLost, "the agent in container %s is lost: %w", c.Name, cause).
@@ -203,7 +218,8 @@ func (e *Engine) lossError(c Container, cause error) error {
 // errNoSocket says why agent.transport cannot be socket here.
 var errNoSocket = errors.New("agent.transport is socket, and no socket is shared with the container")
 
-// openAgentListener opens a door for an agent to the folder that this machine shares with the container; nil where none is to be had.
+// openAgentListener opens a door for an agent to the folder that this machine shares with the
+// container; nil where none is to be had.
 func (e *Engine) openAgentListener(ctx context.Context, c Container) (*agentListener, error) {
 	if e.opts.Transport == TransportStdio {
 		return nil, nil //nolint:nilnil // as said
@@ -218,7 +234,8 @@ func (e *Engine) openAgentListener(ctx context.Context, c Container) (*agentList
 		if d, err = e.listenForAgent(ctx, folder); err == nil {
 			return d, nil
 		}
-		e.log.Warn("no socket for the agent, stdio is used", zap.String("container", c.Name), zap.Error(err))
+		e.log.Warn("no socket for the agent, stdio is used", zap.String("container", c.Name),
+			zap.Error(err))
 	}
 	if e.opts.Transport == TransportSocket {
 		return nil, fmt.Errorf("%w: %w", errNoSocket, err)
@@ -232,12 +249,16 @@ type stdioReply struct {
 	err  error
 }
 
-// selectChannel waits for what succeeds: the proof on the socket, or the agent's word that it stays on stdio. The connection ends with the context.
-func (e *Engine) selectChannel(ctx context.Context, c Container, hello wire.Hello, conn *execStream, d *agentListener) (*agent, error) {
+// selectChannel waits for what succeeds: the proof on the socket, or the agent's word that it stays
+// on stdio. The connection ends with the context.
+func (e *Engine) selectChannel(ctx context.Context, c Container, hello wire.Hello, conn *execStream,
+	d *agentListener,
+) (*agent, error) {
 	said := make(chan stdioReply, 1)
 	go func() { // ends with the word, or with the connection
 		var a stdioReply
-		if defect := e.recoverPanics("hearing an agent", func() { a.stay, a.err = wire.ReadFallback(conn) }); defect != nil {
+		if defect := e.recoverPanics("hearing an agent",
+			func() { a.stay, a.err = wire.ReadFallback(conn) }); defect != nil {
 			a.err = defect
 		}
 		said <- a
@@ -254,7 +275,8 @@ func (e *Engine) selectChannel(ctx context.Context, c Container, hello wire.Hell
 			return e.useSocket(c, hello, socket)
 		case a := <-said:
 			if a.err != nil {
-				return nil, fmt.Errorf("waiting for the agent at its socket: %w", errors.Join(context.Cause(ctx), a.err))
+				return nil, fmt.Errorf("waiting for the agent at its socket: %w",
+					errors.Join(context.Cause(ctx), a.err))
 			}
 			return e.useStdio(c, hello, conn, a.stay)
 		}
@@ -262,7 +284,9 @@ func (e *Engine) selectChannel(ctx context.Context, c Container, hello wire.Hell
 }
 
 // useStdio goes on over stdio.
-func (e *Engine) useStdio(c Container, hello wire.Hello, conn *execStream, stay wire.StdioFallback) (*agent, error) {
+func (e *Engine) useStdio(c Container, hello wire.Hello, conn *execStream,
+	stay wire.StdioFallback,
+) (*agent, error) {
 	why := truncateMessages([]string{stay.Reason})[0]
 	if e.opts.Transport == TransportSocket {
 		return nil, fmt.Errorf("%w: %s", errNoSocket, why)
@@ -271,7 +295,8 @@ func (e *Engine) useStdio(c Container, hello wire.Hello, conn *execStream, stay 
 	return e.newAgent(conn, hello, channelStdio), nil
 }
 
-// useSocket takes an agent that proved itself on the socket, and, before it starts anything, into a control group.
+// useSocket takes an agent that proved itself on the socket, and, before it starts anything, into a
+// control group.
 func (e *Engine) useSocket(c Container, hello wire.Hello, socket *wire.Socket) (*agent, error) {
 	tree, err := joinCgroup(c, socket.PeerPID())
 	if err != nil {
@@ -289,8 +314,8 @@ func (e *Engine) useSocket(c Container, hello wire.Hello, socket *wire.Socket) (
 	return a, nil
 }
 
-// joinCgroup puts an agent into a group of its own beneath its container's. It fails where this daemon is not root on the container's kernel,
-// which shows in what it can open.
+// joinCgroup puts an agent into a group of its own beneath its container's. It fails where this
+// daemon is not root on the container's kernel, which shows in what it can open.
 func joinCgroup(c Container, pid int) (*cgroup.Manager, error) {
 	folder, err := cgroup.ContainerPath(c.ID, pid)
 	if err != nil {

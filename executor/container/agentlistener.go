@@ -20,14 +20,16 @@ const (
 	socketPrefix = "door-"
 	// authTimeout bounds how long one dialer may take to prove that it knows the secret.
 	authTimeout = 2 * time.Second
-	// maxPendingAuth is how many dialers may be at it. Further ones wait in the kernel, so that they cost nothing here.
+	// maxPendingAuth is how many dialers may be at it. Further ones wait in the kernel, so that they
+	// cost nothing here.
 	maxPendingAuth = 16
 	// staleSocketAge is the age of a socket that nobody can be waiting behind any more.
 	staleSocketAge = 10 * connectTimeout
 )
 
-// agentListener is a socket in the folder of a container, for the one agent that knows its secret. It is there only while that agent is awaited, and
-// under a name of its own, so that whoever is in the container has little to knock at.
+// agentListener is a socket in the folder of a container, for the one agent that knows its secret.
+// It is there only while that agent is awaited, and under a name of its own, so that whoever is in
+// the container has little to knock at.
 type agentListener struct {
 	listener      *net.UnixListener
 	path          string // on this side
@@ -38,7 +40,8 @@ type agentListener struct {
 	authenticated chan *wire.Socket // the first that proved itself
 }
 
-// listenForAgent listens in a folder of ours, which the container has at agentMountPath. The door is closed by close alone.
+// listenForAgent listens in a folder of ours, which the container has at agentMountPath. The door
+// is closed by close alone.
 func (e *Engine) listenForAgent(ctx context.Context, folder string) (*agentListener, error) {
 	removeStaleSockets(folder)
 	dir, err := os.Open(folder)
@@ -47,7 +50,8 @@ func (e *Engine) listenForAgent(ctx context.Context, folder string) (*agentListe
 	}
 	defer func() { _ = dir.Close() }()
 	name := socketPrefix + strings.ToLower(rand.Text()[:16])
-	// The name of a unix socket has 107 bytes, and the state folder may lie deep: the folder's descriptor is short.
+	// The name of a unix socket has 107 bytes, and the state folder may lie deep: the folder's
+	// descriptor is short.
 	short := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
@@ -55,11 +59,13 @@ func (e *Engine) listenForAgent(ctx context.Context, folder string) (*agentListe
 	}
 	listener.SetUnlinkOnClose(false) // the descriptor in its name is closed by then
 	d := &agentListener{
-		listener: listener, guard: e.recoverPanics, path: filepath.Join(folder, name), authenticated: make(chan *wire.Socket, 1),
+		listener: listener, guard: e.recoverPanics, path: filepath.Join(folder,
+			name), authenticated: make(chan *wire.Socket, 1),
 		dial: wire.DialTarget{Path: agentMountPath + "/" + name, Secret: randomBytes(wire.SecretSize)},
 	}
 	d.begin(context.WithoutCancel(ctx))
-	// Root in a container may be anybody here, where user namespaces are used. The secret decides, not the mode.
+	// Root in a container may be anybody here, where user namespaces are used. The secret decides, not
+	// the mode.
 	if err := os.Chmod(d.path, 0o666); err != nil { //nolint:gosec // as said
 		d.close()
 		return nil, fmt.Errorf("opening the socket to the container: %w", err)
@@ -71,7 +77,8 @@ func (e *Engine) listenForAgent(ctx context.Context, folder string) (*agentListe
 func (d *agentListener) begin(ctx context.Context) {
 	ctx, d.cancel = context.WithCancel(ctx)
 	go func() {
-		_ = d.guard("admitting agents at a socket", func() { d.acceptLoop(ctx) }) // no more of them are admitted: the agent says so
+		// no more of them are admitted: the agent says so
+		_ = d.guard("admitting agents at a socket", func() { d.acceptLoop(ctx) })
 	}()
 }
 
@@ -85,13 +92,15 @@ func randomBytes(n int) []byte {
 func removeStaleSockets(folder string) {
 	doors, _ := filepath.Glob(filepath.Join(folder, socketPrefix+"*")) // the pattern is well-formed
 	for _, path := range doors {
-		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket && time.Since(info.ModTime()) > staleSocketAge {
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket &&
+			time.Since(info.ModTime()) > staleSocketAge {
 			_ = os.Remove(path)
 		}
 	}
 }
 
-// acceptLoop takes dialers until the door is closed, or one cannot be taken for want of memory or descriptors.
+// acceptLoop takes dialers until the door is closed, or one cannot be taken for want of memory or
+// descriptors.
 func (d *agentListener) acceptLoop(ctx context.Context) {
 	slots := make(chan struct{}, maxPendingAuth)
 	defer close(d.authenticated)
@@ -108,7 +117,8 @@ func (d *agentListener) acceptLoop(ctx context.Context) {
 		}
 		d.handshakes.Go(func() {
 			defer func() { <-slots }()
-			_ = d.guard("having an agent prove itself", func() { d.authenticate(ctx, conn) }) // that dialer is let go of
+			// that dialer is let go of
+			_ = d.guard("having an agent prove itself", func() { d.authenticate(ctx, conn) })
 		})
 	}
 }

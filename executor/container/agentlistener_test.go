@@ -31,7 +31,8 @@ func deepFolder(t *testing.T) string {
 // dialRaw dials a door from here, through a short name.
 func dialRaw(t *testing.T, d *agentListener) *wire.Socket {
 	t.Helper()
-	short, err := os.MkdirTemp("/tmp", "dray-door-") //nolint:usetesting // the test's own folder is too long for an address
+	// the test's own folder is too long for an address
+	short, err := os.MkdirTemp("/tmp", "dray-door-") //nolint:usetesting
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func dialRaw(t *testing.T, d *agentListener) *wire.Socket {
 	if err := os.Symlink(filepath.Dir(d.path), short+"/d"); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: short + "/d/" + filepath.Base(d.path), Net: "unix"})
+	conn, err := net.DialUnix("unix", nil,
+		&net.UnixAddr{Name: short + "/d/" + filepath.Base(d.path), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,8 @@ func testDoors(t *testing.T) *Engine {
 	return &Engine{log: zaptest.NewLogger(t)}
 }
 
-// EX-15: a socket in a folder with however long a path; who knows the secret is let in, and nothing of the door is left.
+// EX-15: a socket in a folder with however long a path; who knows the secret is let in, and nothing
+// of the door is left.
 func TestDoor(t *testing.T) {
 	d, err := testDoors(t).listenForAgent(t.Context(), deepFolder(t))
 	if err != nil {
@@ -87,8 +90,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// Dialers that say nothing, nonsense, or a proof of another secret are let go of; the agent gets in all the same, and the door can be closed
-// while they stand there.
+// Dialers that say nothing, nonsense, or a proof of another secret are let go of; the agent gets in
+// all the same, and the door can be closed while they stand there.
 func TestDoorUnderSiege(t *testing.T) {
 	d, err := testDoors(t).listenForAgent(t.Context(), t.TempDir())
 	if err != nil {
@@ -168,8 +171,8 @@ func TestDoorsAreSwept(t *testing.T) {
 	}
 }
 
-// EX-18: a panic while an agent proves itself, and one in the admitting, are logged and end nothing but themselves. That dialer is let go of, others
-// are heard, and the door closes.
+// EX-18: a panic while an agent proves itself, and one in the admitting, are logged and end nothing
+// but themselves. That dialer is let go of, others are heard, and the door closes.
 func TestDefectAtTheDoor(t *testing.T) {
 	core, logs := observer.New(zap.ErrorLevel)
 	path := filepath.Join(t.TempDir(), "door")
@@ -177,8 +180,10 @@ func TestDefectAtTheDoor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &agentListener{listener: listener, path: path, guard: (&Engine{log: zap.New(core)}).recoverPanics, authenticated: make(chan *wire.Socket)}
-	close(d.authenticated) // so that to hand on whoever proved itself panics, and the end of the admitting too
+	d := &agentListener{listener: listener, path: path, guard: (&Engine{log: zap.New(core)}).
+		recoverPanics, authenticated: make(chan *wire.Socket)}
+	// so that to hand on whoever proved itself panics, and the end of the admitting too
+	close(d.authenticated)
 	d.begin(t.Context())
 	for range 2 {
 		if err := authenticate(dialRaw(t, d), d.dial.Secret); err == nil {
@@ -189,7 +194,8 @@ func TestDefectAtTheDoor(t *testing.T) {
 	seen := map[string]int{}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); seen["admitting agents at a socket"] == 0 && time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(10 * time.Second); seen["admitting agents at a socket"] == 0 &&
+		time.Now().Before(end); <-tick.C {
 		clear(seen)
 		for _, entry := range logs.All() {
 			doing, _ := entry.ContextMap()["doing"].(string)

@@ -12,13 +12,16 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// agentKey names an agent: one for each start of a container, and, where root in there may not switch users, one for each user.
+// agentKey names an agent: one for each start of a container, and, where root in there may not
+// switch users, one for each user.
 type agentKey struct{ id, startedAt, user string }
 
-// agentPool keeps one living agent for each key. Callers who come while it is being started wait for it.
+// agentPool keeps one living agent for each key. Callers who come while it is being started wait
+// for it.
 type agentPool struct {
-	engine  *Engine
-	closing context.Context //nolint:containedctx // the client's own life, which bounds what goes on without a caller
+	engine *Engine
+	// the client's own life, which bounds what goes on without a caller
+	closing context.Context //nolint:containedctx
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
@@ -97,11 +100,13 @@ func (s *agentPool) serve(ctx context.Context, key agentKey, entry *agentEntry, 
 	log := s.engine.log.With(zap.String("container", c.Name), zap.String("container_id", c.ID))
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errConnectTimeout)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // it ends with the client, not with a caller
+	// it ends with the client, not with a caller
+	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck
 	begun := time.Now()
 	var a *agent
 	var err error
-	if defect := s.engine.recoverPanics("connecting to an agent", func() { a, err = s.engine.connect(ctx, c, key.user) }); defect != nil {
+	if defect := s.engine.recoverPanics("connecting to an agent",
+		func() { a, err = s.engine.connect(ctx, c, key.user) }); defect != nil {
 		err = defect
 	}
 	s.mu.Lock()
@@ -116,7 +121,8 @@ func (s *agentPool) serve(ctx context.Context, key agentKey, entry *agentEntry, 
 		log.Warn("agent failed", zap.Error(err))
 		return
 	}
-	log.Info("agent connected", zap.String("version", a.hello.Version), zap.Duration("took", time.Since(begun)))
+	log.Info("agent connected", zap.String("version", a.hello.Version),
+		zap.Duration("took", time.Since(begun)))
 	if closed {
 		a.mux.Close()
 	}
@@ -134,14 +140,15 @@ func (s *agentPool) serve(ctx context.Context, key agentKey, entry *agentEntry, 
 // leftoverKillTimeout bounds how long what an agent left behind may take to end.
 const leftoverKillTimeout = time.Second
 
-// killLeftovers ends what a lost agent left running, where its group lets us. It reports false where calls were lost with the agent and may have left
-// something.
+// killLeftovers ends what a lost agent left running, where its group lets us. It reports false
+// where calls were lost with the agent and may have left something.
 func (a *agent) killLeftovers() (clean bool) {
 	defer close(a.cleaned)
 	if a.cgroup != nil {
 		pids, proven := a.cgroup.KillAndWait(leftoverKillTimeout)
-		a.proven = proven && len(pids) == 0 // other pids would be in our numbering, which says nothing in there
-		_ = a.cgroup.Close()                // what is stuck in the kernel stays, for the next sweep
+		// other pids would be in our numbering, which says nothing in there
+		a.proven = proven && len(pids) == 0
+		_ = a.cgroup.Close() // what is stuck in the kernel stays, for the next sweep
 	}
 	return a.proven || a.calls.Load() == 0
 }
@@ -177,8 +184,9 @@ var errContainerDown = errors.New("the container went down")
 // lookTime bounds a look at one container.
 const lookTime = 2 * time.Second
 
-// onContainerEvent lets go of the agents of a container that cannot run them any more: one that is paused keeps its connections, and an agent in there
-// would be missed only when its lease is over. Events may be late, so that what counts is what the container is now.
+// onContainerEvent lets go of the agents of a container that cannot run them any more: one that is
+// paused keeps its connections, and an agent in there would be missed only when its lease is over.
+// Events may be late, so that what counts is what the container is now.
 func (s *agentPool) onContainerEvent(ctx context.Context, id string) {
 	for key, a := range s.of(id) {
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
@@ -207,8 +215,8 @@ func (s *agentPool) of(id string) map[agentKey]*agent {
 	return found
 }
 
-// taintTracker remembers the containers in which a call's end was not proved, so that later calls there can say so. A restart ends whatever was left,
-// and is another start.
+// taintTracker remembers the containers in which a call's end was not proved, so that later calls
+// there can say so. A restart ends whatever was left, and is another start.
 type taintTracker struct {
 	mu     sync.Mutex
 	starts map[agentKey]struct{}

@@ -35,9 +35,14 @@ type agentProcess struct {
 	stopTimedOut bool
 }
 
-func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes, req wire.Start) *agentProcess {
+func newProcess(e *environment, a *agent, stream *wire.Stream, pipes *process.Pipes,
+	req wire.Start,
+) *agentProcess {
 	a.calls.Add(1)
-	return &agentProcess{env: e, agent: a, stream: stream, pipes: pipes, terminal: req.Terminal != nil, keepLeftovers: req.KeepLeftovers, done: make(chan struct{})}
+	return &agentProcess{
+		env: e, agent: a, stream: stream, pipes: pipes, terminal: req.Terminal != nil,
+		keepLeftovers: req.KeepLeftovers, done: make(chan struct{}),
+	}
 }
 
 // accepted waits for the agent's first answer. A caller that gives up takes the process with it.
@@ -60,16 +65,19 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, p.env.engine.lossError(p.env.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+		// the call may be over; afterLoss has a bound of its own
+		return nil, p.env.engine.lossError(p.env.target.Container, err) //nolint:contextcheck
 	case reply.Failed != nil:
 		return nil, failedStart(reply.Failed)
 	}
 	p.pid = reply.Started.PID
-	p.warnings = append(truncateMessages(reply.Started.Warnings), p.env.engine.dirt.warningsFor(p.env.key())...)
+	p.warnings = append(truncateMessages(reply.Started.Warnings),
+		p.env.engine.dirt.warningsFor(p.env.key())...)
 	go func() { //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
 		defer close(p.done) // with the process, or with the agent's connection
 		defer p.agent.calls.Add(-1)
-		if defect := p.env.engine.recoverPanics("following a process", func() { p.exit, p.err = p.end() }); defect != nil {
+		if defect := p.env.engine.recoverPanics("following a process",
+			func() { p.exit, p.err = p.end() }); defect != nil {
 			p.exit, p.err = dray.Exit{}, defect
 			p.closeStream()
 		}
@@ -91,12 +99,14 @@ func (p *agentProcess) closeStream() {
 	}
 }
 
-// Warnings are what the agent said at the start, such as a shell that was not asked for its environment.
+// Warnings are what the agent said at the start, such as a shell that was not asked for its
+// environment.
 func (p *agentProcess) Warnings() []string { return p.warnings }
 
 func (p *agentProcess) end() (dray.Exit, error) {
 	x, err := p.exited()
-	p.stream.Close() // all framed output came before; an agent that sends no end of file keeps no reader waiting
+	// all framed output came before; an agent that sends no end of file keeps no reader waiting
+	p.stream.Close()
 	silent := p.cancelStopTimer()
 	if err != nil {
 		return p.lost(err, silent)
@@ -109,7 +119,8 @@ func (p *agentProcess) end() (dray.Exit, error) {
 			p.env.engine.dirt.taint(p.env.key())
 		}
 		return dray.Exit{Survivors: survivors},
-			dray.Errorf(dray.CodeAgentLost, "the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", p.env.target.Container.Name).
+			dray.Errorf(dray.CodeAgentLost,
+				"the supervisor of the call was killed in container %s, or another process traces the tool; how it ended is not known", p.env.target.Container.Name).
 				WithHint("a tool that runs as root can do that; let it run as another user (remoteUser)")
 	}
 	return dray.Exit{
@@ -117,13 +128,15 @@ func (p *agentProcess) end() (dray.Exit, error) {
 	}, nil
 }
 
-// lost is the end of a call whose agent told none. What is still in its pipes is read once the agent's group was ended.
+// lost is the end of a call whose agent told none. What is still in its pipes is read once the
+// agent's group was ended.
 func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
 	c := p.env.target.Container
 	if silent {
 		p.finish()
 		p.env.engine.dirt.taint(p.env.key())
-		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost, "the agent in container %s did not end the call as it was told", c.Name).
+		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost,
+			"the agent in container %s did not end the call as it was told", c.Name).
 			WithHint("what the call started may still run there; restart the container")
 	}
 	var survivors dray.Survivors
@@ -135,8 +148,8 @@ func (p *agentProcess) lost(err error, silent bool) (dray.Exit, error) {
 	return dray.Exit{Survivors: survivors}, p.env.engine.lossError(c, err)
 }
 
-// keep takes what the caller wanted kept out of the group that ends with the agent. The agent is not given the means to do so: with them a
-// root tool could leave its group too.
+// keep takes what the caller wanted kept out of the group that ends with the agent. The agent is
+// not given the means to do so: with them a root tool could leave its group too.
 func (p *agentProcess) keep(pids []int) {
 	if len(pids) == 0 || p.agent.cgroup == nil {
 		return
@@ -163,21 +176,25 @@ func (p *agentProcess) exited() (*wire.Exited, error) {
 		return nil, err
 	}
 	x := reply.Exited
-	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 || x.Leftover > maxPID ||
-		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || len(x.Kept) > 0 && !p.keepLeftovers || !validPIDs(x.Survivors) || !validPIDs(x.Kept) {
+	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 || x.Leftover < 0 ||
+		x.Leftover > maxPID ||
+		x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain || len(x.Kept) > 0 && !p.keepLeftovers ||
+		!validPIDs(x.Survivors) || !validPIDs(x.Kept) {
 		return nil, wire.ErrProtocol
 	}
 	return x, nil
 }
 
-// The bounds of what a container can have: the kernel's largest pid, and as many survivors as anybody would look at.
+// The bounds of what a container can have: the kernel's largest pid, and as many survivors as
+// anybody would look at.
 const (
 	maxPID       = 1 << 22
 	maxSurvivors = 4096
 )
 
 func validPIDs(pids []int) bool {
-	return len(pids) <= maxSurvivors && !slices.ContainsFunc(pids, func(pid int) bool { return pid <= 0 || pid > maxPID })
+	return len(pids) <= maxSurvivors &&
+		!slices.ContainsFunc(pids, func(pid int) bool { return pid <= 0 || pid > maxPID })
 }
 
 // cancelStopTimer ends the wait for an overdue end, and says whether it was in vain.
@@ -223,10 +240,12 @@ func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	return p.stream.Send(&wire.Request{Resize: &size})
 }
 
-// stopReportTimeout is how long beyond the grace an agent may take to tell the end: more than it gives its supervisors.
+// stopReportTimeout is how long beyond the grace an agent may take to tell the end: more than it
+// gives its supervisors.
 const stopReportTimeout = 15 * time.Second
 
-// Stop asks the agent to end everything. One that does not tell of it in time keeps nobody waiting: the call's end is then not known.
+// Stop asks the agent to end everything. One that does not tell of it in time keeps nobody waiting:
+// the call's end is then not known.
 func (p *agentProcess) Stop(grace time.Duration) {
 	p.mu.Lock()
 	due := time.Now().Add(grace + stopReportTimeout)
@@ -237,7 +256,8 @@ func (p *agentProcess) Stop(grace time.Duration) {
 		p.stopDeadline, p.stopTimer = due, time.AfterFunc(time.Until(due), p.onStopTimeout)
 	}
 	p.mu.Unlock()
-	_ = p.stream.Send(&wire.Request{Stop: &wire.Stop{Grace: grace}}) // a lost agent ends by itself, and Wait says that it is lost
+	// a lost agent ends by itself, and Wait says that it is lost
+	_ = p.stream.Send(&wire.Request{Stop: &wire.Stop{Grace: grace}})
 }
 
 func (p *agentProcess) onStopTimeout() {

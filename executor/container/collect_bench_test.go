@@ -15,8 +15,8 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into ours, with their SHA-256, in each way, and
-// beside them `docker cp` and `cp -a`, which take none.
+// BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into
+// ours, with their SHA-256, in each way, and beside them `docker cp` and `cp -a`, which take none.
 func BenchmarkCollect(b *testing.B) {
 	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-") //nolint:usetesting // in memory
 	if err != nil {
@@ -25,13 +25,17 @@ func BenchmarkCollect(b *testing.B) {
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	fillMemory(b, dir+"/from")
 	bind := func(_ *container.Config, h *container.HostConfig) {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: dir + "/from", Target: "/data"})
+		h.Mounts = append(h.Mounts, mount.Mount{
+			Type: mount.TypeBind, Source: dir + "/from",
+			Target: "/data",
+		})
 	}
 	for _, source := range []string{"small", "large"} {
 		for name, way := range ways {
 			b.Run(source+"/"+name, func(b *testing.B) {
 				e := newEngineWith(b, way.opts)
-				env := environment(b, e, dc.EnvironmentSpec{Container: runContainer(b, e, debian, all(placed(b, e), bind)), User: "vscode"})
+				env := environment(b, e, dc.EnvironmentSpec{Container: runContainer(b, e, debian,
+					all(placed(b, e), bind)), User: "vscode"})
 				each(b, dir, func(to string) { bringHome(b, env, source, to) })
 			})
 		}
@@ -47,7 +51,8 @@ func BenchmarkCollect(b *testing.B) {
 
 func command(b *testing.B, argv ...string) {
 	b.Helper()
-	if out, err := exec.CommandContext(b.Context(), argv[0], argv[1:]...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(b.Context(), argv[0], argv[1:]...).
+		CombinedOutput(); err != nil {
 		b.Fatalf("%q: %v: %s", argv, err, out)
 	}
 }
@@ -63,7 +68,8 @@ func fillMemory(b *testing.B, dir string) {
 	for i := range 100 {
 		err = errors.Join(err, os.MkdirAll(fmt.Sprintf("%s/small/%d", dir, i), 0o755))
 		for j := range 100 {
-			err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/small/%d/%d", dir, i, j), content[:4<<10], 0o644))
+			err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/small/%d/%d", dir, i, j), content[:4<<10],
+				0o644))
 		}
 	}
 	f, openErr := os.Create(dir + "/large/file")

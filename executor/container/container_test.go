@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 
 const debian, busybox = "dray-test/debian:latest", "dray-test/busybox:latest"
 
-// newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it these tests fail.
+// newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it
+// these tests fail.
 func newEngine(t testing.TB, transport dc.Transport) *dc.Engine {
 	return newEngineWith(t, dc.Options{Transport: transport})
 }
@@ -79,25 +80,33 @@ func environment(t testing.TB, e *dc.Engine, target dc.EnvironmentSpec) dray.Env
 }
 
 // runContainer starts a container that waits, and removes it at the end.
-func runContainer(t testing.TB, e *dc.Engine, image string, change func(*container.Config, *container.HostConfig)) dc.Container {
+func runContainer(t testing.TB, e *dc.Engine, image string,
+	change func(*container.Config, *container.HostConfig),
+) dc.Container {
 	t.Helper()
 	api := newAPI(t)
-	cfg := &container.Config{Image: image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
+	cfg := &container.Config{
+		Image: image, Cmd: []string{"sleep", "1000000"},
+		Labels: map[string]string{"dev.dray.test": t.Name()},
+	}
 	host := &container.HostConfig{Init: new(true), NetworkMode: "none"}
 	if change != nil {
 		change(cfg, host)
 	}
-	created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: cfg, HostConfig: host})
+	created, err := api.ContainerCreate(t.Context(),
+		client.ContainerCreateOptions{Config: cfg, HostConfig: host})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, err := api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+		_, err := api.ContainerRemove(context.Background(), created.ID,
+			client.ContainerRemoveOptions{Force: true})
 		if err != nil && !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
-	if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
+	if _, err := api.ContainerStart(t.Context(), created.ID,
+		client.ContainerStartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := e.Inspect(t.Context(), created.ID)
@@ -133,18 +142,28 @@ func run(t *testing.T, env dray.Environment, spec dray.ProcessSpec, stdin string
 	return got
 }
 
-// EX-15: with the agent, and with the engine's exec in its stead, a process runs as the user, with exact bytes and its exit code.
+// EX-15: with the agent, and with the engine's exec in its stead, a process runs as the user, with
+// exact bytes and its exit code.
 func TestRun(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportStdio, dc.TransportEngine} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
 			c := runContainer(t, e, "dray-test/debian:latest", nil)
-			env, err := e.Environment(t.Context(), dc.EnvironmentSpec{Container: c, User: "vscode", Probe: "loginInteractiveShell", RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+			env, err := e.Environment(t.Context(),
+				dc.EnvironmentSpec{
+					Container: c, User: "vscode", Probe: "loginInteractiveShell",
+					RemoteEnv: map[string]string{"FROM_REMOTE": "yes"},
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "id; pwd; cat; echo $FROM_REMOTE $HOME; umask; echo err >&2; exit 7"}, Dir: "/tmp"}, "in\x00\xff\n")
-			if !strings.Contains(got.stdout, "uid=1000(vscode)") || !strings.Contains(got.stdout, "/tmp\nin\x00\xff\nyes /home/vscode\n0022\n") || got.stderr != "err\n" || got.exit.Code != 7 {
+			got := run(t, env, dray.ProcessSpec{Argv: []string{
+				"sh", "-c",
+				"id; pwd; cat; echo $FROM_REMOTE $HOME; umask; echo err >&2; exit 7",
+			}, Dir: "/tmp"}, "in\x00\xff\n")
+			if !strings.Contains(got.stdout, "uid=1000(vscode)") ||
+				!strings.Contains(got.stdout, "/tmp\nin\x00\xff\nyes /home/vscode\n0022\n") ||
+				got.stderr != "err\n" || got.exit.Code != 7 {
 				t.Errorf("got %+v", got)
 			}
 			_, err = env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"no-such-program"}, Dir: "/"})

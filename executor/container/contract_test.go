@@ -13,9 +13,13 @@ import (
 	"github.com/dray-dev/dray/executor/executortest"
 )
 
-// EX-15, and the contract: environments with the agent, by socket and by stdio, and one with the engine's exec pass the same suite.
+// EX-15, and the contract: environments with the agent, by socket and by stdio, and one with the
+// engine's exec pass the same suite.
 func TestContract(t *testing.T) {
-	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportStdio, dc.TransportEngine} {
+	for _, transport := range []dc.Transport{
+		dc.TransportSocket, dc.TransportStdio,
+		dc.TransportEngine,
+	} {
 		t.Run(string(transport), func(t *testing.T) {
 			contract(t, newEngine(t, transport), nil, inFull)
 		})
@@ -25,16 +29,24 @@ func TestContract(t *testing.T) {
 // The two lengths of the suite.
 const inFull, inBrief = false, true
 
-// contract runs the suite in a container of its own, which `change` may make unlike others. It gives the environment, for more.
+// contract runs the suite in a container of its own, which `change` may make unlike others. It
+// gives the environment, for more.
 func contract(t *testing.T, e *dc.Engine, change containerChange, brief bool) dray.Environment {
 	t.Helper()
 	c := runContainer(t, e, debian, all(placed(t, e), change))
 	const dir = "/tmp/work"
-	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: dir, RemoteEnv: map[string]string{"FROM_REMOTE": "yes"}})
+	env := environment(t, e, dc.EnvironmentSpec{
+		Container: c, User: "vscode", WorkspaceFolder: dir,
+		RemoteEnv: map[string]string{"FROM_REMOTE": "yes"},
+	})
 	run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
-	id := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "echo $(id -u vscode) $(id -g vscode) $(id -G vscode)"}, Dir: "/tmp"}, "")
+	id := run(t, env, dray.ProcessSpec{Argv: []string{
+		"sh", "-c",
+		"echo $(id -u vscode) $(id -g vscode) $(id -G vscode)",
+	}, Dir: "/tmp"}, "")
 	ignored := ""
-	if env.Capabilities().Container.Transport == "engine" { // nothing of dray's stands between the engine and the tool
+	// nothing of dray's stands between the engine and the tool
+	if env.Capabilities().Container.Transport == "engine" {
 		ignored = engineIgnores(t, c)
 	}
 	t.Logf("by %s %s", env.Capabilities().Container.Transport, env.Capabilities().Container.Channel)
@@ -77,10 +89,12 @@ func placed(t testing.TB, e *dc.Engine) containerChange {
 	}
 }
 
-// engineIgnores is the mask of the signals that the engine was started with as ignored, and so are all that it starts.
+// engineIgnores is the mask of the signals that the engine was started with as ignored, and so are
+// all that it starts.
 func engineIgnores(t *testing.T, c dc.Container) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "docker", "exec", c.ID, "grep", "SigIgn", "/proc/self/status").Output()
+	out, err := exec.CommandContext(t.Context(), "docker", "exec", c.ID, "grep", "SigIgn",
+		"/proc/self/status").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// containerFiles are the files of a container: what its helper serves, and trees that are read directly where this daemon may.
+// containerFiles are the files of a container: what its helper serves, and trees that are read
+// directly where this daemon may.
 type containerFiles struct {
 	*files.Client
 	env    *environment
@@ -27,10 +28,14 @@ type containerFiles struct {
 	root   string
 }
 
-// ReadTree reads the tree through the root folder of the agent's process where that is open to us, with the rights of the helper and no
-// others, and else lets the helper stream it. Both give the same.
-func (f *containerFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
-	log := f.env.engine.log.With(zap.String("container", f.env.target.Container.Name), zap.String("root", f.root))
+// ReadTree reads the tree through the root folder of the agent's process where that is open to us,
+// with the rights of the helper and no others, and else lets the helper stream it. Both give the
+// same.
+func (f *containerFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree,
+	error,
+) {
+	log := f.env.engine.log.With(zap.String("container", f.env.target.Container.Name),
+		zap.String("root", f.root))
 	t, err := f.readDirect(ctx, what)
 	if err == nil {
 		log.Debug("files are read directly")
@@ -82,7 +87,9 @@ func (t *lossTree) explain(err error) error {
 var errDirectUnsupported = errors.New("the container's files are not to be read directly")
 
 // readDirect fails wherever anything is unusual: the helper can do all that it can.
-func (f *containerFiles) readDirect(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
+func (f *containerFiles) readDirect(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree,
+	error,
+) {
 	pid := f.helper.agent.pid
 	if f.env.engine.opts.FilesByHelper || pid == 0 || os.Geteuid() != 0 {
 		return nil, errDirectUnsupported
@@ -125,8 +132,9 @@ type fsCredentials struct {
 	caps     uint64
 }
 
-// credentialsOf reads what a process in the container has, by its number there. The container could lie about it, and would open no more with that
-// than what it can open itself: its own files, by users of its own, with capabilities that it may have.
+// credentialsOf reads what a process in the container has, by its number there. The container could
+// lie about it, and would open no more with that than what it can open itself: its own files, by
+// users of its own, with capabilities that it may have.
 func (v *procRoot) credentialsOf(pid int) (fsCredentials, error) {
 	if pid <= 0 {
 		return fsCredentials{}, errors.New("the helper has no number")
@@ -162,7 +170,8 @@ func parseRights(status []byte) (r fsCredentials, err error) {
 		return fsCredentials{}, err
 	}
 	if len(uids) != 4 || len(gids) != 4 { // real, effective, saved, and that for files
-		return fsCredentials{}, fmt.Errorf("the helper has %d user ids and %d group ids", len(uids), len(gids))
+		return fsCredentials{}, fmt.Errorf("the helper has %d user ids and %d group ids", len(uids),
+			len(gids))
 	}
 	return fsCredentials{uid: uids[3], gid: gids[3], groups: groups, caps: caps}, nil
 }
@@ -204,15 +213,17 @@ func capabilities(status []byte, name string) (uint64, error) {
 	return caps, nil
 }
 
-// applyToThread gives the current thread these rights over files, and no other. It must be locked, and thrown away afterwards: there is no way back. The
-// calls are raw, because those of the Go runtime would change every thread.
+// applyToThread gives the current thread these rights over files, and no other. It must be locked,
+// and thrown away afterwards: there is no way back. The calls are raw, because those of the Go
+// runtime would change every thread.
 func (r fsCredentials) applyToThread() error {
 	groups := slices.Clone(r.groups)
 	var first unsafe.Pointer
 	if len(groups) > 0 {
 		first = unsafe.Pointer(&groups[0])
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first),
+		0); errno != 0 {
 		return fmt.Errorf("taking on the groups of the container's user: %w", errno)
 	}
 	for _, set := range []struct {
@@ -220,8 +231,9 @@ func (r fsCredentials) applyToThread() error {
 		id   uint32
 	}{{unix.SYS_SETFSGID, r.gid}, {unix.SYS_SETFSUID, r.uid}} {
 		_, _, _ = unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
-		now, _, _ := unix.RawSyscall(set.call, uintptr(^uint32(0)), 0, 0) // it tells of no failure, but what was set before
-		if uint32(now) != set.id {                                        //nolint:gosec // an id
+		// it tells of no failure, but what was set before
+		now, _, _ := unix.RawSyscall(set.call, uintptr(^uint32(0)), 0, 0)
+		if uint32(now) != set.id { //nolint:gosec // an id
 			return fmt.Errorf("taking on the container's user %d: it stayed %d", set.id, now)
 		}
 	}

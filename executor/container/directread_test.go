@@ -24,12 +24,18 @@ var ways = map[string]struct {
 	says string
 }{
 	"direct": {dc.Options{Transport: dc.TransportSocket}, "files are read directly"},
-	"socket": {dc.Options{Transport: dc.TransportSocket, FilesByHelper: true}, "files are streamed by the helper"},
-	"stdio":  {dc.Options{Transport: dc.TransportStdio}, "files are streamed by the helper"},
+	"socket": {
+		dc.Options{Transport: dc.TransportSocket, FilesByHelper: true},
+		"files are streamed by the helper",
+	},
+	"stdio": {dc.Options{Transport: dc.TransportStdio}, "files are streamed by the helper"},
 }
 
-// forDirectAndStreamed runs a test in a container of its own for each way, and makes sure that it was that way.
-func forDirectAndStreamed(t *testing.T, change containerChange, target dc.EnvironmentSpec, test func(t *testing.T, env dray.Environment)) {
+// forDirectAndStreamed runs a test in a container of its own for each way, and makes sure that it
+// was that way.
+func forDirectAndStreamed(t *testing.T, change containerChange, target dc.EnvironmentSpec,
+	test func(t *testing.T, env dray.Environment),
+) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			if name == "direct" && os.Geteuid() != 0 {
@@ -47,13 +53,15 @@ func forDirectAndStreamed(t *testing.T, change containerChange, target dc.Enviro
 	}
 }
 
-// SY-01, SY-02: a container's files are the same read directly, by the helper over the socket, and by the helper over stdio.
+// SY-01, SY-02: a container's files are the same read directly, by the helper over the socket, and
+// by the helper over stdio.
 func TestFilesInEachWay(t *testing.T) {
 	const dir = "/tmp/work"
-	forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: "vscode", WorkspaceFolder: dir}, func(t *testing.T, env dray.Environment) {
-		run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
-		executortest.RunFilesOf(t, executortest.Harness{Environment: env, Dir: dir, Brief: true})
-	})
+	forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: "vscode", WorkspaceFolder: dir},
+		func(t *testing.T, env dray.Environment) {
+			run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+			executortest.RunFilesOf(t, executortest.Harness{Environment: env, Dir: dir, Brief: true})
+		})
 }
 
 // summary collects a source and says what came.
@@ -93,21 +101,29 @@ func summary(t *testing.T, env dray.Environment, root string, names ...string) [
 const withRecover = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
 echo group >group && chgrp audio group && chmod 640 group && echo all >all && mkdir shut && echo in >shut/in && chmod 700 shut && adduser vscode audio >/dev/null 2>&1 || usermod -aG audio vscode`
 
-// SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its groups, and not the daemon's.
+// SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its
+// groups, and not the daemon's.
 func TestRightsInEachWay(t *testing.T) {
 	want := map[string][]string{
 		"vscode": {"g ", "g/all all", "g/group group", "g/mine mine", "g/root denied", "g/shut denied"},
-		"daemon": {"g ", "g/all all", "g/group denied", "g/mine denied", "g/root denied", "g/shut denied"},
-		"root":   {"g ", "g/all all", "g/group group", "g/mine mine", "g/root root", "g/shut ", "g/shut/in in"},
+		"daemon": {
+			"g ", "g/all all", "g/group denied", "g/mine denied", "g/root denied",
+			"g/shut denied",
+		},
+		"root": {
+			"g ", "g/all all", "g/group group", "g/mine mine", "g/root root", "g/shut ",
+			"g/shut/in in",
+		},
 	}
 	for user, entries := range want {
 		t.Run(user, func(t *testing.T) {
-			forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: user}, func(t *testing.T, env dray.Environment) {
-				asRoot(t, env, withRecover)
-				if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
-					t.Errorf("got %q, want %q", got, entries)
-				}
-			})
+			forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: user},
+				func(t *testing.T, env dray.Environment) {
+					asRoot(t, env, withRecover)
+					if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
+						t.Errorf("got %q, want %q", got, entries)
+					}
+				})
 		})
 	}
 }
@@ -117,12 +133,16 @@ func TestRightsWithoutCapabilities(t *testing.T) {
 	dropped := func(_ *container.Config, h *container.HostConfig) {
 		h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"}
 	}
-	forDirectAndStreamed(t, dropped, dc.EnvironmentSpec{User: "root"}, func(t *testing.T, env dray.Environment) {
-		asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
-		if got, want := summary(t, env, "/srv", "g"), []string{"g ", "g/own 2", "g/theirs denied"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	})
+	forDirectAndStreamed(t, dropped, dc.EnvironmentSpec{User: "root"},
+		func(t *testing.T, env dray.Environment) {
+			asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
+			if got, want := summary(t, env, "/srv", "g"), []string{
+				"g ", "g/own 2",
+				"g/theirs denied",
+			}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 }
 
 // asRoot runs a script as root in an environment's container.
@@ -133,7 +153,8 @@ func asRoot(t *testing.T, env dray.Environment, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: c, User: "root"}), dray.ProcessSpec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
+	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: c, User: "root"}),
+		dray.ProcessSpec{Argv: []string{"sh", "-c", script}, Dir: "/"}, ""); got.exit.Code != 0 {
 		t.Fatalf("got %+v", got)
 	}
 }
@@ -148,7 +169,8 @@ func TestCollectFromLostContainer(t *testing.T) {
 			e := newEngineWith(t, way.opts)
 			c := runContainer(t, e, debian, placed(t, e))
 			env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode"})
-			run(t, env, dray.ProcessSpec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"}, "")
+			run(t, env, dray.ProcessSpec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"},
+				"")
 			f, err := env.Files(t.Context(), "/tmp")
 			if err != nil {
 				t.Fatal(err)
@@ -162,7 +184,8 @@ func TestCollectFromLostContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tree.Close() }()
-			if _, err := newAPI(t).ContainerKill(t.Context(), c.ID, client.ContainerKillOptions{}); err != nil {
+			if _, err := newAPI(t).ContainerKill(t.Context(), c.ID,
+				client.ContainerKillOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if n, err := io.Copy(io.Discard, tree); dray.CodeOf(err) != dray.CodeContainerUnavailable {

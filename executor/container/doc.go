@@ -1,5 +1,6 @@
-// Package container makes environments of containers: it finds the engine as the docker CLI does, places the agent, keeps one connection
-// to it for each container, and starts processes as `devcontainer exec` would.
+// Package container makes environments of containers: it finds the engine as the docker CLI does,
+// places the agent, keeps one connection to it for each container, and starts processes as
+// `devcontainer exec` would.
 //
 //	Engine       the engine's API: find, inspect, list, copy, exec
 //	agents       one living agent for each container, started when first needed

@@ -22,8 +22,9 @@ const (
 	sourceContext = "engine.context"
 )
 
-// NewEngine finds the engine as the docker CLI does: our configuration, DOCKER_HOST, DOCKER_CONTEXT, the current context of the CLI's
-// configuration, the default socket. It does not connect. Errors: engine_unavailable.
+// NewEngine finds the engine as the docker CLI does: our configuration, DOCKER_HOST,
+// DOCKER_CONTEXT, the current context of the CLI's configuration, the default socket. It does not
+// connect. Errors: engine_unavailable.
 func NewEngine(choice EndpointConfig, opts Options) (*Engine, error) {
 	clientOpts, source, err := resolveEndpoint(choice)
 	if err == nil {
@@ -32,7 +33,8 @@ func NewEngine(choice EndpointConfig, opts Options) (*Engine, error) {
 			return newEngine(api, choice, source, opts), nil
 		}
 	}
-	return nil, dray.Errorf(dray.CodeEngineUnavailable, "no container engine could be chosen (by %s): %w", source, err).
+	return nil, dray.Errorf(dray.CodeEngineUnavailable,
+		"no container engine could be chosen (by %s): %w", source, err).
 		WithHint("run `docker version` with the same environment, or set engine.host in the configuration")
 }
 
@@ -107,7 +109,8 @@ func configDir() string {
 	return filepath.Join(home, ".docker")
 }
 
-// currentContext reads the one setting that matters here. A configuration that is absent or broken names no context, as in the CLI.
+// currentContext reads the one setting that matters here. A configuration that is absent or broken
+// names no context, as in the CLI.
 func currentContext() string {
 	b, err := os.ReadFile(filepath.Join(configDir(), "config.json"))
 	if errors.Is(err, os.ErrNotExist) {

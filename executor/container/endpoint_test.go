@@ -25,7 +25,10 @@ func dockerConfig(t *testing.T, current string, contexts ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", dir)
-	for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"} {
+	for _, name := range []string{
+		"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH",
+		"DOCKER_TLS_VERIFY",
+	} {
 		t.Setenv(name, "")
 	}
 	put := func(path string, v any) {
@@ -60,15 +63,33 @@ func TestFindEngine(t *testing.T) {
 		current, host, context  string
 		wantHost, source, fails string
 	}{
-		{name: "engine.host", choice: dc.EndpointConfig{Host: "unix:///a", Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///a", source: "engine.host"},
-		{name: "engine.context", choice: dc.EndpointConfig{Context: "one"}, current: "two", host: "unix:///b", context: "two", wantHost: "unix:///ctx/one", source: "engine.context"},
-		{name: "DOCKER_HOST", current: "two", host: "unix:///b", context: "one", wantHost: "unix:///b", source: "DOCKER_HOST"},
-		{name: "DOCKER_CONTEXT", current: "two", context: "one", wantHost: "unix:///ctx/one", source: "DOCKER_CONTEXT"},
+		{
+			name: "engine.host", choice: dc.EndpointConfig{Host: "unix:///a", Context: "one"},
+			current: "two", host: "unix:///b", context: "two", wantHost: "unix:///a", source: "engine.host",
+		},
+		{
+			name: "engine.context", choice: dc.EndpointConfig{Context: "one"}, current: "two",
+			host: "unix:///b", context: "two", wantHost: "unix:///ctx/one", source: "engine.context",
+		},
+		{
+			name: "DOCKER_HOST", current: "two", host: "unix:///b", context: "one", wantHost: "unix:///b",
+			source: "DOCKER_HOST",
+		},
+		{
+			name: "DOCKER_CONTEXT", current: "two", context: "one", wantHost: "unix:///ctx/one",
+			source: "DOCKER_CONTEXT",
+		},
 		{name: "currentContext", current: "two", wantHost: "unix:///ctx/two", source: "currentContext"},
 		{name: "default", wantHost: byDefault, source: "default"},
 		{name: "current is default", current: "default", wantHost: byDefault, source: "default"},
-		{name: "DOCKER_CONTEXT=default", current: "two", context: "default", wantHost: byDefault, source: "DOCKER_CONTEXT"},
-		{name: "unknown in engine.context", choice: dc.EndpointConfig{Context: "none"}, fails: "engine.context"},
+		{
+			name: "DOCKER_CONTEXT=default", current: "two", context: "default", wantHost: byDefault,
+			source: "DOCKER_CONTEXT",
+		},
+		{
+			name: "unknown in engine.context", choice: dc.EndpointConfig{Context: "none"},
+			fails: "engine.context",
+		},
 		{name: "unknown in DOCKER_CONTEXT", context: "none", fails: "DOCKER_CONTEXT"},
 		{name: "unknown current", current: "none", fails: "currentContext"},
 		{name: "no address", host: "not an address", fails: "DOCKER_HOST"},
@@ -79,7 +100,8 @@ func TestFindEngine(t *testing.T) {
 			t.Setenv("DOCKER_CONTEXT", c.context)
 			e, err := dc.NewEngine(c.choice, dc.Options{Log: zap.NewNop()})
 			if c.fails != "" {
-				if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), c.fails) || dray.AsError(err).Hint == "" {
+				if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), c.fails) ||
+					dray.AsError(err).Hint == "" {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -100,18 +122,21 @@ func TestFindEngine(t *testing.T) {
 
 // An engine that is not there is said to be so, with where it was looked for.
 func TestNoEngine(t *testing.T) {
-	e, err := dc.NewEngine(dc.EndpointConfig{Host: "unix://" + t.TempDir() + "/none.sock"}, dc.Options{Log: zap.NewNop()})
+	e, err := dc.NewEngine(dc.EndpointConfig{Host: "unix://" + t.TempDir() + "/none.sock"},
+		dc.Options{Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = e.Close() }()
 	_, err = e.Inspect(t.Context(), "any")
-	if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), "none.sock") || !strings.Contains(dray.AsError(err).Hint, "engine.host") {
+	if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(err.Error(), "none.sock") ||
+		!strings.Contains(dray.AsError(err).Hint, "engine.host") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// An engine that this user may not use is told from one that does not answer: starting it would not help.
+// An engine that this user may not use is told from one that does not answer: starting it would not
+// help.
 func TestEngineOfOthers(t *testing.T) {
 	const variable = "DRAY_TEST_SOCKET_OF_OTHERS"
 	socket := os.Getenv(variable)
@@ -119,7 +144,8 @@ func TestEngineOfOthers(t *testing.T) {
 		t.Skip("root is needed to make a socket that is not ours")
 	}
 	if socket == "" {
-		dir, err := os.MkdirTemp("", "dray-engine-") //nolint:usetesting // the test's own folders are root's alone
+		// the test's own folders are root's alone
+		dir, err := os.MkdirTemp("", "dray-engine-") //nolint:usetesting
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +159,8 @@ func TestEngineOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-		child.Dir, child.Env = dir, append(os.Environ(), variable+"="+l.Addr().String(), "HOME="+dir, "TMPDIR="+dir)
+		child.Dir, child.Env = dir, append(os.Environ(), variable+"="+l.Addr().String(), "HOME="+dir,
+			"TMPDIR="+dir)
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: group}}
 		if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
 			t.Errorf("as another user: %v\n%s", err, out)
@@ -146,7 +173,8 @@ func TestEngineOfOthers(t *testing.T) {
 	}
 	defer func() { _ = e.Close() }()
 	_, err = e.Inspect(t.Context(), "any")
-	if dray.CodeOf(err) != dray.CodeEngineUnavailable || !strings.Contains(dray.AsError(err).Hint, "join the group") {
+	if dray.CodeOf(err) != dray.CodeEngineUnavailable ||
+		!strings.Contains(dray.AsError(err).Hint, "join the group") {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }

@@ -23,8 +23,8 @@ import (
 // Transport is how processes are started in containers.
 type Transport string
 
-// The transports. Auto uses the agent, by a socket where the agent reaches one and else by its stdio, and the engine's exec where no agent
-// can be placed. Each other insists.
+// The transports. Auto uses the agent, by a socket where the agent reaches one and else by its
+// stdio, and the engine's exec where no agent can be placed. Each other insists.
 const (
 	TransportAuto   Transport = "auto"
 	TransportSocket Transport = "socket"
@@ -39,7 +39,8 @@ type Options struct {
 	Transport Transport
 	// RunDir holds the folders that `up` mounts into containers, one for each.
 	RunDir string
-	// FilesByHelper has containers' files read by a helper in there even where this daemon could read them itself.
+	// FilesByHelper has containers' files read by a helper in there even where this daemon could read
+	// them itself.
 	FilesByHelper bool
 	// Version is ours, for the agents' handshake.
 	Version string
@@ -79,7 +80,8 @@ func (e *Engine) Source() string { return e.source }
 // Host is the engine's address.
 func (e *Engine) Host() string { return e.api.DaemonHost() }
 
-// Env makes the docker CLI and what uses it choose this engine too, whatever it would choose by itself.
+// Env makes the docker CLI and what uses it choose this engine too, whatever it would choose by
+// itself.
 func (e *Engine) Env() []string {
 	switch e.source {
 	case sourceHost:
@@ -127,18 +129,22 @@ func (e *Engine) unavailable(doing string, err error) error {
 		return fmt.Errorf("%s at the engine: %w", doing, err)
 	}
 	if e.permissionDenied() {
-		return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s may not be used by this user (%s): %w", e.Host(), doing, err).
+		return dray.Errorf(dray.CodeEngineUnavailable,
+			"the container engine at %s may not be used by this user (%s): %w", e.Host(), doing, err).
 			WithHint("join the group of its socket (often `usermod -aG docker USER`, and log in again), or point dray at an engine of your own "+
 				"with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
 	}
-	return dray.Errorf(dray.CodeEngineUnavailable, "the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
+	return dray.Errorf(dray.CodeEngineUnavailable,
+		"the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
 		WithHint("start the engine, or point dray at it with engine.host, engine.context or DOCKER_HOST (chosen by %s)", e.source)
 }
 
-// permissionDenied says that the engine's socket is there and not for this user. The client library tells that in words alone.
+// permissionDenied says that the engine's socket is there and not for this user. The client library
+// tells that in words alone.
 func (e *Engine) permissionDenied() bool {
 	path, local := strings.CutPrefix(e.Host(), "unix://")
-	return local && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS), fs.ErrPermission)
+	return local && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS),
+		fs.ErrPermission)
 }
 
 // containerError gives an answer of the engine about one container its code.
@@ -148,15 +154,17 @@ func (e *Engine) containerError(ref, doing string, err error) error {
 		return dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref).
 			WithHint("`docker ps -a` lists the engine's containers; `dray workspace up` makes a workspace's own")
 	case errdefs.IsConflict(err):
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %q cannot be used now (%s): %w", ref, doing, err).
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %q cannot be used now (%s): %w", ref,
+			doing, err).
 			WithHint("look at its state with `docker ps -a`; start or unpause it")
 	default:
 		return e.unavailable(doing, err)
 	}
 }
 
-// recoverPanics does the work of a goroutine that no call is around, so that nobody else would catch its panic: it is logged under an id, and told as an
-// error with that id to whoever relies on the work (EX-18).
+// recoverPanics does the work of a goroutine that no call is around, so that nobody else would
+// catch its panic: it is logged under an id, and told as an error with that id to whoever relies on
+// the work (EX-18).
 func (e *Engine) recoverPanics(doing string, work func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -170,36 +178,48 @@ func (e *Engine) recoverPanics(doing string, work func()) (err error) {
 // panicError logs a panic under an id and makes an error that names it.
 func (e *Engine) panicError(doing string, value any, stack []byte) error {
 	id := rand.Text()
-	e.log.Error("goroutine panicked", zap.String("id", id), zap.String("doing", doing), zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	e.log.Error("goroutine panicked", zap.String("id", id), zap.String("doing", doing),
+		zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
 	return dray.InternalError(dray.CodeInternal, id, "%s", doing)
 }
 
 // changeActions are the events after which what is known of the engine's containers may be wrong.
-var changeActions = []string{"create", "start", "die", "destroy", "remove", "rename", "pause", "unpause", "update"}
-
-// EventWatcher follows the engine's events until Close. It answers one question: has any container changed since? And when a container goes, it
-// removes what the engine keeps for that one's agent.
-type EventWatcher struct {
-	engine    *Engine
-	onEvent   func(ctx context.Context, id string)
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
-	count     atomic.Uint64
-	live      atomic.Bool
-	gcPending chan struct{} // holds one word that a container may have gone; nil where nobody tidies up
+var changeActions = []string{
+	"create", "start", "die", "destroy", "remove", "rename", "pause",
+	"unpause", "update",
 }
 
-// Watch begins to follow the engine's events. An engine that does not answer is asked again and again.
+// EventWatcher follows the engine's events until Close. It answers one question: has any container
+// changed since? And when a container goes, it removes what the engine keeps for that one's agent.
+type EventWatcher struct {
+	engine  *Engine
+	onEvent func(ctx context.Context, id string)
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	count   atomic.Uint64
+	live    atomic.Bool
+	// holds one word that a container may have gone; nil where nobody tidies up
+	gcPending chan struct{}
+}
+
+// Watch begins to follow the engine's events. An engine that does not answer is asked again and
+// again.
 func (e *Engine) Watch(ctx context.Context) *EventWatcher {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &EventWatcher{engine: e, onEvent: func(context.Context, string) {}, cancel: cancel, gcPending: make(chan struct{}, 1)}
+	w := &EventWatcher{
+		engine: e, onEvent: func(context.Context, string) {}, cancel: cancel,
+		gcPending: make(chan struct{}, 1),
+	}
 	w.done.Go(func() { w.follow(ctx) })
 	w.done.Go(func() { w.tidy(ctx) })
 	return w
 }
 
-// watch tells of each container that has changed, one after the other, and of "" when some may have while nobody listened.
-func (e *Engine) watch(ctx context.Context, heard func(ctx context.Context, id string)) *EventWatcher {
+// watch tells of each container that has changed, one after the other, and of "" when some may have
+// while nobody listened.
+func (e *Engine) watch(ctx context.Context,
+	heard func(ctx context.Context, id string),
+) *EventWatcher {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &EventWatcher{engine: e, onEvent: heard, cancel: cancel}
 	w.done.Go(func() { w.follow(ctx) })
@@ -212,7 +232,8 @@ func (w *EventWatcher) Close() {
 	w.done.Wait()
 }
 
-// Generation changes with every change of a container. While the events do not come, ok is false: then nothing may be taken as known.
+// Generation changes with every change of a container. While the events do not come, ok is false:
+// then nothing may be taken as known.
 func (w *EventWatcher) Generation() (n uint64, ok bool) { return w.count.Load(), w.live.Load() }
 
 // reconnectDelay is the pause before the engine is asked for its events again.
@@ -220,7 +241,8 @@ const reconnectDelay = time.Second
 
 func (w *EventWatcher) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = w.engine.recoverPanics("following the engine's events", func() { w.read(ctx) }) // it is asked again
+		// it is asked again
+		_ = w.engine.recoverPanics("following the engine's events", func() { w.read(ctx) })
 		w.live.Store(false)
 		select {
 		case <-ctx.Done():

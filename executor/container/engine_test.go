@@ -13,14 +13,18 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// EX-18: a panic in a goroutine of the engine's client, and one in an agent's connection, are told as internal with an id that the log has with the
-// stack; they are not told as a lost agent.
+// EX-18: a panic in a goroutine of the engine's client, and one in an agent's connection, are told
+// as internal with an id that the log has with the stack; they are not told as a lost agent.
 func TestDefectsHaveAnID(t *testing.T) {
 	core, logs := observer.New(zapcore.ErrorLevel)
 	e := &Engine{log: zap.New(core)}
 	for name, err := range map[string]error{
-		"planted":   e.recoverPanics("working", func() { panic("planted") }),
-		"in frames": e.lossError(Container{}, fmt.Errorf("reading: %w", &wire.PanicError{Value: "in frames", Stack: []byte("defect_test.go")})),
+		"planted": e.recoverPanics("working", func() { panic("planted") }),
+		"in frames": e.lossError(Container{},
+			fmt.Errorf("reading: %w", &wire.PanicError{
+				Value: "in frames",
+				Stack: []byte("defect_test.go"),
+			})),
 	} {
 		told := dray.AsError(err)
 		if told == nil || told.Code != dray.CodeInternal {
@@ -31,7 +35,8 @@ func TestDefectsHaveAnID(t *testing.T) {
 		for _, entry := range logs.All() {
 			fields := entry.ContextMap()
 			id, _ := fields["id"].(string)
-			logged = logged || id != "" && strings.Contains(told.Hint, id) && fields["panic"] == name && strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go")
+			logged = logged || id != "" && strings.Contains(told.Hint, id) && fields["panic"] == name &&
+				strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go")
 		}
 		if !logged {
 			t.Errorf("%s: %+v, and the log has %v", name, told, logs.All())

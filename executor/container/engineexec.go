@@ -18,8 +18,9 @@ import (
 	"github.com/dray-dev/dray/internal/shellprobe"
 )
 
-// engineExec runs processes through the engine's own exec. It knows exit codes, and no more: a signal is 128+n, nothing can be signalled
-// or ended, and what is left behind is not known. Capabilities and results say so.
+// engineExec runs processes through the engine's own exec. It knows exit codes, and no more: a
+// signal is 128+n, nothing can be signalled or ended, and what is left behind is not known.
+// Capabilities and results say so.
 type engineExec struct {
 	*environment
 	fallbackReason string
@@ -37,7 +38,8 @@ func newEngineExec(e *environment, why string) *engineExec {
 func (e *engineExec) Capabilities() dray.Capabilities {
 	warnings := append([]string(nil), e.target.Warnings...)
 	if e.fallbackReason != "" {
-		warnings = append(warnings, "no agent could be placed in the container, so the engine's exec is used; a call that is ended early may leave processes behind: "+e.fallbackReason)
+		warnings = append(warnings,
+			"no agent could be placed in the container, so the engine's exec is used; a call that is ended early may leave processes behind: "+e.fallbackReason)
 	}
 	return dray.Capabilities{
 		Kind: dray.KindContainer, WorkspaceFolder: e.target.WorkspaceFolder, Mounts: e.target.Mounts,
@@ -65,18 +67,23 @@ func (e *engineExec) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pro
 	}
 	p.warnings = slices.Concat(warnings, e.engine.dirt.warningsFor(e.key()))
 	if spec.KeepLeftovers {
-		p.warnings = append(p.warnings, "the engine's exec leaves alone whatever a call leaves running, and does not tell what that is")
+		p.warnings = append(p.warnings,
+			"the engine's exec leaves alone whatever a call leaves running, and does not tell what that is")
 	}
 	if spec.Terminal != nil {
-		_ = p.Resize(*spec.Terminal) //nolint:contextcheck // it has a bound of its own; one that is over already has no size
+		// it has a bound of its own; one that is over already has no size
+		_ = p.Resize(*spec.Terminal) //nolint:contextcheck
 	}
 	return p, nil
 }
 
-// disabledDetachKeys is typed by nobody: by default the engine would keep every Ctrl-P of a terminal for itself.
+// disabledDetachKeys is typed by nobody: by default the engine would keep every Ctrl-P of a
+// terminal for itself.
 const disabledDetachKeys = "ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^,ctrl-]"
 
-func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string, terminal bool) (*execProcess, error) {
+func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []string,
+	terminal bool,
+) (*execProcess, error) {
 	c := e.target.Container
 	a, err := e.engine.openExec(ctx, c.ID, client.ExecCreateOptions{
 		User: e.target.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal, DetachKeys: disabledDetachKeys,
@@ -84,7 +91,8 @@ func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []
 	if err != nil {
 		return nil, e.engine.containerError(c.Name, "starting a process", err)
 	}
-	p := newExecProcess(e.engine, c, a) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+	// the call may be over; afterLoss has a bound of its own
+	p := newExecProcess(e.engine, c, a) //nolint:contextcheck
 	if err := p.started(ctx); err != nil {
 		p.Stop(0)
 		<-p.done
@@ -97,14 +105,16 @@ func (e *engineExec) exec(ctx context.Context, argv []string, dir string, env []
 func (e *engineExec) Files(context.Context, string) (dray.Files, error) {
 	hint := "use exec with the image's own programs; agent.transport is engine, so no agent is placed"
 	if e.fallbackReason != "" {
-		hint = "use exec with the image's own programs; the agent could not be placed: " + e.fallbackReason
+		hint = "use exec with the image's own programs; the agent could not be placed: " +
+			e.fallbackReason
 	}
-	return nil, dray.Errorf(dray.CodeContainerUnavailable, "files in container %s need the agent, which is not there", e.target.Container.Name).
+	return nil, dray.Errorf(dray.CodeContainerUnavailable,
+		"files in container %s need the agent, which is not there", e.target.Container.Name).
 		WithHint("%s", hint)
 }
 
-// shellEnvironment is what the user's shell makes of the environment. It is asked once for each environment; a question that failed is
-// put again by the next call.
+// shellEnvironment is what the user's shell makes of the environment. It is asked once for each
+// environment; a question that failed is put again by the next call.
 func (e *engineExec) shellEnvironment(ctx context.Context) (env, warnings []string) {
 	question, ok := shellprobe.New(e.target.Probe)
 	if !ok {
@@ -165,7 +175,10 @@ type execProcess struct {
 }
 
 func newExecProcess(e *Engine, c Container, a *execStream) *execProcess {
-	p := &execProcess{engine: e, container: c, conn: a, done: make(chan struct{}), stopped: make(chan struct{})}
+	p := &execProcess{
+		engine: e, container: c, conn: a, done: make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
 	var out, errOut *io.PipeWriter
 	p.out, out = io.Pipe()
 	p.err, errOut = io.Pipe()
@@ -208,8 +221,8 @@ func demultiplex(a *execStream, out, errOut io.Writer) error {
 // poll is how often the engine is asked about an exec.
 const poll = 10 * time.Millisecond
 
-// started waits for the word that the process runs or has run. The engine reports a program that cannot be executed as an exit code of a
-// process that never had a pid.
+// started waits for the word that the process runs or has run. The engine reports a program that
+// cannot be executed as an exit code of a process that never had a pid.
 func (p *execProcess) started(ctx context.Context) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -250,7 +263,8 @@ func (p *execProcess) startFailure() error {
 	case strings.Contains(text, "no such file"), strings.Contains(text, "not found in $PATH"):
 		code = dray.CodeExecutableNotFound
 	}
-	return dray.Errorf(code, "the engine could not start the process: %s", text).WithHint("%s", process.Hint(code))
+	return dray.Errorf(code, "the engine could not start the process: %s", text).
+		WithHint("%s", process.Hint(code))
 }
 
 // exitStatus asks how the process ended, once its stream has.
@@ -280,7 +294,8 @@ func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
 		case <-p.stopped:
 			return dray.Exit{}, nil
 		case <-ctx.Done():
-			return dray.Exit{}, p.engine.lossError(p.container, errors.New("its stream ended and it runs on"))
+			return dray.Exit{}, p.engine.lossError(p.container,
+				errors.New("its stream ended and it runs on"))
 		}
 	}
 }
@@ -327,14 +342,16 @@ func (p *execProcess) Resize(size dray.TerminalSize) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
 	defer cancel()
-	_, err := p.engine.api.ExecResize(ctx, p.conn.id, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+	_, err := p.engine.api.ExecResize(ctx, p.conn.id,
+		client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
 	if err != nil {
 		return p.engine.containerError(p.container.Name, "resizing a terminal", err)
 	}
 	return nil
 }
 
-// Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is not known.
+// Stop lets go of the process. The engine has no call that ends an exec, so what becomes of it is
+// not known.
 func (p *execProcess) Stop(time.Duration) {
 	p.stop.Do(func() {
 		close(p.stopped)

@@ -16,10 +16,12 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// EnvironmentSpec is a container together with how calls run in it: what devcontainer exec would do.
+// EnvironmentSpec is a container together with how calls run in it: what devcontainer exec would
+// do.
 type EnvironmentSpec struct {
 	Container Container
-	// User is verbatim as the engine takes it; empty is the image's, which is root's where it names none.
+	// User is verbatim as the engine takes it; empty is the image's, which is root's where it names
+	// none.
 	User string
 	// WorkspaceFolder is where calls run that name no folder; empty is the user's home folder.
 	WorkspaceFolder string
@@ -40,8 +42,8 @@ type agentFailure struct {
 // agentRetryDelay is how long a container that takes no agent is not tried again.
 const agentRetryDelay = time.Minute
 
-// Environment makes a running container ready for calls: its agent answers, or the engine's exec stands in for it. Errors:
-// container_unavailable, engine_unavailable.
+// Environment makes a running container ready for calls: its agent answers, or the engine's exec
+// stands in for it. Errors: container_unavailable, engine_unavailable.
 func (e *Engine) Environment(ctx context.Context, t EnvironmentSpec) (dray.Environment, error) {
 	if !t.Container.Running() {
 		return nil, t.Container.NotRunning()
@@ -63,7 +65,8 @@ func (e *Engine) Environment(ctx context.Context, t EnvironmentSpec) (dray.Envir
 	a, err := e.agents.get(ctx, t.Container, t.User)
 	if placement, ok := errors.AsType[*placementError](err); ok {
 		if e.opts.Transport != TransportAuto {
-			return nil, dray.Errorf(dray.CodeContainerUnavailable, "no agent can be placed in container %s: %w", t.Container.Name, err).
+			return nil, dray.Errorf(dray.CodeContainerUnavailable,
+				"no agent can be placed in container %s: %w", t.Container.Name, err).
 				WithHint("set agent.transport to auto to use whatever works there, at the last the engine's own exec")
 		}
 		e.recordFailure(env.key(), placement.Error())
@@ -119,8 +122,9 @@ func (e *environment) warnings() []string {
 	if !e.sameUser {
 		return e.target.Warnings
 	}
-	return append(slices.Clip(e.target.Warnings), "root in the container may not switch users, so dray's agent runs as the tool's own user there: "+
-		"what a call is ended by is best effort, since a tool can end the agent, and what became another user cannot be ended")
+	return append(slices.Clip(e.target.Warnings),
+		"root in the container may not switch users, so dray's agent runs as the tool's own user there: "+
+			"what a call is ended by is best effort, since a tool can end the agent, and what became another user cannot be ended")
 }
 
 func (e *environment) metadata(transport, channel string) *dray.ContainerMetadata {
@@ -137,7 +141,10 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 		Argv: spec.Argv, User: e.target.User, Groups: e.target.Container.Groups, Dir: e.dir(spec.Dir), Grace: spec.Grace,
 		KeepLeftovers: spec.KeepLeftovers, Terminal: spec.Terminal,
 		Env: e.engineEnv(spec.Terminal != nil), CallEnv: assignments(spec.Env), RemoteEnv: assignments(e.target.RemoteEnv),
-		Probe: wire.Probe{Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env), Dir: e.target.Container.Workdir},
+		Probe: wire.Probe{
+			Kind: e.target.Probe, Shell: shellOf(e.target.Container.Env),
+			Dir: e.target.Container.Workdir,
+		},
 	})
 }
 
@@ -153,7 +160,8 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 	for again := false; ; again = true {
 		a, err := e.engine.agents.get(ctx, e.target.Container, e.target.User)
 		if err != nil {
-			return nil, e.agentError(err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+			// the call may be over; afterLoss has a bound of its own
+			return nil, e.agentError(err) //nolint:contextcheck
 		}
 		p, err := a.openStream(e, req)
 		if err == nil {
@@ -163,13 +171,15 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 			return nil, err
 		}
 		if again {
-			return nil, e.engine.lossError(e.target.Container, err) //nolint:contextcheck // the call may be over; afterLoss has a bound of its own
+			// the call may be over; afterLoss has a bound of its own
+			return nil, e.engine.lossError(e.target.Container, err) //nolint:contextcheck
 		}
 		// nothing was sent
 	}
 }
 
-// openStream sends a request. On a socket the process gets pipes that end here; elsewhere, and with a terminal, its streams are framed.
+// openStream sends a request. On a socket the process gets pipes that end here; elsewhere, and with
+// a terminal, its streams are framed.
 func (a *agent) openStream(e *environment, req wire.Start) (*agentProcess, error) {
 	if !a.mux.CanPassFDs() || req.Terminal != nil {
 		stream, err := a.mux.Open(&req)
@@ -194,8 +204,9 @@ func (a *agent) openStream(e *environment, req wire.Start) (*agentProcess, error
 	return newProcess(e, a, stream, pipes, req), nil
 }
 
-// chownPipes lets the tool open /dev/stdout and its kin by name. The agent makes its user their owner, which it may not without CAP_CHOWN, nor
-// in a user namespace that does not know us. A pipe has no name but in /proc/PID/fd, which the kernel shows to who may trace that process.
+// chownPipes lets the tool open /dev/stdout and its kin by name. The agent makes its user their
+// owner, which it may not without CAP_CHOWN, nor in a user namespace that does not know us. A pipe
+// has no name but in /proc/PID/fd, which the kernel shows to who may trace that process.
 func chownPipes(ends []*os.File) {
 	for _, f := range ends {
 		_ = f.Chmod(0o666) // without it only such opens fail
@@ -206,9 +217,13 @@ func chownPipes(ends []*os.File) {
 func openStreamError(err error, req wire.Start) error {
 	switch {
 	case errors.Is(err, wire.ErrTooMany):
-		return dray.Errorf(dray.CodeBusy, "too many processes of dray run in the container: %w", err).WithHint("wait until some of them have ended")
+		return dray.Errorf(dray.CodeBusy, "too many processes of dray run in the container: %w", err).
+			WithHint("wait until some of them have ended")
 	case errors.Is(err, wire.ErrTooLarge):
-		return process.WrapStartError(&process.StartError{Step: process.StepExec, Path: strings.Join(req.Argv[:min(1, len(req.Argv))], ""), Err: syscall.E2BIG}, "")
+		return process.WrapStartError(&process.StartError{
+			Step: process.StepExec,
+			Path: strings.Join(req.Argv[:min(1, len(req.Argv))], ""), Err: syscall.E2BIG,
+		}, "")
 	default:
 		if _, ok := errors.AsType[*process.StartError](err); ok {
 			return process.WrapStartError(err, "")
@@ -248,18 +263,23 @@ func failedStart(f *wire.Failed) error {
 	if !slices.Contains(startCodes, code) {
 		code = dray.CodeAgentLost
 	}
-	return dray.Errorf(code, "%s", truncateMessages([]string{f.Message})[0]).WithHint("%s", process.Hint(code))
+	return dray.Errorf(code, "%s", truncateMessages([]string{f.Message})[0]).
+		WithHint("%s", process.Hint(code))
 }
 
 // Files opens a folder of the container through a helper process that runs as the call's user.
 func (e *environment) Files(ctx context.Context, root string) (dray.Files, error) {
 	proc, err := e.start(ctx, wire.Start{
-		Helper: []string{"files", root}, User: e.target.User, Groups: e.target.Container.Groups, Dir: "/", Env: e.engineEnv(false),
+		Helper: []string{
+			"files",
+			root,
+		}, User: e.target.User, Groups: e.target.Container.Groups, Dir: "/", Env: e.engineEnv(false),
 	})
 	if err != nil {
 		return nil, err
 	}
-	go func() { _, _ = io.Copy(io.Discard, proc.Output(dray.Stderr)) }() // ends with the process, which closeHelper ends
+	// ends with the process, which closeHelper ends
+	go func() { _, _ = io.Copy(io.Discard, proc.Output(dray.Stderr)) }()
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
 	out := proc.Output(dray.Stdout)
 	client := files.NewClient(proc.Stdin(), out, func() error {
@@ -277,7 +297,8 @@ func (e *environment) Files(ctx context.Context, root string) (dray.Files, error
 // defaultPath is what the engine gives an exec in an image that sets no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// engineEnv is the environment that the engine gives every exec, HOME aside, which depends on the user.
+// engineEnv is the environment that the engine gives every exec, HOME aside, which depends on the
+// user.
 func (e *environment) engineEnv(terminal bool) []string {
 	c := e.target.Container
 	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Hostname}

@@ -33,7 +33,9 @@ type execStream struct {
 }
 
 // openExec creates and starts an exec.
-func (e *Engine) openExec(ctx context.Context, id string, opts client.ExecCreateOptions) (*execStream, error) {
+func (e *Engine) openExec(ctx context.Context, id string,
+	opts client.ExecCreateOptions,
+) (*execStream, error) {
 	opts.AttachStdin, opts.AttachStdout, opts.AttachStderr = true, true, true
 	created, err := e.api.ExecCreate(ctx, id, opts)
 	if err != nil {
@@ -43,7 +45,10 @@ func (e *Engine) openExec(ctx context.Context, id string, opts client.ExecCreate
 	if err != nil {
 		return nil, err
 	}
-	return &execStream{id: created.ID, hijack: res.HijackedResponse, r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY}, nil
+	return &execStream{
+		id: created.ID, hijack: res.HijackedResponse,
+		r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY,
+	}, nil
 }
 
 // next reads the header of the next frame, unless one is being read.
@@ -75,7 +80,8 @@ func (a *execStream) read(p []byte) (stream byte, n int, err error) {
 	return a.stream, n, err
 }
 
-// readAhead holds several of the engine's frames, of 32 KiB each: the library's own reader would take each in parts of 4 KiB and the rest.
+// readAhead holds several of the engine's frames, of 32 KiB each: the library's own reader would
+// take each in parts of 4 KiB and the rest.
 const readAhead = 128 << 10
 
 // maxStderr bounds what is kept of an agent's stderr.

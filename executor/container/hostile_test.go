@@ -28,22 +28,27 @@ func (stdio) Close() error                { return nil }
 // hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
 func hostileAgent() {
 	if os.Getenv(oldAgent) != "" {
-		const hello = "\x02\x04\x04v0.1 and whatever came then" // protocols 1 to 2, packed, and the version with its length
-		_, _ = os.Stdout.WriteString("DRAYWIRE" + string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
+		// protocols 1 to 2, packed, and the version with its length
+		const hello = "\x02\x04\x04v0.1 and whatever came then"
+		_, _ = os.Stdout.WriteString("DRAYWIRE" +
+			string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
 	} else {
 		_ = wire.WriteHello(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
 	}
 	if _, err := wire.ReadHello(os.Stdin); err != nil {
 		return
 	}
-	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{MaxMessage: wire.MaxMessage, Lease: time.Minute, Accept: func(s *wire.Stream) {
-		first, _ := s.Receive()
-		var start wire.Start
-		if wire.Decode(first, &start) != nil {
-			return
-		}
-		lie(s, start.Argv[0])
-	}}).Run()
+	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{
+		MaxMessage: wire.MaxMessage, Lease: time.Minute,
+		Accept: func(s *wire.Stream) {
+			first, _ := s.Receive()
+			var start wire.Start
+			if wire.Decode(first, &start) != nil {
+				return
+			}
+			lie(s, start.Argv[0])
+		},
+	}).Run()
 }
 
 // oldAgent makes it one of an earlier protocol.
@@ -52,8 +57,11 @@ const oldAgent = "DRAY_TEST_OLD_AGENT"
 func lie(s *wire.Stream, what string) {
 	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
 	replies := map[string][]wire.Reply{
-		"silence":         {},
-		"code":            {{Failed: &wire.Failed{Code: "unauthorized", Message: strings.Repeat("m", 100<<10)}}},
+		"silence": {},
+		"code": {{Failed: &wire.Failed{
+			Code:    "unauthorized",
+			Message: strings.Repeat("m", 100<<10),
+		}}},
 		"nothing started": {{Exited: &wire.Exited{}}},
 		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
 		"never ends":      {started},
@@ -92,11 +100,15 @@ func hostileContainer(t *testing.T, e *dc.Engine, changes ...containerChange) dc
 		t.Fatal(err)
 	}
 	fake := t.TempDir()
-	if err := errors.Join(os.Chmod(fake, 0o755), os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), self, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(fake, 0o755),
+		os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), self, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
-		Name: name, Driver: "local", DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": fake},
+		Name: name, Driver: "local", DriverOpts: map[string]string{
+			"type": "none", "o": "bind,ro",
+			"device": fake,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +117,8 @@ func hostileContainer(t *testing.T, e *dc.Engine, changes ...containerChange) dc
 	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
 }
 
-// An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a code that is not the agent's to give.
+// An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a
+// code that is not the agent's to give.
 func TestHostileAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportStdio)
 	env := environment(t, e, dc.EnvironmentSpec{Container: hostileContainer(t, e)})
@@ -118,11 +131,15 @@ func TestHostileAgent(t *testing.T) {
 		t.Errorf("silence: got %v", err)
 	}
 	for _, what := range []string{"code", "nothing started"} {
-		if _, err := begin(what, time.Minute); dray.CodeOf(err) != dray.CodeAgentLost || len(err.Error()) > 10000 {
+		if _, err := begin(what, time.Minute); dray.CodeOf(err) != dray.CodeAgentLost ||
+			len(err.Error()) > 10000 {
 			t.Errorf("%s: got %.200v (%s)", what, err, dray.CodeOf(err))
 		}
 	}
-	for what, want := range map[string]dray.Code{"no end of file": "", "odd exit": dray.CodeAgentLost, "odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost} {
+	for what, want := range map[string]dray.Code{
+		"no end of file": "", "odd exit": dray.CodeAgentLost,
+		"odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost,
+	} {
 		p, err := begin(what, time.Minute)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -134,22 +151,28 @@ func TestHostileAgent(t *testing.T) {
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stderr))
 		exit, err := p.Wait()
-		if dray.CodeOf(err) != want || (want == "" && exit.Code != 7) || (want != "" && exit.Survivors.Proven) {
+		if dray.CodeOf(err) != want || (want == "" && exit.Code != 7) ||
+			(want != "" && exit.Survivors.Proven) {
 			t.Errorf("%s: got %+v, %v", what, exit, err)
 		}
 	}
 }
 
-// EX-21: an agent of an earlier protocol is told from this daemon's own, and not spoken to: calls take the engine's exec, and say why.
+// EX-21: an agent of an earlier protocol is told from this daemon's own, and not spoken to: calls
+// take the engine's exec, and say why.
 func TestOldAgent(t *testing.T) {
 	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
 	e := newEngine(t, dc.TransportAuto)
-	env := environment(t, e, dc.EnvironmentSpec{Container: hostileContainer(t, e, old)}) // whose root is read-only, so that no other agent can be brought
+	// whose root is read-only, so that no other agent can be brought
+	env := environment(t, e, dc.EnvironmentSpec{Container: hostileContainer(t, e, old)})
 	got := env.Capabilities()
-	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" || !strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") || !strings.Contains(warnings, "install") {
+	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" ||
+		!strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") ||
+		!strings.Contains(warnings, "install") {
 		t.Errorf("by %s, and it warns %q", got.Container.Transport, got.Warnings)
 	}
-	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"}, ""); got.exit.Code != 7 {
+	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"},
+		""); got.exit.Code != 7 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -157,8 +180,11 @@ func TestOldAgent(t *testing.T) {
 // EX-15: agent.transport socket is refused where there is no socket, with a code and what to do.
 func TestNoSocketToBeHad(t *testing.T) {
 	e := newEngine(t, dc.TransportSocket)
-	_, err := e.Environment(t.Context(), dc.EnvironmentSpec{Container: runContainer(t, e, debian, nil)})
-	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "no socket is shared") || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
+	_, err := e.Environment(t.Context(),
+		dc.EnvironmentSpec{Container: runContainer(t, e, debian, nil)})
+	if dray.CodeOf(err) != dray.CodeContainerUnavailable ||
+		!strings.Contains(err.Error(), "no socket is shared") ||
+		!strings.Contains(dray.AsError(err).Hint, "agent.transport") {
 		t.Errorf("got %v", err)
 	}
 }

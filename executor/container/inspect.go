@@ -49,8 +49,12 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (Container, error) {
 }
 
 func newContainer(r container.InspectResponse) Container {
-	c := Container{ContainerInfo: devcontainer.ContainerInfo{ID: r.ID, Name: strings.TrimPrefix(r.Name, "/")}}
-	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created) // an engine without a readable time sorts last
+	c := Container{ContainerInfo: devcontainer.ContainerInfo{
+		ID:   r.ID,
+		Name: strings.TrimPrefix(r.Name, "/"),
+	}}
+	// an engine without a readable time sorts last
+	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created)
 	if r.State != nil {
 		c.Status, c.Paused, c.StartedAt = string(r.State.Status), r.State.Paused, r.State.StartedAt
 	}
@@ -62,7 +66,10 @@ func newContainer(r container.InspectResponse) Container {
 		c.Workdir, c.Hostname = r.Config.WorkingDir, r.Config.Hostname
 	}
 	for _, m := range r.Mounts {
-		c.Mounts = append(c.Mounts, devcontainer.MountInfo{Type: string(m.Type), Source: m.Source, Destination: m.Destination})
+		c.Mounts = append(c.Mounts, devcontainer.MountInfo{
+			Type: string(m.Type), Source: m.Source,
+			Destination: m.Destination,
+		})
 		if m.Destination == agentMountPath && m.Type == "volume" {
 			c.AgentVolume = m.Name
 		}
@@ -71,11 +78,14 @@ func newContainer(r container.InspectResponse) Container {
 }
 
 // List gives the containers with a label, stopped ones included. A value may be empty.
-func (e *Engine) List(ctx context.Context, label, value string) ([]devcontainer.ContainerInfo, error) {
+func (e *Engine) List(ctx context.Context, label, value string) ([]devcontainer.ContainerInfo,
+	error,
+) {
 	if value != "" {
 		label += "=" + value
 	}
-	res, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	res, err := e.api.ContainerList(ctx,
+		client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
 	if err != nil {
 		return nil, e.unavailable("listing containers", err)
 	}

@@ -32,9 +32,11 @@ const (
 	volumePrefix = "dray-agent-"
 )
 
-// Mount prepares the folder of one container's agent on the host, and the volume that shows it in the container read-only, so that
-// nobody in there can replace what lies in it. The key names the container for all time: its workspace and configuration. The result
-// is for `devcontainer up --mount`; it is empty where the engine does not see this machine's folders. Call Release when the container is made.
+// Mount prepares the folder of one container's agent on the host, and the volume that shows it in
+// the container read-only, so that nobody in there can replace what lies in it. The key names the
+// container for all time: its workspace and configuration. The result is for `devcontainer up
+// --mount`; it is empty where the engine does not see this machine's folders. Call Release when the
+// container is made.
 func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
 	local, err := e.sharesFilesystem(ctx)
 	if err != nil || !local {
@@ -65,8 +67,9 @@ func (e *Engine) volumeName(key string) string {
 
 func (e *Engine) agentFolder(volume string) string { return filepath.Join(e.opts.RunDir, volume) }
 
-// sharesFilesystem says whether the engine runs on this kernel under this host name and is reached by a local socket. It decides only
-// whether a mount is worth asking for, never how a container is talked to: that the handshake shows.
+// sharesFilesystem says whether the engine runs on this kernel under this host name and is reached
+// by a local socket. It decides only whether a mount is worth asking for, never how a container is
+// talked to: that the handshake shows.
 func (e *Engine) sharesFilesystem(ctx context.Context) (bool, error) {
 	if !strings.HasPrefix(e.Host(), "unix://") {
 		return false, nil
@@ -80,14 +83,16 @@ func (e *Engine) sharesFilesystem(ctx context.Context) (bool, error) {
 		return false, nil //nolint:nilerr // no Linux here, so no shared kernel
 	}
 	name, err := os.Hostname()
-	same := err == nil && info.Info.Name == name && info.Info.KernelVersion == strings.TrimSpace(string(release))
+	same := err == nil && info.Info.Name == name &&
+		info.Info.KernelVersion == strings.TrimSpace(string(release))
 	return same, nil
 }
 
-// agentDirOf is the folder on this machine that a container was made with, if it is one of ours. Whether the container really has it, the
-// handshake shows.
+// agentDirOf is the folder on this machine that a container was made with, if it is one of ours.
+// Whether the container really has it, the handshake shows.
 func (e *Engine) agentDirOf(c Container) (string, bool) {
-	if !strings.HasPrefix(c.AgentVolume, volumePrefix) || filepath.Base(c.AgentVolume) != c.AgentVolume {
+	if !strings.HasPrefix(c.AgentVolume, volumePrefix) ||
+		filepath.Base(c.AgentVolume) != c.AgentVolume {
 		return "", false
 	}
 	folder := e.agentFolder(c.AgentVolume)
@@ -95,7 +100,8 @@ func (e *Engine) agentDirOf(c Container) (string, bool) {
 	return folder, err == nil && info.IsDir() // else another daemon's
 }
 
-// writeToMount puts the agent into the mounted folder of a container, if that folder is one of ours, and gives its path in there.
+// writeToMount puts the agent into the mounted folder of a container, if that folder is one of
+// ours, and gives its path in there.
 func (e *Engine) writeToMount(c Container, a agentbin.Agent) (string, bool) {
 	folder, ok := e.agentDirOf(c)
 	if !ok {
@@ -130,7 +136,9 @@ func writeAgent(path string, data []byte) error {
 }
 
 // copyToContainer copies the agent into a container and gives its path there.
-func (e *Engine) copyToContainer(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
+func (e *Engine) copyToContainer(ctx context.Context, c Container, a agentbin.Agent) (string,
+	error,
+) {
 	name := "agent-" + a.Digest
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -152,14 +160,16 @@ func (e *Engine) copyToContainer(ctx context.Context, c Container, a agentbin.Ag
 	if err := w.Close(); err != nil {
 		return "", err
 	}
-	_, err := e.api.CopyToContainer(ctx, c.ID, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
+	_, err := e.api.CopyToContainer(ctx, c.ID,
+		client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
 	if err != nil {
 		return "", fmt.Errorf("copying the agent into the container: %w", err)
 	}
 	return agentCopyPath + "/" + name, nil
 }
 
-// installAgent gets the agent into a container that has no folder of ours, or none that works, and gives its path there.
+// installAgent gets the agent into a container that has no folder of ours, or none that works, and
+// gives its path there.
 func (e *Engine) installAgent(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
 	path, err := e.copyToContainer(ctx, c, a)
 	if err == nil || ctx.Err() != nil {
@@ -172,16 +182,20 @@ func (e *Engine) installAgent(ctx context.Context, c Container, a agentbin.Agent
 	return path, nil
 }
 
-// writeScript writes what comes on stdin to the folder $1 as $2, in one step. Its last line is one of two words.
+// writeScript writes what comes on stdin to the folder $1 as $2, in one step. Its last line is one
+// of two words.
 const writeScript = `exec 2>&1
 umask 022 && mkdir -p "$1" && cat >"$1/new-$$" && chmod 755 "$1/new-$$" && mv -f "$1/new-$$" "$1/$2" && echo written || echo failed`
 
-// copyWithShell writes the agent through the image's own shell, where the engine cannot copy into a container: one with a mount whose source on the
-// host is gone takes no copy until its next start.
+// copyWithShell writes the agent through the image's own shell, where the engine cannot copy into a
+// container: one with a mount whose source on the host is gone takes no copy until its next start.
 func (e *Engine) copyWithShell(ctx context.Context, c Container, a agentbin.Agent) (string, error) {
 	name := "agent-" + a.Digest
 	conn, err := e.openExec(ctx, c.ID, client.ExecCreateOptions{
-		User: "0", WorkingDir: "/", Cmd: []string{"/bin/sh", "-c", writeScript, "sh", agentCopyPath, name},
+		User: "0", WorkingDir: "/", Cmd: []string{
+			"/bin/sh", "-c", writeScript, "sh", agentCopyPath,
+			name,
+		},
 	})
 	if err != nil {
 		return "", fmt.Errorf("writing the agent into the container: %w", err)
@@ -190,7 +204,8 @@ func (e *Engine) copyWithShell(ctx context.Context, c Container, a agentbin.Agen
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	// A shell that failed reads no more, and an engine may then keep a writer waiting: what it says must not wait for that.
+	// A shell that failed reads no more, and an engine may then keep a writer waiting: what it says
+	// must not wait for that.
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(a.Data)
@@ -204,10 +219,12 @@ func (e *Engine) copyWithShell(ctx context.Context, c Container, a agentbin.Agen
 	if done {
 		return agentCopyPath + "/" + name, nil
 	}
-	if words := strings.TrimSpace(strings.TrimSuffix(said, "failed") + conn.stderrText()); words != "" {
+	if words := strings.TrimSpace(strings.TrimSuffix(said, "failed") +
+		conn.stderrText()); words != "" {
 		return "", fmt.Errorf("writing the agent into the container: its shell said %q", words)
 	}
-	return "", fmt.Errorf("writing the agent into the container: %w", errors.Join(errScriptFailed, writeErr, readErr, ctx.Err()))
+	return "", fmt.Errorf("writing the agent into the container: %w",
+		errors.Join(errScriptFailed, writeErr, readErr, ctx.Err()))
 }
 
 // readScriptResult reads until the script has told its end, and gives all that it said.
@@ -230,8 +247,8 @@ var errScriptFailed = errors.New("its shell ended without a word")
 // volumeLabel marks our volumes.
 const volumeLabel = "dev.dray.agent"
 
-// staleDirAge is how long a folder of ours lies untouched, without a volume at this engine, until nobody is taken to need it: it may belong
-// to an engine that is not used now.
+// staleDirAge is how long a folder of ours lies untouched, without a volume at this engine, until
+// nobody is taken to need it: it may belong to an engine that is not used now.
 const staleDirAge = 30 * 24 * time.Hour
 
 // volumeRefs are those of our volumes that containers are being made for.
@@ -248,8 +265,8 @@ func (v *volumeRefs) acquire(name string) {
 	v.refs[name]++
 }
 
-// Release says that the container for which Mount was called has been made, or never will be: from then on its volume and folder go when
-// no container has them any more.
+// Release says that the container for which Mount was called has been made, or never will be: from
+// then on its volume and folder go when no container has them any more.
 func (e *Engine) Release(key string) {
 	e.volumes.mu.Lock()
 	defer e.volumes.mu.Unlock()
@@ -259,13 +276,15 @@ func (e *Engine) Release(key string) {
 	}
 }
 
-// collectGarbage removes the volumes and folders that no container uses, running or not, and remakes folders that are gone though one does. It
-// touches what this daemon's own run folder holds and nothing else; whether a volume is in use the engine decides, in the act of removing it.
+// collectGarbage removes the volumes and folders that no container uses, running or not, and
+// remakes folders that are gone though one does. It touches what this daemon's own run folder holds
+// and nothing else; whether a volume is in use the engine decides, in the act of removing it.
 func (e *Engine) collectGarbage(ctx context.Context) error {
 	if local, err := e.sharesFilesystem(ctx); err != nil || !local {
 		return err
 	}
-	res, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", volumeLabel)})
+	res, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label",
+		volumeLabel)})
 	if err != nil {
 		return e.unavailable("listing volumes", err)
 	}
@@ -314,8 +333,8 @@ func (e *Engine) tidyFolders(present map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// recreateAgentDir makes the folder behind a container's volume anew if it is gone: without it the engine can neither start the container again nor
-// copy anything into it.
+// recreateAgentDir makes the folder behind a container's volume anew if it is gone: without it the
+// engine can neither start the container again nor copy anything into it.
 func (e *Engine) recreateAgentDir(ctx context.Context, c Container) {
 	if c.AgentVolume == "" {
 		return
@@ -334,7 +353,8 @@ func (e *Engine) recreateAgentDir(ctx context.Context, c Container) {
 }
 
 func makeAgentFolder(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the container's users must be able to enter it
+	// the container's users must be able to enter it
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec
 		return fmt.Errorf("making the agent's folder: %w", err)
 	}
 	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // whatever the umask

@@ -25,7 +25,8 @@ func removeVolume(t testing.TB, name string) {
 	t.Helper()
 	api := newAPI(t)
 	t.Cleanup(func() {
-		if _, err := api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{}); err != nil {
+		if _, err := api.VolumeRemove(context.Background(), name,
+			client.VolumeRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -60,17 +61,22 @@ func TestPlacedByVolume(t *testing.T) {
 	removeVolume(t, name)
 	c := runContainer(t, e, debian, mounted(name))
 	env := environment(t, e, dc.EnvironmentSpec{Container: c})
-	if got := run(t, env, id, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
+	if got := run(t, env, id, ""); got.stdout != "0\n" || env.Capabilities().
+		Container.Transport != "agent" {
 		t.Errorf("got %+v by %+v", got, env.Capabilities().Container)
 	}
-	got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "ls /.dray; touch /.dray/x; rm -f /.dray/*; ls /.dray"}, Dir: "/"}, "")
-	if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] || !strings.Contains(got.stderr, "Read-only") {
+	got := run(t, env, dray.ProcessSpec{Argv: []string{
+		"sh", "-c",
+		"ls /.dray; touch /.dray/x; rm -f /.dray/*; ls /.dray",
+	}, Dir: "/"}, "")
+	if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] ||
+		!strings.Contains(got.stderr, "Read-only") {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// EX-15, EX-21: an agent of another time in our place is told by its protocols; where a copy can be made it is used, where not the
-// engine's exec is, and says why.
+// EX-15, EX-21: an agent of another time in our place is told by its protocols; where a copy can be
+// made it is used, where not the engine's exec is, and says why.
 func TestAgentOfAnotherTime(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	spec, err := e.Mount(t.Context(), t.Name()) // makes the folder that the engine looks for
@@ -78,7 +84,8 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := newAPI(t)
-	if _, err := api.VolumeRemove(t.Context(), volumeOf(t, spec), client.VolumeRemoveOptions{}); err != nil {
+	if _, err := api.VolumeRemove(t.Context(), volumeOf(t, spec),
+		client.VolumeRemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	bin, err := agentbin.For("amd64")
@@ -88,12 +95,16 @@ func TestAgentOfAnotherTime(t *testing.T) {
 	fake := t.TempDir()
 	hello := `\016\022\002v9` // protocols 7 to 9, packed, and the version with its length
 	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0%s'\ncat >/dev/null\n", hello)
-	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	name := volumeOf(t, spec)
 	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
-		Name: name, Driver: "local", DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": fake},
+		Name: name, Driver: "local", DriverOpts: map[string]string{
+			"type": "none", "o": "bind,ro",
+			"device": fake,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,20 +124,29 @@ func TestAgentOfAnotherTime(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		warned := strings.Contains(strings.Join(caps.Warnings, " "), `the peer (version "v9") speaks protocols 7 to 9`)
-		if want := map[bool]string{false: "agent", true: "engine"}[readonly]; caps.Container.Transport != want || warned != readonly {
+		if want := map[bool]string{
+			false: "agent",
+			true:  "engine",
+		}[readonly]; caps.Container.Transport != want || warned != readonly {
 			t.Errorf("read-only %v: by %s, warnings %q", readonly, caps.Container.Transport, caps.Warnings)
 		}
 	}
 }
 
-// EX-15: where no agent can be placed the engine's exec is used and says so; a transport that insists on the agent refuses.
+// EX-15: where no agent can be placed the engine's exec is used and says so; a transport that
+// insists on the agent refuses.
 func TestNoPlaceForTheAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
-	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = true })
+	c := runContainer(t, e, debian, func(_ *container.Config,
+		h *container.HostConfig,
+	) {
+		h.ReadonlyRootfs = true
+	})
 	for range 2 { // the second time from memory
 		env := environment(t, e, dc.EnvironmentSpec{Container: c})
 		caps := env.Capabilities()
-		if caps.Container.Transport != "engine" || caps.ExactSurvivors || len(caps.Warnings) != 1 || !strings.Contains(caps.Warnings[0], "its shell said \"mkdir") {
+		if caps.Container.Transport != "engine" || caps.ExactSurvivors || len(caps.Warnings) != 1 ||
+			!strings.Contains(caps.Warnings[0], "its shell said \"mkdir") {
 			t.Errorf("got %+v", caps)
 		}
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
@@ -135,7 +155,8 @@ func TestNoPlaceForTheAgent(t *testing.T) {
 	}
 	strict := newEngine(t, dc.TransportStdio)
 	_, err := strict.Environment(t.Context(), dc.EnvironmentSpec{Container: c})
-	if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(dray.AsError(err).Hint, "agent.transport") {
+	if dray.CodeOf(err) != dray.CodeContainerUnavailable ||
+		!strings.Contains(dray.AsError(err).Hint, "agent.transport") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -178,13 +199,14 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// What a container's agent needed goes with the container, and nothing else does: not what a container has, running or not, not what one is
-// being made for, not another daemon's.
+// What a container's agent needed goes with the container, and nothing else does: not what a
+// container has, running or not, not what one is being made for, not another daemon's.
 func TestTidy(t *testing.T) {
 	runDir, otherDir := t.TempDir(), t.TempDir()
 	e := newEngineWith(t, dc.Options{Transport: dc.TransportStdio, RunDir: runDir})
 	others := newEngineWith(t, dc.Options{Transport: dc.TransportStdio, RunDir: otherDir})
-	unused, used, wanted := mountFor(t, e, runDir, "unused"), mountFor(t, e, runDir, "used"), mountFor(t, e, runDir, "wanted")
+	unused, used, wanted := mountFor(t, e, runDir, "unused"), mountFor(t, e, runDir,
+		"used"), mountFor(t, e, runDir, "wanted")
 	other := mountFor(t, others, otherDir, "other")
 	for _, key := range []string{"unused", "used"} {
 		e.Release(key)
@@ -192,7 +214,8 @@ func TestTidy(t *testing.T) {
 	others.Release("other")
 	api := newAPI(t)
 	c := runContainer(t, e, busybox, mounted(used.volume))
-	if _, err := api.ContainerStop(t.Context(), c.ID, client.ContainerStopOptions{Timeout: new(0)}); err != nil {
+	if _, err := api.ContainerStop(t.Context(), c.ID,
+		client.ContainerStopOptions{Timeout: new(0)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(used.folder); err != nil {
@@ -201,23 +224,29 @@ func TestTidy(t *testing.T) {
 	watch := e.Watch(t.Context())
 	defer watch.Close()
 	eventually(t, "the unused volume goes", func() bool { v, f := unused.there(t); return !v && !f })
-	eventually(t, "the used volume's folder comes back", func() bool { v, f := used.there(t); return v && f })
+	eventually(t, "the used volume's folder comes back",
+		func() bool { v, f := used.there(t); return v && f })
 	if _, err := api.ContainerStart(t.Context(), c.ID, client.ContainerStartOptions{}); err != nil {
 		t.Errorf("the container that uses the volume does not start: %v", err)
 	}
-	if _, err := api.ContainerRemove(t.Context(), c.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+	if _, err := api.ContainerRemove(t.Context(), c.ID,
+		client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the volume goes with its container", func() bool { v, f := used.there(t); return !v && !f })
-	for what, m := range map[string]made{"one that a container is being made for": wanted, "another daemon's": other} {
+	eventually(t, "the volume goes with its container",
+		func() bool { v, f := used.there(t); return !v && !f })
+	for what, m := range map[string]made{
+		"one that a container is being made for": wanted,
+		"another daemon's":                       other,
+	} {
 		if v, f := m.there(t); !v || !f {
 			t.Errorf("%s is gone: volume there %v, folder %v", what, v, f)
 		}
 	}
 }
 
-// EX-15: a container whose agent folder was removed while it ran gets a copy of the agent, although the engine cannot copy into a container
-// with a mount that leads nowhere.
+// EX-15: a container whose agent folder was removed while it ran gets a copy of the agent, although
+// the engine cannot copy into a container with a mount that leads nowhere.
 func TestFolderGone(t *testing.T) {
 	runDir := t.TempDir()
 	e := newEngineWith(t, dc.Options{Transport: dc.TransportAuto, RunDir: runDir})
@@ -230,7 +259,9 @@ func TestFolderGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := environment(t, e, dc.EnvironmentSpec{Container: c})
-	if got := run(t, env, dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"}, ""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
-		t.Errorf("got %+v by %+v, warnings %q", got, env.Capabilities().Container, env.Capabilities().Warnings)
+	if got := run(t, env, dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"},
+		""); got.stdout != "0\n" || env.Capabilities().Container.Transport != "agent" {
+		t.Errorf("got %+v by %+v, warnings %q", got, env.Capabilities().Container, env.Capabilities().
+			Warnings)
 	}
 }

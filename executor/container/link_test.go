@@ -89,8 +89,11 @@ func (l *engineProxy) cut() {
 	l.conns = nil
 }
 
-// throughProxy gives an environment whose engine is reached through a link, and leaves everything else the engine's socket.
-func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*engineProxy, *dc.Engine, dc.Container) {
+// throughProxy gives an environment whose engine is reached through a link, and leaves everything
+// else the engine's socket.
+func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*engineProxy,
+	*dc.Engine, dc.Container,
+) {
 	t.Helper()
 	l := newEngineProxy(t, own.TCP())
 	t.Setenv("DOCKER_HOST", "tcp://"+l.listener.Addr().String())
@@ -101,8 +104,8 @@ func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*e
 
 const ignoreTERM = `trap "" TERM HUP; setsid sh -c 'trap "" TERM HUP; setsid sleep 600 & wait' & echo ready; sleep 600`
 
-// EX-14, EX-21: when the link to the engine is cut in the midst of a call, the call ends as unavailable, nothing of it stays in the
-// container, and the next call runs.
+// EX-14, EX-21: when the link to the engine is cut in the midst of a call, the call ends as
+// unavailable, nothing of it stays in the container, and the next call runs.
 func linkCut(t *testing.T, own *enginetest.Engine) {
 	l, e, box := throughProxy(t, own, 30*time.Second)
 	env := environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"})
@@ -111,13 +114,15 @@ func linkCut(t *testing.T, own *enginetest.Engine) {
 		l.cut()
 		wantUnavailable(t, p, 10*time.Second)
 		wantNothing(t, box)
-		if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
+		if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id,
+			""); got.stdout != "0\n" {
 			t.Fatalf("the next call: %+v", got)
 		}
 	}
 }
 
-// EX-09, EX-21: a link that says nothing any more, and does not end either, is noticed on both sides within the lease.
+// EX-09, EX-21: a link that says nothing any more, and does not end either, is noticed on both
+// sides within the lease.
 func linkStalled(t *testing.T, own *enginetest.Engine) {
 	const lease = 3 * time.Second
 	l, e, box := throughProxy(t, own, lease)
@@ -126,7 +131,8 @@ func linkStalled(t *testing.T, own *enginetest.Engine) {
 	wantUnavailable(t, p, 5*lease)
 	wantNothing(t, box)
 	l.flow.Unlock()
-	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
+	if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id,
+		""); got.stdout != "0\n" {
 		t.Errorf("the next call: %+v", got)
 	}
 }
@@ -157,7 +163,8 @@ func wantNothing(t *testing.T, c dc.Container) {
 	t.Helper()
 	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for left := commands(t, c.ID); strings.Contains(left, "sleep 600") || strings.Contains(left, "agent"); left = commands(t, c.ID) {
+	for left := commands(t, c.ID); strings.Contains(left, "sleep 600") ||
+		strings.Contains(left, "agent"); left = commands(t, c.ID) {
 		if deadline.Err() != nil {
 			t.Fatalf("these run on: %s", left)
 		}

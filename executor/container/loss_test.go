@@ -14,11 +14,12 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// killAgent is a script of a root tool that kills the agent above its supervisor, and leaves a process that would stay.
+// killAgent is a script of a root tool that kills the agent above its supervisor, and leaves a
+// process that would stay.
 const killAgent = `echo ready; setsid sleep 600 & read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600`
 
-// EX-10, EX-14: whatever takes a container or its agent away, the calls in flight end soon as unavailable with a code that says which it was, and the
-// next call works.
+// EX-10, EX-14: whatever takes a container or its agent away, the calls in flight end soon as
+// unavailable with a code that says which it was, and the next call works.
 func TestLossOnSocket(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {
@@ -26,10 +27,13 @@ func TestLossOnSocket(t *testing.T) {
 		code       dray.Code
 		says       string
 	}{
-		"restarted": {code: dray.CodeContainerUnavailable, says: "call ran", lose: func(ctx context.Context, id string) error {
-			_, err := api.ContainerRestart(ctx, id, client.ContainerRestartOptions{Timeout: new(0)})
-			return err
-		}},
+		"restarted": {
+			code: dray.CodeContainerUnavailable, says: "call ran",
+			lose: func(ctx context.Context, id string) error {
+				_, err := api.ContainerRestart(ctx, id, client.ContainerRestartOptions{Timeout: new(0)})
+				return err
+			},
+		},
 		"stopped": {
 			code: dray.CodeContainerUnavailable, says: "exited",
 			lose: func(ctx context.Context, id string) error {
@@ -52,10 +56,14 @@ func TestLossOnSocket(t *testing.T) {
 				return err
 			},
 		},
-		"agent killed": {code: dray.CodeAgentLost, says: "lost", lose: func(context.Context, string) error { return nil }},
+		"agent killed": {
+			code: dray.CodeAgentLost, says: "lost",
+			lose: func(context.Context, string) error { return nil },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEngineWith(t, dc.Options{Transport: dc.TransportSocket, Lease: time.Hour}) // silence would tell too, later
+			// silence would tell too, later
+			e := newEngineWith(t, dc.Options{Transport: dc.TransportSocket, Lease: time.Hour})
 			box := runContainer(t, e, debian, placed(t, e))
 			env := environment(t, e, dc.EnvironmentSpec{Container: box})
 			calls := []dray.Process{begin(t, env, "echo ready; exec sleep 600"), begin(t, env, killAgent)}
@@ -68,7 +76,8 @@ func TestLossOnSocket(t *testing.T) {
 			begun := time.Now()
 			for _, p := range calls {
 				exit, err := p.Wait()
-				if dray.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+				if dray.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) ||
+					dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
 					t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
 				}
 				if c.code == dray.CodeAgentLost && os.Getuid() == 0 && !exit.Survivors.Proven {
@@ -84,7 +93,9 @@ func TestLossOnSocket(t *testing.T) {
 }
 
 // next makes another call in a container, which finds nothing of the calls before.
-func next(t *testing.T, e *dc.Engine, id string, mend func(context.Context, string) error) dray.Process {
+func next(t *testing.T, e *dc.Engine, id string,
+	mend func(context.Context, string) error,
+) dray.Process {
 	t.Helper()
 	if mend != nil {
 		if err := mend(t.Context(), id); err != nil {
@@ -115,17 +126,21 @@ func TestRemovedMidCall(t *testing.T) {
 	e, api := newEngine(t, dc.TransportSocket), newAPI(t)
 	box := runContainer(t, e, debian, placed(t, e))
 	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), "echo ready; exec sleep 600")
-	if _, err := api.ContainerRemove(t.Context(), box.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+	if _, err := api.ContainerRemove(t.Context(), box.ID,
+		client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Wait(); dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), "while the call ran") {
+	if _, err := p.Wait(); dray.CodeOf(err) != dray.CodeContainerUnavailable ||
+		!strings.Contains(err.Error(), "while the call ran") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// EX-10: where no control group proves the end of a lost call, it is null, and later calls in that start of the container say so.
+// EX-10: where no control group proves the end of a lost call, it is null, and later calls in that
+// start of the container say so.
 func TestDirtyContainer(t *testing.T) {
-	e, api := newEngine(t, dc.TransportStdio), newAPI(t) // on stdio nothing is proved to be whose it claims
+	// on stdio nothing is proved to be whose it claims
+	e, api := newEngine(t, dc.TransportStdio), newAPI(t)
 	box := runContainer(t, e, debian, nil)
 	p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: box}), killAgent)
 	_, _ = p.Stdin().Write([]byte("\n"))
@@ -134,7 +149,8 @@ func TestDirtyContainer(t *testing.T) {
 	}
 	warned := func(p dray.Process) bool {
 		said, ok := p.(interface{ Warnings() []string })
-		return ok && slices.ContainsFunc(said.Warnings(), func(w string) bool { return strings.Contains(w, "without a proof") })
+		return ok && slices.ContainsFunc(said.Warnings(),
+			func(w string) bool { return strings.Contains(w, "without a proof") })
 	}
 	if !warned(next(t, e, box.ID, nil)) {
 		t.Error("the next call does not say that the container is dirty")
@@ -148,12 +164,16 @@ func TestDirtyContainer(t *testing.T) {
 	}
 }
 
-// EX-11: what a call was allowed to leave lives on in its container when the agent goes, however it goes.
+// EX-11: what a call was allowed to leave lives on in its container when the agent goes, however it
+// goes.
 func TestKeptOutliveTheAgent(t *testing.T) {
 	e := newEngine(t, dc.TransportSocket)
 	box := runContainer(t, e, debian, placed(t, e))
 	env := environment(t, e, dc.EnvironmentSpec{Container: box, User: "vscode"})
-	p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"sh", "-c", "setsid sleep 4711 >/dev/null 2>&1 & setsid sleep 4712 >/dev/null 2>&1 & exit 3"}, Dir: "/", KeepLeftovers: true})
+	p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{
+		"sh", "-c",
+		"setsid sleep 4711 >/dev/null 2>&1 & setsid sleep 4712 >/dev/null 2>&1 & exit 3",
+	}, Dir: "/", KeepLeftovers: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +190,8 @@ func TestKeptOutliveTheAgent(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if left := commands(t, box.ID); !strings.Contains(left, "sleep 4711") || !strings.Contains(left, "sleep 4712") {
+	if left := commands(t, box.ID); !strings.Contains(left, "sleep 4711") ||
+		!strings.Contains(left, "sleep 4712") {
 		t.Errorf("only these run: %s", left)
 	}
 }

@@ -9,15 +9,20 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// EX-12: in a container with a memory limit the kernel's KILL is told from any other. The agent and its supervisors outlive it.
+// EX-12: in a container with a memory limit the kernel's KILL is told from any other. The agent and
+// its supervisors outlive it.
 func TestOOM(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			c := runContainer(t, e, debian, all(placed(t, e), func(_ *container.Config, h *container.HostConfig) {
-				h.Memory, h.MemorySwap = 96<<20, 96<<20
-			}))
-			env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/tmp"})
+			c := runContainer(t, e, debian, all(placed(t, e),
+				func(_ *container.Config, h *container.HostConfig) {
+					h.Memory, h.MemorySwap = 96<<20, 96<<20
+				}))
+			env := environment(t, e, dc.EnvironmentSpec{
+				Container: c, User: "vscode",
+				WorkspaceFolder: "/tmp",
+			})
 			for _, test := range []struct {
 				script string
 				want   dray.OOM

@@ -17,16 +17,18 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 )
 
-// procRoot is the file system as a process in a container sees it, through that process's own root folder.
+// procRoot is the file system as a process in a container sees it, through that process's own root
+// folder.
 type procRoot struct {
 	process, root *os.File // O_PATH
 	bound         uint64   // the capabilities that nothing in the container can go beyond
 	mounts        []mountPoint
 }
 
-// openProcRoot opens the view of a process of a container. It fails unless the process is that container's, and in our own user namespace: in
-// another, its users are not ours. What is opened is of one process for sure: its folder in /proc names no other that gets its number later,
-// and it is still there after all the rest was found.
+// openProcRoot opens the view of a process of a container. It fails unless the process is that
+// container's, and in our own user namespace: in another, its users are not ours. What is opened is
+// of one process for sure: its folder in /proc names no other that gets its number later, and it is
+// still there after all the rest was found.
 func openProcRoot(c Container, pid int) (*procRoot, error) {
 	process, err := openAt(nil, "/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -48,7 +50,8 @@ func (v *procRoot) openDirs(c Container, pid int) (err error) {
 		return err
 	}
 	var theirs, ours unix.Stat_t
-	if err := errors.Join(unix.Fstatat(int(v.process.Fd()), "ns/user", &theirs, 0), unix.Stat("/proc/self/ns/user", &ours)); err != nil {
+	if err := errors.Join(unix.Fstatat(int(v.process.Fd()), "ns/user", &theirs, 0),
+		unix.Stat("/proc/self/ns/user", &ours)); err != nil {
 		return fmt.Errorf("looking at the container's user namespace: %w", err)
 	}
 	if theirs.Dev != ours.Dev || theirs.Ino != ours.Ino {
@@ -85,15 +88,18 @@ func (v *procRoot) readProcFile(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxProcFile))
 }
 
-// open opens a path as a process with this root would, links and all, except those that the kernel makes up.
+// open opens a path as a process with this root would, links and all, except those that the kernel
+// makes up.
 func (v *procRoot) open(name string, flags int) (*os.File, error) {
-	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NONBLOCK), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
+	// flags are not negative
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NONBLOCK), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec
 	for {
 		fd, err := unix.Openat2(int(v.root.Fd()), name, how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), name), nil
-		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN): // the latter where something was renamed meanwhile
+		case !errors.Is(err, unix.EINTR) &&
+			!errors.Is(err, unix.EAGAIN): // the latter where something was renamed meanwhile
 			return nil, fmt.Errorf("opening %s in the container: %w", name, err)
 		}
 	}
@@ -114,9 +120,13 @@ func openAt(dir *os.File, name string, flags int) (*os.File, error) {
 // mountPoint is where something is mounted in the container.
 type mountPoint struct{ path, kind string }
 
-// plainFSTypes are file systems of the kernel that hold files and nothing else. Others may be a program's (FUSE), which could make a reader
-// wait for ever, may be far away, or are views into the kernel, where a container may look at less than we.
-var plainFSTypes = []string{"overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs"}
+// plainFSTypes are file systems of the kernel that hold files and nothing else. Others may be a
+// program's (FUSE), which could make a reader wait for ever, may be far away, or are views into the
+// kernel, where a container may look at less than we.
+var plainFSTypes = []string{
+	"overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs",
+	"tmpfs", "ramfs",
+}
 
 // mountPoints reads a mountinfo (proc(5)).
 func mountPoints(table []byte) (list []mountPoint) {
@@ -136,7 +146,8 @@ var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134
 
 func unescape(s string) string { return escapes.Replace(s) }
 
-// requirePlainFS fails unless all that may be come to beneath a folder of the view lies on plain file systems.
+// requirePlainFS fails unless all that may be come to beneath a folder of the view lies on plain
+// file systems.
 func (v *procRoot) requirePlainFS(root *os.File, names []string) error {
 	folder, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(root.Fd())))
 	if err != nil {
@@ -159,7 +170,8 @@ func (v *procRoot) fsTypeAt(name string) (kind string, ok bool) {
 	for _, m := range v.mounts {
 		plain := slices.Contains(plainFSTypes, m.kind)
 		switch {
-		case within(name, m.path) && len(m.path) >= len(holds.path): // the last of several at one place hides the others
+		case within(name, m.path) &&
+			len(m.path) >= len(holds.path): // the last of several at one place hides the others
 			holds = m
 		case within(m.path, name) && !plain:
 			return m.kind, false

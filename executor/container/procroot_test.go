@@ -21,7 +21,8 @@ const mountinfo = `600 500 0:50 / / rw,relatime master:200 - overlay overlay rw,
 609 608 0:64 / /hidden rw - fuse.x x rw
 `
 
-// Only what lies on plain file systems, with nothing else mounted beneath, is read by the daemon itself.
+// Only what lies on plain file systems, with nothing else mounted beneath, is read by the daemon
+// itself.
 func TestPlainAt(t *testing.T) {
 	v := &procRoot{mounts: mountPoints([]byte(mountinfo))}
 	for name, want := range map[string]bool{
@@ -41,7 +42,8 @@ func TestPlainAt(t *testing.T) {
 func TestParseRights(t *testing.T) {
 	const status = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t8 9 10 \nCapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n"
 	r, err := parseRights([]byte(status))
-	if err != nil || r.uid != 4 || r.gid != 8 || !slices.Equal(r.groups, []uint32{8, 9, 10}) || r.caps != 0xa80425fb {
+	if err != nil || r.uid != 4 || r.gid != 8 || !slices.Equal(r.groups, []uint32{8, 9, 10}) ||
+		r.caps != 0xa80425fb {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	for _, bad := range []string{
@@ -54,13 +56,15 @@ func TestParseRights(t *testing.T) {
 	}
 }
 
-// A container whose /proc is of its own making says nothing of what its processes may do, and a file that has no place is on no plain file system.
+// A container whose /proc is of its own making says nothing of what its processes may do, and a
+// file that has no place is on no plain file system.
 func TestForgedProc(t *testing.T) {
 	forged := t.TempDir()
 	if err := os.MkdirAll(forged+"/proc/7", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(forged+"/proc/7/status", []byte("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t\nCapEff:\tffffffffffffffff\n"), 0o600); err != nil {
+	if err := os.WriteFile(forged+"/proc/7/status",
+		[]byte("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t\nCapEff:\tffffffffffffffff\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	root, err := os.Open(forged)
@@ -77,12 +81,14 @@ func TestForgedProc(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = nowhere.Close(), other.Close() }()
-	if err := v.requirePlainFS(nowhere, []string{"x"}); err == nil || strings.Contains(err.Error(), "%!") {
+	if err := v.requirePlainFS(nowhere, []string{"x"}); err == nil ||
+		strings.Contains(err.Error(), "%!") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A process that is no container's, or another container's, gives no view of one: not even where the daemon might open its root folder.
+// A process that is no container's, or another container's, gives no view of one: not even where
+// the daemon might open its root folder.
 func TestLookIntoAnothersProcess(t *testing.T) {
 	c := Container{ContainerInfo: devcontainer.ContainerInfo{ID: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}
 	for _, pid := range []int{os.Getpid(), 1, 1 << 22} {

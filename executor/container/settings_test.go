@@ -18,9 +18,21 @@ import (
 // EX-07, EX-09, EX-10: containers that are started with less than others pass the suite too.
 func TestContractInSettings(t *testing.T) {
 	for name, change := range map[string]containerChange{
-		"no capabilities":      func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} },
-		"no new privileges":    func(_ *container.Config, h *container.HostConfig) { h.SecurityOpt = []string{"no-new-privileges"} },
-		"a limit of processes": func(_ *container.Config, h *container.HostConfig) { h.PidsLimit = new(int64(2000)) },
+		"no capabilities": func(_ *container.Config,
+			h *container.HostConfig,
+		) {
+			h.CapDrop = []string{"ALL"}
+		},
+		"no new privileges": func(_ *container.Config,
+			h *container.HostConfig,
+		) {
+			h.SecurityOpt = []string{"no-new-privileges"}
+		},
+		"a limit of processes": func(_ *container.Config,
+			h *container.HostConfig,
+		) {
+			h.PidsLimit = new(int64(2000))
+		},
 		"read-only file system": func(_ *container.Config, h *container.HostConfig) {
 			h.ReadonlyRootfs, h.Tmpfs = true, map[string]string{"/tmp": ""}
 		},
@@ -37,8 +49,10 @@ func TestContractInSettings(t *testing.T) {
 
 // The engine gives containers a user namespace: their root is nobody on the host.
 func TestContractInUserNamespace(t *testing.T) {
-	t.Setenv("DOCKER_HOST", enginetest.Start(t, enginetest.Options{RemapUsers: true, Images: []string{debian}}).Host())
-	if caps := contract(t, newEngine(t, dc.TransportAuto), nil, inBrief).Capabilities(); caps.Container.Transport != "agent" {
+	t.Setenv("DOCKER_HOST", enginetest.Start(t,
+		enginetest.Options{RemapUsers: true, Images: []string{debian}}).Host())
+	if caps := contract(t, newEngine(t, dc.TransportAuto), nil, inBrief).
+		Capabilities(); caps.Container.Transport != "agent" {
 		t.Errorf("no agent was placed: %q", caps.Warnings)
 	}
 }
@@ -59,17 +73,20 @@ func contractOverTCP(t *testing.T, own *enginetest.Engine) {
 	if spec, err := e.Mount(t.Context(), t.Name()); spec != "" || err != nil {
 		t.Errorf("a folder was made for an engine that cannot see it: %q, %v", spec, err)
 	}
-	if c := contract(t, e, nil, inBrief).Capabilities().Container; c.Transport != "agent" || c.Channel != "stdio" {
+	if c := contract(t, e, nil, inBrief).Capabilities().Container; c.Transport != "agent" ||
+		c.Channel != "stdio" {
 		t.Errorf("by %s %s", c.Transport, c.Channel)
 	}
 }
 
-// A user who is neither root nor the user that tools run as, and a group that may use the engine's socket.
+// A user who is neither root nor the user that tools run as, and a group that may use the engine's
+// socket.
 const uid, group = 4711, 4712
 
 // The daemon is no root: all that it has is the engine's socket, by its group.
 func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
-	home, err := os.MkdirTemp("", "dray-unprivileged-") //nolint:usetesting // the test's own folders are root's alone
+	// the test's own folders are root's alone
+	home, err := os.MkdirTemp("", "dray-unprivileged-") //nolint:usetesting
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,23 +95,29 @@ func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^TestContract$", "-test.skip=/^engine$")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^TestContract$",
+		"-test.skip=/^engine$")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = home, &out, &out
 	cmd.Env = append(os.Environ(), "DOCKER_HOST="+e.Host(), "HOME="+home, "TMPDIR="+home)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{group}}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
+		Uid: uid, Gid: uid,
+		Groups: []uint32{group},
+	}}
 	err = cmd.Run()
 	said := out.String()
 	if err != nil {
 		t.Fatalf("as user %d: %v\n%s", uid, err, failuresIn(said))
 	}
 	for _, transport := range []string{"socket", "stdio"} {
-		if strings.Contains(said, "--- SKIP") || !strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
+		if strings.Contains(said, "--- SKIP") ||
+			!strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
 			t.Fatalf("as user %d something was left out by %s:\n%.4000s", uid, transport, said)
 		}
 	}
 }
 
-// failuresIn gives what a verbose run of tests said of those that failed, and the end of what it said where none is named.
+// failuresIn gives what a verbose run of tests said of those that failed, and the end of what it
+// said where none is named.
 func failuresIn(said string) string {
 	var now string
 	var failed []string
@@ -133,20 +156,27 @@ func TestFailuresIn(t *testing.T) {
 	}
 }
 
-// EX-09: where root may not switch users the kill is best effort, and says so: what became another user is told by its pid.
+// EX-09: where root may not switch users the kill is best effort, and says so: what became another
+// user is told by its pid.
 func TestKillIsBestEffort(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
-	c := runContainer(t, e, debian, all(placed(t, e), func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} }))
+	c := runContainer(t, e, debian, all(placed(t, e),
+		func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} }))
 	root := environment(t, newEngine(t, dc.TransportEngine), dc.EnvironmentSpec{Container: c})
-	run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "cp /usr/bin/setpriv /tmp/become && chmod 4755 /tmp/become"}, Dir: "/"}, "")
+	run(t, root, dray.ProcessSpec{Argv: []string{
+		"sh", "-c",
+		"cp /usr/bin/setpriv /tmp/become && chmod 4755 /tmp/become",
+	}, Dir: "/"}, "")
 	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode"})
-	if caps := env.Capabilities(); !caps.BestEffortKill || !strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
+	if caps := env.Capabilities(); !caps.BestEffortKill ||
+		!strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
 		t.Errorf("nothing is said of it: %+v", caps)
 	}
 	p := begin(t, env, `/tmp/become --reuid 0 --keep-groups sh -c 'echo ready; exec sleep 600' & wait`)
 	p.Stop(0)
 	exit, err := p.Wait()
-	if err != nil || !exit.Survivors.Proven || len(exit.Survivors.PIDs) != 1 || !strings.Contains(commands(t, c.ID), "sleep 600") {
+	if err != nil || !exit.Survivors.Proven || len(exit.Survivors.PIDs) != 1 ||
+		!strings.Contains(commands(t, c.ID), "sleep 600") {
 		t.Errorf("got %+v, %v, and these run: %s", exit, err, commands(t, c.ID))
 	}
 }

@@ -25,7 +25,8 @@ func TestStates(t *testing.T) {
 		if err == nil {
 			_, err = e.Environment(t.Context(), dc.EnvironmentSpec{Container: now})
 		}
-		if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), state) || dray.AsError(err).Hint == "" {
+		if dray.CodeOf(err) != dray.CodeContainerUnavailable || !strings.Contains(err.Error(), state) ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("%s: got %v", state, err)
 		}
 	}
@@ -33,15 +34,19 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse("paused")
-	if _, err := api.ContainerUnpause(t.Context(), c.ID, client.ContainerUnpauseOptions{}); err != nil {
+	if _, err := api.ContainerUnpause(t.Context(), c.ID,
+		client.ContainerUnpauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.ContainerKill(t.Context(), c.ID, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+	if _, err := api.ContainerKill(t.Context(), c.ID,
+		client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 		t.Fatal(err)
 	}
-	<-api.ContainerWait(t.Context(), c.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning}).Result
+	<-api.ContainerWait(t.Context(), c.ID,
+		client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning}).Result
 	refuse("exited")
-	if _, err := e.Inspect(t.Context(), "dray-no-such-container"); dray.CodeOf(err) != dray.CodeContainerNotFound {
+	if _, err := e.Inspect(t.Context(),
+		"dray-no-such-container"); dray.CodeOf(err) != dray.CodeContainerNotFound {
 		t.Errorf("got %v", err)
 	}
 }
@@ -73,7 +78,8 @@ func commands(t *testing.T, id string) string {
 	return strings.Join(all, "; ")
 }
 
-// EX-14: a call in flight ends as unavailable when its container goes down or its agent is killed, and the next call works.
+// EX-14: a call in flight ends as unavailable when its container goes down or its agent is killed,
+// and the next call works.
 func TestLostMidCall(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {
@@ -82,11 +88,15 @@ func TestLostMidCall(t *testing.T) {
 		tool string
 		code dray.Code
 	}{
-		"restart": {tool: "echo ready; read go; exec sleep 600", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, id string) {
-			if _, err := api.ContainerRestart(t.Context(), id, client.ContainerRestartOptions{Timeout: new(0)}); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		"restart": {
+			tool: "echo ready; read go; exec sleep 600", code: dray.CodeContainerUnavailable,
+			lose: func(t *testing.T, id string) {
+				if _, err := api.ContainerRestart(t.Context(), id,
+					client.ContainerRestartOptions{Timeout: new(0)}); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
 		"the tool kills the agent":      {tool: "echo ready; read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600", code: dray.CodeAgentLost},
 		"the tool kills its supervisor": {tool: "echo ready; read go; setsid sleep 600 & kill -9 $PPID; exec sleep 600", code: dray.CodeAgentLost},
 	} {
@@ -101,16 +111,19 @@ func TestLostMidCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			exit, err := p.Wait()
-			if dray.CodeOf(err) != c.code || dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
+			if dray.CodeOf(err) != c.code || dray.NormalizeResult(dray.Result{}, err).
+				Reason != dray.ReasonUnavailable {
 				t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
 			}
-			if proven := name == "the tool kills its supervisor"; exit.Survivors.Proven != proven || len(exit.Survivors.PIDs) != 0 {
+			if proven := name == "the tool kills its supervisor"; exit.Survivors.Proven != proven ||
+				len(exit.Survivors.PIDs) != 0 {
 				t.Errorf("survivors %+v, want proven %v", exit.Survivors, proven)
 			}
 			if box, err = e.Inspect(t.Context(), box.ID); err != nil {
 				t.Fatal(err)
 			}
-			if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id, ""); got.stdout != "0\n" {
+			if got := run(t, environment(t, e, dc.EnvironmentSpec{Container: box}), id,
+				""); got.stdout != "0\n" {
 				t.Errorf("the next call: %+v", got)
 			}
 			if left := commands(t, box.ID); strings.Contains(left, "sleep 600") {
@@ -134,7 +147,8 @@ func TestConnectionGone(t *testing.T) {
 	}
 	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for left := commands(t, box.ID); strings.Contains(left, "sleep 600") || strings.Contains(left, "agent"); left = commands(t, box.ID) {
+	for left := commands(t, box.ID); strings.Contains(left, "sleep 600") ||
+		strings.Contains(left, "agent"); left = commands(t, box.ID) {
 		if deadline.Err() != nil {
 			t.Fatalf("these run on: %s", left)
 		}
@@ -145,11 +159,19 @@ func TestConnectionGone(t *testing.T) {
 func TestUserForms(t *testing.T) {
 	e := newEngine(t, dc.TransportStdio)
 	plain := newEngine(t, dc.TransportEngine)
-	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) { h.GroupAdd = []string{"4711", "audio"} })
+	c := runContainer(t, e, debian, func(_ *container.Config,
+		h *container.HostConfig,
+	) {
+		h.GroupAdd = []string{"4711", "audio"}
+	})
 	show := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo $(id -u) $(id -g) $(id -G) $HOME`}, Dir: "/"}
-	for _, user := range []string{"", "root", "vscode", "1000", "4242", "vscode:audio", "vscode:33", "0:33", "4242:4243", "nobody"} {
+	for _, user := range []string{
+		"", "root", "vscode", "1000", "4242", "vscode:audio", "vscode:33",
+		"0:33", "4242:4243", "nobody",
+	} {
 		got := run(t, environment(t, e, dc.EnvironmentSpec{Container: c, User: user}), show, "").stdout
-		want := run(t, environment(t, plain, dc.EnvironmentSpec{Container: c, User: user}), show, "").stdout
+		want := run(t, environment(t, plain, dc.EnvironmentSpec{Container: c, User: user}), show, "").
+			stdout
 		if got != want {
 			t.Errorf("user %q: the agent gives %q, the engine %q", user, got, want)
 		}
@@ -164,17 +186,24 @@ func TestUserForms(t *testing.T) {
 	}
 }
 
-// EX-07: the user's shell is asked once, and again after its startup files changed; a banner is not exported, and a cat is not needed.
+// EX-07: the user's shell is asked once, and again after its startup files changed; a banner is not
+// exported, and a cat is not needed.
 func TestProbe(t *testing.T) {
 	e := newEngine(t, dc.TransportAuto)
 	c := runContainer(t, e, debian, nil)
 	root := environment(t, e, dc.EnvironmentSpec{Container: c})
-	env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode", Probe: "loginInteractiveShell"})
+	env := environment(t, e, dc.EnvironmentSpec{
+		Container: c, User: "vscode",
+		Probe: "loginInteractiveShell",
+	})
 	ask := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo "$PROBED $BANNER"`}, Dir: "/"}
 	run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "rm /bin/cat"}, Dir: "/"}, "")
 	rc := func(script string) {
 		t.Helper()
-		run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "tee /home/vscode/.bashrc /home/vscode/.profile >/dev/null; rm -f /home/vscode/.bash_profile"}, Dir: "/"}, script)
+		run(t, root, dray.ProcessSpec{Argv: []string{
+			"sh", "-c",
+			"tee /home/vscode/.bashrc /home/vscode/.profile >/dev/null; rm -f /home/vscode/.bash_profile",
+		}, Dir: "/"}, script)
 	}
 	for _, want := range []string{"one", "two and more"} {
 		rc("echo welcome; printf 'BANNER=evil\\000'; export PROBED='" + want + "'\n")

@@ -10,12 +10,19 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// EX-19: a terminal, whatever carries it: its size and a new one, one stream for all that is shown, Ctrl-C, and the end by Ctrl-D.
+// EX-19: a terminal, whatever carries it: its size and a new one, one stream for all that is shown,
+// Ctrl-C, and the end by Ctrl-D.
 func TestTerminal(t *testing.T) {
-	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportStdio, dc.TransportEngine} {
+	for _, transport := range []dc.Transport{
+		dc.TransportSocket, dc.TransportStdio,
+		dc.TransportEngine,
+	} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			env := environment(t, e, dc.EnvironmentSpec{Container: runContainer(t, e, debian, placed(t, e)), User: "vscode"})
+			env := environment(t, e, dc.EnvironmentSpec{
+				Container: runContainer(t, e, debian, placed(t, e)),
+				User:      "vscode",
+			})
 			p, err := env.Start(t.Context(), dray.ProcessSpec{
 				Argv: []string{"sh", "-c", `trap : INT; test -t 0 && test -t 1 && test -t 2 && echo $TERM; while read -r line; do
 					case $line in size) stty size;; nap) sh -c 'echo napping; exec sleep 600'; echo woken;; *) echo "got $line";; esac; done; echo eof >&2; exit 6`},
@@ -64,8 +71,10 @@ func TestTerminal(t *testing.T) {
 func TestResizeWithoutTerminal(t *testing.T) {
 	for _, transport := range []dc.Transport{dc.TransportSocket, dc.TransportEngine} {
 		e := newEngine(t, transport)
-		p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: runContainer(t, e, busybox, placed(t, e))}), "echo ready; sleep 600")
-		if err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24}); err != dray.ErrNoTerminal { //nolint:errorlint // the bare one is promised
+		p := begin(t, environment(t, e, dc.EnvironmentSpec{Container: runContainer(t, e, busybox,
+			placed(t, e))}), "echo ready; sleep 600")
+		// the bare one is promised
+		if err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24}); err != dray.ErrNoTerminal { //nolint:errorlint
 			t.Errorf("%s: got %v", transport, err)
 		}
 		p.Stop(0)

@@ -27,7 +27,8 @@ func testExitCodes(t *testing.T, h Harness) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "exit " + fmt.Sprint(code)}, Dir: h.Dir})
+			p, err := h.Environment.Start(t.Context(),
+				dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "exit " + fmt.Sprint(code)}, Dir: h.Dir})
 			if err != nil {
 				t.Errorf("exit %d: %v", code, err)
 				return
@@ -40,9 +41,13 @@ func testExitCodes(t *testing.T, h Harness) {
 	all.Wait()
 }
 
-// EX-12: an end by a signal is told by the signal; where signals are not known, as 128 and its number.
+// EX-12: an end by a signal is told by the signal; where signals are not known, as 128 and its
+// number.
 func testSignals(t *testing.T, h Harness) {
-	for _, sig := range []syscall.Signal{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 31, 34, 64} {
+	for _, sig := range []syscall.Signal{
+		1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 31, 34,
+		64,
+	} {
 		got := h.sh(t, fmt.Sprintf("ulimit -c 0; kill -%d $$; sleep 600", int(sig)))
 		want := dray.Exit{Signal: sig}
 		if !h.caps().Signals {
@@ -123,7 +128,8 @@ func testStopEndsEscapees(t *testing.T, h Harness) {
 				}
 				p.Stop(10 * time.Millisecond)
 				got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
-				if got.err != nil || !got.exit.Survivors.Proven || len(got.exit.Survivors.PIDs) != 0 || h.alive(t, escapee) {
+				if got.err != nil || !got.exit.Survivors.Proven || len(got.exit.Survivors.PIDs) != 0 ||
+					h.alive(t, escapee) {
 					t.Fatalf("got %+v", got)
 				}
 			}
@@ -156,13 +162,15 @@ func testLeftovers(t *testing.T, h Harness) {
 			Argv: []string{"/bin/sh", "-c", `setsid sleep 600 >/dev/null 2>&1 & sleep 600 & echo $!; exit 5`}, Grace: 10 * time.Millisecond,
 		})
 		got := finish(p, nil)
-		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 || h.alive(t, strings.TrimSpace(got.stdout)) {
+		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 ||
+			h.alive(t, strings.TrimSpace(got.stdout)) {
 			t.Fatalf("got %+v", got)
 		}
 	}
 }
 
-// EX-11: a background process that holds stdout delays neither the result past the grace nor another call. Where nobody may end it, it goes on.
+// EX-11: a background process that holds stdout delays neither the result past the grace nor
+// another call. Where nobody may end it, it goes on.
 func testBackgroundHolder(t *testing.T, h Harness) {
 	for range h.rounds() {
 		got := withTimeout(t, time.Minute, func() processResult { return h.sh(t, `(trap "" HUP; exec sleep 600) & echo out $!; exit 4`) })
@@ -176,12 +184,16 @@ func testBackgroundHolder(t *testing.T, h Harness) {
 	}
 }
 
-// The context bounds the start: cancelled before, nothing runs; cancelled afterwards, the process goes on.
+// The context bounds the start: cancelled before, nothing runs; cancelled afterwards, the process
+// goes on.
 func testStartCancelled(t *testing.T, h Harness) {
 	cause := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	p, err := h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "sleep 600"}, Dir: h.Dir})
+	p, err := h.Environment.Start(ctx, dray.ProcessSpec{
+		Argv: []string{"/bin/sh", "-c", "sleep 600"},
+		Dir:  h.Dir,
+	})
 	if err == nil {
 		p.Stop(0)
 		t.Errorf("a start that was given up gave a process: %+v", collect(p))
@@ -189,7 +201,10 @@ func testStartCancelled(t *testing.T, h Harness) {
 		t.Errorf("got %v, want the cause", err)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
-	p, err = h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "read line; echo $line"}, Dir: h.Dir})
+	p, err = h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{
+		"/bin/sh", "-c",
+		"read line; echo $line",
+	}, Dir: h.Dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +214,10 @@ func testStartCancelled(t *testing.T, h Harness) {
 	}
 	for i := range h.rounds() { // in the midst of it: a process, or the cause, and nothing between
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(i)*300*time.Microsecond, cause)
-		p, err := h.Environment.Start(ctx, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "exit 6"}, Dir: h.Dir})
+		p, err := h.Environment.Start(ctx, dray.ProcessSpec{
+			Argv: []string{"/bin/sh", "-c", "exit 6"},
+			Dir:  h.Dir,
+		})
 		switch {
 		case err == nil:
 			h.ok(t, finish(p, nil), 6)
@@ -220,11 +238,21 @@ func testStartFailures(t *testing.T, h Harness) {
 		dir  string
 		want []dray.Code
 	}{
-		{"absent from PATH", []string{"no-such-program"}, h.Dir, []dray.Code{dray.CodeExecutableNotFound}},
+		{
+			"absent from PATH",
+			[]string{"no-such-program"},
+			h.Dir,
+			[]dray.Code{dray.CodeExecutableNotFound},
+		},
 		{"absent path", []string{"/no/such/program"}, h.Dir, []dray.Code{dray.CodeExecutableNotFound}},
 		{"not executable", []string{h.Dir + "/plain"}, h.Dir, []dray.Code{dray.CodeNotExecutable}},
 		{"a folder", []string{h.Dir + "/folder"}, h.Dir, []dray.Code{dray.CodeNotExecutable}},
-		{"no interpreter", []string{h.Dir + "/orphan"}, h.Dir, []dray.Code{dray.CodeExecutableNotFound, dray.CodeNotExecutable}},
+		{
+			"no interpreter",
+			[]string{h.Dir + "/orphan"},
+			h.Dir,
+			[]dray.Code{dray.CodeExecutableNotFound, dray.CodeNotExecutable},
+		},
 		{"absent folder", []string{"/bin/true"}, h.Dir + "/no/such", []dray.Code{dray.CodeBadCwd}},
 		{"a file as folder", []string{"/bin/true"}, h.Dir + "/plain", []dray.Code{dray.CodeBadCwd}},
 	} {
@@ -243,7 +271,8 @@ func testStartFailures(t *testing.T, h Harness) {
 	}
 }
 
-// EX-11: what a call was told to keep runs on after the result, which names it; it delays neither that nor the end of the output.
+// EX-11: what a call was told to keep runs on after the result, which names it; it delays neither
+// that nor the end of the output.
 func testKeptLeftovers(t *testing.T, h Harness) {
 	if !h.leftovers(t) {
 		return
@@ -254,7 +283,8 @@ func testKeptLeftovers(t *testing.T, h Harness) {
 		})
 		got := finish(p, nil)
 		pids := strings.Fields(got.stdout)
-		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 || len(got.exit.KeptPIDs) != 2 || !got.exit.Survivors.Proven || len(pids) != 2 {
+		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 ||
+			len(got.exit.KeptPIDs) != 2 || !got.exit.Survivors.Proven || len(pids) != 2 {
 			t.Fatalf("got %+v", got)
 		}
 		for _, pid := range got.exit.KeptPIDs {
@@ -278,15 +308,18 @@ func testKeepAndStop(t *testing.T, h Harness) {
 		left := pid(t, p)
 		p.Stop(0)
 		got := collect(p)
-		if got.err != nil || len(got.exit.KeptPIDs) != 0 || len(got.exit.Survivors.PIDs) != 0 || h.alive(t, left) {
+		if got.err != nil || len(got.exit.KeptPIDs) != 0 || len(got.exit.Survivors.PIDs) != 0 ||
+			h.alive(t, left) {
 			t.Fatalf("got %+v", got)
 		}
 	}
 }
 
-// What an environment says that it cannot do is tested as well: it is told as not known, and nothing else is claimed.
+// What an environment says that it cannot do is tested as well: it is told as not known, and
+// nothing else is claimed.
 
-// terminals says whether a terminal is all that it can be. Where not, it is one all the same: see Terminal and TerminalJobs.
+// terminals says whether a terminal is all that it can be. Where not, it is one all the same: see
+// Terminal and TerminalJobs.
 func (h Harness) terminals(t *testing.T) bool {
 	t.Helper()
 	if !h.caps().NativeTerminals {
@@ -295,8 +328,8 @@ func (h Harness) terminals(t *testing.T) bool {
 	return h.caps().NativeTerminals
 }
 
-// leftovers says whether what a leader leaves running is found. Where not, all of it is kept, whatever was asked for, and none is named or
-// counted.
+// leftovers says whether what a leader leaves running is found. Where not, all of it is kept,
+// whatever was asked for, and none is named or counted.
 func (h Harness) leftovers(t *testing.T) bool {
 	t.Helper()
 	if h.caps().TracksLeftovers {
@@ -306,15 +339,18 @@ func (h Harness) leftovers(t *testing.T) bool {
 		p := h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", `setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $!; exit 5`}, KeepLeftovers: keep})
 		got := finish(p, nil)
 		left := strings.TrimSpace(got.stdout)
-		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 0 || len(got.exit.KeptPIDs) != 0 || got.exit.Survivors.Proven || !h.alive(t, left) {
-			t.Errorf("keep %v: got %+v, %v; %s is alive: %v", keep, got.exit, got.err, left, h.alive(t, left))
+		if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 0 ||
+			len(got.exit.KeptPIDs) != 0 || got.exit.Survivors.Proven || !h.alive(t, left) {
+			t.Errorf("keep %v: got %+v, %v; %s is alive: %v", keep, got.exit, got.err, left,
+				h.alive(t, left))
 		}
 		h.kill(t, left)
 	}
 	return false
 }
 
-// testUnkillable is what becomes of a process that nobody can end: it goes on, and the result claims nothing else.
+// testUnkillable is what becomes of a process that nobody can end: it goes on, and the result
+// claims nothing else.
 func testUnkillable(t *testing.T, h Harness) {
 	if h.caps().ExactSurvivors {
 		t.Log("Stop ends processes here: see Stop and StopEndsEscapees")
@@ -324,7 +360,8 @@ func testUnkillable(t *testing.T, h Harness) {
 	leader := pid(t, p)
 	p.Stop(0)
 	got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
-	if got.err != nil || got.exit.Survivors.Proven || !slices.Equal(got.exit.Survivors.PIDs, nil) || !h.alive(t, leader) {
+	if got.err != nil || got.exit.Survivors.Proven || !slices.Equal(got.exit.Survivors.PIDs, nil) ||
+		!h.alive(t, leader) {
 		t.Errorf("got %+v, %v; alive: %v", got.exit, got.err, h.alive(t, leader))
 	}
 	h.kill(t, leader)

@@ -99,7 +99,8 @@ func RunFilesOf(t *testing.T, h Harness) {
 			return f
 		},
 		Shell: func(t *testing.T, dir, script string) string {
-			got := finish(h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-ec", script}, Dir: dir}), nil)
+			got := finish(h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-ec", script}, Dir: dir}),
+				nil)
 			h.ok(t, got, 0)
 			return got.stdout
 		},
@@ -195,7 +196,8 @@ func filesCreate(t *testing.T, h FilesHarness, f dray.Files) {
 	if got, err := read(f, "inside/new", 0); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	if info, err := f.Stat("inside/new"); err != nil || info.Mode != 0o666 || info.Size != int64(len(content)) {
+	if info, err := f.Stat("inside/new"); err != nil || info.Mode != 0o666 ||
+		info.Size != int64(len(content)) {
 		t.Errorf("got %+v, %v; the mode is exact whatever the umask", info, err)
 	}
 	for _, name := range []string{"inside/new", "link", "fifo", "inside"} {
@@ -258,7 +260,8 @@ func filesRemove(t *testing.T, _ FilesHarness, f dray.Files) {
 func filesList(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir list; cd list; for i in 1 2 3 4 5; do : >$i; done; ln -s /etc/passwd 6`)
 	entries, more, err := f.List("list", 100)
-	if err != nil || more || len(entries) != 6 || entries[0].Name != "1" || entries[5].Type != "symlink" || entries[5].Target != "/etc/passwd" {
+	if err != nil || more || len(entries) != 6 || entries[0].Name != "1" ||
+		entries[5].Type != "symlink" || entries[5].Target != "/etc/passwd" {
 		t.Errorf("got %+v, %v, %v", entries, more, err)
 	}
 	for limit, want := range map[int]int{3: 3, 0: 0, -1: 0} {
@@ -306,7 +309,8 @@ func filesEscapes(t *testing.T, h FilesHarness, f dray.Files) {
 		"../outside/secret", "inside/../../outside/secret", "out/secret", "abs/secret", "leaf", "etc/passwd", "crooked/secret", "loop/secret",
 		"a\x00b", strings.Repeat("x/", 3000) + "y",
 	} {
-		if got, err := read(f, name, 0); err == nil || (dray.CodeOf(err) != dray.CodePathInvalid && !errors.Is(err, fs.ErrNotExist)) {
+		if got, err := read(f, name, 0); err == nil ||
+			(dray.CodeOf(err) != dray.CodePathInvalid && !errors.Is(err, fs.ErrNotExist)) {
 			t.Errorf("%.40q: got %q, %v", name, got, err)
 		}
 		if w, err := f.Create(name+"/new", 0o644); err == nil {
@@ -346,7 +350,8 @@ func filesSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 	defer stop()
 	inside, refused := 0, 0
 	giveUp := time.Now().Add(time.Minute)
-	for i := 0; inside < 2*h.Rounds || refused < 2*h.Rounds; i++ { // it has to have been there both ways
+	// it has to have been there both ways
+	for i := 0; inside < 2*h.Rounds || refused < 2*h.Rounds; i++ {
 		if time.Now().After(giveUp) {
 			t.Fatalf("the link was seen leading in %d times and out %d times", inside, refused)
 		}

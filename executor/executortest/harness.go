@@ -24,9 +24,11 @@ type Harness struct {
 	ID string
 	// Unset are variables that must not be set in a process, Set what must be: NAME=value.
 	Unset, Set []string
-	// Ignored is the mask of ignored signals that processes have from whoever starts them there, as in /proc/PID/status; empty means none.
+	// Ignored is the mask of ignored signals that processes have from whoever starts them there, as in
+	// /proc/PID/status; empty means none.
 	Ignored string
-	// Brief tries what can go wrong by chance less often: for an environment that differs in one point from one that is tried in full.
+	// Brief tries what can go wrong by chance less often: for an environment that differs in one point
+	// from one that is tried in full.
 	Brief bool
 }
 
@@ -71,7 +73,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// rounds is how often what can go wrong by chance is tried. The engine's own exec takes a tenth of a second each time.
+// rounds is how often what can go wrong by chance is tried. The engine's own exec takes a tenth of
+// a second each time.
 func (h Harness) rounds() int {
 	switch {
 	case !h.caps().ExactSurvivors:
@@ -141,9 +144,11 @@ func collect(p dray.Process) processResult {
 func (h Harness) ok(t *testing.T, got processResult, code int) {
 	t.Helper()
 	if got.err != nil || got.exit.Code != code || got.exit.Signal != 0 || got.exit.Leftover != 0 {
-		t.Fatalf("got exit %+v, error %v, stderr %.300q; want exit code %d", got.exit, got.err, got.stderr, code)
+		t.Fatalf("got exit %+v, error %v, stderr %.300q; want exit code %d", got.exit, got.err,
+			got.stderr, code)
 	}
-	if proven := h.caps().ExactSurvivors; got.exit.Survivors.Proven != proven || len(got.exit.Survivors.PIDs) != 0 {
+	if proven := h.caps().ExactSurvivors; got.exit.Survivors.Proven != proven ||
+		len(got.exit.Survivors.PIDs) != 0 {
 		t.Fatalf("survivors are %+v where a proof is promised: %v", got.exit.Survivors, proven)
 	}
 }

@@ -63,7 +63,8 @@ func testStdin(t *testing.T, h Harness) {
 // A process that does not read its stdin is no fault of the call, however much there is to read.
 func testStdinUnread(t *testing.T, h Harness) {
 	for range h.rounds() {
-		got := withTimeout(t, 30*time.Second, func() processResult { return finish(h.shell(t, "exit 3"), make([]byte, 2<<20)) })
+		got := withTimeout(t, 30*time.Second,
+			func() processResult { return finish(h.shell(t, "exit 3"), make([]byte, 2<<20)) })
 		h.ok(t, got, 3)
 	}
 }
@@ -74,17 +75,22 @@ func testStreams(t *testing.T, h Harness) {
 	got := h.sh(t, `head -c $1 /dev/zero | tr '\0' o & head -c $1 /dev/zero | tr '\0' e >&2; wait`, fmt.Sprint(n))
 	h.ok(t, got, 0)
 	if got.stdout != strings.Repeat("o", n) || got.stderr != strings.Repeat("e", n) {
-		t.Errorf("got %d and %d bytes, want %d each and nothing of the other's", len(got.stdout), len(got.stderr), n)
+		t.Errorf("got %d and %d bytes, want %d each and nothing of the other's", len(got.stdout),
+			len(got.stderr), n)
 	}
 	r := random(t)
 	for range h.rounds() {
 		out, errOut := randomBytes(r, r.IntN(70000)), randomBytes(r, 1000)
-		got := finish(h.shell(t, fmt.Sprintf("head -c %d; cat >&2", len(out))), append(append([]byte(nil), out...), errOut...))
-		if !strings.HasPrefix(string(out)+string(errOut), got.stdout) || got.stdout+got.stderr != string(out)+string(errOut) {
-			t.Fatalf("got %d and %d bytes of %d and %d", len(got.stdout), len(got.stderr), len(out), len(errOut))
+		got := finish(h.shell(t, fmt.Sprintf("head -c %d; cat >&2", len(out))),
+			append(append([]byte(nil), out...), errOut...))
+		if !strings.HasPrefix(string(out)+string(errOut), got.stdout) ||
+			got.stdout+got.stderr != string(out)+string(errOut) {
+			t.Fatalf("got %d and %d bytes of %d and %d", len(got.stdout), len(got.stderr), len(out),
+				len(errOut))
 		}
 	}
-	slow := h.shell(t, "head -c 1000000 /dev/zero; echo end >&2") // one that is read late loses nothing
+	// one that is read late loses nothing
+	slow := h.shell(t, "head -c 1000000 /dev/zero; echo end >&2")
 	var late []byte
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = io.Copy(io.Discard, slow.Output(dray.Stderr)) })
@@ -100,7 +106,8 @@ func testOutputEnds(t *testing.T, h Harness) {
 	for range h.rounds() {
 		p := h.shell(t, "echo out; sleep 600")
 		pidless := make([]byte, 4)
-		if _, err := io.ReadFull(p.Output(dray.Stdout), pidless); err != nil || string(pidless) != "out\n" {
+		if _, err := io.ReadFull(p.Output(dray.Stdout), pidless); err != nil ||
+			string(pidless) != "out\n" {
 			t.Fatalf("got %q, %v", pidless, err)
 		}
 		p.Stop(0)
@@ -169,16 +176,19 @@ func testDir(t *testing.T, h Harness) {
 		t.Errorf("got %q, want %q", got.stdout, h.Dir)
 	}
 	h.ok(t, h.sh(t, `mkdir -p 'with  space/ü' && ln -sfn 'with  space' link`), 0)
-	p := h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: h.Dir + "/link/ü"})
+	p := h.start(t, dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: h.Dir +
+		"/link/ü"})
 	if got := finish(p, nil); got.stdout != h.Dir+"/with  space/ü\n" {
 		t.Errorf("got %q", got.stdout)
 	}
-	p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}})
+	p, err := h.Environment.Start(t.Context(),
+		dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "pwd -P"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := finish(p, nil); got.stdout != h.caps().WorkspaceFolder+"\n" {
-		t.Errorf("without a folder: got %q, want the workspace folder %q", got.stdout, h.caps().WorkspaceFolder)
+		t.Errorf("without a folder: got %q, want the workspace folder %q", got.stdout, h.caps().
+			WorkspaceFolder)
 	}
 }
 
@@ -187,11 +197,13 @@ func testUser(t *testing.T, h Harness) {
 	got := h.sh(t, `echo $(id -u) $(id -g) $(id -G); echo again >/dev/stderr; echo again >/dev/stdout`)
 	h.ok(t, got, 0)
 	if got.stdout != h.ID+"\nagain\n" || got.stderr != "again\n" {
-		t.Errorf("got %q and %q, want %q; the streams can be opened by name", got.stdout, got.stderr, h.ID)
+		t.Errorf("got %q and %q, want %q; the streams can be opened by name", got.stdout, got.stderr,
+			h.ID)
 	}
 }
 
-// EX-16: nothing above 2 is inherited; umask, signals and limits are those of a fresh exec; the process leads its own session and group.
+// EX-16: nothing above 2 is inherited; umask, signals and limits are those of a fresh exec; the
+// process leads its own session and group.
 func testFreshProcess(t *testing.T, h Harness) {
 	got := h.sh(t, `umask; while read -r name value; do case $name in SigBlk:|SigIgn:) echo $value;; esac; done </proc/self/status
 		echo $(ls /proc/self/fd); echo $$; read -r stat </proc/$$/stat; set -- ${stat##*) }; echo $3 $4; ulimit -n; ulimit -c`)
@@ -201,7 +213,9 @@ func testFreshProcess(t *testing.T, h Harness) {
 		t.Fatalf("got %q", lines)
 	}
 	ignored := strings.TrimLeft(lines[2], "0")
-	if lines[0] != "0022" || strings.Trim(lines[1], "0") != "" || ignored != strings.TrimLeft(h.Ignored, "0") || lines[3] != "0 1 2 3" { // 3 is ls's own
+	// 3 is ls's own
+	if lines[0] != "0022" || strings.Trim(lines[1], "0") != "" ||
+		ignored != strings.TrimLeft(h.Ignored, "0") || lines[3] != "0 1 2 3" {
 		t.Errorf("umask, blocked and ignored signals, descriptors are %q", lines[:4])
 	}
 	if want := lines[4] + " " + lines[4]; lines[5] != want {

@@ -72,7 +72,9 @@ func summary(all []readEntry) string {
 }
 
 // wantEntries compares what is collected, in its order.
-func wantEntries(t *testing.T, f dray.Files, what dray.ReadTreeOptions, want ...string) []readEntry {
+func wantEntries(t *testing.T, f dray.Files, what dray.ReadTreeOptions,
+	want ...string,
+) []readEntry {
 	t.Helper()
 	all, err := collectAll(t, f, what)
 	if got := summary(all); err != nil || got != strings.Join(want, "") {
@@ -86,7 +88,8 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p exact/a/empty exact/b; chmod 750 exact/b`)
 	r := random(t)
 	want := map[string][]byte{}
-	for i, size := range []int{0, 1, 4095, 4096, 4097, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1<<20 + 11} {
+	for i, size := range []int{0, 1, 4095, 4096, 4097, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1<<20 +
+		11} {
 		name := fmt.Sprintf("exact/a/%d", i)
 		want[name] = randomBytes(r, size)
 		write(t, f, name, want[name], 0o640)
@@ -101,8 +104,10 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 	for _, e := range all {
 		content, file := want[e.Name]
-		if e.Refused != nil || file != (e.Type == "file") || folders[e.Name] == file || !bytes.Equal(e.content, content) || e.Size != int64(len(content)) {
-			t.Errorf("%q (%s, %d bytes) is not what was written, or refused: %v", e.Name, e.Type, len(e.content), e.Refused)
+		if e.Refused != nil || file != (e.Type == "file") || folders[e.Name] == file ||
+			!bytes.Equal(e.content, content) || e.Size != int64(len(content)) {
+			t.Errorf("%q (%s, %d bytes) is not what was written, or refused: %v", e.Name, e.Type,
+				len(e.content), e.Refused)
 		}
 		mode := map[string]uint32{"exact/b": 0o750, "exact/b/hole": 0o711, "exact/a/0": 0o640}[e.Name]
 		if mode != 0 && uint32(e.Mode) != mode {
@@ -110,7 +115,8 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 		}
 	}
 	again, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
-	if err != nil || !slices.EqualFunc(all, again, func(a, b readEntry) bool { return a.TreeEntry == b.TreeEntry }) {
+	if err != nil || !slices.EqualFunc(all, again,
+		func(a, b readEntry) bool { return a.TreeEntry == b.TreeEntry }) {
 		t.Errorf("the second time got\n%serror %v", summary(again), err)
 	}
 }
@@ -119,7 +125,8 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir names`)
 	names := []string{
-		"new\nline", "\xff\xfe", "tab\t\x1b[31m", strings.Repeat("n", 255), "readme", "README", "caf\u00e9", "cafe\u0301", " ", "-rf", "..x", "a\\b", "*",
+		"new\nline", "\xff\xfe", "tab\t\x1b[31m", strings.Repeat("n",
+			255), "readme", "README", "caf\u00e9", "cafe\u0301", " ", "-rf", "..x", "a\\b", "*",
 	}
 	for _, name := range names {
 		write(t, f, "names/"+name, []byte(name), 0o600)
@@ -129,24 +136,33 @@ func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
 	for _, e := range all[min(1, len(all)):] {
-		if base := strings.TrimPrefix(e.Name, "names/"); !slices.Contains(names, base) || string(e.content) != base {
+		if base := strings.TrimPrefix(e.Name, "names/"); !slices.Contains(names, base) ||
+			string(e.content) != base {
 			t.Errorf("%q holds %q", e.Name, e.content)
 		}
 	}
 }
 
-// SY-02: only regular files and folders are taken; what is not is refused by its name, and the rest comes.
+// SY-02: only regular files and folders are taken; what is not is refused by its name, and the rest
+// comes.
 func collectRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir odd odd/d; echo 1 >odd/plain; ln -s plain odd/link; ln -s d odd/folderlink; ln -s /nowhere odd/dangling; ln -s /etc/passwd odd/out
 mkfifo odd/fifo; echo 2 >odd/d/deep`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"odd"}},
 		"\"odd\"/\n", "\"odd/d\"/\n", "\"odd/d/deep\" 2\n", "\"odd/dangling\" refused path_invalid\n", "\"odd/fifo\" refused path_invalid\n",
 		"\"odd/folderlink\" refused path_invalid\n", "\"odd/link\" refused path_invalid\n", "\"odd/out\" refused path_invalid\n", "\"odd/plain\" 2\n")
-	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"odd/link", "odd/folderlink/deep", "odd/plain/below", "odd/none", "none/at/all", "odd/fifo"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{
+		"odd/link", "odd/folderlink/deep",
+		"odd/plain/below", "odd/none", "none/at/all", "odd/fifo",
+	}},
 		"\"odd/link\" refused path_invalid\n", "\"odd/folderlink/deep\" refused path_invalid\n", "\"odd/plain/below\" refused path_invalid\n",
 		"\"odd/none\" refused not_found\n", "\"none/at/all\" refused not_found\n", "\"odd/fifo\" refused path_invalid\n")
-	for _, name := range []string{"", "..", "../outside", "odd/..", "odd/../odd", "/etc", "odd//d", "odd/", "./odd", "odd/.", "a\x00b", strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "y"} {
-		if all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{name}}); dray.CodeOf(err) != dray.CodePathInvalid {
+	for _, name := range []string{
+		"", "..", "../outside", "odd/..", "odd/../odd", "/etc", "odd//d",
+		"odd/", "./odd", "odd/.", "a\x00b", strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "y",
+	} {
+		if all, err := collectAll(t, f,
+			dray.ReadTreeOptions{Names: []string{name}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("%.40q: got\n%serror %v", name, summary(all), err)
 		}
 	}
@@ -157,8 +173,10 @@ func collectHardLinks(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir hard other; echo in >hard/a; ln hard/a hard/b; echo out >other/x; ln other/x hard/c; echo z >hard/z`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard"}},
 		"\"hard\"/\n", "\"hard/z\" 2\n", "\"hard/a\" 3\n", "\"hard/b\" 3\n", "\"hard/c\" refused path_invalid\n")
-	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/c", "other"}}, "\"other\"/\n", "\"hard/c\" 4\n", "\"other/x\" 4\n")
-	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/a"}}, "\"hard/a\" refused path_invalid\n")
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/c", "other"}}, "\"other\"/\n",
+		"\"hard/c\" 4\n", "\"other/x\" 4\n")
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard/a"}},
+		"\"hard/a\" refused path_invalid\n")
 }
 
 // SY-09: what may not be read is denied.
@@ -170,7 +188,10 @@ func collectDenied(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir shut shut/folder shut/closed; echo 1 >shut/file; echo 2 >shut/folder/inside; echo 3 >shut/closed/inside; chmod 0 shut/file shut/closed; chmod 111 shut/folder`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"shut", "shut/folder/inside"}},
 		"\"shut\"/\n", "\"shut/closed\" refused denied\n", "\"shut/file\" refused denied\n", "\"shut/folder\" refused denied\n")
-	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"shut/folder/inside", "shut/closed/inside"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{
+		"shut/folder/inside",
+		"shut/closed/inside",
+	}},
 		"\"shut/folder/inside\" 2\n", "\"shut/closed/inside\" refused denied\n")
 	h.Shell(t, h.Dir+"/root", `chmod 700 shut/closed shut/folder`)
 }
@@ -192,21 +213,32 @@ func collectLimits(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%+v: got\n%serror %v", limits, summary(all), err)
 		}
 	}
-	wantEntries(t, f, dray.ReadTreeOptions{Names: names, Limits: dray.TreeLimits{MaxDepth: 2}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
+	wantEntries(t, f, dray.ReadTreeOptions{Names: names, Limits: dray.TreeLimits{MaxDepth: 2}},
+		"\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
 		"\"caps/1/2/3/f\" refused limit_exceeded\n", "\"caps/1/2/f\" 10\n", "\"caps/1/f\" 10\n", "\"caps/f\" 10\n")
-	wantEntries(t, f, dray.ReadTreeOptions{Names: names, Limits: dray.TreeLimits{MaxFile: 9, MaxTotal: 1}}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
+	wantEntries(t, f, dray.ReadTreeOptions{
+		Names: names,
+		Limits: dray.TreeLimits{
+			MaxFile:  9,
+			MaxTotal: 1,
+		},
+	}, "\"caps\"/\n", "\"caps/1\"/\n", "\"caps/1/2\"/\n", "\"caps/1/2/3\"/\n",
 		"\"caps/1/2/3/f\" refused limit_exceeded\n", "\"caps/1/2/f\" refused limit_exceeded\n", "\"caps/1/f\" refused limit_exceeded\n", "\"caps/f\" refused limit_exceeded\n")
 }
 
 // What lies beneath another source comes once, and the root itself can be asked for.
 func collectSources(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p src/a/b src/none; echo 1 >src/a/b/f; echo 2 >src/g`)
-	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"src/g", "src/a/b/f", "src/a", "src/g", "src/a/b"}},
+	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{
+		"src/g", "src/a/b/f", "src/a", "src/g",
+		"src/a/b",
+	}},
 		"\"src/g\" 2\n", "\"src/a\"/\n", "\"src/a/b\"/\n", "\"src/a/b/f\" 2\n")
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"src/none"}}, "\"src/none\"/\n")
 	wantEntries(t, f, dray.ReadTreeOptions{})
 	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"."}})
-	if !slices.ContainsFunc(all, func(e readEntry) bool { return e.Name == "src/a/b/f" && string(e.content) == "1\n" }) || err != nil {
+	if !slices.ContainsFunc(all,
+		func(e readEntry) bool { return e.Name == "src/a/b/f" && string(e.content) == "1\n" }) || err != nil {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
 }
@@ -224,14 +256,16 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 	for at, from := range map[int64]int64{0: 0, 1: 1, 300001: 300001, 614400: 614400, 614401: 0} {
 		what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: at}}
 		all, err := collectAll(t, f, what)
-		if err != nil || len(all) != 1 || all[0].Offset != from || all[0].Size != 614400 || !bytes.Equal(all[0].content, content[from:]) {
+		if err != nil || len(all) != 1 || all[0].Offset != from || all[0].Size != 614400 ||
+			!bytes.Equal(all[0].content, content[from:]) {
 			t.Errorf("from %d: got\n%serror %v", at, summary(all), err)
 		}
 	}
 	what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: 1000}}
 	h.Shell(t, h.Dir+"/root", `printf x | dd of=resume/f conv=notrunc 2>/dev/null`)
 	all, err := collectAll(t, f, what)
-	if err != nil || len(all) != 1 || all[0].Offset != 0 || all[0].Version == first[0].Version || all[0].content[0] != 'x' {
+	if err != nil || len(all) != 1 || all[0].Offset != 0 || all[0].Version == first[0].Version ||
+		all[0].content[0] != 'x' {
 		t.Errorf("a file that changed: got\n%serror %v", summary(all), err)
 	}
 }
@@ -239,7 +273,8 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 // SY-09: a file that changes while it is read is no file, and the tree is over.
 func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
 	for _, change := range []string{`echo more >>changing/f`, `truncate -s 1000 changing/f`, `printf x | dd of=changing/f conv=notrunc 2>/dev/null`} {
-		h.Shell(t, h.Dir+"/root", `mkdir -p changing; rm -f changing/f; truncate -s 48M changing/f`) // more than lies in any buffer
+		// more than lies in any buffer
+		h.Shell(t, h.Dir+"/root", `mkdir -p changing; rm -f changing/f; truncate -s 48M changing/f`)
 		tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"changing"}})
 		for range 2 {
 			if err == nil {
@@ -260,7 +295,8 @@ func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
 		if err := tree.Close(); err != nil {
 			t.Error(err)
 		}
-		if again := h.Open(t, h.Dir+"/root"); !withTimeout(t, 20*time.Second, func() bool { return again.Close() == nil }) {
+		if again := h.Open(t, h.Dir+"/root"); !withTimeout(t, 20*time.Second,
+			func() bool { return again.Close() == nil }) {
 			t.Error("the files cannot be closed")
 		}
 	}
@@ -292,13 +328,15 @@ func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%s: got %v and then %v", name, err, over)
 		}
 		cancel(nil)
-		if err := withTimeout(t, 20*time.Second, func() error { return errors.Join(tree.Close(), files.Close()) }); err != nil {
+		if err := withTimeout(t, 20*time.Second,
+			func() error { return errors.Join(tree.Close(), files.Close()) }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.ReadTree(ctx, dray.ReadTreeOptions{Names: []string{"large"}}); !errors.Is(err, context.Canceled) {
+	if _, err := f.ReadTree(ctx, dray.ReadTreeOptions{Names: []string{"large"}}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := f.Stat("large/f"); err != nil {
@@ -310,11 +348,13 @@ func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 func collectThenMore(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p more; echo 1 >more/a; echo 2 >more/b`)
 	for range 3 {
-		wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"more"}}, "\"more\"/\n", "\"more/a\" 2\n", "\"more/b\" 2\n")
+		wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"more"}}, "\"more\"/\n", "\"more/a\" 2\n",
+			"\"more/b\" 2\n")
 		if got, err := read(f, "more/b", 0); err != nil || string(got) != "2\n" {
 			t.Errorf("got %q, %v", got, err)
 		}
-		if _, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{".."}}); dray.CodeOf(err) != dray.CodePathInvalid {
+		if _, err := collectAll(t, f,
+			dray.ReadTreeOptions{Names: []string{".."}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -21,7 +21,10 @@ type terminal struct {
 // screen starts a shell script on a terminal.
 func (h Harness) screen(t *testing.T, script string) *terminal {
 	t.Helper()
-	spec := dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Terminal: &dray.TerminalSize{Columns: 81, Rows: 25}}
+	spec := dray.ProcessSpec{
+		Argv:     []string{"/bin/sh", "-c", script},
+		Terminal: &dray.TerminalSize{Columns: 81, Rows: 25},
+	}
 	return &terminal{Process: h.start(t, spec)}
 }
 
@@ -52,7 +55,8 @@ func (s *terminal) typeLine(t *testing.T, text string) {
 	}
 }
 
-// EX-19: all three streams are one terminal, the controlling one of a session of the tool's own; its output is one stream.
+// EX-19: all three streams are one terminal, the controlling one of a session of the tool's own;
+// its output is one stream.
 func testTerminal(t *testing.T, h Harness) {
 	for range h.rounds() {
 		p := h.screen(t, `for fd in 0 1 2; do test -t $fd || exit 9; done
@@ -102,13 +106,16 @@ func testTerminalJobs(t *testing.T, h Harness) {
 	p.typeLine(t, "kill -9 %1; wait; echo \"still $((40+2))\"\n")
 	p.waitFor(t, "still 42\r\n")
 	p.waitFor(t, "ready> ")
-	p.typeLine(t, "exit 7\nexit 7\n") // a shell that has not yet heard of the killed job's end asks once more
-	if got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) }); got.err != nil || got.exit.Code != 7 {
+	// a shell that has not yet heard of the killed job's end asks once more
+	p.typeLine(t, "exit 7\nexit 7\n")
+	if got := withTimeout(t, 20*time.Second,
+		func() processResult { return collect(p) }); got.err != nil || got.exit.Code != 7 {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// foreground waits until a sleep is what the terminal's keys reach: the shell makes it so after it has begun.
+// foreground waits until a sleep is what the terminal's keys reach: the shell makes it so after it
+// has begun.
 func (s *terminal) foreground(t *testing.T, h Harness) {
 	t.Helper()
 	script := `for p in /proc/[0-9]*; do
@@ -126,7 +133,8 @@ func (s *terminal) foreground(t *testing.T, h Harness) {
 	})
 }
 
-// EX-19, EX-20: closing stdin is the terminal's end of file, at the beginning of a line and within one.
+// EX-19, EX-20: closing stdin is the terminal's end of file, at the beginning of a line and within
+// one.
 func testTerminalEndOfFile(t *testing.T, h Harness) {
 	if !h.terminals(t) {
 		return
@@ -149,7 +157,8 @@ func testTerminalEndOfFile(t *testing.T, h Harness) {
 	}
 }
 
-// EX-09, EX-19: what was shown last is not lost, whoever still has the terminal; Stop ends all, in sessions of their own too.
+// EX-09, EX-19: what was shown last is not lost, whoever still has the terminal; Stop ends all, in
+// sessions of their own too.
 func testTerminalEnds(t *testing.T, h Harness) {
 	if !h.terminals(t) {
 		return
@@ -157,13 +166,15 @@ func testTerminalEnds(t *testing.T, h Harness) {
 	for range h.rounds() {
 		p := h.screen(t, `(trap '' HUP; setsid sleep 600) & head -c 3000 /dev/zero | tr '\0' x; exit 5`)
 		got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
-		if got.err != nil || got.exit.Code != 5 || len(got.stdout) != 3000 || len(got.exit.Survivors.PIDs) != 0 {
+		if got.err != nil || got.exit.Code != 5 || len(got.stdout) != 3000 ||
+			len(got.exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %d bytes, %+v, %v", len(got.stdout), got.exit, got.err)
 		}
 		p = h.screen(t, `trap '' HUP TERM; setsid sleep 600 & echo $!; while :; do sleep 600; done`)
 		p.waitFor(t, "\r\n")
 		p.Stop(time.Millisecond)
-		if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL || len(got.exit.Survivors.PIDs) != 0 {
+		if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL ||
+			len(got.exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %+v", got)
 		}
 	}

@@ -40,15 +40,19 @@ func filesWalk(t *testing.T, h FilesHarness, f dray.Files) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for name, want := range map[string][]string{
-		"walk/to-a": {"walk/to-a directory", "walk/to-a/deep directory", "walk/to-a/deep/one file", "walk/to-a/two file"},
-		"walk/Z":    {"walk/Z file"}, "walk/fifo": {"walk/fifo other"}, "walk/dead": nil, "walk/etc": nil, "..": nil, "walk/no-such": nil, "walk/Z/x": nil,
+		"walk/to-a": {
+			"walk/to-a directory", "walk/to-a/deep directory", "walk/to-a/deep/one file",
+			"walk/to-a/two file",
+		},
+		"walk/Z": {"walk/Z file"}, "walk/fifo": {"walk/fifo other"}, "walk/dead": nil, "walk/etc": nil, "..": nil, "walk/no-such": nil, "walk/Z/x": nil,
 	} {
 		got, err := walked(t, f, name)
 		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
-	if got, err := walked(t, f, ""); err != nil || len(got) < 17 || got[0] != ". directory" || !slices.Contains(got, "inside directory") {
+	if got, err := walked(t, f, ""); err != nil || len(got) < 17 || got[0] != ". directory" ||
+		!slices.Contains(got, "inside directory") {
 		t.Errorf("the root itself: got %.300q, %v", got, err)
 	}
 	_ = f.Walk(t.Context(), "walk", func(name string, info dray.FileInfo) error {
@@ -67,7 +71,10 @@ func filesWalkClosed(t *testing.T, h FilesHarness, f dray.Files) {
 	defer h.Shell(t, h.Dir+"/root", `chmod 700 locked/in`)
 	want := []string{"locked directory", "locked/in directory denied", "locked/next directory"}
 	if user == "0\n" {
-		want = []string{"locked directory", "locked/in directory", "locked/in/below directory", "locked/next directory"}
+		want = []string{
+			"locked directory", "locked/in directory", "locked/in/below directory",
+			"locked/next directory",
+		}
 	}
 	if got, err := walked(t, f, "locked"); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v", got, err)
@@ -103,7 +110,8 @@ func filesWalkAnswers(t *testing.T, h FilesHarness, f dray.Files) {
 			}
 			return nil
 		})
-		if failed := errors.Is(tt.answer, mistake); strings.Join(names, " ") != tt.want || failed != errors.Is(err, mistake) || !failed && err != nil {
+		if failed := errors.Is(tt.answer, mistake); strings.Join(names, " ") != tt.want ||
+			failed != errors.Is(err, mistake) || !failed && err != nil {
 			t.Errorf("%v at %s: got %q, %v", tt.answer, tt.at, names, err)
 		}
 	}
@@ -112,7 +120,8 @@ func filesWalkAnswers(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// A walk takes many entries and deep folders, passes over what it was told to across batches, and lets its visitor read meanwhile.
+// A walk takes many entries and deep folders, passes over what it was told to across batches, and
+// lets its visitor read meanwhile.
 func filesWalkMany(t *testing.T, h FilesHarness, f dray.Files) {
 	count := 5000
 	if h.Brief {
@@ -149,7 +158,10 @@ func filesWalkMany(t *testing.T, h FilesHarness, f dray.Files) {
 		}
 		return nil
 	})
-	if want := []string{"many", "many/big", "many/big/0", "many/big/1", "many/last", "many/last/file"}; err != nil || !slices.Equal(names, want) {
+	if want := []string{
+		"many", "many/big", "many/big/0", "many/big/1", "many/last",
+		"many/last/file",
+	}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("got %q, %v", names, err)
 	}
 }

@@ -54,7 +54,9 @@ func (g *memTree) Next() (dray.TreeEntry, error) {
 func (g *memTree) Read(p []byte) (int, error) { return g.rest.Read(p) }
 func (g *memTree) Close() error               { return nil }
 
-func place(ctx context.Context, f dray.Files, how dray.WriteTreeOptions, list ...memFile) ([]dray.WrittenFile, error) {
+func place(ctx context.Context, f dray.Files, how dray.WriteTreeOptions,
+	list ...memFile,
+) ([]dray.WrittenFile, error) {
 	return f.WriteTree(ctx, &memTree{list: list}, how)
 }
 
@@ -63,7 +65,8 @@ func sumOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SY-01, SY-05, SY-10: what is placed is there byte for byte, with the modes that are promised, and the list of it is true.
+// SY-01, SY-05, SY-10: what is placed is there byte for byte, with the modes that are promised, and
+// the list of it is true.
 func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 	large := string(randomBytes(random(t), 3<<20+7))
 	h.Shell(t, h.Dir+"/root", `umask 0; mkdir -p place/old; cd place; printf same >same; chmod 600 same; printf old >old/file; ln -s ../../outside/secret link; mkfifo pipe; chmod 755 old`)
@@ -117,7 +120,8 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 		switch mode := info.Mode; {
 		case err != nil, folder != (info.Type == "directory"):
 			t.Errorf("%s: %+v, %v", name, info, err)
-		case name == "place/old" && mode != 0o755, name == "place/new/run" && mode != 0o700, folder && name != "place/old" && mode != 0o700:
+		case name == "place/old" && mode != 0o755, name == "place/new/run" && mode != 0o700, folder &&
+			name != "place/old" && mode != 0o700:
 			t.Errorf("%s has mode %v", name, mode)
 		case !folder:
 			if got, err := read(f, name, 0); err != nil || !bytes.Equal(got, []byte(l.content)) {
@@ -143,7 +147,11 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	before := h.listing(t, "root", "outside")
 	broken := dray.Errorf(dray.CodeTransferFailed, "the source vanished")
 	plain := errors.New("the wire broke")
-	fine := []memFile{{name: "refuse/file", content: "new"}, {name: "refuse/new/", content: ""}, {name: "refuse/new/file", content: strings.Repeat("n", 2<<20)}}
+	fine := []memFile{
+		{name: "refuse/file", content: "new"},
+		{name: "refuse/new/", content: ""},
+		{name: "refuse/new/file", content: strings.Repeat("n", 2<<20)},
+	}
 	for _, c := range []struct {
 		code dray.Code
 		last memFile
@@ -161,11 +169,15 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 		{dray.CodeTransferFailed, memFile{name: "refuse/x", onOpen: func() error { return plain }}},
 	} {
 		// Much follows that is not wanted any more.
-		list := slices.Concat(fine, []memFile{c.last, {name: "refuse/much", content: strings.Repeat("m", 8<<20)}})
+		list := slices.Concat(fine, []memFile{
+			c.last,
+			{name: "refuse/much", content: strings.Repeat("m", 8<<20)},
+		})
 		for _, dry := range []bool{false, true} {
 			got, err := place(t.Context(), f, dray.WriteTreeOptions{DryRun: dry}, list...)
 			if !isPlaceError(err, c.code, plain) || len(got) > 0 {
-				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err, dray.CodeOf(err), c.code)
+				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err,
+					dray.CodeOf(err), c.code)
 			}
 		}
 		if now := h.listing(t, "root", "outside"); now != before {
@@ -178,8 +190,8 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", "rm -r refuse")
 }
 
-// listing tells all that there is in some folders, in lines: of files the last change too, of folders not, since a stage folder that comes and goes
-// changes the one that it lies in.
+// listing tells all that there is in some folders, in lines: of files the last change too, of
+// folders not, since a stage folder that comes and goes changes the one that it lies in.
 func (h FilesHarness) listing(t *testing.T, folders ...string) string {
 	t.Helper()
 	return h.Shell(t, h.Dir, "find "+strings.Join(folders, " ")+` -type d -printf '%y %m %U:%G %p\n' -o -printf '%y %m %n %U:%G %s %T@ %p %.100l\n' | LC_ALL=C sort`)
@@ -212,10 +224,14 @@ func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	cause := errors.New("no more time")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := withTimeout(t, 30*time.Second, func() error {
-		_, err := place(ctx, f, dray.WriteTreeOptions{}, memFile{name: "up/a", content: strings.Repeat("a", 3<<20)}, memFile{name: "up/b", onOpen: func() error {
-			cancel(cause)
-			return nil
-		}}, memFile{name: "up/c", content: strings.Repeat("c", 3<<20)})
+		_, err := place(ctx, f, dray.WriteTreeOptions{},
+			memFile{name: "up/a", content: strings.Repeat("a", 3<<20)}, memFile{
+				name: "up/b",
+				onOpen: func() error {
+					cancel(cause)
+					return nil
+				},
+			}, memFile{name: "up/c", content: strings.Repeat("c", 3<<20)})
 		return err
 	})
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeTransferFailed {
@@ -229,7 +245,8 @@ func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// SY-03: a folder that is replaced by a link while trees are placed never leads out, and no tree comes in part.
+// SY-03: a folder that is replaced by a link while trees are placed never leads out, and no tree
+// comes in part.
 func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", "mkdir swap")
 	stop := h.Background(t, h.Dir+"/root/swap", `while :; do rm -rf d; ln -s ../../outside d; rm d; mkdir d; done 2>/dev/null`)
@@ -240,7 +257,11 @@ func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Fatalf("it came %d times and was refused %d times", came, refused)
 		}
 		content := strconv.Itoa(i)
-		_, err := place(t.Context(), f, dray.WriteTreeOptions{}, memFile{name: "swap/d/x", content: content}, memFile{name: "swap/d/e/y", content: content}, memFile{name: fmt.Sprint("swap/z", i), content: content})
+		_, err := place(t.Context(), f, dray.WriteTreeOptions{},
+			memFile{name: "swap/d/x", content: content}, memFile{
+				name:    "swap/d/e/y",
+				content: content,
+			}, memFile{name: fmt.Sprint("swap/z", i), content: content})
 		if err == nil {
 			came++
 			continue

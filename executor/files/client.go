@@ -25,7 +25,10 @@ type Client struct {
 
 // NewClient talks to Serve over its stdin and stdout. Close calls close, which must end the helper.
 func NewClient(stdin io.Writer, stdout io.Reader, closeHelper func() error) *Client {
-	return &Client{close: sync.OnceValue(closeHelper), w: stdin, r: bufio.NewReaderSize(stdout, 64<<10)}
+	return &Client{
+		close: sync.OnceValue(closeHelper), w: stdin,
+		r: bufio.NewReaderSize(stdout, 64<<10),
+	}
 }
 
 // Close ends the helper.
@@ -169,8 +172,9 @@ func (w *writer) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// ReadTree lets the helper stream a tree, as Local.ReadTree makes it, and believes nothing of it (package tree). While the tree is open, the
-// other operations fail with conflict. A tree that is not read to its end, and a context that is done, end the helper.
+// ReadTree lets the helper stream a tree, as Local.ReadTree makes it, and believes nothing of it
+// (package tree). While the tree is open, the other operations fail with conflict. A tree that is
+// not read to its end, and a context that is done, end the helper.
 func (c *Client) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	if err := contextError(ctx); err != nil {
 		return nil, err
@@ -218,7 +222,8 @@ func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	}
 }
 
-var errTreeOpen = dray.Errorf(dray.CodeConflict, "files are being collected").WithHint("close the tree first, or open the folder once more")
+var errTreeOpen = dray.Errorf(dray.CodeConflict, "files are being collected").
+	WithHint("close the tree first, or open the folder once more")
 
 // endTree lets other operations in again, or none ever.
 func (c *Client) endTree(err error) {
@@ -257,7 +262,8 @@ func (t *remoteTree) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end is the end of the stream. Where the helper itself ended it, other operations may follow; else the helper is ended.
+// end is the end of the stream. Where the helper itself ended it, other operations may follow; else
+// the helper is ended.
 func (t *remoteTree) end(err error) error {
 	if t.err != nil {
 		return t.err

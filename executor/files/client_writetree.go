@@ -14,14 +14,18 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// writeStopTimeout is how long a helper may take to end what it does after the context's end: it takes back what it staged, or finishes a commit that
-// has begun. Then it is ended, and the next Place beneath the root puts things in order.
+// writeStopTimeout is how long a helper may take to end what it does after the context's end: it
+// takes back what it staged, or finishes a commit that has begun. Then it is ended, and the next
+// Place beneath the root puts things in order.
 const writeStopTimeout = 10 * time.Second
 
-// WriteTree sends a tree to the helper, which writes it as Local.WriteTree does. What the helper says of it is believed in one point, what was
-// there before; a digest that is not that of what was sent is transfer_failed. When the helper fails it is not sent the rest. Other
-// operations wait meanwhile.
-func (c *Client) WriteTree(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
+// WriteTree sends a tree to the helper, which writes it as Local.WriteTree does. What the helper
+// says of it is believed in one point, what was there before; a digest that is not that of what was
+// sent is transfer_failed. When the helper fails it is not sent the rest. Other operations wait
+// meanwhile.
+func (c *Client) WriteTree(ctx context.Context, t dray.Tree,
+	how dray.WriteTreeOptions,
+) ([]dray.WrittenFile, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -29,18 +33,25 @@ func (c *Client) WriteTree(ctx context.Context, t dray.Tree, how dray.WriteTreeO
 	}
 	defer c.killOnTimeout(ctx)()
 	placed, err := c.push(ctx, t, how)
-	if gone := placeEnded(ctx); gone != nil && err != nil && !errors.Is(err, stage.ErrCommitIncomplete) {
+	if gone := placeEnded(ctx); gone != nil && err != nil &&
+		!errors.Is(err, stage.ErrCommitIncomplete) {
 		return nil, gone // whatever came of that, except a part of the tree
 	}
 	return placed, err
 }
 
-func (c *Client) push(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
-	if err := writeMessage(c.w, &request{Op: opPlace, Executable: how.Executable, DryRun: how.DryRun}, packRequest, nil); err != nil {
+func (c *Client) push(ctx context.Context, t dray.Tree,
+	how dray.WriteTreeOptions,
+) ([]dray.WrittenFile, error) {
+	if err := writeMessage(c.w, &request{Op: opPlace, Executable: how.Executable, DryRun: how.DryRun},
+		packRequest, nil); err != nil {
 		c.err = lost(err)
 		return nil, c.err
 	}
-	p := &treeSender{tree: t, how: how, answered: make(chan struct{}), hash: sha256.New(), over: func() error { return placeEnded(ctx) }}
+	p := &treeSender{
+		tree: t, how: how, answered: make(chan struct{}), hash: sha256.New(),
+		over: func() error { return placeEnded(ctx) },
+	}
 	go func() { // ends with the helper's answer, or with the helper
 		defer close(p.answered)
 		_, _ = c.r.Peek(1)
@@ -54,11 +65,13 @@ func placeEnded(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w", context.Cause(ctx)).
+	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w",
+		context.Cause(ctx)).
 		WithHint("repeat it, with more time if that ran out")
 }
 
-// killOnTimeout ends a helper that goes on for long after the context's end. The returned function ends the watch.
+// killOnTimeout ends a helper that goes on for long after the context's end. The returned function
+// ends the watch.
 func (c *Client) killOnTimeout(ctx context.Context) (end func()) {
 	over, watched := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -79,7 +92,8 @@ func (c *Client) killOnTimeout(ctx context.Context) (end func()) {
 	}
 }
 
-// awaitAnswer waits until the helper has answered. One that does not listen any more has to have said why.
+// awaitAnswer waits until the helper has answered. One that does not listen any more has to have
+// said why.
 func (c *Client) awaitAnswer(p *treeSender, sent error) {
 	if _, deaf := errors.AsType[*tree.WriteError](sent); deaf {
 		timer := time.NewTimer(time.Second)
@@ -115,7 +129,8 @@ func (c *Client) placed(p *treeSender, sent error) ([]dray.WrittenFile, error) {
 	return p.results(list)
 }
 
-// failed is why a tree was not placed: what its own end was, or what the helper says. One that stopped to listen cannot be spoken to any more.
+// failed is why a tree was not placed: what its own end was, or what the helper says. One that
+// stopped to listen cannot be spoken to any more.
 func (c *Client) failed(said, sent error) error {
 	deaf, is := errors.AsType[*tree.WriteError](sent)
 	if is {
@@ -127,7 +142,8 @@ func (c *Client) failed(said, sent error) error {
 	return sent
 }
 
-// withHint says what to do about what a helper says. It is not for the helper to say that: its words come out of the container.
+// withHint says what to do about what a helper says. It is not for the helper to say that: its
+// words come out of the container.
 func withHint(said error) error {
 	e, ok := errors.AsType[*dray.Error](said)
 	switch {
@@ -144,7 +160,8 @@ func withHint(said error) error {
 	}
 }
 
-// treeSender is a tree on its way to a helper. It ends early when the helper answers early, for then it has failed.
+// treeSender is a tree on its way to a helper. It ends early when the helper answers early, for
+// then it has failed.
 type treeSender struct {
 	tree     dray.Tree
 	how      dray.WriteTreeOptions
@@ -173,7 +190,10 @@ func (p *treeSender) Next() (dray.TreeEntry, error) {
 	e, err := p.tree.Next()
 	p.recordDigest()
 	if err == nil && e.Refused == nil && e.Type == "file" {
-		p.files = append(p.files, dray.WrittenFile{Name: e.Name, Size: e.Size, Mode: stage.ModeOf(e.Mode, p.how)})
+		p.files = append(p.files, dray.WrittenFile{
+			Name: e.Name, Size: e.Size,
+			Mode: stage.ModeOf(e.Mode, p.how),
+		})
 	}
 	return e, err
 }
@@ -202,11 +222,13 @@ func (p *treeSender) Close() error { return nil }
 // results puts what was sent and what became of it together.
 func (p *treeSender) results(list []outcome) ([]dray.WrittenFile, error) {
 	if len(list) != len(p.files) {
-		return nil, mismatchError(fmt.Errorf("it was sent %d files and says that it wrote %d", len(p.files), len(list)))
+		return nil, mismatchError(fmt.Errorf("it was sent %d files and says that it wrote %d",
+			len(p.files), len(list)))
 	}
 	for i, o := range list {
 		f := &p.files[i]
-		if o.Action == 0 || int(o.Action) >= len(actions) || len(o.Before) != 0 && len(o.Before) != sha256.Size {
+		if o.Action == 0 || int(o.Action) >= len(actions) || len(o.Before) != 0 &&
+			len(o.Before) != sha256.Size {
 			return nil, mismatchError(fmt.Errorf("it says nothing that can be of %q", f.Name))
 		}
 		if hex.EncodeToString(o.Sum) != f.SHA256 {
@@ -219,7 +241,8 @@ func (p *treeSender) results(list []outcome) ([]dray.WrittenFile, error) {
 
 // mismatchError is an answer that does not belong to what was sent.
 func mismatchError(err error) error {
-	return dray.Errorf(dray.CodeTransferFailed, "the file helper in the container did not write what it was sent: %w", err).
+	return dray.Errorf(dray.CodeTransferFailed,
+		"the file helper in the container did not write what it was sent: %w", err).
 		WithHint("look at the files there; something in the container may be standing in for dray's agent")
 }
 

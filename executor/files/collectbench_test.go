@@ -13,7 +13,8 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// BenchmarkCollect collects 10,000 files of 4 KiB, and one of 256 MiB, with their SHA-256, from this process and through a helper's stream.
+// BenchmarkCollect collects 10,000 files of 4 KiB, and one of 256 MiB, with their SHA-256, from
+// this process and through a helper's stream.
 func BenchmarkCollect(b *testing.B) {
 	dir := benchFolder(b)
 	for i := range 100 {

@@ -67,7 +67,8 @@ func serve(t *testing.T, root string) *files.Client {
 	}()
 	return files.NewClient(ourOut, ourIn, func() error {
 		_, _ = ourOut.Close(), ourIn.Close()
-		if err := <-served; !errors.Is(err, io.ErrClosedPipe) { // it is in the midst of an answer when it is ended, as a killed one
+		// it is in the midst of an answer when it is ended, as a killed one
+		if err := <-served; !errors.Is(err, io.ErrClosedPipe) {
 			return err
 		}
 		return nil
@@ -75,12 +76,14 @@ func serve(t *testing.T, root string) *files.Client {
 }
 
 func TestClient(t *testing.T) {
-	executortest.RunFiles(t, harness(t, func(t *testing.T, root string) dray.Files { return serve(t, root) }))
+	executortest.RunFiles(t, harness(t,
+		func(t *testing.T, root string) dray.Files { return serve(t, root) }))
 }
 
 func TestHelperLimits(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil { // longer than what comes with its opening
+	// longer than what comes with its opening
+	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := serve(t, dir)

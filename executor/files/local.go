@@ -22,7 +22,8 @@ type Local struct{ root *os.Root }
 
 // Open opens a folder as a root.
 func Open(root string) (*Local, error) {
-	dir, err := os.OpenFile(root, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) // OpenRoot itself would wait for a FIFO's writer
+	// OpenRoot itself would wait for a FIFO's writer
+	dir, err := os.OpenFile(root, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the root: %w", err)
 	}
@@ -47,7 +48,8 @@ func (l *Local) Stat(name string) (dray.FileInfo, error) {
 }
 
 func (l *Local) describe(name string, info fs.FileInfo) dray.FileInfo {
-	d := fileInfo(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck // what a file has on Linux
+	// what a file has on Linux
+	d := fileInfo(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck
 	if d.Type == "symlink" {
 		d.Target, _ = l.root.Readlink(clean(name)) // a link that went meanwhile has no target
 	}
@@ -56,13 +58,15 @@ func (l *Local) describe(name string, info fs.FileInfo) dray.FileInfo {
 
 // Open reads a regular file from an offset.
 func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
-	f, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not hold us
+	// a FIFO must not hold us
+	f, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, dray.FileInfo{}, classify(err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = dray.Errorf(dray.CodePathInvalid, "%s is a %s, not a regular file", name, l.describe(name, info).Type)
+		err = dray.Errorf(dray.CodePathInvalid, "%s is a %s, not a regular file", name,
+			l.describe(name, info).Type)
 	}
 	if err == nil {
 		_, err = f.Seek(offset, io.SeekStart)
@@ -74,7 +78,8 @@ func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, e
 	return regular{f}, l.describe(name, info), nil
 }
 
-// regular is a file that was found to be one. Its errors have codes: a file of a failing disk or of the kernel's own may open and not be read.
+// regular is a file that was found to be one. Its errors have codes: a file of a failing disk or of
+// the kernel's own may open and not be read.
 type regular struct{ file *os.File }
 
 func (f regular) Close() error { return classify(f.file.Close()) }
@@ -108,7 +113,8 @@ func (l *Local) Rename(oldName, newName string) error {
 // Remove removes one file or empty folder.
 func (l *Local) Remove(name string) error { return classify(l.root.Remove(clean(name))) }
 
-// List gives at most limit entries of a folder, by name. To know the first by name, all names are read; they alone are kept.
+// List gives at most limit entries of a folder, by name. To know the first by name, all names are
+// read; they alone are kept.
 func (l *Local) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 	dir, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -145,7 +151,8 @@ func clean(name string) string {
 func classify(err error) error {
 	var coded *dray.Error
 	switch {
-	case err == nil, errors.As(err, &coded), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrPermission):
+	case err == nil, errors.As(err, &coded), errors.Is(err, fs.ErrNotExist),
+		errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrPermission):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return dray.Errorf(dray.CodeDiskFull, "%w", err)
@@ -154,8 +161,11 @@ func classify(err error) error {
 	}
 }
 
-// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does not close the tree.
-func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions) (placed []dray.WrittenFile, err error) {
+// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does
+// not close the tree.
+func (l *Local) WriteTree(ctx context.Context, tree dray.Tree,
+	how dray.WriteTreeOptions,
+) (placed []dray.WrittenFile, err error) {
 	err = l.withRoot(func(root *os.File) error {
 		placed, err = stage.WriteTree(ctx, root, tree, how)
 		return err
@@ -163,8 +173,8 @@ func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTre
 	return placed, err
 }
 
-// Recover finishes or removes what processes that died in the middle of a Place left beneath the root, and says how many trees it finished;
-// see [stage.Recover].
+// Recover finishes or removes what processes that died in the middle of a Place left beneath the
+// root, and says how many trees it finished; see [stage.Recover].
 func (l *Local) Recover(ctx context.Context) (finished int, err error) {
 	err = l.withRoot(func(root *os.File) error {
 		finished, err = stage.Recover(ctx, root)
@@ -182,15 +192,16 @@ func (l *Local) withRoot(use func(root *os.File) error) error {
 	return use(root)
 }
 
-// descriptor is an open file. Tens of thousands of them pass through a collection, each for a few reads: an os.File, which the runtime
-// polls and finalizes, would cost more than the file.
+// descriptor is an open file. Tens of thousands of them pass through a collection, each for a few
+// reads: an os.File, which the runtime polls and finalizes, would cost more than the file.
 type descriptor int
 
 // nowhere is no descriptor.
 const nowhere descriptor = -1
 
-// oPath is O_PATH: it opens a name without opening what is there, so that a FIFO waits for nobody and a device does nothing. Package
-// syscall has no name for it; the number is that of amd64 and arm64.
+// oPath is O_PATH: it opens a name without opening what is there, so that a FIFO waits for nobody
+// and a device does nothing. Package syscall has no name for it; the number is that of amd64 and
+// arm64.
 const oPath = 0x200000
 
 // at opens a single element of a path, never through a link.
@@ -216,7 +227,8 @@ func (d descriptor) look(element string, s *syscall.Stat_t) (descriptor, error) 
 // reopen opens what a descriptor of oPath names: that very thing, not whatever has its name by now.
 func (d descriptor) reopen(flags int) (descriptor, error) {
 	return retried(func() (int, error) {
-		return syscall.Open("/proc/self/fd/"+strconv.Itoa(int(d)), flags|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+		return syscall.Open("/proc/self/fd/"+strconv.Itoa(int(d)),
+			flags|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	})
 }
 
@@ -225,7 +237,8 @@ func (d descriptor) stat(s *syscall.Stat_t) error {
 	return err
 }
 
-// names reads the names in a folder, in no order. Where there are more than most it fails with errTooMany.
+// names reads the names in a folder, in no order. Where there are more than most it fails with
+// errTooMany.
 func (d descriptor) names(buf []byte, most int) ([]string, error) {
 	var names []string
 	for {

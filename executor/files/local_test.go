@@ -75,7 +75,8 @@ func TestPlaceStopsEarly(t *testing.T) {
 	}
 	c := helped(t, dir)
 	much := &counted{first: "folder", files: 255}
-	if _, err := c.WriteTree(t.Context(), much, dray.WriteTreeOptions{}); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := c.WriteTree(t.Context(), much,
+		dray.WriteTreeOptions{}); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
 	}
 	if much.at > 20 { // what lies in pipes and buffers may have been sent
@@ -89,7 +90,8 @@ func TestPlaceStopsEarly(t *testing.T) {
 // A helper without its root says so before anything is read of the tree.
 func TestPlaceWithoutRoot(t *testing.T) {
 	c := helped(t, t.TempDir()+"/none")
-	if _, err := c.WriteTree(t.Context(), &counted{first: "x", files: 3}, dray.WriteTreeOptions{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.WriteTree(t.Context(), &counted{first: "x", files: 3},
+		dray.WriteTreeOptions{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,7 +99,8 @@ func TestPlaceWithoutRoot(t *testing.T) {
 // SY-10: what a helper says that it wrote has to be what it was sent.
 func TestPlaceHostile(t *testing.T) {
 	sum := strings.Repeat("\x00", 32)
-	zeros := "\x30\xe1\x49\x55\xeb\xf1\x35\x22\x66\xdc\x2f\xf8\x06\x7e\x68\x10\x46\x07\xe7\x50\xab\xb9\xd3\xb3\x65\x82\xb8\xaf\x90\x9f\xcb\x58" // SHA-256 of a MiB of zeros
+	// SHA-256 of a MiB of zeros
+	zeros := "\x30\xe1\x49\x55\xeb\xf1\x35\x22\x66\xdc\x2f\xf8\x06\x7e\x68\x10\x46\x07\xe7\x50\xab\xb9\xd3\xb3\x65\x82\xb8\xaf\x90\x9f\xcb\x58"
 	for _, c := range []struct {
 		name  string
 		said  string
@@ -106,15 +109,36 @@ func TestPlaceHostile(t *testing.T) {
 	}{
 		{"nothing", "", dray.CodeAgentLost, false},
 		{"nonsense", "\x03\x00\x00\x00abc", dray.CodeAgentLost, false},
-		{"another digest", answer(response{Outcomes: []outcome{{1, []byte(sum), nil}}}), dray.CodeTransferFailed, true},
-		{"no digest", answer(response{Outcomes: []outcome{{1, nil, nil}}}), dray.CodeTransferFailed, true},
-		{"no action", answer(response{Outcomes: []outcome{{0, []byte(zeros), nil}}}), dray.CodeTransferFailed, true},
-		{"an action that is none", answer(response{Outcomes: []outcome{{4, []byte(zeros), nil}}}), dray.CodeTransferFailed, true},
-		{"half a digest", answer(response{Outcomes: []outcome{{2, []byte(zeros), []byte("x")}}}), dray.CodeTransferFailed, true},
+		{
+			"another digest", answer(response{Outcomes: []outcome{{1, []byte(sum), nil}}}),
+			dray.CodeTransferFailed, true,
+		},
+		{
+			"no digest", answer(response{Outcomes: []outcome{{1, nil, nil}}}), dray.CodeTransferFailed,
+			true,
+		},
+		{
+			"no action", answer(response{Outcomes: []outcome{{0, []byte(zeros), nil}}}),
+			dray.CodeTransferFailed, true,
+		},
+		{
+			"an action that is none", answer(response{Outcomes: []outcome{{4, []byte(zeros), nil}}}),
+			dray.CodeTransferFailed, true,
+		},
+		{
+			"half a digest", answer(response{Outcomes: []outcome{{2, []byte(zeros), []byte("x")}}}),
+			dray.CodeTransferFailed, true,
+		},
 		{"too few", answer(response{}), dray.CodeTransferFailed, true},
 		{"too many", answer(response{Outcomes: make([]outcome, 2)}), dray.CodeAgentLost, false},
-		{"without end", answer(response{More: true}) + answer(response{More: true}), dray.CodeAgentLost, false},
-		{"a code that is not its own", answer(response{Error: &wireError{Code: dray.CodeShuttingDown, Message: "m"}}), dray.CodePathInvalid, true},
+		{
+			"without end", answer(response{More: true}) + answer(response{More: true}), dray.CodeAgentLost,
+			false,
+		},
+		{"a code that is not its own", answer(response{Error: &wireError{
+			Code:    dray.CodeShuttingDown,
+			Message: "m",
+		}}), dray.CodePathInvalid, true},
 		{"the truth", answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -134,8 +158,12 @@ func TestPlaceHostile(t *testing.T) {
 
 	// One that says early that all is there lies.
 	synctest.Test(t, func(t *testing.T) {
-		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}})), func() error { return nil })
-		placed, err := client.WriteTree(t.Context(), &late{counted: counted{first: "x", files: 1}}, dray.WriteTreeOptions{})
+		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{
+			1,
+			[]byte(zeros), nil,
+		}}})), func() error { return nil })
+		placed, err := client.WriteTree(t.Context(), &late{counted: counted{first: "x", files: 1}},
+			dray.WriteTreeOptions{})
 		if dray.CodeOf(err) != dray.CodeAgentLost {
 			t.Errorf("got %+v, %v", placed, err)
 		}
@@ -175,7 +203,10 @@ func TestPlaceUnfinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heard, said := io.Pipe()
 	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrCommitIncomplete, os.ErrPermission)
-	client := NewClient(listener{to: said, said: answer(response{Error: toFailure(cause)}), meanwhile: cancel}, heard, heard.Close)
+	client := NewClient(listener{
+		to: said, said: answer(response{Error: toFailure(cause)}),
+		meanwhile: cancel,
+	}, heard, heard.Close)
 	_, err := client.WriteTree(ctx, &counted{first: "x", files: 1}, dray.WriteTreeOptions{})
 	if !errors.Is(err, stage.ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
@@ -215,7 +246,8 @@ func TestPlaceStuck(t *testing.T) {
 		defer cancel()
 		begin := time.Now()
 		_, err := client.WriteTree(ctx, &counted{first: "x", files: 10}, dray.WriteTreeOptions{})
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second+writeStopTimeout {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begin) != time.Second+writeStopTimeout {
 			t.Errorf("got %v after %s", err, time.Since(begin))
 		}
 	})

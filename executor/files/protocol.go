@@ -20,7 +20,8 @@ const (
 	chunk = 256 << 10
 	// readAhead is how much of a file comes with its opening.
 	readAhead = 64 << 10
-	// maxHead bounds the rest of a message, maxListing the names and targets in it: with all that stands around 10,000 of them they stay below.
+	// maxHead bounds the rest of a message, maxListing the names and targets in it: with all that
+	// stands around 10,000 of them they stay below.
 	maxHead    = 3 << 20
 	maxListing = 2 << 20
 )
@@ -47,7 +48,8 @@ const (
 	opPlace   // a tree stands behind the request; the answer may come before its end
 )
 
-// request is one operation. A message is the length of this, packed, then this, the length of the data, the data.
+// request is one operation. A message is the length of this, packed, then this, the length of the
+// data, the data.
 type request struct {
 	Op     operation
 	Name   string // bytes: a name need not be text
@@ -148,8 +150,12 @@ func toFailure(err error) *wireError {
 	return f
 }
 
-// codes are those with which a helper may refuse; any other is not its to give, nor are endless words.
-var codes = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeDiskFull, dray.CodeLimitExceeded, dray.CodeTransferFailed, dray.CodeInternal}
+// codes are those with which a helper may refuse; any other is not its to give, nor are endless
+// words.
+var codes = []dray.Code{
+	dray.CodePathInvalid, dray.CodeDenied, dray.CodeDiskFull,
+	dray.CodeLimitExceeded, dray.CodeTransferFailed, dray.CodeInternal,
+}
 
 const maxMessageBytes = 8 << 10 // a path of 4096 bytes twice
 
@@ -191,7 +197,8 @@ func writeMessage[T any](w io.Writer, head *T, fields func(*pack.Fields, *T), da
 	return err
 }
 
-// readMessage reads a message into head and gives its data. The peer is not trusted with our memory.
+// readMessage reads a message into head and gives its data. The peer is not trusted with our
+// memory.
 func readMessage[T any](r io.Reader, head *T, fields func(*pack.Fields, *T)) ([]byte, error) {
 	b, err := readBlock(r, maxHead)
 	if err != nil {

@@ -18,15 +18,17 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// A helper that talks nonsense answers nothing from then on: the answers would not belong to the questions.
+// A helper that talks nonsense answers nothing from then on: the answers would not belong to the
+// questions.
 func TestHostileHelper(t *testing.T) {
 	honest := answer(response{Info: dray.FileInfo{Size: 12345}})
 	for name, said := range map[string]string{
-		"too long":      "\xff\xff\xff\x7f" + strings.Repeat("x", 100),
-		"no message":    "\x03\x00\x00\x00abc\x00\x00\x00\x00" + honest,
-		"data too long": strings.TrimSuffix(answer(response{}), "\x00\x00\x00\x00") + "\xff\xff\xff\x7f" + honest,
-		"cut":           "\x02\x00",
-		"nothing":       "",
+		"too long":   "\xff\xff\xff\x7f" + strings.Repeat("x", 100),
+		"no message": "\x03\x00\x00\x00abc\x00\x00\x00\x00" + honest,
+		"data too long": strings.TrimSuffix(answer(response{}), "\x00\x00\x00\x00") + "\xff\xff\xff\x7f" +
+			honest,
+		"cut":     "\x02\x00",
+		"nothing": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := NewClient(io.Discard, strings.NewReader(said), func() error { return nil })
@@ -38,7 +40,8 @@ func TestHostileHelper(t *testing.T) {
 		})
 	}
 	for n, limit := range map[int]int{3: 2, MaxList + 1: MaxList} {
-		flood := NewClient(io.Discard, strings.NewReader(answer(response{Entries: make([]dray.FileInfo, n), More: true})), func() error { return nil })
+		flood := NewClient(io.Discard, strings.NewReader(answer(response{Entries: make([]dray.FileInfo,
+			n), More: true})), func() error { return nil })
 		if list, _, err := flood.List(".", limit); dray.CodeOf(err) != dray.CodeAgentLost {
 			t.Errorf("%d entries, more than asked for: %d, %v", n, len(list), err)
 		}
@@ -54,17 +57,28 @@ func answer(r response) string {
 
 // What crosses is what was sent, names that are not text and moments to the nanosecond too.
 func TestMessagesCross(t *testing.T) {
-	info := dray.FileInfo{Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644, Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe"}
-	want := response{Error: &wireError{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7, Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true}
+	info := dray.FileInfo{
+		Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644,
+		Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe",
+	}
+	want := response{
+		Error: &wireError{Kind: "exist", Code: dray.CodeDenied, Message: "m"}, Handle: 7,
+		Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true,
+	}
 	var got response
-	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet // there is no error in it
+	// there is no error in it
+	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet
 		t.Errorf("got %+v, %v", got, err)
 	}
-	asked := request{Op: opRename, Name: "\xff", To: "b", Mode: 0o600, Offset: -5, Limit: -1, Handle: 3}
+	asked := request{
+		Op: opRename, Name: "\xff", To: "b", Mode: 0o600, Offset: -5, Limit: -1,
+		Handle: 3,
+	}
 	var b bytes.Buffer
 	_ = writeMessage(&b, &asked, packRequest, []byte("data"))
 	var heard request
-	if data, err := readMessage(&b, &heard, packRequest); err != nil || string(data) != "data" || heard != asked {
+	if data, err := readMessage(&b, &heard, packRequest); err != nil || string(data) != "data" ||
+		heard != asked {
 		t.Errorf("got %+v, %q, %v", heard, data, err)
 	}
 }
@@ -73,7 +87,8 @@ func TestMessagesCross(t *testing.T) {
 func FuzzServe(f *testing.F) {
 	for op := range opPlace + 2 {
 		var b bytes.Buffer
-		_ = writeMessage(&b, &request{Op: op, Name: ".", Handle: 1, Limit: -1, Offset: -5}, packRequest, []byte("x"))
+		_ = writeMessage(&b, &request{Op: op, Name: ".", Handle: 1, Limit: -1, Offset: -5}, packRequest,
+			[]byte("x"))
 		f.Add(b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -90,17 +105,24 @@ func FuzzServe(f *testing.F) {
 
 // FuzzClient feeds the client whatever answers: every operation ends.
 func FuzzClient(f *testing.F) {
-	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) + answer(response{EOF: true})))
+	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) +
+		answer(response{EOF: true})))
 	f.Add([]byte(answer(response{Error: &wireError{Message: "m"}})))
 	folder := wireStep{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
-	f.Add([]byte(answer(response{}) + answer(response{}) + answer(response{EOF: true, WalkSteps: []wireStep{folder, {step: step{1, folder.info}, refused: &wireError{Code: "x"}}}})))
+	f.Add([]byte(answer(response{}) + answer(response{}) +
+		answer(response{EOF: true, WalkSteps: []wireStep{
+			folder,
+			{step: step{1, folder.info}, refused: &wireError{Code: "x"}},
+		}})))
 	f.Add([]byte(answer(response{Outcomes: []outcome{{Action: 1, Sum: sha256Of("x")}}})))
 	f.Add([]byte(answer(response{}) + oneFile))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		client := func() *Client { return NewClient(io.Discard, bytes.NewReader(input), func() error { return nil }) }
 		collectAll(client())
 		peer := &answering{Reader: bytes.NewReader(input), asked: make(chan struct{}), writes: 2}
-		placed, err := NewClient(peer, peer, func() error { return nil }).WriteTree(t.Context(), tree.NewReaderAny(bufio.NewReader(strings.NewReader(oneFile)), dray.TreeLimits{}), dray.WriteTreeOptions{})
+		placed, err := NewClient(peer, peer, func() error { return nil }).
+			WriteTree(t.Context(), tree.NewReaderAny(bufio.NewReader(strings.NewReader(oneFile)),
+				dray.TreeLimits{}), dray.WriteTreeOptions{})
 		if err == nil && (len(placed) != 1 || placed[0].SHA256 != hex.EncodeToString(sha256Of("x"))) {
 			t.Errorf("it was believed to have placed %+v", placed)
 		}
@@ -115,7 +137,8 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// answering answers when so much was written to it: a request and a tree, of which an earlier answer would be none.
+// answering answers when so much was written to it: a request and a tree, of which an earlier
+// answer would be none.
 type answering struct {
 	io.Reader
 	asked  chan struct{}
@@ -156,7 +179,11 @@ func collectAll(c *Client) {
 func BenchmarkListing(b *testing.B) {
 	list := response{}
 	for i := range 100 {
-		list.Entries = append(list.Entries, dray.FileInfo{Name: fmt.Sprintf("file-%d.go", i), Type: "file", Size: 12345, Mode: 0o644, Modified: time.Unix(1700000000, int64(i)).UTC()})
+		list.Entries = append(list.Entries,
+			dray.FileInfo{
+				Name: fmt.Sprintf("file-%d.go", i), Type: "file", Size: 12345, Mode: 0o644,
+				Modified: time.Unix(1700000000, int64(i)).UTC(),
+			})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

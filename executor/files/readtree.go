@@ -15,10 +15,12 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// ReadTree gives files and folders beneath the root, those of a folder in the order of their names, files with several names last. An entry
-// is what an open descriptor says that it is, whatever was swapped in meanwhile, and nothing but a regular file is opened to be read. A
-// file with more names than were come to is refused: what it shares with a place outside is not the folder's own. One that changes while
-// it is read ends the tree with transfer_failed. When the context is done, the tree ends with its cause.
+// ReadTree gives files and folders beneath the root, those of a folder in the order of their names,
+// files with several names last. An entry is what an open descriptor says that it is, whatever was
+// swapped in meanwhile, and nothing but a regular file is opened to be read. A file with more names
+// than were come to is refused: what it shares with a place outside is not the folder's own. One
+// that changes while it is read ends the tree with transfer_failed. When the context is done, the
+// tree ends with its cause.
 func (l *Local) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	root, err := l.root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -58,7 +60,8 @@ func refused(name string, why *dray.Error) (item, error) {
 }
 
 func exceeded(format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("%s", tree.Hint(dray.CodeLimitExceeded))
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
+		WithHint("%s", tree.Hint(dray.CodeLimitExceeded))
 }
 
 func tooMany(limit int) *dray.Error {
@@ -67,7 +70,8 @@ func tooMany(limit int) *dray.Error {
 
 func modeOf(s *syscall.Stat_t) fs.FileMode { return fs.FileMode(s.Mode) & fs.ModePerm }
 
-// version is a word that changes with a file's content: a change that leaves no trace in size and times takes root and a wrong clock.
+// version is a word that changes with a file's content: a change that leaves no trace in size and
+// times takes root and a wrong clock.
 func version(s *syscall.Stat_t) string {
 	b := make([]byte, 0, 64)
 	b = strconv.AppendUint(b, s.Ino, 36)
@@ -101,7 +105,8 @@ func (c *localTree) Next() (dray.TreeEntry, error) {
 	return c.now.entry, c.err
 }
 
-// Read reads the current file, and says that it ended only if it is still what it was when it was opened.
+// Read reads the current file, and says that it ended only if it is still what it was when it was
+// opened.
 func (c *localTree) Read(p []byte) (int, error) {
 	switch {
 	case c.err != nil && c.err != io.EOF: //nolint:errorlint // our own, never wrapped
@@ -138,8 +143,8 @@ func (c *localTree) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// unchanged gives io.EOF for a file that is as it was, and that ends where it says: one of the kernel's own, made as it is read, says that
-// it is empty.
+// unchanged gives io.EOF for a file that is as it was, and that ends where it says: one of the
+// kernel's own, made as it is read, says that it is empty.
 func (c *localTree) unchanged() error {
 	var now syscall.Stat_t
 	err := c.now.file.stat(&now)
@@ -177,9 +182,11 @@ func (c *localTree) Close() error {
 	return nil
 }
 
-var errTreeClosed = dray.Errorf(dray.CodeTransferFailed, "the files were given up: %w", fs.ErrClosed)
+var errTreeClosed = dray.Errorf(dray.CodeTransferFailed, "the files were given up: %w",
+	fs.ErrClosed)
 
-// hardLinks are the files with several names that were come to. Whether all of their names were, is known at the end.
+// hardLinks are the files with several names that were come to. Whether all of their names were, is
+// known at the end.
 type hardLinks struct {
 	names []linkName
 	seen  map[inode]uint64 // how many names of a file were come to
@@ -225,21 +232,29 @@ func (s *hardLinks) next(c *treeReader) (item, error) {
 	case stat.Mode&syscall.S_IFMT != syscall.S_IFREG || inodeOf(&stat) != n.inode:
 		return noItem, changed(n.name)
 	case uint64(stat.Nlink) != s.seen[n.inode]: //nolint:unconvert // it is shorter on arm64
-		return refused(n.name, dray.Errorf(dray.CodePathInvalid, "%.200q has %d names, of which %d are taken: a hard link to elsewhere",
+		return refused(n.name, dray.Errorf(dray.CodePathInvalid,
+			"%.200q has %d names, of which %d are taken: a hard link to elsewhere",
 			n.name, stat.Nlink, s.seen[n.inode]))
 	default:
 		return c.file(there, n.name, &stat)
 	}
 }
 
-// batch is how many entries are come to before they are handed over: waking a thread for each would cost more than the files.
+// batch is how many entries are come to before they are handed over: waking a thread for each would
+// cost more than the files.
 const batch = 32
 
-// ReadTreeOnThread is Local.ReadTree by a thread that does nothing else. It calls enter on that thread, which may give it other rights than this
-// process has, and which opens the folder to collect beneath; then it finds and opens the files, some ahead of their reader, and is thrown
+// ReadTreeOnThread is Local.ReadTree by a thread that does nothing else. It calls enter on that
+// thread, which may give it other rights than this process has, and which opens the folder to
+// collect beneath; then it finds and opens the files, some ahead of their reader, and is thrown
 // away. It needs a /proc.
-func ReadTreeOnThread(ctx context.Context, what dray.ReadTreeOptions, enter func() (*os.File, error)) (dray.Tree, error) {
-	a := &threadReader{batches: make(chan []item), begun: make(chan error, 1), quit: make(chan struct{}), done: make(chan struct{})}
+func ReadTreeOnThread(ctx context.Context, what dray.ReadTreeOptions,
+	enter func() (*os.File, error),
+) (dray.Tree, error) {
+	a := &threadReader{
+		batches: make(chan []item), begun: make(chan error, 1),
+		quit: make(chan struct{}), done: make(chan struct{}),
+	}
 	gone := func() error { return contextError(ctx) }
 	go a.run(what, enter, gone) // ends with close
 	if err := <-a.begun; err != nil {
@@ -262,7 +277,9 @@ type threadReader struct {
 	ready []item // taken from batches and not given yet
 }
 
-func (a *threadReader) run(what dray.ReadTreeOptions, enter func() (*os.File, error), gone func() error) {
+func (a *threadReader) run(what dray.ReadTreeOptions, enter func() (*os.File, error),
+	gone func() error,
+) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with this function
 	defer close(a.done)
 	defer close(a.batches)
@@ -290,7 +307,8 @@ func (a *threadReader) run(what dray.ReadTreeOptions, enter func() (*os.File, er
 	}
 }
 
-// recordPanic keeps a panic of the thread for whoever waits for it: nobody else is around this goroutine.
+// recordPanic keeps a panic of the thread for whoever waits for it: nobody else is around this
+// goroutine.
 func (a *threadReader) recordPanic() {
 	if v := recover(); v != nil {
 		a.panic = fmt.Sprintf("%v, on a thread of its own:\n%s", v, debug.Stack())
@@ -301,7 +319,8 @@ func (a *threadReader) recordPanic() {
 	}
 }
 
-// rethrow goes on with the thread's panic in the goroutine that wants its files. The thread is over.
+// rethrow goes on with the thread's panic in the goroutine that wants its files. The thread is
+// over.
 func (a *threadReader) rethrow() {
 	if a.panic != nil {
 		panic(a.panic)

@@ -42,11 +42,13 @@ func TestCollectApart(t *testing.T) {
 
 // A thread that cannot get ready collects nothing.
 func TestCollectApartNotReady(t *testing.T) {
-	tree, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{}, func() (*os.File, error) { return nil, fs.ErrPermission })
+	tree, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{},
+		func() (*os.File, error) { return nil, fs.ErrPermission })
 	if tree != nil || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", tree, err)
 	}
-	if _, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{Names: []string{".."}}, func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{Names: []string{".."}},
+		func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
 	}
 }
@@ -58,13 +60,15 @@ func TestCollectApartPanics(t *testing.T) {
 			t.Errorf("got %v", v)
 		}
 	}()
-	_, _ = files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{}, func() (*os.File, error) { panic("a defect") })
+	_, _ = files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{},
+		func() (*os.File, error) { panic("a defect") })
 }
 
 // A file that holds more than it says, as those of /proc do, is no file to take.
 func TestCollectFromProc(t *testing.T) {
 	for way, f := range collectors(t, "/proc/self") {
-		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
+		if got, err := entries(t, f,
+			dray.ReadTreeOptions{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", way, got, err)
 		}
 	}
@@ -112,7 +116,8 @@ func entries(t *testing.T, f dray.Files, what dray.ReadTreeOptions) (all []strin
 	}
 }
 
-// SY-02: devices and sockets are refused by their names, and are not even opened: opening a device can do things.
+// SY-02: devices and sockets are refused by their names, and are not even opened: opening a device
+// can do things.
 func TestCollectSpecial(t *testing.T) {
 	dir := t.TempDir()
 	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
@@ -130,7 +135,8 @@ func TestCollectSpecial(t *testing.T) {
 	}
 	slices.Sort(want)
 	for way, f := range collectors(t, dir) {
-		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}}); err != nil || !slices.Equal(got, want) {
+		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}}); err != nil ||
+			!slices.Equal(got, want) {
 			t.Errorf("%s: got %q, %v", way, got, err)
 		}
 	}
@@ -155,7 +161,8 @@ func TestCollectClosesAll(t *testing.T) {
 		before := open(t)
 		for _, stop := range []int{0, 1, 20, 45, 100, 1000} {
 			for _, limit := range []int{0, 60} {
-				tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"top", "none"}, Limits: dray.TreeLimits{MaxFiles: limit}})
+				tree, err := f.ReadTree(t.Context(),
+					dray.ReadTreeOptions{Names: []string{"top", "none"}, Limits: dray.TreeLimits{MaxFiles: limit}})
 				for range stop {
 					if err == nil {
 						_, err = tree.Next()
@@ -191,11 +198,17 @@ func TestCollectMany(t *testing.T) {
 		}
 	}
 	for way, f := range collectors(t, dir) {
-		got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count}})
+		got, err := entries(t, f, dray.ReadTreeOptions{
+			Names:  []string{"."},
+			Limits: dray.TreeLimits{MaxFiles: count},
+		})
 		if err != nil || len(got) != count || !slices.IsSorted(got) {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
 		}
-		got, err = entries(t, f, dray.ReadTreeOptions{Names: []string{"."}, Limits: dray.TreeLimits{MaxFiles: count - 1}})
+		got, err = entries(t, f, dray.ReadTreeOptions{
+			Names:  []string{"."},
+			Limits: dray.TreeLimits{MaxFiles: count - 1},
+		})
 		if dray.CodeOf(err) != dray.CodeLimitExceeded {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
 		}
@@ -244,7 +257,8 @@ func TestHelperIsBusyWithATree(t *testing.T) {
 	if _, err := c.Stat("f"); dray.CodeOf(err) != dray.CodeConflict {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"f"}}); dray.CodeOf(err) != dray.CodeConflict {
+	if _, err := c.ReadTree(t.Context(),
+		dray.ReadTreeOptions{Names: []string{"f"}}); dray.CodeOf(err) != dray.CodeConflict {
 		t.Errorf("got %v", err)
 	}
 	for err == nil {
@@ -258,11 +272,16 @@ func TestHelperIsBusyWithATree(t *testing.T) {
 	}
 }
 
-// SY-07: a helper whose answer is no tree, or goes on behind it, is believed nothing and asked nothing more.
+// SY-07: a helper whose answer is no tree, or goes on behind it, is believed nothing and asked
+// nothing more.
 func TestHostileTree(t *testing.T) {
 	const done = "drt1D\x01a\xed\x03Z\x01\x00"
-	for name, stream := range map[string]string{"nonsense": "\x00\x00\x00\x00", "nothing": "", "cut": done[:8], "more": done + "more", "another's": strings.Replace(done, "a", "b", 1)} {
-		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(answer(t)), strings.NewReader(stream)), func() error { return nil })
+	for name, stream := range map[string]string{
+		"nonsense": "\x00\x00\x00\x00", "nothing": "",
+		"cut": done[:8], "more": done + "more", "another's": strings.Replace(done, "a", "b", 1),
+	} {
+		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(answer(t)),
+			strings.NewReader(stream)), func() error { return nil })
 		got, err := entries(t, c, dray.ReadTreeOptions{Names: []string{"a"}})
 		if name != "more" && dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", name, got, err)

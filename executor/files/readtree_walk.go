@@ -11,9 +11,10 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// treeReader goes through the sources of a collection, depth first. Every step opens one element of a name, from the open folder before it
-// and never through a link, so that no way leads out of the root: not through a link, wherever one is swapped in, nor through "..", which
-// no element is. That costs one open for each name, as openat2 would, which a sandbox may forbid.
+// treeReader goes through the sources of a collection, depth first. Every step opens one element of
+// a name, from the open folder before it and never through a link, so that no way leads out of the
+// root: not through a link, wherever one is swapped in, nor through "..", which no element is. That
+// costs one open for each name, as openat2 would, which a sandbox may forbid.
 type treeReader struct {
 	root    descriptor
 	sources []string
@@ -38,7 +39,9 @@ type folder struct {
 var errSkip = dray.Errorf(dray.CodeInternal, "no entry yet")
 
 // newCollecting goes through what was asked for beneath a folder, which it keeps open by itself.
-func newCollecting(root descriptor, what dray.ReadTreeOptions, over func() error) (*treeReader, error) {
+func newCollecting(root descriptor, what dray.ReadTreeOptions, over func() error) (*treeReader,
+	error,
+) {
 	sources, err := tree.Sources(what.Names)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,8 @@ func newCollecting(root descriptor, what dray.ReadTreeOptions, over func() error
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &treeReader{root: dir, sources: sources, what: what, stopErr: over, buf: newNamesBuffer()}, nil
+	return &treeReader{root: dir, sources: sources, what: what, stopErr: over, buf: newNamesBuffer()},
+		nil
 }
 
 // close lets go of every folder.
@@ -136,7 +140,8 @@ func (c *treeReader) descend(name string) (dir descriptor, last string, err erro
 	return dir, elements[len(elements)-1], err
 }
 
-// visit looks at a name and gives its entry, unless it is one of several names of a file, which are told of last.
+// visit looks at a name and gives its entry, unless it is one of several names of a file, which are
+// told of last.
 func (c *treeReader) visit(dir descriptor, element, name string) (item, error) {
 	c.count++
 	if limit := c.what.Limits.MaxFiles; limit > 0 && c.count > limit {
@@ -187,7 +192,10 @@ func (c *treeReader) folder(there descriptor, name string, stat *syscall.Stat_t)
 	if err != nil {
 		return c.openError(name, err)
 	}
-	return item{entry: dray.TreeEntry{Name: name, Type: "directory", Mode: modeOf(stat)}, file: nowhere}, c.pushDir(dir, name, nil)
+	return item{
+		entry: dray.TreeEntry{Name: name, Type: "directory", Mode: modeOf(stat)},
+		file:  nowhere,
+	}, c.pushDir(dir, name, nil)
 }
 
 // pushDir reads the names in a folder. It fails with `then` if all is well.
@@ -213,7 +221,8 @@ func (c *treeReader) names(dir descriptor) ([]string, error) {
 	case err == errTooMany: //nolint:errorlint // our own, never wrapped
 		return nil, tooMany(c.what.Limits.MaxFiles)
 	case err != nil:
-		return nil, dray.Errorf(dray.CodeTransferFailed, "reading a folder: %w", err).WithHint("look at the disk that it lies on; repeat the call")
+		return nil, dray.Errorf(dray.CodeTransferFailed, "reading a folder: %w", err).
+			WithHint("look at the disk that it lies on; repeat the call")
 	default:
 		return names, nil
 	}
@@ -223,7 +232,8 @@ func (c *treeReader) names(dir descriptor) ([]string, error) {
 func (c *treeReader) file(there descriptor, name string, stat *syscall.Stat_t) (item, error) {
 	limits := c.what.Limits
 	if limits.MaxFile > 0 && stat.Size > limits.MaxFile {
-		return refused(name, exceeded("%.200q has %d bytes, more than %d", name, stat.Size, limits.MaxFile))
+		return refused(name, exceeded("%.200q has %d bytes, more than %d", name, stat.Size,
+			limits.MaxFile))
 	}
 	if c.total += stat.Size; limits.MaxTotal > 0 && c.total > limits.MaxTotal {
 		return noItem, exceeded("the files have more than %d bytes in all", limits.MaxTotal)
@@ -232,8 +242,12 @@ func (c *treeReader) file(there descriptor, name string, stat *syscall.Stat_t) (
 	if err != nil {
 		return c.openError(name, err)
 	}
-	e := dray.TreeEntry{Name: name, Type: "file", Size: stat.Size, Mode: modeOf(stat), Version: version(stat)}
-	if held := c.what.Partial[name]; held.Version == e.Version && held.Bytes > 0 && held.Bytes <= e.Size {
+	e := dray.TreeEntry{
+		Name: name, Type: "file", Size: stat.Size, Mode: modeOf(stat),
+		Version: version(stat),
+	}
+	if held := c.what.Partial[name]; held.Version == e.Version && held.Bytes > 0 &&
+		held.Bytes <= e.Size {
 		if _, err := syscall.Seek(int(file), held.Bytes, io.SeekStart); err == nil {
 			e.Offset = held.Bytes
 		}
@@ -250,11 +264,13 @@ func (c *treeReader) openError(name string, err error) (item, error) {
 	case syscall.EACCES, syscall.EPERM:
 		code = dray.CodeDenied
 	case syscall.ENOTDIR, syscall.ELOOP:
-		return refused(name, dray.Errorf(dray.CodePathInvalid, "a link, or what is no folder, stands in %.200q", name))
+		return refused(name, dray.Errorf(dray.CodePathInvalid,
+			"a link, or what is no folder, stands in %.200q", name))
 	}
 	failure := dray.Errorf(code, "opening %.200q: %w", name, err)
 	if code == dray.CodeTransferFailed {
-		return noItem, failure.WithHint("look at the disk that it lies on, and at the limit of open files; repeat the call")
+		return noItem,
+			failure.WithHint("look at the disk that it lies on, and at the limit of open files; repeat the call")
 	}
 	return refused(name, failure)
 }

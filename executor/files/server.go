@@ -44,7 +44,8 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// stream answers the operations that a tree goes with. An error means that the client cannot be answered any more.
+// stream answers the operations that a tree goes with. An error means that the client cannot be
+// answered any more.
 func (s *server) stream(req request, r *bufio.Reader, out io.Writer) (streams bool, err error) {
 	switch req.Op {
 	case opCollect:
@@ -121,7 +122,8 @@ func (s *server) dispatch(req request, data []byte) (resp response, payload []by
 	}
 }
 
-// openFile opens a file and reads its beginning, so that a small one takes one message. What was read to its end is not kept open.
+// openFile opens a file and reads its beginning, so that a small one takes one message. What was
+// read to its end is not kept open.
 func (s *server) openFile(req request) (response, []byte, error) {
 	f, info, err := s.local.Open(req.Name, req.Offset)
 	if err != nil {
@@ -205,7 +207,8 @@ func (s *server) collect(r *bufio.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.local.ReadTree(context.Background(), what) // the daemon ends this process where it wants no more
+	// the daemon ends this process where it wants no more
+	t, err := s.local.ReadTree(context.Background(), what)
 	if err != nil {
 		return writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil)
 	}
@@ -219,14 +222,16 @@ func (s *server) collect(r *bufio.Reader, out io.Writer) error {
 	return nil // whatever else ended the tree was told
 }
 
-// place takes the tree that follows its request. An error means that the client cannot be answered any more.
+// place takes the tree that follows its request. An error means that the client cannot be answered
+// any more.
 func (s *server) place(r *bufio.Reader, out io.Writer, req request) error {
 	ctx := context.Background() // the daemon ends the stream, or this process, where it wants no more
 	if !req.DryRun {
 		_, _ = s.local.Recover(ctx) // what cannot be finished there is no reason not to place this
 	}
 	t := tree.NewReaderAny(r, dray.TreeLimits{})
-	placed, err := s.local.WriteTree(ctx, t, dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun})
+	placed, err := s.local.WriteTree(ctx, t,
+		dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun})
 	if err != nil {
 		if err := writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil); err != nil {
 			return err

@@ -18,13 +18,16 @@ import (
 
 // Bounds of a walk.
 const (
-	// maxDepth is how many folders below its beginning a walk goes: each of them is a descriptor while it is there.
+	// maxDepth is how many folders below its beginning a walk goes: each of them is a descriptor while
+	// it is there.
 	maxDepth = 128
-	// maxPendingNames is how many names of folders that it is in a walk may hold, to give them in order.
+	// maxPendingNames is how many names of folders that it is in a walk may hold, to give them in
+	// order.
 	maxPendingNames = 1 << 20
 )
 
-// step is one entry of a walk. Its depth is zero for where the walk begins, one for what lies there, and so on.
+// step is one entry of a walk. Its depth is zero for where the walk begins, one for what lies
+// there, and so on.
 type step struct {
 	depth int
 	info  dray.FileInfo
@@ -42,7 +45,9 @@ type stepSource interface {
 }
 
 // runWalk takes a visitor along.
-func runWalk(ctx context.Context, name string, from stepSource, visit func(string, dray.FileInfo) error) error {
+func runWalk(ctx context.Context, name string, from stepSource,
+	visit func(string, dray.FileInfo) error,
+) error {
 	names := make([]string, 0, 16) // of the folders that lead to the step, the beginning first
 	for {
 		if ctx.Err() != nil {
@@ -89,7 +94,9 @@ func ignoring(err, one error) error {
 }
 
 // Walk visits what lies beneath a name, as dray.Files has it.
-func (l *Local) Walk(ctx context.Context, name string, visit func(name string, info dray.FileInfo) error) error {
+func (l *Local) Walk(ctx context.Context, name string,
+	visit func(name string, info dray.FileInfo) error,
+) error {
 	w, err := l.walker(name)
 	if err != nil {
 		return err
@@ -106,7 +113,8 @@ func refusal(err error) *dray.Error {
 	return dray.AsError(classify(err))
 }
 
-// orderChecker holds the steps that a helper tells against the order of a walk, so that nobody else has to. It remembers the last name of each depth.
+// orderChecker holds the steps that a helper tells against the order of a walk, so that nobody else
+// has to. It remembers the last name of each depth.
 type orderChecker struct{ last []step }
 
 func (t *orderChecker) check(s step) error {
@@ -142,8 +150,9 @@ func validName(name string) bool {
 	return !strings.ContainsAny(name, "/\x00")
 }
 
-// walker goes through a folder of this machine. Each folder is opened in the one that it lies in and never through a link, so that whoever
-// moves things about meanwhile leads it nowhere else. What it holds open is as deep as where it is.
+// walker goes through a folder of this machine. Each folder is opened in the one that it lies in
+// and never through a link, so that whoever moves things about meanwhile leads it nowhere else.
+// What it holds open is as deep as where it is.
 type walker struct {
 	first        *step
 	levels       []*level // levels[d] has what lies at depth d+1
@@ -157,7 +166,8 @@ type level struct {
 	dev   uint64
 }
 
-// walker begins at a name. A link to it is followed, as List and Open do; what is beneath it is not.
+// walker begins at a name. A link to it is followed, as List and Open do; what is beneath it is
+// not.
 func (l *Local) walker(name string) (*walker, error) {
 	top, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -250,8 +260,8 @@ func (w *walker) look(l *level, name string) (dray.FileInfo, error) {
 	return w.enter(dir, name, l.dev)
 }
 
-// enter makes a folder the deepest level, unless it may not be read; it takes the descriptor over. Its names are read now, so that what is told
-// of it tells whether they could be.
+// enter makes a folder the deepest level, unless it may not be read; it takes the descriptor over.
+// Its names are read now, so that what is told of it tells whether they could be.
 func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo, error) {
 	var st syscall.Stat_t
 	if err := dir.stat(&st); err != nil {
@@ -278,13 +288,15 @@ func (w *walker) enter(dir descriptor, name string, above uint64) (dray.FileInfo
 	return info, nil
 }
 
-// The file systems in which the kernel shows itself (statfs(2)). What is read there may wait for ever, or do something.
+// The file systems in which the kernel shows itself (statfs(2)). What is read there may wait for
+// ever, or do something.
 const (
 	procMagic = 0x9fa0
 	sysMagic  = 0x62656572
 )
 
-// refusePseudoFS refuses to enter the kernel's own file systems from another one. Who begins a walk in there gets it.
+// refusePseudoFS refuses to enter the kernel's own file systems from another one. Who begins a walk
+// in there gets it.
 func refusePseudoFS(dir descriptor, above, dev uint64) error {
 	if above == 0 || above == dev {
 		return nil
@@ -301,7 +313,10 @@ func refusePseudoFS(dir descriptor, above, dev uint64) error {
 
 // fileInfo describes a file, but for the target of a link.
 func fileInfo(name string, st *syscall.Stat_t) dray.FileInfo {
-	return dray.FileInfo{Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: modeOf(st), Modified: time.Unix(st.Mtim.Unix()).UTC()}
+	return dray.FileInfo{
+		Name: name, Type: kindOf(st.Mode), Size: st.Size, Mode: modeOf(st),
+		Modified: time.Unix(st.Mtim.Unix()).UTC(),
+	}
 }
 
 func kindOf(mode uint32) string {

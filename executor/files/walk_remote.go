@@ -38,8 +38,8 @@ func (s *server) walk(name string) (response, []byte, error) {
 	return s.walkNext(handle, maxDepth)
 }
 
-// walkNext tells the next steps of a walk; what lies deeper than depth, up to the next step that does not, is passed over. A walk that is over
-// is closed.
+// walkNext tells the next steps of a walk; what lies deeper than depth, up to the next step that
+// does not, is passed over. A walk that is over is closed.
 func (s *server) walkNext(handle, depth int) (response, []byte, error) {
 	w, ok := s.open[handle].(*walker)
 	if !ok {
@@ -68,7 +68,9 @@ func (s *server) walkNext(handle, depth int) (response, []byte, error) {
 }
 
 // Walk visits what lies beneath a name, as dray.Files has it.
-func (c *Client) Walk(ctx context.Context, name string, visit func(name string, info dray.FileInfo) error) error {
+func (c *Client) Walk(ctx context.Context, name string,
+	visit func(name string, info dray.FileInfo) error,
+) error {
 	w := &remoteWalk{client: c}
 	if err := w.take(request{Op: opWalk, Name: name}); err != nil {
 		return err

@@ -12,8 +12,16 @@ import (
 
 // What a helper tells of a walk is in the order of one, or it is no answer.
 func TestTrail(t *testing.T) {
-	dir := func(depth int, name string) step { return step{depth, dray.FileInfo{Name: name, Type: "directory"}} }
-	file := func(depth int, name string) step { return step{depth, dray.FileInfo{Name: name, Type: "file"}} }
+	dir := func(depth int,
+		name string,
+	) step {
+		return step{depth, dray.FileInfo{Name: name, Type: "directory"}}
+	}
+	file := func(depth int,
+		name string,
+	) step {
+		return step{depth, dray.FileInfo{Name: name, Type: "file"}}
+	}
 	closed := dir(1, "closed")
 	closed.info.Refused = dray.Errorf(dray.CodeDenied, "closed")
 	long := []step{}
@@ -25,9 +33,13 @@ func TestTrail(t *testing.T) {
 		steps []step
 		says  string
 	}{
-		{"a walk", []step{dir(0, "."), dir(1, "a"), file(2, "x"), file(2, "y\n\xff"), dir(1, "b"), file(2, "a"), file(1, "c")}, ""},
+		{"a walk", []step{
+			dir(0, "."), dir(1, "a"), file(2, "x"), file(2, "y\n\xff"), dir(1, "b"),
+			file(2, "a"), file(1, "c"),
+		}, ""},
 		{"a file alone", []step{file(0, "a")}, ""},
-		{"a name from elsewhere at its beginning", []step{dir(0, "../x"), file(1, "a")}, ""}, // nobody uses it
+		// nobody uses it
+		{"a name from elsewhere at its beginning", []step{dir(0, "../x"), file(1, "a")}, ""},
 		{"twice", []step{dir(0, "."), file(1, "a"), file(1, "a")}, "behind"},
 		{"out of order", []step{dir(0, "."), dir(1, "b"), file(2, "x"), dir(1, "a")}, "behind"},
 		{"below a file", []step{dir(0, "."), file(1, "a"), file(2, "x")}, "depth"},
@@ -79,7 +91,8 @@ func TestWalkOfTheKernelsFiles(t *testing.T) {
 		t.Errorf("refused: %v, %v", refused, err)
 	}
 	seen := 0
-	err = l.Walk(t.Context(), "proc/self/net", func(string, dray.FileInfo) error { seen++; return nil })
+	err = l.Walk(t.Context(), "proc/self/net",
+		func(string, dray.FileInfo) error { seen++; return nil })
 	if err != nil || seen < 2 {
 		t.Errorf("begun in there it saw %d, %v", seen, err)
 	}

@@ -21,7 +21,8 @@ import (
 
 // Config is what the host is allowed.
 type Config struct {
-	// Roots are the folders where tools may work; clean, absolute. None: no process is started on the host.
+	// Roots are the folders where tools may work; clean, absolute. None: no process is started on the
+	// host.
 	Roots []string
 	// Env names variables of the daemon that tools get too.
 	Env []string
@@ -38,7 +39,8 @@ type Host struct {
 // New makes a host on a pool of processes, which stays the caller's.
 func New(cfg Config, pool *process.Pool) *Host { return &Host{cfg: cfg, pool: pool} }
 
-// Environment is the host as seen by calls in a folder, the workspace or the working folder of a call. Empty means the first root.
+// Environment is the host as seen by calls in a folder, the workspace or the working folder of a
+// call. Empty means the first root.
 func (h *Host) Environment(folder string) dray.Environment {
 	if folder == "" && len(h.cfg.Roots) > 0 {
 		folder = h.cfg.Roots[0]
@@ -53,7 +55,10 @@ type environment struct {
 
 // Capabilities of the host: paths are the caller's own.
 func (e *environment) Capabilities() dray.Capabilities {
-	return dray.Capabilities{Kind: dray.KindHost, ExactSurvivors: true, BestEffortKill: os.Geteuid() != 0, TracksLeftovers: true, Signals: true, NativeTerminals: true, WorkspaceFolder: e.folder}
+	return dray.Capabilities{
+		Kind: dray.KindHost, ExactSurvivors: true,
+		BestEffortKill: os.Geteuid() != 0, TracksLeftovers: true, Signals: true, NativeTerminals: true, WorkspaceFolder: e.folder,
+	}
 }
 
 // Start runs a process in an allowed folder.
@@ -80,7 +85,8 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 	return process.Adapt(proc), nil
 }
 
-// procFDPath names an open folder so that the supervisor, another process, enters this very folder, whatever stands at its path by then.
+// procFDPath names an open folder so that the supervisor, another process, enters this very folder,
+// whatever stands at its path by then.
 func procFDPath(f *os.File) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 }
@@ -106,9 +112,11 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	case failure == nil:
 		return nil, denied("no tool may run on the host in %s: it lies outside host.roots", dir)
 	case errors.Is(failure, fs.ErrNotExist):
-		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s does not exist", dir).WithHint("give a cwd that exists")
+		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s does not exist", dir).
+			WithHint("give a cwd that exists")
 	default:
-		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s cannot be entered: %w", dir, failure).
+		return nil, dray.Errorf(dray.CodeBadCwd, "the working folder %s cannot be entered: %w", dir,
+			failure).
 			WithHint("give a folder whose links stay beneath host.roots")
 	}
 }
@@ -124,7 +132,8 @@ func openBeneath(root, rel string) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	return r.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) // a FIFO in its place must not hold us
+	// a FIFO in its place must not hold us
+	return r.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 }
 
 // beneath gives the path from root to dir, "." for the root itself.
@@ -133,7 +142,8 @@ func beneath(dir, root string) (string, bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-// Check says whether a process may be started in a folder, without starting one. Empty means the first root.
+// Check says whether a process may be started in a folder, without starting one. Empty means the
+// first root.
 func (h *Host) Check(dir string) error {
 	if dir == "" && len(h.cfg.Roots) > 0 {
 		dir = h.cfg.Roots[0]
@@ -145,8 +155,8 @@ func (h *Host) Check(dir string) error {
 	return f.Close()
 }
 
-// Files opens a folder: to be changed if it lies beneath a root, else for reading alone. What may be changed is the very folder that was
-// found beneath a root, whatever stands at its path by then.
+// Files opens a folder: to be changed if it lies beneath a root, else for reading alone. What may
+// be changed is the very folder that was found beneath a root, whatever stands at its path by then.
 func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
 	if f, err := e.host.enter(root); err == nil {
 		defer func() { _ = f.Close() }()
@@ -164,20 +174,26 @@ func openFiles(path, name string) (*files.Local, error) {
 	local, err := files.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s does not exist", name).WithHint("give a workspace or cwd that exists")
+		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s does not exist", name).
+			WithHint("give a workspace or cwd that exists")
 	case err != nil:
-		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s cannot be opened: %w", name, err).WithHint("give a folder that the daemon's user may enter")
+		return nil, dray.Errorf(dray.CodeBadCwd, "the folder %s cannot be opened: %w", name, err).
+			WithHint("give a folder that the daemon's user may enter")
 	}
 	return local, nil
 }
 
-// variables builds the environment of a host tool: nothing of the daemon's but what configuration names.
+// variables builds the environment of a host tool: nothing of the daemon's but what configuration
+// names.
 func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, error) {
 	home, err := e.host.home(e.folder)
 	if err != nil {
 		return nil, err
 	}
-	vars := map[string]string{"PATH": fixedPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8", "TERM": "dumb"}
+	vars := map[string]string{
+		"PATH": fixedPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8",
+		"TERM": "dumb",
+	}
 	passed := []string{"LANG", "TERM", "TZ"}
 	if spec.Terminal != nil { // the tool's terminal is not the one that the daemon was started from
 		vars["TERM"], passed = "xterm", []string{"LANG", "TZ"}
@@ -189,7 +205,8 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 	}
 	for name, value := range spec.Env {
 		if isForbiddenEnv(name) {
-			return nil, dray.Errorf(dray.CodeDenied, "the variable %s may not be set for a tool on the host", name).
+			return nil, dray.Errorf(dray.CodeDenied, "the variable %s may not be set for a tool on the host",
+				name).
 				WithHint("it could run code or redirect tools there; leave it out, or run the tool in a container")
 		}
 		vars[name] = value
@@ -201,11 +218,13 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 	return env, nil
 }
 
-// fixedPath is where host tools are looked up, whatever the daemon's own PATH; host.env may name PATH to pass that one on.
+// fixedPath is where host tools are looked up, whatever the daemon's own PATH; host.env may name
+// PATH to pass that one on.
 const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// isForbiddenEnv are variables through which a caller could run code on the host or redirect its tools (EX-06). PATH and HOME are among them:
-// the one is fixed and the other private, and both decide what a configured tool really runs.
+// isForbiddenEnv are variables through which a caller could run code on the host or redirect its
+// tools (EX-06). PATH and HOME are among them: the one is fixed and the other private, and both
+// decide what a configured tool really runs.
 func isForbiddenEnv(name string) bool {
 	switch name {
 	case "", "BASH_ENV", "ENV", "PAGER", "PATH", "HOME":
@@ -229,10 +248,12 @@ func (h *Host) home(folder string) (string, error) {
 	return dir, nil
 }
 
-// WithCgroups has every supervisor of a pool on this machine live in a group of the unified hierarchy, beneath this program's own: a host
-// tool runs as the daemon's user and can kill its supervisor, and what it leaves then is ended through the group, with proof. Where this
-// program may make no groups the launch is as it was, the error says why, and such an end proves nothing. The function gives the groups
-// up; it is called, and may be, whatever the error, after the pool was closed.
+// WithCgroups has every supervisor of a pool on this machine live in a group of the unified
+// hierarchy, beneath this program's own: a host tool runs as the daemon's user and can kill its
+// supervisor, and what it leaves then is ended through the group, with proof. Where this program
+// may make no groups the launch is as it was, the error says why, and such an end proves nothing.
+// The function gives the groups up; it is called, and may be, whatever the error, after the pool
+// was closed.
 func WithCgroups(launch process.SupervisorConfig) (process.SupervisorConfig, func(), error) {
 	folder, err := cgroup.SelfPath()
 	if err != nil {
@@ -249,11 +270,12 @@ func WithCgroups(launch process.SupervisorConfig) (process.SupervisorConfig, fun
 		}
 		return g
 	}
-	return launch, func() { _ = tree.Close() }, nil // what cannot be removed goes with the next daemon's sweep
+	// what cannot be removed goes with the next daemon's sweep
+	return launch, func() { _ = tree.Close() }, nil
 }
 
-// readFiles are the operations of dray.Files that change nothing. Others are not had by embedding it, so that one that is new has to be refused here
-// before this compiles.
+// readFiles are the operations of dray.Files that change nothing. Others are not had by embedding
+// it, so that one that is new has to be refused here before this compiles.
 type readFiles interface {
 	Stat(name string) (dray.FileInfo, error)
 	Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error)
@@ -283,6 +305,8 @@ func (r readOnly) Rename(string, string) error { return r.denyWrite() }
 func (r readOnly) Remove(string) error { return r.denyWrite() }
 
 // WriteTree is denied, also when it would write nothing.
-func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
+func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions) ([]dray.WrittenFile,
+	error,
+) {
 	return nil, r.denyWrite()
 }

@@ -49,9 +49,13 @@ func TestContract(t *testing.T) {
 	dir := folder(t)
 	groups := []string{fmt.Sprint(os.Getuid()), fmt.Sprint(os.Getgid())}
 	executortest.Run(t, executortest.Harness{
-		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).Environment(dir), Dir: dir,
-		ID:    strings.Join(append(groups, ownGroups(t)...), " "),
-		Set:   []string{"DRAY_TEST_PASSED=for tools", "PWD=" + dir, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).
+			Environment(dir), Dir: dir,
+		ID: strings.Join(append(groups, ownGroups(t)...), " "),
+		Set: []string{
+			"DRAY_TEST_PASSED=for tools", "PWD=" + dir,
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		},
 		Unset: []string{"DRAY_TEST_SECRET", "DOCKER_HOST", "GORACE", "USER"},
 	})
 }
@@ -121,25 +125,33 @@ func TestBuiltEnvironment(t *testing.T) {
 		t.Errorf("HOME is %s: %v, %v", home, info, err)
 	}
 	echo := dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", "echo $HOME"}}
-	if other, again := output(t, h.Environment(b), echo), output(t, h.Environment(a), echo); other == again || again != home+"\n" {
+	if other, again := output(t, h.Environment(b), echo), output(t, h.Environment(a),
+		echo); other == again || again != home+"\n" {
 		t.Errorf("homes are %q, %q and %q; each workspace has its own, and keeps it", home, other, again)
 	}
 }
 
-// EX-06: variables through which a caller could run code on the host or redirect its tools are denied; others are the tool's.
+// EX-06: variables through which a caller could run code on the host or redirect its tools are
+// denied; others are the tool's.
 func TestForbiddenVariables(t *testing.T) {
 	dir := folder(t)
 	env := newHost(t, host.Config{Roots: []string{dir}}).Environment(dir)
 	for _, name := range []string{
 		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "PATH", "HOME", "", "A=B", "A\x00B",
 	} {
-		_, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: dir, Env: map[string]string{name: "x"}})
+		_, err := env.Start(t.Context(), dray.ProcessSpec{
+			Argv: []string{"/bin/true"}, Dir: dir,
+			Env: map[string]string{name: "x"},
+		})
 		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
 	for _, name := range []string{"ld_preload", "ENVIRONMENT", "GITHUB_TOKEN", "MY_LD_PATH", "TERM"} {
-		got := output(t, env, dray.ProcessSpec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: map[string]string{name: "the caller's"}})
+		got := output(t, env, dray.ProcessSpec{
+			Argv: []string{"/usr/bin/env"}, Dir: dir,
+			Env: map[string]string{name: "the caller's"},
+		})
 		if !strings.Contains("\n"+got, "\n"+name+"=the caller's\n") {
 			t.Errorf("%s did not arrive", name)
 		}
@@ -154,7 +166,10 @@ func TestRoots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, target := range map[string]string{"out": outside, "rel": "../" + filepath.Base(outside), "home": "in", "dots": "in/../.."} {
+	for name, target := range map[string]string{
+		"out": outside, "rel": "../" + filepath.Base(outside),
+		"home": "in", "dots": "in/../..",
+	} {
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -165,8 +180,10 @@ func TestRoots(t *testing.T) {
 	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
 	for dir, want := range map[string]dray.Code{
 		root: "", root + "/in/deep": "", root + "/home/deep": "",
-		root + "/out": dray.CodeBadCwd, root + "/out/sub": dray.CodeBadCwd, root + "/rel": dray.CodeBadCwd, root + "/dots": dray.CodeBadCwd,
-		root + "/none": dray.CodeBadCwd, outside: dray.CodeDenied, outside + "/back/in": dray.CodeDenied, root + "evil": dray.CodeDenied,
+		root + "/out": dray.CodeBadCwd, root + "/out/sub": dray.CodeBadCwd, root +
+			"/rel": dray.CodeBadCwd, root + "/dots": dray.CodeBadCwd,
+		root + "/none": dray.CodeBadCwd, outside: dray.CodeDenied, outside +
+			"/back/in": dray.CodeDenied, root + "evil": dray.CodeDenied,
 		"/": dray.CodeDenied, "relative": dray.CodeDenied, root + "/../x": dray.CodeDenied,
 	} {
 		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: dir})
@@ -185,7 +202,9 @@ func TestFIFOAsFolder(t *testing.T) {
 	root := folder(t)
 	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
 	output(t, env, dray.ProcessSpec{Argv: []string{"mkfifo", "fifo"}, Dir: root})
-	if _, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: root + "/fifo"}); dray.CodeOf(err) != dray.CodeBadCwd {
+	if _, err := env.Start(t.Context(),
+		dray.ProcessSpec{Argv: []string{"/bin/true"}, Dir: root +
+			"/fifo"}); dray.CodeOf(err) != dray.CodeBadCwd {
 		t.Errorf("got %v", err)
 	}
 	if _, err := env.Files(t.Context(), root+"/fifo"); dray.CodeOf(err) != dray.CodeBadCwd {
@@ -201,7 +220,9 @@ func TestNoRoots(t *testing.T) {
 	}
 	h := newHost(t, host.Config{})
 	for _, folder := range []string{"", dir} {
-		if _, err := h.Environment(folder).Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
+		if _, err := h.Environment(folder).
+			Start(t.Context(),
+				dray.ProcessSpec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("in %q: got %v", folder, err)
 		}
 	}
@@ -255,7 +276,8 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 	_, placed := f.WriteTree(t.Context(), tree, dray.WriteTreeOptions{})
 	_, created := f.Create("new", 0o600)
 	for what, err := range map[string]error{
-		"create": created, "rename": f.Rename("file", "other"), "remove": f.Remove("file"), "place": placed,
+		"create": created, "rename": f.Rename("file",
+			"other"), "remove": f.Remove("file"), "place": placed,
 	} {
 		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("%s: got %v", what, err)
@@ -263,7 +285,8 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 	}
 }
 
-// EX-06: a link that is swapped while the working folder is entered never leads out of the roots, for tools and for files.
+// EX-06: a link that is swapped while the working folder is entered never leads out of the roots,
+// for tools and for files.
 func TestSwappedFolder(t *testing.T) {
 	root, outside := folder(t), folder(t)
 	if err := os.Mkdir(root+"/inside", 0o755); err != nil {
@@ -281,7 +304,8 @@ func TestSwappedFolder(t *testing.T) {
 		_, _ = attacker.Wait()
 	}()
 	for inside, refused := 0, 0; inside < 50 || refused < 50; { // it has to have been there both ways
-		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/pwd", "-P"}, Dir: root + "/turn"})
+		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/pwd", "-P"}, Dir: root +
+			"/turn"})
 		if err == nil {
 			_ = p.Stdin().Close()
 			if got, _ := io.ReadAll(p.Output(dray.Stdout)); string(got) != root+"/inside\n" {
@@ -306,8 +330,8 @@ func TestSwappedFolder(t *testing.T) {
 	}
 }
 
-// EX-09: a host tool can kill its supervisor, being the same user. Where the daemon may make groups it leaves nothing all the same, and
-// that is proved.
+// EX-09: a host tool can kill its supervisor, being the same user. Where the daemon may make groups
+// it leaves nothing all the same, and that is proved.
 func TestKilledSupervisor(t *testing.T) {
 	launch, ungroup, err := host.WithCgroups(processtest.Launch())
 	t.Cleanup(ungroup)
@@ -317,7 +341,8 @@ func TestKilledSupervisor(t *testing.T) {
 	pool := process.NewPool(launch)
 	t.Cleanup(pool.Close)
 	dir := folder(t)
-	env := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool).Environment(dir)
+	env := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool).
+		Environment(dir)
 	for range 20 {
 		p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{
 			"/bin/sh", "-c", `read go; setsid setsid sleep 600 & setsid sh -c 'trap "" TERM; sleep 600' & kill -KILL $PPID; sleep 600`,
@@ -329,7 +354,8 @@ func TestKilledSupervisor(t *testing.T) {
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stderr))
 		exit, err := p.Wait()
-		if dray.CodeOf(err) != dray.CodeAgentLost || !exit.Survivors.Proven || len(exit.Survivors.PIDs) != 0 {
+		if dray.CodeOf(err) != dray.CodeAgentLost || !exit.Survivors.Proven ||
+			len(exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %+v, %v", exit, err)
 		}
 	}

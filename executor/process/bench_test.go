@@ -32,7 +32,8 @@ func BenchmarkTrue(b *testing.B) {
 	})
 }
 
-// BenchmarkKill measures from KILL to the proof that nothing is left of a tree of 50 that tried to get away.
+// BenchmarkKill measures from KILL to the proof that nothing is left of a tree of 50 that tried to
+// get away.
 func BenchmarkKill(b *testing.B) {
 	const tree = `i=0; while [ $i -lt 25 ]; do setsid sleep 600 & setsid sh -c 'setsid sleep 600 & exit' & i=$((i+1)); done; echo ready; sleep 600`
 	for _, c := range []struct {

@@ -7,10 +7,14 @@ import (
 	"testing"
 )
 
-// TestCandidates: a name without a slash is looked up as execvp(3) does, save that an empty PATH finds nothing.
+// TestCandidates: a name without a slash is looked up as execvp(3) does, save that an empty PATH
+// finds nothing.
 func TestCandidates(t *testing.T) {
 	root := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"plain/tool": 0o644, "one/tool": 0o755, "two/tool": 0o755, "plain/text": 0o644} {
+	for name, mode := range map[string]os.FileMode{
+		"plain/tool": 0o644, "one/tool": 0o755,
+		"two/tool": 0o755, "plain/text": 0o644,
+	} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -35,18 +39,33 @@ func TestCandidates(t *testing.T) {
 		env   []string
 		want  []string
 	}{
-		"in order, what is not executable last": {"tool", []string{path}, in("one/tool", "two/tool", "plain/tool")},
-		"only one that is not executable":       {"text", []string{path}, in("plain/text")},
-		"nowhere":                               {"none", []string{path}, nil},
-		"the last PATH counts":                  {"tool", []string{path, "PATH=" + root + "/two"}, in("two/tool")},
-		"a slash is no name":                    {"./tool", []string{path}, []string{"./tool"}},
-		"an empty name is nothing":              {"", []string{path}, nil},
-		"an empty PATH finds nothing":           {"tool", []string{"PATH="}, nil},
-		"an empty entry is the working folder":  {"tool", []string{"PATH=" + root + "/two:"}, in("two/tool", "one/tool")},
+		"in order, what is not executable last": {
+			"tool",
+			[]string{path},
+			in("one/tool", "two/tool", "plain/tool"),
+		},
+		"only one that is not executable": {"text", []string{path}, in("plain/text")},
+		"nowhere":                         {"none", []string{path}, nil},
+		"the last PATH counts": {
+			"tool",
+			[]string{path, "PATH=" + root + "/two"},
+			in("two/tool"),
+		},
+		"a slash is no name":          {"./tool", []string{path}, []string{"./tool"}},
+		"an empty name is nothing":    {"", []string{path}, nil},
+		"an empty PATH finds nothing": {"tool", []string{"PATH="}, nil},
+		"an empty entry is the working folder": {
+			"tool",
+			[]string{"PATH=" + root + "/two:"},
+			in("two/tool", "one/tool"),
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := slices.Collect(candidates(Spec{Argv: []string{tt.argv0}, Env: tt.env, Dir: filepath.Join(root, "one")}))
+			got := slices.Collect(candidates(Spec{
+				Argv: []string{tt.argv0}, Env: tt.env,
+				Dir: filepath.Join(root, "one"),
+			}))
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -54,7 +73,8 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestCandidatesLooksNoFurther: the second file is made unusable between the first candidate and the next, so it may not be known yet.
+// TestCandidatesLooksNoFurther: the second file is made unusable between the first candidate and
+// the next, so it may not be known yet.
 func TestCandidatesLooksNoFurther(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	for _, dir := range []string{one, two} {
@@ -63,7 +83,10 @@ func TestCandidatesLooksNoFurther(t *testing.T) {
 		}
 	}
 	var got []string
-	for path := range candidates(Spec{Argv: []string{"tool"}, Env: []string{"PATH=" + one + ":" + two}, Dir: "/"}) {
+	for path := range candidates(Spec{
+		Argv: []string{"tool"}, Env: []string{"PATH=" + one + ":" + two},
+		Dir: "/",
+	}) {
 		got = append(got, path)
 		if err := os.Remove(filepath.Join(two, "tool")); err != nil {
 			t.Fatal(err)

@@ -10,22 +10,25 @@ import (
 	"time"
 )
 
-// Cgroup is a group of the unified hierarchy (cgroups(7), version 2) for one supervisor and the calls that it serves in turn. The
-// supervisor lives in it, so that a tool is born in it without a race and without a cost, and steps out to write KILL. A call that leaves
-// processes without a supervisor is ended through it, and its end is proved.
+// Cgroup is a group of the unified hierarchy (cgroups(7), version 2) for one supervisor and the
+// calls that it serves in turn. The supervisor lives in it, so that a tool is born in it without a
+// race and without a cost, and steps out to write KILL. A call that leaves processes without a
+// supervisor is ended through it, and its end is proved.
 //
-// These are files and never the folder: they may be passed into a container, where a folder would lead to all of the host's hierarchy.
+// These are files and never the folder: they may be passed into a container, where a folder would
+// lead to all of the host's hierarchy.
 type Cgroup struct {
 	// ProcsFile is the group's cgroup.procs, opened for reading and writing.
 	ProcsFile *os.File
-	// ParentProcs is the cgroup.procs of the group that the supervisor steps out to, opened for writing.
+	// ParentProcs is the cgroup.procs of the group that the supervisor steps out to, opened for
+	// writing.
 	ParentProcs *os.File
 	// Kill is the group's cgroup.kill, opened for writing.
 	Kill *os.File
 	// Events is the group's cgroup.events, opened for reading.
 	Events *os.File
-	// EnvironmentProcs is the cgroup.procs of the environment's own group, opened for writing: what a call may leave running is put there. Nil keeps it
-	// in the group.
+	// EnvironmentProcs is the cgroup.procs of the environment's own group, opened for writing: what a
+	// call may leave running is put there. Nil keeps it in the group.
 	EnvironmentProcs *os.File
 }
 
@@ -41,7 +44,8 @@ func (c *Cgroup) Close() {
 	}
 }
 
-// addProc puts a process into the group. It reports false where it is not in it: there is no group, or the kernel refused.
+// addProc puts a process into the group. It reports false where it is not in it: there is no group,
+// or the kernel refused.
 func (c *Cgroup) addProc(pid int) bool {
 	if c == nil {
 		return false
@@ -53,8 +57,9 @@ func (c *Cgroup) addProc(pid int) bool {
 	return true
 }
 
-// KillAndWait kills all that is in the group and waits until it is empty, at most the patience. It gives the pids that are still there, in the
-// reader's pid namespace; proven is false where the kernel does not say.
+// KillAndWait kills all that is in the group and waits until it is empty, at most the patience. It
+// gives the pids that are still there, in the reader's pid namespace; proven is false where the
+// kernel does not say.
 func (c *Cgroup) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
 	return c.KillAllAndWait(patience, c.pids)
 }
@@ -63,13 +68,16 @@ func (c *Cgroup) KillAndWait(patience time.Duration) (survivors []int, proven bo
 const kernelKillChecks = 4
 
 // KillAllAndWait is End for a group with others below it: members gives the pids in all of them.
-func (c *Cgroup) KillAllAndWait(patience time.Duration, members func() (pids []int, proven bool)) (survivors []int, proven bool) {
+func (c *Cgroup) KillAllAndWait(patience time.Duration,
+	members func() (pids []int, proven bool),
+) (survivors []int, proven bool) {
 	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
 		return nil, false
 	}
 	hopeless := time.Now().Add(patience)
 	pause := 50 * time.Microsecond
-	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs little.
+	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs
+	// little.
 	for looks := 1; ; looks++ {
 		populated, err := c.Populated()
 		switch {
@@ -87,9 +95,10 @@ func (c *Cgroup) KillAllAndWait(patience time.Duration, members func() (pids []i
 	}
 }
 
-// killEach signals each member by itself, and says how many it found. It reaches those that cgroup.kill does not: that signals the first thread of
-// each process, which does nothing where that one has ended and others run on, and a signal to the process ends them. A pid is signalled only if
-// it is a member's after it was opened, so that it cannot be a stranger's by now.
+// killEach signals each member by itself, and says how many it found. It reaches those that
+// cgroup.kill does not: that signals the first thread of each process, which does nothing where
+// that one has ended and others run on, and a signal to the process ends them. A pid is signalled
+// only if it is a member's after it was opened, so that it cannot be a stranger's by now.
 func killEach(members func() (pids []int, proven bool)) (found int) {
 	pids, _ := members()
 	opened := make(map[int]int, len(pids))
@@ -128,7 +137,8 @@ func (c *Cgroup) pids() (pids []int, proven bool) {
 	return numbers(b), true
 }
 
-// moveToEnvironment puts all that is in the group into the environment's own. It reports true when the group is empty.
+// moveToEnvironment puts all that is in the group into the environment's own. It reports true when
+// the group is empty.
 func (c *Cgroup) moveToEnvironment() bool {
 	if c.EnvironmentProcs == nil {
 		return false
@@ -140,7 +150,8 @@ func (c *Cgroup) moveToEnvironment() bool {
 			return err == nil && !populated
 		}
 		for _, pid := range pids {
-			_, _ = c.EnvironmentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0) // one that ended meanwhile is no loss
+			// one that ended meanwhile is no loss
+			_, _ = c.EnvironmentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0)
 		}
 	}
 	return false
@@ -162,7 +173,8 @@ func (p *Pool) acquireGroup() *Cgroup {
 	return p.config.Cgroup()
 }
 
-// emptyGroup takes the group of a supervisor that is gone, and ends what is left in it. Clean says that the supervisor proved that nothing is.
+// emptyGroup takes the group of a supervisor that is gone, and ends what is left in it. Clean says
+// that the supervisor proved that nothing is.
 func (p *Pool) emptyGroup(g *Cgroup, clean bool) (survivors []int, proven bool) {
 	if g == nil {
 		return nil, false
@@ -184,7 +196,8 @@ func (p *Pool) recycleGroup(g *Cgroup) {
 	p.groups = append(p.groups, g)
 }
 
-// groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing without one.
+// groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing
+// without one.
 type groupFDs struct {
 	procs, home, ends int // cgroup.procs, that of where to step out to, cgroup.kill
 	joined            bool
@@ -199,7 +212,8 @@ func newGroupFDs(fds []int) *groupFDs {
 	return &groupFDs{procs: fds[0], home: fds[1], ends: fds[2], joined: true}
 }
 
-// enter goes back into the group after kill. Outside of it no tool may be started: what the pool believes of the group would be wrong.
+// enter goes back into the group after kill. Outside of it no tool may be started: what the pool
+// believes of the group would be wrong.
 func (g *groupFDs) enter() error {
 	if g == nil || g.joined {
 		return nil
@@ -218,7 +232,8 @@ func (g *groupFDs) release() {
 	}
 }
 
-// killOthers ends all that it finds in the group beside this supervisor, one by one, and says how many it found. What is forked meanwhile may get away.
+// killOthers ends all that it finds in the group beside this supervisor, one by one, and says how
+// many it found. What is forked meanwhile may get away.
 func (g *groupFDs) killOthers() (found int) {
 	if g == nil {
 		return 0
@@ -230,8 +245,9 @@ func (g *groupFDs) killOthers() (found int) {
 	})
 }
 
-// kill ends all that is in the group at once, whatever it forks, after stepping out of it: a move that may wait for milliseconds, until all processors have
-// taken notice. It reports whether the kernel took the order.
+// kill ends all that is in the group at once, whatever it forks, after stepping out of it: a move
+// that may wait for milliseconds, until all processors have taken notice. It reports whether the
+// kernel took the order.
 func (g *groupFDs) kill() bool {
 	if g == nil {
 		return false

@@ -47,8 +47,8 @@ func newTree(t testing.TB) *cgroup.Manager {
 	return tree
 }
 
-// EX-09: a tool that kills its supervisor wins nothing where each has a group: what it left is ended through that, and the end is proved,
-// in a program with other children too.
+// EX-09: a tool that kills its supervisor wins nothing where each has a group: what it left is
+// ended through that, and the end is proved, in a program with other children too.
 func TestGroupEndsOrphans(t *testing.T) {
 	pool := newGroupedPool(t)
 	for range 10 {

@@ -6,10 +6,12 @@ import (
 	"testing"
 )
 
-// EX-18: a panic in the goroutine that follows a process is raised in the one that waits for it, with the place where it came from, and the pool goes
-// on: it can be closed, which waits for all of its goroutines.
+// EX-18: a panic in the goroutine that follows a process is raised in the one that waits for it,
+// with the place where it came from, and the pool goes on: it can be closed, which waits for all of
+// its goroutines.
 func TestDefectIsRaisedByWait(t *testing.T) {
-	p := NewPool(SupervisorConfig{Path: "/bin/true", Args: []string{"true"}}) // a supervisor that ends at once
+	// a supervisor that ends at once
+	p := NewPool(SupervisorConfig{Path: "/bin/true", Args: []string{"true"}})
 	s, err := p.forkSupervisor()
 	if err != nil {
 		t.Fatal(err)

@@ -33,9 +33,9 @@ func liveDescendants() (live []int) {
 	return live
 }
 
-// signalDescendants sends a signal to all that descend from this process. A parent comes before its children, so that it cannot make
-// more of them while they are signalled; it is asked for them before, because those of a process that has ended are found only by
-// looking again.
+// signalDescendants sends a signal to all that descend from this process. A parent comes before its
+// children, so that it cannot make more of them while they are signalled; it is asked for them
+// before, because those of a process that has ended are found only by looking again.
 func signalDescendants(sig syscall.Signal) {
 	self := os.Getpid()
 	queue := childrenOf(self, nil)
@@ -44,8 +44,8 @@ func signalDescendants(sig syscall.Signal) {
 	}
 }
 
-// signal reaches the process that was seen, or none: the descriptor is opened first, and a pid that was given to a stranger meanwhile
-// has another parent. Its children are appended to the list.
+// signal reaches the process that was seen, or none: the descriptor is opened first, and a pid that
+// was given to a stranger meanwhile has another parent. Its children are appended to the list.
 func (d descendant) signal(sig syscall.Signal, self int, list []descendant) []descendant {
 	fd, err := pidfdOpen(d.pid)
 	if err != nil && !errors.Is(err, syscall.ENOSYS) {
@@ -73,7 +73,8 @@ func below(queue []descendant) []descendant {
 	return queue
 }
 
-// childrenOfThreads is childrenOf for a process whose number of threads is known: most have one, and no folder needs to be listed.
+// childrenOfThreads is childrenOf for a process whose number of threads is known: most have one,
+// and no folder needs to be listed.
 func childrenOfThreads(pid, threads int, list []descendant) []descendant {
 	if threads != 1 {
 		return childrenOf(pid, list)
@@ -82,7 +83,8 @@ func childrenOfThreads(pid, threads int, list []descendant) []descendant {
 	return appendChildren(pid, "/proc/"+id+"/task/"+id+"/children", list)
 }
 
-// childrenOf appends the children of every thread of a process (proc(5), /proc/pid/task/tid/children).
+// childrenOf appends the children of every thread of a process (proc(5),
+// /proc/pid/task/tid/children).
 func childrenOf(pid int, list []descendant) []descendant {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
 	dir, err := os.Open(tasks)
@@ -118,8 +120,8 @@ func numbers(text []byte) (list []int) {
 	return list
 }
 
-// statOf reads the state letter, the parent and the number of threads of a process: fields 3, 4 and 20 of /proc/pid/stat. The name before
-// them may hold anything, closing parentheses too.
+// statOf reads the state letter, the parent and the number of threads of a process: fields 3, 4 and
+// 20 of /proc/pid/stat. The name before them may hold anything, closing parentheses too.
 func statOf(pid int) (stat procStat, ok bool) {
 	b, ok := readProc("/proc/" + strconv.Itoa(pid) + "/stat")
 	if !ok {
@@ -134,7 +136,8 @@ func statOf(pid int) (stat procStat, ok bool) {
 	return procStat{state: fields[0][0], parent: parent, threads: threads}, err == nil && err2 == nil
 }
 
-// readProc reads a file of /proc in three system calls where it is short. It is read while something is being killed, by the hundred.
+// readProc reads a file of /proc in three system calls where it is short. It is read while
+// something is being killed, by the hundred.
 func readProc(path string) ([]byte, bool) {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -163,16 +166,18 @@ func readAll(fd int) ([]byte, bool) {
 	}
 }
 
-// reapOrphans ends what supervisors that were killed left behind. It is all the children of this program that are no supervisors, with what is
-// below them: a pool that is not alone here cannot tell them from other children, and so proves nothing. Survivors are those that did
-// not go within the patience.
+// reapOrphans ends what supervisors that were killed left behind. It is all the children of this
+// program that are no supervisors, with what is below them: a pool that is not alone here cannot
+// tell them from other children, and so proves nothing. Survivors are those that did not go within
+// the patience.
 func (p *Pool) reapOrphans() (survivors []int, proven bool) {
 	if !p.config.Subreaper || !childrenAreListed() {
 		return nil, false
 	}
 	hopeless := time.Now().Add(killTimeout)
 	pause := 200 * time.Microsecond
-	for seen := 0; seen < 2; { // the kernel may pass over a child while others end: nobody has to be there twice
+	// the kernel may pass over a child while others end: nobody has to be there twice
+	for seen := 0; seen < 2; {
 		strays := p.orphans()
 		if len(strays) == 0 {
 			seen++
@@ -212,7 +217,8 @@ func killOrphans(strays []descendant) {
 		queue = queue[i].signal(syscall.SIGKILL, self, queue)
 	}
 	for _, d := range strays {
-		_, _ = syscall.Wait4(d.pid, nil, syscall.WNOHANG|syscall.WALL, nil) // one that runs on is looked at again
+		// one that runs on is looked at again
+		_, _ = syscall.Wait4(d.pid, nil, syscall.WNOHANG|syscall.WALL, nil)
 	}
 }
 
@@ -224,7 +230,8 @@ func pidsOf(list []descendant) []int {
 	return pids
 }
 
-// childrenAreListed says whether the kernel tells a process's children at all (CONFIG_PROC_CHILDREN, and a /proc that is mounted).
+// childrenAreListed says whether the kernel tells a process's children at all
+// (CONFIG_PROC_CHILDREN, and a /proc that is mounted).
 func childrenAreListed() bool {
 	_, err := os.Stat("/proc/thread-self/children")
 	return err == nil

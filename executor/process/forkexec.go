@@ -14,11 +14,16 @@ import (
 // defaultPath is where execvp(3) looks when there is no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// start forks and executes. The new process leads its own session and group, has the three descriptors and no other.
+// start forks and executes. The new process leads its own session and group, has the three
+// descriptors and no other.
 func start(spec Spec, fds []int) (pid, pidfd int, err error) {
-	attr := &syscall.ProcAttr{Dir: spec.Dir, Env: spec.Env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}}
+	attr := &syscall.ProcAttr{
+		Dir: spec.Dir, Env: spec.Env,
+		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
+	}
 	pidfd = -1
-	attr.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd, Setctty: spec.Terminal != nil} // Ctty is descriptor 0
+	// Ctty is descriptor 0
+	attr.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd, Setctty: spec.Terminal != nil}
 	if u := spec.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
@@ -36,8 +41,9 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 	return 0, -1, classifyStartError(spec, failure)
 }
 
-// candidates are the files that may be meant. As in execvp(3), a name without a slash is looked up in PATH, and a file that may not be
-// executed is passed over, but remembered by being tried last. Nothing is looked at beyond the one that can be executed.
+// candidates are the files that may be meant. As in execvp(3), a name without a slash is looked up
+// in PATH, and a file that may not be executed is passed over, but remembered by being tried last.
+// Nothing is looked at beyond the one that can be executed.
 func candidates(spec Spec) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		name := spec.Argv[0]
@@ -85,7 +91,8 @@ func lookup(env []string, name, otherwise string) string {
 	return otherwise
 }
 
-// classifyStartError finds out which step failed. The kernel gives one number for all of them, so the folder is tried again, with the user's rights.
+// classifyStartError finds out which step failed. The kernel gives one number for all of them, so
+// the folder is tried again, with the user's rights.
 func classifyStartError(spec Spec, err error) error {
 	errno, _ := err.(syscall.Errno) //nolint:errorlint // ForkExec gives the bare number
 	if errno == syscall.EAGAIN || errno == syscall.ENOMEM {
@@ -100,11 +107,13 @@ func classifyStartError(spec Spec, err error) error {
 	return &StartError{Step: StepExec, Path: spec.Argv[0], Err: errno}
 }
 
-// checkWorkDir tries the working folder with the file-system rights of the user, on a thread that is thrown away afterwards.
+// checkWorkDir tries the working folder with the file-system rights of the user, on a thread that
+// is thrown away afterwards.
 func checkWorkDir(spec Spec) syscall.Errno {
 	result := make(chan syscall.Errno, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the borrowed rights with it
+		// never unlocked: the thread ends with the goroutine, and the borrowed rights with it
+		runtime.LockOSThread()
 		if spec.User != nil {
 			setThreadFSCredentials(*spec.User)
 		}
@@ -116,7 +125,8 @@ func checkWorkDir(spec Spec) syscall.Errno {
 	return <-result
 }
 
-// setThreadFSCredentials changes the file-system identity of this thread alone, by raw calls: package syscall would change all threads.
+// setThreadFSCredentials changes the file-system identity of this thread alone, by raw calls:
+// package syscall would change all threads.
 func setThreadFSCredentials(u Credential) {
 	var list *uint32
 	if len(u.Groups) > 0 {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// EX-09: what is in a group is killed by its pid, and whoever kills is not; one that is no member, or no more, is left alone.
+// EX-09: what is in a group is killed by its pid, and whoever kills is not; one that is no member,
+// or no more, is left alone.
 func TestKillOthers(t *testing.T) {
 	var sleepers [3]*exec.Cmd
 	for i := range sleepers {
@@ -22,7 +23,10 @@ func TestKillOthers(t *testing.T) {
 	pid := func(i int) string { return strconv.Itoa(sleepers[i].Process.Pid) }
 	// A group's file has one pid to a line; 0 is one that this namespace cannot see.
 	path := filepath.Join(t.TempDir(), "cgroup.procs")
-	if err := os.WriteFile(path, []byte(strings.Join([]string{pid(0), strconv.Itoa(os.Getpid()), "0", pid(1), ""}, "\n")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Join([]string{
+		pid(0), strconv.Itoa(os.Getpid()), "0",
+		pid(1), "",
+	}, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(path)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// EX-16: a tool has the limits, the priorities and the score of whoever started the pool's program, though Go raises its own limit of
-// open files.
+// EX-16: a tool has the limits, the priorities and the score of whoever started the pool's program,
+// though Go raises its own limit of open files.
 func TestInheritedLimits(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

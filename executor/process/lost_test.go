@@ -30,16 +30,21 @@ type lostReport struct {
 }
 
 func runAlone(script string) {
-	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(), Subreaper: true})
+	pool := process.NewPool(process.SupervisorConfig{
+		Path: "/proc/self/exe",
+		Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(), Subreaper: true,
+	})
 	defer pool.Close()
 	var r lostReport
 	for i, s := range []string{script, "echo next"} {
-		p, err := pool.Start(context.Background(), process.Spec{Argv: []string{"/bin/sh", "-c", "read go; " + s}, Env: os.Environ(), Dir: "/"})
+		p, err := pool.Start(context.Background(),
+			process.Spec{Argv: []string{"/bin/sh", "-c", "read go; " + s}, Env: os.Environ(), Dir: "/"})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return // without a report the parent's test fails
 		}
-		_, _ = p.Stdin().Write([]byte("\n")) // a supervisor that is killed sooner may not have told of the start
+		// a supervisor that is killed sooner may not have told of the start
+		_, _ = p.Stdin().Write([]byte("\n"))
 		got := collect(p)
 		if i == 0 {
 			r.Lost, r.Exit, r.Stdout = errors.Is(got.err, process.ErrLost), got.exit, got.stdout
@@ -50,8 +55,9 @@ func runAlone(script string) {
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// EX-09: a tool that kills its supervisor wins nothing where the pool's program is alone: what it left comes to that program and is ended,
-// and the end of all is proved. It holds for other calls' supervisors too.
+// EX-09: a tool that kills its supervisor wins nothing where the pool's program is alone: what it
+// left comes to that program and is ended, and the end of all is proved. It holds for other calls'
+// supervisors too.
 func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	for name, script := range map[string]string{
 		"its own":         `setsid sleep 600 & echo $!; setsid sh -c 'trap "" TERM; sleep 600' & echo $!; echo $$; kill -KILL $PPID; sleep 600`,
@@ -84,7 +90,8 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	}
 }
 
-// On the host the daemon may have children that are not the pool's: none of them is touched, and nothing is claimed to be proved.
+// On the host the daemon may have children that are not the pool's: none of them is touched, and
+// nothing is claimed to be proved.
 func TestKilledSupervisorOnTheHost(t *testing.T) {
 	stranger := exec.Command("/bin/sleep", "600")
 	if err := stranger.Start(); err != nil {
@@ -118,7 +125,8 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 // A tool with its supervisor's rights can stop it. Stop ends the call all the same.
 func TestStoppedSupervisor(t *testing.T) {
 	pool := newPool(t)
-	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0) // stopped sooner, it would not have told of the start
+	// stopped sooner, it would not have told of the start
+	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
 	if err != nil {
@@ -149,7 +157,8 @@ func parentOf(pid int) int {
 	return n
 }
 
-// One who got the tool's stream from it, and writes without end after the tool is over, holds up nobody.
+// One who got the tool's stream from it, and writes without end after the tool is over, holds up
+// nobody.
 func TestWriterAfterTheEnd(t *testing.T) {
 	pool := newPool(t)
 	p := shell(t, pool, "echo $$; read end", 0)
@@ -183,9 +192,13 @@ func TestWriterAfterTheEnd(t *testing.T) {
 func TestArgvTooLong(t *testing.T) {
 	pool := newPool(t)
 	for _, size := range []int{3 << 20, 20 << 20} {
-		_, err := pool.Start(t.Context(), process.Spec{Argv: []string{"/bin/true", strings.Repeat("x", size)}, Dir: "/"})
+		_, err := pool.Start(t.Context(), process.Spec{Argv: []string{
+			"/bin/true",
+			strings.Repeat("x", size),
+		}, Dir: "/"})
 		var failed *process.StartError
-		if !errors.As(err, &failed) || !errors.Is(err, syscall.E2BIG) || failed.Code() != dray.CodeLimitExceeded {
+		if !errors.As(err, &failed) || !errors.Is(err, syscall.E2BIG) ||
+			failed.Code() != dray.CodeLimitExceeded {
 			t.Errorf("%d bytes: got %v", size, err)
 		}
 	}
@@ -197,7 +210,8 @@ func TestArgvTooLong(t *testing.T) {
 // A pool that is closed does not wait for ever for a supervisor that was stopped.
 func TestCloseWithStoppedSupervisor(t *testing.T) {
 	pool := newPool(t)
-	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0) // stopped sooner, it would not have told of the start
+	// stopped sooner, it would not have told of the start
+	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
 	if err != nil {

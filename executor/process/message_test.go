@@ -11,10 +11,14 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// What the pool says is what the supervisor reads, and back. Of a terminal it is said that there is one, and Proven is the pool's to say.
+// What the pool says is what the supervisor reads, and back. Of a terminal it is said that there is
+// one, and Proven is the pool's to say.
 func TestMessagesCross(t *testing.T) {
 	cross(t, packSpec, Spec{
-		Argv: []string{"sh", "", "\xff"}, Env: []string{"A=1"}, Dir: "/", User: &Credential{UID: 1 << 31, GID: 7, Groups: []uint32{8}},
+		Argv: []string{"sh", "", "\xff"}, Env: []string{"A=1"}, Dir: "/", User: &Credential{
+			UID: 1 << 31,
+			GID: 7, Groups: []uint32{8},
+		},
 		Grace: time.Second, Keep: true, Terminal: &dray.TerminalSize{},
 	})
 	cross(t, packSpec, Spec{Argv: []string{"true"}})
@@ -36,7 +40,8 @@ func cross[T any](t *testing.T, fields func(*pack.Fields, *T), message T) {
 	}
 }
 
-// FuzzSpec: a supervisor runs as the agent does, and what reaches it is a start of a program or none.
+// FuzzSpec: a supervisor runs as the agent does, and what reaches it is a start of a program or
+// none.
 func FuzzSpec(f *testing.F) {
 	f.Add(pack.Append(nil, &Spec{Argv: []string{"true"}, User: &Credential{}}, packSpec))
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -56,7 +61,8 @@ func FuzzExit(f *testing.F) {
 			t.Error(err)
 		}
 		var s StartError
-		if err := pack.Decode(input, &s, packStartError); err != nil && !errors.Is(err, pack.ErrMalformed) {
+		if err := pack.Decode(input, &s, packStartError); err != nil &&
+			!errors.Is(err, pack.ErrMalformed) {
 			t.Error(err)
 		}
 	})

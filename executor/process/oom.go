@@ -8,11 +8,13 @@ import (
 	"syscall"
 )
 
-// oomCounter is the kernel's own count of the processes that it killed for want of memory, in the memory group that this program is in:
-// oom_kill in memory.oom_control (version 1) or memory.events (version 2, which counts the groups below too).
+// oomCounter is the kernel's own count of the processes that it killed for want of memory, in the
+// memory group that this program is in: oom_kill in memory.oom_control (version 1) or memory.events
+// (version 2, which counts the groups below too).
 type oomCounter struct{ fd int }
 
-// openOOMCounter finds the group through /proc/self/cgroup and the mounts: inside a container the mount's root is the container's group.
+// openOOMCounter finds the group through /proc/self/cgroup and the mounts: inside a container the
+// mount's root is the container's group.
 func openOOMCounter() oomCounter {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -50,8 +52,8 @@ func (c oomCounter) read() int {
 	return 0
 }
 
-// oomFiles are the files that may hold the count, the surest first. In version 2 only groups that memory is accounted to have one, so the
-// groups above are candidates too.
+// oomFiles are the files that may hold the count, the surest first. In version 2 only groups that
+// memory is accounted to have one, so the groups above are candidates too.
 func oomFiles(groups, mounts string) (files []string) {
 	for line := range strings.Lines(groups) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -76,7 +78,8 @@ func oomFiles(groups, mounts string) (files []string) {
 	return files
 }
 
-// mountOf finds where a group is seen: the mount point of its hierarchy, and the path below it, which begins with a slash.
+// mountOf finds where a group is seen: the mount point of its hierarchy, and the path below it,
+// which begins with a slash.
 func mountOf(mounts, kind, option, group string) (point, below string, ok bool) {
 	for line := range strings.Lines(mounts) {
 		head, tail, _ := strings.Cut(line, " - ")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Where the kernel's count is looked for: hybrid layout on a host and in a container, version 2 with and without a cgroup namespace.
+// Where the kernel's count is looked for: hybrid layout on a host and in a container, version 2
+// with and without a cgroup namespace.
 func TestOOMFiles(t *testing.T) {
 	const (
 		v1 = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
@@ -16,14 +17,29 @@ func TestOOMFiles(t *testing.T) {
 		groups, mounts string
 		want           []string
 	}{
-		"version 1":                {"4:memory:/user\n0::/\n", v1, []string{"/sys/fs/cgroup/memory/user/memory.oom_control"}},
-		"version 1, in it":         {"4:memory:/docker/abc\n", in, []string{"/sys/fs/cgroup/memory/memory.oom_control"}},
+		"version 1": {
+			"4:memory:/user\n0::/\n", v1,
+			[]string{"/sys/fs/cgroup/memory/user/memory.oom_control"},
+		},
+		"version 1, in it": {
+			"4:memory:/docker/abc\n", in,
+			[]string{"/sys/fs/cgroup/memory/memory.oom_control"},
+		},
 		"version 1, another group": {"4:memory:/docker/other\n", in, nil},
-		"controllers together":     {"4:cpu,memory:/a\n", v1, []string{"/sys/fs/cgroup/memory/a/memory.oom_control"}},
-		"version 2":                {"0::/a/b\n", v2, []string{"/sys/fs/cgroup/a/b/memory.events", "/sys/fs/cgroup/a/memory.events", "/sys/fs/cgroup/memory.events"}},
-		"version 2, a namespace":   {"0::/\n", v2, []string{"/sys/fs/cgroup/memory.events"}},
-		"nothing mounted":          {"4:memory:/user\n0::/\n", "", nil},
-		"no groups":                {"nonsense\n", v1 + v2, nil},
+		"controllers together": {
+			"4:cpu,memory:/a\n", v1,
+			[]string{"/sys/fs/cgroup/memory/a/memory.oom_control"},
+		},
+		"version 2": {
+			"0::/a/b\n", v2,
+			[]string{
+				"/sys/fs/cgroup/a/b/memory.events", "/sys/fs/cgroup/a/memory.events",
+				"/sys/fs/cgroup/memory.events",
+			},
+		},
+		"version 2, a namespace": {"0::/\n", v2, []string{"/sys/fs/cgroup/memory.events"}},
+		"nothing mounted":        {"4:memory:/user\n0::/\n", "", nil},
+		"no groups":              {"nonsense\n", v1 + v2, nil},
 	} {
 		if got := oomFiles(c.groups, c.mounts); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

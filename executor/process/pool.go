@@ -11,22 +11,26 @@ import (
 	"time"
 )
 
-// SupervisorConfig says how a supervisor is started: a program that calls Supervise(3). The daemon gives its embedded agent, the agent itself.
+// SupervisorConfig says how a supervisor is started: a program that calls Supervise(3). The daemon
+// gives its embedded agent, the agent itself.
 type SupervisorConfig struct {
 	Path string
 	Args []string
 	Env  []string
-	// KeepOpen is what must stay open while supervisors are started, such as the file that Path leads through; nil for nothing.
+	// KeepOpen is what must stay open while supervisors are started, such as the file that Path leads
+	// through; nil for nothing.
 	KeepOpen io.Closer
-	// Subreaper says that this whole program is there for the pool and starts nothing besides. It becomes a child subreaper then, and what
-	// a supervisor that was killed leaves behind comes to it and is ended. A program with other children must not say so.
+	// Subreaper says that this whole program is there for the pool and starts nothing besides. It
+	// becomes a child subreaper then, and what a supervisor that was killed leaves behind comes to it
+	// and is ended. A program with other children must not say so.
 	Subreaper bool
-	// Cgroup gives a group for one supervisor; nil, here or as what it gives, is none. The pool closes the group and may give it to the
-	// next supervisor when it is empty.
+	// Cgroup gives a group for one supervisor; nil, here or as what it gives, is none. The pool closes
+	// the group and may give it to the next supervisor when it is empty.
 	Cgroup func() *Cgroup
 }
 
-// Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between calls.
+// Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between
+// calls.
 type Pool struct {
 	config SupervisorConfig
 
@@ -40,17 +44,21 @@ type Pool struct {
 	pids     map[int]struct{} // of supervisors that were not waited for yet
 	calls    int              // that run
 	starts   int              // ever
-	spawnMu  sync.RWMutex     // held while one is born, so that a child without a name is no supervisor
-	wg       sync.WaitGroup
+	// held while one is born, so that a child without a name is no supervisor
+	spawnMu sync.RWMutex
+	wg      sync.WaitGroup
 }
 
 // NewPool makes an empty pool; Warm fills it ahead of the first call.
 func NewPool(launch SupervisorConfig) *Pool {
-	return &Pool{config: launch, all: map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{}, pids: map[int]struct{}{}}
+	return &Pool{
+		config: launch, all: map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{},
+		pids: map[int]struct{}{},
+	}
 }
 
-// Start runs a process and returns once its program was accepted. It fails with a *StartError, ErrClosed, or the context's error; then
-// nothing runs. The context bounds the start alone.
+// Start runs a process and returns once its program was accepted. It fails with a *StartError,
+// ErrClosed, or the context's error; then nothing runs. The context bounds the start alone.
 func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	ends, streams, err := newStreams(spec)
 	if err != nil {
@@ -59,8 +67,9 @@ func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	return p.startCall(ctx, spec, ends, streams)
 }
 
-// StartWith is Start with streams that the caller made: it takes the tool's ends, gives them to the tool and its user, and closes them,
-// whatever comes of it. The Process has no streams then, and Spec.Terminal must be nil.
+// StartWith is Start with streams that the caller made: it takes the tool's ends, gives them to the
+// tool and its user, and closes them, whatever comes of it. The Process has no streams then, and
+// Spec.Terminal must be nil.
 func (p *Pool) StartWith(ctx context.Context, spec Spec, ends ChildFiles) (*Process, error) {
 	if spec.Terminal != nil {
 		ends.Close()
@@ -70,7 +79,9 @@ func (p *Pool) StartWith(ctx context.Context, spec Spec, ends ChildFiles) (*Proc
 }
 
 // startCall starts a process with the ends of its streams, which it closes.
-func (p *Pool) startCall(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process, error) {
+func (p *Pool) startCall(ctx context.Context, spec Spec, ends ChildFiles,
+	streams streams,
+) (*Process, error) {
 	defer ends.Close()
 	proc, err := p.run(ctx, spec, ends, streams)
 	if err != nil {
@@ -79,7 +90,9 @@ func (p *Pool) startCall(ctx context.Context, spec Spec, ends ChildFiles, stream
 	return proc, err
 }
 
-func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process, error) {
+func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process,
+	error,
+) {
 	if !p.enter() {
 		return nil, ErrClosed
 	}
@@ -106,7 +119,8 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams stre
 	return p.watchExit(s, pid, streams, alone), nil
 }
 
-// count counts a call that begins. The function that it gives counts its end, and says whether nothing else of the pool's ran beside it.
+// count counts a call that begins. The function that it gives counts its end, and says whether
+// nothing else of the pool's ran beside it.
 func (p *Pool) count() (alone func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,12 +159,16 @@ func (p *Pool) send(body []byte, ends ChildFiles) (*supervisor, error) {
 		}
 		p.release(s)
 		if fresh {
-			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("a new supervisor did not take the call: %w", err)}
+			return nil, &StartError{
+				Step: StepFork,
+				Err:  fmt.Errorf("a new supervisor did not take the call: %w", err),
+			}
 		}
 	}
 }
 
-// recycleAfterFailure decides what becomes of a supervisor whose start failed: it is as good as before if it said so itself.
+// recycleAfterFailure decides what becomes of a supervisor whose start failed: it is as good as
+// before if it said so itself.
 func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 	var start *StartError
 	if errors.As(err, &start) && s.alive {
@@ -160,7 +178,8 @@ func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 	p.release(s)
 }
 
-// release lets a supervisor go: it kills what it has and ends, or is killed if it does not. The wait for it is the pool's, not the caller's.
+// release lets a supervisor go: it kills what it has and ends, or is killed if it does not. The
+// wait for it is the pool's, not the caller's.
 func (p *Pool) release(s *supervisor) {
 	if p.forget(s) {
 		p.wg.Go(func() { p.waitSupervisor(s, 2*killTimeout) })
@@ -180,8 +199,11 @@ func (p *Pool) forget(s *supervisor) bool {
 	return ours
 }
 
-// waitSupervisor waits for the end of a supervisor, which may take so long, and sees to what it left. It says who survived, if that can be known.
-func (p *Pool) waitSupervisor(s *supervisor, patience time.Duration) (survivors []int, proven bool) {
+// waitSupervisor waits for the end of a supervisor, which may take so long, and sees to what it
+// left. It says who survived, if that can be known.
+func (p *Pool) waitSupervisor(s *supervisor, patience time.Duration) (survivors []int,
+	proven bool,
+) {
 	kill := time.AfterFunc(patience, func() { _ = s.proc.Kill() })
 	state, err := s.proc.Wait()
 	kill.Stop()
@@ -199,7 +221,8 @@ func (p *Pool) waitSupervisor(s *supervisor, patience time.Duration) (survivors 
 	return survivors, proven
 }
 
-// killSupervisor ends a supervisor that is lost and what it left behind, and says who survived, if that can be known.
+// killSupervisor ends a supervisor that is lost and what it left behind, and says who survived, if
+// that can be known.
 func (p *Pool) killSupervisor(s *supervisor) (survivors []int, proven bool) {
 	if p.forget(s) {
 		return p.waitSupervisor(s, 0)
@@ -207,7 +230,8 @@ func (p *Pool) killSupervisor(s *supervisor) (survivors []int, proven bool) {
 	return p.reapOrphans()
 }
 
-// Close ends every call at once, with all that descends from it, and waits until the supervisors are gone.
+// Close ends every call at once, with all that descends from it, and waits until the supervisors
+// are gone.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -271,11 +295,12 @@ func (p *Pool) forkSupervisor() (*supervisor, error) {
 	return s, nil
 }
 
-// maxIdleSupervisors is how many supervisors are kept warm for good. Starting one and ending it costs more than a short tool; keeping one costs memory and
-// a few threads.
+// maxIdleSupervisors is how many supervisors are kept warm for good. Starting one and ending it
+// costs more than a short tool; keeping one costs memory and a few threads.
 const maxIdleSupervisors = 16
 
-// maxTemporaryIdle is how many are kept for a while after many calls ran at once, and linger for how long: more calls come when many came.
+// maxTemporaryIdle is how many are kept for a while after many calls ran at once, and linger for
+// how long: more calls come when many came.
 const (
 	maxTemporaryIdle = 256
 	idleTimeout      = 5 * time.Second
@@ -341,7 +366,8 @@ func (p *Pool) evictIdle() {
 	}
 }
 
-// takeExpired takes out those above maxIdleSupervisors that were idle for too long by now, and sees to it that cool looks at the others.
+// takeExpired takes out those above maxIdleSupervisors that were idle for too long by now, and sees
+// to it that cool looks at the others.
 func (p *Pool) takeExpired(now time.Time) []*supervisor {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// The supervisors of many calls at once are there for the next ones, for a while; then those that nobody took again go, the longest idle first.
+// The supervisors of many calls at once are there for the next ones, for a while; then those that
+// nobody took again go, the longest idle first.
 func TestLingerers(t *testing.T) {
-	p := NewPool(SupervisorConfig{Path: "/bin/sh", Args: []string{"sh", "-c", "read x <&3"}}) // one that ends when the pool hangs up
+	// one that ends when the pool hangs up
+	p := NewPool(SupervisorConfig{Path: "/bin/sh", Args: []string{"sh", "-c", "read x <&3"}})
 	t.Cleanup(p.Close)
 	if err := p.Prestart(maxIdleSupervisors + 3); err != nil {
 		t.Fatal(err)
@@ -29,7 +31,8 @@ func TestLingerers(t *testing.T) {
 	for _, s := range gone {
 		p.release(s)
 	}
-	if gone = p.takeExpired(time.Now().Add(2 * time.Hour)); len(gone) != 1 || len(p.idle) != maxIdleSupervisors || p.cooling != nil {
+	if gone = p.takeExpired(time.Now().Add(2 * time.Hour)); len(gone) != 1 ||
+		len(p.idle) != maxIdleSupervisors || p.cooling != nil {
 		t.Errorf("%d go, %d stay, want %d for good", len(gone), len(p.idle), maxIdleSupervisors)
 	}
 	p.release(gone[0])

@@ -25,8 +25,9 @@ type Process struct {
 	err      error
 	panicErr error // a panic of ours, with its stack, that Wait raises again
 
-	mu           sync.Mutex
-	sup          *supervisor // nil once the process is over: the supervisor may serve another call by then
+	mu sync.Mutex
+	// nil once the process is over: the supervisor may serve another call by then
+	sup          *supervisor
 	stopTimer    *time.Timer // ends a supervisor that does not do as it was told
 	stopDeadline time.Time
 }
@@ -38,7 +39,8 @@ func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) 
 		defer close(proc.done)
 		defer proc.streams.finish()
 		defer func() {
-			if v := recover(); v != nil { // a defect: it is the call's, whose goroutine waits, and nobody else's
+			// a defect: it is the call's, whose goroutine waits, and nobody else's
+			if v := recover(); v != nil {
 				proc.panicErr = fmt.Errorf("%v, in the goroutine that follows a process:\n%s", v, debug.Stack())
 				p.release(s)
 			}
@@ -53,7 +55,8 @@ func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) 
 	return proc
 }
 
-// completeExit decides what becomes of a supervisor whose process is over, and completes what is known of the end.
+// completeExit decides what becomes of a supervisor whose process is over, and completes what is
+// known of the end.
 func (p *Pool) completeExit(s *supervisor, exit Exit, err error) (Exit, error) {
 	switch {
 	case err != nil:
@@ -71,7 +74,8 @@ func (p *Pool) completeExit(s *supervisor, exit Exit, err error) (Exit, error) {
 	return exit, err
 }
 
-// release takes the supervisor from the process: from here on it is told nothing on behalf of this one.
+// release takes the supervisor from the process: from here on it is told nothing on behalf of this
+// one.
 func (p *Process) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,17 +95,19 @@ func (s *supervisor) exited() (Exit, error) {
 	return exit, err
 }
 
-// Stdin writes to the process. It fails once the process is over or has closed its end. Closing a terminal's types its end-of-file character.
+// Stdin writes to the process. It fails once the process is over or has closed its end. Closing a
+// terminal's types its end-of-file character.
 func (p *Process) Stdin() io.WriteCloser { return p.streams.stdin() }
 
-// Stdout and Stderr read what the process writes; each must be read to its end. A terminal's output is all in Stdout.
+// Stdout and Stderr read what the process writes; each must be read to its end. A terminal's output
+// is all in Stdout.
 func (p *Process) Stdout() io.Reader { return p.streams.stdout() }
 
 // Stderr is the other stream.
 func (p *Process) Stderr() io.Reader { return p.streams.stderr() }
 
-// Resize changes the size of the process's terminal and tells the foreground job by SIGWINCH. Without a terminal it fails with
-// dray.ErrNoTerminal; when the process is over it does nothing.
+// Resize changes the size of the process's terminal and tells the foreground job by SIGWINCH.
+// Without a terminal it fails with dray.ErrNoTerminal; when the process is over it does nothing.
 func (p *Process) Resize(size dray.TerminalSize) error {
 	if p.streams.terminal == nil {
 		return dray.ErrNoTerminal
@@ -118,10 +124,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.send(msgSignal, pack.Append(nil, &sig, pack.Int))
 }
 
-// Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can only shorten the grace. A supervisor
-// that does not bring it about (a tool with its rights can stop it) is killed in its turn, and the end is told as lost.
+// Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can
+// only shorten the grace. A supervisor that does not bring it about (a tool with its rights can
+// stop it) is killed in its turn, and the end is told as lost.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.send(msgStop, pack.Append(nil, &grace, pack.Int)) // a supervisor that is gone is reported by Wait
+	// a supervisor that is gone is reported by Wait
+	_ = p.send(msgStop, pack.Append(nil, &grace, pack.Int))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {
@@ -164,8 +172,9 @@ func (p *Process) send(kind byte, body []byte) error {
 // Done is closed when Wait would not wait.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process and its descendants are over. ErrLost means that the supervisor died, and the end is not known. A defect of the
-// pool in its following of the process is raised here as a panic, so that it ends what waits, and nothing else.
+// Wait waits until the process and its descendants are over. ErrLost means that the supervisor
+// died, and the end is not known. A defect of the pool in its following of the process is raised
+// here as a panic, so that it ends what waits, and nothing else.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	if p.panicErr != nil {
@@ -190,13 +199,15 @@ func (p adapter) Output(stream dray.Stream) io.Reader {
 // Signal sends one signal to the process.
 func (p adapter) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
-// Wait tells the end. Without a supervisor it is not known, and who survived only where something else proves it.
+// Wait tells the end. Without a supervisor it is not known, and who survived only where something
+// else proves it.
 func (p adapter) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
 	survivors := dray.Survivors{Proven: exit.Proven, PIDs: exit.Survivors}
 	if err != nil {
-		return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
-			WithHint("%s", lostHint(exit))
+		return dray.Exit{Survivors: survivors},
+			dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
+				WithHint("%s", lostHint(exit))
 	}
 	return dray.Exit{
 		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, KeptPIDs: exit.Kept, Survivors: survivors, OOM: exit.OOM,
@@ -210,12 +221,14 @@ func lostHint(exit Exit) string {
 	return "something on the host killed the supervisor of this call; look for processes that it may have left"
 }
 
-// WrapStartError gives a failed start its code. The folder is the one that the caller knows, whatever path was used to enter it.
+// WrapStartError gives a failed start its code. The folder is the one that the caller knows,
+// whatever path was used to enter it.
 func WrapStartError(err error, dir string) error {
 	var start *StartError
 	switch {
 	case errors.Is(err, ErrClosed):
-		return dray.Errorf(dray.CodeShuttingDown, "starting a process: %w", err).WithHint("repeat the call when the daemon is up again")
+		return dray.Errorf(dray.CodeShuttingDown, "starting a process: %w", err).
+			WithHint("repeat the call when the daemon is up again")
 	case errors.Is(err, ErrLost):
 		return dray.Errorf(dray.CodeAgentLost, "it is not known whether the process started: %w", err).
 			WithHint("something killed the supervisor of this call; look for what it may have done before you repeat it")
@@ -255,7 +268,8 @@ type Exit struct {
 	// Code is the exit code if Signal is zero.
 	Code   int
 	Signal syscall.Signal
-	// Leftover counts descendants that were alive when the leader ended by itself; they were ended too, but for those in Kept.
+	// Leftover counts descendants that were alive when the leader ended by itself; they were ended
+	// too, but for those in Kept.
 	Leftover int
 	// Kept are the pids of those that Spec.Keep left running.
 	Kept []int
@@ -266,8 +280,9 @@ type Exit struct {
 	// Proven says that Survivors are all there are. It is false only beside ErrLost.
 	Proven bool
 
-	unknown       bool // how the leader ended is not known
-	tracerBlocked bool // the supervisor waits for a tracer to let go of what has ended, and serves no more calls
+	unknown bool // how the leader ended is not known
+	// the supervisor waits for a tracer to let go of what has ended, and serves no more calls
+	tracerBlocked bool
 }
 
 // packExit leaves Proven out: it is not the supervisor's to say.

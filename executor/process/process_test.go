@@ -43,7 +43,10 @@ func TestMain(m *testing.M) {
 
 func newPool(t testing.TB) *process.Pool {
 	t.Helper()
-	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{"supervisor", superviseArg}, Env: supervisorEnv()})
+	pool := process.NewPool(process.SupervisorConfig{
+		Path: "/proc/self/exe",
+		Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(),
+	})
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -109,7 +112,8 @@ func TestEnds(t *testing.T) {
 		p := shell(t, pool, c.script, 0)
 		_ = p.Stdin().Close()
 		got := collect(p)
-		if got.err != nil || got.exit.Code != c.code || got.exit.Signal != c.signal || got.exit.Leftover != 0 || got.exit.Survivors != nil {
+		if got.err != nil || got.exit.Code != c.code || got.exit.Signal != c.signal ||
+			got.exit.Leftover != 0 || got.exit.Survivors != nil {
 			t.Errorf("%q: got %+v", c.script, got)
 		}
 	}
@@ -125,12 +129,17 @@ func TestArgvExact(t *testing.T) {
 	}
 }
 
-// EX-16: nothing above 2 is inherited, the umask is 0022, no signal is blocked or ignored; the leader has its own session.
+// EX-16: nothing above 2 is inherited, the umask is 0022, no signal is blocked or ignored; the
+// leader has its own session.
 func TestFreshProcess(t *testing.T) {
 	pool := newPool(t)
 	got := collect(shell(t, pool, `umask; grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; cut -d' ' -f1,5,6 /proc/$$/stat; echo $$`, 0))
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	want := []string{"0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "0", "1", "2", "3"} // 3 is ls's own
+	// 3 is ls's own
+	want := []string{
+		"0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "0", "1", "2",
+		"3",
+	}
 	if len(lines) != len(want)+2 || strings.Join(lines[:len(want)], "|") != strings.Join(want, "|") {
 		t.Fatalf("got %q", lines)
 	}
@@ -158,14 +167,39 @@ func TestStartErrors(t *testing.T) {
 		errno    syscall.Errno
 		notFound bool
 	}{
-		{"absent from PATH", process.Spec{Argv: []string{"no-such-program"}}, process.StepExec, syscall.ENOENT, true},
-		{"absent path", process.Spec{Argv: []string{"/no/such/program"}}, process.StepExec, syscall.ENOENT, true},
+		{
+			"absent from PATH",
+			process.Spec{Argv: []string{"no-such-program"}},
+			process.StepExec,
+			syscall.ENOENT, true,
+		},
+		{
+			"absent path",
+			process.Spec{Argv: []string{"/no/such/program"}},
+			process.StepExec,
+			syscall.ENOENT, true,
+		},
 		{"empty name", process.Spec{Argv: []string{""}}, process.StepExec, syscall.ENOENT, true},
 		{"not executable", process.Spec{Argv: []string{plain}}, process.StepExec, syscall.EACCES, false},
 		{"a folder", process.Spec{Argv: []string{dir}}, process.StepExec, syscall.EACCES, false},
-		{"no interpreter", process.Spec{Argv: []string{noInterpreter}}, process.StepExec, syscall.ENOENT, true},
-		{"absent folder", process.Spec{Argv: []string{"/bin/true"}, Dir: "/no/such"}, process.StepDir, syscall.ENOENT, false},
-		{"a file as folder", process.Spec{Argv: []string{"/bin/true"}, Dir: plain}, process.StepDir, syscall.ENOTDIR, false},
+		{
+			"no interpreter",
+			process.Spec{Argv: []string{noInterpreter}},
+			process.StepExec, syscall.ENOENT,
+			true,
+		},
+		{
+			"absent folder",
+			process.Spec{Argv: []string{"/bin/true"}, Dir: "/no/such"},
+			process.StepDir,
+			syscall.ENOENT, false,
+		},
+		{
+			"a file as folder",
+			process.Spec{Argv: []string{"/bin/true"}, Dir: plain},
+			process.StepDir,
+			syscall.ENOTDIR, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.spec.Dir == "" {
@@ -173,7 +207,8 @@ func TestStartErrors(t *testing.T) {
 			}
 			_, err := pool.Start(t.Context(), c.spec)
 			var start *process.StartError
-			if !errors.As(err, &start) || start.Step != c.step || !errors.Is(start.Err, c.errno) || start.NotFound() != c.notFound {
+			if !errors.As(err, &start) || start.Step != c.step || !errors.Is(start.Err, c.errno) ||
+				start.NotFound() != c.notFound {
 				t.Errorf("got %v (%+v)", err, start)
 			}
 		})
@@ -191,7 +226,10 @@ func TestUser(t *testing.T) {
 	needRoot(t)
 	pool := newPool(t)
 	user := &process.Credential{UID: 4711, GID: 4712, Groups: []uint32{4712, 9}}
-	p := start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", "id -u; id -G; echo again >/dev/stderr; grep CapEff /proc/self/status"}, User: user})
+	p := start(t, pool, process.Spec{Argv: []string{
+		"/bin/sh", "-c",
+		"id -u; id -G; echo again >/dev/stderr; grep CapEff /proc/self/status",
+	}, User: user})
 	got := collect(p)
 	if got.stdout != "4711\n4712 9\nCapEff:\t0000000000000000\n" || got.stderr != "again\n" {
 		t.Errorf("got %+v", got)
@@ -200,7 +238,10 @@ func TestUser(t *testing.T) {
 	if err := os.Chmod(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := pool.Start(t.Context(), process.Spec{Argv: []string{"/bin/true"}, Dir: private, User: user})
+	_, err := pool.Start(t.Context(), process.Spec{
+		Argv: []string{"/bin/true"}, Dir: private,
+		User: user,
+	})
 	var failed *process.StartError
 	if !errors.As(err, &failed) || failed.Step != process.StepDir || !errors.Is(err, syscall.EACCES) {
 		t.Errorf("another's folder: got %v", err)
@@ -248,7 +289,8 @@ func alive(pid int) bool {
 	return err == nil && !bytes.Contains(b, []byte(") Z"))
 }
 
-// escapes print the pid of what tries to stay. EX-09: setsid, double fork, TERM ignored, stopped, environment cleared.
+// escapes print the pid of what tries to stay. EX-09: setsid, double fork, TERM ignored, stopped,
+// environment cleared.
 var escapes = map[string]string{
 	"plain child":         `sleep 600 & echo $!; wait`,
 	"setsid":              `setsid sh -c 'echo $$; exec sleep 600' & wait`,
@@ -286,7 +328,8 @@ func TestStopEndsEscapees(t *testing.T) {
 	}
 }
 
-// EX-11: what the leader leaves running is ended and counted, and holds neither the result nor the stream.
+// EX-11: what the leader leaves running is ended and counted, and holds neither the result nor the
+// stream.
 func TestLeftovers(t *testing.T) {
 	pool := newPool(t)
 	for range 20 {
@@ -314,7 +357,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := p.Wait(); !errors.Is(err, process.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if _, err := pool.Start(t.Context(), process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}); !errors.Is(err, process.ErrClosed) {
+	if _, err := pool.Start(t.Context(),
+		process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}); !errors.Is(err, process.ErrClosed) {
 		t.Errorf("a closed pool: got %v", err)
 	}
 }
@@ -356,7 +400,8 @@ func TestStartCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("changed my mind")
 	cancel(cause)
-	if _, err := pool.Start(ctx, process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}); err != nil && !errors.Is(err, cause) {
+	if _, err := pool.Start(ctx, process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}); err != nil &&
+		!errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
 }

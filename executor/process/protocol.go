@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// maxMessage bounds one message between pool and supervisor. The kernel refuses argv and environment above 2 MiB or so anyway.
+// maxMessage bounds one message between pool and supervisor. The kernel refuses argv and
+// environment above 2 MiB or so anyway.
 const maxMessage = 8 << 20
 
 // errMalformed is a message that our own parent or child cannot have sent.
@@ -39,7 +40,8 @@ func frame(kind byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// sendMessage writes one message; the descriptors of the files travel with its first byte. It works on blocking and on polled files.
+// sendMessage writes one message; the descriptors of the files travel with its first byte. It works
+// on blocking and on polled files.
 func sendMessage(f *os.File, kind byte, body []byte, files ...*os.File) error {
 	b := frame(kind, body)
 	if len(files) > 0 {
@@ -108,7 +110,8 @@ func receiveMessage(f *os.File) (byte, []byte, error) {
 	return head[0], body, err
 }
 
-// receiveFDs reads one message and its descriptors from a blocking descriptor. The descriptors are close-on-exec.
+// receiveFDs reads one message and its descriptors from a blocking descriptor. The descriptors are
+// close-on-exec.
 func receiveFDs(fd int) (byte, []byte, []int, error) {
 	var head [headerSize]byte
 	oob := make([]byte, syscall.CmsgSpace(4*maxFDs))

@@ -16,7 +16,8 @@ var names = [...]string{
 	29: "SIGIO", 30: "SIGPWR", 31: "SIGSYS",
 }
 
-// SignalName gives a signal the name that people know, "SIGKILL"; real-time signals read as "SIGRTMIN+n".
+// SignalName gives a signal the name that people know, "SIGKILL"; real-time signals read as
+// "SIGRTMIN+n".
 func SignalName(sig syscall.Signal) string {
 	n := int(sig)
 	switch {
@@ -35,7 +36,8 @@ const (
 	rtMax = 64
 )
 
-// ParseSignal reads a signal as people write it: SIGINT, INT, int, SIGRTMIN+1, or its number, 1 to 64.
+// ParseSignal reads a signal as people write it: SIGINT, INT, int, SIGRTMIN+1, or its number, 1 to
+// 64.
 func ParseSignal(text string) (syscall.Signal, bool) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return syscall.Signal(n), n >= 1 && n <= rtMax

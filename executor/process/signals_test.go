@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Every signal can be written as its name is told, with and without SIG, in either case, and as its number.
+// Every signal can be written as its name is told, with and without SIG, in either case, and as its
+// number.
 func TestParseSignal(t *testing.T) {
 	for n := 1; n <= rtMax; n++ {
 		sig := syscall.Signal(n)
@@ -24,7 +25,10 @@ func TestParseSignal(t *testing.T) {
 	if got, ok := ParseSignal("33"); !ok || got != 33 {
 		t.Errorf("33 is %d, %v", got, ok)
 	}
-	for _, text := range []string{"", "SIG", "0", "65", "-1", "+2", "2.0", "SIGSIGINT", "SIG2", "SIG33", "SIGRTMIN+31", "INTSIG", " INT", "1e1", "300", "SIGRTMIN"} {
+	for _, text := range []string{
+		"", "SIG", "0", "65", "-1", "+2", "2.0", "SIGSIGINT", "SIG2",
+		"SIG33", "SIGRTMIN+31", "INTSIG", " INT", "1e1", "300", "SIGRTMIN",
+	} {
 		if got, ok := ParseSignal(text); ok {
 			t.Errorf("%q is signal %d", text, got)
 		}

@@ -13,7 +13,8 @@ import (
 
 // Spec is a process to start, with everything resolved.
 type Spec struct {
-	// Argv and Env are bytes; none may hold NUL. Argv[0] without a slash is looked up in the PATH of Env.
+	// Argv and Env are bytes; none may hold NUL. Argv[0] without a slash is looked up in the PATH of
+	// Env.
 	Argv []string
 	Env  []string
 	// Dir is absolute. It is entered as the tool's user.
@@ -22,10 +23,11 @@ type Spec struct {
 	User *Credential
 	// Grace is the time between TERM and KILL for what the leader leaves running.
 	Grace time.Duration
-	// Keep leaves what the leader leaves running alone when the leader ends by itself. Its supervisor stays with it as the one that reaps,
-	// and outlives the pool.
+	// Keep leaves what the leader leaves running alone when the leader ends by itself. Its supervisor
+	// stays with it as the one that reaps, and outlives the pool.
 	Keep bool
-	// Terminal makes a terminal of that size the controlling one and all three streams; nil is three pipes.
+	// Terminal makes a terminal of that size the controlling one and all three streams; nil is three
+	// pipes.
 	Terminal *dray.TerminalSize
 }
 
@@ -67,7 +69,8 @@ func (s Spec) encode() ([]byte, error) {
 	}
 	b := pack.Append(nil, &s, packSpec)
 	if len(b) > maxMessage {
-		return nil, &StartError{Step: StepExec, Path: s.Argv[0], Err: syscall.E2BIG} // as the kernel would say
+		// as the kernel would say
+		return nil, &StartError{Step: StepExec, Path: s.Argv[0], Err: syscall.E2BIG}
 	}
 	return b, nil
 }
@@ -132,10 +135,12 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 // NotFound says that there is no such program, in contrast to one that may not be executed.
 func (e *StartError) NotFound() bool {
-	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) || errors.Is(e.Err, syscall.ENOTDIR))
+	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) ||
+		errors.Is(e.Err, syscall.ENOTDIR))
 }
 
-// ErrTraced is the end of a process that another process traces and does not let go of: it is over, and how is not known.
+// ErrTraced is the end of a process that another process traces and does not let go of: it is over,
+// and how is not known.
 var ErrTraced = errors.New("a process that traces it hides how it ended")
 
 // ErrLost is the end of a process whose supervisor died: how the process ended is not known.
@@ -176,5 +181,6 @@ func (e *StartError) Code() dray.Code {
 
 // isResourceLimit says that there are too many of something that can be had in principle.
 func isResourceLimit(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) ||
+		errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

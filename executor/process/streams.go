@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
-// PipeSize is what a pipe of much output is asked to hold: writer and reader take turns more rarely than with the kernel's 64 KiB. Where the
-// kernel refuses (an unprivileged user with many pipes, a lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not
-// asked: an unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new ones of 8 KiB.
+// PipeSize is what a pipe of much output is asked to hold: writer and reader take turns more rarely
+// than with the kernel's 64 KiB. Where the kernel refuses (an unprivileged user with many pipes, a
+// lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not asked: an
+// unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new
+// ones of 8 KiB.
 const PipeSize = 1 << 20
 
 // enlargeThreshold is how much a stream brings, in bytes, before its pipe is enlarged.
@@ -31,7 +33,8 @@ func (e ChildFiles) Close() {
 	}
 }
 
-// prepareForChild makes the ends what a tool expects: blocking, and its user's, so that it can open /dev/stdout and its kin by name.
+// prepareForChild makes the ends what a tool expects: blocking, and its user's, so that it can open
+// /dev/stdout and its kin by name.
 func (e ChildFiles) prepareForChild(user *Credential) error {
 	for _, f := range e.files() {
 		raw, err := f.SyscallConn()
@@ -41,7 +44,8 @@ func (e ChildFiles) prepareForChild(user *Credential) error {
 		err = raw.Control(func(fd uintptr) {
 			_ = syscall.SetNonblock(int(fd), false)
 			if user != nil {
-				_ = syscall.Fchown(int(fd), int(user.UID), int(user.GID)) // without the right to, only such opens fail
+				// without the right to, only such opens fail
+				_ = syscall.Fchown(int(fd), int(user.UID), int(user.GID))
 			}
 		})
 		if err != nil {
@@ -53,7 +57,8 @@ func (e ChildFiles) prepareForChild(user *Credential) error {
 
 // Pipes are the three pipes of a process with both their ends.
 type Pipes struct {
-	// Child are the tool's ends. They are closed here once the tool has them, or its streams would not end with it.
+	// Child are the tool's ends. They are closed here once the tool has them, or its streams would not
+	// end with it.
 	Child  ChildFiles
 	Stdin  *os.File
 	Stdout *Output
@@ -72,7 +77,10 @@ func NewPipes() (*Pipes, error) {
 		}
 	}
 	return &Pipes{
-		Child:  ChildFiles{os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"), os.NewFile(uintptr(err2[1]), "stderr")},
+		Child: ChildFiles{
+			os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"),
+			os.NewFile(uintptr(err2[1]), "stderr"),
+		},
 		Stdin:  polled(in[1], "stdin"),
 		Stdout: NewOutput(polled(out[0], "stdout")),
 		Stderr: NewOutput(polled(err2[0], "stderr")),
@@ -98,8 +106,9 @@ func (p *Pipes) Close() {
 	_ = p.Stderr.Close()
 }
 
-// Output reads a stream of the process. It ends with end of file, or, once the process is over, with the last byte that is there:
-// whoever still holds the other end cannot keep the reader waiting. At its end it closes the file.
+// Output reads a stream of the process. It ends with end of file, or, once the process is over,
+// with the last byte that is there: whoever still holds the other end cannot keep the reader
+// waiting. At its end it closes the file.
 type Output struct {
 	file       *os.File
 	bytesRead  int // bytes, until it was much
@@ -110,7 +119,8 @@ type Output struct {
 // NewOutput reads a polled file.
 func NewOutput(f *os.File) *Output { return &Output{file: f} }
 
-// Finish tells the reader that nothing more is to be waited for. It may be called from another goroutine.
+// Finish tells the reader that nothing more is to be waited for. It may be called from another
+// goroutine.
 func (o *Output) Finish() {
 	_ = o.file.SetReadDeadline(time.Now()) // wakes a reader that waits
 }
@@ -142,8 +152,8 @@ func (o *Output) count(n int) {
 	}
 }
 
-// drain takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who still has the other end, because the
-// tool handed it on, could write for ever.
+// drain takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who
+// still has the other end, because the tool handed it on, could write for ever.
 func (o *Output) drain(p []byte) (n int, err error) {
 	if !o.finished {
 		o.finished, o.drainLimit = true, capacity(o.file)
@@ -172,13 +182,15 @@ func (o *Output) drain(p []byte) (n int, err error) {
 }
 
 func endOf(err error) error {
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO) { // EIO: nobody holds the terminal any more
+	// EIO: nobody holds the terminal any more
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO) {
 		return io.EOF
 	}
 	return err
 }
 
-// streams are our ends of what a process reads and writes: pipes, a terminal, or neither where the caller has them.
+// streams are our ends of what a process reads and writes: pipes, a terminal, or neither where the
+// caller has them.
 type streams struct {
 	pipes    *Pipes
 	terminal *terminal

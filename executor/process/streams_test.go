@@ -10,7 +10,8 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// Streams that the caller made go to the tool and to its user, end with it, and are the process's no more.
+// Streams that the caller made go to the tool and to its user, end with it, and are the process's
+// no more.
 func TestStartWith(t *testing.T) {
 	pool := newPool(t)
 	spec := process.Spec{Argv: []string{"/bin/sh", "-c", `cat; echo err >&2; echo named >/dev/stdout`}, Env: os.Environ(), Dir: "/"}
@@ -32,7 +33,8 @@ func TestStartWith(t *testing.T) {
 		errOut, _ := io.ReadAll(pipes.Stderr)
 		got := collect(p)
 		pipes.Finish()
-		if string(out) != "typed\nnamed\n" || string(errOut) != "err\n" || got.stdout != "" || got.stderr != "" || got.exit.Code != 0 || got.err != nil {
+		if string(out) != "typed\nnamed\n" || string(errOut) != "err\n" || got.stdout != "" ||
+			got.stderr != "" || got.exit.Code != 0 || got.err != nil {
 			t.Fatalf("got %q, %q, %+v", out, errOut, got)
 		}
 		if _, err := p.Stdin().Write([]byte("x")); !errors.Is(err, os.ErrClosed) {

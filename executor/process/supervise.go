@@ -11,8 +11,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Supervise is the supervisor's whole life: it serves one pool over a socket, one call at a time, and returns when the pool is gone
-// and nothing is left of the last call.
+// Supervise is the supervisor's whole life: it serves one pool over a socket, one call at a time,
+// and returns when the pool is gone and nothing is left of the last call.
 func Supervise(conn int) error {
 	if err := becomeSubreaper(); err != nil {
 		return err
@@ -52,15 +52,17 @@ type supervisorLoop struct {
 	memory            oomCounter
 }
 
-// wakeOnChild gives a descriptor that becomes readable when a child ended. Other signals that would end us are received and dropped:
-// handled, not ignored, because an ignored signal would stay ignored in the tools.
+// wakeOnChild gives a descriptor that becomes readable when a child ended. Other signals that would
+// end us are received and dropped: handled, not ignored, because an ignored signal would stay
+// ignored in the tools.
 func wakeOnChild() (int, error) {
 	var p [2]int
 	if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK); err != nil {
 		return 0, fmt.Errorf("making the wake pipe: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
+	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
+		syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGPIPE)
 	go func() { // lives as long as the process
 		for s := range signals {
@@ -72,7 +74,8 @@ func wakeOnChild() (int, error) {
 	return p[0], nil
 }
 
-// serveCall runs one call to its proven end. It reports false if the supervisor must not be used again.
+// serveCall runs one call to its proven end. It reports false if the supervisor must not be used
+// again.
 func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err error) {
 	defer closeAll(fds)
 	var spec Spec
@@ -87,7 +90,10 @@ func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err erro
 	}
 	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
 	defer closeFD(pidfd)
-	r := &supervisedCall{supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep, ooms: ooms, killDeadline: never}
+	r := &supervisedCall{
+		supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace,
+		keep: spec.Keep, ooms: ooms, killDeadline: never,
+	}
 	if err := tell(s.conn, msgStarted, pack.Append(nil, &leader, pack.Int)); err != nil {
 		r.killAllNow()
 	}
@@ -142,9 +148,10 @@ func closeFD(fd int) {
 	}
 }
 
-// spareThreads is how many threads a supervisor has from its beginning. The runtime makes one when it finds none that is free, and ends the
-// whole program when the kernel refuses it: a tool that fills the container's limit of processes would so kill its supervisor. Threads that
-// were made once are kept.
+// spareThreads is how many threads a supervisor has from its beginning. The runtime makes one when
+// it finds none that is free, and ends the whole program when the kernel refuses it: a tool that
+// fills the container's limit of processes would so kill its supervisor. Threads that were made
+// once are kept.
 const spareThreads = 4
 
 // ReserveThreads has the runtime make n threads, which it keeps and uses before it makes others.

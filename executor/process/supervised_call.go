@@ -8,7 +8,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// supervisedCall is one call under supervision. It is single-threaded: one poll waits for the pool, the leader and orphans alike.
+// supervisedCall is one call under supervision. It is single-threaded: one poll waits for the pool,
+// the leader and orphans alike.
 type supervisedCall struct {
 	*supervisorLoop
 	leader, pidfd int
@@ -39,23 +40,25 @@ type supervisedCall struct {
 
 var never = time.Unix(1<<40, 0)
 
-// killTimeout bounds how long KILL may take to show. A process that is still there then is stuck in the kernel.
+// killTimeout bounds how long KILL may take to show. A process that is still there then is stuck in
+// the kernel.
 const killTimeout = 5 * time.Second
 
-// The first pause is between the first KILL and the second look. What the first look found ends within it; what was forked meanwhile is found by the
-// next. Where the first look took no time, what it found needs more the more it is: to look while much ends only delays it.
+// The first pause is between the first KILL and the second look. What the first look found ends
+// within it; what was forked meanwhile is found by the next. Where the first look took no time,
+// what it found needs more the more it is: to look while much ends only delays it.
 const (
 	minKillInterval    = time.Millisecond
 	intervalPerProcess = 100 * time.Microsecond
 	maxKillInterval    = 50 * time.Millisecond
 )
 
-// individualKillRounds is how often the members of a group are killed one by one before the whole of it is: for that the supervisor has to leave it, which may
-// take longer than all the rest.
+// individualKillRounds is how often the members of a group are killed one by one before the whole
+// of it is: for that the supervisor has to leave it, which may take longer than all the rest.
 const individualKillRounds = 2
 
-// tracerTimeout is how long what has ended may take to be reaped. A process that traces another holds it as a zombie, which runs no code, until it
-// takes notice, and it may be another call's.
+// tracerTimeout is how long what has ended may take to be reaped. A process that traces another
+// holds it as a zombie, which runs no code, until it takes notice, and it may be another call's.
 const tracerTimeout = 500 * time.Millisecond
 
 func (r *supervisedCall) loop() {
@@ -74,9 +77,11 @@ func (r *supervisedCall) loop() {
 	}
 }
 
-// handleLeftovers sees to what the leader left running when it ended by itself. It reports true if that is kept, and the call over.
+// handleLeftovers sees to what the leader left running when it ended by itself. It reports true if
+// that is kept, and the call over.
 func (r *supervisedCall) handleLeftovers() bool {
-	if r.pollPool(); r.stopping { // a call that is stopped takes all with it, even if its leader was quicker
+	// a call that is stopped takes all with it, even if its leader was quicker
+	if r.pollPool(); r.stopping {
 		return false
 	}
 	live := liveDescendants()
@@ -111,7 +116,8 @@ func (r *supervisedCall) reap() {
 			return
 		case pid == r.leader:
 			r.ended, r.status = true, ws
-			r.oom = ws.Signaled() && ws.Signal() == syscall.SIGKILL && !r.stopping && !r.killed && r.memory.read() > r.ooms
+			r.oom = ws.Signaled() && ws.Signal() == syscall.SIGKILL && !r.stopping && !r.killed &&
+				r.memory.read() > r.ooms
 		}
 	}
 }
@@ -132,7 +138,8 @@ func (r *supervisedCall) stop(grace time.Duration) {
 	}
 }
 
-// killIfDue does what is due: KILL to whatever is there, again and again, because processes may fork faster than one look sees.
+// killIfDue does what is due: KILL to whatever is there, again and again, because processes may
+// fork faster than one look sees.
 func (r *supervisedCall) killIfDue(now time.Time) {
 	if !r.stopping || now.Before(r.killAt) {
 		return
@@ -153,8 +160,9 @@ func (r *supervisedCall) killIfDue(now time.Time) {
 	}
 }
 
-// kill looks for what is there and kills it, and gives the time until the next look. Where there is a group it first asks who is in it; what forks
-// faster than that is ended at once, and what a tool that may took out of the group is looked for.
+// kill looks for what is there and kills it, and gives the time until the next look. Where there is
+// a group it first asks who is in it; what forks faster than that is ended at once, and what a tool
+// that may took out of the group is looked for.
 func (r *supervisedCall) kill() time.Duration {
 	r.killRounds++
 	r.killInterval = min(max(2*r.killInterval, minKillInterval), maxKillInterval)
@@ -181,7 +189,8 @@ func (r *supervisedCall) timeout() time.Duration {
 }
 
 func (r *supervisedCall) wait() {
-	fds := []pollFD{{fd: r.fdOrNone(r.conn, !r.orphaned)}, {fd: int32(r.childWakeFD)}, {fd: r.fdOrNone(r.pidfd, !r.ended && !r.leaderZombie)}} //nolint:gosec // descriptors are small
+	// descriptors are small
+	fds := []pollFD{{fd: r.fdOrNone(r.conn, !r.orphaned)}, {fd: int32(r.childWakeFD)}, {fd: r.fdOrNone(r.pidfd, !r.ended && !r.leaderZombie)}} //nolint:gosec
 	for i := range fds {
 		fds[i].events = pollIn
 	}
@@ -202,7 +211,8 @@ func (r *supervisedCall) wait() {
 	}
 }
 
-// fdOrNone gives poll a negative descriptor, which it passes over, for what is not to be waited for.
+// fdOrNone gives poll a negative descriptor, which it passes over, for what is not to be waited
+// for.
 func (r *supervisedCall) fdOrNone(fd int, wanted bool) int32 {
 	if !wanted {
 		return -1
@@ -250,7 +260,8 @@ func (r *supervisedCall) killAllNow() {
 	r.stop(0)
 }
 
-// keepKilling keeps killing what could not be killed, so that it ends when the kernel lets go of it.
+// keepKilling keeps killing what could not be killed, so that it ends when the kernel lets go of
+// it.
 func (r *supervisedCall) keepKilling() {
 	for !r.empty {
 		signalDescendants(syscall.SIGKILL)
@@ -260,7 +271,10 @@ func (r *supervisedCall) keepKilling() {
 }
 
 func (r *supervisedCall) exit() Exit {
-	e := Exit{Leftover: r.leftover, Kept: r.kept, Survivors: r.survivors, tracerBlocked: r.tracerBlocked}
+	e := Exit{
+		Leftover: r.leftover, Kept: r.kept, Survivors: r.survivors,
+		tracerBlocked: r.tracerBlocked,
+	}
 	if r.oom {
 		e.OOM = dray.OOMLikely // the pool knows whether it is certain
 	}

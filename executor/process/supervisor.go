@@ -33,7 +33,10 @@ func launchSupervisor(l SupervisorConfig, group *Cgroup) (*supervisor, error) {
 	}
 	defer func() { _ = null.Close() }()
 	proc, err := os.StartProcess(l.Path, l.Args, &os.ProcAttr{
-		Dir: "/", Env: l.Env, Files: []*os.File{null, null, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: l.Env, Files: []*os.File{
+			null, null, os.Stderr,
+			theirs,
+		}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		closeFD(pair[0])
@@ -46,12 +49,14 @@ func launchSupervisor(l SupervisorConfig, group *Cgroup) (*supervisor, error) {
 	s := &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}
 	if group.addProc(proc.Pid) {
 		s.group = group
-		_ = s.send(msgCgroup, nil, group.ProcsFile, group.ParentProcs, group.Kill) // one that does not take it takes no call either
+		// one that does not take it takes no call either
+		_ = s.send(msgCgroup, nil, group.ProcsFile, group.ParentProcs, group.Kill)
 	}
 	return s, nil
 }
 
-// sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long unless it is stopped.
+// sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long
+// unless it is stopped.
 const sendTimeout = 2 * time.Second
 
 func (s *supervisor) send(kind byte, body []byte, files ...*os.File) error {
@@ -89,12 +94,14 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 	return pid, nil
 }
 
-// superviseDetached makes this supervisor the keeper of what its call left running: it reaps, ends nothing, and goes when the last has gone. It holds
-// nothing of the pool's program but the socket, by which the pool sees its end; the pool's own end is none of its business.
+// superviseDetached makes this supervisor the keeper of what its call left running: it reaps, ends
+// nothing, and goes when the last has gone. It holds nothing of the pool's program but the socket,
+// by which the pool sees its end; the pool's own end is none of its business.
 func (r *supervisedCall) superviseDetached() {
 	r.group.release()
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
-		_ = syscall.Dup3(int(null.Fd()), 2, 0) // whoever reads what the pool's program says to the end does not wait for the kept
+		// whoever reads what the pool's program says to the end does not wait for the kept
+		_ = syscall.Dup3(int(null.Fd()), 2, 0)
 		_ = null.Close()
 	}
 	for !r.empty {
@@ -103,8 +110,8 @@ func (r *supervisedCall) superviseDetached() {
 	}
 }
 
-// detach hands what a call left running to the environment, with its supervisor as the one that reaps. The supervisor is no longer the
-// pool's to end.
+// detach hands what a call left running to the environment, with its supervisor as the one that
+// reaps. The supervisor is no longer the pool's to end.
 func (p *Pool) detach(s *supervisor) {
 	p.mu.Lock()
 	delete(p.all, s)

@@ -8,7 +8,8 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// EX-11: what a call was told to keep runs on, is named, and outlives the pool; its end is still reaped.
+// EX-11: what a call was told to keep runs on, is named, and outlives the pool; its end is still
+// reaped.
 func TestKeep(t *testing.T) {
 	pools := map[string]func(testing.TB) *process.Pool{"plain": newPool, "in groups": newGroupedPool}
 	for name, newPool := range pools {
@@ -18,12 +19,14 @@ func TestKeep(t *testing.T) {
 			for range 5 {
 				p := start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", `setsid sleep 600 & sleep 600 & echo out; exit 5`}, Keep: true})
 				got := collect(p)
-				if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 || len(got.exit.Kept) != 2 || got.stdout != "out\n" || !got.exit.Proven {
+				if got.err != nil || got.exit.Code != 5 || got.exit.Leftover != 2 || len(got.exit.Kept) != 2 ||
+					got.stdout != "out\n" || !got.exit.Proven {
 					t.Fatalf("got %+v", got)
 				}
 				kept = append(kept, got.exit.Kept...)
 			}
-			if got := collect(shell(t, pool, "sleep 600 & exit 6", 0)); got.exit.Code != 6 || got.exit.Leftover != 1 || got.exit.Kept != nil {
+			if got := collect(shell(t, pool, "sleep 600 & exit 6", 0)); got.exit.Code != 6 ||
+				got.exit.Leftover != 1 || got.exit.Kept != nil {
 				t.Errorf("a call beside them: %+v", got)
 			}
 			pool.Close()
@@ -58,7 +61,8 @@ func TestStopEndsTheKept(t *testing.T) {
 		p := start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", `setsid sleep 600 & echo $!; sleep 600`}, Keep: true})
 		pid := firstPid(t, p)
 		p.Stop(0)
-		if got := collect(p); got.err != nil || got.exit.Kept != nil || len(got.exit.Survivors) != 0 || alive(pid) {
+		if got := collect(p); got.err != nil || got.exit.Kept != nil || len(got.exit.Survivors) != 0 ||
+			alive(pid) {
 			t.Fatalf("got %+v, alive %v", got, alive(pid))
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"unsafe"
 )
 
-// What package syscall does not name. The numbers of calls after 424 are the same on every architecture.
+// What package syscall does not name. The numbers of calls after 424 are the same on every
+// architecture.
 const (
 	prSetChildSubreaper = 36
 	sysPidfdSendSignal  = 424
@@ -26,14 +27,16 @@ type pollFD struct {
 	revents int16
 }
 
-// poll waits for one of the descriptors; a negative timeout waits for ever. Interruption reads as nothing ready.
+// poll waits for one of the descriptors; a negative timeout waits for ever. Interruption reads as
+// nothing ready.
 func poll(fds []pollFD, timeout time.Duration) {
 	var ts *syscall.Timespec
 	if timeout >= 0 {
 		t := syscall.NsecToTimespec(timeout.Nanoseconds())
 		ts = &t
 	}
-	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))),
+		uintptr(len(fds)), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 }
 
 // capacity is how many bytes a pipe, or a terminal, may hold for its reader.
@@ -52,7 +55,8 @@ func capacity(f *os.File) int {
 	return size
 }
 
-// GrowPipe asks for a pipe of so many bytes. A refusal changes nothing, as does asking what is no pipe.
+// GrowPipe asks for a pipe of so many bytes. A refusal changes nothing, as does asking what is no
+// pipe.
 func GrowPipe(f *os.File, size int) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -79,7 +83,8 @@ func pidfdOpen(pid int) (int, error) {
 }
 
 func pidfdSignal(fd int, sig syscall.Signal) error {
-	if _, _, errno := syscall.RawSyscall6(sysPidfdSendSignal, uintptr(fd), uintptr(sig), 0, 0, 0, 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall6(sysPidfdSendSignal, uintptr(fd), uintptr(sig), 0, 0, 0,
+		0); errno != 0 {
 		return errno
 	}
 	return nil
@@ -93,7 +98,8 @@ func rawSetgroups(n int, list *uint32) {
 // closeOnExecAbove keeps from the tools what whoever started the daemon left open.
 func closeOnExecAbove(fd int) {
 	first := uintptr(fd)
-	if _, _, errno := syscall.RawSyscall(sysCloseRange, first, uintptr(^uint32(0)), closeRangeCloexec); errno == 0 {
+	if _, _, errno := syscall.RawSyscall(sysCloseRange, first, uintptr(^uint32(0)),
+		closeRangeCloexec); errno == 0 {
 		return
 	}
 	var limit syscall.Rlimit // before Linux 5.11
@@ -105,15 +111,18 @@ func closeOnExecAbove(fd int) {
 	}
 }
 
-// resetIgnoredSignals gives every signal that whoever started the daemon left ignored its default again: a tool would inherit the
-// ignoring. Make, for one, leaves 32 and 33 so. Package os/signal does not reach those.
+// resetIgnoredSignals gives every signal that whoever started the daemon left ignored its default
+// again: a tool would inherit the ignoring. Make, for one, leaves 32 and 33 so. Package os/signal
+// does not reach those.
 func resetIgnoredSignals() {
 	const lastSignal, sigIgn = 64, 1
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		var now, byDefault [4]uint64 // the kernel's struct sigaction: handler, flags, restorer, mask
-		_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, 0,
+			uintptr(unsafe.Pointer(&now)), 8, 0, 0)
 		if errno == 0 && now[0] == sigIgn {
-			_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)),
+				0, 8, 0, 0)
 		}
 	}
 }

@@ -24,7 +24,8 @@ const (
 	ioctlGetModes = 0x5401     // TCGETS
 )
 
-// terminalDrain is as much as a terminal can hold for its reader, and more: the kernel's buffers have 4 and 8 KiB.
+// terminalDrain is as much as a terminal can hold for its reader, and more: the kernel's buffers
+// have 4 and 8 KiB.
 const terminalDrain = 64 << 10
 
 // terminal is our end of a terminal.
@@ -54,7 +55,8 @@ func openTerminal(size dray.TerminalSize) (*terminal, error) {
 	return t, nil
 }
 
-// openMaster opens the multiplexer. In a container /dev/ptmx leads to pts/ptmx, and may be missing where that is not.
+// openMaster opens the multiplexer. In a container /dev/ptmx leads to pts/ptmx, and may be missing
+// where that is not.
 func openMaster() (*os.File, error) {
 	const flags = syscall.O_RDWR | syscall.O_NOCTTY | syscall.O_CLOEXEC | syscall.O_NONBLOCK
 	var failure error
@@ -68,7 +70,8 @@ func openMaster() (*os.File, error) {
 	return nil, failure
 }
 
-// openPeer opens the tool's end. The kernel gives it without a path, so that nothing that is mounted over /dev/pts can come between.
+// openPeer opens the tool's end. The kernel gives it without a path, so that nothing that is
+// mounted over /dev/pts can come between.
 func (t *terminal) openPeer() (*os.File, error) {
 	const flags = syscall.O_RDWR | syscall.O_NOCTTY | syscall.O_CLOEXEC
 	var unlocked int32
@@ -148,9 +151,10 @@ func (t *terminal) Write(p []byte) (int, error) {
 // finish makes writers fail that wait for a tool that is over.
 func (t *terminal) finish() { _ = t.master.SetWriteDeadline(time.Now()) }
 
-// Close types the terminal's end-of-file character, as a person would. The terminal takes it as an end of file only at the beginning of a
-// line: after anything else the first one hands over what was typed so far, and a second one is the end. Close waits while the tool does
-// not read what was typed before, at the longest until the tool is over.
+// Close types the terminal's end-of-file character, as a person would. The terminal takes it as an
+// end of file only at the beginning of a line: after anything else the first one hands over what
+// was typed so far, and a second one is the end. Close waits while the tool does not read what was
+// typed before, at the longest until the tool is over.
 func (t *terminal) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +171,8 @@ func (t *terminal) Close() error {
 	default:
 		_, err = t.master.Write([]byte{end})
 	}
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EIO) {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, syscall.EIO) {
 		return nil
 	}
 	return err

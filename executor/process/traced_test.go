@@ -23,7 +23,8 @@ func traceForTest(pid string) {
 	const ptraceSeize = 0x4206
 	runtime.LockOSThread()
 	n, _ := strconv.Atoi(pid)
-	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, ptraceSeize, uintptr(n), 0, 0, 0, 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, ptraceSeize, uintptr(n), 0, 0, 0,
+		0); errno != 0 {
 		fmt.Println(errno)
 		os.Exit(1)
 	}
@@ -68,7 +69,8 @@ func cpuTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// EX-09: whoever traces a process and does not wait for it holds neither the result nor a core of ours. How it ended is not made up.
+// EX-09: whoever traces a process and does not wait for it holds neither the result nor a core of
+// ours. How it ended is not made up.
 func TestTracedEnd(t *testing.T) {
 	needRoot(t)
 	pool := newPool(t)
@@ -98,7 +100,8 @@ func TestTracedStop(t *testing.T) {
 	release := trace(t, p.Pid)
 	defer release()
 	p.Stop(20 * time.Millisecond)
-	if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL || len(got.exit.Survivors) != 0 {
+	if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL ||
+		len(got.exit.Survivors) != 0 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -13,14 +13,18 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// emptyImage is an image without a single file: no shell, no kill, no ps, no tar, no cat, no timeout, no /etc/passwd, no /tmp.
+// emptyImage is an image without a single file: no shell, no kill, no ps, no tar, no cat, no
+// timeout, no /etc/passwd, no /tmp.
 func emptyImage(t *testing.T) string {
 	t.Helper()
 	api := newAPI(t, "")
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, folder := range []string{"proc/", "dev/", "sys/", "etc/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder, Mode: 0o755}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeDir, Name: folder,
+			Mode: 0o755,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,7 +32,8 @@ func emptyImage(t *testing.T) string {
 		t.Fatal(err)
 	}
 	const name = "dray-test/empty:torture"
-	said, err := api.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{})
+	said, err := api.ImageImport(t.Context(),
+		client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,15 +42,16 @@ func emptyImage(t *testing.T) string {
 		t.Fatal(err, closeErr)
 	}
 	t.Cleanup(func() {
-		if _, err := api.ImageRemove(context.Background(), name, client.ImageRemoveOptions{}); err != nil {
+		if _, err := api.ImageRemove(context.Background(), name,
+			client.ImageRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
 	return name
 }
 
-// EX-09, EX-10, EX-14, CA-01: what dray promises needs nothing of the image and no right in the container: no program, no user, no /tmp, no
-// root file system that can be written.
+// EX-09, EX-10, EX-14, CA-01: what dray promises needs nothing of the image and no right in the
+// container: no program, no user, no /tmp, no root file system that can be written.
 func TestBare(t *testing.T) {
 	empty := emptyImage(t)
 	keeper := func(cfg *container.Config, _ *container.HostConfig) {
@@ -59,18 +65,37 @@ func TestBare(t *testing.T) {
 		name string
 		spec containerSpec
 	}{
-		{"nothing in the image", containerSpec{image: empty, transport: dc.TransportStdio, change: keeper}},
-		{"nothing in the image, by socket", containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper}},
-		{"nothing to be written", containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: readonly}},
-		{"a user without a name", containerSpec{image: empty, user: "4242:4243", transport: dc.TransportSocket, folder: true, change: readonly}},
-		{"a user without a name, by stdio", containerSpec{image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true, change: readonly}},
+		{"nothing in the image", containerSpec{
+			image: empty, transport: dc.TransportStdio,
+			change: keeper,
+		}},
+		{
+			"nothing in the image, by socket",
+			containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper},
+		},
+		{"nothing to be written", containerSpec{
+			image: empty, transport: dc.TransportSocket, folder: true,
+			change: readonly,
+		}},
+		{"a user without a name", containerSpec{
+			image: empty, user: "4242:4243",
+			transport: dc.TransportSocket, folder: true, change: readonly,
+		}},
+		{
+			"a user without a name, by stdio",
+			containerSpec{
+				image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true,
+				change: readonly,
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.spec.copies, c.spec.grace = max(concurrency(), inFlight), grace()
 			p := newTestContainer(t, c.name, c.spec)
 			for _, style := range []string{"double-session", "deaf", "foster"} {
 				over := new(series)
-				runConcurrently(rounds(100), func() func() { return func() { over.add(escapeReady(t, p, style)) } })
+				runConcurrently(rounds(100),
+					func() func() { return func() { over.add(escapeReady(t, p, style)) } })
 				told(t, escaping, p.name, style, over, 0, "-")
 			}
 			iterations(t, p, rounds(100), []string{"flood", "100000"}, func(t *testing.T, c *runningCall) {
@@ -78,7 +103,8 @@ func TestBare(t *testing.T) {
 				stream(t, c.result.Stdout, "o", 100000)
 				stream(t, c.result.Stderr, "e", 100000)
 			})
-			iterations(t, p, rounds(100), []string{"reopen"}, func(t *testing.T, c *runningCall) { exits(t, c, 0) })
+			iterations(t, p, rounds(100), []string{"reopen"},
+				func(t *testing.T, c *runningCall) { exits(t, c, 0) })
 			lost(t, p, agentKilled, "deep", new(series))
 		})
 	}

@@ -31,7 +31,10 @@ func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := process.NewPool(process.SupervisorConfig{Path: program, Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}})
+	pool := process.NewPool(process.SupervisorConfig{
+		Path: program,
+		Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"},
+	})
 	t.Cleanup(pool.Close)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -39,7 +42,10 @@ func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 	}
 	a := newToolCopies(t, max(copies, 2))
 	h := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool)
-	return &testEnv{name: "host", env: h.Environment(dir), tools: a, path: a.dir, run: newRunner(t, grace)}
+	return &testEnv{
+		name: "host", env: h.Environment(dir), tools: a, path: a.dir,
+		run: newRunner(t, grace),
+	}
 }
 
 // testContainer is a container and the engine client that calls in it.
@@ -120,7 +126,10 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 		s.lease = 30 * time.Second
 	}
 	b := &testContainer{api: api, engine: newEngine(t, s)}
-	p := &testEnv{name: name, tools: newToolCopies(t, max(s.copies, 2)), path: toolFolder, box: b, run: newRunner(t, s.grace)}
+	p := &testEnv{
+		name: name, tools: newToolCopies(t, max(s.copies, 2)), path: toolFolder, box: b,
+		run: newRunner(t, s.grace),
+	}
 	if s.folder {
 		s.change = b.withFolder(t, s.engine != "", s.change)
 	}
@@ -131,7 +140,10 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 }
 
 // withFolder mounts dray's folder into the container, and removes its volume after it.
-func (b *testContainer) withFolder(t *testing.T, ofTest bool, change func(*container.Config, *container.HostConfig)) func(*container.Config, *container.HostConfig) {
+func (b *testContainer) withFolder(t *testing.T, ofTest bool,
+	change func(*container.Config,
+		*container.HostConfig),
+) func(*container.Config, *container.HostConfig) {
 	t.Helper()
 	spec, err := b.engine.Mount(t.Context(), t.Name())
 	_, rest, ok := strings.Cut(spec, "source=")
@@ -143,12 +155,16 @@ func (b *testContainer) withFolder(t *testing.T, ofTest bool, change func(*conta
 		if ofTest {
 			return // it goes with its engine, which after a restart may have forgotten who used the volume
 		}
-		if _, err := b.api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{}); err != nil {
+		if _, err := b.api.VolumeRemove(context.Background(), name,
+			client.VolumeRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
 	return func(cfg *container.Config, host *container.HostConfig) {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: "/.dray"})
+		host.Mounts = append(host.Mounts, mount.Mount{
+			Type: mount.TypeVolume, Source: name,
+			Target: "/.dray",
+		})
 		if change != nil {
 			change(cfg, host)
 		}
@@ -179,22 +195,31 @@ func (p *testEnv) renew(t testing.TB) {
 
 func runContainer(t *testing.T, api *client.Client, s containerSpec, tools string) string {
 	t.Helper()
-	cfg := &container.Config{Image: s.image, Cmd: []string{"sleep", "1000000"}, Labels: map[string]string{"dev.dray.test": t.Name()}}
-	host := &container.HostConfig{Init: new(true), NetworkMode: "none", Binds: []string{tools + ":" + toolFolder + ":ro"}}
+	cfg := &container.Config{
+		Image: s.image, Cmd: []string{"sleep", "1000000"},
+		Labels: map[string]string{"dev.dray.test": t.Name()},
+	}
+	host := &container.HostConfig{
+		Init: new(true), NetworkMode: "none",
+		Binds: []string{tools + ":" + toolFolder + ":ro"},
+	}
 	if s.change != nil {
 		s.change(cfg, host)
 	}
-	created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: cfg, HostConfig: host})
+	created, err := api.ContainerCreate(t.Context(),
+		client.ContainerCreateOptions{Config: cfg, HostConfig: host})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, err := api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+		_, err := api.ContainerRemove(context.Background(), created.ID,
+			client.ContainerRemoveOptions{Force: true})
 		if err != nil && !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
-	if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
+	if _, err := api.ContainerStart(t.Context(), created.ID,
+		client.ContainerStartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return created.ID

@@ -54,7 +54,10 @@ func (p *testEnv) begin(ctx context.Context, args ...string) *runningCall {
 
 func (p *testEnv) beginWith(ctx context.Context, stdin io.Reader, args ...string) *runningCall {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &runningCall{tool: <-p.tools.stock, ready: make(chan struct{}), over: make(chan struct{}), cancel: cancel}
+	c := &runningCall{
+		tool: <-p.tools.stock, ready: make(chan struct{}), over: make(chan struct{}),
+		cancel: cancel,
+	}
 	id := fmt.Sprintf("call-%d", callNumber.Add(1))
 	go func() { // ends with the call
 		defer close(c.over)
@@ -62,7 +65,8 @@ func (p *testEnv) beginWith(ctx context.Context, stdin io.Reader, args ...string
 		if p.box == nil {
 			spec.Dir = ""
 		}
-		out, err := p.run.Run(ctx, p.env, spec, executor.Options{ID: id, Stdin: stdin}, &readySink{said: c.ready})
+		out, err := p.run.Run(ctx, p.env, spec, executor.Options{ID: id, Stdin: stdin},
+			&readySink{said: c.ready})
 		c.ended = time.Now()
 		c.result, c.err = out.Result, err
 	}()
@@ -76,7 +80,8 @@ func (c *runningCall) settled(t testing.TB) bool {
 	case <-c.ready:
 		return true
 	case <-c.over:
-		t.Errorf("the call was over before the tool was ready: %+v, %v; stderr %q", c.result, c.err, c.result.Stderr.Text)
+		t.Errorf("the call was over before the tool was ready: %+v, %v; stderr %q", c.result, c.err,
+			c.result.Stderr.Text)
 	case <-time.After(60 * time.Second):
 		t.Error("the tool is not ready after a minute")
 	}
@@ -95,7 +100,8 @@ func (c *runningCall) wait(t testing.TB) bool {
 	}
 }
 
-// end is what a deadline, a client or a shutdown does. It gives the time from then to the end of the call.
+// end is what a deadline, a client or a shutdown does. It gives the time from then to the end of
+// the call.
 func (c *runningCall) end(t testing.TB, cause error) time.Duration {
 	t.Helper()
 	told := time.Now()
@@ -106,7 +112,8 @@ func (c *runningCall) end(t testing.TB, cause error) time.Duration {
 	return c.ended.Sub(told)
 }
 
-// done ends a call, if that did not happen before, and hands the tool back unless something still runs it.
+// done ends a call, if that did not happen before, and hands the tool back unless something still
+// runs it.
 func (p *testEnv) done(t testing.TB, c *runningCall) {
 	t.Helper()
 	c.cancel(executor.ErrCancelled)
@@ -124,7 +131,8 @@ func (p *testEnv) works(t testing.TB) {
 	t.Helper()
 	c := p.begin(t.Context(), "show")
 	defer p.done(t, c)
-	if c.wait(t) && (c.err != nil || c.result.Reason != dray.ReasonExited || *c.result.ExitCode != 0 || c.result.Stdout.TotalBytes == 0) {
+	if c.wait(t) && (c.err != nil || c.result.Reason != dray.ReasonExited || *c.result.ExitCode != 0 ||
+		c.result.Stdout.TotalBytes == 0) {
 		t.Errorf("the next call: %+v, %v", c.result, c.err)
 	}
 }
@@ -154,16 +162,19 @@ func (s *readySink) Output(stream dray.Stream, p []byte) {
 	}
 }
 
-// checkReportMatchesProc holds the report of a call's end against what is there: 0 is 0, and what is proved is all.
+// checkReportMatchesProc holds the report of a call's end against what is there: 0 is 0, and what
+// is proved is all.
 func checkReportMatchesProc(t testing.TB, c *runningCall, style string) {
 	t.Helper()
 	left := c.tool.processes()
 	kill := c.result.Metadata.Kill
 	switch {
 	case kill == nil: // the start was given up, or failed
-	case c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) && (len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
+	case c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) &&
+		(len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
 		// Where the agent was lost the report is of all that it had started: this call's are among them.
 	case kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
-		t.Errorf("%s: the report says %+v, and %d processes are there: %s", style, kill.Survivors, len(left), described(left))
+		t.Errorf("%s: the report says %+v, and %d processes are there: %s", style, kill.Survivors,
+			len(left), described(left))
 	}
 }

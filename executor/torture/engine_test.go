@@ -12,8 +12,9 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-// EX-14, EX-21: the engine is stopped, killed or restarted under calls, containers living on or not. Every call ends by itself or as
-// unavailable, nothing of it is left once its agent's lease is over, and the next call works when the engine is back.
+// EX-14, EX-21: the engine is stopped, killed or restarted under calls, containers living on or
+// not. Every call ends by itself or as unavailable, nothing of it is left once its agent's lease is
+// over, and the next call works when the engine is back.
 func TestEngineLost(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		name := map[bool]string{false: "containers stop", true: "containers live on"}[live]
@@ -22,7 +23,10 @@ func TestEngineLost(t *testing.T) {
 			e := enginetest.Start(t, enginetest.Options{Images: []string{busybox}, LiveRestore: live})
 			var places []*testEnv
 			for _, way := range channelModes {
-				s := containerSpec{image: busybox, user: "1000", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease, engine: e.Host()}
+				s := containerSpec{
+					image: busybox, user: "1000", copies: inFlight, grace: 10 * time.Millisecond,
+					lease: shortLease, engine: e.Host(),
+				}
 				way.choose(&s)
 				if live {
 					s.change = livesOn
@@ -45,7 +49,8 @@ func TestEngineLost(t *testing.T) {
 	}
 }
 
-// livesOn leaves out the init, which an engine that restarts would have to look for on this machine.
+// livesOn leaves out the init, which an engine that restarts would have to look for on this
+// machine.
 func livesOn(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
 func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
@@ -65,21 +70,25 @@ func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
 	for c, i := range calls {
 		p := places[i]
 		if p.env.Capabilities().Container.Channel == "socket" && len(c.tool.processes()) > 0 {
-			c.cancel(executor.ErrTimeout) // nothing of the engine's stands between: the call did not even notice
+			// nothing of the engine's stands between: the call did not even notice
+			c.cancel(executor.ErrTimeout)
 			if c.wait(t) {
 				timedOut(t, c, "deaf")
 			}
 		} else if c.wait(t) {
 			ended[i].add(c.ended.Sub(begun))
-			if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable || got.ExitCode != nil {
+			if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable ||
+				got.ExitCode != nil {
 				t.Errorf("ended as %s: %v", got.Reason, c.err)
 			}
 		}
-		eventually(t, 20*time.Second, "nothing is left", func() bool { return len(c.tool.processes()) == 0 })
+		eventually(t, 20*time.Second, "nothing is left",
+			func() bool { return len(c.tool.processes()) == 0 })
 		p.done(t, c)
 	}
 	for _, p := range places {
-		if _, err := p.box.api.ContainerStart(t.Context(), p.box.id, client.ContainerStartOptions{}); err != nil {
+		if _, err := p.box.api.ContainerStart(t.Context(), p.box.id,
+			client.ContainerStartOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		p.renew(t)

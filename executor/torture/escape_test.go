@@ -26,7 +26,8 @@ var escapeStyles = []string{
 // published is how many timeouts of each style docs/evidence tells of.
 const published = 1000
 
-// grace is what a tool gets between TERM and KILL: the default in what is published, little in between.
+// grace is what a tool gets between TERM and KILL: the default in what is published, little in
+// between.
 func grace() time.Duration {
 	if soaking {
 		return 2 * time.Second
@@ -42,18 +43,23 @@ func concurrency() int {
 	return 4
 }
 
-// EX-09, EX-10: when the time of a call is over all that descends from it ends, whatever it did to get away; what the result says of
-// survivors is what is there, and the next call works.
+// EX-09, EX-10: when the time of a call is over all that descends from it ends, whatever it did to
+// get away; what the result says of survivors is what is there, and the next call works.
 func TestEscapes(t *testing.T) {
-	forEachEnv(t, containerSpec{user: "vscode", copies: concurrency(), grace: grace()}, func(t *testing.T, p *testEnv) {
-		if p.box == nil {
-			eachStyle(t, p, []string{"apart"}) // a container's tools may not make namespaces
-		}
-		eachStyle(t, p, escapeStyles)
-	})
+	forEachEnv(t, containerSpec{user: "vscode", copies: concurrency(), grace: grace()},
+		func(t *testing.T, p *testEnv) {
+			if p.box == nil {
+				eachStyle(t, p, []string{"apart"}) // a container's tools may not make namespaces
+			}
+			eachStyle(t, p, escapeStyles)
+		})
 	t.Run("root without init", func(t *testing.T) {
 		eachStyle(t, newTestContainer(t, "root without init", containerSpec{
-			image: busybox, copies: concurrency(), grace: grace(), change: func(_ *container.Config, h *container.HostConfig) { h.Init = nil },
+			image: busybox, copies: concurrency(), grace: grace(), change: func(_ *container.Config,
+				h *container.HostConfig,
+			) {
+				h.Init = nil
+			},
 		}), escapeStyles)
 	})
 }
@@ -106,7 +112,8 @@ func escapeReady(t *testing.T, p *testEnv, style string) time.Duration {
 	return took
 }
 
-// escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool forks.
+// escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool
+// forks.
 func escapeAnyTime(t *testing.T, p *testEnv, style string, after time.Duration) time.Duration {
 	due := time.Now().Add(after)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), after, executor.ErrTimeout)
@@ -130,7 +137,8 @@ func timedOut(t *testing.T, c *runningCall, style string) {
 	checkReportMatchesProc(t, c, style)
 }
 
-// compareWithDockerExec gives how many processes stay of each call by the docker command, ended in the same way. It is asked only for what is published.
+// compareWithDockerExec gives how many processes stay of each call by the docker command, ended in
+// the same way. It is asked only for what is published.
 func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	t.Helper()
 	if !soaking || p.box == nil {
@@ -145,7 +153,8 @@ func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	return fmt.Sprintf("%.1f", float64(left)/calls)
 }
 
-// dockerExec starts the tool, ends the client by TERM and, after the grace, by KILL, and counts what is left.
+// dockerExec starts the tool, ends the client by TERM and, after the grace, by KILL, and counts
+// what is left.
 func dockerExec(t *testing.T, p *testEnv, style string) int {
 	tl := <-p.tools.stock // it does not come back: something may run it
 	args := []string{"exec", p.box.id, p.path + "/" + tl.name, style}

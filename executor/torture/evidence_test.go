@@ -24,8 +24,11 @@ milliseconds instead. *left* counts the processes that ran the tool's program af
 time from the deadline to the end of the call, the grace of 2 s for those that ignore TERM included. *docker exec leaves* is the same tool started
 by ` + "`docker exec`" + `, whose client was ended in the same way: the processes left for each call 2 s later. The styles are those of
 executor/torture/testdata/hostile.c.`,
-		Columns: []string{"place", "style", "calls", "left", "overshoot p50", "p99", "max", "docker exec leaves"},
-		Key:     2, Machine: machine,
+		Columns: []string{
+			"place", "style", "calls", "left", "overshoot p50", "p99", "max",
+			"docker exec leaves",
+		},
+		Key: 2, Machine: machine,
 	}
 	losing = evidence.Page{
 		File: "losses.md", Title: "What is lost under a call",
@@ -69,8 +72,9 @@ func (s *series) at(percent int) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-// report says what a test found, and where the published counts are run writes it down. Pages grow row by row: what ran for a place and a
-// style replaces what stood there for them, so that a soak can be done in parts.
+// report says what a test found, and where the published counts are run writes it down. Pages grow
+// row by row: what ran for a place and a style replaces what stood there for them, so that a soak
+// can be done in parts.
 func report(t *testing.T, page evidence.Page, cells ...string) {
 	t.Helper()
 	t.Log(strings.Join(cells, " | "))
@@ -85,9 +89,14 @@ func report(t *testing.T, page evidence.Page, cells ...string) {
 }
 
 // told is the row of a series.
-func told(t *testing.T, page evidence.Page, place, what string, s *series, left int, more ...string) {
+func told(t *testing.T, page evidence.Page, place, what string, s *series, left int,
+	more ...string,
+) {
 	t.Helper()
-	report(t, page, append([]string{place, what, s.count(), fmt.Sprint(left), s.at(50), s.at(99), s.at(100)}, more...)...)
+	report(t, page, append([]string{
+		place, what, s.count(), fmt.Sprint(left), s.at(50), s.at(99),
+		s.at(100),
+	}, more...)...)
 }
 
 var seeds sync.Map // test -> the seed it printed

@@ -31,7 +31,9 @@ func forEachEnv(t *testing.T, s containerSpec, test func(*testing.T, *testEnv)) 
 }
 
 // iterations makes a call again and again, and looks that nothing stays of it.
-func iterations(t *testing.T, p *testEnv, n int, args []string, check func(*testing.T, *runningCall)) {
+func iterations(t *testing.T, p *testEnv, n int, args []string,
+	check func(*testing.T, *runningCall),
+) {
 	t.Helper()
 	for range n {
 		c := p.begin(t.Context(), args...)
@@ -52,7 +54,8 @@ func iterations(t *testing.T, p *testEnv, n int, args []string, check func(*test
 func exits(t *testing.T, c *runningCall, code int) {
 	t.Helper()
 	if c.result.Reason != dray.ReasonExited || *c.result.ExitCode != code {
-		t.Errorf("ended as %s (%+v, %+v), want exit code %d", c.result.Reason, c.result.Signal, c.result.Error, code)
+		t.Errorf("ended as %s (%+v, %+v), want exit code %d", c.result.Reason, c.result.Signal,
+			c.result.Error, code)
 	}
 }
 
@@ -61,25 +64,30 @@ func stream(t *testing.T, got dray.StreamSummary, letter string, n int64) {
 	t.Helper()
 	keep := min(n, kept)
 	sum := sha256.Sum256([]byte(strings.Repeat(letter, int(keep))))
-	if got.TotalBytes != n || got.KeptBytes != keep || got.Truncated != (n > kept) || got.SHA256 != hex.EncodeToString(sum[:]) {
-		t.Errorf("%d of %q: total %d, kept %d, truncated %v, digest %s", n, letter, got.TotalBytes, got.KeptBytes, got.Truncated, got.SHA256)
+	if got.TotalBytes != n || got.KeptBytes != keep || got.Truncated != (n > kept) ||
+		got.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("%d of %q: total %d, kept %d, truncated %v, digest %s", n, letter, got.TotalBytes,
+			got.KeptBytes, got.Truncated, got.SHA256)
 	}
 	if got.HeadBytes+got.OmittedBytes+got.TailBytes != n || len(got.Text) > 3*view {
-		t.Errorf("%d of %q are shown as %d + %d + %d in a text of %d", n, letter, got.HeadBytes, got.OmittedBytes, got.TailBytes, len(got.Text))
+		t.Errorf("%d of %q are shown as %d + %d + %d in a text of %d", n, letter, got.HeadBytes,
+			got.OmittedBytes, got.TailBytes, len(got.Text))
 	}
 }
 
-// CA-01: both streams at once, any number of bytes without one newline: the totals are exact, and the memory for it does not grow.
+// CA-01: both streams at once, any number of bytes without one newline: the totals are exact, and
+// the memory for it does not grow.
 func TestFlood(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		r := random(t)
 		flood := func(n int64) func() {
 			return func() {
-				iterations(t, p, 1, []string{"flood", strconv.FormatInt(n, 10)}, func(t *testing.T, c *runningCall) {
-					exits(t, c, 0)
-					stream(t, c.result.Stdout, "o", n)
-					stream(t, c.result.Stderr, "e", n)
-				})
+				iterations(t, p, 1, []string{"flood", strconv.FormatInt(n, 10)},
+					func(t *testing.T, c *runningCall) {
+						exits(t, c, 0)
+						stream(t, c.result.Stdout, "o", n)
+						stream(t, c.result.Stderr, "e", n)
+					})
 			}
 		}
 		for range rounds(200) {
@@ -94,7 +102,8 @@ func TestFlood(t *testing.T) {
 		if grown > 64<<20 {
 			t.Errorf("%d bytes on both streams took %d bytes of memory", big, grown)
 		}
-		report(t, counting, p.name, "both streams at once", fmt.Sprint(big)+" each", mebibytes(grown), took.Round(time.Millisecond).String())
+		report(t, counting, p.name, "both streams at once", fmt.Sprint(big)+" each", mebibytes(grown),
+			took.Round(time.Millisecond).String())
 	})
 }
 
@@ -112,19 +121,23 @@ func TestDrip(t *testing.T) {
 			times = 20
 		}
 		grown, took := growth(t, func() {
-			iterations(t, p, times, []string{"drip", strconv.FormatInt(n, 10)}, func(t *testing.T, c *runningCall) {
-				exits(t, c, 0)
-				stream(t, c.result.Stdout, "d", n)
-			})
+			iterations(t, p, times, []string{"drip", strconv.FormatInt(n, 10)},
+				func(t *testing.T, c *runningCall) {
+					exits(t, c, 0)
+					stream(t, c.result.Stdout, "d", n)
+				})
 		})
-		report(t, counting, p.name, "writes of one byte", fmt.Sprint(n), mebibytes(grown), took.Round(time.Millisecond).String())
+		report(t, counting, p.name, "writes of one byte", fmt.Sprint(n), mebibytes(grown),
+			took.Round(time.Millisecond).String())
 	})
 }
 
-// A tool that closes its streams and goes on ends by its own code; so does one that opens them again by name, as any user.
+// A tool that closes its streams and goes on ends by its own code; so does one that opens them
+// again by name, as any user.
 func TestStreamsOfItsOwn(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
-		iterations(t, p, rounds(500), []string{"mute"}, func(t *testing.T, c *runningCall) { exits(t, c, 3) })
+		iterations(t, p, rounds(500), []string{"mute"},
+			func(t *testing.T, c *runningCall) { exits(t, c, 3) })
 		iterations(t, p, rounds(500), []string{"reopen"}, func(t *testing.T, c *runningCall) {
 			exits(t, c, 0)
 			if c.result.Stdout.Text != "xx" || c.result.Stderr.Text != "xx" {
@@ -134,19 +147,21 @@ func TestStreamsOfItsOwn(t *testing.T) {
 	})
 }
 
-// EX-11: what the leader leaves is ended and counted, and that it holds the streams delays the result no further than the grace.
+// EX-11: what the leader leaves is ended and counted, and that it holds the streams delays the
+// result no further than the grace.
 func TestHoldersOfStreams(t *testing.T) {
-	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *testEnv) {
-		iterations(t, p, rounds(1000), []string{"leave", "5"}, func(t *testing.T, c *runningCall) {
-			exits(t, c, 7)
-			if k := c.result.Metadata.Kill; k == nil || k.Leftover != 5 || !k.Survivors.Proven {
-				t.Errorf("got %+v", k)
-			}
-			if len(c.tool.processes()) > 0 {
-				t.Errorf("these run on: %v", c.tool.processes())
-			}
+	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond},
+		func(t *testing.T, p *testEnv) {
+			iterations(t, p, rounds(1000), []string{"leave", "5"}, func(t *testing.T, c *runningCall) {
+				exits(t, c, 7)
+				if k := c.result.Metadata.Kill; k == nil || k.Leftover != 5 || !k.Survivors.Proven {
+					t.Errorf("got %+v", k)
+				}
+				if len(c.tool.processes()) > 0 {
+					t.Errorf("these run on: %v", c.tool.processes())
+				}
+			})
 		})
-	})
 }
 
 // endless is a stdin without an end.
@@ -157,21 +172,23 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A tool that reads nothing of an endless stdin is ended in time, and no more was read of it than buffers hold.
+// A tool that reads nothing of an endless stdin is ended in time, and no more was read of it than
+// buffers hold.
 func TestStdinNeverRead(t *testing.T) {
-	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond}, func(t *testing.T, p *testEnv) {
-		for range rounds(500) {
-			in := new(endless)
-			c := p.beginWith(t.Context(), io.Reader(in), "unread")
-			if c.settled(t) {
-				c.end(t, executor.ErrTimeout)
-				timedOut(t, c, "unread")
+	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond},
+		func(t *testing.T, p *testEnv) {
+			for range rounds(500) {
+				in := new(endless)
+				c := p.beginWith(t.Context(), io.Reader(in), "unread")
+				if c.settled(t) {
+					c.end(t, executor.ErrTimeout)
+					timedOut(t, c, "unread")
+				}
+				if n := in.taken.Load(); n > 16<<20 {
+					t.Errorf("%d bytes were read for a tool that takes none", n)
+				}
+				p.done(t, c)
 			}
-			if n := in.taken.Load(); n > 16<<20 {
-				t.Errorf("%d bytes were read for a tool that takes none", n)
-			}
-			p.done(t, c)
-		}
-		p.works(t)
-	})
+			p.works(t)
+		})
 }

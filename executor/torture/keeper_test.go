@@ -12,8 +12,9 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 )
 
-// grouped says whether what an agent starts is in a group of the unified hierarchy: there, even what a tool that is root leaves behind is
-// ended from outside. It takes the socket, which shows who the agent is, and a hierarchy that this program may use.
+// grouped says whether what an agent starts is in a group of the unified hierarchy: there, even
+// what a tool that is root leaves behind is ended from outside. It takes the socket, which shows
+// who the agent is, and a hierarchy that this program may use.
 func (p *testEnv) grouped(t testing.TB) bool {
 	t.Helper()
 	c, err := p.box.api.ContainerInspect(t.Context(), p.box.id, inspectPlain)
@@ -24,11 +25,13 @@ func (p *testEnv) grouped(t testing.TB) bool {
 	return err == nil && p.env.Capabilities().Container.Channel == "socket"
 }
 
-// without is a container whose first process is the sleeper itself, which the kernel protects from all that is in there.
+// without is a container whose first process is the sleeper itself, which the kernel protects from
+// all that is in there.
 func without(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
-// EX-09, EX-12, EX-14: a tool that is root kills or stops those who watch it. That is never told as the tool's end; what the report says of
-// survivors is what is there; where a group of the unified hierarchy serves nothing is left, and the next call works.
+// EX-09, EX-12, EX-14: a tool that is root kills or stops those who watch it. That is never told as
+// the tool's end; what the report says of survivors is what is there; where a group of the unified
+// hierarchy serves nothing is left, and the next call works.
 func TestRootAgainstItsKeepers(t *testing.T) {
 	for _, way := range channelModes {
 		for _, style := range []string{"kill-supervisor", "kill-both", "kill-all", "stop-supervisor"} {
@@ -63,7 +66,8 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) in
 	}
 	begun := time.Now()
 	if style == "stop-supervisor" { // it ends as it is told to all the same: dray wakes the supervisor
-		eventually(t, 10*time.Second, "the supervisor is stopped", func() bool { return p.box.has(t, "T", "supervise") })
+		eventually(t, 10*time.Second, "the supervisor is stopped",
+			func() bool { return p.box.has(t, "T", "supervise") })
 		took := c.end(t, executor.ErrTimeout)
 		ended.add(took)
 		timedOut(t, c, style)
@@ -73,15 +77,18 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) in
 		return 0
 	}
 	ended.add(c.ended.Sub(begun))
-	if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable || dray.CodeOf(c.err) != dray.CodeAgentLost {
+	if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable ||
+		dray.CodeOf(c.err) != dray.CodeAgentLost {
 		t.Errorf("%s: ended as %s, %v", style, got.Reason, c.err)
 	}
 	checkReportMatchesProc(t, c, style)
-	if k := c.result.Metadata.Kill; p.grouped(t) && (k == nil || !k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
+	if k := c.result.Metadata.Kill; p.grouped(t) &&
+		(k == nil || !k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
 		t.Errorf("%s: survivors are %+v where a group proves that there are none", style, k)
 	}
 	if p.grouped(t) || style == "kill-supervisor" {
-		eventually(t, 5*time.Second, style+": nothing is left", func() bool { return len(c.tool.processes()) == 0 })
+		eventually(t, 5*time.Second, style+": nothing is left",
+			func() bool { return len(c.tool.processes()) == 0 })
 	}
 	left := c.tool.processes()
 	c.tool.kill()
@@ -90,7 +97,8 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) in
 	return len(left)
 }
 
-// EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call of another user notices nothing.
+// EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call
+// of another user notices nothing.
 func TestUserKillsAll(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
@@ -104,7 +112,8 @@ func TestUserKillsAll(t *testing.T) {
 				c := p.beginWith(t.Context(), stdin, "kill-all")
 				if witness.settled(t) && c.settled(t) {
 					_, _ = word.Write([]byte("!"))
-					eventually(t, 10*time.Second, "the tool killed its own", func() bool { return len(c.tool.processes()) == 1 })
+					eventually(t, 10*time.Second, "the tool killed its own",
+						func() bool { return len(c.tool.processes()) == 1 })
 					c.end(t, executor.ErrTimeout)
 					timedOut(t, c, "kill-all")
 					if n := len(witness.tool.processes()); n != 2 {

@@ -17,9 +17,12 @@ func TestForkBomb(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
-				h.PidsLimit = new(int64(limit))
-			}}
+			s := containerSpec{
+				user: "vscode", grace: 10 * time.Millisecond,
+				change: func(_ *container.Config, h *container.HostConfig) {
+					h.PidsLimit = new(int64(limit))
+				},
+			}
 			way.choose(&s)
 			p := newTestContainer(t, way.name, s)
 			if got := p.pidsLimit(t); got != limit {
@@ -29,7 +32,8 @@ func TestForkBomb(t *testing.T) {
 			for range rounds(100) {
 				c := p.begin(t.Context(), "bomb")
 				if c.settled(t) {
-					eventually(t, 20*time.Second, "the bomb fills the limit", func() bool { return len(c.tool.processes()) > limit/2 })
+					eventually(t, 20*time.Second, "the bomb fills the limit",
+						func() bool { return len(c.tool.processes()) > limit/2 })
 					ended.add(c.end(t, executor.ErrTimeout))
 					timedOut(t, c, "bomb")
 					if left := c.tool.processes(); len(left) > 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// loss is a way for calls to lose the container under them. Between lose and regain nothing answers.
+// loss is a way for calls to lose the container under them. Between lose and regain nothing
+// answers.
 type loss struct {
 	name string
 	lose func(*testing.T, *testContainer) error
@@ -23,25 +24,38 @@ type loss struct {
 }
 
 var losses = []loss{
-	{name: "stopped", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *testContainer) error {
-		_, err := b.api.ContainerStop(t.Context(), b.id, client.ContainerStopOptions{Timeout: new(0)})
-		return err
-	}},
-	{name: "killed", code: dray.CodeContainerUnavailable, regain: startAgain, lose: func(t *testing.T, b *testContainer) error {
-		_, err := b.api.ContainerKill(t.Context(), b.id, client.ContainerKillOptions{Signal: "KILL"})
-		return err
-	}},
-	{name: "restarted", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *testContainer) error {
-		_, err := b.api.ContainerRestart(t.Context(), b.id, client.ContainerRestartOptions{Timeout: new(0)})
-		return err
-	}},
-	{name: "paused", code: dray.CodeContainerUnavailable, lose: func(t *testing.T, b *testContainer) error {
-		_, err := b.api.ContainerPause(t.Context(), b.id, client.ContainerPauseOptions{})
-		return err
-	}, regain: func(t *testing.T, b *testContainer) error {
-		_, err := b.api.ContainerUnpause(t.Context(), b.id, client.ContainerUnpauseOptions{})
-		return err
-	}},
+	{
+		name: "stopped", code: dray.CodeContainerUnavailable, regain: startAgain,
+		lose: func(t *testing.T, b *testContainer) error {
+			_, err := b.api.ContainerStop(t.Context(), b.id, client.ContainerStopOptions{Timeout: new(0)})
+			return err
+		},
+	},
+	{
+		name: "killed", code: dray.CodeContainerUnavailable, regain: startAgain,
+		lose: func(t *testing.T, b *testContainer) error {
+			_, err := b.api.ContainerKill(t.Context(), b.id, client.ContainerKillOptions{Signal: "KILL"})
+			return err
+		},
+	},
+	{
+		name: "restarted", code: dray.CodeContainerUnavailable,
+		lose: func(t *testing.T, b *testContainer) error {
+			_, err := b.api.ContainerRestart(t.Context(), b.id,
+				client.ContainerRestartOptions{Timeout: new(0)})
+			return err
+		},
+	},
+	{
+		name: "paused", code: dray.CodeContainerUnavailable,
+		lose: func(t *testing.T, b *testContainer) error {
+			_, err := b.api.ContainerPause(t.Context(), b.id, client.ContainerPauseOptions{})
+			return err
+		}, regain: func(t *testing.T, b *testContainer) error {
+			_, err := b.api.ContainerUnpause(t.Context(), b.id, client.ContainerUnpauseOptions{})
+			return err
+		},
+	},
 	{
 		name: "agent stopped", code: dray.CodeAgentLost,
 		lose:   func(t *testing.T, b *testContainer) error { return signalAgents(t, b, syscall.SIGSTOP) },
@@ -49,9 +63,12 @@ var losses = []loss{
 	},
 }
 
-var agentKilled = loss{name: "agent killed", code: dray.CodeAgentLost, lose: func(t *testing.T, b *testContainer) error {
-	return signalAgents(t, b, syscall.SIGKILL)
-}}
+var agentKilled = loss{
+	name: "agent killed", code: dray.CodeAgentLost,
+	lose: func(t *testing.T, b *testContainer) error {
+		return signalAgents(t, b, syscall.SIGKILL)
+	},
+}
 
 func startAgain(t *testing.T, b *testContainer) error {
 	_, err := b.api.ContainerStart(t.Context(), b.id, client.ContainerStartOptions{})
@@ -75,18 +92,23 @@ func signalAgents(t *testing.T, b *testContainer, sig syscall.Signal) error {
 // inFlight is how many calls each loss meets.
 const inFlight = 5
 
-// shortLease has a silent agent noticed soon, after a third of it. A second is what a new agent may need to say its first word where everything
-// else of this suite runs beside it; half of one was not always enough.
+// shortLease has a silent agent noticed soon, after a third of it. A second is what a new agent may
+// need to say its first word where everything else of this suite runs beside it; half of one was
+// not always enough.
 const shortLease = 3 * time.Second
 
-// EX-12, EX-14, CA-04: the container goes, or its agent, and every call in it ends as unavailable, with what it printed, soon; nothing of them
-// is left, and the next call works. Nothing is left in this process either, and no zombie in the container.
+// EX-12, EX-14, CA-04: the container goes, or its agent, and every call in it ends as unavailable,
+// with what it printed, soon; nothing of them is left, and the next call works. Nothing is left in
+// this process either, and no zombie in the container.
 func TestLosses(t *testing.T) {
 	for _, way := range channelModes {
 		for _, l := range losses {
 			t.Run(way.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
-				s := containerSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
+				s := containerSpec{
+					user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
+					lease: shortLease,
+				}
 				way.choose(&s)
 				p := newTestContainer(t, way.name, s)
 				r := random(t)
@@ -130,19 +152,23 @@ func lost(t *testing.T, p *testEnv, l loss, style string, ended *series) {
 		}
 	}
 	for _, c := range calls {
-		eventually(t, 20*time.Second, l.name+": nothing is left of a "+style, func() bool { return len(c.tool.processes()) == 0 })
+		eventually(t, 20*time.Second, l.name+": nothing is left of a "+style,
+			func() bool { return len(c.tool.processes()) == 0 })
 		p.done(t, c)
 	}
 	p.renew(t)
 	p.works(t)
 }
 
-// unavailable is the end of a call that lost what it ran in: never the tool's own, and with what the tool printed until then.
+// unavailable is the end of a call that lost what it ran in: never the tool's own, and with what
+// the tool printed until then.
 func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 	t.Helper()
 	got := dray.NormalizeResult(c.result, c.err)
-	told := dray.CodeOf(c.err) // a busy engine may notice the container's end later than dray the agent's
-	if got.Reason != dray.ReasonUnavailable || got.ExitCode != nil || told != code && told != dray.CodeAgentLost || dray.AsError(c.err).Hint == "" {
+	// a busy engine may notice the container's end later than dray the agent's
+	told := dray.CodeOf(c.err)
+	if got.Reason != dray.ReasonUnavailable || got.ExitCode != nil || told != code &&
+		told != dray.CodeAgentLost || dray.AsError(c.err).Hint == "" {
 		t.Errorf("ended as %s: %v (%s), want %s", got.Reason, c.err, dray.CodeOf(c.err), code)
 	}
 	if c.result.Stdout.Text != "ready\n" {
@@ -151,11 +177,15 @@ func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 	checkReportMatchesProc(t, c, "loss")
 }
 
-// EX-14: the agent is killed again and again under load. Nothing leaks here: no goroutine, no descriptor; in the container one agent is left.
+// EX-14: the agent is killed again and again under load. Nothing leaks here: no goroutine, no
+// descriptor; in the container one agent is left.
 func TestAgentKilledUnderLoad(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := containerSpec{user: "vscode", copies: inFlight, grace: 10 * time.Millisecond, lease: shortLease}
+			s := containerSpec{
+				user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
+				lease: shortLease,
+			}
 			way.choose(&s)
 			p := newTestContainer(t, way.name, s)
 			p.works(t)
@@ -170,19 +200,23 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 					return
 				}
 			}
-			eventually(t, 10*time.Second, "nothing leaks here", func() bool { return countResources(t).within(held) })
-			eventually(t, 10*time.Second, "one agent is left", func() bool { return len(p.box.agents(t)) == 1 })
+			eventually(t, 10*time.Second, "nothing leaks here",
+				func() bool { return countResources(t).within(held) })
+			eventually(t, 10*time.Second, "one agent is left",
+				func() bool { return len(p.box.agents(t)) == 1 })
 			eventually(t, 10*time.Second, "no zombie is left", func() bool { return p.box.zombies(t) == 0 })
 			if t.Failed() {
-				t.Logf("before %+v, now %+v; in the container: %+v", held, countResources(t), p.box.residents(t))
+				t.Logf("before %+v, now %+v; in the container: %+v", held, countResources(t),
+					p.box.residents(t))
 			}
 			told(t, losing, p.name, "agent killed under load", ended, 0)
 		})
 	}
 }
 
-// EX-21: the daemon loses an agent that is stopped for longer than the lease, and the agent, once it goes on, ends what it had started.
-// That is among the losses; here a call is told to end while its agent is stopped.
+// EX-21: the daemon loses an agent that is stopped for longer than the lease, and the agent, once
+// it goes on, ends what it had started. That is among the losses; here a call is told to end while
+// its agent is stopped.
 func TestStopWhileAgentIsStopped(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
@@ -193,12 +227,14 @@ func TestStopWhileAgentIsStopped(t *testing.T) {
 				c := p.begin(t.Context(), "deaf")
 				if c.settled(t) && signalAgents(t, p.box, syscall.SIGSTOP) == nil {
 					c.end(t, executor.ErrTimeout)
-					if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable && got.Reason != dray.ReasonTimeout {
+					if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable &&
+						got.Reason != dray.ReasonTimeout {
 						t.Errorf("ended as %s: %v", got.Reason, c.err)
 					}
 					checkReportMatchesProc(t, c, "deaf")
 					_ = signalAgents(t, p.box, syscall.SIGCONT)
-					eventually(t, 10*time.Second, "nothing is left", func() bool { return len(c.tool.processes()) == 0 })
+					eventually(t, 10*time.Second, "nothing is left",
+						func() bool { return len(c.tool.processes()) == 0 })
 				}
 				p.done(t, c)
 			}
@@ -220,7 +256,8 @@ func countResources(t *testing.T) resourceCount {
 	return resourceCount{runtime.NumGoroutine(), len(dir)}
 }
 
-// within allows for a few idle connections to the engine, and for nothing that comes with every round.
+// within allows for a few idle connections to the engine, and for nothing that comes with every
+// round.
 func (h resourceCount) within(before resourceCount) bool {
 	return h.goroutines <= before.goroutines+8 && h.descriptors <= before.descriptors+4
 }

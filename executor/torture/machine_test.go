@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// growth is how much more memory this process, which stands for the daemon, holds at most while f runs than before.
+// growth is how much more memory this process, which stands for the daemon, holds at most while f
+// runs than before.
 func growth(t *testing.T, f func()) (int64, time.Duration) {
 	t.Helper()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the high-water mark begins anew
+	// the high-water mark begins anew
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 	before := memory(t, "VmRSS:")
@@ -25,7 +27,8 @@ func growth(t *testing.T, f func()) (int64, time.Duration) {
 
 func memory(t *testing.T, field string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(status("self", field), "kB")), 10, 64)
+	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(status("self", field), "kB")), 10,
+		64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +55,8 @@ func described(pids []int) string {
 	for _, pid := range pids {
 		id := strconv.Itoa(pid)
 		words, _ := os.ReadFile("/proc/" + id + "/cmdline")
-		fmt.Fprintf(&b, "%d (%s, child of %s, %q) ", pid, status(id, "State:"), status(id, "PPid:"), words)
+		fmt.Fprintf(&b, "%d (%s, child of %s, %q) ", pid, status(id, "State:"), status(id, "PPid:"),
+			words)
 	}
 	return b.String()
 }
@@ -82,7 +86,10 @@ func (b *testContainer) residents(t testing.TB) []resident {
 		}
 		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		state, _, _ := strings.Cut(status(strconv.Itoa(pid), "State:"), " ")
-		all = append(all, resident{pid, state, strings.ReplaceAll(strings.Trim(string(words), "\x00"), "\x00", " ")})
+		all = append(all, resident{
+			pid, state,
+			strings.ReplaceAll(strings.Trim(string(words), "\x00"), "\x00", " "),
+		})
 	}
 	return all
 }
@@ -102,7 +109,8 @@ func (b *testContainer) agents(t testing.TB) []int {
 // has says whether a process is in a state and has a word in its command.
 func (b *testContainer) has(t testing.TB, state, word string) bool {
 	t.Helper()
-	return slices.ContainsFunc(b.residents(t), func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
+	return slices.ContainsFunc(b.residents(t),
+		func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
 }
 
 // zombies counts those that nobody has waited for.

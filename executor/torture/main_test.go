@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 
 var hostile = sync.OnceValues(func() ([]byte, error) {
 	path := filepath.Join(workshop, "hostile")
-	if out, err := exec.Command("cc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", path, "testdata/hostile.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", path,
+		"testdata/hostile.c").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compiling testdata/hostile.c: %w: %s", err, out)
 	}
 	return os.ReadFile(path)

@@ -9,13 +9,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// EX-12: memory that ran out is told as that, once the kernel killed the tool for it; a tool whose child it killed ends by its own code.
+// EX-12: memory that ran out is told as that, once the kernel killed the tool for it; a tool whose
+// child it killed ends by its own code.
 func TestMemoryBomb(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, change: func(_ *container.Config, h *container.HostConfig) {
-				h.Memory, h.MemorySwap = 64<<20, 64<<20
-			}}
+			s := containerSpec{
+				user: "vscode", grace: 10 * time.Millisecond,
+				change: func(_ *container.Config, h *container.HostConfig) {
+					h.Memory, h.MemorySwap = 64<<20, 64<<20
+				},
+			}
 			way.choose(&s)
 			p := newTestContainer(t, way.name, s)
 			ended := new(series)
@@ -30,7 +34,8 @@ func TestMemoryBomb(t *testing.T) {
 					checkReportMatchesProc(t, c, "memory")
 				}
 				p.done(t, c)
-				iterations(t, p, 1, []string{"memory-below"}, func(t *testing.T, c *runningCall) { exits(t, c, 49) })
+				iterations(t, p, 1, []string{"memory-below"},
+					func(t *testing.T, c *runningCall) { exits(t, c, 49) })
 				p.works(t)
 				if t.Failed() {
 					return

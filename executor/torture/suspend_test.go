@@ -17,7 +17,8 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// suspendHelperArg makes this program a daemon with one call in a container; it is for the test below to stop.
+// suspendHelperArg makes this program a daemon with one call in a container; it is for the test
+// below to stop.
 const suspendHelperArg = "daemon-to-be-suspended"
 
 // runSuspendHelper runs a tool in a container, says so, and prints how the call ended.
@@ -28,7 +29,11 @@ func runSuspendHelper(container, path string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
-	e, err := dc.NewEngine(dc.EndpointConfig{}, dc.Options{RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture", Log: zap.NewNop()})
+	e, err := dc.NewEngine(dc.EndpointConfig{},
+		dc.Options{
+			RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture",
+			Log: zap.NewNop(),
+		})
 	if err != nil {
 		return err
 	}
@@ -54,8 +59,9 @@ func runSuspendHelper(container, path string) error {
 	return nil
 }
 
-// EX-21: a daemon that stands still for longer than the lease, as it does on a machine that is suspended, has lost its calls: the agent ends
-// them without it. When it goes on it tells them as unavailable.
+// EX-21: a daemon that stands still for longer than the lease, as it does on a machine that is
+// suspended, has lost its calls: the agent ends them without it. When it goes on it tells them as
+// unavailable.
 func TestSuspendedPastTheLease(t *testing.T) {
 	p := newTestContainer(t, "stdio", containerSpec{copies: 2})
 	for range max(rounds(20)/5, 1) {
@@ -76,7 +82,8 @@ func TestSuspendedPastTheLease(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "the agent ends what a daemon that stands still had started", func() bool { return len(tl.processes()) == 0 })
+		eventually(t, 20*time.Second, "the agent ends what a daemon that stands still had started",
+			func() bool { return len(tl.processes()) == 0 })
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}

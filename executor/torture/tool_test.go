@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// tool is one copy of the hostile program. A call has it for itself, so that what runs this very file is what the call left.
+// tool is one copy of the hostile program. A call has it for itself, so that what runs this very
+// file is what the call left.
 type tool struct {
 	name string
 	file os.FileInfo
@@ -28,7 +29,8 @@ type toolCopies struct {
 	retired []tool
 }
 
-// keeperName is one more copy, which no call has: a container without another program keeps it as its first process.
+// keeperName is one more copy, which no call has: a container without another program keeps it as
+// its first process.
 const keeperName = "keeper"
 
 func newToolCopies(t *testing.T, copies int) *toolCopies {
@@ -42,7 +44,10 @@ func newToolCopies(t *testing.T, copies int) *toolCopies {
 }
 
 // add puts one more copy into the stock.
-func (a *toolCopies) add(t testing.TB) { a.stock <- a.make(t, fmt.Sprintf("hostile%d", a.made.Add(1))) }
+func (a *toolCopies) add(t testing.TB) {
+	a.stock <- a.make(t,
+		fmt.Sprintf("hostile%d", a.made.Add(1)))
+}
 
 func (a *toolCopies) make(t testing.TB, name string) tool {
 	program, err := hostile()
@@ -59,7 +64,8 @@ func (a *toolCopies) make(t testing.TB, name string) tool {
 	return tool{name, info}
 }
 
-// retire takes a copy out of use for which a start was given up: it may begin to run yet, and its end is nobody's to tell.
+// retire takes a copy out of use for which a start was given up: it may begin to run yet, and its
+// end is nobody's to tell.
 func (a *toolCopies) retire(t testing.TB, tl tool) {
 	a.mu.Lock()
 	a.retired = append(a.retired, tl)
@@ -73,7 +79,8 @@ func (a *toolCopies) noneRuns(t testing.TB, style string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, tl := range a.retired {
-		eventually(t, 10*time.Second, style+": nothing is left of a start that was given up", func() bool { return len(tl.processes()) == 0 })
+		eventually(t, 10*time.Second, style+": nothing is left of a start that was given up",
+			func() bool { return len(tl.processes()) == 0 })
 		if err := os.Remove(filepath.Join(a.dir, tl.name)); err != nil {
 			t.Error(err)
 		}
@@ -81,7 +88,8 @@ func (a *toolCopies) noneRuns(t testing.TB, style string) {
 	a.retired = nil
 }
 
-// processes are the pids, in this machine's numbers, of all that run the tool and are more than zombies.
+// processes are the pids, in this machine's numbers, of all that run the tool and are more than
+// zombies.
 func (tl tool) processes() []int {
 	var found []int
 	for _, pid := range parsePIDs("/proc") {
@@ -114,7 +122,8 @@ func (tl tool) runs(process string) bool {
 		return os.SameFile(info, tl.file)
 	}
 	for _, tid := range parsePIDs(process + "/task") {
-		if info, err := os.Stat(fmt.Sprintf("%s/task/%d/exe", process, tid)); err == nil && os.SameFile(info, tl.file) {
+		if info, err := os.Stat(fmt.Sprintf("%s/task/%d/exe", process, tid)); err == nil &&
+			os.SameFile(info, tl.file) {
 			return true
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// QueueSink is a [dray.Sink] that shows, too, that a call waits for its turn, and that it has it. A call that ends while it waits never has it.
+// QueueSink is a [dray.Sink] that shows, too, that a call waits for its turn, and that it has it. A
+// call that ends while it waits never has it.
 type QueueSink interface {
 	Queued(waiting bool)
 }
@@ -27,10 +28,14 @@ type waiter struct {
 	since   time.Time
 }
 
-// Acquire gives the call of the context, which passed Executor, a slot in a place: a container's id, or empty for the host. It waits where there is
-// none, and says how long; the clock of the call's deadline stands meanwhile. Leave gives the slot back; only its first call does anything.
-// It fails with the context's cause, or with shutting_down once the gate is closed; then the call holds no slot.
-func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Sink) (leave func(), waited time.Duration, err error) {
+// Acquire gives the call of the context, which passed Executor, a slot in a place: a container's
+// id, or empty for the host. It waits where there is none, and says how long; the clock of the
+// call's deadline stands meanwhile. Leave gives the slot back; only its first call does anything.
+// It fails with the context's cause, or with shutting_down once the gate is closed; then the call
+// holds no slot.
+func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Sink) (leave func(),
+	waited time.Duration, err error,
+) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
 		return nil, 0, dray.Errorf(dray.CodeInternal, "a call that was not let in asks for its turn")
@@ -53,7 +58,9 @@ func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Si
 }
 
 // acquireOrQueue takes a slot, or puts the call into the queue and says how many wait before it.
-func (g *Controller) acquireOrQueue(t *ticket, container string) (w *waiter, before int, err error) {
+func (g *Controller) acquireOrQueue(t *ticket, container string) (w *waiter, before int,
+	err error,
+) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if container != hostID && t.way.queueID != hostID {
@@ -80,7 +87,8 @@ func (g *Controller) queuePosition(w *waiter) int {
 	n := 0
 	for _, b := range g.queues {
 		at, _ := slices.BinarySearchFunc(b.queue, w.number, byNumber)
-		if b == w.box || b.running < b.limit { // the queue of a container that is full delays its own calls alone
+		// the queue of a container that is full delays its own calls alone
+		if b == w.box || b.running < b.limit {
 			n += at
 		}
 	}
@@ -89,7 +97,8 @@ func (g *Controller) queuePosition(w *waiter) int {
 
 func byNumber(w *waiter, number uint64) int { return cmp.Compare(w.number, number) }
 
-// wait waits for a slot. However that ends, the call is in no queue then, and holds a slot exactly if there is no error.
+// wait waits for a slot. However that ends, the call is in no queue then, and holds a slot exactly
+// if there is no error.
 func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	served := false
 	defer func() {
@@ -102,8 +111,9 @@ func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.
 	return err
 }
 
-// waitPaused waits, with everybody told and the clock of the deadline standing. Who leaves the queue without a slot is told nothing: the call ends, and
-// until then it is one that nothing ran of.
+// waitPaused waits, with everybody told and the clock of the deadline standing. Who leaves the
+// queue without a slot is told nothing: the call ends, and until then it is one that nothing ran
+// of.
 func waitPaused(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	defer executor.PauseDeadline(ctx)()
 	q, shows := sink.(QueueSink)

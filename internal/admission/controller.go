@@ -9,10 +9,12 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// Limits say how many calls there may be. Concurrent and PerContainer are at least 1; with a Queue of 0 no call waits.
+// Limits say how many calls there may be. Concurrent and PerContainer are at least 1; with a Queue
+// of 0 no call waits.
 type Limits struct{ Concurrent, PerContainer, Queue int }
 
-// Controller lets calls in and gives them their turns. Its methods may be called from several goroutines.
+// Controller lets calls in and gives them their turns. Its methods may be called from several
+// goroutines.
 type Controller struct {
 	limits Limits
 
@@ -31,10 +33,14 @@ type Controller struct {
 
 // New makes a gate that nobody has passed.
 func New(limits Limits) *Controller {
-	return &Controller{limits: limits, queues: map[string]*targetQueue{}, targets: map[routeKey]*routeTarget{}, pace: durationEstimator{since: time.Now()}}
+	return &Controller{
+		limits: limits, queues: map[string]*targetQueue{},
+		targets: map[routeKey]*routeTarget{}, pace: durationEstimator{since: time.Now()},
+	}
 }
 
-// targetQueue is a place where calls run, as far as it has any: a container, or the host, which has no limit of its own.
+// targetQueue is a place where calls run, as far as it has any: a container, or the host, which has
+// no limit of its own.
 type targetQueue struct {
 	id       string
 	limit    int
@@ -131,10 +137,13 @@ type ticket struct {
 
 type ticketKey struct{}
 
-// Executor lets calls in and refuses what is too much, with busy, before anything of it is accepted. It belongs outside the trail's. The call has
-// the route that its request was checked with, if there is one.
+// Executor lets calls in and refuses what is too much, with busy, before anything of it is
+// accepted. It belongs outside the trail's. The call has the route that its request was checked
+// with, if there is one.
 func (g *Controller) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		t, err := g.admit(call.Route)
 		if err != nil {
 			return dray.Result{}, err
@@ -148,7 +157,8 @@ func (g *Controller) admit(r dray.Route) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").WithHint("repeat the call when it runs again")
+		return nil, dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").
+			WithHint("repeat the call when it runs again")
 	}
 	w := g.way(r)
 	b := g.box(w.queueID)
@@ -171,7 +181,8 @@ func (g *Controller) release(t *ticket) {
 	g.addExpected(g.box(t.way.queueID), -1)
 }
 
-// Close takes no more calls in, and ends the waiting of those that have no slot: they fail with shutting_down, and nothing of them has run.
+// Close takes no more calls in, and ends the waiting of those that have no slot: they fail with
+// shutting_down, and nothing of them has run.
 func (g *Controller) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,6 +198,7 @@ func (g *Controller) Close() {
 }
 
 func errShuttingDown() error {
-	return dray.Errorf(dray.CodeShuttingDown, "%w while the call waited for its turn: nothing of it ran", executor.ErrShutdown).
+	return dray.Errorf(dray.CodeShuttingDown,
+		"%w while the call waited for its turn: nothing of it ran", executor.ErrShutdown).
 		WithHint("repeat the call when it runs again")
 }

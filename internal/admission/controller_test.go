@@ -20,11 +20,17 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // in is the route of a call for a container of that name.
-func in(name string) dray.Route { return dray.Route{Environment: dray.KindContainer, Container: name} }
+func in(name string) dray.Route {
+	return dray.Route{
+		Environment: dray.KindContainer,
+		Container:   name,
+	}
+}
 
 var host = dray.Route{Environment: dray.KindHost}
 
-// fixture is a gate with calls that run until they are let go. It is used within synctest, where Wait means that every call has come as far as it can.
+// fixture is a gate with calls that run until they are let go. It is used within synctest, where
+// Wait means that every call has come as far as it can.
 type fixture struct {
 	t    *testing.T
 	gate *Controller
@@ -63,11 +69,14 @@ func (a *fakeCall) now() (running bool, told []bool) {
 
 func newFixture(t *testing.T, limits Limits) *fixture { return &fixture{t: t, gate: New(limits)} }
 
-// call makes a call whose route leads to a container with that id, and waits until it runs, waits or is over.
+// call makes a call whose route leads to a container with that id, and waits until it runs, waits
+// or is over.
 func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	ctx, cancel := context.WithCancelCause(s.t.Context())
 	a := &fakeCall{name: name, let: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
-	inner := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	inner := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		leave, waited, err := s.gate.Acquire(ctx, id, sink)
 		a.waited = waited
 		if err != nil {
@@ -88,7 +97,8 @@ func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	go func() {
 		defer close(a.done)
 		defer cancel(nil)
-		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute, func(string) time.Duration { return 0 })).Execute(ctx, dray.Call{Route: r}, a)
+		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute,
+			func(string) time.Duration { return 0 })).Execute(ctx, dray.Call{Route: r}, a)
 	}()
 	synctest.Wait()
 	return a
@@ -114,7 +124,8 @@ func (s *fixture) empty() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.admitted != 0 || g.runnable != 0 || g.running != 0 || g.waiting != 0 || len(g.queues) != 0 {
-		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.admitted, g.runnable, g.running, g.waiting, len(g.queues))
+		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.admitted, g.runnable,
+			g.running, g.waiting, len(g.queues))
 	}
 	if g.pace.begins > 1e-6 || g.pace.begins < -1e-6 {
 		s.t.Errorf("the pace still counts %v s", g.pace.begins)
@@ -126,7 +137,8 @@ func (s *fixture) empty() {
 	}
 }
 
-// EX-13: calls beyond the limits wait in the order in which they came, and one busy container keeps no call for another from running.
+// EX-13: calls beyond the limits wait in the order in which they came, and one busy container keeps
+// no call for another from running.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 3, PerContainer: 2, Queue: 10})
@@ -163,8 +175,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// EX-13: a queue that is full refuses before anything is accepted, with an advice that follows from how long calls run; and as soon as there is room
-// again the next is taken.
+// EX-13: a queue that is full refuses before anything is accepted, with an advice that follows from
+// how long calls run; and as soon as there is room again the next is taken.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
@@ -181,7 +193,8 @@ func TestBusy(t *testing.T) {
 		if !ok || retry.RetryAfter() != 20*time.Second {
 			t.Errorf("the advice after 20 s of running is %v", retry)
 		}
-		other := s.call("other", in("b"), "B") // there is a slot for it: the queue that is full is of no concern to it
+		// there is a slot for it: the queue that is full is of no concern to it
+		other := s.call("other", in("b"), "B")
 		if running, _ := other.now(); !running {
 			t.Errorf("a call for a container that is idle: %v", other.err)
 		}
@@ -215,7 +228,8 @@ func TestNoQueue(t *testing.T) {
 	})
 }
 
-// EX-13: several names of one container are one container, also where they came before that was known.
+// EX-13: several names of one container are one container, also where they came before that was
+// known.
 func TestNamesOfOneContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 9, PerContainer: 1, Queue: 2})
@@ -237,7 +251,8 @@ func TestNamesOfOneContainer(t *testing.T) {
 	})
 }
 
-// EX-08, EX-13: the time in the queue is not the call's: a deadline of a minute lasts through five of waiting, and then for its minute.
+// EX-08, EX-13: the time in the queue is not the call's: a deadline of a minute lasts through five
+// of waiting, and then for its minute.
 func TestTheClockStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
@@ -254,15 +269,20 @@ func TestTheClockStands(t *testing.T) {
 	})
 }
 
-// EX-13: the refusal counts those, too, that hold a place while their container is made ready: else it would seem that nobody does.
+// EX-13: the refusal counts those, too, that hold a place while their container is made ready: else
+// it would seem that nobody does.
 func TestBusyCountsThosePrepared(t *testing.T) {
 	g := New(Limits{Concurrent: 1, PerContainer: 1})
 	var refused error
-	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, call dray.Call,
+		sink dray.Sink,
+	) (dray.Result, error) {
 		_, refused = g.Executor(dray.ExecutorFunc(nil)).Execute(ctx, call, sink)
 		return dray.Result{}, nil
 	})).Execute(t.Context(), dray.Call{Route: in("a")}, dray.Discard)
-	if err != nil || dray.CodeOf(refused) != dray.CodeBusy || !strings.Contains(refused.Error(), "0 calls run, 0 wait for their turn and 1 for their container") {
+	if err != nil || dray.CodeOf(refused) != dray.CodeBusy ||
+		!strings.Contains(refused.Error(),
+			"0 calls run, 0 wait for their turn and 1 for their container") {
 		t.Errorf("%v, %v", err, refused)
 	}
 }
@@ -293,7 +313,8 @@ func TestLeavingTheQueue(t *testing.T) {
 	})
 }
 
-// EX-13, OP-01: a shutdown ends the waiting with a typed answer, leaves those that run alone, and lets nobody in.
+// EX-13, OP-01: a shutdown ends the waiting with a typed answer, leaves those that run alone, and
+// lets nobody in.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
@@ -314,7 +335,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// EX-13, EX-18: a panic gives the slot back, wherever it comes from: the work, or a sink that hears that the call waits, or waits no more.
+// EX-13, EX-18: a panic gives the slot back, wherever it comes from: the work, or a sink that hears
+// that the call waits, or waits no more.
 func TestPanicsGiveSlotsBack(t *testing.T) {
 	for _, where := range []string{"work", "queued", "served"} {
 		t.Run(where, func(t *testing.T) {
@@ -324,7 +346,9 @@ func TestPanicsGiveSlotsBack(t *testing.T) {
 				raised := make(chan any)
 				go func() {
 					defer func() { raised <- recover() }()
-					_, _ = s.gate.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+					_, _ = s.gate.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call,
+						sink dray.Sink,
+					) (dray.Result, error) {
 						leave, _, err := s.gate.Acquire(ctx, hostID, sink)
 						if err != nil {
 							return dray.Result{}, err

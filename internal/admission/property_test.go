@@ -16,8 +16,9 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// EX-13: whatever many calls do at once (run, be cancelled while they wait or run, panic, come by several names of one container), never more run
-// than the limits say, none that was let in is left waiting, no more are let in than the limits and the queue have room for, and no slot is lost.
+// EX-13: whatever many calls do at once (run, be cancelled while they wait or run, panic, come by
+// several names of one container), never more run than the limits say, none that was let in is left
+// waiting, no more are let in than the limits and the queue have room for, and no slot is lost.
 func TestManyCallsAtOnce(t *testing.T) {
 	rounds := 20
 	if os.Getenv("DRAY_TEST_SOAK") == "1" {
@@ -52,11 +53,17 @@ func (c *loadTest) fault(format string, args ...any) {
 
 func runLoad(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	c := &loadTest{limits: Limits{Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4), Queue: rnd.IntN(60)}, faults: make(chan string, 1)}
+	c := &loadTest{limits: Limits{
+		Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4),
+		Queue: rnd.IntN(60),
+	}, faults: make(chan string, 1)}
 	g := New(c.limits)
 	var calls sync.WaitGroup
 	for range 120 {
-		plan := callPlan{place: rnd.IntN(4), name: rnd.IntN(2), steps: rnd.IntN(20), cancel: rnd.IntN(4) == 0, panics: rnd.IntN(8) == 0}
+		plan := callPlan{
+			place: rnd.IntN(4), name: rnd.IntN(2), steps: rnd.IntN(20),
+			cancel: rnd.IntN(4) == 0, panics: rnd.IntN(8) == 0,
+		}
 		calls.Go(func() { c.one(t.Context(), g, plan) })
 		if rnd.IntN(3) == 0 {
 			g.check(c)
@@ -101,7 +108,9 @@ func (c *loadTest) one(ctx context.Context, g *Controller, p callPlan) {
 	if p.place > 0 {
 		route, id = in(fmt.Sprintf("%d-%d", p.place, p.name)), fmt.Sprint("id", p.place)
 	}
-	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, _ dray.Call,
+		sink dray.Sink,
+	) (dray.Result, error) {
 		if n := c.inside.Add(1); n > int64(c.limits.Concurrent+c.limits.Queue) {
 			c.fault("%d calls were let in", n)
 		}
@@ -139,21 +148,25 @@ func (c *loadTest) work(p callPlan) {
 	}
 }
 
-// check holds the gate's counts against each other, and against the rule that nobody waits who could run.
+// check holds the gate's counts against each other, and against the rule that nobody waits who
+// could run.
 func (g *Controller) check(c *loadTest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	running, inside, able, waiting := 0, 0, 0, 0
 	for id, b := range g.queues {
-		running, inside, able, waiting = running+b.running, inside+b.expected, able+min(b.expected, b.limit), waiting+len(b.queue)
+		running, inside, able, waiting = running+b.running, inside+b.expected, able+min(b.expected,
+			b.limit), waiting+len(b.queue)
 		if !slices.IsSortedFunc(b.queue, func(x, y *waiter) int { return byNumber(x, y.number) }) {
 			c.fault("the queue of %s is out of order", id)
 		}
 		if len(b.queue) > 0 && b.running < b.limit && g.running < g.limits.Concurrent {
-			c.fault("%d wait for %q, where %d run of %d, and %d in all", len(b.queue), id, b.running, b.limit, g.running)
+			c.fault("%d wait for %q, where %d run of %d, and %d in all", len(b.queue), id, b.running,
+				b.limit, g.running)
 		}
 	}
 	if running != g.running || inside != g.admitted || able != g.runnable || waiting != g.waiting {
-		c.fault("counted %d running, %d inside, %d able, %d waiting; known %d, %d, %d, %d", running, inside, able, waiting, g.running, g.admitted, g.runnable, g.waiting)
+		c.fault("counted %d running, %d inside, %d able, %d waiting; known %d, %d, %d, %d", running,
+			inside, able, waiting, g.running, g.admitted, g.runnable, g.waiting)
 	}
 }

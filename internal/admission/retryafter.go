@@ -30,12 +30,15 @@ func (g *Controller) busy(b *targetQueue) *dray.Error {
 		running, what = b.running, "calls run in the container"
 	}
 	tell := retryAfterError{g.pace.estimate(running, g.running)}
-	preparing := g.admitted - 1 - g.running - g.waiting // neither run nor wait, and hold their places all the same; the call itself is not meant
-	return dray.Errorf(dray.CodeBusy, "%d %s, %d wait for their turn and %d for their container: %w", running, what, g.waiting, preparing, tell).
+	// neither run nor wait, and hold their places all the same; the call itself is not meant
+	preparing := g.admitted - 1 - g.running - g.waiting
+	return dray.Errorf(dray.CodeBusy, "%d %s, %d wait for their turn and %d for their container: %w",
+		running, what, g.waiting, preparing, tell).
 		WithHint("repeat the call in %v; limits.concurrent, limits.per_container and limits.queue say how many there may be", tell.after)
 }
 
-// durationEstimator knows how long calls run: those that ended, the later ones counting more, and those that run now.
+// durationEstimator knows how long calls run: those that ended, the later ones counting more, and
+// those that run now.
 type durationEstimator struct {
 	since time.Time
 	mean  time.Duration
@@ -56,8 +59,8 @@ func (p *durationEstimator) ran(span time.Duration) {
 	p.mean += (span - p.mean) / weight
 }
 
-// estimate estimates when the next of so many calls ends; all is how many run together. None is taken to be shorter than those that run now have
-// run already, in the mean.
+// estimate estimates when the next of so many calls ends; all is how many run together. None is
+// taken to be shorter than those that run now have run already, in the mean.
 func (p *durationEstimator) estimate(of, all int) time.Duration {
 	mean := p.mean
 	if all > 0 {

@@ -13,12 +13,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// BenchmarkStream reads output as fast as it comes: how fast a tool may print before its output gets ahead of us.
+// BenchmarkStream reads output as fast as it comes: how fast a tool may print before its output
+// gets ahead of us.
 func BenchmarkStream(b *testing.B) {
 	const piece, pieces = 32 << 10, 64 // as the daemon cuts it
 	random := make([]byte, piece)
 	_, _ = rand.Read(random)
-	text, _ := jsontext.AppendQuote(nil, strings.Repeat("ok\tgithub.com/dray-dev/dray 0.1\n", piece/32))
+	text, _ := jsontext.AppendQuote(nil,
+		strings.Repeat("ok\tgithub.com/dray-dev/dray 0.1\n", piece/32))
 	zeros, _ := jsontext.AppendQuote(nil, make([]byte, piece))
 	for name, member := range map[string]string{
 		"text":   `"text":` + string(text),

@@ -23,7 +23,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxReply bounds what is read of one answer that is not a stream. A record carries its call's input, 64 MiB at most, beside its output.
+// maxReply bounds what is read of one answer that is not a stream. A record carries its call's
+// input, 64 MiB at most, beside its output.
 const maxReply = 256 << 20
 
 // The waits for a daemon that ends: longer than a drain and the kill after it take by default.
@@ -34,9 +35,11 @@ const (
 
 // Client is a connection pool to one daemon. It may be used from several goroutines.
 type Client struct {
-	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from another goroutine.
+	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from
+	// another goroutine.
 	OnSlow func()
-	// Version is that of the program. Other, if set, is called once when the daemon is of another, with its process id (0: unknown).
+	// Version is that of the program. Other, if set, is called once when the daemon is of another,
+	// with its process id (0: unknown).
 	Version           string
 	OnVersionMismatch func(version string, pid int)
 
@@ -48,19 +51,24 @@ type Client struct {
 	slowAfter, probeTime time.Duration
 }
 
-// Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have members that this version does not know.
+// Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have
+// members that this version does not know.
 type Reply[T any] struct {
 	Value T
 	JSON  jsontext.Value
 }
 
-// New makes a client of the daemon that listens on the socket. With a start function, a daemon that does not answer is started by it, and the
-// connection is tried once more; without one, the error is [ErrNoDaemon]. Nothing is sent before a request is.
+// New makes a client of the daemon that listens on the socket. With a start function, a daemon that
+// does not answer is started by it, and the connection is tried once more; without one, the error
+// is [ErrNoDaemon]. Nothing is sent before a request is.
 func New(socket string, start func(context.Context) error) *Client {
 	d := dialer{socket: socket, start: start}
 	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
 	return &Client{
-		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socket: socket, autostart: start != nil,
+		http: &http.Client{
+			Transport:     transport,
+			CheckRedirect: noRedirect,
+		}, socket: socket, autostart: start != nil,
 		slowAfter: slowAfter, probeTime: probeTime,
 	}
 }
@@ -79,7 +87,9 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 }
 
 // exchange sends a body as JSON, if there is one, and reads one JSON value.
-func exchange[T any](ctx context.Context, c *Client, method, path string, body any) (Reply[T], error) {
+func exchange[T any](ctx context.Context, c *Client, method, path string, body any) (Reply[T],
+	error,
+) {
 	var reply Reply[T]
 	resp, err := c.send(ctx, method, path, body, "application/json")
 	if err != nil {
@@ -91,17 +101,21 @@ func exchange[T any](ctx context.Context, c *Client, method, path string, body a
 		return reply, fmt.Errorf("reading the daemon's answer: %w", err)
 	}
 	if err := json.Unmarshal(reply.JSON, &reply.Value); err != nil {
-		return reply, dray.Errorf(dray.CodeInternal, "understanding the daemon's answer to %s %s: %w", method, path, err).
+		return reply, dray.Errorf(dray.CodeInternal, "understanding the daemon's answer to %s %s: %w",
+			method, path, err).
 			WithHint("daemon and command may be of different versions: end the daemon and try again")
 	}
 	return reply, nil
 }
 
-// send makes one request and turns a refusal into its error. The caller closes the body of the response.
+// send makes one request and turns a refusal into its error. The caller closes the body of the
+// response.
 //
-// A daemon that ends refuses what is new, and nothing of it has run. Where another may be started, its end is waited for, and the request is
-// made once more.
-func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+// A daemon that ends refuses what is new, and nothing of it has run. Where another may be started,
+// its end is waited for, and the request is made once more.
+func (c *Client) send(ctx context.Context, method, path string, body any,
+	accept string,
+) (*http.Response, error) {
 	resp, err := c.sendOnce(ctx, method, path, body, accept)
 	if err == nil || dray.CodeOf(err) != dray.CodeShuttingDown || !c.autostart || !c.waitForExit(ctx) {
 		return resp, err
@@ -126,7 +140,9 @@ func (c *Client) waitForExit(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-func (c *Client) sendOnce(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+func (c *Client) sendOnce(ctx context.Context, method, path string, body any,
+	accept string,
+) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -146,8 +162,11 @@ func (c *Client) sendOnce(ctx context.Context, method, path string, body any, ac
 	return c.do(req)
 }
 
-// request makes a request for a path. The host is a name that no resolver is asked for: the transport knows one socket only.
-func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+// request makes a request for a path. The host is a name that no resolver is asked for: the
+// transport knows one socket only.
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request,
+	error,
+) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("making the request: %w", err)
@@ -180,7 +199,8 @@ func (c *Client) checkVersion(daemon string) {
 	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.socket)) })
 }
 
-// transportError says what became of a request that got no answer. The cause of a cancelled context goes before the broken connection that it left.
+// transportError says what became of a request that got no answer. The cause of a cancelled context
+// goes before the broken connection that it left.
 func (c *Client) transportError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -213,12 +233,14 @@ type problem struct {
 	Errors []dray.Detail `json:"errors"`
 }
 
-// refusal reads the error that an answer carries. Whatever listens there and does not speak as the daemon does reads as internal.
+// refusal reads the error that an answer carries. Whatever listens there and does not speak as the
+// daemon does reads as internal.
 func refusal(resp *http.Response) error {
 	var p problem
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	body, err := readAll(resp.Body)
-	if err != nil || kind != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Code == "" {
+	if err != nil || kind != "application/problem+json" || json.Unmarshal(body, &p) != nil ||
+		p.Code == "" {
 		return dray.Errorf(dray.CodeInternal, "the daemon answered %q and did not say why", resp.Status).
 			WithHint("check that the socket is that of a dray daemon of this version")
 	}
@@ -238,8 +260,9 @@ type dialer struct {
 	start  func(context.Context) error
 }
 
-// dial is http.Transport's DialContext. Starting belongs here, and not before the first request: between a check and a request an idle daemon
-// may end, and a connection that was refused is the one failure after which a repeat can never run a call twice.
+// dial is http.Transport's DialContext. Starting belongs here, and not before the first request:
+// between a check and a request an idle daemon may end, and a connection that was refused is the
+// one failure after which a repeat can never run a call twice.
 func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	conn, err := connect(ctx, d.socket)
 	if !errors.Is(err, ErrNoDaemon) || d.start == nil {
@@ -277,14 +300,16 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 	return conn, nil
 }
 
-// checkPeer refuses a daemon of another user, root aside: a call carries the caller's environment, and a socket in a shared folder may be anyone's.
+// checkPeer refuses a daemon of another user, root aside: a call carries the caller's environment,
+// and a socket in a shared folder may be anyone's.
 func checkPeer(conn *net.UnixConn) error {
 	cred, err := peer(conn)
 	if err != nil {
 		return fmt.Errorf("asking who listens: %w", err)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		return dray.Errorf(dray.CodeUnauthorized, "the daemon on this socket belongs to user %d", cred.Uid).
+		return dray.Errorf(dray.CodeUnauthorized, "the daemon on this socket belongs to user %d",
+			cred.Uid).
 			WithHint("use a state folder of your own: --state DIR")
 	}
 	return nil

@@ -47,7 +47,10 @@ func TestRefusalsKeepCodeAndHint(t *testing.T) {
 		},
 		"problem with details": {
 			"application/problem+json; charset=utf-8", `{"title":"Bad","code":"invalid_input","errors":[{"pointer":"/input/a","message":"is missing"}]}`,
-			dray.Error{Code: dray.CodeInvalidInput, Message: "Bad", Details: []dray.Detail{{Pointer: "/input/a", Message: "is missing"}}},
+			dray.Error{
+				Code: dray.CodeInvalidInput, Message: "Bad",
+				Details: []dray.Detail{{Pointer: "/input/a", Message: "is missing"}},
+			},
 		},
 		"something else": {
 			"text/plain", "nope",
@@ -67,7 +70,8 @@ func TestRefusalsKeepCodeAndHint(t *testing.T) {
 			})
 			_, err := c.Tools(t.Context())
 			got := dray.AsError(err)
-			if got.Code != tt.want.Code || got.Message != tt.want.Message || tt.want.Hint != "" && got.Hint != tt.want.Hint {
+			if got.Code != tt.want.Code || got.Message != tt.want.Message || tt.want.Hint != "" &&
+				got.Hint != tt.want.Hint {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 			if len(got.Details) != len(tt.want.Details) {

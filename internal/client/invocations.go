@@ -49,14 +49,16 @@ type Page[T any] struct {
 	NextCursor string `json:"next_cursor"`
 }
 
-// Start starts a call and gives its events while it runs. Ending the context, or closing the stream, takes the client away, and with it the call.
+// Start starts a call and gives its events while it runs. Ending the context, or closing the
+// stream, takes the client away, and with it the call.
 func (c *Client) Start(ctx context.Context, call Call) (*Stream, error) {
 	return c.stream(ctx, "/v1/invocations", call)
 }
 
 // Cancel asks that a call ends. Its stream tells when it has.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/cancel", nil, "application/json")
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/cancel", nil,
+		"application/json")
 	if err != nil {
 		return err
 	}
@@ -68,16 +70,19 @@ func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record],
 	return get[dray.Record](ctx, c, "/v1/invocations/"+url.PathEscape(id), nil)
 }
 
-// The texts of a stream. Shown is the one whose paths were rewritten, where there is one, else what was printed.
+// The texts of a stream. Shown is the one whose paths were rewritten, where there is one, else what
+// was printed.
 const (
 	TextRaw       = "false"
 	TextRewritten = "true"
 	TextAuto      = "auto"
 )
 
-// Output gives what is kept of one text of a call's stdout or stderr, while it runs what is kept so far. The caller closes it.
+// Output gives what is kept of one text of a call's stdout or stderr, while it runs what is kept so
+// far. The caller closes it.
 func (c *Client) Output(ctx context.Context, id, stream, text string) (io.ReadCloser, error) {
-	path := "/v1/invocations/" + url.PathEscape(id) + "/output/" + stream + "?" + url.Values{"rewritten": {text}}.Encode()
+	path := "/v1/invocations/" + url.PathEscape(id) + "/output/" + stream + "?" +
+		url.Values{"rewritten": {text}}.Encode()
 	resp, err := c.send(ctx, http.MethodGet, path, nil, "*/*")
 	if err != nil {
 		return nil, err
@@ -86,12 +91,17 @@ func (c *Client) Output(ctx context.Context, id, stream, text string) (io.ReadCl
 }
 
 // Invocations gives a page of the trail, newest first. The filters are those of the HTTP interface.
-func (c *Client) Invocations(ctx context.Context, filters url.Values) (Reply[Page[dray.Record]], error) {
+func (c *Client) Invocations(ctx context.Context, filters url.Values) (Reply[Page[dray.Record]],
+	error,
+) {
 	return get[Page[dray.Record]](ctx, c, "/v1/invocations", filters)
 }
 
-// ChangedFiles gives a page of the files that dray changed, newest first. The filters are those of the HTTP interface.
-func (c *Client) ChangedFiles(ctx context.Context, filters url.Values) (Reply[Page[ChangedFile]], error) {
+// ChangedFiles gives a page of the files that dray changed, newest first. The filters are those of
+// the HTTP interface.
+func (c *Client) ChangedFiles(ctx context.Context, filters url.Values) (Reply[Page[ChangedFile]],
+	error,
+) {
 	return get[Page[ChangedFile]](ctx, c, "/v1/audit/files", filters)
 }
 
@@ -108,15 +118,18 @@ func (c *Client) Route(ctx context.Context, call Call) (Reply[Route], error) {
 	return exchange[Route](ctx, c, http.MethodPost, "/v1/route", call)
 }
 
-// Route is the decision for a call. Where the call would be refused, Error says why, and the rest what was looked at.
+// Route is the decision for a call. Where the call would be refused, Error says why, and the rest
+// what was looked at.
 type Route struct {
 	dray.Route
 	Error *dray.Error `json:"error"`
 }
 
-// Resize changes the size of the terminal of a call that was started with one. It waits until the call's process runs.
+// Resize changes the size of the terminal of a call that was started with one. It waits until the
+// call's process runs.
 func (c *Client) Resize(ctx context.Context, id string, size dray.TerminalSize) error {
-	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/resize", size, "application/json")
+	resp, err := c.send(ctx, http.MethodPost, "/v1/invocations/"+url.PathEscape(id)+"/resize", size,
+		"application/json")
 	if err != nil {
 		return err
 	}
@@ -137,7 +150,8 @@ const (
 // PhaseStarted is the phase of the state event that tells of the process.
 const PhaseStarted = "started"
 
-// ErrOutputGap says that output is missing between two events: the client was too slow, and the daemon went on without it.
+// ErrOutputGap says that output is missing between two events: the client was too slow, and the
+// daemon went on without it.
 var ErrOutputGap = errors.New("a part of the output was not received")
 
 // Stream is the events of one call, in order. It is used by one goroutine.
@@ -149,7 +163,8 @@ type Stream struct {
 	ended bool
 }
 
-// Event is one line of a stream. The fields behind Name belong to the events that their comments name.
+// Event is one line of a stream. The fields behind Name belong to the events that their comments
+// name.
 type Event struct {
 	Seq  uint64 `json:"seq"`
 	Name string `json:"event"`
@@ -159,7 +174,8 @@ type Event struct {
 	// Phase and Message: progress.
 	Phase   string `json:"phase"`
 	Message string `json:"message"`
-	// Offset counts the bytes of the stream before these: stdout, stderr. Next takes care of Text and Base64; Bytes has what is new.
+	// Offset counts the bytes of the stream before these: stdout, stderr. Next takes care of Text and
+	// Base64; Bytes has what is new.
 	Offset int64   `json:"offset"`
 	Text   *string `json:"text"`
 	Base64 []byte  `json:"base64"`
@@ -168,7 +184,8 @@ type Event struct {
 	Invocation jsontext.Value `json:"invocation"`
 }
 
-// newStream reads the first event, which names the call. It comes as soon as the call is accepted, long before anything runs.
+// newStream reads the first event, which names the call. It comes as soon as the call is accepted,
+// long before anything runs.
 func newStream(resp *http.Response) (*Stream, error) {
 	s := &Stream{body: resp.Body, dec: jsontext.NewDecoder(resp.Body), next: map[string]int64{}}
 	ev, err := s.Next()
@@ -190,8 +207,9 @@ func (s *Stream) ID() string { return s.id }
 // Close ends the stream, and the call if it still runs.
 func (s *Stream) Close() error { return s.body.Close() }
 
-// Next waits for the next event. After the end event it gives io.EOF; a stream that stops before is an error, and so is a hole in it ([ErrOutputGap]).
-// Output that was given already is cut off, so that every byte is given once.
+// Next waits for the next event. After the end event it gives io.EOF; a stream that stops before is
+// an error, and so is a hole in it ([ErrOutputGap]). Output that was given already is cut off, so
+// that every byte is given once.
 func (s *Stream) Next() (Event, error) {
 	if s.ended {
 		return Event{}, io.EOF
@@ -220,7 +238,8 @@ func (s *Stream) output(ev Event) (Event, error) {
 	case ev.Offset < 0:
 		return ev, disconnectedError(fmt.Errorf("%d is no offset", ev.Offset))
 	case ev.Offset > want:
-		return ev, fmt.Errorf("%w: %d bytes of %s after byte %d", ErrOutputGap, ev.Offset-want, ev.Name, want)
+		return ev, fmt.Errorf("%w: %d bytes of %s after byte %d", ErrOutputGap, ev.Offset-want, ev.Name,
+			want)
 	case ev.Offset < want:
 		ev.Bytes = ev.Bytes[min(want-ev.Offset, int64(len(ev.Bytes))):]
 	}

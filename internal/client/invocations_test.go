@@ -91,7 +91,8 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// FuzzStream feeds a stream anything: it may fail, but gives no byte twice and none that was not sent.
+// FuzzStream feeds a stream anything: it may fail, but gives no byte twice and none that was not
+// sent.
 func FuzzStream(f *testing.F) {
 	f.Add(`{"seq":2,"event":"stdout","offset":0,"text":"ab"}`)
 	f.Add(`{"seq":2,"event":"stdout","offset":-5,"base64":"/wA="}{"event":"stdout","offset":1}`)

@@ -13,7 +13,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A socket in a folder that others may write to can be anybody's: a call with its variables must not go there.
+// A socket in a folder that others may write to can be anybody's: a call with its variables must
+// not go there.
 func TestRefusesTheSocketOfAnotherUser(t *testing.T) {
 	if socket := os.Getenv("DRAY_TEST_LISTEN"); socket != "" {
 		listenAndWait(socket)

@@ -28,7 +28,8 @@ type MapPathsRequest struct {
 	Paths     []string  `json:"paths"`
 }
 
-// MapPathsReply has the paths in the order in which they were asked for. Those that have no other name stand unchanged in Paths and again in Unmapped.
+// MapPathsReply has the paths in the order in which they were asked for. Those that have no other
+// name stand unchanged in Paths and again in Unmapped.
 type MapPathsReply struct {
 	Paths    []string `json:"paths"`
 	Unmapped []string `json:"unmapped"`
@@ -39,8 +40,8 @@ func (c *Client) MapPaths(ctx context.Context, m MapPathsRequest) (Reply[MapPath
 	return exchange[MapPathsReply](ctx, c, http.MethodPost, "/v1/paths", m)
 }
 
-// Sync is the body of a sync: files and folders that move between the sandbox root and a container, all of them or none. It has a Workspace or a
-// Container.
+// Sync is the body of a sync: files and folders that move between the sandbox root and a container,
+// all of them or none. It has a Workspace or a Container.
 type Sync struct {
 	Workspace string `json:"workspace,omitzero"`
 	Container string `json:"container,omitzero"`
@@ -56,14 +57,16 @@ type Sync struct {
 	LocalEnv  map[string]string `json:"local_env,omitempty"`
 }
 
-// Sync starts a sync, which is a call of the tool sync, and gives its events while it runs. Leaving the stream cancels it, as for Start.
+// Sync starts a sync, which is a call of the tool sync, and gives its events while it runs. Leaving
+// the stream cancels it, as for Start.
 func (c *Client) Sync(ctx context.Context, sync Sync) (*Stream, error) {
 	return c.stream(ctx, "/v1/sync", sync)
 }
 
 // stream makes a request whose answer is the events of a call.
 func (c *Client) stream(ctx context.Context, path string, body any) (*Stream, error) {
-	resp, err := c.send(ctx, http.MethodPost, path, body, ndjson) //nolint:bodyclose // the stream closes it
+	// the stream closes it
+	resp, err := c.send(ctx, http.MethodPost, path, body, ndjson) //nolint:bodyclose
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,9 @@ func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace],
 }
 
 // Up brings the container of a workspace up, and tells what it waits for.
-func (c *Client) Up(ctx context.Context, workspace string, progress func(phase, message string)) (Reply[Workspace], error) {
+func (c *Client) Up(ctx context.Context, workspace string,
+	progress func(phase, message string),
+) (Reply[Workspace], error) {
 	resp, err := c.send(ctx, http.MethodPost, workspacePath(workspace, "up"), nil, ndjson)
 	if err != nil {
 		return Reply[Workspace]{}, err
@@ -144,7 +149,9 @@ type upEvent struct {
 	Error     *dray.Error    `json:"error"`
 }
 
-func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Reply[Workspace], error) {
+func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Reply[Workspace],
+	error,
+) {
 	for {
 		var ev upEvent
 		if err := json.UnmarshalDecode(dec, &ev); err != nil {

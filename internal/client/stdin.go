@@ -13,14 +13,16 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// stdinChunk is what one request carries: as much as a pipe holds, so that a tool that reads slowly is felt by whoever writes.
+// stdinChunk is what one request carries: as much as a pipe holds, so that a tool that reads slowly
+// is felt by whoever writes.
 const stdinChunk = 64 << 10
 
 // stdinWait is how long to wait after a 429 that does not say; most tools read again soon.
 const stdinWait = 100 * time.Millisecond
 
-// Stdin passes everything that r gives to a running call, then end of file. It returns when that is done, when the call is over (which is no
-// error, whether or not it has read), or with the error of reading or sending. While the tool does not read, it waits, and r is not read either.
+// Stdin passes everything that r gives to a running call, then end of file. It returns when that is
+// done, when the call is over (which is no error, whether or not it has read), or with the error of
+// reading or sending. While the tool does not read, it waits, and r is not read either.
 func (c *Client) Stdin(ctx context.Context, id string, r io.Reader) error {
 	buf := make([]byte, stdinChunk)
 	var offset int64
@@ -42,8 +44,11 @@ func (c *Client) Stdin(ctx context.Context, id string, r io.Reader) error {
 	}
 }
 
-// write passes one chunk, as often as the daemon says that there is no room yet. A repeat never doubles: the offset says what was there before.
-func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, eof bool) (over bool, err error) {
+// write passes one chunk, as often as the daemon says that there is no room yet. A repeat never
+// doubles: the offset says what was there before.
+func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, eof bool) (over bool,
+	err error,
+) {
 	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
 	if eof {
 		query.Set("eof", "1")
@@ -64,7 +69,9 @@ func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, e
 }
 
 // writeOnce makes one request; a wait above 0 says that it has to be made again.
-func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait time.Duration, err error) {
+func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait time.Duration,
+	err error,
+) {
 	req, err := c.request(ctx, http.MethodPost, target, bytes.NewReader(p))
 	if err != nil {
 		return 0, err
@@ -87,7 +94,8 @@ func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait t
 	return 0, nil
 }
 
-// IsCallEnded says of an error that the call has ended, ends with the daemon, or takes no stdin any more. What was sent to it then has nobody to miss it.
+// IsCallEnded says of an error that the call has ended, ends with the daemon, or takes no stdin any
+// more. What was sent to it then has nobody to miss it.
 func IsCallEnded(err error) bool {
 	switch dray.CodeOf(err) {
 	case dray.CodeNotFound, dray.CodeConflict, dray.CodeShuttingDown:
@@ -104,7 +112,8 @@ func ignoreCallEnded(err error) error {
 	return err
 }
 
-// retryAfter reads a wait in seconds, fractions allowed, as the daemon gives it for waits shorter than the standard's whole seconds.
+// retryAfter reads a wait in seconds, fractions allowed, as the daemon gives it for waits shorter
+// than the standard's whole seconds.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
 	if err != nil || seconds <= 0 || seconds > 60 {

@@ -14,7 +14,8 @@ import (
 	"testing/iotest"
 )
 
-// tool is the daemon's side of stdin: it keeps what it is given, and refuses every other chunk once.
+// tool is the daemon's side of stdin: it keeps what it is given, and refuses every other chunk
+// once.
 type tool struct {
 	mu      sync.Mutex
 	got     []byte
@@ -84,7 +85,8 @@ func TestStdinOfACallThatIsOver(t *testing.T) {
 	s := &tool{limit: stdinChunk}
 	c := serve(t, s.handle)
 	endless := iotest.TimeoutReader(neverEnding{}) // fails at its second read
-	if err := c.Stdin(t.Context(), "i1", io.MultiReader(bytes.NewReader(make([]byte, 2*stdinChunk)), endless)); err != nil {
+	if err := c.Stdin(t.Context(), "i1",
+		io.MultiReader(bytes.NewReader(make([]byte, 2*stdinChunk)), endless)); err != nil {
 		t.Errorf("got %v: a tool that does not read its stdin must not matter", err)
 	}
 }

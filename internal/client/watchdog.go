@@ -12,11 +12,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// ErrUnresponsive says that a daemon takes connections and answers nothing, not even whether it lives. What was sent to it may still be done.
+// ErrUnresponsive says that a daemon takes connections and answers nothing, not even whether it
+// lives. What was sent to it may still be done.
 var ErrUnresponsive = errors.New("the daemon does not answer")
 
-// An answer that takes longer than patience has the daemon asked whether it lives. What takes long is waited for as long as it takes; a daemon
-// that does not answer that question within probeTime hangs, or is stopped.
+// An answer that takes longer than patience has the daemon asked whether it lives. What takes long
+// is waited for as long as it takes; a daemon that does not answer that question within probeTime
+// hangs, or is stopped.
 const (
 	slowAfter = 5 * time.Second
 	probeTime = 20 * time.Second
@@ -81,7 +83,8 @@ func (c *Client) unresponsiveError() error {
 	if pid := peerPID(c.socket); pid != 0 {
 		end = fmt.Sprintf("end it (kill -9 %d)", pid)
 	}
-	return dray.Errorf(dray.CodeInternal, "%w: it takes connections on %s and says nothing", ErrUnresponsive, c.socket).
+	return dray.Errorf(dray.CodeInternal, "%w: it takes connections on %s and says nothing",
+		ErrUnresponsive, c.socket).
 		WithHint("it hangs or is stopped: %s, then repeat the command", end)
 }
 

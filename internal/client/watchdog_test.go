@@ -29,7 +29,8 @@ func TestUnresponsiveDaemon(t *testing.T) {
 	c.OnSlow = func() { t.Error("it is said to live") }
 	_, err = c.Tools(t.Context())
 	end := fmt.Sprintf("kill -9 %d", os.Getpid())
-	if !errors.Is(err, ErrUnresponsive) || errors.Is(err, ErrNoDaemon) || !strings.Contains(dray.AsError(err).Hint, end) {
+	if !errors.Is(err, ErrUnresponsive) || errors.Is(err, ErrNoDaemon) ||
+		!strings.Contains(dray.AsError(err).Hint, end) {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
@@ -67,7 +68,11 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 		})
 		c.Version = "v1"
 		told := []string{}
-		c.OnVersionMismatch = func(version string, pid int) { told = append(told, fmt.Sprint(version, " ", pid == os.Getpid())) }
+		c.OnVersionMismatch = func(version string,
+			pid int,
+		) {
+			told = append(told, fmt.Sprint(version, " ", pid == os.Getpid()))
+		}
 		for range 2 {
 			if _, err := c.Tools(t.Context()); err != nil {
 				t.Fatal(err)

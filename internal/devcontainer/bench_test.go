@@ -2,12 +2,16 @@ package devcontainer
 
 import "testing"
 
-// BenchmarkResolve is what a call costs whose container is not in the caller's cache; git is not among it.
+// BenchmarkResolve is what a call costs whose container is not in the caller's cache; git is not
+// among it.
 func BenchmarkResolve(b *testing.B) {
 	in := Input{
-		Location:  workspace(b, `{"image": "x", "remoteUser": "vscode", "remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}"}, "customizations": {"vscode": {"extensions": ["a", "b"]}}}`),
-		Container: ContainerInfo{Env: containerEnv, Labels: map[string]string{LabelMetadata: resolveCases[2].labels[LabelMetadata]}},
-		LocalEnv:  locals(hostEnv),
+		Location: workspace(b, `{"image": "x", "remoteUser": "vscode", "remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}"}, "customizations": {"vscode": {"extensions": ["a", "b"]}}}`),
+		Container: ContainerInfo{
+			Env:    containerEnv,
+			Labels: map[string]string{LabelMetadata: resolveCases[2].labels[LabelMetadata]},
+		},
+		LocalEnv: locals(hostEnv),
 	}
 	for b.Loop() {
 		if _, err := Resolve(b.Context(), in); err != nil {

@@ -15,7 +15,8 @@ import (
 // composeFileLine is how the reference looks for COMPOSE_FILE in an .env file.
 var composeFileLine = regexp.MustCompile(`(?m)^COMPOSE_FILE=(.+)$`)
 
-// addCompose takes in the compose files, what they name, and the .env files that fill in their variables.
+// addCompose takes in the compose files, what they name, and the .env files that fill in their
+// variables.
 func (f *trustInputs) addCompose() error {
 	if !isCompose(f.file.values) {
 		return nil
@@ -42,7 +43,8 @@ func (f *trustInputs) addCompose() error {
 	return nil
 }
 
-// composeFiles are those that the configuration names, else those that docker compose would find in the workspace.
+// composeFiles are those that the configuration names, else those that docker compose would find in
+// the workspace.
 func (f *trustInputs) composeFiles() ([]string, error) {
 	var names []string
 	switch value := f.file.values["dockerComposeFile"].(type) {
@@ -65,7 +67,8 @@ func (f *trustInputs) composeFiles() ([]string, error) {
 	return files, nil
 }
 
-// defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does not pass it on.
+// defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does
+// not pass it on.
 func (f *trustInputs) defaultComposeFiles() ([]string, error) {
 	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
 	if err != nil && !isAbsent(err) {
@@ -80,8 +83,12 @@ func (f *trustInputs) defaultComposeFiles() ([]string, error) {
 			return files, nil
 		}
 	}
-	// The override counts only where it is, but its appearance is a change, so it is always among the files that are looked at.
-	return []string{filepath.Join(f.loc.Workspace, "docker-compose.yml"), filepath.Join(f.loc.Workspace, "docker-compose.override.yml")}, nil
+	// The override counts only where it is, but its appearance is a change, so it is always among the
+	// files that are looked at.
+	return []string{
+		filepath.Join(f.loc.Workspace, "docker-compose.yml"),
+		filepath.Join(f.loc.Workspace, "docker-compose.override.yml"),
+	}, nil
 }
 
 // composeReader follows what compose files name.
@@ -183,7 +190,8 @@ func (c *composeReader) envFiles(dir string, value any) error {
 	return nil
 }
 
-// build takes in the Dockerfile of a service, which lies in its build context. A context that is an address has nothing here.
+// build takes in the Dockerfile of a service, which lies in its build context. A context that is an
+// address has nothing here.
 func (c *composeReader) build(dir string, value any) error {
 	context, dockerfile := value, any("Dockerfile")
 	if long, ok := value.(map[string]any); ok {
@@ -206,11 +214,12 @@ func (c *composeReader) build(dir string, value any) error {
 }
 
 func isAddress(context string) bool {
-	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") || strings.HasPrefix(context, "github.com/")
+	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") ||
+		strings.HasPrefix(context, "github.com/")
 }
 
-// includeNamed takes a file in, by what docker compose may resolve its name against: the folder of the file that names it, and the
-// project's.
+// includeNamed takes a file in, by what docker compose may resolve its name against: the folder of
+// the file that names it, and the project's.
 func (c *composeReader) includeNamed(dir string, value any, take func(path string) error) error {
 	name, ok := value.(string)
 	if !ok || name == "" {
@@ -228,7 +237,8 @@ func (c *composeReader) includeNamed(dir string, value any, take func(path strin
 	return nil
 }
 
-// literalName refuses a name that depends on a variable of docker compose or is an address, and undoubles the dollars of one that does not.
+// literalName refuses a name that depends on a variable of docker compose or is an address, and
+// undoubles the dollars of one that does not.
 func literalName(name string) (string, error) {
 	if isAddress(name) {
 		return "", fmt.Errorf("the compose file takes in %s, whose content is not covered", name)

@@ -27,15 +27,17 @@ type configFile struct {
 	faults []jsonc.SyntaxError
 }
 
-// readConfig reads the configuration of a location. A file that cannot be used is container_failed, not no_devcontainer: nobody shall
-// take a broken configuration for none and run elsewhere.
+// readConfig reads the configuration of a location. A file that cannot be used is container_failed,
+// not no_devcontainer: nobody shall take a broken configuration for none and run elsewhere.
 func readConfig(loc Location) (configFile, error) {
 	raw, err := readRegular(loc.Config)
 	switch {
 	case err != nil && isAbsent(err):
-		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer, "the devcontainer configuration %s is gone", loc.Config).WithHint("restore the file")
+		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer,
+			"the devcontainer configuration %s is gone", loc.Config).WithHint("restore the file")
 	case err != nil:
-		return configFile{}, dray.Errorf(dray.CodeContainerFailed, "read the devcontainer configuration: %w", err).
+		return configFile{}, dray.Errorf(dray.CodeContainerFailed,
+			"read the devcontainer configuration: %w", err).
 			WithHint("make %s a readable regular file", loc.Config)
 	}
 	doc, err := jsonc.Parse(raw)
@@ -56,7 +58,8 @@ func broken(loc Location, format string, args ...any) error {
 	return e.WithHint("correct the file")
 }
 
-// isCompose and isDockerfile tell the three kinds of configuration apart, by presence alone as the reference does.
+// isCompose and isDockerfile tell the three kinds of configuration apart, by presence alone as the
+// reference does.
 func isCompose(values entry) bool {
 	_, ok := values["dockerComposeFile"]
 	return ok
@@ -71,14 +74,17 @@ func isDockerfile(values entry) bool {
 	return ok
 }
 
-// GitFunc runs git in a folder and gives what it printed. The wiring lends one that starts processes under supervision.
+// GitFunc runs git in a folder and gives what it printed. The wiring lends one that starts
+// processes under supervision.
 type GitFunc func(ctx context.Context, dir string, args ...string) (string, error)
 
-// mountRoot is the folder that `up` mounts for a workspace: the top of its git work tree, by the way that keeps links, else the
-// workspace itself. Git refuses a repository of another owner; that, and having no git, falls back silently as in the reference.
+// mountRoot is the folder that `up` mounts for a workspace: the top of its git work tree, by the
+// way that keeps links, else the workspace itself. Git refuses a repository of another owner; that,
+// and having no git, falls back silently as in the reference.
 //
-// The repository decides this with core.worktree in its configuration, which a tool in the container can write, and any folder of the
-// host may be the answer. So trust is bound to the answer, and up is told the mount instead of being left to ask again.
+// The repository decides this with core.worktree in its configuration, which a tool in the
+// container can write, and any folder of the host may be the answer. So trust is bound to the
+// answer, and up is told the mount instead of being left to ask again.
 func mountRoot(ctx context.Context, git GitFunc, workspace string) string {
 	if git == nil {
 		return workspace
@@ -94,7 +100,8 @@ func mountRoot(ctx context.Context, git GitFunc, workspace string) string {
 	return filepath.Join(workspace, up)
 }
 
-// defaultFolder is where a workspace is found in its container if its configuration does not say (CF-05).
+// defaultFolder is where a workspace is found in its container if its configuration does not say
+// (CF-05).
 func defaultFolder(root, workspace string) string {
 	target := mountTarget(root)
 	rel, err := filepath.Rel(root, workspace)
@@ -114,7 +121,8 @@ func baseName(p string) string {
 	return p[strings.LastIndexByte(p, '/')+1:]
 }
 
-// errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can have.
+// errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can
+// have.
 const (
 	errNotFolder   = syscall.ENOTDIR
 	errNameTooLong = syscall.ENAMETOOLONG
@@ -126,7 +134,8 @@ var errNotRegular = errors.New("not a regular file")
 // maxReadBytes bounds what is read of one file: the largest configuration that is taken.
 const maxReadBytes = jsonc.MaxBytes
 
-// readRegular reads a regular file of at most maxReadBytes. It never waits for the writer of a FIFO.
+// readRegular reads a regular file of at most maxReadBytes. It never waits for the writer of a
+// FIFO.
 func readRegular(path string) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -143,7 +152,8 @@ func readRegular(path string) ([]byte, error) {
 	return data, nil
 }
 
-// openRegular opens a file without waiting and makes sure that it is a regular one, decided on the open file.
+// openRegular opens a file without waiting and makes sure that it is a regular one, decided on the
+// open file.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -167,11 +177,12 @@ var metadataProperties = []string{
 	"overrideCommand", "portsAttributes", "otherPortsAttributes", "forwardPorts", "shutdownAction", "updateRemoteUserUID", "hostRequirements",
 }
 
-// updatableProperties are read again from today's file for a container that already carries the configuration in its label.
+// updatableProperties are read again from today's file for a container that already carries the
+// configuration in its label.
 var updatableProperties = []string{"remoteUser", "userEnvProbe", "remoteEnv"}
 
-// parseMetadata reads the metadata label: an array of entries, or one entry. A label that is neither is taken for an empty one, as
-// the reference does, and the error says so.
+// parseMetadata reads the metadata label: an array of entries, or one entry. A label that is
+// neither is taken for an empty one, as the reference does, and the error says so.
 func parseMetadata(label string) ([]entry, error) {
 	if len(label) > jsonc.MaxBytes {
 		return nil, fmt.Errorf("it is larger than %d bytes", jsonc.MaxBytes)
@@ -195,8 +206,8 @@ func parseMetadata(label string) ([]entry, error) {
 	return nil, fmt.Errorf("it holds neither an array nor an object")
 }
 
-// metadataEntries gives the entries that make up the configuration of a container, lowest first: those of its label, then what counts of the
-// configuration file.
+// metadataEntries gives the entries that make up the configuration of a container, lowest first:
+// those of its label, then what counts of the configuration file.
 func metadataEntries(label []entry, config entry, hasLabel, hasIDLabels bool) []entry {
 	properties := metadataProperties
 	if hasLabel && hasIDLabels {

@@ -32,7 +32,8 @@ func TestLocate(t *testing.T) {
 		"fifo":     func(path string) error { return syscall.Mkfifo(path, 0o600) },
 	} {
 		folder := filepath.Join(dir, name, ".devcontainer")
-		if err := errors.Join(os.MkdirAll(folder, 0o755), put(filepath.Join(folder, "devcontainer.json"))); err != nil {
+		if err := errors.Join(os.MkdirAll(folder, 0o755),
+			put(filepath.Join(folder, "devcontainer.json"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,13 +48,25 @@ func TestLocate(t *testing.T) {
 		{folder: "folder", want: "folder/.devcontainer.json"},
 		{folder: "both", config: ".devcontainer.json", want: "both/.devcontainer.json"},
 		{folder: "none", config: dir + "/file/.devcontainer.json", want: "file/.devcontainer.json"},
-		{folder: "named", config: ".devcontainer/go/devcontainer.json", want: "named/.devcontainer/go/devcontainer.json"},
+		{
+			folder: "named", config: ".devcontainer/go/devcontainer.json",
+			want: "named/.devcontainer/go/devcontainer.json",
+		},
 		{folder: "named", code: dray.CodeNoDevcontainer, hint: ".devcontainer/go/devcontainer.json"},
 		{folder: "named", config: "other/config.json", code: dray.CodeInvalidRequest, hint: "rename"},
-		{folder: "named", config: ".devcontainer/rust/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
-		{folder: "folder", config: ".devcontainer/devcontainer.json", code: dray.CodeNoDevcontainer, hint: "check the path"},
+		{
+			folder: "named", config: ".devcontainer/rust/devcontainer.json", code: dray.CodeNoDevcontainer,
+			hint: "check the path",
+		},
+		{
+			folder: "folder", config: ".devcontainer/devcontainer.json", code: dray.CodeNoDevcontainer,
+			hint: "check the path",
+		},
 		{folder: "none", code: dray.CodeNoDevcontainer, hint: "none/.devcontainer/devcontainer.json"},
-		{folder: "plain", code: dray.CodeContainerFailed, hint: "remove it"}, // RT-02: what stands there and cannot be read is never "none"
+		{
+			folder: "plain", code: dray.CodeContainerFailed,
+			hint: "remove it",
+		}, // RT-02: what stands there and cannot be read is never "none"
 		{folder: "nothing", code: dray.CodeContainerFailed, hint: "remove it"},
 		{folder: "dangling", code: dray.CodeContainerFailed, hint: "remove it"},
 		{folder: "fifo", code: dray.CodeContainerFailed, hint: "remove it"},
@@ -71,7 +84,8 @@ func TestLocate(t *testing.T) {
 				return
 			}
 			if dray.CodeOf(err) != test.code || !strings.Contains(dray.AsError(err).Hint, test.hint) {
-				t.Errorf("got %v (%s, %q), want %s with a hint of %q", err, dray.CodeOf(err), dray.AsError(err).Hint, test.code, test.hint)
+				t.Errorf("got %v (%s, %q), want %s with a hint of %q", err, dray.CodeOf(err), dray.AsError(err).
+					Hint, test.code, test.hint)
 			}
 		})
 	}
@@ -86,15 +100,21 @@ func TestFindWorkspace(t *testing.T) {
 	write(t, dir, "a/b/.devcontainer/devcontainer.json", "{}")
 	write(t, dir, "a/b/c/d/file", "")
 	write(t, dir, "x/y/file", "")
-	for from, want := range map[string]string{"a": "a", "a/b": "a/b", "a/b/c/d": "a/b", "a/b/../b/c": "a/b"} {
-		if loc, err := FindWorkspace(filepath.Join(dir, from)); err != nil || loc.Workspace != filepath.Join(dir, want) {
+	for from, want := range map[string]string{
+		"a": "a", "a/b": "a/b", "a/b/c/d": "a/b",
+		"a/b/../b/c": "a/b",
+	} {
+		if loc, err := FindWorkspace(filepath.Join(dir, from)); err != nil ||
+			loc.Workspace != filepath.Join(dir, want) {
 			t.Errorf("from %s: %v, %v, want %s", from, loc, err, want)
 		}
 	}
-	if _, err := FindWorkspace(dir + "/x/y"); dray.CodeOf(err) != dray.CodeNoDevcontainer || dray.AsError(err).Hint == "" {
+	if _, err := FindWorkspace(dir + "/x/y"); dray.CodeOf(err) != dray.CodeNoDevcontainer ||
+		dray.AsError(err).Hint == "" {
 		t.Errorf("without any configuration: %v", err)
 	}
-	if _, err := FindWorkspace(filepath.Join(dir, "gone")); dray.CodeOf(err) != dray.CodeWorkspaceNotFound {
+	if _, err := FindWorkspace(filepath.Join(dir,
+		"gone")); dray.CodeOf(err) != dray.CodeWorkspaceNotFound {
 		t.Errorf("from a folder that does not exist: %v", err)
 	}
 }
@@ -111,11 +131,13 @@ func TestNearestStaysBelowItsRoot(t *testing.T) {
 	}
 }
 
-// A configuration that cannot be looked at must not read as none: the call would run on the host (RT-02).
+// A configuration that cannot be looked at must not read as none: the call would run on the host
+// (RT-02).
 func TestWhatCannotBeLookedAtIsNotAbsent(t *testing.T) {
 	dir := tempDir(t)
 	write(t, dir, "file", "")
-	if err := os.Symlink(".devcontainer", filepath.Join(dir, ".devcontainer")); err != nil { // a loop: ELOOP for root as well
+	// a loop: ELOOP for root as well
+	if err := os.Symlink(".devcontainer", filepath.Join(dir, ".devcontainer")); err != nil {
 		t.Fatal(err)
 	}
 	if folder, ok := Nearest(dir, dir); !ok || folder != dir {
@@ -134,7 +156,8 @@ func TestReadConfigRefusesWhatItCannotUse(t *testing.T) {
 		strings.Repeat(" ", 2e6): "larger than",
 	} {
 		_, err := readConfig(workspace(t, content))
-		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) || dray.AsError(err).Hint == "" {
+		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("%.20q: %v (%s), want %q", content, err, dray.CodeOf(err), want)
 		}
 	}
@@ -146,7 +169,8 @@ func TestReadConfigRefusesWhatItCannotUse(t *testing.T) {
 		t.Errorf("a file that is gone: %v", err)
 	}
 	mkfifo(t, loc.Config)
-	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeContainerFailed { // and it did not wait for a writer
+	// and it did not wait for a writer
+	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -24,14 +24,16 @@ type upTest struct {
 	cli   string
 }
 
-// newUpTest makes a workspace of a name that nobody else has: docker compose names its project after the folder.
+// newUpTest makes a workspace of a name that nobody else has: docker compose names its project
+// after the folder.
 func newUpTest(t *testing.T, files map[string]string) *upTest {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("brings containers up")
 	}
 	cli := reference.CLI(t)
-	if out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "dray-test/debian:latest", "dray-test/busybox:latest").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect",
+		"dray-test/debian:latest", "dray-test/busybox:latest").CombinedOutput(); err != nil {
 		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
 	}
 	dir := filepath.Join(tempDir(t), fmt.Sprintf("up%d", time.Now().UnixNano()))
@@ -61,7 +63,8 @@ func (u *upTest) clean() {
 		{[]string{"ps", "-aq", "--filter", filter}, []string{"rm", "-f", "-v"}},
 		{[]string{"ps", "-aq", "--filter", project}, []string{"rm", "-f", "-v"}},
 		{[]string{"network", "ls", "-q", "--filter", project}, []string{"network", "rm"}},
-		{[]string{"image", "ls", "-q", "--filter", "reference=vsc-" + filepath.Base(u.loc.Workspace) + "-*"}, []string{"image", "rm", "-f"}},
+		{[]string{"image", "ls", "-q", "--filter", "reference=vsc-" + filepath.Base(u.loc.Workspace) +
+			"-*"}, []string{"image", "rm", "-f"}},
 	} {
 		for id := range strings.FieldsSeq(u.docker(list.list...)) {
 			u.docker(append(list.remove, id)...)
@@ -123,7 +126,10 @@ func (u *upTest) resolve() (ContainerInfo, ExecConfig) {
 	if !ok {
 		u.t.Fatal("no container matches")
 	}
-	r, err := Resolve(u.t.Context(), Input{Location: u.loc, Container: c, LocalEnv: locals(map[string]string{"GREETING": "hello"}), Git: runGit})
+	r, err := Resolve(u.t.Context(), Input{
+		Location: u.loc, Container: c,
+		LocalEnv: locals(map[string]string{"GREETING": "hello"}), Git: runGit,
+	})
 	if err != nil {
 		u.t.Fatal(err)
 	}
@@ -138,7 +144,8 @@ func (u *upTest) wantUp() (UpResult, ExecConfig) {
 		u.t.Fatalf("%v\n%s", err, strings.Join(u.heard.lines, "\n"))
 	}
 	c, r := u.resolve()
-	if c.ID != result.ContainerID || r.User != result.RemoteUser || r.WorkspaceFolder != result.RemoteWorkspaceFolder {
+	if c.ID != result.ContainerID || r.User != result.RemoteUser ||
+		r.WorkspaceFolder != result.RemoteWorkspaceFolder {
 		u.t.Errorf("resolved %s, %q in %q; up says %+v", c.ID, r.User, r.WorkspaceFolder, result)
 	}
 	return result, r
@@ -162,16 +169,21 @@ func TestUpImage(t *testing.T) {
 	}`})
 	git(t, u.loc.Workspace, "init", "-q")
 	result, r := u.wantUp()
-	if r.RemoteEnv["WHO"] != "hello box" || r.Probe != ProbeLoginInteractiveShell || len(r.Warnings) != 0 {
+	if r.RemoteEnv["WHO"] != "hello box" || r.Probe != ProbeLoginInteractiveShell ||
+		len(r.Warnings) != 0 {
 		t.Errorf("resolved %+v", r)
 	}
-	if len(r.Mounts) != 1 || r.Mounts[0] != (dray.Mount{Host: u.loc.Workspace, Container: r.WorkspaceFolder}) {
+	if len(r.Mounts) != 1 || r.Mounts[0] != (dray.Mount{
+		Host:      u.loc.Workspace,
+		Container: r.WorkspaceFolder,
+	}) {
 		t.Errorf("mounts %v", r.Mounts)
 	}
 	if _, err := os.Stat(filepath.Join(u.loc.Workspace, "initialized")); err != nil {
 		t.Error(err)
 	}
-	u.wantProgress("initializeCommand: on the host", "create: creating the container", "onCreateCommand: in the container")
+	u.wantProgress("initializeCommand: on the host", "create: creating the container",
+		"onCreateCommand: in the container")
 	u.docker("stop", "-t", "0", result.ContainerID)
 	again, _ := u.wantUp()
 	if again.ContainerID != result.ContainerID {
@@ -188,7 +200,8 @@ func TestUpDockerfileInSubfolderOfRepository(t *testing.T) {
 	})
 	git(t, filepath.Dir(u.loc.Workspace), "init", "-q")
 	_, r := u.wantUp()
-	want := "/workspaces/" + filepath.Base(filepath.Dir(u.loc.Workspace)) + "/" + filepath.Base(u.loc.Workspace)
+	want := "/workspaces/" + filepath.Base(filepath.Dir(u.loc.Workspace)) + "/" +
+		filepath.Base(u.loc.Workspace)
 	if r.WorkspaceFolder != want || r.RemoteEnv["F"] != want {
 		t.Errorf("resolved %+v, want the folder %s", r, want)
 	}
@@ -207,7 +220,8 @@ services:
 		".devcontainer/app.env": "FROM=file\n",
 	})
 	_, r := u.wantUp()
-	if !r.Compose || r.Service != "app" || r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 || r.Mounts[0].Container != "/work" {
+	if !r.Compose || r.Service != "app" || r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 ||
+		r.Mounts[0].Container != "/work" {
 		t.Errorf("resolved %+v", r)
 	}
 	u.wantProgress("create: creating the containers")
@@ -219,7 +233,9 @@ func TestUpAfterFailedOnCreate(t *testing.T) {
 	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{
 		"image": "dray-test/busybox:latest", "onCreateCommand": "echo preparing; test -e /workspaces/*/ready && touch /created"}`})
 	_, err := u.up()
-	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "onCreateCommand from devcontainer.json failed") || !strings.Contains(err.Error(), "\npreparing\n") {
+	if dray.CodeOf(err) != dray.CodeContainerFailed ||
+		!strings.Contains(err.Error(), "onCreateCommand from devcontainer.json failed") ||
+		!strings.Contains(err.Error(), "\npreparing\n") {
 		t.Fatalf("got %v (%s)", err, dray.CodeOf(err))
 	}
 	c, _ := u.resolve()
@@ -242,15 +258,19 @@ func TestUpMissingDockerfile(t *testing.T) {
 	t.Parallel()
 	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}}`})
 	_, err := u.up()
-	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "no such file or directory, open '"+filepath.Dir(u.loc.Config)+"/Dockerfile'") {
+	if dray.CodeOf(err) != dray.CodeContainerFailed ||
+		!strings.Contains(err.Error(),
+			"no such file or directory, open '"+filepath.Dir(u.loc.Config)+"/Dockerfile'") {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if hint := dray.AsError(err).Hint; strings.Contains(hint, "half made") || !strings.Contains(hint, "dray workspace up "+u.loc.Workspace) {
+	if hint := dray.AsError(err).Hint; strings.Contains(hint, "half made") ||
+		!strings.Contains(hint, "dray workspace up "+u.loc.Workspace) {
 		t.Errorf("hint %q", hint)
 	}
 }
 
-// The configuration that runs is the one that was trusted, whatever stands there by the time the CLI reads it.
+// The configuration that runs is the one that was trusted, whatever stands there by the time the
+// CLI reads it.
 func TestUpUsesWhatWasTrusted(t *testing.T) {
 	t.Parallel()
 	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{"image": "dray-test/busybox:latest", "initializeCommand": "touch good"}`})
@@ -262,7 +282,13 @@ func TestUpUsesWhatWasTrusted(t *testing.T) {
 	}
 	write(t, u.loc.Workspace, ".devcontainer/devcontainer.json", `{"image": "dray-test/busybox:latest", "initializeCommand": "touch evil", "runArgs": ["--privileged"]}`)
 	git(t, u.loc.Workspace, "config", "core.worktree", "/")
-	_, err = Up(t.Context(), UpOptions{CLI: u.cli, State: u.state, Approval: approval, ExtraArgs: []string{"--buildkit", "never"}, Env: UpEnv(os.Environ()), Start: execStart}, u.heard.progress)
+	_, err = Up(t.Context(), UpOptions{
+		CLI: u.cli, State: u.state, Approval: approval,
+		ExtraArgs: []string{
+			"--buildkit",
+			"never",
+		}, Env: UpEnv(os.Environ()), Start: execStart,
+	}, u.heard.progress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +299,8 @@ func TestUpUsesWhatWasTrusted(t *testing.T) {
 		t.Error(err)
 	}
 	c, ok := u.loc.Match(u.containers())
-	if !ok || len(c.Mounts) != 1 || c.Mounts[0].Source != u.loc.Workspace || c.Labels[LabelConfig] != u.loc.Config {
+	if !ok || len(c.Mounts) != 1 || c.Mounts[0].Source != u.loc.Workspace ||
+		c.Labels[LabelConfig] != u.loc.Config {
 		t.Errorf("container %+v", c)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzConfig gives any text as devcontainer.json and as compose file to all that reads them: the file may be a tool's work.
+// FuzzConfig gives any text as devcontainer.json and as compose file to all that reads them: the
+// file may be a tool's work.
 func FuzzConfig(f *testing.F) {
 	for _, c := range resolveCases {
 		f.Add([]byte(c.config), []byte("services: {}"))
@@ -48,7 +49,8 @@ func FuzzLog(f *testing.F) {
 	f.Add(`{"type":"progress","name":"Running onCreateCommand...","stepDetail":"x"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		l := upLog{phase: "up", progress: func(phase, message string) {
-			if phase == "" || len(message) > maxMessage+len("...") || strings.ContainsAny(message, "\n\r\x1b") {
+			if phase == "" || len(message) > maxMessage+len("...") ||
+				strings.ContainsAny(message, "\n\r\x1b") {
 				t.Errorf("progress %q %q", phase, message)
 			}
 		}}
@@ -64,7 +66,8 @@ func TestComposeBombIsRefused(t *testing.T) {
 	for i := 1; i < 10; i++ {
 		level := string(rune('0' + i))
 		before := string(rune('0' + i - 1))
-		bomb.WriteString("a" + level + ": &a" + level + " [" + strings.Repeat("*a"+before+", ", 9) + "*a" + before + "]\n")
+		bomb.WriteString("a" + level + ": &a" + level + " [" + strings.Repeat("*a"+before+", ", 9) +
+			"*a" + before + "]\n")
 	}
 	loc := workspace(t, `{"dockerComposeFile": "c.yml"}`)
 	write(t, loc.Workspace, ".devcontainer/c.yml", bomb.String())

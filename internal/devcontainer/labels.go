@@ -14,8 +14,8 @@ const (
 	LabelMetadata = "devcontainer.metadata"
 )
 
-// ContainerInfo is what the engine says of a container. It comes from the engine's list or inspection, and its image may have chosen
-// much of it.
+// ContainerInfo is what the engine says of a container. It comes from the engine's list or
+// inspection, and its image may have chosen much of it.
 type ContainerInfo struct {
 	ID      string
 	Name    string
@@ -31,16 +31,18 @@ type ContainerInfo struct {
 	StartedAt string // verbatim, to tell one start from the next
 }
 
-// MountInfo is one mount of a container as the engine lists it. Source is a host path only for the type bind.
+// MountInfo is one mount of a container as the engine lists it. Source is a host path only for the
+// type bind.
 type MountInfo struct {
 	Type        string
 	Source      string
 	Destination string
 }
 
-// Match chooses the container of this location among those of the engine, stopped ones included, in any order. Containers with
-// both labels go before those with the folder's alone, and the latter count only if no configuration is named on them. Among equals a
-// running one is preferred, then the newest. Containers that are being removed do not exist.
+// Match chooses the container of this location among those of the engine, stopped ones included, in
+// any order. Containers with both labels go before those with the folder's alone, and the latter
+// count only if no configuration is named on them. Among equals a running one is preferred, then
+// the newest. Containers that are being removed do not exist.
 func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	names := l.names()
 	var both, folderOnly []ContainerInfo
@@ -63,13 +65,15 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	return slices.MinFunc(both, compareContainers), true
 }
 
-// Owns says whether a container carries the labels of this workspace, whatever its configuration file (EX-01).
+// Owns says whether a container carries the labels of this workspace, whatever its configuration
+// file (EX-01).
 func (l Location) Owns(c ContainerInfo) bool {
 	return slices.Contains(l.names().folders, c.Labels[LabelFolder])
 }
 
-// withLabelPaths gives the location under the name that a container of it was made with, where links give it several: the folder in the
-// container and the values of ${localWorkspaceFolder} follow from that name.
+// withLabelPaths gives the location under the name that a container of it was made with, where
+// links give it several: the folder in the container and the values of ${localWorkspaceFolder}
+// follow from that name.
 func (l Location) withLabelPaths(c ContainerInfo) Location {
 	folder := c.Labels[LabelFolder]
 	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
@@ -96,7 +100,8 @@ func compareContainers(a, b ContainerInfo) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// labelPaths are the values that the two labels may have: the location's own paths, and those with links resolved.
+// labelPaths are the values that the two labels may have: the location's own paths, and those with
+// links resolved.
 type labelPaths struct {
 	folders []string
 	configs []string
@@ -110,14 +115,15 @@ func (l Location) names() labelPaths {
 			n.configs = append(n.configs, filepath.Join(folder, rel))
 		}
 	}
-	if config, err := filepath.EvalSymlinks(l.Config); err == nil && !slices.Contains(n.configs, config) {
+	if config, err := filepath.EvalSymlinks(l.Config); err == nil &&
+		!slices.Contains(n.configs, config) {
 		n.configs = append(n.configs, config)
 	}
 	return n
 }
 
-// idLabels are the labels that name a container: its own where it has them, since that is what `up` derived ${devcontainerId} from,
-// else those that `up` would give.
+// idLabels are the labels that name a container: its own where it has them, since that is what `up`
+// derived ${devcontainerId} from, else those that `up` would give.
 func (l Location) idLabels(c ContainerInfo) map[string]string {
 	labels := map[string]string{}
 	if l.Workspace != "" {

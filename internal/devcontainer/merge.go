@@ -11,7 +11,8 @@ import (
 // mergeFunc merges one property over all entries, lowest first; nil means that nobody has it.
 type mergeFunc func(entries []entry, property string) any
 
-// mergeRules give each property of the merged configuration, with the property of the entries that it is made from.
+// mergeRules give each property of the merged configuration, with the property of the entries that
+// it is made from.
 var mergeRules = map[string]struct {
 	from string
 	rule mergeFunc
@@ -43,13 +44,15 @@ var mergeRules = map[string]struct {
 	"hostRequirements":      {"hostRequirements", requirements},
 }
 
-// supersededProperties properties of the configuration file stand in the merged configuration under another name only.
+// supersededProperties properties of the configuration file stand in the merged configuration under
+// another name only.
 var supersededProperties = []string{
 	"customizations", "entrypoint", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand",
 	"shutdownAction",
 }
 
-// merge makes the merged configuration, in the form that `devcontainer read-configuration --include-merged-configuration` prints.
+// merge makes the merged configuration, in the form that `devcontainer read-configuration
+// --include-merged-configuration` prints.
 func merge(config entry, entries []entry) entry {
 	merged := maps.Clone(config)
 	if merged == nil {
@@ -166,7 +169,8 @@ func union(entries []entry, property string) any {
 	return orNil(unique(flatten(entries, property)))
 }
 
-// unique keeps the first of equal strings, numbers and booleans. Objects and lists are equal to nothing.
+// unique keeps the first of equal strings, numbers and booleans. Objects and lists are equal to
+// nothing.
 func unique(values []any) []any {
 	seen := map[any]bool{}
 	var out []any
@@ -229,7 +233,8 @@ func mountTargetOf(mount any) string {
 	return ""
 }
 
-// mountFields reads a mount string; as in the reference a comma always divides, and of equal keys the last counts.
+// mountFields reads a mount string; as in the reference a comma always divides, and of equal keys
+// the last counts.
 func mountFields(text string) map[string]string {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, ",") {

@@ -18,7 +18,8 @@ type referenceAnswer struct {
 func (want referenceAnswer) compare(t *testing.T, got ExecConfig) {
 	t.Helper()
 	if got.WorkspaceFolder != want.Workspace.WorkspaceFolder {
-		t.Errorf("workspace folder %q, the reference says %q", got.WorkspaceFolder, want.Workspace.WorkspaceFolder)
+		t.Errorf("workspace folder %q, the reference says %q", got.WorkspaceFolder,
+			want.Workspace.WorkspaceFolder)
 	}
 	delete(want.Merged, "configFilePath")
 	if r, _ := want.Merged["hostRequirements"].(entry); r["memory"] == "-Infinity" {
@@ -42,7 +43,8 @@ func askReference(t *testing.T, bundle string, inputs []Input) []referenceAnswer
 	commands := make([][]string, len(inputs))
 	for i, in := range inputs {
 		commands[i] = []string{
-			"read-configuration", "--include-merged-configuration", "--docker-path", fakeDocker(t, in.Container), "--workspace-folder", in.Location.Workspace,
+			"read-configuration", "--include-merged-configuration", "--docker-path", fakeDocker(t,
+				in.Container), "--workspace-folder", in.Location.Workspace,
 		}
 	}
 	input, err := json.Marshal(commands)
@@ -69,7 +71,8 @@ func askReference(t *testing.T, bundle string, inputs []Input) []referenceAnswer
 	answers := make([]referenceAnswer, len(runs))
 	for i, run := range runs {
 		if err := json.Unmarshal([]byte(run.Stdout), &answers[i]); err != nil || run.Code != 0 {
-			t.Fatalf("the reference on %s: code %d, %v: %s", inputs[i].Location.Config, run.Code, err, stderr.String())
+			t.Fatalf("the reference on %s: code %d, %v: %s", inputs[i].Location.Config, run.Code, err,
+				stderr.String())
 		}
 	}
 	return answers
@@ -87,7 +90,8 @@ func fakeDocker(t *testing.T, c ContainerInfo) string {
 	}
 	dir := t.TempDir()
 	write(t, dir, "inspect.json", string(inspect))
-	docker := write(t, dir, "docker", "#!/bin/sh\ncase $1 in ps) echo "+c.ID+";; inspect) cat "+dir+"/inspect.json;; *) exit 1;; esac\n")
+	docker := write(t, dir, "docker",
+		"#!/bin/sh\ncase $1 in ps) echo "+c.ID+";; inspect) cat "+dir+"/inspect.json;; *) exit 1;; esac\n")
 	if err := os.Chmod(docker, 0o700); err != nil {
 		t.Fatal(err)
 	}

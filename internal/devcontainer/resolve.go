@@ -18,10 +18,12 @@ import (
 
 // Input is what Resolve works from.
 type Input struct {
-	// Location is the workspace; the zero Location where none is known, and then the container's labels alone count.
+	// Location is the workspace; the zero Location where none is known, and then the container's
+	// labels alone count.
 	Location  Location
 	Container ContainerInfo
-	// LocalEnv gives the values of ${localEnv:NAME}; nil gives none. For a workspace that is not trusted it must give none.
+	// LocalEnv gives the values of ${localEnv:NAME}; nil gives none. For a workspace that is not
+	// trusted it must give none.
 	LocalEnv func(name string) (string, bool)
 	// Git finds the top of the work tree; nil takes the workspace for it.
 	Git GitFunc
@@ -42,28 +44,34 @@ const (
 type ExecConfig struct {
 	// User is passed to the engine's rules verbatim: a name or number, with or without a group.
 	User string
-	// WorkspaceFolder is the working folder of calls that name none; empty means the user's home folder.
+	// WorkspaceFolder is the working folder of calls that name none; empty means the user's home
+	// folder.
 	WorkspaceFolder string
 	// RemoteEnv goes over the probed environment. It may hold secrets of the host.
 	RemoteEnv map[string]string
 	Probe     Probe
-	// ConfigHash names the configuration that this was made from, before any variable was replaced: "sha256:" and hexadecimal digits.
+	// ConfigHash names the configuration that this was made from, before any variable was replaced:
+	// "sha256:" and hexadecimal digits.
 	ConfigHash string
-	// LocalEnvNames are the variables of the host that the above asks for, whether they were given or not.
+	// LocalEnvNames are the variables of the host that the above asks for, whether they were given or
+	// not.
 	LocalEnvNames []string
-	// Compose says that the configuration is one of docker compose, and Service which of its services is meant.
+	// Compose says that the configuration is one of docker compose, and Service which of its services
+	// is meant.
 	Compose bool
 	Service string
 	// Mounts lead from host folders into the container: its bind mounts (PM-14).
 	Mounts []dray.Mount
-	// Merged is the merged configuration as `devcontainer read-configuration` prints it. It may hold secrets of the host.
+	// Merged is the merged configuration as `devcontainer read-configuration` prints it. It may hold
+	// secrets of the host.
 	Merged map[string]any
 	// Warnings say what was done differently from what the configuration may expect.
 	Warnings []string
 }
 
-// Resolve reads the configuration file and the container's labels and merges them. It starts nothing but git, and that only where
-// the configuration does not name its folder. Errors: no_devcontainer, container_failed for a configuration that cannot be used.
+// Resolve reads the configuration file and the container's labels and merges them. It starts
+// nothing but git, and that only where the configuration does not name its folder. Errors:
+// no_devcontainer, container_failed for a configuration that cannot be used.
 func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	in.Location = in.Location.withLabelPaths(in.Container)
 	r := resolver{Input: in}
@@ -94,7 +102,8 @@ type resolver struct {
 	warnings   []string
 }
 
-// substituteFile replaces the host's variables in the configuration file and settles the workspace folder.
+// substituteFile replaces the host's variables in the configuration file and settles the workspace
+// folder.
 func (r *resolver) substituteFile(ctx context.Context) error {
 	r.scope = localScope{env: r.LocalEnv, workspace: r.Location.Workspace, names: map[string]bool{}}
 	if r.Location == (Location{}) {
@@ -110,7 +119,8 @@ func (r *resolver) substituteFile(ctx context.Context) error {
 	if r.config, err = substitute(r.file.values, r.scope.replace); err != nil {
 		return err
 	}
-	// An empty workspaceFolder does not count above, but does so from here on, and means the home folder.
+	// An empty workspaceFolder does not count above, but does so from here on, and means the home
+	// folder.
 	if folder, ok := r.config["workspaceFolder"].(string); ok {
 		r.scope.folder = folder
 	}
@@ -131,7 +141,8 @@ func (r *resolver) folder(ctx context.Context) (string, error) {
 	return defaultFolder(mountRoot(ctx, r.Git, r.Location.Workspace), r.Location.Workspace), nil
 }
 
-// mergeLabel merges the entries of the container's label with the configuration file and replaces the container's variables.
+// mergeLabel merges the entries of the container's label with the configuration file and replaces
+// the container's variables.
 func (r *resolver) mergeLabel() (entry, error) {
 	label, err := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
 	if err != nil {
@@ -143,15 +154,17 @@ func (r *resolver) mergeLabel() (entry, error) {
 	hasLabel, hasIDLabels := r.Container.Labels[LabelMetadata] != "", r.Container.Labels[LabelFolder] != ""
 	merged := merge(r.config, metadataEntries(label, r.config, hasLabel, hasIDLabels))
 	r.remoteUser = merged["remoteUser"] // the container's variables do not count in it
-	merged, err = substituteAll(merged, devcontainerIDReplacer(r.Location.idLabels(r.Container)), containerReplacer(r.Container.Env))
+	merged, err = substituteAll(merged, devcontainerIDReplacer(r.Location.idLabels(r.Container)),
+		containerReplacer(r.Container.Env))
 	if err != nil {
 		return nil, broken(r.Location, "%w", err)
 	}
 	return merged, nil
 }
 
-// substituteLabel replaces the host's variables in the label's entries, in place. The label comes from the image, so it gets no
-// variable that the workspace's own configuration does not use as well: those nobody agreed to.
+// substituteLabel replaces the host's variables in the label's entries, in place. The label comes
+// from the image, so it gets no variable that the workspace's own configuration does not use as
+// well: those nobody agreed to.
 func (r *resolver) substituteLabel(label []entry) error {
 	agreed := r.scope.names
 	refused := map[string]bool{}
@@ -224,7 +237,9 @@ func (r *resolver) probe(merged entry) Probe {
 // hash covers what was read: the file and the label.
 func (r *resolver) hash() string {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw, r.Container.Labels[LabelMetadata]) // a hash never fails
+	// a hash never fails
+	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw,
+		r.Container.Labels[LabelMetadata])
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
@@ -252,7 +267,8 @@ func (r *resolver) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// remoteEnv gives the merged remoteEnv as text. Names and values that no environment can hold are left out.
+// remoteEnv gives the merged remoteEnv as text. Names and values that no environment can hold are
+// left out.
 func (r *resolver) remoteEnv(merged entry) map[string]string {
 	values, _ := merged["remoteEnv"].(entry)
 	env := make(map[string]string, len(values))
@@ -267,7 +283,8 @@ func (r *resolver) remoteEnv(merged entry) map[string]string {
 	return env
 }
 
-// textOf writes a JSON value as JavaScript turns it into a string, which is what ends up in the environment.
+// textOf writes a JSON value as JavaScript turns it into a string, which is what ends up in the
+// environment.
 func textOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -293,7 +310,8 @@ func textOf(v any) string {
 	return "null"
 }
 
-// numberText writes a number as ECMAScript does, which encoding/json follows but for the infinite and the negative zero.
+// numberText writes a number as ECMAScript does, which encoding/json follows but for the infinite
+// and the negative zero.
 func numberText(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
@@ -310,8 +328,8 @@ func numberText(f float64) string {
 	return string(bytes.TrimSpace(text))
 }
 
-// bindMounts are the mounts whose source is a folder of the host. A source that leads through a link counts under its real name too,
-// for a caller may know the workspace by either.
+// bindMounts are the mounts whose source is a folder of the host. A source that leads through a
+// link counts under its real name too, for a caller may know the workspace by either.
 func bindMounts(mounts []MountInfo) []dray.Mount {
 	var out []dray.Mount
 	for _, m := range mounts {

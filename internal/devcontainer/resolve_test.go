@@ -72,7 +72,10 @@ var resolveCases = []resolveCase{
 	{name: "compose", config: `{"dockerComposeFile": "c.yml", "service": "app"}`, labels: ownLabels, git: ".."},
 	{name: "compose with a folder", config: `{"dockerComposeFile": ["c.yml"], "service": "app", "workspaceFolder": "/w"}`, labels: ownLabels},
 	{name: "file in the workspace itself", config: `{"image": "x", "remoteEnv": {"ID": "${devcontainerId}"}}`, labels: ownLabels, file: ".devcontainer.json"},
-	{name: "odd text", config: "\ufeff// c\n{'x': 1, \"image\": \"x\" \"remoteUser\": \"a\", \"remoteUser\": \"b\",, \"remoteEnv\": {\"A\": 1,}", labels: ownLabels},
+	{
+		name:   "odd text",
+		config: "\ufeff// c\n{'x': 1, \"image\": \"x\" \"remoteUser\": \"a\", \"remoteUser\": \"b\",, \"remoteEnv\": {\"A\": 1,}", labels: ownLabels,
+	},
 }
 
 // make builds the workspace of a case and its container.
@@ -88,15 +91,19 @@ func (c resolveCase) make(t *testing.T) Input {
 		git(t, filepath.Join(dir, c.git), "init", "-q")
 	}
 	loc := locate(t, dir)
-	container := ContainerInfo{ID: "c1", Status: "running", Env: containerEnv, Labels: map[string]string{}}
+	container := ContainerInfo{
+		ID: "c1", Status: "running", Env: containerEnv,
+		Labels: map[string]string{},
+	}
 	for key, value := range c.labels {
-		container.Labels[key] = strings.NewReplacer("FOLDER", loc.Workspace, "CONFIG", loc.Config).Replace(value)
+		container.Labels[key] = strings.NewReplacer("FOLDER", loc.Workspace, "CONFIG", loc.Config).
+			Replace(value)
 	}
 	return Input{Location: loc, Container: container, LocalEnv: locals(hostEnv), Git: runGit}
 }
 
-// TestReferenceResolvesAlike compares folder and merged configuration with those of the reference, which is given the same container
-// by a docker that only prints it. EX-07, CF-05.
+// TestReferenceResolvesAlike compares folder and merged configuration with those of the reference,
+// which is given the same container by a docker that only prints it. EX-07, CF-05.
 func TestReferenceResolvesAlike(t *testing.T) {
 	bundle := reference.Bundle(t)
 	var inputs []Input
@@ -117,14 +124,18 @@ func TestReferenceResolvesAlike(t *testing.T) {
 
 func resolve(t *testing.T, config string, c ContainerInfo) ExecConfig {
 	t.Helper()
-	r, err := Resolve(t.Context(), Input{Location: workspace(t, config), Container: c, LocalEnv: locals(hostEnv), Git: runGit})
+	r, err := Resolve(t.Context(), Input{
+		Location: workspace(t, config), Container: c,
+		LocalEnv: locals(hostEnv), Git: runGit,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// EX-07: user, environment and probe as `devcontainer exec` takes them from the merged configuration.
+// EX-07: user, environment and probe as `devcontainer exec` takes them from the merged
+// configuration.
 func TestResolvePicks(t *testing.T) {
 	r := resolve(t, `{"dockerComposeFile": "c", "service": "app", "userEnvProbe": "interactiveShell", "remoteEnv": {
 		"NULL": null, "N": 1.50, "BIG": 1e21, "SMALL": 1e-7, "T": true, "L": [1, null, ["a"]], "O": {}, "E": "", "INF": -1e999, "Z": -0,
@@ -138,11 +149,13 @@ func TestResolvePicks(t *testing.T) {
 	if len(r.Warnings) != 3 || !strings.Contains(strings.Join(r.Warnings, "\n"), `"A=B"`) {
 		t.Errorf("warnings %q, want one for each impossible variable", r.Warnings)
 	}
-	if r.User != "1000:5" || r.Probe != ProbeInteractiveShell || !r.Compose || r.Service != "app" || r.WorkspaceFolder != "/" {
+	if r.User != "1000:5" || r.Probe != ProbeInteractiveShell || !r.Compose || r.Service != "app" ||
+		r.WorkspaceFolder != "/" {
 		t.Errorf("got %+v", r)
 	}
 	r = resolve(t, `{"image": "x"}`, ContainerInfo{})
-	if r.User != "root" || r.Probe != ProbeLoginInteractiveShell || r.Compose || r.WorkspaceFolder != "/workspaces/app" {
+	if r.User != "root" || r.Probe != ProbeLoginInteractiveShell || r.Compose ||
+		r.WorkspaceFolder != "/workspaces/app" {
 		t.Errorf("defaults: %+v", r)
 	}
 	if r := resolve(t, `{"image": "x", "remoteUser": "${containerEnv:NAME}"}`, ContainerInfo{Env: containerEnv}); r.User != "${containerEnv:NAME}" {
@@ -154,20 +167,27 @@ func TestResolvePicks(t *testing.T) {
 }
 
 func TestResolveWithoutWorkspace(t *testing.T) {
-	r, err := Resolve(t.Context(), Input{LocalEnv: locals(hostEnv), Container: ContainerInfo{User: "u", Env: containerEnv, Labels: map[string]string{
-		LabelMetadata: `[{"remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}", "C": "${containerWorkspaceFolder} ${localWorkspaceFolder} ${devcontainerId}"}}]`,
-	}}})
+	r, err := Resolve(t.Context(), Input{
+		LocalEnv: locals(hostEnv),
+		Container: ContainerInfo{User: "u", Env: containerEnv, Labels: map[string]string{
+			LabelMetadata: `[{"remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}", "C": "${containerWorkspaceFolder} ${localWorkspaceFolder} ${devcontainerId}"}}]`,
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"A": "", "B": "value", "C": "${containerWorkspaceFolder} ${localWorkspaceFolder} ${devcontainerId}"}
+	want := map[string]string{
+		"A": "", "B": "value",
+		"C": "${containerWorkspaceFolder} ${localWorkspaceFolder} ${devcontainerId}",
+	}
 	if r.User != "u" || r.WorkspaceFolder != "" || !maps.Equal(r.RemoteEnv, want) {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// An image must not choose which variables of the host it gets: its label is not among what was trusted.
-// A link leads to a workspace whose container was made under the real name; folder and variables are that container's.
+// An image must not choose which variables of the host it gets: its label is not among what was
+// trusted. A link leads to a workspace whose container was made under the real name; folder and
+// variables are that container's.
 func TestResolveThroughLink(t *testing.T) {
 	own := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
 	link := filepath.Join(tempDir(t), "link")
@@ -176,7 +196,8 @@ func TestResolveThroughLink(t *testing.T) {
 	}
 	c := ContainerInfo{Labels: map[string]string{LabelFolder: own.Workspace, LabelConfig: own.Config}}
 	got, err := Resolve(t.Context(), Input{Location: locate(t, link), Container: c, Git: runGit})
-	if err != nil || got.WorkspaceFolder != "/workspaces/app" || got.RemoteEnv["LOCAL"] != own.Workspace {
+	if err != nil || got.WorkspaceFolder != "/workspaces/app" ||
+		got.RemoteEnv["LOCAL"] != own.Workspace {
 		t.Errorf("folder %s, variables %v, %v", got.WorkspaceFolder, got.RemoteEnv, err)
 	}
 }
@@ -184,7 +205,8 @@ func TestResolveThroughLink(t *testing.T) {
 func TestLabelGetsNoVariableThatNobodyAgreedTo(t *testing.T) {
 	label := map[string]string{LabelMetadata: `[{"remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${localEnv:NESTED:default}"}}]`}
 	r := resolve(t, `{"image": "x"}`, ContainerInfo{Labels: label})
-	if r.RemoteEnv["A"] != "" || r.RemoteEnv["B"] != "default" || len(r.Warnings) != 2 || !strings.Contains(r.Warnings[1], "TOKEN") {
+	if r.RemoteEnv["A"] != "" || r.RemoteEnv["B"] != "default" || len(r.Warnings) != 2 ||
+		!strings.Contains(r.Warnings[1], "TOKEN") {
 		t.Errorf("environment %v, warnings %q", r.RemoteEnv, r.Warnings)
 	}
 	if want := []string{"NESTED", "TOKEN"}; !reflect.DeepEqual(r.LocalEnvNames, want) {
@@ -208,9 +230,13 @@ func TestResolveRefuses(t *testing.T) {
 		{name: "variables that grow in the label", config: `{}`, label: bomb, want: "stand for more than"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := ContainerInfo{Env: []string{"BIG=" + strings.Repeat("x", 100_000)}, Labels: map[string]string{LabelMetadata: test.label}}
+			c := ContainerInfo{
+				Env:    []string{"BIG=" + strings.Repeat("x", 100_000)},
+				Labels: map[string]string{LabelMetadata: test.label},
+			}
 			_, err := Resolve(t.Context(), Input{Location: workspace(t, test.config), Container: c})
-			if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), test.want) || dray.AsError(err).Hint == "" {
+			if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), test.want) ||
+				dray.AsError(err).Hint == "" {
 				t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 			}
 		})
@@ -222,7 +248,10 @@ func TestConfigHash(t *testing.T) {
 	loc := workspace(t, `{"image": "x", "remoteEnv": {"A": "${localEnv:TOKEN}"}}`)
 	hash := func(label, token string) string {
 		c := ContainerInfo{Labels: map[string]string{LabelMetadata: label}}
-		r, err := Resolve(t.Context(), Input{Location: loc, Container: c, LocalEnv: locals(map[string]string{"TOKEN": token})})
+		r, err := Resolve(t.Context(), Input{
+			Location: loc, Container: c,
+			LocalEnv: locals(map[string]string{"TOKEN": token}),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +284,11 @@ func TestBindMounts(t *testing.T) {
 		{"bind", "relative", "/r"},
 		{"bind", link, "/l"},
 	})
-	want := []dray.Mount{{Host: dir, Container: "/workspaces/app"}, {Host: link, Container: "/l"}, {Host: "/usr", Container: "/l"}}
+	want := []dray.Mount{
+		{Host: dir, Container: "/workspaces/app"},
+		{Host: link, Container: "/l"},
+		{Host: "/usr", Container: "/l"},
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -267,7 +300,8 @@ func FuzzLabel(f *testing.F) {
 	}
 	f.Add(`[{"mounts": [null, 5, {"target": {}}], "customizations": 5, "forwardPorts": {"a": 1}, "hostRequirements": [], "remoteEnv": [1]}, null, 7]`)
 	f.Fuzz(func(t *testing.T, label string) {
-		r, err := Resolve(t.Context(), Input{Container: ContainerInfo{Labels: map[string]string{LabelMetadata: label}}})
+		r, err := Resolve(t.Context(),
+			Input{Container: ContainerInfo{Labels: map[string]string{LabelMetadata: label}}})
 		if err == nil && r.User == "" {
 			t.Error("no user")
 		}

@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Summary is what a trust is about, for people: what `up` would do to this machine. Every string of it comes from the workspace.
+// Summary is what a trust is about, for people: what `up` would do to this machine. Every string of
+// it comes from the workspace.
 type Summary struct {
 	Workspace string `json:"workspace"`
 	Config    string `json:"config"`
@@ -20,7 +21,8 @@ type Summary struct {
 	Hash string `json:"hash"`
 	// Source is what the container is made from: "image ...", "Dockerfile ..." or "compose ...".
 	Source string `json:"source"`
-	// Commands are the lifecycle commands in the order in which they run. Only initializeCommand runs on the host.
+	// Commands are the lifecycle commands in the order in which they run. Only initializeCommand runs
+	// on the host.
 	Commands []SummaryLine `json:"commands"`
 	// Access is what the container gets of the host: mounts, arguments of docker run, privileges.
 	Access []SummaryLine `json:"access"`
@@ -45,7 +47,10 @@ var lifecycle = []string{
 }
 
 // access are the properties that open the host to the container.
-var access = []string{"workspaceMount", "mounts", "runArgs", "privileged", "capAdd", "securityOpt", "appPort", "containerUser"}
+var access = []string{
+	"workspaceMount", "mounts", "runArgs", "privileged", "capAdd", "securityOpt",
+	"appPort", "containerUser",
+}
 
 func (f *trustInputs) summary() Summary {
 	values := f.file.values
@@ -71,7 +76,8 @@ func (f *trustInputs) summary() Summary {
 	collectLocalEnv(values, names)
 	s.LocalEnv = sortedNames(names)
 	for _, path := range slices.Sorted(maps.Keys(f.files)) {
-		if isFile := strings.HasPrefix(f.files[path], "file ") || strings.HasPrefix(f.files[path], "link "); isFile && path != f.loc.Config {
+		if isFile := strings.HasPrefix(f.files[path], "file ") ||
+			strings.HasPrefix(f.files[path], "link "); isFile && path != f.loc.Config {
 			s.Files = append(s.Files, path)
 		}
 	}
@@ -85,7 +91,8 @@ func (f *trustInputs) notes() []string {
 		notes = append(notes, fmt.Sprintf("%s: %s", f.loc.Config, fault.Error()))
 	}
 	if isTruthy(f.file.values["initializeCommand"]) {
-		notes = append(notes, "initializeCommand runs on this machine; what it goes on to read or start is not covered, beside the files listed")
+		notes = append(notes,
+			"initializeCommand runs on this machine; what it goes on to read or start is not covered, beside the files listed")
 	}
 	if f.root != "" && realPath(f.root) != f.loc.Workspace {
 		notes = append(notes, "the top of the git work tree is mounted, not the workspace alone: "+f.root)
@@ -164,7 +171,11 @@ func shown(value any) string {
 // Write prints the summary. Control characters are shown, not sent to the terminal.
 func (s Summary) Write(w io.Writer) error {
 	var out strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&out, "%-22s %s\n", escapeControl(name), escapeControl(value)) }
+	line := func(name,
+		value string,
+	) {
+		fmt.Fprintf(&out, "%-22s %s\n", escapeControl(name), escapeControl(value))
+	}
 	line("workspace", s.Workspace)
 	line("configuration", s.Config)
 	line("made from", s.Source)
@@ -174,7 +185,10 @@ func (s Summary) Write(w io.Writer) error {
 	for _, list := range []struct {
 		name   string
 		values []string
-	}{{"feature", s.Features}, {"variable of the host", s.LocalEnv}, {"bound to", s.Files}, {"note", s.Notes}} {
+	}{{"feature", s.Features}, {"variable of the host", s.LocalEnv}, {"bound to", s.Files}, {
+		"note",
+		s.Notes,
+	}} {
 		for _, value := range list.values {
 			line(list.name, value)
 		}
@@ -184,11 +198,12 @@ func (s Summary) Write(w io.Writer) error {
 	return err
 }
 
-// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes. The byte ranges are ECMA-48's.
+// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes. The
+// byte ranges are ECMA-48's.
 var terminalSequence = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x40-\x5a\x5c-\x5f])`)
 
-// escapeControl shows each character that a terminal would act on as an escape: text from a workspace must not
-// look like other text than it is.
+// escapeControl shows each character that a terminal would act on as an escape: text from a
+// workspace must not look like other text than it is.
 func escapeControl(text string) string {
 	var out strings.Builder
 	for _, r := range text {
@@ -201,8 +216,8 @@ func escapeControl(text string) string {
 	return out.String()
 }
 
-// plainLine makes one line of a program's output: colours and cursor movements go, what a carriage return would have overwritten goes
-// too, and the rest is printable and at most limit bytes long.
+// plainLine makes one line of a program's output: colours and cursor movements go, what a carriage
+// return would have overwritten goes too, and the rest is printable and at most limit bytes long.
 func plainLine(text string, limit int) string {
 	text = terminalSequence.ReplaceAllString(text, "")
 	text = strings.TrimRight(text, "\r\n\t ")

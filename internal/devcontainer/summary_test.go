@@ -41,13 +41,15 @@ func TestSummary(t *testing.T) {
 			t.Errorf("missing %v in %v", want, lines)
 		}
 	}
-	if s.Source != "image x" || !slices.Equal(s.Features, []string{"ghcr.io/a", "ghcr.io/b"}) || !slices.Equal(s.LocalEnv, []string{"HOME", "TOKEN"}) {
+	if s.Source != "image x" || !slices.Equal(s.Features, []string{"ghcr.io/a", "ghcr.io/b"}) ||
+		!slices.Equal(s.LocalEnv, []string{"HOME", "TOKEN"}) {
 		t.Errorf("got %+v", s)
 	}
 	if want := []string{s.Config, s.Workspace + "/init.sh"}; !slices.Equal(s.Files, want) {
 		t.Errorf("files %v, want %v", s.Files, want)
 	}
-	if len(s.Notes) != 2 || !strings.Contains(s.Notes[0], "a comma was expected here") || !strings.Contains(s.Notes[1], "runs on this machine") {
+	if len(s.Notes) != 2 || !strings.Contains(s.Notes[0], "a comma was expected here") ||
+		!strings.Contains(s.Notes[1], "runs on this machine") {
 		t.Errorf("notes %q", s.Notes)
 	}
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// TrustStore knows which workspaces may be brought up: `up` runs initializeCommand on the host and mounts folders of it, so somebody has
-// to have agreed to exactly what it would do (RT-09). A trust is bound to the hash of all that and ends when any of it changes.
+// TrustStore knows which workspaces may be brought up: `up` runs initializeCommand on the host and
+// mounts folders of it, so somebody has to have agreed to exactly what it would do (RT-09). A trust
+// is bound to the hash of all that and ends when any of it changes.
 //
 // It may be used from several goroutines and processes at once.
 type TrustStore struct {
@@ -27,8 +28,8 @@ type TrustStore struct {
 	git           GitFunc
 }
 
-// NewTrustStore keeps its file trust.json in the state folder. The folders of always are trusted whatever configuration stands there;
-// each is meant alone, without the folders in it.
+// NewTrustStore keeps its file trust.json in the state folder. The folders of always are trusted
+// whatever configuration stands there; each is meant alone, without the folders in it.
 func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
 	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}, git: git}
 	for _, folder := range always {
@@ -53,20 +54,25 @@ func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 		return Summary{}, err
 	}
 	summary := f.summary()
-	record := trustRecord{Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: summary.Hash, At: time.Now().UTC()}
+	record := trustRecord{
+		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: summary.Hash,
+		At: time.Now().UTC(),
+	}
 	if err := s.file.put(record); err != nil {
 		return Summary{}, err
 	}
 	return summary, nil
 }
 
-// Approve gives leave to bring the workspace up with the configuration that stands there now, or fails with workspace_untrusted.
+// Approve gives leave to bring the workspace up with the configuration that stands there now, or
+// fails with workspace_untrusted.
 func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error) {
 	approval, _, err := s.approve(ctx, loc)
 	return approval, err
 }
 
-// approve gives the leave and what was looked at for it, which is nothing where the operator's own configuration gives it.
+// approve gives the leave and what was looked at for it, which is nothing where the operator's own
+// configuration gives it.
 func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trustInputs, error) {
 	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return approval, nil, err
@@ -82,15 +88,18 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 	hint := "look at it and agree to it with: dray workspace trust " + loc.Workspace
 	switch {
 	case !found:
-		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s is not trusted", loc.Workspace).WithHint("%s", hint)
+		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
+			"the devcontainer configuration of %s is not trusted", loc.Workspace).WithHint("%s", hint)
 	case record.Hash != f.hash():
-		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s has changed since it was trusted", loc.Workspace).WithHint("%s", hint)
+		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
+			"the devcontainer configuration of %s has changed since it was trusted", loc.Workspace).WithHint("%s", hint)
 	}
 	approval, err := approve(loc, f.file, f.root)
 	return approval, f, err
 }
 
-// approveAlways gives leave where the operator's own configuration does; then nothing has to be surveyed.
+// approveAlways gives leave where the operator's own configuration does; then nothing has to be
+// surveyed.
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
 	canonical, err := loc.canonical()
 	if err != nil {
@@ -111,8 +120,8 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 	return approval, err == nil, err
 }
 
-// Approval is the leave to bring one workspace up with one configuration. Only a TrustStore gives one; the zero Approval gives no
-// leave.
+// Approval is the leave to bring one workspace up with one configuration. Only a TrustStore gives
+// one; the zero Approval gives no leave.
 type Approval struct {
 	loc    Location
 	pinned []byte
@@ -121,7 +130,8 @@ type Approval struct {
 // Location is the workspace that may be brought up.
 func (a Approval) Location() Location { return a.loc }
 
-// approve pins what was agreed to: the configuration as it was read, and the mount that it leaves to be found out.
+// approve pins what was agreed to: the configuration as it was read, and the mount that it leaves
+// to be found out.
 func approve(loc Location, file configFile, root string) (Approval, error) {
 	values := maps.Clone(file.values)
 	if !isCompose(values) {
@@ -158,28 +168,32 @@ func mountFlag(root string) string {
 	return text
 }
 
-// TrustFiles is what a trust is bound to, by name, so that it can be looked at often without being read: a call that takes a trust for granted
-// asks for nothing but the times and sizes of its files.
+// TrustFiles is what a trust is bound to, by name, so that it can be looked at often without being
+// read: a call that takes a trust for granted asks for nothing but the times and sizes of its
+// files.
 type TrustFiles struct {
 	files   []string // and what may become one
 	folders []string // whose entries count
 }
 
-// IsTrusted says whether the workspace may be brought up as it stands, and what that answer rests on; nothing, where the operator's
-// configuration gives it. Beside false the error says why not.
+// IsTrusted says whether the workspace may be brought up as it stands, and what that answer rests
+// on; nothing, where the operator's configuration gives it. Beside false the error says why not.
 func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFiles, error) {
 	_, f, err := s.approve(ctx, loc)
 	if err != nil || f == nil {
 		return err == nil, TrustFiles{}, err
 	}
-	return true, TrustFiles{files: slices.Sorted(maps.Keys(f.files)), folders: slices.Sorted(maps.Keys(f.folders))}, nil
+	return true, TrustFiles{
+		files:   slices.Sorted(maps.Keys(f.files)),
+		folders: slices.Sorted(maps.Keys(f.folders)),
+	}, nil
 }
 
 // Len is the number of files and folders that State looks at.
 func (b TrustFiles) Len() int { return len(b.files) + len(b.folders) }
 
-// Stamp is a text that is another one after any of the files changed, and the time of the latest change. The change times that it is made
-// of are the kernel's own, which nobody can set back.
+// Stamp is a text that is another one after any of the files changed, and the time of the latest
+// change. The change times that it is made of are the kernel's own, which nobody can set back.
 func (b TrustFiles) Stamp() (state string, latest time.Time) {
 	text := make([]byte, 0, 64*b.Len())
 	look := func(path string, entries bool) {
@@ -192,7 +206,8 @@ func (b TrustFiles) Stamp() (state string, latest time.Time) {
 		if st.Mode&syscall.S_IFMT == syscall.S_IFDIR && !entries {
 			return // only that it is no file
 		}
-		for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec // it only has to differ
+		// it only has to differ
+		for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec
 			text = strconv.AppendInt(append(text, ' '), n, 36)
 		}
 		if at := time.Unix(0, st.Ctim.Nano()); at.After(latest) {

@@ -17,7 +17,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// trustVersion is the version of trust.json. A file of another one is refused: what it means cannot be known.
+// trustVersion is the version of trust.json. A file of another one is refused: what it means cannot
+// be known.
 const trustVersion = 1
 
 // maxTrustFile bounds trust.json.
@@ -35,7 +36,8 @@ type trustDocument struct {
 	Trusted []trustRecord `json:"trusted"`
 }
 
-// trustFile is trust.json: replaced as a whole, one writer at a time. A file that another user could have written counts for nothing.
+// trustFile is trust.json: replaced as a whole, one writer at a time. A file that another user
+// could have written counts for nothing.
 type trustFile struct {
 	path string
 }
@@ -46,7 +48,8 @@ func (f trustFile) get(loc Location) (trustRecord, bool, error) {
 	if err != nil {
 		return trustRecord{}, false, f.unusable(err)
 	}
-	i := slices.IndexFunc(doc.Trusted, func(r trustRecord) bool { return r.Workspace == loc.Workspace && r.Config == loc.Config })
+	i := slices.IndexFunc(doc.Trusted,
+		func(r trustRecord) bool { return r.Workspace == loc.Workspace && r.Config == loc.Config })
 	if i < 0 {
 		return trustRecord{}, false, nil
 	}
@@ -65,7 +68,8 @@ func (f trustFile) put(record trustRecord) (err error) {
 		return f.unusable(err)
 	}
 	doc.Version = trustVersion
-	doc.Trusted = slices.DeleteFunc(doc.Trusted, func(r trustRecord) bool { return r.Workspace == record.Workspace && r.Config == record.Config })
+	doc.Trusted = slices.DeleteFunc(doc.Trusted,
+		func(r trustRecord) bool { return r.Workspace == record.Workspace && r.Config == record.Config })
 	doc.Trusted = append(doc.Trusted, record)
 	slices.SortFunc(doc.Trusted, func(a, b trustRecord) int {
 		return strings.Compare(a.Workspace+"\x00"+a.Config, b.Workspace+"\x00"+b.Config)
@@ -81,14 +85,16 @@ func (f trustFile) put(record trustRecord) (err error) {
 }
 
 func (f trustFile) unusable(err error) error {
-	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the record of trusted workspaces cannot be used: %w", err).
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"the record of trusted workspaces cannot be used: %w", err).
 		WithHint("repair or remove %s; without it every workspace has to be trusted again", f.path)
 }
 
 // read gives the document; a file that does not exist is an empty one.
 func (f trustFile) read() (trustDocument, error) {
 	var doc trustDocument
-	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	file, err := os.OpenFile(f.path,
+		os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		if isAbsent(err) {
 			return doc, nil
@@ -110,7 +116,8 @@ func (f trustFile) read() (trustDocument, error) {
 		return trustDocument{}, fmt.Errorf("read %s: %w", f.path, err)
 	}
 	if doc.Version != trustVersion {
-		return trustDocument{}, fmt.Errorf("%s has version %d, this program reads %d", f.path, doc.Version, trustVersion)
+		return trustDocument{}, fmt.Errorf("%s has version %d, this program reads %d", f.path,
+			doc.Version, trustVersion)
 	}
 	return doc, nil
 }
@@ -128,14 +135,16 @@ func checkPrivate(file *os.File) error {
 	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
 		return fmt.Errorf("%s belongs to another user", file.Name())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s can be written by others: its mode is %04o", file.Name(), info.Mode().Perm())
+		return fmt.Errorf("%s can be written by others: its mode is %04o", file.Name(), info.Mode().
+			Perm())
 	}
 	return nil
 }
 
 // lockFileFor takes the lock beside a file; a file that is replaced cannot be locked itself.
 func lockFileFor(path string) (unlock func() error, err error) {
-	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC,
+		0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +160,8 @@ func lockFileFor(path string) (unlock func() error, err error) {
 	return file.Close, nil // which gives the lock back
 }
 
-// replaceFile writes a file of mode 0600 so that after a crash the old or the new content stands there, never a part.
+// replaceFile writes a file of mode 0600 so that after a crash the old or the new content stands
+// there, never a part.
 func replaceFile(path string, content []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -23,7 +23,8 @@ const (
 	maxTrustBytes = 64 << 20
 )
 
-// trustInputs is what `up` would use of a workspace, as far as it can be known without running anything:
+// trustInputs is what `up` would use of a workspace, as far as it can be known without running
+// anything:
 //
 //   - the configuration file and the lock file beside it,
 //   - the whole folder `.devcontainer`, since lifecycle commands live there,
@@ -32,12 +33,14 @@ const (
 //   - files of the workspace that initializeCommand and runArgs name, since the former runs on the host,
 //   - the folder that would be mounted, which the repository's own configuration can move.
 //
-// A file that is absent is part of it as such, so that its appearance is a change. Not covered are images, features from a registry,
-// the build context, and what a covered program goes on to read or run.
+// A file that is absent is part of it as such, so that its appearance is a change. Not covered are
+// images, features from a registry, the build context, and what a covered program goes on to read
+// or run.
 type trustInputs struct {
-	loc        Location
-	file       configFile
-	root       string // what up mounts, by the name that the workspace was reached by; empty for compose
+	loc  Location
+	file configFile
+	// what up mounts, by the name that the workspace was reached by; empty for compose
+	root       string
 	files      map[string]string
 	walkedDirs map[string]bool
 	// folders are those that were taken in in full, each with those in it.
@@ -53,7 +56,10 @@ func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustI
 	if err != nil {
 		return nil, err
 	}
-	f := &trustInputs{loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{}, folders: map[string]bool{}}
+	f := &trustInputs{
+		loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
+		folders: map[string]bool{},
+	}
 	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
 	}
@@ -69,22 +75,26 @@ func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustI
 }
 
 func trustInputsError(loc Location, err error) error {
-	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the configuration of %s cannot be bound to a trust: %w", loc.Workspace, err).
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"the configuration of %s cannot be bound to a trust: %w", loc.Workspace, err).
 		WithHint("correct what the message names, or list the folder in trust.workspaces to trust whatever stands there")
 }
 
-// canonical gives the location with links resolved: one workspace has one trust, by whatever name it is reached.
+// canonical gives the location with links resolved: one workspace has one trust, by whatever name
+// it is reached.
 func (l Location) canonical() (Location, error) {
 	folder, err := filepath.EvalSymlinks(l.Workspace)
 	if err != nil {
-		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound, "resolve the workspace folder: %w", err).WithHint("check the path")
+		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound, "resolve the workspace folder: %w",
+			err).WithHint("check the path")
 	}
 	if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {
 		return Location{Workspace: folder, Config: filepath.Join(folder, rel)}, nil
 	}
 	config, err := filepath.EvalSymlinks(l.Config)
 	if err != nil {
-		return Location{}, dray.Errorf(dray.CodeNoDevcontainer, "resolve the configuration file: %w", err).WithHint("check the path")
+		return Location{}, dray.Errorf(dray.CodeNoDevcontainer, "resolve the configuration file: %w",
+			err).WithHint("check the path")
 	}
 	return Location{Workspace: folder, Config: config}, nil
 }
@@ -126,7 +136,8 @@ func resolvePath(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// expand replaces the variables of a file name. One that depends on the host's environment names a file that nobody can know.
+// expand replaces the variables of a file name. One that depends on the host's environment names a
+// file that nobody can know.
 func (f *trustInputs) expand(name string) (string, error) {
 	names := map[string]bool{}
 	scope := localScope{workspace: f.loc.Workspace, names: names}
@@ -140,7 +151,8 @@ func (f *trustInputs) expand(name string) (string, error) {
 	return out, nil
 }
 
-// add takes one file in. Absent files and folders count as such; a link counts with where it leads and what is there.
+// add takes one file in. Absent files and folders count as such; a link counts with where it leads
+// and what is there.
 func (f *trustInputs) add(path string) error {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done {
@@ -284,8 +296,8 @@ func (f *trustInputs) addBuild() error {
 	return nil
 }
 
-// addCommands takes in the files of the workspace that are named by what acts on the host: initializeCommand, which runs there in the
-// workspace, and the arguments of `docker run`.
+// addCommands takes in the files of the workspace that are named by what acts on the host:
+// initializeCommand, which runs there in the workspace, and the arguments of `docker run`.
 func (f *trustInputs) addCommands() error {
 	var words []string
 	for _, value := range []any{f.file.values["initializeCommand"], f.file.values["runArgs"]} {
@@ -297,7 +309,8 @@ func (f *trustInputs) addCommands() error {
 			continue // not the name of a file that is known
 		}
 		path := resolvePath(f.loc.Workspace, word)
-		if rel, err := filepath.Rel(f.loc.Workspace, path); err != nil || !filepath.IsLocal(rel) || rel == "." {
+		if rel, err := filepath.Rel(f.loc.Workspace, path); err != nil || !filepath.IsLocal(rel) ||
+			rel == "." {
 			continue
 		}
 		if err := f.addCommandWord(path); err != nil {
@@ -307,8 +320,8 @@ func (f *trustInputs) addCommands() error {
 	return nil
 }
 
-// addCommandWord takes in what a word of a command may mean. A word that is no file by now is noted as such, whatever else it is: `make
-// build` shall not lose its trust over a folder of that name.
+// addCommandWord takes in what a word of a command may mean. A word that is no file by now is noted
+// as such, whatever else it is: `make build` shall not lose its trust over a folder of that name.
 func (f *trustInputs) addCommandWord(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -323,7 +336,8 @@ func (f *trustInputs) addCommandWord(path string) error {
 	return nil
 }
 
-// commandWords cuts commands into what may be names of files: at white space and at what a shell takes for its own, and at equals signs.
+// commandWords cuts commands into what may be names of files: at white space and at what a shell
+// takes for its own, and at equals signs.
 func commandWords(value any) []string {
 	var words []string
 	switch value := value.(type) {

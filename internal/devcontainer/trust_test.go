@@ -30,8 +30,10 @@ func mustTrust(t testing.TB, s *TrustStore, loc Location) Summary {
 func wantUntrusted(t testing.TB, s *TrustStore, loc Location, message string) {
 	t.Helper()
 	ok, _, err := s.IsTrusted(t.Context(), loc)
-	if ok || dray.CodeOf(err) != dray.CodeWorkspaceUntrusted || !strings.Contains(err.Error(), message) || dray.AsError(err).Hint == "" {
-		t.Errorf("trusted %v, error %v (%s), hint %q; want workspace_untrusted with %q", ok, err, dray.CodeOf(err), dray.AsError(err).Hint, message)
+	if ok || dray.CodeOf(err) != dray.CodeWorkspaceUntrusted ||
+		!strings.Contains(err.Error(), message) || dray.AsError(err).Hint == "" {
+		t.Errorf("trusted %v, error %v (%s), hint %q; want workspace_untrusted with %q", ok, err,
+			dray.CodeOf(err), dray.AsError(err).Hint, message)
 	}
 }
 
@@ -42,7 +44,8 @@ func wantTrusted(t testing.TB, s *TrustStore, loc Location) {
 	}
 }
 
-// trustCases are configurations with the files that they bring along, and the changes that must end a trust.
+// trustCases are configurations with the files that they bring along, and the changes that must end
+// a trust.
 var trustCases = []struct {
 	name    string
 	config  string
@@ -52,8 +55,11 @@ var trustCases = []struct {
 }{
 	{
 		name: "image", config: `{"image": "x"}`,
-		changes: []string{".devcontainer/devcontainer.json", ".devcontainer/devcontainer-lock.json", ".devcontainer/new/file"},
-		free:    []string{"main.go", "Dockerfile", "docker-compose.yml"},
+		changes: []string{
+			".devcontainer/devcontainer.json", ".devcontainer/devcontainer-lock.json",
+			".devcontainer/new/file",
+		},
+		free: []string{"main.go", "Dockerfile", "docker-compose.yml"},
 	},
 	{
 		name: "Dockerfile", config: `{"build": {"dockerfile": "../docker/Dockerfile", "context": ".."}}`,
@@ -134,7 +140,8 @@ func TestTrustIsBoundToTheConfiguration(t *testing.T) {
 				wantTrusted(t, s, loc)
 			}
 			for _, name := range c.changes {
-				changeAndBack(t, filepath.Join(loc.Workspace, name), func() { wantUntrusted(t, s, loc, "has changed since") })
+				changeAndBack(t, filepath.Join(loc.Workspace, name),
+					func() { wantUntrusted(t, s, loc, "has changed since") })
 				wantTrusted(t, s, loc)
 				if t.Failed() {
 					t.Fatalf("at %s", name)
@@ -173,8 +180,8 @@ func firstMissing(path string) string {
 	return path
 }
 
-// A tool in the container can write the repository's own configuration, and core.worktree in it moves the folder that `up` mounts: to
-// the root of the host, if it likes.
+// A tool in the container can write the repository's own configuration, and core.worktree in it
+// moves the folder that `up` mounts: to the root of the host, if it likes.
 func TestTrustIsBoundToTheMountedFolder(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
 	git(t, loc.Workspace, "init", "-q")
@@ -191,11 +198,14 @@ func TestTrustIsBoundToTheMountedFolder(t *testing.T) {
 	if err := json.Unmarshal(before.pinned, &pinned); err != nil {
 		t.Fatal(err)
 	}
-	if want := "type=bind,source=" + loc.Workspace + ",target=/workspaces/app"; pinned.WorkspaceMount != want || pinned.WorkspaceFolder != "/workspaces/app" {
+	if want := "type=bind,source=" + loc.Workspace +
+		",target=/workspaces/app"; pinned.WorkspaceMount != want ||
+		pinned.WorkspaceFolder != "/workspaces/app" {
 		t.Errorf("pinned %+v: the mount that was agreed to is not what up gets", pinned)
 	}
 	summary := mustTrust(t, s, loc)
-	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the folder /}") || !strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not the workspace alone: /") {
+	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the folder /}") ||
+		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not the workspace alone: /") {
 		t.Errorf("the summary does not show that / is mounted: %+v", summary)
 	}
 }
@@ -268,7 +278,8 @@ func TestTrustFailsClosed(t *testing.T) {
 				test.prepare(t, loc.Workspace)
 			}
 			s := trustStore(t)
-			if _, err := s.Trust(t.Context(), loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted || !strings.Contains(err.Error(), test.want) {
+			if _, err := s.Trust(t.Context(), loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v (%s), want %q", err, dray.CodeOf(err), test.want)
 			}
 			wantUntrusted(t, s, loc, test.want)
@@ -284,14 +295,17 @@ func TestAlwaysTrustedFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTrusted(t, trustStore(t, link+"/"), loc)
-	wantUntrusted(t, trustStore(t, filepath.Dir(loc.Workspace), loc.Workspace+"2"), loc, "is not trusted")
+	wantUntrusted(t, trustStore(t, filepath.Dir(loc.Workspace), loc.Workspace+"2"), loc,
+		"is not trusted")
 	write(t, loc.Workspace, ".devcontainer/devcontainer.json", "[]")
-	if _, err := trustStore(t, loc.Workspace).Approve(t.Context(), loc); dray.CodeOf(err) != dray.CodeContainerFailed {
+	if _, err := trustStore(t, loc.Workspace).
+		Approve(t.Context(), loc); dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("a broken configuration is approved: %v", err)
 	}
 }
 
-// A record that another user could have written, or that is damaged, counts for nothing and is not overwritten.
+// A record that another user could have written, or that is damaged, counts for nothing and is not
+// overwritten.
 func TestTrustFileFailsClosed(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
 	for name, damage := range map[string]func(path string) error{

@@ -21,13 +21,15 @@ type Command struct {
 	Dir  string
 }
 
-// Running is a started program and all that descends from it. Both streams are read to their end before Wait is called.
+// Running is a started program and all that descends from it. Both streams are read to their end
+// before Wait is called.
 type Running interface {
 	Stdout() io.Reader
 	Stderr() io.Reader
 	// Stop ends the program and its descendants; it returns at once.
 	Stop()
-	// Wait gives the exit code, 128 and the number for a signal. An error means that the end is not known.
+	// Wait gives the exit code, 128 and the number for a signal. An error means that the end is not
+	// known.
 	Wait() (exitCode int, err error)
 }
 
@@ -48,8 +50,9 @@ type UpOptions struct {
 	ExtraArgs []string
 	// Mount is one more mount of a new container, as `--mount` takes it; empty for none.
 	Mount string
-	// Env is the whole environment of the CLI and of initializeCommand, see UpEnv. The values of ${localEnv:NAME} are taken from
-	// it, so it must hold none that a caller over HTTP chose: mounts can depend on them.
+	// Env is the whole environment of the CLI and of initializeCommand, see UpEnv. The values of
+	// ${localEnv:NAME} are taken from it, so it must hold none that a caller over HTTP chose: mounts
+	// can depend on them.
 	Env   []string
 	Start StartFunc
 }
@@ -61,15 +64,18 @@ type UpResult struct {
 	RemoteWorkspaceFolder string
 }
 
-// Up brings a workspace's container up through the reference CLI: it builds, creates or starts as needed and runs the lifecycle commands.
-// Progress hears of it: phase is a word, message a line. When the context ends, the CLI and all that it started are ended.
+// Up brings a workspace's container up through the reference CLI: it builds, creates or starts as
+// needed and runs the lifecycle commands. Progress hears of it: phase is a word, message a line.
+// When the context ends, the CLI and all that it started are ended.
 //
-// A failed lifecycle command leaves a container that runs and that the CLI's next `up` would take for finished, skipping that command
-// for good. So Up notes each attempt before it begins and forgets it when it succeeds; where an attempt left a container half made, the
-// next Up has it removed and made anew. Nothing is lost by that: the workspace is mounted, and a container that never was finished
-// holds no work. A container that was finished before is never removed.
+// A failed lifecycle command leaves a container that runs and that the CLI's next `up` would take
+// for finished, skipping that command for good. So Up notes each attempt before it begins and
+// forgets it when it succeeds; where an attempt left a container half made, the next Up has it
+// removed and made anew. Nothing is lost by that: the workspace is mounted, and a container that
+// never was finished holds no work. A container that was finished before is never removed.
 //
-// Errors: workspace_untrusted without an approval, helper_missing without the CLI, container_failed.
+// Errors: workspace_untrusted without an approval, helper_missing without the CLI,
+// container_failed.
 func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) (UpResult, error) {
 	if err := o.check(); err != nil {
 		return UpResult{}, err
@@ -90,38 +96,49 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 
 func (o UpOptions) check() error {
 	if o.Approval.pinned == nil {
-		return dray.Errorf(dray.CodeWorkspaceUntrusted, "a workspace cannot be brought up without a trust in it").WithHint("run: dray workspace trust DIR")
+		return dray.Errorf(dray.CodeWorkspaceUntrusted,
+			"a workspace cannot be brought up without a trust in it").WithHint("run: dray workspace trust DIR")
 	}
 	if folder := o.Approval.loc.Workspace; strings.Contains(folder, "=") {
-		return dray.Errorf(dray.CodeContainerFailed, "the path %s has a \"=\", with which the devcontainer CLI waits for ever", folder).
+		return dray.Errorf(dray.CodeContainerFailed,
+			"the path %s has a \"=\", with which the devcontainer CLI waits for ever", folder).
 			WithHint("give the folder another name")
 	}
 	hint := "install it with: npm install --global @devcontainers/cli; or name it in devcontainer.cli"
 	if o.CLI == "" {
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI was not found").WithHint("%s", hint)
+		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI was not found").
+			WithHint("%s", hint)
 	}
 	info, err := os.Stat(o.CLI)
 	switch {
 	case err != nil:
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q was not found", o.CLI).WithHint("%s", hint)
+		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q was not found", o.CLI).
+			WithHint("%s", hint)
 	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q is not an absolute path of a program", o.CLI).WithHint("%s", hint)
+		return dray.Errorf(dray.CodeHelperMissing,
+			"the devcontainer CLI %q is not an absolute path of a program", o.CLI).WithHint("%s", hint)
 	}
 	return nil
 }
 
 // run starts the CLI with the pinned configuration and follows it to its end.
-func (o UpOptions) run(ctx context.Context, a *upAttempt, progress func(phase, message string)) (UpResult, error) {
+func (o UpOptions) run(ctx context.Context, a *upAttempt,
+	progress func(phase, message string),
+) (UpResult, error) {
 	pinned, err := o.pin()
 	if err != nil {
 		return UpResult{}, err
 	}
-	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }() // what is left holds nothing that the workspace does not
+	// what is left holds nothing that the workspace does not
+	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }()
 	running, err := o.Start(ctx, o.command(pinned, a.replace))
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
-	f := upMonitor{loc: o.Approval.loc, before: a.note.Before, log: upLog{progress: progress, phase: "up"}}
+	f := upMonitor{
+		loc: o.Approval.loc, before: a.note.Before,
+		log: upLog{progress: progress, phase: "up"},
+	}
 	return f.follow(ctx, running)
 }
 
@@ -142,8 +159,9 @@ func (o UpOptions) pin() (string, error) {
 	return path, nil
 }
 
-// command is the CLI's command line. The labels are made from --config, the content is read from --override-config. A lock file that
-// is there is used; none is written where there is none, for it would change what the trust is bound to.
+// command is the CLI's command line. The labels are made from --config, the content is read from
+// --override-config. A lock file that is there is used; none is written where there is none, for it
+// would change what the trust is bound to.
 func (o UpOptions) command(pinned string, replace bool) Command {
 	loc := o.Approval.loc
 	argv := []string{
@@ -167,8 +185,9 @@ var upNames = map[string]bool{
 	"XDG_RUNTIME_DIR": true,
 }
 
-// UpEnv picks from the daemon's environment what `up` of a trusted workspace gets: what finds the engine, the user's configuration of it
-// and the user's keys, and nothing that may be a secret of the daemon.
+// UpEnv picks from the daemon's environment what `up` of a trusted workspace gets: what finds the
+// engine, the user's configuration of it and the user's keys, and nothing that may be a secret of
+// the daemon.
 func UpEnv(environ []string) []string {
 	var env []string
 	for _, pair := range environ {
@@ -198,7 +217,10 @@ func beginAttempt(o UpOptions) (*upAttempt, error) {
 		return nil, err
 	}
 	a.replace = failed && last.Incomplete(o.Container)
-	a.note = UpAttempt{Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(), Before: o.Container.ID}
+	a.note = UpAttempt{
+		Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(),
+		Before: o.Container.ID,
+	}
 	if a.replace {
 		// Until the CLI has removed it, it is still the one of the last attempt.
 		a.note.Before, a.note.Container = "", o.Container.ID

@@ -67,15 +67,23 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	code, err := running.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w", context.Cause(ctx)))
+		return UpResult{}, f.wrapFailure(last,
+			dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w",
+				context.Cause(ctx)))
 	case err != nil:
-		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
+		return UpResult{}, f.wrapFailure(last,
+			dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
 	case readErr != nil:
-		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
+		return UpResult{}, f.wrapFailure(last,
+			dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
 	case code == 0 && last.Outcome == "success" && last.ContainerID != "":
-		return UpResult{ContainerID: last.ContainerID, RemoteUser: last.RemoteUser, RemoteWorkspaceFolder: last.RemoteWorkspaceFolder}, nil
+		return UpResult{
+			ContainerID: last.ContainerID, RemoteUser: last.RemoteUser,
+			RemoteWorkspaceFolder: last.RemoteWorkspaceFolder,
+		}, nil
 	}
-	return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
+	return UpResult{}, f.wrapFailure(last,
+		dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
 }
 
 // wrapFailure adds what to do next, and what is to be noted.
@@ -121,7 +129,8 @@ func parseOutcome(stdout []byte) outcome {
 // failure says what went wrong in the CLI's words, with the end of its log.
 func (o outcome) failure(code int, log []string) string {
 	what := strings.TrimSuffix(plainLine(o.Description, maxMessage), ".")
-	if message := shortenCommand(plainLine(o.Message, maxMessage)); message != "" && o.Message != o.Description {
+	if message := shortenCommand(plainLine(o.Message, maxMessage)); message != "" &&
+		o.Message != o.Description {
 		what = strings.TrimPrefix(what+": "+message, ": ")
 	}
 	if what == "" {
@@ -144,14 +153,16 @@ func excerptOf(log []string) string {
 	return strings.Join(log[from:], "\n")
 }
 
-// UpAttempt is an attempt to bring a workspace up that failed, or that was under way when the daemon ended.
+// UpAttempt is an attempt to bring a workspace up that failed, or that was under way when the
+// daemon ended.
 type UpAttempt struct {
 	Workspace string    `json:"workspace"`
 	Config    string    `json:"config"`
 	StartedAt time.Time `json:"started_at"`
 	// EndedAt is nil for an attempt whose end nobody saw.
 	EndedAt *time.Time `json:"ended_at"`
-	// Before is the finished container that was there when it began, Container the half made one that it left, as far as that is known.
+	// Before is the finished container that was there when it began, Container the half made one that
+	// it left, as far as that is known.
 	Before    string `json:"before"`
 	Container string `json:"container"`
 	Message   string `json:"message"`
@@ -161,8 +172,9 @@ type UpAttempt struct {
 
 func (f UpAttempt) location() Location { return Location{Workspace: f.Workspace, Config: f.Config} }
 
-// Incomplete says whether a container is one that this attempt left: it may run, but its lifecycle commands did not all succeed. A
-// container that was there before the attempt is none, whatever else failed, and neither is one that somebody made afterwards.
+// Incomplete says whether a container is one that this attempt left: it may run, but its lifecycle
+// commands did not all succeed. A container that was there before the attempt is none, whatever
+// else failed, and neither is one that somebody made afterwards.
 func (f UpAttempt) Incomplete(c ContainerInfo) bool {
 	switch {
 	case c.ID == "":
@@ -175,8 +187,8 @@ func (f UpAttempt) Incomplete(c ContainerInfo) bool {
 	return f.EndedAt == nil || !c.Created.After(*f.EndedAt)
 }
 
-// UpAttemptStore are the notes of failed attempts in the state folder, one for each workspace and configuration. A successful attempt
-// removes its note.
+// UpAttemptStore are the notes of failed attempts in the state folder, one for each workspace and
+// configuration. A successful attempt removes its note.
 type UpAttemptStore struct {
 	dir string
 }
@@ -186,8 +198,8 @@ func NewFailures(state string) UpAttemptStore {
 	return UpAttemptStore{dir: filepath.Join(state, "up")}
 }
 
-// Last gives the failed attempt of a workspace, if its last attempt failed. A container that it left half made should serve no call
-// until it is brought up again.
+// Last gives the failed attempt of a workspace, if its last attempt failed. A container that it
+// left half made should serve no call until it is brought up again.
 func (f UpAttemptStore) Last(loc Location) (UpAttempt, bool, error) {
 	loc, err := loc.canonical()
 	if err != nil {
@@ -206,7 +218,8 @@ func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
 	}
 	var note UpAttempt
 	if err := jsonv2.Unmarshal(text, &note); err != nil {
-		return UpAttempt{}, false, fmt.Errorf("read the note of the last attempt %s: %w", f.path(loc), err)
+		return UpAttempt{}, false, fmt.Errorf("read the note of the last attempt %s: %w", f.path(loc),
+			err)
 	}
 	return note, true, nil
 }

@@ -78,8 +78,8 @@ func (h *heard) has(line string) bool {
 	return slices.Contains(h.lines, line)
 }
 
-// fakeUp gives options for a CLI that is a shell script: real failures of the real one are tried against the engine, this is for what
-// cannot be provoked there.
+// fakeUp gives options for a CLI that is a shell script: real failures of the real one are tried
+// against the engine, this is for what cannot be provoked there.
 func fakeUp(t *testing.T, script string) UpOptions {
 	t.Helper()
 	loc := workspace(t, `{"image": "x"}`)
@@ -95,7 +95,10 @@ func fakeUp(t *testing.T, script string) UpOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return UpOptions{CLI: cli, State: state, Approval: approval, Start: execStart, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	return UpOptions{
+		CLI: cli, State: state, Approval: approval, Start: execStart,
+		Env: []string{"PATH=" + os.Getenv("PATH")},
+	}
 }
 
 func TestUpNeedsTrustAndCLI(t *testing.T) {
@@ -135,7 +138,10 @@ func TestUpCommandLine(t *testing.T) {
 	o := fakeUp(t, `
 printf '%s\n' "$@" >args; cp "$9" pinned; pwd >>args; env >>args
 echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceFolder":"/w"}'`)
-	o.ExtraArgs, o.Mount, o.Env = []string{"--buildkit", "never"}, "type=bind,source=/a,target=/b", append(o.Env, "DOCKER_HOST=x")
+	o.ExtraArgs, o.Mount, o.Env = []string{
+		"--buildkit",
+		"never",
+	}, "type=bind,source=/a,target=/b", append(o.Env, "DOCKER_HOST=x")
 	got, err := Up(t.Context(), o, new(heard).progress)
 	if want := (UpResult{"c1", "u", "/w"}); err != nil || got != want {
 		t.Fatalf("got %+v, %v", got, err)
@@ -147,11 +153,14 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 	}
 	before, after, _ := strings.Cut(string(args), "--override-config\n")
 	pinned, after, _ := strings.Cut(after, "\n")
-	if want := fmt.Sprintf("up\n--log-format\njson\n--workspace-folder\n%s\n--config\n%s\n", loc.Workspace, loc.Config); before != want {
+	if want := fmt.Sprintf("up\n--log-format\njson\n--workspace-folder\n%s\n--config\n%s\n",
+		loc.Workspace, loc.Config); before != want {
 		t.Errorf("arguments %q, want %q", before, want)
 	}
-	want := "--no-lockfile\n--mount\ntype=bind,source=/a,target=/b\n--buildkit\nnever\n" + loc.Workspace + "\n"
-	if !strings.HasPrefix(after, want) || !strings.Contains(after, "DOCKER_HOST=x\n") || strings.Contains(after, "HOME=") {
+	want := "--no-lockfile\n--mount\ntype=bind,source=/a,target=/b\n--buildkit\nnever\n" +
+		loc.Workspace + "\n"
+	if !strings.HasPrefix(after, want) || !strings.Contains(after, "DOCKER_HOST=x\n") ||
+		strings.Contains(after, "HOME=") {
 		t.Errorf("arguments, folder and environment %q, want %q first", after, want)
 	}
 	if _, err := os.Stat(pinned); !strings.HasPrefix(pinned, o.State+"/run/") || !isAbsent(err) {
@@ -204,7 +213,8 @@ exit 1`)
 	if !slices.Equal(h.lines, want) {
 		t.Errorf("progress %q, want %q", h.lines, want)
 	}
-	if dray.CodeOf(err) != dray.CodeContainerFailed || len(err.Error()) > 1500 || strings.Contains(err.Error(), "SECRET") {
+	if dray.CodeOf(err) != dray.CodeContainerFailed || len(err.Error()) > 1500 ||
+		strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("error %q (%s)", err, dray.CodeOf(err))
 	}
 	for _, part := range []string{"It failed: Command failed: docker run\n", "made\n", "no newline"} {
@@ -213,7 +223,8 @@ exit 1`)
 		}
 	}
 	note, found, err := NewFailures(o.State).Last(o.Approval.loc)
-	if err != nil || !found || len(note.Log) == 0 || len(note.Log) > maxLogTail || strings.Contains(fmt.Sprint(note), "SECRET") {
+	if err != nil || !found || len(note.Log) == 0 || len(note.Log) > maxLogTail ||
+		strings.Contains(fmt.Sprint(note), "SECRET") {
 		t.Errorf("noted %+v, %v, %v", note, found, err)
 	}
 }
@@ -231,13 +242,15 @@ func TestUpWithoutResult(t *testing.T) {
 		`exec >&- 2>&-; exit 7`:                                      "ended with code 7",
 	} {
 		_, err := Up(t.Context(), fakeUp(t, script), new(heard).progress)
-		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) || dray.AsError(err).Hint == "" {
+		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("%s: %v (%s), want %q", script, err, dray.CodeOf(err), want)
 		}
 	}
 	o := fakeUp(t, "")
 	o.Start = func(context.Context, Command) (Running, error) { return nil, errors.New("no process") }
-	if _, err := Up(t.Context(), o, new(heard).progress); err == nil || !strings.Contains(err.Error(), "start the devcontainer CLI: no process") {
+	if _, err := Up(t.Context(), o, new(heard).progress); err == nil ||
+		!strings.Contains(err.Error(), "start the devcontainer CLI: no process") {
 		t.Errorf("a CLI that does not start: %v", err)
 	}
 }
@@ -252,7 +265,8 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if note, found, err := NewFailures(o.State).Last(o.Approval.loc); !found || note.EndedAt == nil || !strings.Contains(note.Message, "enough") {
+	if note, found, err := NewFailures(o.State).Last(o.Approval.loc); !found || note.EndedAt == nil ||
+		!strings.Contains(note.Message, "enough") {
 		t.Errorf("noted %+v, %v, %v", note, found, err)
 	}
 }
@@ -349,7 +363,10 @@ func TestUpEnv(t *testing.T) {
 		"HOME=/root", "PATH=/bin", "LANG=C", "LC_ALL=C", "DOCKER_HOST=x", "SSH_AUTH_SOCK=/s", "AWS_SECRET_ACCESS_KEY=k", "GITHUB_TOKEN=t", "DRAY_TOKEN=t",
 		"COMPOSE_FILE=evil.yml", "LD_PRELOAD=x", "NODE_OPTIONS=x", "GIT_DIR=x", "broken",
 	})
-	if want := []string{"HOME=/root", "PATH=/bin", "LANG=C", "LC_ALL=C", "DOCKER_HOST=x", "SSH_AUTH_SOCK=/s"}; !slices.Equal(got, want) {
+	if want := []string{
+		"HOME=/root", "PATH=/bin", "LANG=C", "LC_ALL=C", "DOCKER_HOST=x",
+		"SSH_AUTH_SOCK=/s",
+	}; !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -29,8 +29,9 @@ type logEvent struct {
 	StepDetail string `json:"stepDetail"`
 }
 
-// upLog turns the CLI's log into progress and keeps its last lines. Command lines are not passed on: `docker run` carries the values of
-// containerEnv, and the log at its lower levels the whole environment.
+// upLog turns the CLI's log into progress and keeps its last lines. Command lines are not passed
+// on: `docker run` carries the values of containerEnv, and the log at its lower levels the whole
+// environment.
 type upLog struct {
 	progress func(phase, message string)
 	phase    string
@@ -77,7 +78,8 @@ func (l *upLog) line(line []byte) {
 	}
 }
 
-// nonJSONLine is a line that is no event: what the CLI's own runtime prints. Stack traces are of no use to anybody here.
+// nonJSONLine is a line that is no event: what the CLI's own runtime prints. Stack traces are of no
+// use to anybody here.
 func (l *upLog) nonJSONLine(line string) {
 	if text := plainLine(line, maxMessage); text != "" && !strings.HasPrefix(line, "    at ") {
 		l.keep(text)
@@ -94,7 +96,8 @@ func (l *upLog) output(e logEvent) {
 		if m := lifecycleStart.FindStringSubmatch(text); m != nil {
 			l.phase = m[1]
 		}
-		if text == "" || strings.HasPrefix(text, "@devcontainers/cli ") { // its version, first in every log
+		// its version, first in every log
+		if text == "" || strings.HasPrefix(text, "@devcontainers/cli ") {
 			continue
 		}
 		l.keep(text)
@@ -117,7 +120,8 @@ func (l *upLog) lifecycleStep(e logEvent) {
 	}
 }
 
-// phases are the steps that take time, by the word of docker's or docker compose's command line that begins them.
+// phases are the steps that take time, by the word of docker's or docker compose's command line
+// that begins them.
 var phases = map[string][2]string{
 	"pull":  {"pull", "pulling the image"},
 	"build": {"build", "building the image"},
@@ -157,7 +161,8 @@ func isEngine(program string) bool {
 	return false
 }
 
-// shortenCommand takes the arguments from the message about a failed command of the engine, for they may hold secrets.
+// shortenCommand takes the arguments from the message about a failed command of the engine, for
+// they may hold secrets.
 func shortenCommand(text string) string {
 	const failed = "Command failed: "
 	before, command, ok := strings.Cut(text, failed)

@@ -11,7 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// maxSubstituted bounds what variables may grow a document to: a label can name a long variable many times.
+// maxSubstituted bounds what variables may grow a document to: a label can name a long variable
+// many times.
 const maxSubstituted = 8 << 20
 
 // variable is `${name}` or `${name:argument:...}`, within a line.
@@ -97,9 +98,11 @@ func (s *substitution) text(text string) (string, error) {
 	return out.String(), nil
 }
 
-// lookup gives a variable of an environment: `NAME` or `NAME:default`, where what follows a second colon is lost. A variable that is
-// not set is empty.
-func lookup(env func(name string) (string, bool), variable string, args []string) (string, bool, error) {
+// lookup gives a variable of an environment: `NAME` or `NAME:default`, where what follows a second
+// colon is lost. A variable that is not set is empty.
+func lookup(env func(name string) (string, bool), variable string, args []string) (string, bool,
+	error,
+) {
 	if len(args) == 0 {
 		return "", false, fmt.Errorf("${%s} names no variable: write ${%s:NAME}", variable, variable)
 	}
@@ -148,7 +151,8 @@ func (l *localScope) lookup(name string) (string, bool) {
 	return l.env(name)
 }
 
-// inFolder gives the scope with the workspace's folder in the container, which may itself use variables.
+// inFolder gives the scope with the workspace's folder in the container, which may itself use
+// variables.
 func (l *localScope) inFolder(folder string) error {
 	l.folder, l.hasFolder = folder, true
 	resolved, err := substituteText(folder, l.replace)
@@ -159,7 +163,8 @@ func (l *localScope) inFolder(folder string) error {
 	return nil
 }
 
-// devcontainerIDReplacer is the pass for ${devcontainerId}; without labels it leaves it as it stands.
+// devcontainerIDReplacer is the pass for ${devcontainerId}; without labels it leaves it as it
+// stands.
 func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
 	return func(name string, _ []string) (string, bool, error) {
 		if name != "devcontainerId" || len(idLabels) == 0 {
@@ -173,7 +178,8 @@ func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
 func devcontainerID(labels map[string]string) string {
 	text, err := json.Marshal(labels, json.Deterministic(true))
 	if err != nil {
-		// Only text that is not UTF-8 fails; the reference has replaced that by the time it labels a container.
+		// Only text that is not UTF-8 fails; the reference has replaced that by the time it labels a
+		// container.
 		clean := map[string]string{}
 		for key, value := range labels {
 			clean[strings.ToValidUTF8(key, "\ufffd")] = strings.ToValidUTF8(value, "\ufffd")
@@ -185,7 +191,8 @@ func devcontainerID(labels map[string]string) string {
 	return strings.Repeat("0", 52-len(id)) + id
 }
 
-// containerReplacer is the last pass: the environment that the image and `docker run` gave the container.
+// containerReplacer is the last pass: the environment that the image and `docker run` gave the
+// container.
 func containerReplacer(env []string) replaceFunc {
 	values := map[string]string{}
 	for _, pair := range env {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// client speaks HTTP over the engine's socket. Connections are not kept: they would outlive the engine.
+// client speaks HTTP over the engine's socket. Connections are not kept: they would outlive the
+// engine.
 func (e *Engine) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -50,7 +51,8 @@ func (e *Engine) load(tb testing.TB, images []string) {
 	if len(images) == 0 {
 		return
 	}
-	save := exec.CommandContext(tb.Context(), "docker", append([]string{"save"}, images...)...) //nolint:gosec // a test's own words
+	// a test's own words
+	save := exec.CommandContext(tb.Context(), "docker", append([]string{"save"}, images...)...) //nolint:gosec
 	var said strings.Builder
 	save.Stderr = &said
 	archive, err := save.StdoutPipe()

@@ -51,12 +51,14 @@ type Engine struct {
 	exited chan struct{} // closed when the process is over and waited for
 }
 
-// Start starts an engine that ends with the test. Where none can be had the test is skipped with the gap's name.
+// Start starts an engine that ends with the test. Where none can be had the test is skipped with
+// the gap's name.
 func Start(tb testing.TB, opts Options) *Engine {
 	tb.Helper()
 	requireHost(tb)
 	sweep(tb)
-	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting // it has to outlive the test where its end is cut off, and be found
+	// it has to outlive the test where its end is cut off, and be found
+	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -73,7 +75,8 @@ func Start(tb testing.TB, opts Options) *Engine {
 	return e
 }
 
-// SkipMissing skips a test that this machine gives no place for. The summary of the tests names what was not tested.
+// SkipMissing skips a test that this machine gives no place for. The summary of the tests names
+// what was not tested.
 func SkipMissing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf("gap: "+format, args...)
@@ -103,7 +106,8 @@ func (e *Engine) Socket() string { return filepath.Join(e.dir, "docker.sock") }
 // TCP is where the engine listens besides, HOST:PORT; empty without Options.TCP.
 func (e *Engine) TCP() string { return e.tcp }
 
-// lockDir locks the folder. The lock appears at its name with its holder, so that nobody takes a new folder for a left one.
+// lockDir locks the folder. The lock appears at its name with its holder, so that nobody takes a
+// new folder for a left one.
 func (e *Engine) lockDir() error {
 	next := filepath.Join(e.dir, "lock.new")
 	lock, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -114,13 +118,14 @@ func (e *Engine) lockDir() error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("locking the engine's folder: %w", err)
 	}
-	return errors.Join(os.Chmod(e.dir, 0o755), os.Rename(next, lockOf(e.dir))) //nolint:gosec // its socket is for others too
+	// its socket is for others too
+	return errors.Join(os.Chmod(e.dir, 0o755), os.Rename(next, lockOf(e.dir))) //nolint:gosec
 }
 
 func lockOf(dir string) string { return filepath.Join(dir, "lock") }
 
-// configure writes the configuration. All that an engine would share with another has a place of its own: no rule of the machine's
-// firewall is touched.
+// configure writes the configuration. All that an engine would share with another has a place of
+// its own: no rule of the machine's firewall is touched.
 func (e *Engine) configure(tb testing.TB) error {
 	tb.Helper()
 	hosts := []string{e.Host()}
@@ -149,7 +154,8 @@ func (e *Engine) configure(tb testing.TB) error {
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
 
-// writeSubIDs writes the ranges of ids that containers get. The engine sees them as /etc/subuid and /etc/subgid, and nobody else does.
+// writeSubIDs writes the ranges of ids that containers get. The engine sees them as /etc/subuid and
+// /etc/subgid, and nobody else does.
 func (e *Engine) writeSubIDs() (remap string, err error) {
 	u, err := user.Lookup("nobody")
 	if err != nil {
@@ -160,8 +166,10 @@ func (e *Engine) writeSubIDs() (remap string, err error) {
 		return "", err
 	}
 	err = errors.Join(
-		os.WriteFile(e.path("subuid"), fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot), 0o600),
-		os.WriteFile(e.path("subgid"), fmt.Appendf(nil, "%s:%d:65536\n%s:%[2]d:65536\n", u.Username, RemappedRoot, g.Name), 0o600),
+		os.WriteFile(e.path("subuid"), fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot),
+			0o600),
+		os.WriteFile(e.path("subgid"), fmt.Appendf(nil, "%s:%d:65536\n%s:%[2]d:65536\n", u.Username,
+			RemappedRoot, g.Name), 0o600),
 	)
 	return u.Username + ":" + g.Name, err
 }
@@ -187,7 +195,8 @@ func (e *Engine) addBridge() error {
 }
 
 func run(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx,gosec // short, and of a fixed name
+	// short, and of a fixed name
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx,gosec
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil

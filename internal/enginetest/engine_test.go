@@ -16,7 +16,8 @@ func TestLife(t *testing.T) {
 	var id string
 	t.Run("engine", func(t *testing.T) {
 		e = Start(t, opts)
-		id = e.Docker(t, "run", "-d", "--init", "--network", "none", "dray-test/busybox:latest", "sleep", "100000")
+		id = e.Docker(t, "run", "-d", "--init", "--network", "none", "dray-test/busybox:latest", "sleep",
+			"100000")
 		started := e.Docker(t, "inspect", "-f", "{{.State.StartedAt}}", id)
 		e.Restart(t)
 		e.Kill(t)
@@ -24,13 +25,16 @@ func TestLife(t *testing.T) {
 			t.Error("it answers though it was killed")
 		}
 		e.StartAgain(t)
-		if now := e.Docker(t, "inspect", "-f", "{{.State.Running}} {{.State.StartedAt}}", id); now != "true "+started {
+		if now := e.Docker(t, "inspect", "-f", "{{.State.Running}} {{.State.StartedAt}}",
+			id); now != "true "+started {
 			t.Errorf("the container did not live on: %s, and was started %s", now, started)
 		}
-		if out, err := exec.Command("docker", "-H", "tcp://"+e.TCP(), "ps", "-q", "--no-trunc").Output(); err != nil || strings.TrimSpace(string(out)) != id {
+		if out, err := exec.Command("docker", "-H", "tcp://"+e.TCP(), "ps", "-q", "--no-trunc").
+			Output(); err != nil || strings.TrimSpace(string(out)) != id {
 			t.Errorf("over TCP: %q, %v", out, err)
 		}
-		if out, err := exec.Command("docker", "ps", "-aq", "--no-trunc").Output(); err != nil || strings.Contains(string(out), id) {
+		if out, err := exec.Command("docker", "ps", "-aq", "--no-trunc").Output(); err != nil ||
+			strings.Contains(string(out), id) {
 			t.Errorf("the machine's own engine has %q, %v", out, err)
 		}
 		e.Kill(t) // so that the end has everything to do
@@ -66,11 +70,13 @@ func TestRemappedUsers(t *testing.T) {
 	opts := small()
 	opts.RemapUsers = true
 	e := Start(t, opts)
-	got := e.Docker(t, "run", "--rm", "--network", "none", "dray-test/busybox:latest", "cat", "/proc/self/uid_map")
+	got := e.Docker(t, "run", "--rm", "--network", "none", "dray-test/busybox:latest", "cat",
+		"/proc/self/uid_map")
 	if f := strings.Fields(got); len(f) != 3 || f[0] != "0" || f[1] != "100000" {
 		t.Errorf("got %q", got)
 	}
-	if text, err := os.ReadFile("/etc/subuid"); err == nil && strings.Contains(string(text), "nobody:100000") {
+	if text, err := os.ReadFile("/etc/subuid"); err == nil &&
+		strings.Contains(string(text), "nobody:100000") {
 		t.Error("the machine's own ranges were changed")
 	}
 }

@@ -69,7 +69,8 @@ func sweep(tb testing.TB) {
 	}
 }
 
-// remove takes away everything of an engine, from the processes to the folder, however it got to where it is.
+// remove takes away everything of an engine, from the processes to the folder, however it got to
+// where it is.
 func remove(dir string) error {
 	ids := containersOf(dir)
 	groups := groupsOf(ids)
@@ -82,7 +83,8 @@ func remove(dir string) error {
 		_ = os.Remove(g) // the engine did it, as a rule
 	}
 	if err := errors.Join(unmount(dir), removeBridge(dir)); err != nil {
-		return err // the folder stays: removing it would remove what is mounted there, and it names the bridge
+		// the folder stays: removing it would remove what is mounted there, and it names the bridge
+		return err
 	}
 	return os.RemoveAll(dir)
 }
@@ -112,7 +114,8 @@ func containersOf(dir string) []string {
 func groupsOf(ids []string) []string {
 	var groups []string
 	for _, id := range ids {
-		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, "system.slice/docker-" + id + ".scope"} {
+		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, "system.slice/docker-" + id +
+			".scope"} {
 			tops, _ := filepath.Glob("/sys/fs/cgroup/" + pattern)
 			for _, top := range tops {
 				_ = filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
@@ -163,7 +166,10 @@ func processesOf(dir string) []running {
 		if err != nil || pid == os.Getpid() || !bytes.Contains(line, []byte(dir+"/")) {
 			continue
 		}
-		if p, ok := look(pid); ok && slices.Contains([]string{"dockerd", "containerd", "containerd-shim", "docker-proxy", "sh", "unshare"}, p.name) {
+		if p, ok := look(pid); ok && slices.Contains([]string{
+			"dockerd", "containerd", "containerd-shim",
+			"docker-proxy", "sh", "unshare",
+		}, p.name) {
 			list = append(list, p)
 		}
 	}

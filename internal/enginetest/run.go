@@ -23,7 +23,8 @@ func (e *Engine) StartAgain(tb testing.TB) {
 	args := e.command()
 	e.cmd = exec.Command(args[0], args[1:]...) //nolint:noctx,gosec // Stop and Kill end it
 	e.cmd.Stdout, e.cmd.Stderr = log, log
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's Ctrl-C is not for it: the test ends it
+	// a terminal's Ctrl-C is not for it: the test ends it
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := e.cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -36,10 +37,14 @@ func (e *Engine) StartAgain(tb testing.TB) {
 	e.ready(tb)
 }
 
-// command starts dockerd. Where the system has a containerd, engines share it, and are told apart by these names, which have to be flags.
+// command starts dockerd. Where the system has a containerd, engines share it, and are told apart
+// by these names, which have to be flags.
 func (e *Engine) command() []string {
 	name := filepath.Base(e.dir)
-	args := []string{"dockerd", "--config-file", e.path("config.json"), "--containerd-namespace", name, "--containerd-plugins-namespace", name + "-plugins"}
+	args := []string{
+		"dockerd", "--config-file", e.path("config.json"), "--containerd-namespace", name,
+		"--containerd-plugins-namespace", name + "-plugins",
+	}
 	if !e.opts.RemapUsers {
 		return args
 	}
@@ -66,7 +71,8 @@ func (e *Engine) ready(tb testing.TB) {
 	}
 }
 
-// logTail is the end of what the engine complained of: what it does in the ordinary way would bury the test's own words.
+// logTail is the end of what the engine complained of: what it does in the ordinary way would bury
+// the test's own words.
 func (e *Engine) logTail() string {
 	text, err := os.ReadFile(e.path("log"))
 	if err != nil {
@@ -87,7 +93,8 @@ func (e *Engine) Restart(tb testing.TB) {
 	e.StartAgain(tb)
 }
 
-// Stop ends the engine as an operator would, and waits for it. Without Options.LiveRestore its containers are stopped.
+// Stop ends the engine as an operator would, and waits for it. Without Options.LiveRestore its
+// containers are stopped.
 func (e *Engine) Stop(tb testing.TB) {
 	tb.Helper()
 	if err := e.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -98,7 +105,8 @@ func (e *Engine) Stop(tb testing.TB) {
 	}
 }
 
-// Kill ends the engine with SIGKILL, and its containerd with it. Containers go on; Resume finds them.
+// Kill ends the engine with SIGKILL, and its containerd with it. Containers go on; Resume finds
+// them.
 func (e *Engine) Kill(tb testing.TB) {
 	tb.Helper()
 	if err := e.cmd.Process.Kill(); err != nil {
@@ -125,7 +133,8 @@ func (e *Engine) waitExit(limit time.Duration) bool {
 	}
 }
 
-// Docker runs the docker command with this engine and gives what it prints, without space around it.
+// Docker runs the docker command with this engine and gives what it prints, without space around
+// it.
 func (e *Engine) Docker(tb testing.TB, args ...string) string {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "docker", args...) //nolint:gosec // a test's own words

@@ -1,5 +1,6 @@
-// Package evidence writes the pages of docs/evidence: what tests found when they ran for long. A page grows row by row, so that a soak can be done
-// in parts; the rows lie in .tools too, from where a page is written anew. Only tests import it.
+// Package evidence writes the pages of docs/evidence: what tests found when they ran for long. A
+// page grows row by row, so that a soak can be done in parts; the rows lie in .tools too, from
+// where a page is written anew. Only tests import it.
 package evidence
 
 import (
@@ -22,7 +23,8 @@ import (
 type Page struct {
 	// File is its name in docs/evidence.
 	File, Title, Text string
-	// Columns are the table's; the first Key of them tell its rows apart. Seed, commit and date stand behind them.
+	// Columns are the table's; the first Key of them tell its rows apart. Seed, commit and date stand
+	// behind them.
 	Columns []string
 	Key     int
 	// Machine says on what the figures were found, without anything that names the machine.
@@ -37,7 +39,8 @@ type row struct {
 
 var writing sync.Mutex
 
-// WriteRow puts a row into the page, in the place of what was found before. The seed of zero is none.
+// WriteRow puts a row into the page, in the place of what was found before. The seed of zero is
+// none.
 func (p Page) WriteRow(seed uint64, cells ...string) error {
 	writing.Lock()
 	defer writing.Unlock()
@@ -45,23 +48,27 @@ func (p Page) WriteRow(seed uint64, cells ...string) error {
 	if err != nil {
 		return err
 	}
-	store := filepath.Join(top, ".tools", "test", "evidence", strings.TrimSuffix(p.File, ".md")+".json")
+	store := filepath.Join(top, ".tools", "test", "evidence",
+		strings.TrimSuffix(p.File, ".md")+".json")
 	rows := map[string]row{}
 	if b, err := os.ReadFile(store); err == nil {
 		if err := json.Unmarshal(b, &rows); err != nil {
 			return fmt.Errorf("reading %s: %w", store, err)
 		}
 	}
-	rows[strings.Join(cells[:p.Key], "\x00")] = row{cells, seed, commit(), time.Now().UTC().Format(time.DateOnly)}
+	rows[strings.Join(cells[:p.Key], "\x00")] = row{cells, seed, commit(), time.Now().UTC().
+		Format(time.DateOnly)}
 	b, err := json.Marshal(rows)
 	if err != nil {
 		return fmt.Errorf("writing the rows of %s: %w", p.File, err)
 	}
-	return errors.Join(replaceFile(store, b), replaceFile(filepath.Join(top, "docs", "evidence", p.File), p.markdown(rows)))
+	return errors.Join(replaceFile(store, b),
+		replaceFile(filepath.Join(top, "docs", "evidence", p.File), p.markdown(rows)))
 }
 
 func replaceFile(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a part of the repository
+	// a part of the repository
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec
 		return err
 	}
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // the same
@@ -71,14 +78,16 @@ func (p Page) markdown(rows map[string]row) []byte {
 	var b strings.Builder
 	columns := append(slices.Clone(p.Columns), "seed", "commit", "date")
 	fmt.Fprintf(&b, "# %s\n\nWritten by `make soak` on %s.\n\n%s\n\n", p.Title, p.Machine(), p.Text)
-	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "),
+		strings.Repeat("---|", len(columns)))
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[key]
 		seed := "-"
 		if r.Seed != 0 {
 			seed = fmt.Sprint(r.Seed)
 		}
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(append(slices.Clone(r.Cells), seed, r.Commit, r.Date), " | "))
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(append(slices.Clone(r.Cells), seed, r.Commit, r.Date),
+			" | "))
 	}
 	return []byte(b.String())
 }
@@ -105,14 +114,16 @@ func Kernel() string {
 // Go is the version of Go, as pages tell it.
 func Go() string { return "Go " + strings.TrimPrefix(runtime.Version(), "go") }
 
-// commit names what was tested, and says so if it was changed since; what is written here is no change.
+// commit names what was tested, and says so if it was changed since; what is written here is no
+// change.
 var commit = sync.OnceValue(func() string {
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
 	name := strings.TrimSpace(string(out))
-	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs/evidence").Run() != nil {
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs/evidence").
+		Run() != nil {
 		name += ", changed"
 	}
 	return name

@@ -17,7 +17,10 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(top + "/a/b")
-	p := Page{File: "p.md", Title: "T", Text: "Text.", Columns: []string{"where", "what", "left"}, Key: 2, Machine: func() string { return "M" }}
+	p := Page{
+		File: "p.md", Title: "T", Text: "Text.", Columns: []string{"where", "what", "left"},
+		Key: 2, Machine: func() string { return "M" },
+	}
 	for _, cells := range [][]string{{"x", "2", "7"}, {"x", "1", "8"}, {"x", "2", "9"}} {
 		if err := p.WriteRow(5, cells...); err != nil {
 			t.Fatal(err)

@@ -2,8 +2,9 @@
 //
 //	{"level":"info","time":"2026-03-01T12:00:00.123456789Z","event":"ready","socket":"/run/dray.sock"}
 //
-// The event is a short, fixed phrase that can be searched for; what varies stands in fields of its own. No field holds what may be a secret:
-// inputs, outputs, values of variables, tokens. Such things are told by name, id or size.
+// The event is a short, fixed phrase that can be searched for; what varies stands in fields of its
+// own. No field holds what may be a secret: inputs, outputs, values of variables, tokens. Such
+// things are told by name, id or size.
 package logging
 
 import (
@@ -14,8 +15,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New makes a logger that writes events of the level and above to w, each with one Write, whole, from any number of goroutines.
-// Errors of w go nowhere: a log that cannot be written is no reason to end a call.
+// New makes a logger that writes events of the level and above to w, each with one Write, whole,
+// from any number of goroutines. Errors of w go nowhere: a log that cannot be written is no reason
+// to end a call.
 func New(w io.Writer, level zapcore.Level) *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		LevelKey:       "level",
@@ -33,7 +35,8 @@ func New(w io.Writer, level zapcore.Level) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, out, level), zap.ErrorOutput(zapcore.AddSync(io.Discard)))
 }
 
-// encodeTime writes UTC whatever the machine's zone is, so that logs of several machines can be laid side by side.
+// encodeTime writes UTC whatever the machine's zone is, so that logs of several machines can be
+// laid side by side.
 func encodeTime(t time.Time, enc zapcore.PrimitiveArrayEncoder) {
 	enc.AppendString(t.UTC().Format(time.RFC3339Nano))
 }

@@ -37,7 +37,8 @@ func TestReadyLine(t *testing.T) {
 	before := time.Now()
 	logging.New(&log, zapcore.InfoLevel).Info("ready", zap.String("socket", "/run/dray.sock"))
 	got := event(t, &log)
-	if got["event"] != "ready" || got["socket"] != "/run/dray.sock" || got["level"] != "info" || len(got) != 4 {
+	if got["event"] != "ready" || got["socket"] != "/run/dray.sock" || got["level"] != "info" ||
+		len(got) != 4 {
 		t.Errorf("the line is %v", got)
 	}
 	text := fmt.Sprint(got["time"])
@@ -54,7 +55,8 @@ func TestReadyLine(t *testing.T) {
 func TestHostileText(t *testing.T) {
 	var log bytes.Buffer
 	hostile := "a\n{\"event\":\"ready\"}\x00\xff\x1b[31m"
-	logging.New(&log, zapcore.InfoLevel).Error("call failed", zap.String("tool", hostile), zap.Error(errors.New(hostile)))
+	logging.New(&log, zapcore.InfoLevel).
+		Error("call failed", zap.String("tool", hostile), zap.Error(errors.New(hostile)))
 	got := event(t, &log)
 	if got["event"] != "call failed" || !strings.HasPrefix(fmt.Sprint(got["error"]), "a\n{") {
 		t.Errorf("the line is %v", got)
@@ -69,7 +71,8 @@ func TestLevel(t *testing.T) {
 		t.Errorf("below the level: %s", &log)
 	}
 	logger.Named("audit").Warn("written", zap.Duration("after", 1500*time.Millisecond))
-	if got := event(t, &log); got["level"] != "warn" || got["component"] != "audit" || got["after"] != "1.5s" {
+	if got := event(t, &log); got["level"] != "warn" || got["component"] != "audit" ||
+		got["after"] != "1.5s" {
 		t.Errorf("the line is %v", got)
 	}
 }

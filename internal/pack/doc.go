@@ -1,4 +1,5 @@
-// Package pack writes and reads messages between programs of one build, or of one protocol: fields in their order, without names.
+// Package pack writes and reads messages between programs of one build, or of one protocol: fields
+// in their order, without names.
 //
 //	integer   varint, zigzag where it is signed
 //	bool      one byte, 0 or 1
@@ -14,8 +15,10 @@
 //		pack.Optional(f, &e.User, packUser)
 //	}
 //
-// so that what writes and what reads cannot drift apart. Whoever wrote what is read is hostile: no length is believed beyond what is left
-// of the message, the first fault ends the reading, and bytes after the last field are a fault too.
+// so that what writes and what reads cannot drift apart. Whoever wrote what is read is hostile: no
+// length is believed beyond what is left of the message, the first fault ends the reading, and
+// bytes after the last field are a fault too.
 //
-// Standard library only, and little of it, because the agent links it: encoding/json would be an eighth of that program.
+// Standard library only, and little of it, because the agent links it: encoding/json would be an
+// eighth of that program.
 package pack

@@ -13,8 +13,9 @@ var ErrMalformed = errors.New("malformed message")
 // NoLimit is for lists that nothing bounds but the message itself.
 const NoLimit = int(^uint(0) >> 1)
 
-// Fields is a message on its way: what was written of it, or what is left to read. A message, and each part of one, has a function that
-// visits its fields in one order, whether it is written or read.
+// Fields is a message on its way: what was written of it, or what is left to read. A message, and
+// each part of one, has a function that visits its fields in one order, whether it is written or
+// read.
 type Fields struct {
 	b       []byte
 	reading bool
@@ -28,8 +29,8 @@ func Append[T any](b []byte, message *T, fields func(*Fields, *T)) []byte {
 	return f.b
 }
 
-// Decode reads a message that is all of b. Fields of type []byte share its memory. It fails with ErrMalformed, and the message is of no use
-// then.
+// Decode reads a message that is all of b. Fields of type []byte share its memory. It fails with
+// ErrMalformed, and the message is of no use then.
 func Decode[T any](b []byte, message *T, fields func(*Fields, *T)) error {
 	rest, err := DecodePrefix(b, message, fields)
 	if err == nil && len(rest) > 0 {
@@ -97,7 +98,8 @@ func Uint[T Unsigned](f *Fields, v *T) {
 	}
 }
 
-// skip passes over an integer of so many bytes; none is one that is cut short, less is one of more than 64 bits.
+// skip passes over an integer of so many bytes; none is one that is cut short, less is one of more
+// than 64 bits.
 func (f *Fields) skip(size int) {
 	if size <= 0 {
 		f.Fail("an integer is missing")
@@ -130,7 +132,8 @@ func Text[T ~string | ~[]byte](f *Fields, v *T) {
 	f.b = f.b[size:]
 }
 
-// count visits a number of things, each of which takes a byte at least, so that more of them than there are bytes left is a lie.
+// count visits a number of things, each of which takes a byte at least, so that more of them than
+// there are bytes left is a lie.
 func (f *Fields) count(have int, what string) int {
 	n := uint64(have) //nolint:gosec // a length
 	Uint(f, &n)
@@ -168,7 +171,8 @@ func Optional[T any](f *Fields, v **T, value func(*Fields, *T)) {
 // firstElements is what a list has room for before any of it was read.
 const firstElements = 64
 
-// List visits a list of at most so many elements, of which each has a field at least. An empty list is read as nil. The limit is the reader's.
+// List visits a list of at most so many elements, of which each has a field at least. An empty list
+// is read as nil. The limit is the reader's.
 func List[T any](f *Fields, v *[]T, most int, element func(*Fields, *T)) {
 	n := f.count(len(*v), "elements")
 	if !f.reading {

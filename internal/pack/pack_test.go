@@ -56,14 +56,18 @@ func packPart(f *pack.Fields, p *part) {
 func full() all {
 	return all{
 		Int: math.MinInt, Small: -128, Uint: math.MaxUint64, Word: math.MaxUint16, Flag: true, Text: "a\x00\xff", Bytes: []byte("b"),
-		When: time.Unix(-1, 999).UTC(), Part: &part{Name: "x", Next: &part{Name: "y"}}, Parts: []part{{Name: "1"}, {}, {}}, Names: []string{"", "n"},
+		When: time.Unix(-1, 999).UTC(), Part: &part{
+			Name: "x",
+			Next: &part{Name: "y"},
+		}, Parts: []part{{Name: "1"}, {}, {}}, Names: []string{"", "n"},
 	}
 }
 
 func TestCrossing(t *testing.T) {
 	for _, want := range []all{full(), {Bytes: []byte{}, When: time.Time{}}} {
 		var got all
-		if err := pack.Decode(pack.Append(nil, &want, packAll), &got, packAll); err != nil || !reflect.DeepEqual(got, want) {
+		if err := pack.Decode(pack.Append(nil, &want, packAll), &got, packAll); err != nil ||
+			!reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
@@ -86,7 +90,8 @@ func TestEnds(t *testing.T) {
 	if err := pack.Decode(longer, new(all), packAll); !errors.Is(err, pack.ErrMalformed) {
 		t.Errorf("with more behind it: %v", err)
 	}
-	if rest, err := pack.DecodePrefix(longer, new(all), packAll); err != nil || string(rest) != "more" {
+	if rest, err := pack.DecodePrefix(longer, new(all), packAll); err != nil ||
+		string(rest) != "more" {
 		t.Errorf("got %q, %v", rest, err)
 	}
 }
@@ -97,18 +102,45 @@ func TestFaults(t *testing.T) {
 		read func(b []byte) error
 		says string
 	}{
-		"a number too large for its field":     {[]byte{0xff, 0xff, 0x7f}, reading(pack.Int[int8]), "does not fit"},
-		"an unsigned one":                      {[]byte{0xff, 0xff, 0x7f}, reading(pack.Uint[uint16]), "does not fit"},
-		"a number of more than 64 bits":        {bytes.Repeat([]byte{0xff}, 11), reading(pack.Uint[uint64]), "integer"},
-		"a number that is cut":                 {[]byte{0x80}, reading(pack.Int[int]), "integer"},
-		"a flag of two":                        {[]byte{2}, reading(pack.Bool), "a flag of 2"},
-		"a text longer than what is left":      {[]byte{3, 'a', 'b'}, reading(pack.Text[string]), "3 bytes, and 2 are left"},
-		"a text of 2^63 bytes":                 {append(bytes.Repeat([]byte{0xff}, 8), 0x7f, 'a'), reading(pack.Text[[]byte]), "are left"},
-		"a list longer than what is left":      {[]byte{9, 0}, reading(strings3), "9 elements, and 1 are left"},
-		"a list longer than what is allowed":   {[]byte{4, 0, 0, 0, 0}, reading(strings3), "at most 3"},
-		"a list whose second element is wrong": {[]byte{2, 0, 9}, reading(strings3), "9 bytes, and 0 are left"},
+		"a number too large for its field": {
+			[]byte{0xff, 0xff, 0x7f},
+			reading(pack.Int[int8]),
+			"does not fit",
+		},
+		"an unsigned one": {
+			[]byte{0xff, 0xff, 0x7f},
+			reading(pack.Uint[uint16]),
+			"does not fit",
+		},
+		"a number of more than 64 bits": {
+			bytes.Repeat([]byte{0xff}, 11),
+			reading(pack.Uint[uint64]), "integer",
+		},
+		"a number that is cut": {[]byte{0x80}, reading(pack.Int[int]), "integer"},
+		"a flag of two":        {[]byte{2}, reading(pack.Bool), "a flag of 2"},
+		"a text longer than what is left": {
+			[]byte{3, 'a', 'b'},
+			reading(pack.Text[string]),
+			"3 bytes, and 2 are left",
+		},
+		"a text of 2^63 bytes": {
+			append(bytes.Repeat([]byte{0xff}, 8), 0x7f, 'a'),
+			reading(pack.Text[[]byte]), "are left",
+		},
+		"a list longer than what is left": {
+			[]byte{9, 0},
+			reading(strings3),
+			"9 elements, and 1 are left",
+		},
+		"a list longer than what is allowed": {[]byte{4, 0, 0, 0, 0}, reading(strings3), "at most 3"},
+		"a list whose second element is wrong": {
+			[]byte{2, 0, 9},
+			reading(strings3),
+			"9 bytes, and 0 are left",
+		},
 	} {
-		if err := c.read(c.b); !errors.Is(err, pack.ErrMalformed) || !strings.Contains(err.Error(), c.says) {
+		if err := c.read(c.b); !errors.Is(err, pack.ErrMalformed) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -128,7 +160,8 @@ func TestFirstFault(t *testing.T) {
 		pack.Text(f, &after)
 		f.Fail("a later one")
 	})
-	if !errors.Is(err, pack.ErrMalformed) || !strings.Contains(err.Error(), "a flag of 2") || after != "" {
+	if !errors.Is(err, pack.ErrMalformed) || !strings.Contains(err.Error(), "a flag of 2") ||
+		after != "" {
 		t.Errorf("got %v, and %q was read", err, after)
 	}
 }
@@ -141,7 +174,8 @@ func TestFail(t *testing.T) {
 		}
 	}
 	n := -1
-	if err := pack.Decode(pack.Append(nil, &n, positive), &n, positive); !errors.Is(err, pack.ErrMalformed) || !strings.Contains(err.Error(), "above zero") {
+	if err := pack.Decode(pack.Append(nil, &n, positive), &n, positive); !errors.Is(err,
+		pack.ErrMalformed) || !strings.Contains(err.Error(), "above zero") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -150,7 +184,11 @@ func TestFail(t *testing.T) {
 func TestLengthsAreNotBelieved(t *testing.T) {
 	lie := append([]byte{0xff, 0xff, 0x3f}, make([]byte, 100)...) // a million elements
 	if n := testing.AllocsPerRun(10, func() {
-		_ = pack.Decode(lie, new([]part), func(f *pack.Fields, p *[]part) { pack.List(f, p, pack.NoLimit, packPart) })
+		_ = pack.Decode(lie, new([]part), func(f *pack.Fields,
+			p *[]part,
+		) {
+			pack.List(f, p, pack.NoLimit, packPart)
+		})
 	}); n > 20 {
 		t.Errorf("%v allocations", n)
 	}
@@ -169,7 +207,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if err := pack.Decode(pack.Append(nil, &got, packAll), &again, packAll); err != nil || !reflect.DeepEqual(got, again) {
+		if err := pack.Decode(pack.Append(nil, &got, packAll), &again, packAll); err != nil ||
+			!reflect.DeepEqual(got, again) {
 			t.Errorf("%+v came as %+v, %v", got, again, err)
 		}
 	})

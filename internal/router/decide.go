@@ -20,14 +20,16 @@ const (
 	RuleHost            = "host"
 )
 
-// RuleCallWorkspace never decides; it is what a container that the call names can be in conflict with.
+// RuleCallWorkspace never decides; it is what a container that the call names can be in conflict
+// with.
 const RuleCallWorkspace = "call.workspace"
 
 // Request is all of a call that a decision depends on. Blank strings count as absent.
 type Request struct {
 	Container   string
 	Environment dray.EnvironmentChoice
-	// Workspace is a clean absolute host folder; Cwd is relative to it or absolute, clean, without "..".
+	// Workspace is a clean absolute host folder; Cwd is relative to it or absolute, clean, without
+	// "..".
 	Workspace string
 	Cwd       string
 	PlanID    string
@@ -35,12 +37,15 @@ type Request struct {
 	Tool      Requirement
 }
 
-// Decide finds the first rule that says where the call runs and holds the tool's own need against it. It fails with
-// invalid_request where the call is malformed or says container and nothing names one, with route_conflict where two rules
-// disagree, and with container_not_found where a rule names a container that is not configured. Beside an error the route holds
-// the candidates alone.
+// Decide finds the first rule that says where the call runs and holds the tool's own need against
+// it. It fails with invalid_request where the call is malformed or says container and nothing names
+// one, with route_conflict where two rules disagree, and with container_not_found where a rule
+// names a container that is not configured. Beside an error the route holds the candidates alone.
 func (r *Router) Decide(req Request) (dray.Route, error) {
-	for _, s := range []*string{&req.Container, &req.Workspace, &req.Cwd, &req.PlanID, &req.Plan.Override, &req.Plan.Fallback} {
+	for _, s := range []*string{
+		&req.Container, &req.Workspace, &req.Cwd, &req.PlanID,
+		&req.Plan.Override, &req.Plan.Fallback,
+	} {
 		if blank(*s) {
 			*s = ""
 		}
@@ -94,7 +99,8 @@ func (d *evaluation) firstMatch() (string, target, error) {
 }
 
 func (d *evaluation) note(rule string, f ruleResult) {
-	d.candidates = append(d.candidates, dray.Candidate{Rule: rule, Environment: string(f.kind), Reason: f.reason})
+	d.candidates = append(d.candidates,
+		dray.Candidate{Rule: rule, Environment: string(f.kind), Reason: f.reason})
 }
 
 type ruleFunc struct {
@@ -118,7 +124,8 @@ func (d *evaluation) levels() []ruleFunc {
 	}
 }
 
-// validate refuses what the call itself got wrong, whether or not the rules would come to look at it.
+// validate refuses what the call itself got wrong, whether or not the rules would come to look at
+// it.
 func (d *evaluation) validate() error {
 	if d.req.Container != "" && !ValidContainer(d.req.Container) {
 		return invalid("/container", "container %q is malformed", d.req.Container).
@@ -127,7 +134,8 @@ func (d *evaluation) validate() error {
 	switch d.req.Environment {
 	case "", dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer:
 	default:
-		return invalid("/environment", "environment %q is unknown", d.req.Environment).WithHint("write auto, host or container")
+		return invalid("/environment", "environment %q is unknown", d.req.Environment).
+			WithHint("write auto, host or container")
 	}
 	for _, s := range []source{d.callOverride(), d.callFallback()} {
 		if err := d.validateValue(s); err != nil {
@@ -137,7 +145,8 @@ func (d *evaluation) validate() error {
 	return nil
 }
 
-// validateValue is resolve without the question whether the name is known: that is asked only where the rule decides.
+// validateValue is resolve without the question whether the name is known: that is asked only where
+// the rule decides.
 func (d *evaluation) validateValue(s source) error {
 	if s.value == "" {
 		return nil
@@ -154,8 +163,9 @@ func invalid(pointer, format string, args ...any) *dray.Error {
 	return e
 }
 
-// dir is the absolute working folder where the search for a devcontainer begins, and the folder where it ends. A folder outside the
-// workspace may be one of the container's own, so it leads nowhere: the search stays in the workspace.
+// dir is the absolute working folder where the search for a devcontainer begins, and the folder
+// where it ends. A folder outside the workspace may be one of the container's own, so it leads
+// nowhere: the search stays in the workspace.
 func (d *evaluation) dir() (dir, root string, ok bool) {
 	root, cwd := d.req.Workspace, d.req.Cwd
 	switch {
@@ -180,14 +190,16 @@ func within(dir, root string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// callContainer takes the container that the call names. A name that is not configured may be the engine's, so it goes on as it is.
+// callContainer takes the container that the call names. A name that is not configured may be the
+// engine's, so it goes on as it is.
 func (d *evaluation) callContainer() (ruleResult, error) {
 	name := d.req.Container
 	if name == "" {
 		return noMatch("the call names no container")
 	}
 	if d.req.Environment == dray.ChooseHost {
-		return ruleResult{}, conflictError(RuleCallContainer, fmt.Sprintf("container %q", name), RuleCallEnvironment, "the host")
+		return ruleResult{}, conflictError(RuleCallContainer, fmt.Sprintf("container %q", name),
+			RuleCallEnvironment, "the host")
 	}
 	folder, err := d.workspaceOf(name)
 	if err != nil {
@@ -197,9 +209,10 @@ func (d *evaluation) callContainer() (ruleResult, error) {
 	return ruleResult{t, "the call names " + t.String()}, nil
 }
 
-// workspaceOf gives the folder that supplies the configuration of a container that the call names (EX-01). Where the call gives a
-// workspace too, the container must belong to it: if one is configured for the container, it is that or a folder in it; else both
-// stay in the route, and the question is answered where the containers are known.
+// workspaceOf gives the folder that supplies the configuration of a container that the call names
+// (EX-01). Where the call gives a workspace too, the container must belong to it: if one is
+// configured for the container, it is that or a folder in it; else both stay in the route, and the
+// question is answered where the containers are known.
 func (d *evaluation) workspaceOf(name string) (string, error) {
 	given, folder := d.req.Workspace, d.rules.Containers[name]
 	switch {
@@ -208,7 +221,8 @@ func (d *evaluation) workspaceOf(name string) (string, error) {
 	case folder == "":
 		return given, nil
 	default:
-		return "", conflictError(RuleCallContainer, fmt.Sprintf("container %q of %s", name, folder), RuleCallWorkspace, given)
+		return "", conflictError(RuleCallContainer, fmt.Sprintf("container %q of %s", name, folder),
+			RuleCallWorkspace, given)
 	}
 }
 
@@ -223,9 +237,10 @@ func (d *evaluation) callEnvironment() (ruleResult, error) {
 	}
 }
 
-// defaultContainer finds the container that a call means that says "container" and no more: an override's, the tool's own, else the
-// workspace's. An override that says host has no container to give. Whether the workspace has a devcontainer is found out when it
-// is brought up: its container may be there without a file that is looked for.
+// defaultContainer finds the container that a call means that says "container" and no more: an
+// override's, the tool's own, else the workspace's. An override that says host has no container to
+// give. Whether the workspace has a devcontainer is found out when it is brought up: its container
+// may be there without a file that is looked for.
 func (d *evaluation) defaultContainer() (ruleResult, error) {
 	for _, sources := range [][]source{d.planOverrides(), d.projectOverrides()} {
 		f, err := d.configured(sources)
@@ -248,7 +263,8 @@ func (d *evaluation) defaultContainer() (ruleResult, error) {
 func (d *evaluation) workspaceContainer() (ruleResult, error) {
 	dir, root, ok := d.dir()
 	if !ok {
-		return ruleResult{}, invalid("/environment", "the call says container, and neither it nor an override names a container or a workspace").
+		return ruleResult{}, invalid("/environment",
+			"the call says container, and neither it nor an override names a container or a workspace").
 			WithHint("give a workspace or a container")
 	}
 	folder, found := d.nearest(dir, root)
@@ -282,7 +298,8 @@ func (d *evaluation) configured(sources []source) (ruleResult, error) {
 	return noMatch("nothing is set")
 }
 
-// toolEnvironment decides for tools that belong to one place. The needs that leave a choice are silent here.
+// toolEnvironment decides for tools that belong to one place. The needs that leave a choice are
+// silent here.
 func (d *evaluation) toolEnvironment() (ruleResult, error) {
 	switch need := d.req.Tool; need.Kind {
 	case NeedHost:
@@ -308,7 +325,8 @@ func (d *evaluation) nearestDevcontainer() (ruleResult, error) {
 	if !found {
 		return noMatch(fmt.Sprintf("no devcontainer from %s up to %s", dir, root))
 	}
-	return ruleResult{target{kind: dray.KindContainer, workspace: folder}, folder + " has a devcontainer"}, nil
+	return ruleResult{target{kind: dray.KindContainer, workspace: folder}, folder +
+		" has a devcontainer"}, nil
 }
 
 func (d *evaluation) host(reason string) ruleResult {
@@ -316,20 +334,36 @@ func (d *evaluation) host(reason string) ruleResult {
 }
 
 func (d *evaluation) planOverrides() []source {
-	return []source{{planKey(d.req.PlanID, "override"), d.rules.Plans[d.req.PlanID].Override}, d.callOverride()}
+	return []source{
+		{planKey(d.req.PlanID, "override"), d.rules.Plans[d.req.PlanID].Override},
+		d.callOverride(),
+	}
 }
 
 func (d *evaluation) planFallbacks() []source {
-	return []source{{planKey(d.req.PlanID, "fallback"), d.rules.Plans[d.req.PlanID].Fallback}, d.callFallback()}
+	return []source{
+		{planKey(d.req.PlanID, "fallback"), d.rules.Plans[d.req.PlanID].Fallback},
+		d.callFallback(),
+	}
 }
 
 func (d *evaluation) projectOverrides() []source {
 	return []source{{"routing.override", d.rules.Override}}
 }
 
-func (d *evaluation) callOverride() source { return source{"call.plan.override", d.req.Plan.Override} }
+func (d *evaluation) callOverride() source {
+	return source{
+		"call.plan.override",
+		d.req.Plan.Override,
+	}
+}
 
-func (d *evaluation) callFallback() source { return source{"call.plan.fallback", d.req.Plan.Fallback} }
+func (d *evaluation) callFallback() source {
+	return source{
+		"call.plan.fallback",
+		d.req.Plan.Fallback,
+	}
+}
 
 // checkToolNeed holds the tool's own need against the decision.
 func (d *evaluation) checkToolNeed(rule string, t target) error {
@@ -353,7 +387,8 @@ func (d *evaluation) checkToolNeed(rule string, t target) error {
 
 // conflictError names two rules that cannot both hold.
 func conflictError(rule, place, other, otherPlace string) *dray.Error {
-	return dray.Errorf(dray.CodeRouteConflict, "%s leads to %s, and %s demands %s", rule, place, other, otherPlace).
+	return dray.Errorf(dray.CodeRouteConflict, "%s leads to %s, and %s demands %s", rule, place, other,
+		otherPlace).
 		WithHint("%s", conflictHint(rule, other))
 }
 

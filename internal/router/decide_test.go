@@ -6,7 +6,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// rules are those of the tables below: api is a container that runs anyway, web one that a workspace leads to.
+// rules are those of the tables below: api is a container that runs anyway, web one that a
+// workspace leads to.
 var containers = map[string]string{"api": "", "web": "/srv/web"}
 
 // devcontainers answers as a tree would that has a devcontainer in each of the folders.
@@ -54,7 +55,10 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "no workspace either", req: Request{}, rule: RuleHost, kind: dray.KindHost},
 		{
-			name: "blank counts as absent", req: Request{Container: " ", Workspace: "\t", Plan: dray.PlanRouting{Override: "  "}},
+			name: "blank counts as absent", req: Request{
+				Container: " ", Workspace: "\t",
+				Plan: dray.PlanRouting{Override: "  "},
+			},
 			rule: RuleHost, kind: dray.KindHost,
 		},
 		{
@@ -76,7 +80,10 @@ func TestDecide(t *testing.T) {
 			req: Request{Workspace: "/home/me/app"}, rule: RuleHost, kind: dray.KindHost, workspace: "/home/me/app",
 		},
 		{
-			name: "a working folder outside the workspace leads nowhere", folders: []string{"/home/me/app", "/home/me/application"},
+			name: "a working folder outside the workspace leads nowhere", folders: []string{
+				"/home/me/app",
+				"/home/me/application",
+			},
 			req:  Request{Workspace: "/home/me/app", Cwd: "/home/me/application"},
 			rule: RuleNearest, kind: dray.KindContainer, workspace: "/home/me/app",
 		},
@@ -93,7 +100,10 @@ func TestDecide(t *testing.T) {
 			rule: RuleCallContainer, kind: dray.KindContainer, container: "0123abcd",
 		},
 		{
-			name: "the call's container and workspace stay together", req: Request{Container: "api", Workspace: "/home/me/app"},
+			name: "the call's container and workspace stay together", req: Request{
+				Container: "api",
+				Workspace: "/home/me/app",
+			},
 			rule: RuleCallContainer, kind: dray.KindContainer, container: "api", workspace: "/home/me/app",
 		},
 		{
@@ -119,7 +129,10 @@ func TestDecide(t *testing.T) {
 			rule: RuleCallEnvironment, kind: dray.KindContainer, container: "web", workspace: "/srv/web",
 		},
 		{
-			name: "the call says container: else the workspace's", rules: Rules{Override: "host", Fallback: "api"}, folders: app,
+			name: "the call says container: else the workspace's", rules: Rules{
+				Override: "host",
+				Fallback: "api",
+			}, folders: app,
 			req:  Request{Environment: dray.ChooseContainer, Workspace: "/home/me/app", Cwd: "src"},
 			rule: RuleCallEnvironment, kind: dray.KindContainer, workspace: "/home/me/app",
 		},
@@ -187,11 +200,17 @@ func TestDecide(t *testing.T) {
 			rule: RuleTool, kind: dray.KindHost,
 		},
 		{
-			name: "a tool of host that the call sends there", req: Request{Environment: dray.ChooseHost, Tool: Requirement{Kind: NeedHost}},
+			name: "a tool of host that the call sends there", req: Request{
+				Environment: dray.ChooseHost,
+				Tool:        Requirement{Kind: NeedHost},
+			},
 			rule: RuleCallEnvironment, kind: dray.KindHost,
 		},
 		{
-			name: "a tool of one container", folders: app, req: Request{Workspace: "/home/me/app", Tool: Requirement{NeedSpecific, "web"}},
+			name: "a tool of one container", folders: app, req: Request{
+				Workspace: "/home/me/app",
+				Tool:      Requirement{NeedSpecific, "web"},
+			},
 			rule: RuleTool, kind: dray.KindContainer, container: "web", workspace: "/srv/web",
 		},
 		{
@@ -199,7 +218,10 @@ func TestDecide(t *testing.T) {
 			rule: RuleProjectOverride, kind: dray.KindContainer, container: "web", workspace: "/srv/web",
 		},
 		{
-			name: "a tool that requires a container", folders: app, req: Request{Workspace: "/home/me/app", Tool: Requirement{Kind: NeedRequired}},
+			name: "a tool that requires a container", folders: app, req: Request{
+				Workspace: "/home/me/app",
+				Tool:      Requirement{Kind: NeedRequired},
+			},
 			rule: RuleNearest, kind: dray.KindContainer, workspace: "/home/me/app",
 		},
 		{
@@ -207,7 +229,10 @@ func TestDecide(t *testing.T) {
 			rule: RuleProjectFallback, kind: dray.KindContainer, container: "api",
 		},
 		{
-			name: "a tool that prefers a container falls back", req: Request{Workspace: "/home/me/app", Tool: Requirement{Kind: NeedPreferred}},
+			name: "a tool that prefers a container falls back", req: Request{
+				Workspace: "/home/me/app",
+				Tool:      Requirement{Kind: NeedPreferred},
+			},
 			rule: RuleHost, kind: dray.KindHost, workspace: "/home/me/app",
 		},
 		{
@@ -226,8 +251,10 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Rule != tt.rule || got.Environment != tt.kind || got.Container != tt.container || got.Workspace != tt.workspace {
-				t.Errorf("got %s %s container %q workspace %q, want %s %s %q %q", got.Rule, got.Environment, got.Container, got.Workspace,
+			if got.Rule != tt.rule || got.Environment != tt.kind || got.Container != tt.container ||
+				got.Workspace != tt.workspace {
+				t.Errorf("got %s %s container %q workspace %q, want %s %s %q %q", got.Rule, got.Environment,
+					got.Container, got.Workspace,
 					tt.rule, tt.kind, tt.container, tt.workspace)
 			}
 		})

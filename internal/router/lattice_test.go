@@ -7,8 +7,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// TestLattice tries every combination of what the rules can say against the sentences of RT-01, written down once more and
-// differently: as what each level says, not as how it is found out.
+// TestLattice tries every combination of what the rules can say against the sentences of RT-01,
+// written down once more and differently: as what each level says, not as how it is found out.
 func TestLattice(t *testing.T) { // RT-01, RT-02
 	said := []string{"", "host", "api"}
 	needs := []Requirement{
@@ -52,7 +52,10 @@ func pairs(values []string) (all [][2]string) {
 func requests(said []string, needs []Requirement) (all []Request) {
 	for _, plan := range pairs(said) {
 		for _, container := range []string{"", "api"} {
-			for _, choice := range []dray.EnvironmentChoice{dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer} {
+			for _, choice := range []dray.EnvironmentChoice{
+				dray.ChooseAuto, dray.ChooseHost,
+				dray.ChooseContainer,
+			} {
 				for _, workspace := range []string{"", "/ws"} {
 					for _, need := range needs {
 						all = append(all, Request{
@@ -79,7 +82,8 @@ func check(t *testing.T, r *Router, rules Rules, found bool, req Request) {
 		t.Fatalf("%+v under %+v, devcontainer %v:\n got %+v\nwant %+v", req, rules, found, got, want)
 	}
 	if err == nil && route.Environment == dray.KindHost && !saysHost(rules, req, route.Rule) {
-		t.Fatalf("%+v under %+v runs on the host by %s, which does not say so", req, rules, route.Rule) // RT-02
+		// RT-02
+		t.Fatalf("%+v under %+v runs on the host by %s, which does not say so", req, rules, route.Rule)
 	}
 	if err == nil && route.Candidates[len(route.Candidates)-1].Rule != route.Rule {
 		t.Fatalf("%+v: the last candidate is not the rule that decided", req)
@@ -106,12 +110,19 @@ func expect(rules Rules, devcontainer bool, req Request) outcome {
 	}
 	place := map[string]string{"host": "host", "api": "api@", "web": "web@/srv/web"}
 	said := []outcome{
-		{rule: RuleCallContainer, place: map[bool]string{true: "api@" + req.Workspace}[req.Container != ""]},
-		{rule: RuleCallEnvironment, place: map[dray.EnvironmentChoice]string{dray.ChooseHost: "host", dray.ChooseContainer: meant(rules, req)}[req.Environment]},
+		{rule: RuleCallContainer, place: map[bool]string{true: "api@" +
+			req.Workspace}[req.Container != ""]},
+		{rule: RuleCallEnvironment, place: map[dray.EnvironmentChoice]string{
+			dray.ChooseHost:      "host",
+			dray.ChooseContainer: meant(rules, req),
+		}[req.Environment]},
 		{rule: RulePlanOverride, place: place[rules.Plans["p"].Override]},
 		{rule: RulePlanOverride, place: place[req.Plan.Override]},
 		{rule: RuleProjectOverride, place: place[rules.Override]},
-		{rule: RuleTool, place: map[RequirementKind]string{NeedHost: "host", NeedSpecific: place[req.Tool.Name]}[req.Tool.Kind]},
+		{rule: RuleTool, place: map[RequirementKind]string{
+			NeedHost:     "host",
+			NeedSpecific: place[req.Tool.Name],
+		}[req.Tool.Kind]},
 		{rule: RuleNearest, place: map[bool]string{true: "@/ws"}[devcontainer]},
 		{rule: RulePlanFallback, place: place[rules.Plans["p"].Fallback]},
 		{rule: RulePlanFallback, place: place[req.Plan.Fallback]},
@@ -129,8 +140,8 @@ func expect(rules Rules, devcontainer bool, req Request) outcome {
 	}
 }
 
-// meant is the container of a call that says "container": the first override's that names one, else the tool's, else the
-// workspace's.
+// meant is the container of a call that says "container": the first override's that names one, else
+// the tool's, else the workspace's.
 func meant(rules Rules, req Request) string {
 	overrides := []string{req.Plan.Override, rules.Override}
 	if o := rules.Plans["p"].Override; o != "" {
@@ -161,8 +172,8 @@ func fits(need Requirement, place string) bool {
 	}
 }
 
-// saysHost is RT-02: the rule that decided for the host has to say host itself, and level 6 decides only where no rule names
-// anything.
+// saysHost is RT-02: the rule that decided for the host has to say host itself, and level 6 decides
+// only where no rule names anything.
 func saysHost(rules Rules, req Request, rule string) bool {
 	plan := rules.Plans["p"]
 	switch rule {
@@ -179,8 +190,12 @@ func saysHost(rules Rules, req Request, rule string) bool {
 	case RuleProjectFallback:
 		return rules.Fallback == "host"
 	case RuleHost:
-		named := []string{plan.Override, plan.Fallback, req.Plan.Override, req.Plan.Fallback, rules.Override, rules.Fallback, req.Container}
-		return !slices.ContainsFunc(named, func(s string) bool { return s != "" }) && req.Environment != dray.ChooseContainer
+		named := []string{
+			plan.Override, plan.Fallback, req.Plan.Override, req.Plan.Fallback,
+			rules.Override, rules.Fallback, req.Container,
+		}
+		return !slices.ContainsFunc(named, func(s string) bool { return s != "" }) &&
+			req.Environment != dray.ChooseContainer
 	default:
 		return false
 	}

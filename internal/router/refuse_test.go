@@ -7,7 +7,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// RT-01, RT-02, EX-01, EX-02, SE-05: what cannot be decided is refused with a code and both rules, and never run on the host.
+// RT-01, RT-02, EX-01, EX-02, SE-05: what cannot be decided is refused with a code and both rules,
+// and never run on the host.
 func TestDecideRefuses(t *testing.T) {
 	tests := []struct {
 		name    string

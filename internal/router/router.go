@@ -20,17 +20,20 @@ type Router struct {
 	need    func(tool string) (Requirement, error)
 }
 
-// New makes a router and refuses rules that name nothing known. Nearest finds the closest folder with a devcontainer from dir up to
-// workspaceRoot, both included; need gives a tool's own environment, or unknown_tool.
-func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok bool), need func(tool string) (Requirement, error)) (*Router, error) {
+// New makes a router and refuses rules that name nothing known. Nearest finds the closest folder
+// with a devcontainer from dir up to workspaceRoot, both included; need gives a tool's own
+// environment, or unknown_tool.
+func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok bool),
+	need func(tool string) (Requirement, error),
+) (*Router, error) {
 	if err := rules.check(); err != nil {
 		return nil, err
 	}
 	return &Router{rules: rules, nearest: nearest, need: need}, nil
 }
 
-// Route decides for an invocation. It is what execution does and what a dry run shows (RT-03). Beside an error the route holds the
-// rules that were looked at.
+// Route decides for an invocation. It is what execution does and what a dry run shows (RT-03).
+// Beside an error the route holds the rules that were looked at.
 func (r *Router) Route(inv dray.Invocation) (dray.Route, error) {
 	need, err := r.need(inv.Tool)
 	if err != nil {
@@ -42,10 +45,12 @@ func (r *Router) Route(inv dray.Invocation) (dray.Route, error) {
 	})
 }
 
-// Executor puts the decision into each call's result, whichever way it ends. A call that was decided when it was let in goes there; others
-// are decided here.
+// Executor puts the decision into each call's result, whichever way it ends. A call that was
+// decided when it was let in goes there; others are decided here.
 func (r *Router) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		if call.Route.Rule == "" {
 			var err error
 			if call.Route, err = r.Route(call.Invocation); err != nil {
@@ -63,11 +68,12 @@ const hostValue = string(dray.KindHost)
 
 var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// ValidContainer says whether a name has the form of a container reference (EX-02). It is not trimmed, and case counts.
+// ValidContainer says whether a name has the form of a container reference (EX-02). It is not
+// trimmed, and case counts.
 func ValidContainer(name string) bool { return containerName.MatchString(name) }
 
-// Rules are the configured part of routing. Each value is "host", a name from Containers, or a workspace's absolute folder; blank
-// says nothing.
+// Rules are the configured part of routing. Each value is "host", a name from Containers, or a
+// workspace's absolute folder; blank says nothing.
 type Rules struct {
 	Override string
 	Fallback string
@@ -83,7 +89,8 @@ type PlanRules struct {
 	Fallback string
 }
 
-// check finds values that lead nowhere, so that a mistyped rule stops the start and does not fail call after call.
+// check finds values that lead nowhere, so that a mistyped rule stops the start and does not fail
+// call after call.
 func (r Rules) check() error {
 	for name := range r.Containers {
 		if !ValidContainer(name) || name == hostValue {
@@ -109,7 +116,8 @@ func (r Rules) values() []source {
 	all := []source{{"routing.override", r.Override}, {"routing.fallback", r.Fallback}}
 	for _, id := range slices.Sorted(maps.Keys(r.Plans)) {
 		p := r.Plans[id]
-		all = append(all, source{planKey(id, "override"), p.Override}, source{planKey(id, "fallback"), p.Fallback})
+		all = append(all, source{planKey(id, "override"), p.Override},
+			source{planKey(id, "fallback"), p.Fallback})
 	}
 	return all
 }
@@ -119,8 +127,8 @@ func planKey(id, field string) string { return "routing.plans." + id + "." + fie
 // source is a value of a rule and where it stands: a configuration key, or a field of the call.
 type source struct{ where, value string }
 
-// resolve gives the target that a value names. A malformed value is invalid_request, an unknown name container_not_found: neither
-// is ever read as the host (RT-02).
+// resolve gives the target that a value names. A malformed value is invalid_request, an unknown
+// name container_not_found: neither is ever read as the host (RT-02).
 func (r Rules) resolve(s source) (target, error) {
 	switch {
 	case s.value == hostValue:
@@ -132,7 +140,8 @@ func (r Rules) resolve(s source) (target, error) {
 	}
 	folder, ok := r.Containers[s.value]
 	if !ok {
-		return target{}, dray.Errorf(dray.CodeContainerNotFound, "%s names container %q, which is not configured", s.where, s.value).
+		return target{}, dray.Errorf(dray.CodeContainerNotFound,
+			"%s names container %q, which is not configured", s.where, s.value).
 			WithHint("%s", r.known())
 	}
 	return target{kind: dray.KindContainer, container: s.value, workspace: folder}, nil
@@ -146,10 +155,14 @@ func workspaceTarget(s source) (target, error) {
 }
 
 func malformed(s source) error {
-	e := dray.Errorf(dray.CodeInvalidRequest, "%s is %q, which names neither a container nor a workspace", s.where, s.value).
+	e := dray.Errorf(dray.CodeInvalidRequest,
+		"%s is %q, which names neither a container nor a workspace", s.where, s.value).
 		WithHint("write host, the name of a configured container, or a workspace's clean absolute folder")
 	if field, ok := strings.CutPrefix(s.where, "call."); ok {
-		e.Details = []dray.Detail{{Pointer: "/" + strings.ReplaceAll(field, ".", "/"), Message: "is malformed"}}
+		e.Details = []dray.Detail{{
+			Pointer: "/" + strings.ReplaceAll(field, ".", "/"),
+			Message: "is malformed",
+		}}
 	}
 	return e
 }
@@ -194,14 +207,15 @@ const (
 	NeedSpecific  RequirementKind = "specific"
 )
 
-// Requirement is a tool's own environment. Name is the configured container of NeedSpecific, and empty for every other kind.
+// Requirement is a tool's own environment. Name is the configured container of NeedSpecific, and
+// empty for every other kind.
 type Requirement struct {
 	Kind RequirementKind
 	Name string
 }
 
-// ParseRequirement reads the two configured forms: a word, or the name behind the key "specific". Exactly one of them may be given;
-// neither is auto, and "container" says the same as "required".
+// ParseRequirement reads the two configured forms: a word, or the name behind the key "specific".
+// Exactly one of them may be given; neither is auto, and "container" says the same as "required".
 func ParseRequirement(word, specific string) (Requirement, error) {
 	switch {
 	case specific != "" && word != "":
@@ -219,7 +233,8 @@ func ParseRequirement(word, specific string) (Requirement, error) {
 	case "container":
 		return Requirement{Kind: NeedRequired}, nil
 	default:
-		return Requirement{}, fmt.Errorf("environment %q is none of auto, host, required, container, preferred, {specific: NAME}", word)
+		return Requirement{},
+			fmt.Errorf("environment %q is none of auto, host, required, container, preferred, {specific: NAME}", word)
 	}
 }
 

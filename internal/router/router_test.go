@@ -12,13 +12,19 @@ import (
 
 func TestNewRefuses(t *testing.T) { // CF-01, RT-02
 	for says, rules := range map[string]Rules{
-		"routing.override":         {Override: "apx", Containers: containers},
-		"routing.fallback":         {Fallback: "a b", Containers: containers},
-		"routing.plans.p.override": {Plans: map[string]PlanRules{"p": {Override: "apx"}}, Containers: containers},
-		"routing.plans.p.fallback": {Plans: map[string]PlanRules{"p": {Fallback: "/a/"}}, Containers: containers},
-		"needs a name":             {Plans: map[string]PlanRules{"": {Override: "host"}}},
-		"containers.host":          {Containers: map[string]string{"host": ""}},
-		"containers.-x":            {Containers: map[string]string{"-x": ""}},
+		"routing.override": {Override: "apx", Containers: containers},
+		"routing.fallback": {Fallback: "a b", Containers: containers},
+		"routing.plans.p.override": {
+			Plans:      map[string]PlanRules{"p": {Override: "apx"}},
+			Containers: containers,
+		},
+		"routing.plans.p.fallback": {
+			Plans:      map[string]PlanRules{"p": {Fallback: "/a/"}},
+			Containers: containers,
+		},
+		"needs a name":    {Plans: map[string]PlanRules{"": {Override: "host"}}},
+		"containers.host": {Containers: map[string]string{"host": ""}},
+		"containers.-x":   {Containers: map[string]string{"-x": ""}},
 	} {
 		if _, err := New(rules, nil, nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error about %s, got %v", says, err)
@@ -26,17 +32,21 @@ func TestNewRefuses(t *testing.T) { // CF-01, RT-02
 	}
 }
 
-// RT-03: execution decides as the dry run does, and the result carries the decision, errors included.
+// RT-03: execution decides as the dry run does, and the result carries the decision, errors
+// included.
 func TestExecutor(t *testing.T) {
-	r, err := New(Rules{Containers: containers}, devcontainers("/ws"), func(tool string) (Requirement, error) {
-		return map[string]Requirement{"exec": {}, "lint": {Kind: NeedHost}}[tool], nil
-	})
+	r, err := New(Rules{Containers: containers}, devcontainers("/ws"),
+		func(tool string) (Requirement, error) {
+			return map[string]Requirement{"exec": {}, "lint": {Kind: NeedHost}}[tool], nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken further inside")
 	var seen dray.Route
-	inner := dray.ExecutorFunc(func(_ context.Context, call dray.Call, _ dray.Sink) (dray.Result, error) {
+	inner := dray.ExecutorFunc(func(_ context.Context, call dray.Call, _ dray.Sink) (dray.Result,
+		error,
+	) {
 		seen = call.Route
 		return dray.Result{Reason: dray.ReasonExited}, broken
 	})
@@ -53,7 +63,8 @@ func TestExecutor(t *testing.T) {
 	}
 
 	decided := dray.Route{Environment: dray.KindHost, Rule: RuleHost}
-	res, _ = r.Executor(inner).Execute(t.Context(), dray.Call{Invocation: inv, Route: decided}, dray.Discard)
+	res, _ = r.Executor(inner).Execute(t.Context(), dray.Call{Invocation: inv, Route: decided},
+		dray.Discard)
 	if js(t, seen) != js(t, decided) || js(t, res.Route) != js(t, decided) {
 		t.Errorf("decided as %s, it went to %s", js(t, decided), js(t, seen))
 	}
@@ -71,7 +82,8 @@ func TestExecutor(t *testing.T) {
 
 func TestRouteOfUnknownTool(t *testing.T) {
 	unknown := dray.Errorf(dray.CodeUnknownTool, "no such tool")
-	r, err := New(Rules{}, devcontainers(), func(string) (Requirement, error) { return Requirement{}, unknown })
+	r, err := New(Rules{}, devcontainers(),
+		func(string) (Requirement, error) { return Requirement{}, unknown })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +95,8 @@ func TestRouteOfUnknownTool(t *testing.T) {
 
 // Candidates tell the whole way, in the order of precedence.
 func TestCandidates(t *testing.T) { // RT-03
-	route, err := newRouter(t, Rules{Fallback: "api"}).Decide(Request{Workspace: "/ws", Tool: Requirement{Kind: NeedPreferred}})
+	route, err := newRouter(t, Rules{Fallback: "api"}).
+		Decide(Request{Workspace: "/ws", Tool: Requirement{Kind: NeedPreferred}})
 	if err != nil {
 		t.Fatal(err)
 	}

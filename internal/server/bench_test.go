@@ -24,7 +24,8 @@ func benchmarkStart(b *testing.B, accept string) {
 	const body = `{"tool":"exec","input":{"argv":["echo","hi"]},"workspace":"/home/me/app"}`
 	b.ReportAllocs()
 	for b.Loop() {
-		req, err := http.NewRequestWithContext(b.Context(), "POST", "http://localhost/v1/invocations", strings.NewReader(body))
+		req, err := http.NewRequestWithContext(b.Context(), "POST", "http://localhost/v1/invocations",
+			strings.NewReader(body))
 		if err != nil {
 			b.Fatal(err)
 		}

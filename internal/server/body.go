@@ -30,7 +30,8 @@ const (
 	// firstBuffer bounds what is set aside for a body before any of it is there.
 	firstBuffer = 1 << 20
 	maxWait     = 24 * time.Hour
-	// maxBufferedBodies is how many bodies of the largest size are read at the same time; of smaller ones there may be more.
+	// maxBufferedBodies is how many bodies of the largest size are read at the same time; of smaller
+	// ones there may be more.
 	maxBufferedBodies = 8
 )
 
@@ -54,14 +55,17 @@ func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) e
 	return s.decode(w, r, v)
 }
 
-// wantJSON demands the content type, so that no form of a web page can make a request that does something (SE-02).
+// wantJSON demands the content type, so that no form of a web page can make a request that does
+// something (SE-02).
 func wantJSON(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	kind, params, err := mime.ParseMediaType(given)
-	if err == nil && kind == mediaJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8")) {
+	if err == nil && kind == mediaJSON &&
+		(params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8")) {
 		return nil
 	}
-	return dray.Errorf(dray.CodeUnsupportedMediaType, "the body's content type is %q, and only %s is read", given, mediaJSON).
+	return dray.Errorf(dray.CodeUnsupportedMediaType,
+		"the body's content type is %q, and only %s is read", given, mediaJSON).
 		WithHint("send the header Content-Type: %s", mediaJSON)
 }
 
@@ -73,7 +77,10 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	part := bodyQuota{Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.bufferedBytes, most: maxBufferedBodies * limit}
+	part := bodyQuota{
+		Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.bufferedBytes,
+		most: maxBufferedBodies * limit,
+	}
 	defer part.release()
 	_, err := buf.ReadFrom(&part)
 	switch {
@@ -84,17 +91,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 			b.over = true // the answer does not wait for the rest
 		}
 		w.Header().Set("Connection", "close")
-		return nil, dray.Errorf(dray.CodeBusy, "the requests that are being read hold %d bytes together", part.most).WithHint("try again when Retry-After is over")
+		return nil, dray.Errorf(dray.CodeBusy, "the requests that are being read hold %d bytes together",
+			part.most).WithHint("try again when Retry-After is over")
 	case isTooLarge(err):
 		return nil, tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, bodyStalledError()
 	default:
-		return nil, invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
+		return nil, invalid("", "reading the body: %v", err).
+			WithHint("send as many bytes as Content-Length says")
 	}
 }
 
-// bodyQuota is the body of one request among all that are being read: many that come slowly must not take all memory.
+// bodyQuota is the body of one request among all that are being read: many that come slowly must
+// not take all memory.
 type bodyQuota struct {
 	io.Reader
 	all         *atomic.Int64
@@ -115,7 +125,8 @@ func (s *bodyQuota) Read(p []byte) (int, error) {
 func (s *bodyQuota) release() { s.all.Add(-s.taken) }
 
 func bodyStalledError() *dray.Error {
-	return invalid("", "the body stood still for %v, or trickled for more than %v", maxBodyStall, bodyTime).
+	return invalid("", "the body stood still for %v, or trickled for more than %v", maxBodyStall,
+		bodyTime).
 		WithHint("it may be slow and may not stop: send it again, when all of it is there")
 }
 
@@ -125,10 +136,12 @@ func isTooLarge(err error) bool {
 }
 
 func tooLarge(limit int64) error {
-	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).WithHint("send less, or raise server.max_body")
+	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).
+		WithHint("send less, or raise server.max_body")
 }
 
-// query gives the parameters of a request. An unknown one is refused, and so is one that is given twice; an empty one counts as absent.
+// query gives the parameters of a request. An unknown one is refused, and so is one that is given
+// twice; an empty one counts as absent.
 func query(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.RawQuery == "" {
 		return nil, nil
@@ -140,7 +153,8 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 	for name, values := range q {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid("", "the query has an unknown parameter %q", truncate(name)).WithHint("%s", knownHint(known))
+			return nil, invalid("", "the query has an unknown parameter %q", truncate(name)).
+				WithHint("%s", knownHint(known))
 		case len(values) > 1:
 			return nil, invalid("", "the query has %s more than once", name).WithHint("give it once")
 		}
@@ -176,7 +190,8 @@ func parseWait(r *http.Request) (waitParam, error) {
 	return waitParam{given: true, d: time.Duration(ms) * time.Millisecond}, nil
 }
 
-// context gives a context that is over when the waiting is: without wait_ms that is when the client's is.
+// context gives a context that is over when the waiting is: without wait_ms that is when the
+// client's is.
 func (w waitParam) context(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !w.given {
 		return ctx, func() {}
@@ -195,8 +210,9 @@ func truncate(text string) string {
 }
 
 const (
-	// maxBodyStall is how long a body may stand still. A slow one may take a minute, and for each minBodyRate bytes that it has brought a second more: as
-	// long as it needs, unless it trickles to hold the connection.
+	// maxBodyStall is how long a body may stand still. A slow one may take a minute, and for each
+	// minBodyRate bytes that it has brought a second more: as long as it needs, unless it trickles to
+	// hold the connection.
 	maxBodyStall = 30 * time.Second
 	bodyTime     = time.Minute
 	minBodyRate  = 1 << 10
@@ -204,18 +220,23 @@ const (
 	drainTimeout = 5 * time.Second
 )
 
-// deadlineBody is the body of a request, which may be slow and may not stand still, so that a client that stops in its middle holds nothing for ever.
+// deadlineBody is the body of a request, which may be slow and may not stand still, so that a
+// client that stops in its middle holds nothing for ever.
 type deadlineBody struct {
 	io.ReadCloser
-	control       *http.ResponseController
-	deadline      time.Time // no byte is waited for after it; it grows with what comes, unless that is final
+	control *http.ResponseController
+	// no byte is waited for after it; it grows with what comes, unless that is final
+	deadline      time.Time
 	deadlineFixed bool
 	over          bool // no more comes: all of it was read, or it stood still
 }
 
 // withBodyDeadline watches over the body of a request, if it has one.
 func withBodyDeadline(w http.ResponseWriter, r *http.Request) *deadlineBody {
-	b := &deadlineBody{ReadCloser: r.Body, control: http.NewResponseController(w), deadline: time.Now().Add(bodyTime), over: r.Body == nil || r.Body == http.NoBody}
+	b := &deadlineBody{
+		ReadCloser: r.Body, control: http.NewResponseController(w),
+		deadline: time.Now().Add(bodyTime), over: r.Body == nil || r.Body == http.NoBody,
+	}
 	if !b.over {
 		r.Body = b
 	}
@@ -239,8 +260,9 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain throws away what was not read of the body, for a while and at most so much: most clients do not read an answer before they have sent
-// everything. A client that waits to be asked for its body is not asked.
+// drain throws away what was not read of the body, for a while and at most so much: most clients do
+// not read an answer before they have sent everything. A client that waits to be asked for its body
+// is not asked.
 func (b *deadlineBody) drain(r *http.Request, most int64) {
 	if b.over || r.Header.Get("Expect") != "" {
 		return

@@ -35,12 +35,16 @@ func within(t *testing.T, do func(t *testing.T, conn net.Conn)) {
 }
 
 func headOf(path string, length int, headers ...string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n\r\n", path, length, strings.Join(headers, "\r\n"))
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n\r\n", path, length,
+		strings.Join(headers, "\r\n"))
 }
 
 // A body that stands still is given up, whichever request it belongs to.
 func TestBodyThatStandsStill(t *testing.T) {
-	for _, path := range []string{"/v1/invocations", "/v1/route", "/v1/paths", "/v1/workspaces/app/up"} {
+	for _, path := range []string{
+		"/v1/invocations", "/v1/route", "/v1/paths",
+		"/v1/workspaces/app/up",
+	} {
 		t.Run(path, func(t *testing.T) {
 			within(t, func(t *testing.T, conn net.Conn) {
 				fmt.Fprint(conn, headOf(path, 100, "Content-Type: application/json"), `{"tool":`)
@@ -50,7 +54,8 @@ func TestBodyThatStandsStill(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer resp.Body.Close()
-				if took := time.Since(begun); resp.StatusCode != http.StatusBadRequest || took != 30*time.Second {
+				if took := time.Since(begun); resp.StatusCode != http.StatusBadRequest ||
+					took != 30*time.Second {
 					t.Errorf("%s after %v", resp.Status, took)
 				}
 			})
@@ -107,7 +112,8 @@ func TestBodyThatTrickles(t *testing.T) {
 	})
 }
 
-// A body that nobody wants, because the request is refused before it is read, is waited for a few seconds and no longer.
+// A body that nobody wants, because the request is refused before it is read, is waited for a few
+// seconds and no longer.
 func TestBodyThatNobodyReads(t *testing.T) {
 	within(t, func(t *testing.T, conn net.Conn) {
 		fmt.Fprint(conn, headOf("/v1/invocations", 100, "Content-Type: text/plain"), "x")
@@ -118,7 +124,8 @@ func TestBodyThatNobodyReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusUnsupportedMediaType {
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil ||
+			resp.StatusCode != http.StatusUnsupportedMediaType {
 			t.Errorf("%s", resp.Status)
 		}
 		if _, err := in.ReadByte(); err == nil {

@@ -41,10 +41,12 @@ func (b *terminalBody) size(m *violations, pointer string) *dray.TerminalSize {
 		n    int64
 	}{{"columns", b.Columns}, {"rows", b.Rows}} {
 		if side.n < 1 || side.n > maxTerminalDim {
-			m.add(pointer+"/"+side.name, "%d is no number of %s: give 1 to %d", side.n, side.name, maxTerminalDim)
+			m.add(pointer+"/"+side.name, "%d is no number of %s: give 1 to %d", side.n, side.name,
+				maxTerminalDim)
 		}
 	}
-	return &dray.TerminalSize{Columns: uint16(b.Columns), Rows: uint16(b.Rows)} //nolint:gosec // checked above; with a mistake nobody uses it
+	// checked above; with a mistake nobody uses it
+	return &dray.TerminalSize{Columns: uint16(b.Columns), Rows: uint16(b.Rows)} //nolint:gosec
 }
 
 // resize changes the size of a call's terminal.
@@ -65,7 +67,8 @@ func (s *Server) resize(w http.ResponseWriter, r *http.Request) error {
 	if !call.HasTerminal() {
 		return noTerminal()
 	}
-	if err := controlError(call.Control(r.Context(), func(p dray.Process) error { return p.Resize(*size) })); err != nil {
+	if err := controlError(call.Control(r.Context(),
+		func(p dray.Process) error { return p.Resize(*size) })); err != nil {
 		return err
 	}
 	return reply(w, size)
@@ -83,7 +86,8 @@ type signalReply struct {
 
 func (b signalBody) signal() (syscall.Signal, error) {
 	if len(b.Signal) == 0 {
-		return 0, invalid("/signal", "the request names no signal").WithHint("give a name such as SIGINT, or a number from 1 to 64")
+		return 0, invalid("/signal", "the request names no signal").
+			WithHint("give a name such as SIGINT, or a number from 1 to 64")
 	}
 	text := string(b.Signal)
 	if strings.HasPrefix(text, `"`) {
@@ -101,8 +105,8 @@ func (b signalBody) signal() (syscall.Signal, error) {
 	return sig, nil
 }
 
-// signal sends a signal to the process of a call: to the process that the call started, whichever part of it has the terminal. What Ctrl-C sends
-// goes the way of Ctrl-C, through stdin.
+// signal sends a signal to the process of a call: to the process that the call started, whichever
+// part of it has the terminal. What Ctrl-C sends goes the way of Ctrl-C, through stdin.
 func (s *Server) signal(w http.ResponseWriter, r *http.Request) error {
 	var b signalBody
 	if err := s.decodeControl(w, r, &b); err != nil {
@@ -116,7 +120,8 @@ func (s *Server) signal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := controlError(call.Control(r.Context(), func(p dray.Process) error { return p.Signal(sig) })); err != nil {
+	if err := controlError(call.Control(r.Context(),
+		func(p dray.Process) error { return p.Signal(sig) })); err != nil {
 		return err
 	}
 	return reply(w, signalReply{dray.Signal{Name: process.SignalName(sig), Number: int(sig)}})
@@ -130,7 +135,8 @@ func (s *Server) decodeControl(w http.ResponseWriter, r *http.Request, v any) er
 	return s.decode(w, r, v)
 }
 
-// callForControl finds the call of a request that is about its process. One that is in the trail alone is over.
+// callForControl finds the call of a request that is about its process. One that is in the trail
+// alone is over.
 func (s *Server) callForControl(r *http.Request) (*calls.Call, error) {
 	f, err := s.find(r)
 	if err == nil && f.call == nil {
@@ -148,12 +154,14 @@ func controlError(err error) error {
 	case errors.Is(err, dray.ErrNoTerminal):
 		return noTerminal()
 	default: // it ends just now, or the client is gone and hears nothing
-		return dray.Errorf(dray.CodeConflict, "telling the process: %w", err).WithHint("GET the invocation tells whether it still runs")
+		return dray.Errorf(dray.CodeConflict, "telling the process: %w", err).
+			WithHint("GET the invocation tells whether it still runs")
 	}
 }
 
 func noTerminal() error {
-	return dray.Errorf(dray.CodeConflict, "the call has no terminal").WithHint("start it with tty: {columns, rows}")
+	return dray.Errorf(dray.CodeConflict, "the call has no terminal").
+		WithHint("start it with tty: {columns, rows}")
 }
 
 // stdinPiece is how much of a long body is handed on at once.
@@ -164,8 +172,9 @@ type stdinReply struct {
 	Accepted int64 `json:"accepted"`
 }
 
-// writeStdin passes bytes to the stdin of a running call. A body of at most stdin.Capacity is taken whole or not at all. A longer one is taken piece by
-// piece while the tool reads, and needs an offset, because a part of it may be taken when the rest is refused.
+// writeStdin passes bytes to the stdin of a running call. A body of at most stdin.Capacity is taken
+// whole or not at all. A longer one is taken piece by piece while the tool reads, and needs an
+// offset, because a part of it may be taken when the rest is refused.
 func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "offset", "eof")
 	if err != nil {
@@ -180,7 +189,8 @@ func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f.call == nil || f.call.Stdin() == nil {
-		return dray.Errorf(dray.CodeConflict, "the call has no open stdin").WithHint("start it with stdin_open, and write before it ends")
+		return dray.Errorf(dray.CodeConflict, "the call has no open stdin").
+			WithHint("start it with stdin_open, and write before it ends")
 	}
 	accepted, err := s.copyBody(w, r, f.call.Stdin(), offset, eof)
 	if err != nil {
@@ -195,7 +205,8 @@ func parseStdinQuery(q url.Values) (offset int64, eof bool, err error) {
 	if text := q.Get("offset"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 62)
 		if err != nil {
-			return 0, false, invalid("", "offset is %q", truncate(text)).WithHint("give the number of bytes of stdin before these")
+			return 0, false, invalid("", "offset is %q", truncate(text)).
+				WithHint("give the number of bytes of stdin before these")
 		}
 		offset = int64(n)
 	}
@@ -205,12 +216,15 @@ func parseStdinQuery(q url.Values) (offset int64, eof bool, err error) {
 	case "1":
 		return offset, true, nil
 	default:
-		return 0, false, invalid("", "eof is %q", truncate(text)).WithHint("give eof=1 with the last bytes, or leave it out")
+		return 0, false, invalid("", "eof is %q", truncate(text)).
+			WithHint("give eof=1 with the last bytes, or leave it out")
 	}
 }
 
 // copyBody writes the body to the pipe and says how much that has taken in all.
-func (s *Server) copyBody(w http.ResponseWriter, r *http.Request, pipe *stdin.Pipe, offset int64, eof bool) (int64, error) {
+func (s *Server) copyBody(w http.ResponseWriter, r *http.Request, pipe *stdin.Pipe, offset int64,
+	eof bool,
+) (int64, error) {
 	body := http.MaxBytesReader(unwrap(w), r.Body, s.cfg.MaxBody)
 	first, err := io.ReadAll(io.LimitReader(body, stdin.Capacity+1))
 	if err != nil {
@@ -220,13 +234,17 @@ func (s *Server) copyBody(w http.ResponseWriter, r *http.Request, pipe *stdin.Pi
 		return pipe.Append(r.Context(), offset, first, eof)
 	}
 	if offset == stdin.Append {
-		return 0, dray.Errorf(dray.CodeTooLarge, "without an offset at most %d bytes are taken at once", stdin.Capacity).
+		return 0, dray.Errorf(dray.CodeTooLarge, "without an offset at most %d bytes are taken at once",
+			stdin.Capacity).
 			WithHint("give offset, or send less")
 	}
-	return s.copyBodyChunks(r.Context(), pipe, io.MultiReader(bytes.NewReader(first), body), offset, eof)
+	return s.copyBodyChunks(r.Context(), pipe, io.MultiReader(bytes.NewReader(first), body), offset,
+		eof)
 }
 
-func (s *Server) copyBodyChunks(ctx context.Context, pipe *stdin.Pipe, body io.Reader, offset int64, eof bool) (accepted int64, err error) {
+func (s *Server) copyBodyChunks(ctx context.Context, pipe *stdin.Pipe, body io.Reader, offset int64,
+	eof bool,
+) (accepted int64, err error) {
 	piece := make([]byte, stdinPiece)
 	for {
 		n, err := io.ReadFull(body, piece)
@@ -245,10 +263,12 @@ func (s *Server) copyBodyChunks(ctx context.Context, pipe *stdin.Pipe, body io.R
 func (s *Server) bodyError(err error) error {
 	switch {
 	case isTooLarge(err):
-		return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody).WithHint("send it in pieces, each with its offset")
+		return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", s.cfg.MaxBody).
+			WithHint("send it in pieces, each with its offset")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return bodyStalledError()
 	default:
-		return invalid("", "reading the body: %v", err).WithHint("send as many bytes as Content-Length says")
+		return invalid("", "reading the body: %v", err).
+			WithHint("send as many bytes as Content-Length says")
 	}
 }

@@ -29,7 +29,8 @@ func (p terminal) Signal(sig syscall.Signal) error {
 	return p.err
 }
 
-// obeying is a tool that does what it is told until it is cancelled. It starts once begin is closed.
+// obeying is a tool that does what it is told until it is cancelled. It starts once begin is
+// closed.
 func obeying(p terminal, begin <-chan struct{}) dray.ExecutorFunc {
 	return func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 		select {
@@ -44,7 +45,10 @@ func obeying(p terminal, begin <-chan struct{}) dray.ExecutorFunc {
 			case <-ctx.Done():
 			}
 		}
-		return dray.Result{Reason: dray.ReasonCancelled, Error: &dray.Error{Message: context.Cause(ctx).Error()}}, nil
+		return dray.Result{
+			Reason: dray.ReasonCancelled,
+			Error:  &dray.Error{Message: context.Cause(ctx).Error()},
+		}, nil
 	}
 }
 
@@ -66,7 +70,8 @@ func (d *daemon) begun(body string) string {
 	return a.header.Get("Location")
 }
 
-// EX-19: the size and the signals of a request reach the process, and the answer says what was done.
+// EX-19: the size and the signals of a request reach the process, and the answer says what was
+// done.
 func TestResizeAndSignal(t *testing.T) {
 	p := terminal{told: make(chan string, 1)}
 	d := start(t, func(parts *fakeDeps) { parts.run = obeying(p, now()) })
@@ -104,7 +109,8 @@ func TestControlBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A request that waits for a start that never comes ends with the call, and what comes later is refused likewise.
+// A request that waits for a start that never comes ends with the call, and what comes later is
+// refused likewise.
 func TestControlOfACallThatIsOver(t *testing.T) {
 	d := start(t, func(parts *fakeDeps) { parts.run = obeying(terminal{}, nil) })
 	path := d.begun(onTerminal)
@@ -114,11 +120,13 @@ func TestControlOfACallThatIsOver(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	refusals := []answer{<-answered, d.do("POST", path+"/resize", `{"columns":80,"rows":24}`), d.do("POST", path+"/signal", `{"signal":9}`)}
-	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal}, time.Now())
+	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal},
+		time.Now())
 	d.trail.put(rec) // of an earlier daemon
 	refusals = append(refusals, d.do("POST", "/v1/invocations/"+someID+"/signal", `{"signal":9}`))
 	for i, a := range refusals {
-		if p := a.problem(t); a.status != 409 || p.Code != dray.CodeConflict || !strings.Contains(p.Detail, "over") || p.Hint == "" {
+		if p := a.problem(t); a.status != 409 || p.Code != dray.CodeConflict ||
+			!strings.Contains(p.Detail, "over") || p.Hint == "" {
 			t.Errorf("request %d: %d %s", i, a.status, a.body)
 		}
 	}
@@ -127,9 +135,11 @@ func TestControlOfACallThatIsOver(t *testing.T) {
 // Another's call does not exist.
 func TestControlOfAnothersCall(t *testing.T) {
 	d := start(t, nil)
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: "uid:0815"}, time.Now()))
+	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: "uid:0815"},
+		time.Now()))
 	for verb, body := range map[string]string{"resize": `{"columns":80,"rows":24}`, "signal": `{"signal":9}`} {
-		if a := d.do("POST", "/v1/invocations/"+someID+"/"+verb, body); a.status != 404 || a.problem(t).Code != dray.CodeNotFound {
+		if a := d.do("POST", "/v1/invocations/"+someID+"/"+verb, body); a.status != 404 || a.problem(t).
+			Code != dray.CodeNotFound {
 			t.Errorf("%s: %d %s", verb, a.status, a.body)
 		}
 	}
@@ -140,7 +150,8 @@ func TestResizeWithoutATerminal(t *testing.T) {
 	d := start(t, func(parts *fakeDeps) { parts.run = obeying(terminal{}, nil) })
 	path := d.begun(`{"tool":"exec"}`)
 	a := d.do("POST", path+"/resize", `{"columns":80,"rows":24}`)
-	if p := a.problem(t); a.status != 409 || p.Code != dray.CodeConflict || !strings.Contains(p.Hint, "tty") {
+	if p := a.problem(t); a.status != 409 || p.Code != dray.CodeConflict ||
+		!strings.Contains(p.Hint, "tty") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -154,12 +165,16 @@ func TestControlThatFails(t *testing.T) {
 	}{
 		{errors.New("it ends just now"), dray.CodeConflict, "it ends just now"},
 		{dray.ErrNoTerminal, dray.CodeConflict, "no terminal"},
-		{dray.Errorf(dray.CodeConflict, "the engine has no call for it").WithHint("use the agent"), dray.CodeConflict, "no call for it"},
+		{
+			dray.Errorf(dray.CodeConflict, "the engine has no call for it").WithHint("use the agent"),
+			dray.CodeConflict, "no call for it",
+		},
 	} {
 		p := terminal{told: make(chan string, 1), err: c.err}
 		d := start(t, func(parts *fakeDeps) { parts.run = obeying(p, now()) })
 		a := d.do("POST", d.begun(onTerminal)+"/resize", `{"columns":80,"rows":24}`)
-		if p := a.problem(t); a.status != 409 || p.Code != c.code || !strings.Contains(p.Detail, c.says) || p.Hint == "" {
+		if p := a.problem(t); a.status != 409 || p.Code != c.code ||
+			!strings.Contains(p.Detail, c.says) || p.Hint == "" {
 			t.Errorf("%v: %d %s", c.err, a.status, a.body)
 		}
 	}

@@ -25,7 +25,8 @@ type Tools interface {
 	List() []Tool
 	// Find gives one tool, or unknown_tool.
 	Find(name string) (Tool, error)
-	// Validate holds an input, which is a JSON object, against the tool's schema. The error is invalid_input, its pointers begin with /input.
+	// Validate holds an input, which is a JSON object, against the tool's schema. The error is
+	// invalid_input, its pointers begin with /input.
 	Validate(name string, input json.RawMessage) error
 }
 
@@ -57,11 +58,14 @@ type RouteChecker interface {
 	CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation) error
 }
 
-// Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute host folder.
+// Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute
+// host folder.
 type Workspaces interface {
 	List(ctx context.Context) ([]Workspace, error)
-	// Run does one of the verbs and gives what the workspace is then. A long one tells its progress meanwhile.
-	Run(ctx context.Context, verb WorkspaceAction, id string, progress func(phase, message string)) (Workspace, error)
+	// Run does one of the verbs and gives what the workspace is then. A long one tells its progress
+	// meanwhile.
+	Run(ctx context.Context, verb WorkspaceAction, id string,
+		progress func(phase, message string)) (Workspace, error)
 }
 
 // WorkspaceAction is what can be done to a workspace.
@@ -82,7 +86,8 @@ type Workspace struct {
 	Trusted bool   `json:"trusted"`
 	// Container is the full id of its container, if there is one.
 	Container string `json:"container,omitempty"`
-	// Trust is what trusting it covers: the files of its configuration, what runs on the host, the names of local variables.
+	// Trust is what trusting it covers: the files of its configuration, what runs on the host, the
+	// names of local variables.
 	Trust json.RawMessage `json:"trust,omitempty"`
 }
 
@@ -108,7 +113,8 @@ const (
 	ToContainer Direction = "to_container"
 )
 
-// PathsReply keeps the order. What lies under no mapping stands unchanged in Paths, and again in Unmapped.
+// PathsReply keeps the order. What lies under no mapping stands unchanged in Paths, and again in
+// Unmapped.
 type PathsReply struct {
 	Paths    []string `json:"paths"`
 	Unmapped []string `json:"unmapped"`
@@ -116,9 +122,11 @@ type PathsReply struct {
 
 // Captures opens what was kept of a call's output; executor/capture does.
 type Captures interface {
-	// Open opens a stream from its beginning, also while the call runs. One that was never written, or is kept no more, is fs.ErrNotExist.
+	// Open opens a stream from its beginning, also while the call runs. One that was never written, or
+	// is kept no more, is fs.ErrNotExist.
 	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
-	// OpenRewritten does so for the stream after its paths were rewritten. Where none was rewritten it may be fs.ErrNotExist, too.
+	// OpenRewritten does so for the stream after its paths were rewritten. Where none was rewritten it
+	// may be fs.ErrNotExist, too.
 	OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	// OpenAuto opens what live events show: the rewritten stream where there is one.
 	OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error)

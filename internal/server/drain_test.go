@@ -14,7 +14,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// OP-01: a drain lets calls end by themselves, refuses new ones meanwhile, and cancels what is left when its time is over.
+// OP-01: a drain lets calls end by themselves, refuses new ones meanwhile, and cancels what is left
+// when its time is over.
 func TestDrain(t *testing.T) {
 	release := make(chan struct{})
 	running := sync.WaitGroup{}
@@ -38,7 +39,8 @@ func TestDrain(t *testing.T) {
 	for d.do("GET", "/readyz", "").status != 503 {
 	}
 	for _, path := range []string{"/v1/invocations", "/v1/workspaces/app/up"} {
-		if a := d.do("POST", path, call, "Accept: application/json"); a.status != 503 && path == "/v1/invocations" {
+		if a := d.do("POST", path, call, "Accept: application/json"); a.status != 503 &&
+			path == "/v1/invocations" {
 			t.Errorf("%s while draining: %d %s", path, a.status, a.body)
 		}
 	}
@@ -50,7 +52,8 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%s", end.Invocation)
 	}
 	over()
-	if end := stubborn.until("end"); !bytes.Contains(end.Invocation, []byte(executor.ErrShutdown.Error())) {
+	if end := stubborn.until("end"); !bytes.Contains(end.Invocation,
+		[]byte(executor.ErrShutdown.Error())) {
 		t.Errorf("%s", end.Invocation)
 	}
 	if err := <-down; err != nil {
@@ -65,7 +68,12 @@ func TestDrain(t *testing.T) {
 func TestIdle(t *testing.T) {
 	release := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
-		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { <-release; return exited(0), nil }
+		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			<-release
+			return exited(0), nil
+		}
 	})
 	before, idle := d.server.Idle()
 	if !idle {

@@ -15,7 +15,8 @@ import (
 // flushThreshold is how much is written before it is sent although more is there.
 const flushThreshold = 64 << 10
 
-// responseFormat chooses the form of an answer by what the client accepts. One that accepts none of them gets the first.
+// responseFormat chooses the form of an answer by what the client accepts. One that accepts none of
+// them gets the first.
 func responseFormat(r *http.Request, first string) string {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
@@ -31,8 +32,11 @@ func responseFormat(r *http.Request, first string) string {
 	return first
 }
 
-// streamCall answers the start of a call with its events. It begins when the call is accepted, so that a refusal is an error as ever.
-func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Call, form string) error {
+// streamCall answers the start of a call with its events. It begins when the call is accepted, so
+// that a refusal is an error as ever.
+func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Call,
+	form string,
+) error {
 	reader := c.BlockingReader()
 	if reader == nil {
 		reader = c.Events().Reader(0)
@@ -46,7 +50,8 @@ func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *calls.Cal
 	return nil
 }
 
-// events answers with the events of a call from a sequence number on. Of a call that is no longer in memory there is the end.
+// events answers with the events of a call from a sequence number on. Of a call that is no longer
+// in memory there is the end.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "after")
 	if err != nil {
@@ -72,12 +77,15 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	beginStream(w, form)
-	_, _ = w.Write(appendEvent(nil, event.Event{Seq: after + 1, Name: event.End, Body: event.EndBody(body)}, form))
+	_, _ = w.Write(appendEvent(nil, event.Event{
+		Seq: after + 1, Name: event.End,
+		Body: event.EndBody(body),
+	}, form))
 	return nil
 }
 
-// parseAfter says which event was the last that the client has. The header goes before the parameter: a browser that connects again repeats the
-// address as it was.
+// parseAfter says which event was the last that the client has. The header goes before the
+// parameter: a browser that connects again repeats the address as it was.
 func parseAfter(r *http.Request, parameter string) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -88,12 +96,14 @@ func parseAfter(r *http.Request, parameter string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 62)
 	if err != nil {
-		return 0, invalid("", "the last event is %q", truncate(text)).WithHint("give the id of the last event that you have, a whole number")
+		return 0, invalid("", "the last event is %q", truncate(text)).
+			WithHint("give the id of the last event that you have, a whole number")
 	}
 	return int64(n), nil
 }
 
-// stream writes events until the end, as they come. Where a client does not read, only its own stream stands still.
+// stream writes events until the end, as they come. Where a client does not read, only its own
+// stream stands still.
 func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form string) {
 	out := &streamWriter{w: w, form: form}
 	for {
@@ -114,7 +124,8 @@ func stream(w http.ResponseWriter, r *http.Request, reader *event.Reader, form s
 	}
 }
 
-// streamWriter gathers events and sends them together. Its errors say that the client is gone, which nobody needs to be told.
+// streamWriter gathers events and sends them together. Its errors say that the client is gone,
+// which nobody needs to be told.
 type streamWriter struct {
 	w           http.ResponseWriter
 	form        string
@@ -149,7 +160,8 @@ func (o *streamWriter) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF): // the client went away, or the server does
 	case len(o.buf) == 0 && !o.headersSent && o.form == mediaSSE:
-		o.w.WriteHeader(http.StatusNoContent) // nothing is left; a browser would connect again after anything else
+		// nothing is left; a browser would connect again after anything else
+		o.w.WriteHeader(http.StatusNoContent)
 	default:
 		_ = o.flush()
 	}

@@ -44,11 +44,13 @@ func TestEvents(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", call)
-	if l, _ := f.next(); l.Seq != 1 || l.Event != "state" || l.Status != "running" || l.Phase != "accepted" || l.ID != f.id() {
+	if l, _ := f.next(); l.Seq != 1 || l.Event != "state" || l.Status != "running" ||
+		l.Phase != "accepted" || l.ID != f.id() {
 		t.Fatalf("%+v", l)
 	}
 	k.say <- func(s dray.Sink) { s.Progress("build", "step \x1b[31m1\n") }
-	if l, _ := f.next(); l.Seq != 2 || l.Event != "progress" || l.Phase != "build" || l.Message != "step \x1b[31m1\n" {
+	if l, _ := f.next(); l.Seq != 2 || l.Event != "progress" || l.Phase != "build" ||
+		l.Message != "step \x1b[31m1\n" {
 		t.Errorf("%+v", l)
 	}
 	k.say <- func(s dray.Sink) { s.Started() }
@@ -68,7 +70,8 @@ func TestEvents(t *testing.T) {
 	} {
 		k.print(out.stream, out.text)
 		l, _ := f.next()
-		if got := l.Text + string(l.Base64); l.Seq != int64(4+i) || l.Event != out.name || l.Offset != out.offset || got != out.text {
+		if got := l.Text + string(l.Base64); l.Seq != int64(4+i) || l.Event != out.name ||
+			l.Offset != out.offset || got != out.text {
 			t.Errorf("%+v, not %q", l, out.text)
 		}
 		if (l.Base64 != nil) != (out.text[0] == 0xff) {
@@ -77,7 +80,8 @@ func TestEvents(t *testing.T) {
 	}
 	close(k.done)
 	end, _ := f.next()
-	if whole := d.do("GET", "/v1/invocations/"+f.id(), ""); end.Seq != 8 || end.Event != "end" || !bytes.Equal(end.Invocation, whole.body) {
+	if whole := d.do("GET", "/v1/invocations/"+f.id(), ""); end.Seq != 8 || end.Event != "end" ||
+		!bytes.Equal(end.Invocation, whole.body) {
 		t.Errorf("%+v is not %s", end, whole.body)
 	}
 	if l, more := f.next(); more {
@@ -100,12 +104,14 @@ func TestServerSentEvents(t *testing.T) {
 	id := strings.TrimPrefix(a.header.Get("Location"), "/v1/invocations/")
 	record := d.do("GET", "/v1/invocations/"+id, "").body
 	want := []string{
-		"id: 1\nevent: state\ndata: {\"id\":\"" + id + "\",\"status\":\"running\",\"phase\":\"accepted\"}\n\n",
+		"id: 1\nevent: state\ndata: {\"id\":\"" + id +
+			"\",\"status\":\"running\",\"phase\":\"accepted\"}\n\n",
 		"id: 2\nevent: state\ndata: {\"status\":\"running\",\"phase\":\"started\"}\n\n",
 		"id: 3\nevent: stdout\ndata: {\"offset\":0,\"text\":\"hello\\n\"}\n\n",
 		"id: 4\nevent: end\ndata: {\"invocation\":" + string(record) + "}\n\n",
 	}
-	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" || string(a.body) != strings.Join(want, "") {
+	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" ||
+		string(a.body) != strings.Join(want, "") {
 		t.Errorf("%d %v\n%s", a.status, a.header, a.body)
 	}
 	// A browser repeats the address and says in a header how far it came.
@@ -113,7 +119,8 @@ func TestServerSentEvents(t *testing.T) {
 	if a.header.Get("Content-Type") != "text/event-stream" || string(a.body) != want[3] {
 		t.Errorf("%s", a.body)
 	}
-	if a := d.do("GET", "/v1/invocations/"+id+"/events", "", "Last-Event-ID: 4"); a.status != 204 || len(a.body) != 0 {
+	if a := d.do("GET", "/v1/invocations/"+id+"/events", "", "Last-Event-ID: 4"); a.status != 204 ||
+		len(a.body) != 0 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -121,11 +128,13 @@ func TestServerSentEvents(t *testing.T) {
 // Of a call that is in the trail alone there is the end.
 func TestEventsOfACallFromLongAgo(t *testing.T) {
 	d := start(t, nil)
-	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal}, time.Now()).WithResult(dray.NormalizeResult(exited(0), nil))
+	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal},
+		time.Now()).WithResult(dray.NormalizeResult(exited(0), nil))
 	d.trail.put(rec)
 	whole := d.do("GET", "/v1/invocations/"+someID, "")
 	all := d.follow("GET", "/v1/invocations/"+someID+"/events?after=17", "").all()
-	if len(all) != 1 || all[0].Seq != 18 || all[0].Event != "end" || !bytes.Equal(all[0].Invocation, whole.body) {
+	if len(all) != 1 || all[0].Seq != 18 || all[0].Event != "end" ||
+		!bytes.Equal(all[0].Invocation, whole.body) {
 		t.Errorf("%+v", all)
 	}
 }
@@ -135,7 +144,8 @@ func TestStreamOpensBeforeItHasAnything(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
-	f := d.follow("GET", "/v1/invocations/"+id+"/events?after=1", "") // its status is here although nothing has happened
+	// its status is here although nothing has happened
+	f := d.follow("GET", "/v1/invocations/"+id+"/events?after=1", "")
 	k.print(dray.Stdout, "x")
 	if l, _ := f.next(); l.Seq != 2 || l.Text != "x" {
 		t.Errorf("%+v", l)
@@ -143,7 +153,8 @@ func TestStreamOpensBeforeItHasAnything(t *testing.T) {
 	close(k.done)
 }
 
-// CA-07: a reader that does not read slows neither the tool nor another reader, and misses nothing that is kept.
+// CA-07: a reader that does not read slows neither the tool nor another reader, and misses nothing
+// that is kept.
 func TestSlowReaderIsAlone(t *testing.T) {
 	const total = 6 << 20 // more than memory holds
 	printed := bytes.Repeat([]byte("0123456789abcde\n"), total/16)
@@ -166,10 +177,12 @@ func TestSlowReaderIsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	fmt.Fprintf(slow, "GET /v1/invocations/%s/events HTTP/1.0\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n", id)
+	fmt.Fprintf(slow,
+		"GET /v1/invocations/%s/events HTTP/1.0\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n", id)
 	quick := d.follow("GET", "/v1/invocations/"+id+"/events", "")
 	close(release)
-	if a := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", ""); a.record(t).Status != dray.StatusSucceeded {
+	if a := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", ""); a.record(t).
+		Status != dray.StatusSucceeded {
 		t.Fatalf("%s", a.body)
 	}
 	if got := concatOutput(t, quick.all()); !bytes.Equal(got, printed) {
@@ -193,7 +206,8 @@ func TestSlowReaderIsAlone(t *testing.T) {
 	}
 }
 
-// concatOutput puts the stdout of events together, and checks that sequence numbers and offsets have no hole.
+// concatOutput puts the stdout of events together, and checks that sequence numbers and offsets
+// have no hole.
 func concatOutput(t *testing.T, all []line) []byte {
 	t.Helper()
 	var got []byte
@@ -216,7 +230,8 @@ func concatOutput(t *testing.T, all []line) []byte {
 	return got
 }
 
-// A call that asks for it waits for the stream that is its answer, as for a pipe; to end it does not need the reader.
+// A call that asks for it waits for the stream that is its answer, as for a pipe; to end it does
+// not need the reader.
 func TestToolThatWaitsForItsReader(t *testing.T) {
 	const size = 12 << 20
 	printed := make(chan int, 2)
@@ -232,7 +247,8 @@ func TestToolThatWaitsForItsReader(t *testing.T) {
 	})
 	const waits = `{"tool":"exec","on_slow_reader":"wait"}`
 	whole := d.follow("POST", "/v1/invocations", waits)
-	if got := concatOutput(t, whole.all()); len(got) != size { // nothing is kept, so all of it came from memory
+	// nothing is kept, so all of it came from memory
+	if got := concatOutput(t, whole.all()); len(got) != size {
 		t.Errorf("%d bytes arrived", len(got))
 	}
 	if n := <-printed; n != size {

@@ -31,7 +31,8 @@ func FuzzCallBody(f *testing.F) {
 		var m violations
 		inv := b.invocation(&m, time.Hour)
 		if err := m.err(); err != nil {
-			if e := dray.AsError(err); e.Code != dray.CodeInvalidRequest || len(e.Details) == 0 || !strings.HasPrefix(e.Details[0].Pointer, "/") {
+			if e := dray.AsError(err); e.Code != dray.CodeInvalidRequest || len(e.Details) == 0 ||
+				!strings.HasPrefix(e.Details[0].Pointer, "/") {
 				t.Errorf("%q: %+v", text, e)
 			}
 			return
@@ -50,7 +51,8 @@ func checkInvocation(t *testing.T, inv dray.Invocation) {
 		t.Errorf("%+v", inv)
 	}
 	for _, p := range []string{inv.Workspace, inv.Cwd, inv.Plan.Override, inv.Plan.Fallback} {
-		if p != "" && (path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") || strings.Contains(p, "/../") || strings.ContainsRune(p, 0)) {
+		if p != "" && (path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") ||
+			strings.Contains(p, "/../") || strings.ContainsRune(p, 0)) {
 			t.Errorf("path %q", p)
 		}
 	}
@@ -71,7 +73,8 @@ func checkInvocation(t *testing.T, inv dray.Invocation) {
 	}
 }
 
-// again checks that what was cleaned once is not changed by being cleaned once more: every room sees the same value (PM-05).
+// again checks that what was cleaned once is not changed by being cleaned once more: every room
+// sees the same value (PM-05).
 func again(t *testing.T, inv dray.Invocation) {
 	t.Helper()
 	var m violations

@@ -41,12 +41,13 @@ type fakeDeps struct {
 	tools      map[string]server.Tool
 	validate   func(name string, input json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
-	workspaces func(context.Context, server.WorkspaceAction, string, func(string, string)) (server.Workspace, error)
-	paths      func(server.PathsRequest) (server.PathsReply, error)
-	captures   captures
-	ready      func(context.Context) error
-	maxBody    int64
-	config     func(*server.Config)
+	workspaces func(context.Context, server.WorkspaceAction, string,
+		func(string, string)) (server.Workspace, error)
+	paths    func(server.PathsRequest) (server.PathsReply, error)
+	captures captures
+	ready    func(context.Context) error
+	maxBody  int64
+	config   func(*server.Config)
 }
 
 // succeed is a tool that prints a greeting and exits with 0.
@@ -65,11 +66,15 @@ func exited(code int) dray.Result {
 func untilCancelled(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 	sink.Started()
 	<-ctx.Done()
-	res := dray.Result{Reason: dray.ReasonCancelled, Error: &dray.Error{Message: context.Cause(ctx).Error()}}
+	res := dray.Result{
+		Reason: dray.ReasonCancelled,
+		Error:  &dray.Error{Message: context.Cause(ctx).Error()},
+	}
 	return res, nil
 }
 
-// fakeAudit is a record of calls in memory: what the audit store does for the server, without its disk.
+// fakeAudit is a record of calls in memory: what the audit store does for the server, without its
+// disk.
 type fakeAudit struct {
 	mu      sync.Mutex
 	records map[string]dray.Record
@@ -80,7 +85,9 @@ type fakeAudit struct {
 }
 
 func (t *fakeAudit) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		if t.began != nil {
 			<-t.began
 		}
@@ -181,7 +188,11 @@ func (p *fakeDeps) Find(name string) (server.Tool, error) {
 	return t, nil
 }
 
-func (p *fakeDeps) Validate(name string, input json.RawMessage) error { return p.validate(name, input) }
+func (p *fakeDeps) Validate(name string,
+	input json.RawMessage,
+) error {
+	return p.validate(name, input)
+}
 
 func (p *fakeDeps) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
 
@@ -197,7 +208,9 @@ func (w fakeWorkspaces) List(context.Context) ([]server.Workspace, error) {
 	return []server.Workspace{{ID: "app", Folder: "/home/me/app", State: "stopped"}}, nil
 }
 
-func (w fakeWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
+func (w fakeWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string,
+	progress func(string, string),
+) (server.Workspace, error) {
 	return w.workspaces(ctx, verb, id, progress)
 }
 
@@ -252,7 +265,10 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &daemon{fakeDeps: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"), logs: logs}
+	return &daemon{
+		fakeDeps: p, t: t, server: s, socket: filepath.Join(t.TempDir(), "dray.sock"),
+		logs: logs,
+	}
 }
 
 func (d *daemon) serve() {
@@ -263,10 +279,15 @@ func (d *daemon) serve() {
 	}
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(l) }()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
 	}}
-	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d.client = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	d.t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -299,10 +320,12 @@ type problem struct {
 	Accepted *int64        `json:"accepted"`
 }
 
-// request makes a request. Headers are "Name: value"; a JSON body gets its content type unless they say otherwise.
+// request makes a request. Headers are "Name: value"; a JSON body gets its content type unless they
+// say otherwise.
 func (d *daemon) request(method, path, body string, headers ...string) *http.Request {
 	d.t.Helper()
-	req, err := http.NewRequestWithContext(d.t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(d.t.Context(), method, "http://localhost"+path,
+		strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
 	}

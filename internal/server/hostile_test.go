@@ -44,7 +44,8 @@ func TestLargeHeaders(t *testing.T) {
 	if got := with(64<<10 + 1); !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("more than 64 KiB: %.200s", got)
 	}
-	if got := d.raw("GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 20000) + "\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") {
+	if got := d.raw("GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 20000) +
+		"\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("many headers: %.200s", got)
 	}
 }
@@ -61,11 +62,13 @@ func TestBrokenRequests(t *testing.T) {
 		"NUL in the path":      "GET /healthz\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"an upgrade to HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
-		if got := d.raw(request); !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 5") {
+		if got := d.raw(request); !strings.HasPrefix(got, "HTTP/1.1 4") &&
+			!strings.HasPrefix(got, "HTTP/1.1 5") {
 			t.Errorf("%s: %.200q", name, got)
 		}
 	}
-	if got := d.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "not_found") {
+	if got := d.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
+		"HTTP/1.1 404") || !strings.Contains(got, "not_found") {
 		t.Errorf("OPTIONS *: %.200q", got)
 	}
 	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
@@ -76,7 +79,8 @@ func TestBrokenRequests(t *testing.T) {
 	}
 }
 
-// A body that is too large is refused however it comes, and a client that sends everything before it reads still gets the answer.
+// A body that is too large is refused however it comes, and a client that sends everything before
+// it reads still gets the answer.
 func TestHugeBodies(t *testing.T) {
 	d := start(t, nil)
 	size := d.maxBody + 1
@@ -84,7 +88,8 @@ func TestHugeBodies(t *testing.T) {
 		"with a length":    bytes.NewReader(make([]byte, size)),
 		"without a length": io.LimitReader(zeros{}, size),
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/invocations", body)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/invocations",
+			body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,10 +104,14 @@ func TestHugeBodies(t *testing.T) {
 	}
 }
 
-// A body that nobody wants comes to its end all the same: its client may give up where it cannot send everything.
+// A body that nobody wants comes to its end all the same: its client may give up where it cannot
+// send everything.
 func TestUnwantedBodyIsHeardOut(t *testing.T) {
 	d := start(t, nil)
-	for path, want := range map[string]string{"/v1/invocations": "413", "/v1/nowhere": "404", "/v1/invocations/" + someID + "/stdin": "404"} {
+	for path, want := range map[string]string{
+		"/v1/invocations": "413", "/v1/nowhere": "404",
+		"/v1/invocations/" + someID + "/stdin": "404",
+	} {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +141,8 @@ func TestManyBodiesAtOnce(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		slow = append(slow, conn)
 		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
-		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil && !errors.Is(err, syscall.EPIPE) {
+		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil &&
+			!errors.Is(err, syscall.EPIPE) {
 			t.Fatal(err)
 		}
 	}
@@ -160,14 +170,16 @@ func TestManyBodiesAtOnce(t *testing.T) {
 	}
 }
 
-// Who ends its side of the connection with the request has gone away, and is told so where it still listens.
+// Who ends its side of the connection with the request has gone away, and is told so where it still
+// listens.
 func TestHalfClosed(t *testing.T) {
 	d := start(t, nil)
 	d.trail.began = make(chan struct{})
 	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(call), call)
 	got := d.raw(request)
 	close(d.trail.began)
-	if !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "ended its side of the connection") {
+	if !strings.HasPrefix(got, "HTTP/1.1 400") ||
+		!strings.Contains(got, "ended its side of the connection") {
 		t.Errorf("%.400q", got)
 	}
 }
@@ -180,7 +192,8 @@ func TestVeryManyMistakes(t *testing.T) {
 		fmt.Fprintf(&env, `%s"A%d=":""`, strings.Repeat(",", min(i, 1)), i)
 	}
 	a := d.do("POST", "/v1/invocations", `{"tool":"exec","env":{`+env.String()+`}}`)
-	if p := a.problem(t); a.status != 400 || len(p.Errors) != 100 || !strings.Contains(p.Detail, "and 19999 more, see the first 100") {
+	if p := a.problem(t); a.status != 400 || len(p.Errors) != 100 ||
+		!strings.Contains(p.Detail, "and 19999 more, see the first 100") {
 		t.Errorf("%d, %d errors, %s", a.status, len(p.Errors), p.Detail)
 	}
 }
@@ -229,7 +242,8 @@ type known struct{ net.Conn }
 
 func (known) Principal() string { return selfPrincipal }
 
-// httpOverPipe sends a request over a pipe and gives the whole answer. The wrapper says who is there.
+// httpOverPipe sends a request over a pipe and gives the whole answer. The wrapper says who is
+// there.
 func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request string) string {
 	t.Helper()
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -253,7 +267,8 @@ func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request
 	return string(b)
 }
 
-// SE-02: headers end after 10 s, bodies that stand still after 30 s; nothing runs, and nothing waits longer.
+// SE-02: headers end after 10 s, bodies that stand still after 30 s; nothing runs, and nothing
+// waits longer.
 func TestSlowRequests(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
@@ -300,7 +315,8 @@ func TestManyBadClients(t *testing.T) {
 		case 0:
 			fmt.Fprint(conn, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\n")
 		case 1:
-			fmt.Fprint(conn, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+			fmt.Fprint(conn,
+				"POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 		}
 	}
 	for range 20 {

@@ -12,10 +12,12 @@ import (
 	"github.com/dray-dev/dray/internal/server/strictjson"
 )
 
-// errClientGone is the cause that ends a call whose client went away. It reads as any other cancellation.
+// errClientGone is the cause that ends a call whose client went away. It reads as any other
+// cancellation.
 var errClientGone = fmt.Errorf("%w: its client went away", executor.ErrCancelled)
 
-// start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over before, or its events while it runs.
+// start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over
+// before, or its events while it runs.
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
 	if err != nil {
@@ -44,8 +46,9 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	return s.streamCall(w, r, c, form)
 }
 
-// cancelOnDisconnect cancels a call whose client went away before its end. Whoever asked for wait_ms may go, unless they said otherwise; the answer that comes
-// when the waiting is over is no going away.
+// cancelOnDisconnect cancels a call whose client went away before its end. Whoever asked for
+// wait_ms may go, unless they said otherwise; the answer that comes when the waiting is over is no
+// going away.
 func cancelOnDisconnect(ctx context.Context, c *calls.Call, wait waitParam, onDisconnect string) {
 	cancels := !wait.given
 	switch onDisconnect {
@@ -72,8 +75,11 @@ func checkResponseFormat(form string, wait waitParam, body *callRequest) error {
 	return nil
 }
 
-// waitAndReply answers when the call has ended, or when the waiting is over. A call that is not accepted yet is waited for: its id would lead nowhere.
-func (s *Server) waitAndReply(w http.ResponseWriter, r *http.Request, c *calls.Call, wait waitParam) error {
+// waitAndReply answers when the call has ended, or when the waiting is over. A call that is not
+// accepted yet is waited for: its id would lead nowhere.
+func (s *Server) waitAndReply(w http.ResponseWriter, r *http.Request, c *calls.Call,
+	wait waitParam,
+) error {
 	ctx, cancel := wait.context(r.Context())
 	defer cancel()
 	select {
@@ -105,11 +111,13 @@ func waitAccepted(ctx context.Context, c *calls.Call) error {
 	}
 }
 
-// notAcceptedError says why nobody waits any more for the row of a call. A client that goes away does not hear it, but one that has only ended its side of
-// the connection, which net/http takes for the same.
+// notAcceptedError says why nobody waits any more for the row of a call. A client that goes away
+// does not hear it, but one that has only ended its side of the connection, which net/http takes
+// for the same.
 func notAcceptedError(cause error) error {
 	if errors.Is(cause, executor.ErrShutdown) {
-		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", cause).WithHint("repeat the call")
+		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", cause).
+			WithHint("repeat the call")
 	}
 	return invalid("", "the client ended its side of the connection before the call was accepted").
 		WithHint("leave the connection open in both directions until the answer is there")
@@ -123,13 +131,15 @@ type lookupResult struct {
 	record dray.Record // of the trail
 }
 
-// find finds the call of a request. Another principal's is not found, and an id that cannot be one neither.
+// find finds the call of a request. Another principal's is not found, and an id that cannot be one
+// neither.
 func (s *Server) find(r *http.Request) (lookupResult, error) {
 	id, who := r.PathValue("id"), principal(r)
 	if c, ok := s.calls.Find(id, who); ok {
 		return lookupResult{call: c}, nil
 	}
-	missing := notFound("there is no invocation %s", truncate(id)).WithHint("GET /v1/invocations lists yours")
+	missing := notFound("there is no invocation %s", truncate(id)).
+		WithHint("GET /v1/invocations lists yours")
 	if !isID(id) {
 		return lookupResult{}, missing
 	}
@@ -148,7 +158,8 @@ func (f lookupResult) json() ([]byte, error) {
 	}
 	b, err := strictjson.Encode(f.record)
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "writing the invocation: %w", err).WithHint("the daemon's log has more")
+		return nil, dray.Errorf(dray.CodeInternal, "writing the invocation: %w", err).
+			WithHint("the daemon's log has more")
 	}
 	return b, nil
 }
@@ -179,8 +190,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202 where wait_ms was shorter. A call that has ended
-// stays as it is.
+// cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202
+// where wait_ms was shorter. A call that has ended stays as it is.
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
 	if err != nil {

@@ -25,13 +25,16 @@ func TestStartAnswersWithTheInvocation(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	rec := a.record(t)
-	if rec.Status != dray.StatusSucceeded || rec.Reason != dray.ReasonExited || *rec.ExitCode != 0 || rec.Error != nil {
+	if rec.Status != dray.StatusSucceeded || rec.Reason != dray.ReasonExited || *rec.ExitCode != 0 ||
+		rec.Error != nil {
 		t.Errorf("%s", a.body)
 	}
-	if rec.Principal != selfPrincipal || rec.Workspace != "/home/me/app" || rec.Cwd != "sub/x" || rec.Context.PlanID != "p" || rec.Tool != "exec" {
+	if rec.Principal != selfPrincipal || rec.Workspace != "/home/me/app" || rec.Cwd != "sub/x" ||
+		rec.Context.PlanID != "p" || rec.Tool != "exec" {
 		t.Errorf("%s", a.body)
 	}
-	if rec.StartedAt.Location() != time.UTC || rec.EndedAt == nil || rec.DurationMS == nil || rec.StartedAt.After(*rec.EndedAt) {
+	if rec.StartedAt.Location() != time.UTC || rec.EndedAt == nil || rec.DurationMS == nil ||
+		rec.StartedAt.After(*rec.EndedAt) {
 		t.Errorf("times: %s", a.body)
 	}
 	for _, member := range []string{`"signal":null`, `"error":null`, `"candidates":[]`, `"output":null`} {
@@ -39,12 +42,14 @@ func TestStartAnswersWithTheInvocation(t *testing.T) {
 			t.Errorf("no %s in %s", member, a.body)
 		}
 	}
-	if again := d.do("GET", "/v1/invocations/"+rec.ID, ""); again.status != 200 || !bytes.Equal(again.body, a.body) {
+	if again := d.do("GET", "/v1/invocations/"+rec.ID, ""); again.status != 200 ||
+		!bytes.Equal(again.body, a.body) {
 		t.Errorf("read again: %d %s", again.status, again.body)
 	}
 }
 
-// SY-11: what a call wants brought home, and whether its text is rewritten, reaches the tool as it was sent.
+// SY-11: what a call wants brought home, and whether its text is rewritten, reaches the tool as it
+// was sent.
 func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"tool":"exec"}`: `null []`,
@@ -72,7 +77,11 @@ func TestFailureIsStill200(t *testing.T) {
 		reason dray.Reason
 		code   dray.Code
 	}{
-		{"exit 3", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return exited(3), nil }, dray.ReasonExited, ""},
+		{"exit 3", func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			return exited(3), nil
+		}, dray.ReasonExited, ""},
 		{"not found", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 			return dray.Result{}, dray.Errorf(dray.CodeExecutableNotFound, "no such program")
 		}, dray.ReasonStartFailed, dray.CodeExecutableNotFound},
@@ -87,7 +96,8 @@ func TestFailureIsStill200(t *testing.T) {
 			d := start(t, func(p *fakeDeps) { p.run = c.run })
 			a := d.do("POST", "/v1/invocations", call)
 			rec := a.record(t)
-			if a.status != 200 || rec.Status != dray.StatusFailed || rec.Reason != c.reason || rec.Error == nil || rec.Error.Code != c.code {
+			if a.status != 200 || rec.Status != dray.StatusFailed || rec.Reason != c.reason ||
+				rec.Error == nil || rec.Error.Code != c.code {
 				t.Errorf("%d %s", a.status, a.body)
 			}
 		})
@@ -98,16 +108,26 @@ func TestFailureIsStill200(t *testing.T) {
 func TestNothingRunsWithoutATrail(t *testing.T) {
 	ran := false
 	d := start(t, func(p *fakeDeps) {
-		p.trail.begin = dray.Errorf(dray.CodeAuditUnavailable, "the trail is locked").WithHint("end the other program")
-		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { ran = true; return exited(0), nil }
+		p.trail.begin = dray.Errorf(dray.CodeAuditUnavailable, "the trail is locked").
+			WithHint("end the other program")
+		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			ran = true
+			return exited(0), nil
+		}
 	})
-	for _, header := range []string{"Accept: application/json", "Accept: text/event-stream", "Accept: application/x-ndjson"} {
+	for _, header := range []string{
+		"Accept: application/json", "Accept: text/event-stream",
+		"Accept: application/x-ndjson",
+	} {
 		for _, path := range []string{"/v1/invocations", "/v1/invocations?wait_ms=0"} {
 			if strings.Contains(path, "wait") && !strings.Contains(header, "application/json") {
 				continue
 			}
 			a := d.do("POST", path, call, header)
-			if p := a.problem(t); a.status != 503 || p.Code != dray.CodeAuditUnavailable || a.header.Get("Retry-After") == "" {
+			if p := a.problem(t); a.status != 503 || p.Code != dray.CodeAuditUnavailable ||
+				a.header.Get("Retry-After") == "" {
 				t.Errorf("%s %s: %d %s", path, header, a.status, a.body)
 			}
 		}
@@ -130,17 +150,20 @@ func TestWaitIs202UntilTheEnd(t *testing.T) {
 	})
 	a := d.do("POST", "/v1/invocations?wait_ms=0", call)
 	rec := a.record(t)
-	if a.status != 202 || rec.Status != dray.StatusRunning || a.header.Get("Location") != "/v1/invocations/"+rec.ID {
+	if a.status != 202 || rec.Status != dray.StatusRunning ||
+		a.header.Get("Location") != "/v1/invocations/"+rec.ID {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
 	if _, err := d.trail.Get(t.Context(), selfPrincipal, rec.ID); err != nil {
 		t.Error("202 before the begin was committed")
 	}
-	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).Status != dray.StatusRunning {
+	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).
+		Status != dray.StatusRunning {
 		t.Errorf("while it runs: %d %s", a.status, a.body)
 	}
 	close(release)
-	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=60000", ""); a.status != 200 || a.record(t).Status != dray.StatusSucceeded {
+	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=60000", ""); a.status != 200 ||
+		a.record(t).Status != dray.StatusSucceeded {
 		t.Errorf("after its end: %d %s", a.status, a.body)
 	}
 }
@@ -194,7 +217,8 @@ func TestClientThatGoesAway(t *testing.T) {
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				resp, err := d.client.Do(d.request("POST", c.path, c.body, "Accept: "+c.accept).WithContext(ctx))
+				resp, err := d.client.Do(d.request("POST", c.path, c.body, "Accept: "+c.accept).
+					WithContext(ctx))
 				if err == nil {
 					_, _ = io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
@@ -211,7 +235,10 @@ func TestClientThatGoesAway(t *testing.T) {
 				close(release)
 			}
 			rec := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", "").record(t)
-			if want := map[bool]dray.Reason{true: dray.ReasonCancelled, false: dray.ReasonExited}[c.ends]; rec.Reason != want {
+			if want := map[bool]dray.Reason{
+				true:  dray.ReasonCancelled,
+				false: dray.ReasonExited,
+			}[c.ends]; rec.Reason != want {
 				t.Errorf("ended as %q, not %q", rec.Reason, want)
 			}
 		})
@@ -222,11 +249,13 @@ func TestCancel(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.run = untilCancelled })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
 	a := d.do("POST", "/v1/invocations/"+id+"/cancel", "")
-	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled || rec.Error.Message != executor.ErrCancelled.Error() {
+	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled ||
+		rec.Error.Message != executor.ErrCancelled.Error() {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, body := range []string{"", "{}"} {
-		if again := d.do("POST", "/v1/invocations/"+id+"/cancel", body); again.status != 200 || !bytes.Equal(again.body, a.body) {
+		if again := d.do("POST", "/v1/invocations/"+id+"/cancel", body); again.status != 200 ||
+			!bytes.Equal(again.body, a.body) {
 			t.Errorf("cancelled again: %d %s", again.status, again.body)
 		}
 	}
@@ -242,7 +271,8 @@ func TestCancelDoesNotWaitLongerThanAsked(t *testing.T) {
 		}
 	})
 	id := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t).ID
-	if a := d.do("POST", "/v1/invocations/"+id+"/cancel?wait_ms=1", ""); a.status != 202 || a.header.Get("Location") == "" {
+	if a := d.do("POST", "/v1/invocations/"+id+"/cancel?wait_ms=1", ""); a.status != 202 ||
+		a.header.Get("Location") == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	close(release)
@@ -268,7 +298,8 @@ func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
 		}
 	}
 	var page struct{ Items []dray.Record }
-	if err := json.Unmarshal(d.do("GET", "/v1/invocations", "").body, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != mine.ID {
+	if err := json.Unmarshal(d.do("GET", "/v1/invocations", "").body, &page); err != nil ||
+		len(page.Items) != 1 || page.Items[0].ID != mine.ID {
 		t.Errorf("the list shows %v, %v", page.Items, err)
 	}
 	if a := d.do("GET", "/v1/invocations?principal=uid:4242", ""); string(a.body) != `{"items":[],"next_cursor":""}` {
@@ -278,17 +309,21 @@ func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
 
 func TestListFilters(t *testing.T) {
 	d := start(t, nil)
-	a := d.do("GET", "/v1/invocations?tool=exec&status=failed&reason=timeout&environment=container&container=box&plan_id=p%201&q=text"+
-		"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal, "")
+	a := d.do("GET",
+		"/v1/invocations?tool=exec&status=failed&reason=timeout&environment=container&container=box&plan_id=p%201&q=text"+
+			"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal, "")
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	q := d.trail.listed
-	if q.Tool != "exec" || q.Status != "failed" || q.Reason != "timeout" || q.Environment != "container" || q.Container != "box" ||
-		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" || q.Principal != selfPrincipal {
+	if q.Tool != "exec" || q.Status != "failed" || q.Reason != "timeout" ||
+		q.Environment != "container" || q.Container != "box" ||
+		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" ||
+		q.Principal != selfPrincipal {
 		t.Errorf("%+v", q)
 	}
-	if q.Since.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC) || q.Until.UTC() != time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC) {
+	if q.Since.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC) ||
+		q.Until.UTC() != time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC) {
 		t.Errorf("%v %v", q.Since, q.Until)
 	}
 	if d.do("GET", "/v1/invocations", ""); d.trail.listed.Limit != 50 {
@@ -309,18 +344,21 @@ func TestPanicEndsTheCallAlone(t *testing.T) {
 	})
 	a := d.do("POST", "/v1/invocations", `{"tool":"greet"}`)
 	rec := a.record(t)
-	if a.status != 200 || rec.Status != dray.StatusFailed || rec.Error.Code != dray.CodeInternal || !strings.Contains(rec.Error.Hint, rec.ID) {
+	if a.status != 200 || rec.Status != dray.StatusFailed || rec.Error.Code != dray.CodeInternal ||
+		!strings.Contains(rec.Error.Hint, rec.ID) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if bytes.Contains(a.body, []byte("secret")) {
 		t.Error("the panic's value went to the client")
 	}
-	if logged := d.logs.FilterMessage("call panicked").All(); len(logged) != 1 || logged[0].ContextMap()["id"] != rec.ID {
+	if logged := d.logs.FilterMessage("call panicked").All(); len(logged) != 1 ||
+		logged[0].ContextMap()["id"] != rec.ID {
 		t.Errorf("logged %v", logged)
 	}
 	a = d.do("POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a"]}`)
 	logged := d.logs.FilterMessage("request panicked").All()
-	if a.status != 500 || len(logged) != 1 || !strings.Contains(a.problem(t).Hint, fmt.Sprint(logged[0].ContextMap()["id"])) {
+	if a.status != 500 || len(logged) != 1 ||
+		!strings.Contains(a.problem(t).Hint, fmt.Sprint(logged[0].ContextMap()["id"])) {
 		t.Errorf("%d %s, logged %v", a.status, a.body, logged)
 	}
 	if a := d.do("POST", "/v1/invocations", call); a.record(t).Status != dray.StatusSucceeded {
@@ -332,12 +370,16 @@ func TestPanicEndsTheCallAlone(t *testing.T) {
 func TestLogLines(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["hunter2"]},"env":{"TOKEN":"hunter2"}}`).record(t)
-	if err := d.server.Shutdown(t.Context()); err != nil { // whoever waits for a call does not wait for its line
+	// whoever waits for a call does not wait for its line
+	if err := d.server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for message, fields := range map[string]map[string]any{
 		"call begun": {"id": rec.ID, "tool": "exec", "principal": selfPrincipal},
-		"call ended": {"id": rec.ID, "tool": "exec", "principal": selfPrincipal, "status": "succeeded", "reason": "exited", "ms": *rec.DurationMS},
+		"call ended": {
+			"id": rec.ID, "tool": "exec", "principal": selfPrincipal, "status": "succeeded",
+			"reason": "exited", "ms": *rec.DurationMS,
+		},
 	} {
 		lines := d.logs.FilterMessage(message).All()
 		if len(lines) != 1 {
@@ -357,7 +399,8 @@ func mustJSON(v any) string {
 	return string(b)
 }
 
-// A client that leaves in the middle of a flood is noticed by the write that fails, and its call ends as well.
+// A client that leaves in the middle of a flood is noticed by the write that fails, and its call
+// ends as well.
 func TestClientThatLeavesAFlood(t *testing.T) {
 	for range 8 {
 		cause := make(chan error, 1)

@@ -63,8 +63,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, page(p))
 }
 
-// restrictToQueued makes the question one that the trail can answer: to it, what was accepted and is not over is running. Who waits for their turn only
-// this process knows.
+// restrictToQueued makes the question one that the trail can answer: to it, what was accepted and
+// is not over is running. Who waits for their turn only this process knows.
 func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	switch q.Status {
 	case dray.StatusQueued:
@@ -75,7 +75,8 @@ func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	return q
 }
 
-// parseListQuery checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like an empty trail.
+// parseListQuery checks the filters. A value that nothing can have is refused, so that a mistyped
+// one does not look like an empty trail.
 func parseListQuery(v url.Values) (audit.Query, error) {
 	var m violations
 	q := audit.Query{
@@ -84,15 +85,16 @@ func parseListQuery(v url.Values) (audit.Query, error) {
 		Reason: oneOf(&m, "reason", dray.Reason(v.Get("reason")),
 			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout, dray.ReasonCancelled, dray.ReasonStartFailed,
 			dray.ReasonDenied, dray.ReasonInvalid, dray.ReasonUnavailable, dray.ReasonInterrupted, "output_limit", "oom"),
-		Environment: oneOf(&m, "environment", dray.EnvironmentKind(v.Get("environment")), dray.KindHost, dray.KindContainer),
-		Container:   containerName(&m, "container", v.Get("container")),
-		PlanID:      v.Get("plan_id"),
-		Principal:   v.Get("principal"),
-		Since:       parseTimeParam(&m, "since", v.Get("since")),
-		Until:       parseTimeParam(&m, "until", v.Get("until")),
-		Text:        v.Get("q"),
-		Limit:       limit(&m, v.Get("limit")),
-		Cursor:      v.Get("cursor"),
+		Environment: oneOf(&m, "environment", dray.EnvironmentKind(v.Get("environment")), dray.KindHost,
+			dray.KindContainer),
+		Container: containerName(&m, "container", v.Get("container")),
+		PlanID:    v.Get("plan_id"),
+		Principal: v.Get("principal"),
+		Since:     parseTimeParam(&m, "since", v.Get("since")),
+		Until:     parseTimeParam(&m, "until", v.Get("until")),
+		Text:      v.Get("q"),
+		Limit:     limit(&m, v.Get("limit")),
+		Cursor:    v.Get("cursor"),
 	}
 	if t := v.Get("tool"); t != "" {
 		q.Tool = toolName(&m, "tool", t)
@@ -109,7 +111,8 @@ func parseTimeParam(m *violations, pointer, text string) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		m.add(pointer, "%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", truncate(text))
+		m.add(pointer,
+			"%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", truncate(text))
 	}
 	return t
 }
@@ -125,7 +128,8 @@ func limit(m *violations, text string) int {
 	return n
 }
 
-// isID says whether a text has the form of an invocation's id, so that nothing else reaches the trail's files or queries.
+// isID says whether a text has the form of an invocation's id, so that nothing else reaches the
+// trail's files or queries.
 func isID(id string) bool {
 	u, err := uuid.Parse(id)
 	return err == nil && u.String() == id
@@ -152,11 +156,13 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, p)
 }
 
-// changeQueryOf checks the filters. A value that nothing can have is refused, so that a mistyped one does not look like no change.
+// changeQueryOf checks the filters. A value that nothing can have is refused, so that a mistyped
+// one does not look like no change.
 func changeQueryOf(v url.Values) (audit.ChangeQuery, error) {
 	var m violations
 	q := audit.ChangeQuery{
-		PlanID: v.Get("plan_id"), Invocation: v.Get("invocation"), Path: v.Get("path"), Limit: limit(&m, v.Get("limit")), Cursor: v.Get("cursor"),
+		PlanID: v.Get("plan_id"), Invocation: v.Get("invocation"), Path: v.Get("path"), Limit: limit(&m,
+			v.Get("limit")), Cursor: v.Get("cursor"),
 	}
 	checkLength(&m, "plan_id", q.PlanID, maxID)
 	checkLength(&m, "cursor", q.Cursor, maxLabel)

@@ -19,7 +19,8 @@ type routeReply struct {
 	Error       *dray.Error          `json:"error,omitempty"`
 }
 
-// route answers where a call would run, and why. Nothing runs. The input may be left out; one that is given has to fit.
+// route answers where a call would run, and why. Nothing runs. The input may be left out; one that
+// is given has to fit.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
@@ -89,7 +90,8 @@ func (p *PathsRequest) check() error {
 	return checkPaths(p.Paths)
 }
 
-// checkPaths refuses what no mapping may guess at. The code is invalid_input: the paths are what is worked on.
+// checkPaths refuses what no mapping may guess at. The code is invalid_input: the paths are what is
+// worked on.
 func checkPaths(paths []string) error {
 	var m violations
 	for i, p := range paths {
@@ -149,7 +151,8 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 // ready answers whether calls are taken.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if s.calls.Draining() {
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").WithHint("wait until it runs again")
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").
+			WithHint("wait until it runs again")
 	}
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(r.Context()); err != nil {

@@ -13,14 +13,18 @@ import (
 
 const mediaProblem = "application/problem+json"
 
-// register gives every operation to huma, which routes and describes it, and writes the document down.
+// register gives every operation to huma, which routes and describes it, and writes the document
+// down.
 func (s *Server) register() error {
 	version := s.cfg.Version
 	if version == "" {
 		version = "0"
 	}
 	api := huma.NewAPI(huma.Config{
-		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0", Info: &huma.Info{Title: "dray", Version: version, Description: apiDescription}},
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "dray", Version: version, Description: apiDescription},
+		},
 		Formats: map[string]huma.Format{},
 	}, humago.NewAdapter(s.mux, ""))
 	registry := api.OpenAPI().Components.Schemas
@@ -60,7 +64,8 @@ func (op operation) describe(registry huma.Registry) *huma.Operation {
 		d.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{mediaBytes: {Schema: binary()}}}
 	case op.body != nil:
 		d.RequestBody = &huma.RequestBody{
-			Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: registry.Schema(op.body, true, "")}},
+			Required: true, Content: map[string]*huma.MediaType{mediaJSON: {Schema: registry.Schema(op.body,
+				true, "")}},
 		}
 	}
 	for _, reply := range op.replies {
@@ -88,17 +93,25 @@ func (r described) describe(registry huma.Registry) *huma.Response {
 		d.Content[mediaNDJSON] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	for name, what := range r.headers {
-		d.Headers = map[string]*huma.Header{name: {Description: what, Schema: &huma.Schema{Type: huma.TypeString}}}
+		d.Headers = map[string]*huma.Header{name: {
+			Description: what,
+			Schema:      &huma.Schema{Type: huma.TypeString},
+		}}
 	}
 	return d
 }
 
 func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
 
-// strictSchemas are the schemas whose unknown members are refused. Answers may get more members with time.
-var strictSchemas = map[string]bool{"CallBody": true, "WorkspaceBody": true, "PathsRequest": true, "Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true, "SyncBody": true}
+// strictSchemas are the schemas whose unknown members are refused. Answers may get more members
+// with time.
+var strictSchemas = map[string]bool{
+	"CallBody": true, "WorkspaceBody": true, "PathsRequest": true,
+	"Context": true, "Plan": true, "TerminalBody": true, "SignalBody": true, "SyncBody": true,
+}
 
-// fixSchemas corrects what huma takes for granted and our encoder does otherwise: lists are never null, and answers may grow.
+// fixSchemas corrects what huma takes for granted and our encoder does otherwise: lists are never
+// null, and answers may grow.
 func fixSchemas(registry huma.Registry) {
 	schemas := registry.Map()
 	for name, schema := range schemas {
@@ -135,7 +148,10 @@ func (survivorsSchema) Schema(huma.Registry) *huma.Schema {
 var _ huma.SchemaProvider = survivorsSchema{}
 
 func pathParam(name, what string) *huma.Param {
-	return &huma.Param{Name: name, In: "path", Required: true, Description: what, Schema: &huma.Schema{Type: huma.TypeString}}
+	return &huma.Param{
+		Name: name, In: "path", Required: true, Description: what,
+		Schema: &huma.Schema{Type: huma.TypeString},
+	}
 }
 
 func streamParam() *huma.Param {
@@ -149,7 +165,10 @@ func queryParam(name, what, kind string) *huma.Param {
 }
 
 func headerParam(name, what string) *huma.Param {
-	return &huma.Param{Name: name, In: "header", Description: what, Schema: &huma.Schema{Type: huma.TypeString}}
+	return &huma.Param{
+		Name: name, In: "header", Description: what,
+		Schema: &huma.Schema{Type: huma.TypeString},
+	}
 }
 
 func waitParamDoc(what string) *huma.Param {

@@ -116,7 +116,8 @@ func TestDocumentIsTrue(t *testing.T) {
 	good["StateReply"] = d.do("GET", "/healthz", "").body
 	good["SyncBody"] = []byte(`{"workspace":"/w","container":"c","paths":["/a"],"destination":"x","dry_run":true,"on_refused":"skip","direction":"to_host",
 		"context":{"plan_id":"p"},"local_env":{"A":"b"}}`)
-	good["SyncReply"] = syncing(t, reporting(&manifest, nil)).do("POST", "/v1/sync", string(good["SyncBody"])).body
+	good["SyncReply"] = syncing(t, reporting(&manifest, nil)).
+		do("POST", "/v1/sync", string(good["SyncBody"])).body
 	for schema, body := range good {
 		if err := check(schema, body); err != nil {
 			t.Errorf("%s: %v\n%s", schema, err, body)

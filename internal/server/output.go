@@ -16,7 +16,8 @@ import (
 	"github.com/dray-dev/dray/internal/server/calls"
 )
 
-// output answers with the kept bytes of a stream, or ranges of them. While the call runs these are the bytes so far.
+// output answers with the kept bytes of a stream, or ranges of them. While the call runs these are
+// the bytes so far.
 func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "rewritten")
 	if err != nil {
@@ -54,7 +55,8 @@ func streamOf(r *http.Request) (dray.Stream, error) {
 	case "stderr":
 		return dray.Stderr, nil
 	default:
-		return 0, notFound("a call has no output %s", truncate(r.PathValue("stream"))).WithHint("it has stdout and stderr")
+		return 0, notFound("a call has no output %s", truncate(r.PathValue("stream"))).
+			WithHint("it has stdout and stderr")
 	}
 }
 
@@ -76,12 +78,16 @@ func parseTextVersion(parameter string) (textVersion, error) {
 	case "auto":
 		return textAuto, nil
 	}
-	return 0, invalid("", "rewritten is %q", truncate(parameter)).WithHint("write true, false, or auto for the rewritten text where there is one")
+	return 0, invalid("", "rewritten is %q", truncate(parameter)).
+		WithHint("write true, false, or auto for the rewritten text where there is one")
 }
 
 // openOutput opens the kept bytes of a stream, those so far while the call runs.
-func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
-	if c := captureOf(f.record, stream); which == textAuto && c.Rewritten != nil && c.Rewritten.Paths > 0 {
+func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream,
+	which textVersion,
+) (io.ReadSeekCloser, error) {
+	if c := captureOf(f.record, stream); which == textAuto && c.Rewritten != nil &&
+		c.Rewritten.Paths > 0 {
 		which = textRewritten // what was printed may be kept for longer, and was never shown
 	}
 	open := map[textVersion]func(string, dray.Stream) (io.ReadSeekCloser, error){
@@ -92,7 +98,8 @@ func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream, which
 	case err == nil:
 		return kept, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).WithHint("look at captures/ in the state folder")
+		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).
+			WithHint("look at captures/ in the state folder")
 	case f.call == nil:
 		return summaryAsStream(f.record, stream, which)
 	}
@@ -106,14 +113,19 @@ func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream, which
 		Stderr dray.StreamSummary `json:"stderr"`
 	}
 	if err := json.Unmarshal(record, &part); err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).WithHint("the daemon's log has more")
+		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).
+			WithHint("the daemon's log has more")
 	}
-	return summaryAsStream(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr}, stream, which)
+	return summaryAsStream(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr},
+		stream, which)
 }
 
-// liveOutput gives a stream of a running call that is in no capture: it has not begun, or the tool has ended and the call has not. What will stand
-// in the record is in memory then, unless the other stream was a flood.
-func (s *Server) liveOutput(call *calls.Call, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
+// liveOutput gives a stream of a running call that is in no capture: it has not begun, or the tool
+// has ended and the call has not. What will stand in the record is in memory then, unless the other
+// stream was a flood.
+func (s *Server) liveOutput(call *calls.Call, stream dray.Stream,
+	which textVersion,
+) (io.ReadSeekCloser, error) {
 	if which == textRewritten {
 		if raw, err := s.cfg.Captures.Open(call.ID(), stream); err == nil {
 			_ = raw.Close() // it is not even read
@@ -122,7 +134,8 @@ func (s *Server) liveOutput(call *calls.Call, stream dray.Stream, which textVers
 	}
 	text, whole := call.Events().BufferedOutput(stream)
 	if !whole {
-		return nil, dray.Errorf(dray.CodeConflict, "the %v of this call cannot be read now: its tool has ended and the call has not, and only its record will have it", stream).
+		return nil, dray.Errorf(dray.CodeConflict,
+			"the %v of this call cannot be read now: its tool has ended and the call has not, and only its record will have it", stream).
 			WithHint("ask again when the call has ended")
 	}
 	return inMemory{bytes.NewReader(text)}, nil
@@ -133,8 +146,11 @@ func notRewritten(stream dray.Stream) error {
 		WithHint("leave rewritten out for what the tool printed; rewrite_text in a call that runs in a container has its text rewritten")
 }
 
-// summaryAsStream gives the text of a record as the stream that it shows. It is that if the digest says so; else the bytes were in a file, which is gone.
-func summaryAsStream(rec dray.Record, stream dray.Stream, which textVersion) (io.ReadSeekCloser, error) {
+// summaryAsStream gives the text of a record as the stream that it shows. It is that if the digest
+// says so; else the bytes were in a file, which is gone.
+func summaryAsStream(rec dray.Record, stream dray.Stream, which textVersion) (io.ReadSeekCloser,
+	error,
+) {
 	c := captureOf(rec, stream)
 	kept, digest := c.KeptBytes, c.SHA256
 	if c.Rewritten != nil && which != textRaw {
@@ -166,8 +182,9 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// rangeWriter gives a range that cannot be satisfied the form that all errors have. http.ServeContent writes its own text otherwise, and takes the
-// last no bytes (bytes=-0) for a range.
+// rangeWriter gives a range that cannot be satisfied the form that all errors have.
+// http.ServeContent writes its own text otherwise, and takes the last no bytes (bytes=-0) for a
+// range.
 type rangeWriter struct {
 	http.ResponseWriter
 	server  *Server
@@ -176,7 +193,8 @@ type rangeWriter struct {
 
 func (w *rangeWriter) WriteHeader(status int) {
 	h := w.Header()
-	if _, size, ok := strings.Cut(h.Get("Content-Range"), "/"); ok && status == http.StatusPartialContent && h.Get("Content-Length") == "0" {
+	if _, size, ok := strings.Cut(h.Get("Content-Range"), "/"); ok &&
+		status == http.StatusPartialContent && h.Get("Content-Length") == "0" {
 		h.Set("Content-Range", "bytes */"+size)
 		status = http.StatusRequestedRangeNotSatisfiable
 	}
@@ -185,9 +203,11 @@ func (w *rangeWriter) WriteHeader(status int) {
 		return
 	}
 	w.refused = true
-	err := invalid("", "the header Range is malformed").WithHint("write bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT")
+	err := invalid("", "the header Range is malformed").
+		WithHint("write bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT")
 	if kept := h.Get("Content-Range"); kept != "" {
-		err = invalid("", "the range lies outside of what is kept (%s)", kept).WithHint("ask for a range within it")
+		err = invalid("", "the range lies outside of what is kept (%s)", kept).
+			WithHint("ask for a range within it")
 	}
 	w.server.fail(w.ResponseWriter, &httpError{err: err, status: status})
 }

@@ -18,7 +18,8 @@ func TestEveryPartIsNeeded(t *testing.T) {
 		}
 		cfg := whole
 		reflect.ValueOf(&cfg).Elem().FieldByIndex(field.Index).SetZero()
-		if _, err := server.New(cfg); err == nil || !strings.Contains(err.Error(), field.Name+" is missing") {
+		if _, err := server.New(cfg); err == nil ||
+			!strings.Contains(err.Error(), field.Name+" is missing") {
 			t.Errorf("without %s: got %v", field.Name, err)
 		}
 	}

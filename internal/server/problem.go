@@ -29,8 +29,9 @@ type problem struct {
 	Refused []dray.RefusedPath `json:"refused,omitzero" doc:"For a sync: the paths that were refused."`
 }
 
-// statusByCode is the one table from codes to HTTP statuses. The first part is the contract's; the second holds codes that usually end a call, for
-// the few requests that meet them directly, such as bringing up a workspace.
+// statusByCode is the one table from codes to HTTP statuses. The first part is the contract's; the
+// second holds codes that usually end a call, for the few requests that meet them directly, such as
+// bringing up a workspace.
 var statusByCode = map[dray.Code]int{
 	dray.CodeInvalidRequest:       http.StatusBadRequest,
 	dray.CodeInvalidInput:         http.StatusBadRequest,
@@ -91,7 +92,10 @@ func (e *httpError) Unwrap() error { return e.err }
 // fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	e := dray.AsError(err)
-	p := problem{Type: "about:blank", Status: statusOf(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint, Errors: e.Details}
+	p := problem{
+		Type: "about:blank", Status: statusOf(e.Code), Detail: e.Message, Code: e.Code,
+		Hint: e.Hint, Errors: e.Details,
+	}
 	if more, ok := errors.AsType[*httpError](err); ok {
 		p.Accepted, p.ID, p.Refused = more.accepted, more.id, more.refused
 		if more.status != 0 {
@@ -134,7 +138,8 @@ func retryAfter(err error) string {
 func reply(w http.ResponseWriter, v any) error {
 	b, err := strictjson.Encode(v)
 	if err != nil {
-		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).WithHint("the daemon's log has more")
+		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).
+			WithHint("the daemon's log has more")
 	}
 	answer(w, http.StatusOK, mediaJSON, b)
 	return nil

@@ -30,7 +30,8 @@ func narrow(t *testing.T, run dray.ExecutorFunc) *daemon {
 	})
 }
 
-// EX-13: a call that waits is queued, wherever one looks; who is too much is refused with an advice and leaves no row.
+// EX-13: a call that waits is queued, wherever one looks; who is too much is refused with an advice
+// and leaves no row.
 func TestQueued(t *testing.T) {
 	release := make(chan struct{})
 	var free sync.Once
@@ -48,15 +49,20 @@ func TestQueued(t *testing.T) {
 	waiting := d.follow("POST", "/v1/invocations", call)
 	waiting.until("progress")
 	second := waiting.id()
-	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).Status; second == "" || got != dray.StatusQueued {
+	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).Status; second == "" ||
+		got != dray.StatusQueued {
 		t.Fatalf("the call that waits (%s) is %s", second, got)
 	}
 	d.listed(t, "queued")
-	if d.trail.listed.Status != dray.StatusRunning || len(d.trail.listed.Only) != 1 || d.trail.listed.Only[0] != second {
+	if d.trail.listed.Status != dray.StatusRunning || len(d.trail.listed.Only) != 1 ||
+		d.trail.listed.Only[0] != second {
 		t.Errorf("the trail was asked for %+v", d.trail.listed)
 	}
 	for _, rec := range d.listed(t, "") {
-		if want := map[string]dray.Status{first: dray.StatusRunning, second: dray.StatusQueued}[rec.ID]; rec.Status != want {
+		if want := map[string]dray.Status{
+			first:  dray.StatusRunning,
+			second: dray.StatusQueued,
+		}[rec.ID]; rec.Status != want {
 			t.Errorf("the list says of %s that it is %s, not %s", rec.ID, rec.Status, want)
 		}
 	}
@@ -65,7 +71,8 @@ func TestQueued(t *testing.T) {
 		t.Errorf("of those that run the trail leaves out %v", got)
 	}
 	busy := d.do("POST", "/v1/invocations", call)
-	if p := busy.problem(t); busy.status != 429 || p.Code != dray.CodeBusy || !strings.Contains(p.Hint, "limits.") {
+	if p := busy.problem(t); busy.status != 429 || p.Code != dray.CodeBusy ||
+		!strings.Contains(p.Hint, "limits.") {
 		t.Errorf("one too many: %d %s", busy.status, busy.body)
 	}
 	if after, err := strconv.Atoi(busy.header.Get("Retry-After")); err != nil || after < 1 {
@@ -78,7 +85,8 @@ func TestQueued(t *testing.T) {
 	if end := waiting.until("end"); !strings.Contains(string(end.Invocation), `"status":"succeeded"`) {
 		t.Errorf("%s", end.Invocation)
 	}
-	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).Status; got != dray.StatusSucceeded {
+	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).
+		Status; got != dray.StatusSucceeded {
 		t.Errorf("at the end it is %s", got)
 	}
 }
@@ -96,18 +104,21 @@ func (d *daemon) running() (id string) {
 func (d *daemon) listed(t *testing.T, status string) []dray.Record {
 	t.Helper()
 	var page struct{ Items []dray.Record }
-	if err := json.Unmarshal(d.do("GET", "/v1/invocations?status="+status, "").body, &page); err != nil {
+	if err := json.Unmarshal(d.do("GET", "/v1/invocations?status="+status, "").body,
+		&page); err != nil {
 		t.Fatal(err)
 	}
 	return page.Items
 }
 
-// EX-13: a call that waits can be cancelled, a client that goes away takes its call out of the queue, and the place is free for another.
+// EX-13: a call that waits can be cancelled, a client that goes away takes its call out of the
+// queue, and the place is free for another.
 func TestLeavingTheQueue(t *testing.T) {
 	d := narrow(t, untilCancelled)
 	first := d.running()
 	second := d.do("POST", "/v1/invocations?wait_ms=0", call).record(t)
-	if rec := d.do("POST", "/v1/invocations/"+second.ID+"/cancel", "").record(t); rec.Status != dray.StatusFailed {
+	if rec := d.do("POST", "/v1/invocations/"+second.ID+"/cancel", "").
+		record(t); rec.Status != dray.StatusFailed {
 		t.Errorf("cancelled: %+v", rec)
 	}
 	gone := d.follow("POST", "/v1/invocations", call)

@@ -21,7 +21,10 @@ type refused struct {
 }
 
 func post(name, body, pointer, says string) refused {
-	return refused{"call: " + name, "POST", "/v1/invocations", body, nil, 400, dray.CodeInvalidRequest, pointer, says}
+	return refused{
+		"call: " + name, "POST", "/v1/invocations", body, nil, 400, dray.CodeInvalidRequest,
+		pointer, says,
+	}
 }
 
 func get(name, path string) refused {
@@ -29,7 +32,10 @@ func get(name, path string) refused {
 }
 
 func control(name, verb, body, pointer, says string) refused {
-	return refused{name, "POST", "/v1/invocations/" + someID + "/" + verb, body, nil, 400, dray.CodeInvalidRequest, pointer, says}
+	return refused{
+		name, "POST", "/v1/invocations/" + someID + "/" + verb, body, nil, 400,
+		dray.CodeInvalidRequest, pointer, says,
+	}
 }
 
 const someID = "0198a000-0000-7000-8000-000000000009"
@@ -48,7 +54,8 @@ var refusals = []refused{
 	post("NaN", `{"tool":"exec","timeout_seconds":NaN}`, "/timeout_seconds", ""),
 	post("Infinity", `{"tool":"exec","input":{"a":Infinity}}`, "/input/a", ""),
 	post("invalid UTF-8", "{\"tool\":\"ex\xffec\"}", "/tool", "UTF-8"),
-	post("invalid UTF-8 in the input", "{\"tool\":\"exec\",\"input\":{\"a\":\"\xc3\x28\"}}", "/input/a", "UTF-8"),
+	post("invalid UTF-8 in the input", "{\"tool\":\"exec\",\"input\":{\"a\":\"\xc3\x28\"}}",
+		"/input/a", "UTF-8"),
 	post("overlong UTF-8", "{\"tool\":\"exec\",\"input\":{\"a\":\"\xc0\xaf\"}}", "/input/a", "UTF-8"),
 	post("lone surrogate", `{"tool":"exec","cwd":"\ud800"}`, "/cwd", "surrogate"),
 	post("lone low surrogate in the input", `{"tool":"exec","input":{"a":"\udc00"}}`, "/input/a", "surrogate"),
@@ -152,7 +159,10 @@ var refusals = []refused{
 	control("signal -9", "signal", `{"signal":-9}`, "/signal", "SIGINT"),
 	control("signal of a list", "signal", `{"signal":["INT"]}`, "/signal", "SIGINT"),
 	control("signal null", "signal", `{"signal":null}`, "/signal", "null"),
-	{"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil, 400, dray.CodeInvalidRequest, "", "unknown parameter"},
+	{
+		"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil,
+		400, dray.CodeInvalidRequest, "", "unknown parameter",
+	},
 
 	// PM-10: whose text is rewritten.
 	post("rewrite_text on a terminal", `{"tool":"exec","rewrite_text":true,"tty":{"columns":80,"rows":24}}`, "/rewrite_text", "terminal"),
@@ -171,28 +181,86 @@ var refusals = []refused{
 
 	// What the contract has and this version does not is refused by its name.
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
-	{"Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
+	{
+		"Idempotency-Key", "POST", "/v1/invocations", call,
+		[]string{"Idempotency-Key: k"},
+		400,
+		dray.CodeInvalidRequest, "", "not supported yet",
+	},
 
 	{"Idempotency-Key of a sync", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"]}`, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
-	{"empty Idempotency-Key", "POST", "/v1/invocations", call, []string{"Idempotency-Key: "}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
+	{
+		"empty Idempotency-Key", "POST", "/v1/invocations", call,
+		[]string{"Idempotency-Key: "},
+		400,
+		dray.CodeInvalidRequest, "", "not supported yet",
+	},
 
 	{"unknown tool", "POST", "/v1/invocations", `{"tool":"Exec"}`, nil, 404, dray.CodeUnknownTool, "", ""},
 	{"unknown tool to route", "POST", "/v1/route", `{"tool":"nope"}`, nil, 404, dray.CodeUnknownTool, "", ""},
 	{"unknown tool to read", "GET", "/v1/tools/nope", "", nil, 404, dray.CodeUnknownTool, "", ""},
-	{"malformed tool to read", "GET", "/v1/tools/a%2Fb", "", nil, 400, dray.CodeInvalidRequest, "", ""},
+	{
+		"malformed tool to read", "GET", "/v1/tools/a%2Fb", "", nil, 400, dray.CodeInvalidRequest, "",
+		"",
+	},
 	{"malformed call to route", "POST", "/v1/route", `{"tool":"exec","cwd":".."}`, nil, 400, dray.CodeInvalidRequest, "/cwd", ""},
 
 	// SE-02: content types and encodings.
-	{"no content type", "POST", "/v1/invocations", call, []string{"Content-Type: "}, 415, dray.CodeUnsupportedMediaType, "", "application/json"},
-	{"a form", "POST", "/v1/invocations", call, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"text", "POST", "/v1/route", call, []string{"Content-Type: text/plain"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"another charset", "POST", "/v1/paths", call, []string{"Content-Type: application/json; charset=latin1"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"gzip", "POST", "/v1/invocations", call, []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"identity", "POST", "/v1/invocations", call, []string{"Content-Encoding: identity"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"gzip to stdin", "POST", "/v1/invocations/" + someID + "/stdin", "x", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"an empty encoding", "POST", "/v1/invocations", call, []string{"Content-Encoding: "}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"gzip without a body", "GET", "/v1/tools", "", []string{"Content-Encoding: gzip"}, 415, dray.CodeUnsupportedMediaType, "", ""},
-	{"no workspace", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "", "workspace's id"},
+	{
+		"no content type", "POST", "/v1/invocations", call,
+		[]string{"Content-Type: "},
+		415,
+		dray.CodeUnsupportedMediaType, "", "application/json",
+	},
+	{
+		"a form", "POST", "/v1/invocations", call,
+		[]string{"Content-Type: application/x-www-form-urlencoded"},
+		415, dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"text", "POST", "/v1/route", call,
+		[]string{"Content-Type: text/plain"},
+		415,
+		dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"another charset", "POST", "/v1/paths", call,
+		[]string{"Content-Type: application/json; charset=latin1"},
+		415, dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"gzip", "POST", "/v1/invocations", call,
+		[]string{"Content-Encoding: gzip"},
+		415,
+		dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"identity", "POST", "/v1/invocations", call,
+		[]string{"Content-Encoding: identity"},
+		415,
+		dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"gzip to stdin", "POST", "/v1/invocations/" + someID + "/stdin", "x",
+		[]string{"Content-Encoding: gzip"},
+		415, dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"an empty encoding", "POST", "/v1/invocations", call,
+		[]string{"Content-Encoding: "},
+		415,
+		dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"gzip without a body", "GET", "/v1/tools", "",
+		[]string{"Content-Encoding: gzip"},
+		415,
+		dray.CodeUnsupportedMediaType, "", "",
+	},
+	{
+		"no workspace", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "",
+		"workspace's id",
+	},
 	{"too large", "POST", "/v1/invocations", `{"tool":"exec","stdin":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, dray.CodeTooLarge, "", "1048576"},
 
 	// Queries.
@@ -222,21 +290,56 @@ var refusals = []refused{
 	get("wait_ms for tools", "/v1/tools?wait_ms=1"),
 	get("after", "/v1/invocations/"+someID+"/events?after=x"),
 	get("parameter of workspaces", "/v1/workspaces?all=1"),
-	{"Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events", "", []string{"Last-Event-ID: -3"}, 400, dray.CodeInvalidRequest, "", ""},
-	{"wait_ms of a stream", "POST", "/v1/invocations?wait_ms=5", call, []string{"Accept: text/event-stream"}, 400, dray.CodeInvalidRequest, "", "on_disconnect"},
-	{"stdin offset", "POST", "/v1/invocations/" + someID + "/stdin?offset=-1", "x", nil, 400, dray.CodeInvalidRequest, "", "offset"},
-	{"stdin eof", "POST", "/v1/invocations/" + someID + "/stdin?eof=yes", "x", nil, 400, dray.CodeInvalidRequest, "", "eof"},
+	{
+		"Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events", "",
+		[]string{"Last-Event-ID: -3"},
+		400, dray.CodeInvalidRequest, "", "",
+	},
+	{
+		"wait_ms of a stream", "POST", "/v1/invocations?wait_ms=5", call,
+		[]string{"Accept: text/event-stream"},
+		400, dray.CodeInvalidRequest, "", "on_disconnect",
+	},
+	{
+		"stdin offset", "POST", "/v1/invocations/" + someID + "/stdin?offset=-1", "x", nil, 400,
+		dray.CodeInvalidRequest, "", "offset",
+	},
+	{
+		"stdin eof", "POST", "/v1/invocations/" + someID + "/stdin?eof=yes", "x", nil, 400,
+		dray.CodeInvalidRequest, "", "eof",
+	},
 
 	// What is not there.
 	{"no such id", "GET", "/v1/invocations/" + someID, "", nil, 404, dray.CodeNotFound, "", ""},
 	{"not an id", "GET", "/v1/invocations/%2e%2e%2fsecret", "", nil, 404, dray.CodeNotFound, "", ""},
-	{"an id in another form", "GET", "/v1/invocations/" + strings.ToUpper(someID), "", nil, 404, dray.CodeNotFound, "", ""},
-	{"no such events", "GET", "/v1/invocations/" + someID + "/events", "", nil, 404, dray.CodeNotFound, "", ""},
-	{"no such output", "GET", "/v1/invocations/" + someID + "/output/stdout", "", nil, 404, dray.CodeNotFound, "", ""},
-	{"no such text", "GET", "/v1/invocations/" + someID + "/output/stdout?rewritten=yes", "", nil, 400, dray.CodeInvalidRequest, "", "auto"},
-	{"no such stream", "GET", "/v1/invocations/" + someID + "/output/stdin", "", nil, 404, dray.CodeNotFound, "", "stdout"},
-	{"no such call to write to", "POST", "/v1/invocations/" + someID + "/stdin", "", nil, 404, dray.CodeNotFound, "", ""},
-	{"no such call to cancel", "POST", "/v1/invocations/" + someID + "/cancel", "", nil, 404, dray.CodeNotFound, "", ""},
+	{
+		"an id in another form", "GET", "/v1/invocations/" + strings.ToUpper(someID), "", nil, 404,
+		dray.CodeNotFound, "", "",
+	},
+	{
+		"no such events", "GET", "/v1/invocations/" + someID + "/events", "", nil, 404, dray.CodeNotFound,
+		"", "",
+	},
+	{
+		"no such output", "GET", "/v1/invocations/" + someID + "/output/stdout", "", nil, 404,
+		dray.CodeNotFound, "", "",
+	},
+	{
+		"no such text", "GET", "/v1/invocations/" + someID + "/output/stdout?rewritten=yes", "", nil, 400,
+		dray.CodeInvalidRequest, "", "auto",
+	},
+	{
+		"no such stream", "GET", "/v1/invocations/" + someID + "/output/stdin", "", nil, 404,
+		dray.CodeNotFound, "", "stdout",
+	},
+	{
+		"no such call to write to", "POST", "/v1/invocations/" + someID + "/stdin", "", nil, 404,
+		dray.CodeNotFound, "", "",
+	},
+	{
+		"no such call to cancel", "POST", "/v1/invocations/" + someID + "/cancel", "", nil, 404,
+		dray.CodeNotFound, "", "",
+	},
 	{"no such path", "GET", "/v2", "", nil, 404, dray.CodeNotFound, "", "openapi"},
 	{"the whole server", "OPTIONS", "/", "", nil, 404, dray.CodeNotFound, "", ""},
 	{"a path that is not clean", "GET", "/v1//tools", "", nil, 404, dray.CodeNotFound, "", ""},
@@ -248,14 +351,26 @@ var refusals = []refused{
 	{"rebuild", "POST", "/v1/workspaces/app/rebuild", "{}", nil, 404, dray.CodeNotFound, "", ""},
 	{"containers", "GET", "/v1/containers", "", nil, 404, dray.CodeNotFound, "", ""},
 
-	{"method", "DELETE", "/v1/invocations", "", nil, 405, dray.CodeMethodNotAllowed, "", "GET, HEAD, POST"},
-	{"method of an invocation", "PATCH", "/v1/invocations/" + someID, "", nil, 405, dray.CodeMethodNotAllowed, "", "GET, HEAD"},
-	{"GET has no side effects", "GET", "/v1/invocations/" + someID + "/cancel", "", nil, 405, dray.CodeMethodNotAllowed, "", "POST"},
+	{
+		"method", "DELETE", "/v1/invocations", "", nil, 405, dray.CodeMethodNotAllowed, "",
+		"GET, HEAD, POST",
+	},
+	{
+		"method of an invocation", "PATCH", "/v1/invocations/" + someID, "", nil, 405,
+		dray.CodeMethodNotAllowed, "", "GET, HEAD",
+	},
+	{
+		"GET has no side effects", "GET", "/v1/invocations/" + someID + "/cancel", "", nil, 405,
+		dray.CodeMethodNotAllowed, "", "POST",
+	},
 	{"odd method", "BREW", "/v1/tools", "", nil, 405, dray.CodeMethodNotAllowed, "", "GET"},
 
 	{"cancel with a body", "POST", "/v1/invocations/" + someID + "/cancel", `{"why":"x"}`, nil, 400, dray.CodeInvalidRequest, "/why", ""},
 	{"workspace id", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "", ""},
-	{"workspace folder", "POST", "/v1/workspaces/%2Fa%2F..%2Fb/up", "", nil, 400, dray.CodeInvalidRequest, "", ".."},
+	{
+		"workspace folder", "POST", "/v1/workspaces/%2Fa%2F..%2Fb/up", "", nil, 400,
+		dray.CodeInvalidRequest, "", "..",
+	},
 	{"workspace body", "POST", "/v1/workspaces/app/up", `{"force":true}`, nil, 400, dray.CodeInvalidRequest, "/force", ""},
 	{"workspace variables", "POST", "/v1/workspaces/app/up", `{"local_env":{"A":"b"}}`, nil, 400, dray.CodeInvalidRequest, "/local_env", ""},
 	{"sync of nothing", "POST", "/v1/sync", `{"workspace":"/w"}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
@@ -295,7 +410,8 @@ func TestRefusals(t *testing.T) {
 			if a.status != c.status || p.Code != c.code {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
-			if p.Type != "about:blank" || p.Status != a.status || p.Title != http.StatusText(a.status) || p.Detail == "" || p.Hint == "" {
+			if p.Type != "about:blank" || p.Status != a.status || p.Title != http.StatusText(a.status) ||
+				p.Detail == "" || p.Hint == "" {
 				t.Errorf("incomplete: %s", a.body)
 			}
 			if c.pointer != "" && (len(p.Errors) == 0 || p.Errors[0].Pointer != c.pointer) {
@@ -325,7 +441,8 @@ func TestAllMistakesAreTold(t *testing.T) {
 	for _, e := range p.Errors {
 		pointers = append(pointers, e.Pointer)
 	}
-	if strings.Join(pointers, " ") != "/tool /cwd /timeout_seconds" || !strings.Contains(p.Detail, "2 more") {
+	if strings.Join(pointers, " ") != "/tool /cwd /timeout_seconds" ||
+		!strings.Contains(p.Detail, "2 more") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -341,7 +458,8 @@ func TestInputThatDoesNotFitTheSchema(t *testing.T) {
 	})
 	for path, body := range map[string]string{"/v1/invocations": `{"tool":"exec"}`, "/v1/route": `{"tool":"exec","input":{}}`} {
 		a := d.do("POST", path, body)
-		if p := a.problem(t); a.status != 400 || p.Code != dray.CodeInvalidInput || p.Errors[0].Pointer != "/input/argv" {
+		if p := a.problem(t); a.status != 400 || p.Code != dray.CodeInvalidInput ||
+			p.Errors[0].Pointer != "/input/argv" {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
@@ -356,7 +474,10 @@ func TestRouteThatCannotBe(t *testing.T) {
 		code   dray.Code
 		status int
 	}{
-		{dray.CodeRouteConflict, 422}, {dray.CodeInvalidRequest, 400}, {dray.CodeContainerNotFound, 200}, {dray.CodeWorkspaceNotFound, 200},
+		{dray.CodeRouteConflict, 422}, {dray.CodeInvalidRequest, 400}, {
+			dray.CodeContainerNotFound,
+			200,
+		}, {dray.CodeWorkspaceNotFound, 200},
 	} {
 		err := dray.Errorf(c.code, "it cannot be").WithHint("change it")
 		d := start(t, func(p *fakeDeps) {
@@ -364,7 +485,8 @@ func TestRouteThatCannotBe(t *testing.T) {
 				return dray.Route{Candidates: []dray.Candidate{{Rule: "call.container", Reason: "x"}}}, err
 			}
 		})
-		if a := d.do("POST", "/v1/invocations", call); a.status != c.status || (d.trail.len() == 1) != (c.status == 200) {
+		if a := d.do("POST", "/v1/invocations", call); a.status != c.status ||
+			(d.trail.len() == 1) != (c.status == 200) {
 			t.Errorf("%s: %d %s", c.code, a.status, a.body)
 		}
 		a := d.do("POST", "/v1/route", `{"tool":"exec"}`)
@@ -382,7 +504,8 @@ func TestBlankCountsAsAbsent(t *testing.T) {
 		p.route = func(inv dray.Invocation) (dray.Route, error) { got = inv; return dray.Route{}, nil }
 	})
 	a := d.do("POST", "/v1/route", `{"tool":"exec","workspace":" ","container":"\t","cwd":".","plan":{"override":" ","fallback":"host"},"timeout_seconds":1e-12}`)
-	if a.status != 200 || got.Workspace != "" || got.Container != "" || got.Cwd != "" || got.Plan != (dray.PlanRouting{Fallback: "host"}) {
+	if a.status != 200 || got.Workspace != "" || got.Container != "" || got.Cwd != "" ||
+		got.Plan != (dray.PlanRouting{Fallback: "host"}) {
 		t.Errorf("%d %+v", a.status, got)
 	}
 	if got.Timeout != 1 || string(got.Input) != "{}" || got.Principal != selfPrincipal {

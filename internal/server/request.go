@@ -36,7 +36,8 @@ type callRequest struct {
 	OnDisconnect string `json:"on_disconnect,omitempty" enum:"cancel,continue"`
 	// Leftovers says what becomes of processes that the tool leaves running.
 	Leftovers dray.Leftovers `json:"leftovers,omitempty" enum:"kill,keep" doc:"Processes that the tool leaves running when it exits: kill (default) ends them, keep leaves them to the environment and records them."`
-	// OnSlowReader says whether the tool waits for the stream that is the answer, as it would for a pipe.
+	// OnSlowReader says whether the tool waits for the stream that is the answer, as it would for a
+	// pipe.
 	OnSlowReader string `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For an answer that is a stream. skip (default): the tool waits for nobody, and what is not read in time is sent as far as it is kept. wait: the tool waits for this one reader, unless that stands still for 30 s."`
 	RewriteText  *bool  `json:"rewrite_text,omitempty" doc:"Whether paths in what the tool prints, and in files that it reads for the caller, are rewritten to the caller's. Default: the tool's own."`
 	// Sync are paths to bring home when the call ends.
@@ -49,8 +50,11 @@ const (
 	onSlowReaderWait     = "wait"
 )
 
-// decodeCall reads and validates the body of a call, as far as that is possible without knowing the tool.
-func (s *Server) decodeCall(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation, error) {
+// decodeCall reads and validates the body of a call, as far as that is possible without knowing the
+// tool.
+func (s *Server) decodeCall(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation,
+	error,
+) {
 	if err := refuseIdempotencyKey(r); err != nil {
 		return nil, dray.Invocation{}, err
 	}
@@ -67,7 +71,8 @@ func (s *Server) decodeCall(w http.ResponseWriter, r *http.Request) (*callReques
 // refuseIdempotencyKey refuses the header of those who would repeat a call and take it for one.
 func refuseIdempotencyKey(r *http.Request) error {
 	if _, ok := r.Header["Idempotency-Key"]; ok {
-		return invalid("", "Idempotency-Key is not supported yet").WithHint("leave the header out; a repeat is a second call")
+		return invalid("", "Idempotency-Key is not supported yet").
+			WithHint("leave the header out; a repeat is a second call")
 	}
 	return nil
 }
@@ -78,14 +83,16 @@ func (b *callRequest) invocation(m *violations, maxTimeout time.Duration) dray.I
 	oneOf(m, "/on_disconnect", b.OnDisconnect, onDisconnectCancel, onDisconnectContinue)
 	oneOf(m, "/on_slow_reader", b.OnSlowReader, "skip", onSlowReaderWait)
 	if b.TTY != nil && b.RewriteText != nil && *b.RewriteText {
-		m.add("/rewrite_text", "what a program prints on a terminal is not rewritten: it would not fit where the program puts it")
+		m.add("/rewrite_text",
+			"what a program prints on a terminal is not rewritten: it would not fit where the program puts it")
 	}
 	return dray.Invocation{
-		Tool:        toolName(m, "/tool", b.Tool),
-		Input:       b.input(m),
-		Workspace:   absolutePath(m, "/workspace", b.Workspace),
-		Container:   containerName(m, "/container", b.Container),
-		Environment: oneOf(m, "/environment", b.Environment, dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer),
+		Tool:      toolName(m, "/tool", b.Tool),
+		Input:     b.input(m),
+		Workspace: absolutePath(m, "/workspace", b.Workspace),
+		Container: containerName(m, "/container", b.Container),
+		Environment: oneOf(m, "/environment", b.Environment, dray.ChooseAuto, dray.ChooseHost,
+			dray.ChooseContainer),
 		Cwd:         workingFolder(m, "/cwd", b.Cwd),
 		Env:         variables(m, "/env", b.Env),
 		LocalEnv:    variables(m, "/local_env", b.LocalEnv),
@@ -104,17 +111,22 @@ func (b *callRequest) invocation(m *violations, maxTimeout time.Duration) dray.I
 	}
 }
 
-// checkStdin allows one source of stdin. A text and more to follow would have to be one stream, which nothing says.
+// checkStdin allows one source of stdin. A text and more to follow would have to be one stream,
+// which nothing says.
 func (b *callRequest) checkStdin(m *violations) {
 	switch {
 	case b.Stdin != nil && b.StdinBase64 != nil:
 		m.add("/stdin_base64", "stdin and stdin_base64 exclude each other")
 	case b.StdinOpen && (b.Stdin != nil || b.StdinBase64 != nil):
-		m.add("/stdin_open", "stdin_open excludes stdin and stdin_base64: write all of it while the call runs")
+		m.add("/stdin_open",
+			"stdin_open excludes stdin and stdin_base64: write all of it while the call runs")
 	}
 }
 
-func (b *callRequest) hasStdin() bool { return b.Stdin != nil || b.StdinBase64 != nil || b.StdinOpen }
+func (b *callRequest) hasStdin() bool {
+	return b.Stdin != nil || b.StdinBase64 != nil ||
+		b.StdinOpen
+}
 
 // maxInput is what a tool gets at most, in bytes (EX-03).
 const maxInput = 64 << 20
@@ -142,17 +154,23 @@ func (b *callRequest) stdin() io.Reader {
 	}
 }
 
-// newStartRequest holds the call against its tool and the routes. What is wrong here is wrong with the request, and nothing is accepted.
-func (s *Server) newStartRequest(ctx context.Context, b *callRequest, inv dray.Invocation) (calls.StartRequest, error) {
+// newStartRequest holds the call against its tool and the routes. What is wrong here is wrong with
+// the request, and nothing is accepted.
+func (s *Server) newStartRequest(ctx context.Context, b *callRequest,
+	inv dray.Invocation,
+) (calls.StartRequest, error) {
 	tool, err := s.cfg.Tools.Find(inv.Tool)
 	if err != nil {
 		return calls.StartRequest{}, err
 	}
 	if b.hasStdin() && !tool.Stdin {
-		return calls.StartRequest{}, invalid("/tool", "the tool %s takes no stdin of the caller's", inv.Tool).WithHint("give it everything in its input")
+		return calls.StartRequest{}, invalid("/tool", "the tool %s takes no stdin of the caller's",
+			inv.Tool).WithHint("give it everything in its input")
 	}
-	if inv.Terminal != nil && !tool.Stdin { // there is nobody at the terminal, or it would show the input and cut it into lines
-		return calls.StartRequest{}, invalid("/tty", "the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
+	// there is nobody at the terminal, or it would show the input and cut it into lines
+	if inv.Terminal != nil && !tool.Stdin {
+		return calls.StartRequest{}, invalid("/tty",
+			"the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
 			WithHint("leave tty out, or run the program with exec or shell")
 	}
 	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
@@ -162,11 +180,15 @@ func (s *Server) newStartRequest(ctx context.Context, b *callRequest, inv dray.I
 	if err != nil {
 		return calls.StartRequest{}, err
 	}
-	return calls.StartRequest{Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen, BlockOnReader: b.OnSlowReader == onSlowReaderWait}, nil
+	return calls.StartRequest{
+		Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen,
+		BlockOnReader: b.OnSlowReader == onSlowReaderWait,
+	}, nil
 }
 
-// checkRoute refuses a call whose own demands contradict each other, be it that its container is not its workspace's. A place that is not there is
-// another matter: it ends the call. The route is the zero value where there is none.
+// checkRoute refuses a call whose own demands contradict each other, be it that its container is
+// not its workspace's. A place that is not there is another matter: it ends the call. The route is
+// the zero value where there is none.
 func (s *Server) checkRoute(ctx context.Context, inv dray.Invocation) (dray.Route, error) {
 	route, err := s.cfg.Router.Route(inv)
 	if err == nil && inv.Container != "" && inv.Workspace != "" {

@@ -54,8 +54,14 @@ func (s *Server) callOperations() []operation {
 			params:  []*huma.Param{waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
 			body:    typeOf[callRequest](),
 			replies: []described{
-				{status: 200, what: "The invocation, however it ended; or its events.", json: invocation, streams: true},
-				{status: 202, what: "The invocation, which still runs.", json: invocation, headers: map[string]string{"Location": "The invocation's path."}},
+				{
+					status: 200, what: "The invocation, however it ended; or its events.", json: invocation,
+					streams: true,
+				},
+				{
+					status: 202, what: "The invocation, which still runs.", json: invocation,
+					headers: map[string]string{"Location": "The invocation's path."},
+				},
 			},
 		},
 		{
@@ -65,12 +71,18 @@ func (s *Server) callOperations() []operation {
 		{
 			method: http.MethodGet, path: "/v1/audit/files", id: "list-changed-files", handle: s.changes,
 			summary: "The files that dray itself changed in the caller's calls, by file tools and syncs, newest first.",
-			params:  changeParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[audit.ChangePage]()}},
+			params:  changeParams(), replies: []described{{
+				status: 200, what: "A page.",
+				json: typeOf[audit.ChangePage](),
+			}},
 		},
 		{
 			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: s.route,
 			summary: "Where a call would run, and why. Nothing runs. The input may be left out.",
-			body:    typeOf[callRequest](), replies: []described{{status: 200, what: "The decision, or why there is none.", json: typeOf[routeReply]()}},
+			body:    typeOf[callRequest](), replies: []described{{
+				status: 200,
+				what:   "The decision, or why there is none.", json: typeOf[routeReply](),
+			}},
 		},
 	}
 }
@@ -81,12 +93,17 @@ func (s *Server) invocationOperations() []operation {
 	return []operation{
 		{
 			method: http.MethodGet, path: invocationPath, id: "get-invocation", summary: "One invocation, running or ended.", handle: s.get,
-			params:  []*huma.Param{id, waitParamDoc("Wait so many milliseconds for the end. Default: answer at once.")},
+			params: []*huma.Param{
+				id,
+				waitParamDoc("Wait so many milliseconds for the end. Default: answer at once."),
+			},
 			replies: []described{{status: 200, what: "The invocation.", json: invocation}},
 		},
 		{
-			method: http.MethodGet, path: invocationPath + "/events", id: "follow-invocation", handle: s.events,
-			summary: "The events of a call from a sequence number on: " + event.State + ", " + event.Progress + ", " + event.Stdout + ", " + event.Stderr +
+			method: http.MethodGet, path: invocationPath +
+				"/events", id: "follow-invocation", handle: s.events,
+			summary: "The events of a call from a sequence number on: " + event.State + ", " +
+				event.Progress + ", " + event.Stdout + ", " + event.Stderr +
 				", " + event.End + ". Some minutes after the end there is the end event alone.",
 			params: []*huma.Param{
 				id, queryParam("after", "The last sequence number that the client has.", "integer"),
@@ -98,41 +115,63 @@ func (s *Server) invocationOperations() []operation {
 			},
 		},
 		{
-			method: http.MethodGet, path: invocationPath + "/output/{stream}", id: "read-output", handle: s.output,
+			method: http.MethodGet, path: invocationPath +
+				"/output/{stream}", id: "read-output", handle: s.output,
 			summary: "The kept bytes of a stream, or a range of them.",
 			params: []*huma.Param{
-				id, streamParam(), queryParam("rewritten", "true: the bytes after the paths in them were rewritten; auto: those where there are any; "+
-					"false (default): what the tool printed.", "string"),
+				id, streamParam(), queryParam("rewritten",
+					"true: the bytes after the paths in them were rewritten; auto: those where there are any; "+
+						"false (default): what the tool printed.", "string"),
 				headerParam("Range", "Bytes, as in RFC 9110."),
 			},
-			replies: []described{{status: 200, what: "The bytes.", bytes: true}, {status: 206, what: "A range of them.", bytes: true}},
+			replies: []described{
+				{status: 200, what: "The bytes.", bytes: true},
+				{status: 206, what: "A range of them.", bytes: true},
+			},
 		},
 		{
-			method: http.MethodPost, path: invocationPath + "/stdin", id: "write-stdin", bytes: true, handle: s.writeStdin,
+			method: http.MethodPost, path: invocationPath +
+				"/stdin", id: "write-stdin", bytes: true, handle: s.writeStdin,
 			summary: "Write to the stdin of a call that was started with stdin_open. Up to 256 KiB are taken whole or not at all, more only with an offset, " +
 				"piece by piece. 429 says that the tool does not read.",
 			params: []*huma.Param{
-				id, queryParam("offset", "How many bytes of stdin come before these. Bytes that were taken before are passed over. Default: the end.", "integer"),
+				id, queryParam("offset",
+					"How many bytes of stdin come before these. Bytes that were taken before are passed over. Default: the end.", "integer"),
 				queryParam("eof", "1 closes stdin behind these bytes.", "integer"),
 			},
-			replies: []described{{status: 200, what: "How many bytes were taken in all.", json: typeOf[stdinReply]()}},
+			replies: []described{{
+				status: 200, what: "How many bytes were taken in all.",
+				json: typeOf[stdinReply](),
+			}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath + "/resize", id: "resize-terminal", handle: s.resize,
+			method: http.MethodPost, path: invocationPath +
+				"/resize", id: "resize-terminal", handle: s.resize,
 			summary: "Change the size of the terminal of a call that was started with tty. A call whose process has not started is waited for.",
 			params:  []*huma.Param{id}, body: typeOf[terminalBody](),
-			replies: []described{{status: 200, what: "The size that it has now.", json: typeOf[dray.TerminalSize]()}},
+			replies: []described{{
+				status: 200, what: "The size that it has now.",
+				json: typeOf[dray.TerminalSize](),
+			}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath + "/signal", id: "signal-invocation", handle: s.signal,
+			method: http.MethodPost, path: invocationPath +
+				"/signal", id: "signal-invocation", handle: s.signal,
 			summary: "Send a signal to the process that the call started, and to no other. A call whose process has not started is waited for.",
 			params:  []*huma.Param{id}, body: typeOf[signalBody](),
-			replies: []described{{status: 200, what: "The signal that was sent.", json: typeOf[signalReply]()}},
+			replies: []described{{
+				status: 200, what: "The signal that was sent.",
+				json: typeOf[signalReply](),
+			}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath + "/cancel", id: "cancel-invocation", handle: s.cancel,
+			method: http.MethodPost, path: invocationPath +
+				"/cancel", id: "cancel-invocation", handle: s.cancel,
 			summary: "End a call. One that has ended stays as it is.",
-			params:  []*huma.Param{id, waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
+			params: []*huma.Param{
+				id,
+				waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end."),
+			},
 			replies: []described{
 				{status: 200, what: "The invocation, which is over.", json: invocation},
 				{status: 202, what: "The invocation, which is being ended.", json: invocation},
@@ -155,10 +194,16 @@ func (s *Server) workspaceOperations() []operation {
 		{WorkspaceTrust, "Trust a workspace's devcontainer configuration as it is now."},
 	} {
 		all = append(all, operation{
-			method: http.MethodPost, path: "/v1/workspaces/{id}/" + string(verb.name), id: string(verb.name) + "-workspace", handle: s.workspace(verb.name),
-			summary: verb.summary + " With Accept: text/event-stream or application/x-ndjson the answer is its progress, and the workspace with the end event.",
-			params:  []*huma.Param{pathParam("id", "An id of the list, or the host folder with its slashes percent-encoded.")},
-			replies: []described{{status: 200, what: "The workspace as it is then; or progress.", json: typeOf[Workspace](), streams: true}},
+			method: http.MethodPost, path: "/v1/workspaces/{id}/" +
+				string(verb.name), id: string(verb.name) + "-workspace", handle: s.workspace(verb.name),
+			summary: verb.summary +
+				" With Accept: text/event-stream or application/x-ndjson the answer is its progress, and the workspace with the end event.",
+			params: []*huma.Param{pathParam("id",
+				"An id of the list, or the host folder with its slashes percent-encoded.")},
+			replies: []described{{
+				status: 200, what: "The workspace as it is then; or progress.",
+				json: typeOf[Workspace](), streams: true,
+			}},
 		})
 	}
 	return all
@@ -172,11 +217,15 @@ func (s *Server) otherOperations() []operation {
 		},
 		{
 			method: http.MethodGet, path: "/v1/tools/{name}", id: "get-tool", summary: "One tool.", handle: s.tool,
-			params: []*huma.Param{pathParam("name", "The tool's name, compared exactly.")}, replies: []described{{status: 200, what: "The tool.", json: typeOf[Tool]()}},
+			params: []*huma.Param{pathParam("name",
+				"The tool's name, compared exactly.")}, replies: []described{{status: 200, what: "The tool.", json: typeOf[Tool]()}},
 		},
 		{
 			method: http.MethodPost, path: "/v1/paths", id: "map-paths", summary: "Map paths between host and container.", handle: s.paths,
-			body: typeOf[PathsRequest](), replies: []described{{status: 200, what: "The paths, in order.", json: typeOf[PathsReply]()}},
+			body: typeOf[PathsRequest](), replies: []described{{
+				status: 200, what: "The paths, in order.",
+				json: typeOf[PathsReply](),
+			}},
 		},
 		{
 			method: http.MethodPost, path: "/v1/sync", id: "sync", handle: s.sync,
@@ -185,7 +234,8 @@ func (s *Server) otherOperations() []operation {
 			body: typeOf[syncBody](),
 			replies: []described{
 				{status: 200, what: "What was done; or its events.", json: typeOf[syncReply](), streams: true},
-				{status: 422, what: "Nothing was written: " + string(dray.CodeSyncRefused) + ", " + string(dray.CodeLimitExceeded) + ", " +
+				{status: 422, what: "Nothing was written: " + string(dray.CodeSyncRefused) + ", " +
+					string(dray.CodeLimitExceeded) + ", " +
 					string(dray.CodeDiskFull) + " or " + string(dray.CodeTransferFailed) + ".", problem: true},
 			},
 		},
@@ -199,7 +249,10 @@ func (s *Server) otherOperations() []operation {
 		},
 		{
 			method: http.MethodGet, path: "/openapi.json", id: "openapi", summary: "This document.", handle: s.document,
-			replies: []described{{status: 200, what: "An OpenAPI 3.1 document.", json: typeOf[map[string]any]()}},
+			replies: []described{{
+				status: 200, what: "An OpenAPI 3.1 document.",
+				json: typeOf[map[string]any](),
+			}},
 		},
 	}
 }

@@ -74,7 +74,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), lastRequest: time.Now(), idle: make(chan struct{})}
-	s.calls = calls.New(calls.Options{Executor: cfg.Executor, Open: cfg.Captures.OpenAuto, Log: cfg.Log})
+	s.calls = calls.New(calls.Options{
+		Executor: cfg.Executor, Open: cfg.Captures.OpenAuto,
+		Log: cfg.Log,
+	})
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -115,8 +118,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends the server. New calls are refused at once; those that run may end by themselves until the context is over, and are cancelled then.
-// Their events and answers are delivered, the listeners closed. Nothing that the server started runs when it returns without an error.
+// Shutdown ends the server. New calls are refused at once; those that run may end by themselves
+// until the context is over, and are cancelled then. Their events and answers are delivered, the
+// listeners closed. Nothing that the server started runs when it returns without an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.calls.Drain(ctx)
 	ctx = context.WithoutCancel(ctx)
@@ -146,7 +150,8 @@ func (s *Server) waitForHandlers() error {
 	}
 }
 
-// signalIdle tells waitForHandlers that no request is left. The last of a server that is closed twice finds it told.
+// signalIdle tells waitForHandlers that no request is left. The last of a server that is closed
+// twice finds it told.
 func (s *Server) signalIdle() {
 	if s.closed && s.active == 0 {
 		select {
@@ -192,7 +197,8 @@ func (s *Server) end() {
 
 type principalKey struct{}
 
-// withPrincipal remembers who is on the other side of a connection. A listener that does not know makes connections that may do nothing.
+// withPrincipal remembers who is on the other side of a connection. A listener that does not know
+// makes connections that may do nothing.
 func withPrincipal(ctx context.Context, c net.Conn) context.Context {
 	if p, ok := c.(interface{ Principal() string }); ok {
 		return context.WithValue(ctx, principalKey{}, p.Principal())
@@ -220,7 +226,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(t, err)
 		return
 	}
-	if _, pattern := s.mux.Handler(r); pattern == "" || r.URL.EscapedPath() != path.Clean(r.URL.EscapedPath()) {
+	if _, pattern := s.mux.Handler(r); pattern == "" ||
+		r.URL.EscapedPath() != path.Clean(r.URL.EscapedPath()) {
 		s.fail(t, s.notFoundOrMethod(r))
 		return
 	}
@@ -230,25 +237,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // checkRequest holds a request against what is true of all requests.
 func checkRequest(r *http.Request) error {
 	if principal(r) == "" {
-		return dray.Errorf(dray.CodeUnauthorized, "nobody knows who makes this request").WithHint("connect to the daemon's unix socket")
+		return dray.Errorf(dray.CodeUnauthorized, "nobody knows who makes this request").
+			WithHint("connect to the daemon's unix socket")
 	}
 	if encoding, ok := r.Header["Content-Encoding"]; ok {
-		return dray.Errorf(dray.CodeUnsupportedMediaType, "the body is encoded as %q", truncate(strings.Join(encoding, ", "))).WithHint("send it as it is, without Content-Encoding")
+		return dray.Errorf(dray.CodeUnsupportedMediaType, "the body is encoded as %q",
+			truncate(strings.Join(encoding, ", "))).WithHint("send it as it is, without Content-Encoding")
 	}
 	return nil
 }
 
-// notFoundOrMethod says what is wrong with a request that no operation answers. The mux knows which methods a path has; it tells in a header.
+// notFoundOrMethod says what is wrong with a request that no operation answers. The mux knows which
+// methods a path has; it tells in a header.
 func (s *Server) notFoundOrMethod(r *http.Request) error {
 	probe := &methodProbe{header: http.Header{}}
 	if h, pattern := s.mux.Handler(r); pattern == "" {
 		h.ServeHTTP(probe, r)
 	}
 	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
-		err := dray.Errorf(dray.CodeMethodNotAllowed, "%s is not a method of %s", truncate(r.Method), truncate(r.URL.Path)).WithHint("it takes %s", allow)
+		err := dray.Errorf(dray.CodeMethodNotAllowed, "%s is not a method of %s", truncate(r.Method),
+			truncate(r.URL.Path)).WithHint("it takes %s", allow)
 		return &httpError{err: err, allow: allow}
 	}
-	return notFound("there is no %s", truncate(r.URL.Path)).WithHint("/openapi.json lists what there is")
+	return notFound("there is no %s", truncate(r.URL.Path)).
+		WithHint("/openapi.json lists what there is")
 }
 
 // methodProbe hears what the mux would answer.
@@ -261,7 +273,8 @@ func (p *methodProbe) Header() http.Header         { return p.header }
 func (p *methodProbe) WriteHeader(status int)      { p.status = status }
 func (p *methodProbe) Write(b []byte) (int, error) { return len(b), nil }
 
-// recoverHandler turns a panic of a handler into an internal error with an id that the log knows (EX-18).
+// recoverHandler turns a panic of a handler into an internal error with an id that the log knows
+// (EX-18).
 func (s *Server) recoverHandler(t *responseTracker, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -298,7 +311,8 @@ func (t *responseTracker) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (t *responseTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// unwrap gives net/http's own writer, which learns from a body that is too large that the connection ends.
+// unwrap gives net/http's own writer, which learns from a body that is too large that the
+// connection ends.
 func unwrap(w http.ResponseWriter) http.ResponseWriter {
 	if t, ok := w.(*responseTracker); ok {
 		return t.ResponseWriter

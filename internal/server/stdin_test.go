@@ -41,13 +41,15 @@ func TestStdinOfTheRequest(t *testing.T) {
 	}
 }
 
-// EX-20: writes carry an offset, so that a repeat never doubles; a hole and what comes after the end are refused.
+// EX-20: writes carry an offset, so that a repeat never doubles; a hole and what comes after the
+// end are refused.
 func TestStdinPieces(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.run = echo })
 	f := d.follow("POST", "/v1/invocations", `{"tool":"exec","stdin_open":true}`)
 	write := func(query, body string, status int, want string) {
 		t.Helper()
-		a := d.do("POST", "/v1/invocations/"+f.id()+"/stdin"+query, body, "Content-Type: application/octet-stream")
+		a := d.do("POST", "/v1/invocations/"+f.id()+"/stdin"+query, body,
+			"Content-Type: application/octet-stream")
 		if a.status != status || !strings.Contains(string(a.body), want) {
 			t.Errorf("%s %q: %d %s", query, body, a.status, a.body)
 		}
@@ -70,12 +72,14 @@ func TestStdinPieces(t *testing.T) {
 func TestStdinThatIsNotOpen(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", call).record(t)
-	if a := d.do("POST", "/v1/invocations/"+rec.ID+"/stdin", "x"); a.status != 409 || a.problem(t).Code != dray.CodeConflict {
+	if a := d.do("POST", "/v1/invocations/"+rec.ID+"/stdin", "x"); a.status != 409 || a.problem(t).
+		Code != dray.CodeConflict {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
-// EX-20: nothing is buffered without bound; what does not fit is refused whole, and can be sent again.
+// EX-20: nothing is buffered without bound; what does not fit is refused whole, and can be sent
+// again.
 func TestStdinWhileTheToolDoesNotRead(t *testing.T) {
 	read := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
@@ -93,11 +97,13 @@ func TestStdinWhileTheToolDoesNotRead(t *testing.T) {
 		}
 	}
 	a := d.do("POST", path, chunk)
-	if p := a.problem(t); a.status != 429 || p.Code != dray.CodeBusy || a.header.Get("Retry-After") != "1" || *p.Accepted != 200<<10 {
+	if p := a.problem(t); a.status != 429 || p.Code != dray.CodeBusy ||
+		a.header.Get("Retry-After") != "1" || *p.Accepted != 200<<10 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	a = d.do("POST", path, strings.Repeat("x", 300<<10))
-	if p := a.problem(t); a.status != 413 || !strings.Contains(p.Hint, "offset") || *p.Accepted != 200<<10 {
+	if p := a.problem(t); a.status != 413 || !strings.Contains(p.Hint, "offset") ||
+		*p.Accepted != 200<<10 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	close(read)

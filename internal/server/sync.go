@@ -47,8 +47,9 @@ type syncReply struct {
 	DryRun  bool               `json:"dry_run,omitzero" doc:"Nothing was written."`
 }
 
-// sync makes a call of the tool sync and answers with what came home, or with its events while it runs. What is not done whole is an error, which
-// has the invocation's id. A client that goes away cancels it.
+// sync makes a call of the tool sync and answers with what came home, or with its events while it
+// runs. What is not done whole is an error, which has the invocation's id. A client that goes away
+// cancels it.
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
@@ -80,7 +81,9 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 }
 
 // syncCallOf reads the body, and makes of it that of the call.
-func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation, error) {
+func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callRequest, dray.Invocation,
+	error,
+) {
 	if err := refuseIdempotencyKey(r); err != nil {
 		return nil, dray.Invocation{}, err
 	}
@@ -90,11 +93,18 @@ func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callReques
 	}
 	var m violations
 	b.check(&m)
-	input, err := strictjson.Encode(syncInput{b.Paths, b.Destination, b.DryRun, b.OnRefused, b.Direction})
+	input, err := strictjson.Encode(syncInput{
+		b.Paths, b.Destination, b.DryRun, b.OnRefused,
+		b.Direction,
+	})
 	if err != nil {
-		return nil, dray.Invocation{}, dray.Errorf(dray.CodeInternal, "writing the input of the tool %s: %w", syncTool, err)
+		return nil, dray.Invocation{}, dray.Errorf(dray.CodeInternal,
+			"writing the input of the tool %s: %w", syncTool, err)
 	}
-	call := callRequest{Tool: syncTool, Input: input, Workspace: b.Workspace, Container: b.Container, Context: b.Context, LocalEnv: b.LocalEnv}
+	call := callRequest{
+		Tool: syncTool, Input: input, Workspace: b.Workspace, Container: b.Container,
+		Context: b.Context, LocalEnv: b.LocalEnv,
+	}
 	if b.Container == "" {
 		call.Environment = dray.ChooseContainer
 	}
@@ -103,7 +113,8 @@ func (s *Server) syncCallOf(w http.ResponseWriter, r *http.Request) (*callReques
 	return &call, inv, m.err()
 }
 
-// check tells what is wrong with the request itself. Whether a path may be taken is for the tool to say, which refuses each for itself.
+// check tells what is wrong with the request itself. Whether a path may be taken is for the tool to
+// say, which refuses each for itself.
 func (b *syncBody) check(m *violations) {
 	if isBlank(b.Workspace) && isBlank(b.Container) {
 		m.add("/workspace", "a workspace or a container has to be named")
@@ -122,7 +133,8 @@ func (b *syncBody) check(m *violations) {
 	checkLength(m, "/destination", b.Destination, maxPath)
 }
 
-// remapPointers points into the body of the sync what points into the input of the tool that was made of it.
+// remapPointers points into the body of the sync what points into the input of the tool that was
+// made of it.
 func remapPointers(err error) error {
 	known, ok := errors.AsType[*dray.Error](err)
 	if !ok || len(known.Details) == 0 {
@@ -152,21 +164,28 @@ func (s *Server) replySync(w http.ResponseWriter, c *calls.Call) error {
 	record, _ := c.Record()
 	end := syncOutcome{ID: c.ID()}
 	if err := json.Unmarshal(record, &end); err != nil {
-		return &httpError{err: dray.Errorf(dray.CodeInternal, "reading how the sync ended: %w", err), id: c.ID()}
+		return &httpError{
+			err: dray.Errorf(dray.CodeInternal, "reading how the sync ended: %w", err),
+			id:  c.ID(),
+		}
 	}
 	report := end.Metadata.Sync
 	if end.Status != dray.StatusSucceeded || report == nil {
 		return end.failure()
 	}
-	return reply(w, syncReply{ID: end.ID, Files: report.Files, Refused: report.Refused, Bytes: report.Bytes, DryRun: report.DryRun})
+	return reply(w, syncReply{
+		ID: end.ID, Files: report.Files, Refused: report.Refused,
+		Bytes: report.Bytes, DryRun: report.DryRun,
+	})
 }
 
-// failure is the error of a sync that was not done, with all that was refused. Its code is that of the sync, and one that says how a call ended
-// without one gets the nearest.
+// failure is the error of a sync that was not done, with all that was refused. Its code is that of
+// the sync, and one that says how a call ended without one gets the nearest.
 func (e syncOutcome) failure() error {
 	err := e.Error
 	if err == nil {
-		err = dray.Errorf(dray.CodeInternal, "the sync ended without saying how").WithHint("GET %s tells more", location(e.ID))
+		err = dray.Errorf(dray.CodeInternal, "the sync ended without saying how").
+			WithHint("GET %s tells more", location(e.ID))
 	}
 	failed := *err
 	switch {

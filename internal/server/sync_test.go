@@ -35,7 +35,10 @@ func reporting(report *dray.SyncReport, err error) dray.ExecutorFunc {
 
 var manifest = dray.SyncReport{
 	State: dray.SyncComplete, Bytes: 7, Refused: []dray.RefusedPath{},
-	Files: []dray.SyncedFile{{Path: "/root/a", Source: "/w/a", Size: 7, SHA256: "02", SHA256Before: "01", Mode: "0600", Action: dray.FileReplaced}},
+	Files: []dray.SyncedFile{{
+		Path: "/root/a", Source: "/w/a", Size: 7, SHA256: "02",
+		SHA256Before: "01", Mode: "0600", Action: dray.FileReplaced,
+	}},
 }
 
 // SY-10: a sync is a call of the tool sync with a row in the trail, and its answer is the manifest.
@@ -53,11 +56,13 @@ func TestSyncAnswersWithTheManifest(t *testing.T) {
 		t.Errorf("%d %s, want %s", a.status, a.body, want)
 	}
 	input := `{"paths":["/w/a","b/../c","d\u0000"],"destination":"to/here","dry_run":true,"on_refused":"skip","direction":"to_host"}`
-	if string(got.Input) != input || got.Tool != "sync" || got.Workspace != "/home/me/app" || got.Environment != dray.ChooseContainer ||
+	if string(got.Input) != input || got.Tool != "sync" || got.Workspace != "/home/me/app" ||
+		got.Environment != dray.ChooseContainer ||
 		got.Context.PlanID != "p" || got.LocalEnv["A"] != "b" || got.Principal != selfPrincipal {
 		t.Errorf("the call is %+v with %s", got, got.Input)
 	}
-	if rec, err := d.trail.Get(t.Context(), selfPrincipal, got.ID); err != nil || rec.Status != dray.StatusSucceeded {
+	if rec, err := d.trail.Get(t.Context(), selfPrincipal, got.ID); err != nil ||
+		rec.Status != dray.StatusSucceeded {
 		t.Errorf("in the trail: %+v, %v", rec, err)
 	}
 	d.do("POST", "/v1/sync", `{"container":"web","paths":["/a"]}`)
@@ -68,11 +73,15 @@ func TestSyncAnswersWithTheManifest(t *testing.T) {
 
 // SY-09: each way to fail has its status and code, with the call's id and what was refused.
 func TestSyncFailures(t *testing.T) {
-	refused := &dray.SyncReport{State: dray.SyncRefused, Refused: []dray.RefusedPath{{Path: "/w/l", Code: dray.CodePathInvalid, Message: "is a link"}}}
+	refused := &dray.SyncReport{
+		State:   dray.SyncRefused,
+		Refused: []dray.RefusedPath{{Path: "/w/l", Code: dray.CodePathInvalid, Message: "is a link"}},
+	}
 	failed := &dray.SyncReport{State: dray.SyncFailed}
 	said := func(code dray.Code) error { return dray.Errorf(code, "it did not work").WithHint("do better") }
 	timeout := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		return dray.Result{Reason: dray.ReasonTimeout, Error: &dray.Error{Message: "it took too long"}}, nil
+		return dray.Result{Reason: dray.ReasonTimeout, Error: &dray.Error{Message: "it took too long"}},
+			nil
 	}
 	for name, c := range map[string]struct {
 		run     dray.ExecutorFunc
@@ -83,29 +92,50 @@ func TestSyncFailures(t *testing.T) {
 		"refused":          {reporting(refused, said(dray.CodeSyncRefused)), 422, dray.CodeSyncRefused, `"refused":[{"path":"/w/l","code":"path_invalid","message":"is a link"}]`},
 		"refused, its way": {reporting(refused, said(dray.CodeDenied)), 422, dray.CodeSyncRefused, `"code":"path_invalid"`},
 		"disk full":        {reporting(failed, said(dray.CodeDiskFull)), 422, dray.CodeDiskFull, `"refused":[]`},
-		"limit":            {reporting(failed, said(dray.CodeLimitExceeded)), 422, dray.CodeLimitExceeded, ""},
-		"broken off":       {reporting(failed, said(dray.CodeTransferFailed)), 422, dray.CodeTransferFailed, ""},
-		"timeout":          {timeout, 422, dray.CodeLimitExceeded, ""},
+		"limit": {
+			reporting(failed, said(dray.CodeLimitExceeded)), 422, dray.CodeLimitExceeded,
+			"",
+		},
+		"broken off": {
+			reporting(failed, said(dray.CodeTransferFailed)), 422,
+			dray.CodeTransferFailed, "",
+		},
+		"timeout": {timeout, 422, dray.CodeLimitExceeded, ""},
 		"cancelled": {func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 			return dray.Result{Reason: dray.ReasonCancelled}, nil
 		}, 422, dray.CodeTransferFailed, ""},
-		"no container":   {reporting(nil, said(dray.CodeContainerNotFound)), 404, dray.CodeContainerNotFound, ""},
-		"no engine":      {reporting(nil, said(dray.CodeEngineUnavailable)), 503, dray.CodeEngineUnavailable, ""},
-		"untrusted":      {reporting(nil, said(dray.CodeWorkspaceUntrusted)), 403, dray.CodeWorkspaceUntrusted, ""},
-		"without a word": {func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return exited(0), nil }, 500, dray.CodeInternal, ""},
+		"no container": {
+			reporting(nil, said(dray.CodeContainerNotFound)), 404,
+			dray.CodeContainerNotFound, "",
+		},
+		"no engine": {
+			reporting(nil, said(dray.CodeEngineUnavailable)), 503,
+			dray.CodeEngineUnavailable, "",
+		},
+		"untrusted": {
+			reporting(nil, said(dray.CodeWorkspaceUntrusted)), 403,
+			dray.CodeWorkspaceUntrusted, "",
+		},
+		"without a word": {func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			return exited(0), nil
+		}, 500, dray.CodeInternal, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := syncing(t, c.run)
 			a := d.do("POST", "/v1/sync", `{"workspace":"/w","paths":["/w/l"]}`)
 			p := a.problem(t)
-			if a.status != c.status || p.Code != c.code || p.Detail == "" || p.Hint == "" || !strings.Contains(string(a.body), c.refused) {
+			if a.status != c.status || p.Code != c.code || p.Detail == "" || p.Hint == "" ||
+				!strings.Contains(string(a.body), c.refused) {
 				t.Errorf("%d %s", a.status, a.body)
 			}
 			var with struct{ ID string }
 			if err := json.Unmarshal(a.body, &with); err != nil {
 				t.Fatal(err)
 			}
-			if rec, err := d.trail.Get(t.Context(), selfPrincipal, with.ID); err != nil || rec.Tool != "sync" {
+			if rec, err := d.trail.Get(t.Context(), selfPrincipal, with.ID); err != nil ||
+				rec.Tool != "sync" {
 				t.Errorf("its id leads to %+v, %v: %s", rec, err, a.body)
 			}
 		})
@@ -123,7 +153,8 @@ func TestSyncInputThatDoesNotFit(t *testing.T) {
 		}
 	})
 	a := d.do("POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"destination":"//"}`)
-	if p := a.problem(t); a.status != 400 || p.Errors[0].Pointer != "/destination" || d.trail.len() != 0 {
+	if p := a.problem(t); a.status != 400 || p.Errors[0].Pointer != "/destination" ||
+		d.trail.len() != 0 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -148,7 +179,8 @@ func TestSyncEndsWithItsClient(t *testing.T) {
 		resp.Body.Close()
 		t.Errorf("an answer: %d", resp.StatusCode)
 	}
-	if err := <-cause; !errors.Is(err, executor.ErrCancelled) || !strings.Contains(err.Error(), "client went away") {
+	if err := <-cause; !errors.Is(err, executor.ErrCancelled) ||
+		!strings.Contains(err.Error(), "client went away") {
 		t.Errorf("the sync was ended by %v", err)
 	}
 }
@@ -165,11 +197,13 @@ func TestSyncAsAStream(t *testing.T) {
 	for _, ev := range all {
 		names = append(names, ev.Event)
 	}
-	if got := strings.Join(names, " "); got != "state state progress end" || all[2].Message != "3 files, 12 bytes" {
+	if got := strings.Join(names, " "); got != "state state progress end" ||
+		all[2].Message != "3 files, 12 bytes" {
 		t.Fatalf("the events are %s: %+v", got, all)
 	}
 	var rec dray.Record
-	if err := json.Unmarshal(all[3].Invocation, &rec); err != nil || rec.Metadata.Sync == nil || len(rec.Metadata.Sync.Files) != 1 {
+	if err := json.Unmarshal(all[3].Invocation, &rec); err != nil || rec.Metadata.Sync == nil ||
+		len(rec.Metadata.Sync.Files) != 1 {
 		t.Errorf("the end is %s", all[3].Invocation)
 	}
 }

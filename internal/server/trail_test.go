@@ -19,11 +19,15 @@ import (
 // withRealTrail serves on the audit store and the captures of a folder, as the daemon does.
 func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 	t.Helper()
-	store, _, err := audit.Open(t.Context(), audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
+	store, _, err := audit.Open(t.Context(),
+		audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := capture.NewStore(capture.Options{Dir: filepath.Join(dir, "captures"), Limit: 1 << 20, SummaryBytes: 16})
+	kept, err := capture.NewStore(capture.Options{
+		Dir: filepath.Join(dir, "captures"), Limit: 1 << 20,
+		SummaryBytes: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +61,8 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 	}
 }
 
-// RS-03, AU-02: the answer, what memory gives, what the trail gives after a restart, and the item of the list are one form of one record.
+// RS-03, AU-02: the answer, what memory gives, what the trail gives after a restart, and the item
+// of the list are one form of one record.
 func TestOneRecordFromMemoryAndTrail(t *testing.T) {
 	dir := t.TempDir()
 	d, end := withRealTrail(t, dir)
@@ -79,21 +84,26 @@ func TestOneRecordFromMemoryAndTrail(t *testing.T) {
 	if a := d.do("GET", "/v1/invocations?tool=exec&status=failed", ""); string(a.body) != `{"items":[`+string(first.body)+`],"next_cursor":""}` {
 		t.Errorf("from the list:\n%s\nnot\n%s", a.body, first.body)
 	}
-	if all := d.follow("GET", path+"/events", "").all(); len(all) != 1 || !bytes.Equal(all[0].Invocation, first.body) {
+	if all := d.follow("GET", path+"/events", "").all(); len(all) != 1 ||
+		!bytes.Equal(all[0].Invocation, first.body) {
 		t.Errorf("from its events: %+v", all)
 	}
-	if a := d.do("GET", path+"/output/stdout", "", "Range: bytes=8-14"); a.status != 206 || string(a.body) != "printed" {
+	if a := d.do("GET", path+"/output/stdout", "", "Range: bytes=8-14"); a.status != 206 ||
+		string(a.body) != "printed" {
 		t.Errorf("its output: %d %q", a.status, a.body)
 	}
-	if a := d.do("GET", "/v1/invocations?cursor=x", ""); a.status != 400 || a.problem(t).Code != dray.CodeInvalidRequest {
+	if a := d.do("GET", "/v1/invocations?cursor=x", ""); a.status != 400 || a.problem(t).
+		Code != dray.CodeInvalidRequest {
 		t.Errorf("a cursor of no page: %d %s", a.status, a.body)
 	}
 }
 
-// AU-11: the files that calls changed are listed by plan, one page after the other; another principal's are not.
+// AU-11: the files that calls changed are listed by plan, one page after the other; another
+// principal's are not.
 func TestChangesFromTheTrail(t *testing.T) {
 	dir := t.TempDir()
-	store, _, err := audit.Open(t.Context(), audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
+	store, _, err := audit.Open(t.Context(),
+		audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +128,18 @@ func TestChangesFromTheTrail(t *testing.T) {
 	})
 	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
 	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
-	other := dray.Invocation{ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec", Principal: "uid:99999", Context: dray.CallContext{PlanID: "p"}}
-	if _, err := store.Executor(write).Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
+	other := dray.Invocation{
+		ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec",
+		Principal: "uid:99999", Context: dray.CallContext{PlanID: "p"},
+	}
+	if _, err := store.Executor(write).
+		Execute(t.Context(), dray.Call{Invocation: other}, dray.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var page audit.ChangePage
 	got := d.do("GET", "/v1/audit/files?plan_id=p&limit=2", "")
-	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 2 || page.NextCursor == "" {
+	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 2 ||
+		page.NextCursor == "" {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	for _, member := range []string{
@@ -136,7 +151,8 @@ func TestChangesFromTheTrail(t *testing.T) {
 		}
 	}
 	got = d.do("GET", "/v1/audit/files?plan_id=p&limit=2&cursor="+page.NextCursor, "")
-	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 1 || page.Items[0].Path != "/a" || page.NextCursor != "" {
+	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 1 ||
+		page.Items[0].Path != "/a" || page.NextCursor != "" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := d.do("GET", "/v1/audit/files?path=/b", ""); strings.Count(string(got.body), `"path":"/b"`) != 2 {

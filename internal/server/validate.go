@@ -30,8 +30,8 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // windows tells paths of another system from relative ones.
 var windows = regexp.MustCompile(`^([A-Za-z]:[\\/]|\\\\)`)
 
-// violations collects what is wrong with a request, so that its sender hears everything at once. Of very many the first are told: an answer is
-// not to be longer than what it answers.
+// violations collects what is wrong with a request, so that its sender hears everything at once. Of
+// very many the first are told: an answer is not to be longer than what it answers.
 type violations struct {
 	details []dray.Detail
 	omitted int // beyond maxViolations
@@ -62,7 +62,8 @@ func (m *violations) report() *dray.Error {
 	case n > 0:
 		more = fmt.Sprintf(" (and %d more, see errors)", n)
 	}
-	e := dray.Errorf(dray.CodeInvalidRequest, "%s: %s%s", strings.TrimPrefix(first.Pointer, "/"), first.Message, more)
+	e := dray.Errorf(dray.CodeInvalidRequest, "%s: %s%s", strings.TrimPrefix(first.Pointer, "/"),
+		first.Message, more)
 	e.Details = m.details
 	return e.WithHint("/openapi.json describes the request")
 }
@@ -85,7 +86,8 @@ func toolName(m *violations, pointer, s string) string {
 	case s == "":
 		m.add(pointer, "a call names its tool")
 	case len(s) > maxName || !namePattern.MatchString(s):
-		m.add(pointer, "%q cannot be a tool's name: a letter or digit, then letters, digits, '.', '_' and '-', at most %d bytes", truncate(s), maxName)
+		m.add(pointer,
+			"%q cannot be a tool's name: a letter or digit, then letters, digits, '.', '_' and '-', at most %d bytes", truncate(s), maxName)
 	}
 	return s
 }
@@ -95,7 +97,8 @@ func containerName(m *violations, pointer, s string) string {
 		return ""
 	}
 	if len(s) > maxReference || !namePattern.MatchString(s) {
-		m.add(pointer, "%q cannot be a container's name or id: a letter or digit, then letters, digits, '_', '.' and '-'", truncate(s))
+		m.add(pointer,
+			"%q cannot be a container's name or id: a letter or digit, then letters, digits, '_', '.' and '-'", truncate(s))
 	}
 	return s
 }
@@ -129,7 +132,8 @@ func absolutePath(m *violations, pointer, s string) string {
 	return path.Clean(s)
 }
 
-// workingFolder gives a cleaned folder, relative or absolute; the workspace itself is no folder of its own.
+// workingFolder gives a cleaned folder, relative or absolute; the workspace itself is no folder of
+// its own.
 func workingFolder(m *violations, pointer, s string) string {
 	if isBlank(s) {
 		return ""
@@ -143,7 +147,8 @@ func workingFolder(m *violations, pointer, s string) string {
 	return s
 }
 
-// pathViolation says why a path is refused. Cleaning ".." away would name another folder than the caller meant, where a link is on the way.
+// pathViolation says why a path is refused. Cleaning ".." away would name another folder than the
+// caller meant, where a link is on the way.
 func pathViolation(s string) string {
 	switch {
 	case len(s) > maxPath:
@@ -159,7 +164,8 @@ func pathViolation(s string) string {
 	}
 }
 
-// namedPaths checks paths that are to be taken as they stand: whose they are, host's or container's, is found out later.
+// namedPaths checks paths that are to be taken as they stand: whose they are, host's or
+// container's, is found out later.
 func namedPaths(m *violations, pointer string, paths []string, most int) []string {
 	if len(paths) > most {
 		m.add(pointer, "there are %d paths, and %d are the most", len(paths), most)
@@ -186,7 +192,8 @@ func variables(m *violations, pointer string, env map[string]string) map[string]
 	for k, v := range env {
 		switch {
 		case k == "" || strings.ContainsAny(k, "=\x00"):
-			m.add(pointer+"/"+escape(k), "%q cannot be a variable's name: it is empty, or holds '=' or NUL", truncate(k))
+			m.add(pointer+"/"+escape(k), "%q cannot be a variable's name: it is empty, or holds '=' or NUL",
+				truncate(k))
 		case strings.ContainsRune(v, 0):
 			m.add(pointer+"/"+escape(k), "a variable's value holds no NUL")
 		}
@@ -199,7 +206,8 @@ func escape(s string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(truncate(s))
 }
 
-// seconds gives a duration above 0 and at most the configured maximum; less than a nanosecond is one.
+// seconds gives a duration above 0 and at most the configured maximum; less than a nanosecond is
+// one.
 func seconds(m *violations, pointer string, s *float64, most time.Duration) time.Duration {
 	if s == nil {
 		return 0

@@ -32,7 +32,8 @@ func (s *Server) workspace(verb WorkspaceAction) handler {
 			return err
 		}
 		if s.calls.Draining() {
-			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").WithHint("repeat it when the daemon runs again")
+			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").
+				WithHint("repeat it when the daemon runs again")
 		}
 		if form := responseFormat(r, mediaJSON); form != mediaJSON {
 			return s.streamWorkspace(w, r, verb, id, form)
@@ -45,7 +46,8 @@ func (s *Server) workspace(verb WorkspaceAction) handler {
 	}
 }
 
-// workspaceOf gives the workspace that a request is about. There is nothing to say in its body: whoever calls does not choose the variables of `up`.
+// workspaceOf gives the workspace that a request is about. There is nothing to say in its body:
+// whoever calls does not choose the variables of `up`.
 func (s *Server) workspaceOf(w http.ResponseWriter, r *http.Request) (id string, err error) {
 	if _, err := query(r); err != nil {
 		return "", err
@@ -75,9 +77,15 @@ type workspaceEndEvent struct {
 	Error     *dray.Error `json:"error,omitempty"`
 }
 
-// streamWorkspace does it and answers with its progress meanwhile. An error before any progress is an answer as ever; later the end event has it.
-func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceAction, id, form string) error {
-	p := &progressStream{log: event.NewLog(noOutput), stream: func(reader *event.Reader) { stream(w, r, reader, form) }}
+// streamWorkspace does it and answers with its progress meanwhile. An error before any progress is
+// an answer as ever; later the end event has it.
+func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceAction, id,
+	form string,
+) error {
+	p := &progressStream{
+		log:    event.NewLog(noOutput),
+		stream: func(reader *event.Reader) { stream(w, r, reader, form) },
+	}
 	defer p.end([]byte("{}")) // after a panic
 	ws, err := s.cfg.Workspaces.Run(r.Context(), verb, id, p.progress)
 	if err != nil && p.done == nil {
@@ -89,7 +97,8 @@ func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb Wo
 	}
 	body, err := strictjson.Encode(end)
 	if err != nil {
-		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).WithHint("the daemon's log has more")
+		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).
+			WithHint("the daemon's log has more")
 	}
 	p.once.Do(p.begin)
 	p.end(body)
@@ -98,7 +107,8 @@ func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb Wo
 
 func noOutput(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
 
-// progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what it watches. It begins with the first.
+// progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what
+// it watches. It begins with the first.
 type progressStream struct {
 	log    *event.Log
 	stream func(*event.Reader)

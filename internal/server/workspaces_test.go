@@ -11,7 +11,9 @@ import (
 
 // workspaceTold answers with what was asked.
 func workspaceTold(p *fakeDeps) {
-	p.workspaces = func(_ context.Context, verb server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
+	p.workspaces = func(_ context.Context, verb server.WorkspaceAction, id string,
+		progress func(string, string),
+	) (server.Workspace, error) {
 		progress("asked", string(verb))
 		return server.Workspace{ID: "app", Folder: id, State: string(verb), Trusted: true}, nil
 	}
@@ -34,17 +36,21 @@ func TestWorkspaces(t *testing.T) {
 func TestWorkspaceProgress(t *testing.T) {
 	more := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
-		p.workspaces = func(_ context.Context, _ server.WorkspaceAction, id string, progress func(string, string)) (server.Workspace, error) {
+		p.workspaces = func(_ context.Context, _ server.WorkspaceAction, id string,
+			progress func(string, string),
+		) (server.Workspace, error) {
 			progress("build", "step 1")
 			<-more
 			progress("build", "step 2")
 			if id == "broken" {
-				return server.Workspace{}, dray.Errorf(dray.CodeContainerFailed, "the build failed").WithHint("see its log")
+				return server.Workspace{}, dray.Errorf(dray.CodeContainerFailed, "the build failed").
+					WithHint("see its log")
 			}
 			return server.Workspace{ID: id, State: "running"}, nil
 		}
 	})
-	good, bad := d.follow("POST", "/v1/workspaces/app/up", ""), d.follow("POST", "/v1/workspaces/broken/up", "{}")
+	good, bad := d.follow("POST", "/v1/workspaces/app/up", ""), d.follow("POST",
+		"/v1/workspaces/broken/up", "{}")
 	for _, f := range []*follower{good, bad} {
 		if l, _ := f.next(); l.Event != "progress" || l.Phase != "build" || l.Message != "step 1" {
 			t.Errorf("%+v", l)
@@ -54,7 +60,8 @@ func TestWorkspaceProgress(t *testing.T) {
 	if all := good.all(); len(all) != 2 || all[1].Event != "end" || !strings.Contains(string(all[1].Workspace), `"state":"running"`) || all[1].Error != nil {
 		t.Errorf("%+v", all)
 	}
-	if all := bad.all(); len(all) != 2 || all[1].Event != "end" || all[1].Error == nil || all[1].Error.Code != dray.CodeContainerFailed {
+	if all := bad.all(); len(all) != 2 || all[1].Event != "end" || all[1].Error == nil ||
+		all[1].Error.Code != dray.CodeContainerFailed {
 		t.Errorf("%+v", all)
 	}
 }
@@ -62,12 +69,16 @@ func TestWorkspaceProgress(t *testing.T) {
 // An error before any progress has a status of its own, in whatever form the answer was asked for.
 func TestWorkspaceRefusal(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
-		p.workspaces = func(context.Context, server.WorkspaceAction, string, func(string, string)) (server.Workspace, error) {
-			return server.Workspace{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").WithHint("dray workspace trust")
+		p.workspaces = func(context.Context, server.WorkspaceAction, string,
+			func(string, string),
+		) (server.Workspace, error) {
+			return server.Workspace{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").
+				WithHint("dray workspace trust")
 		}
 	})
 	for _, accept := range []string{"application/json", "text/event-stream"} {
-		if a := d.do("POST", "/v1/workspaces/app/up", "", "Accept: "+accept); a.status != 403 || a.problem(t).Code != dray.CodeWorkspaceUntrusted {
+		if a := d.do("POST", "/v1/workspaces/app/up", "", "Accept: "+accept); a.status != 403 ||
+			a.problem(t).Code != dray.CodeWorkspaceUntrusted {
 			t.Errorf("%s: %d %s", accept, a.status, a.body)
 		}
 	}
@@ -76,7 +87,8 @@ func TestWorkspaceRefusal(t *testing.T) {
 func TestPaths(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
 		p.paths = func(req server.PathsRequest) (server.PathsReply, error) {
-			return server.PathsReply{Paths: append([]string{req.Workspace, string(req.Direction)}, req.Paths...)}, nil
+			return server.PathsReply{Paths: append([]string{req.Workspace, string(req.Direction)},
+				req.Paths...)}, nil
 		}
 	})
 	a := d.do("POST", "/v1/paths", `{"workspace":"/w/","direction":"to_container","paths":["/b","/a"]}`)
@@ -92,7 +104,8 @@ func TestToolsAndHealth(t *testing.T) {
 		"/healthz":        `{"status":"ok"}`,
 		"/readyz":         `{"status":"ready"}`,
 	} {
-		if a := d.do("GET", path, ""); a.status != 200 || string(a.body) != want || a.header.Get("Content-Type") != "application/json" {
+		if a := d.do("GET", path, ""); a.status != 200 || string(a.body) != want ||
+			a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
@@ -110,7 +123,8 @@ func TestNotReady(t *testing.T) {
 			return dray.Errorf(dray.CodeEngineUnavailable, "no engine").WithHint("start it")
 		}
 	})
-	if a := d.do("GET", "/readyz", ""); a.status != 503 || a.problem(t).Code != dray.CodeEngineUnavailable {
+	if a := d.do("GET", "/readyz", ""); a.status != 503 || a.problem(t).
+		Code != dray.CodeEngineUnavailable {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := d.do("GET", "/healthz", ""); a.status != 200 || a.header.Get("Dray-Version") != "test" {

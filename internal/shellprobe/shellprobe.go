@@ -18,7 +18,10 @@ const (
 	DefaultShell = "/bin/sh"
 )
 
-var flags = map[string]string{"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic"}
+var flags = map[string]string{
+	"loginInteractiveShell": "-lic", "loginShell": "-lc",
+	"interactiveShell": "-ic",
+}
 
 // Probe is one question to a shell.
 type Probe struct {
@@ -26,15 +29,17 @@ type Probe struct {
 	marker string
 }
 
-// New makes the question for a userEnvProbe. It is false for `none`, for nothing, and for a kind that does not exist.
+// New makes the question for a userEnvProbe. It is false for `none`, for nothing, and for a kind
+// that does not exist.
 func New(kind string) (Probe, bool) {
 	flag, ok := flags[kind]
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec // told from a banner, not a secret
+	// told from a banner, not a secret
+	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec
 	return Probe{flag: flag, marker: mark}, ok
 }
 
-// Argv is the command line that puts the question. Instead is what prints the environment where the image has no cat: words of the
-// shell's own language, or nothing.
+// Argv is the command line that puts the question. Instead is what prints the environment where the
+// image has no cat: words of the shell's own language, or nothing.
 func (q Probe) Argv(shell, instead string) []string {
 	show := "cat /proc/self/environ"
 	if instead != "" {
@@ -43,8 +48,9 @@ func (q Probe) Argv(shell, instead string) []string {
 	return []string{shell, q.flag, fmt.Sprintf("echo -n %s; %s; echo -n %[1]s", q.marker, show)}
 }
 
-// ParseOutput reads what the shell printed: exactly what stands between the two marks, since a banner before or after is not part of it, and
-// without PWD, which is the shell's own folder and not the call's.
+// ParseOutput reads what the shell printed: exactly what stands between the two marks, since a
+// banner before or after is not part of it, and without PWD, which is the shell's own folder and
+// not the call's.
 func (q Probe) ParseOutput(out []byte) ([]string, error) {
 	_, rest, ok := bytes.Cut(out, []byte(q.marker))
 	end := bytes.LastIndex(rest, []byte(q.marker))

@@ -16,12 +16,20 @@ func TestAnswer(t *testing.T) {
 		want []string
 		ok   bool
 	}{
-		"plain":              {mark + "A=1\x00B=2\x00" + mark, []string{"A=1", "B=2"}, true},
-		"the shell's folder": {mark + "A=1\x00PWD=/\x00OLDPWD=/x\x00" + mark, []string{"A=1", "OLDPWD=/x"}, true},
-		"banner before":      {"welcome\nX=evil\x00\n" + mark + "A=1\x00" + mark, []string{"A=1"}, true},
-		"banner after":       {mark + "A=1\x00" + mark + "bye\nX=evil\x00", []string{"A=1"}, true},
-		"lines in a value":   {mark + "A=1\nB=2\x00" + mark, []string{"A=1\nB=2"}, true},
-		"mark in a value":    {mark + "A=" + mark + "\x00B=2\x00" + mark, []string{"A=" + mark, "B=2"}, true},
+		"plain": {mark + "A=1\x00B=2\x00" + mark, []string{"A=1", "B=2"}, true},
+		"the shell's folder": {
+			mark + "A=1\x00PWD=/\x00OLDPWD=/x\x00" + mark,
+			[]string{"A=1", "OLDPWD=/x"},
+			true,
+		},
+		"banner before":    {"welcome\nX=evil\x00\n" + mark + "A=1\x00" + mark, []string{"A=1"}, true},
+		"banner after":     {mark + "A=1\x00" + mark + "bye\nX=evil\x00", []string{"A=1"}, true},
+		"lines in a value": {mark + "A=1\nB=2\x00" + mark, []string{"A=1\nB=2"}, true},
+		"mark in a value": {
+			mark + "A=" + mark + "\x00B=2\x00" + mark,
+			[]string{"A=" + mark, "B=2"},
+			true,
+		},
 		"empty":              {mark + mark, nil, true},
 		"no mark":            {"A=1\x00", nil, false},
 		"one mark":           {mark + "A=1\x00", nil, false},
@@ -47,7 +55,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// EX-07: a real shell understands the question, with and without a cat, and each question has a mark of its own.
+// EX-07: a real shell understands the question, with and without a cat, and each question has a
+// mark of its own.
 func TestAsk(t *testing.T) {
 	for _, kind := range []string{"", "none", "no such kind"} {
 		if _, ok := New(kind); ok {

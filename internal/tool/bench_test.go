@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// tenMegabytes is what a linter prints of a large project: records of which each has one path and some text.
+// tenMegabytes is what a linter prints of a large project: records of which each has one path and
+// some text.
 func tenMegabytes() []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"results":[`)
@@ -27,8 +28,8 @@ func tenMegabytes() []byte {
 	return b.Bytes()
 }
 
-// BenchmarkOutput is the whole way of a large output: read again, parsed, validated where there is a schema, mapped, each path checked against
-// the links of a host folder that is there.
+// BenchmarkOutput is the whole way of a large output: read again, parsed, validated where there is
+// a schema, mapped, each path checked against the links of a host folder that is there.
 func BenchmarkOutput(b *testing.B) {
 	printed := tenMegabytes()
 	root := b.TempDir()
@@ -43,11 +44,15 @@ func BenchmarkOutput(b *testing.B) {
 		name, schema, root string
 	}{{"mapped", "", "/srv/app"}, {"checked", "", root}, {"validated", schema, root}} {
 		b.Run(c.name, func(b *testing.B) {
-			tools := registry(b, command("lint", "", asJSON, func(cmd *Command) { cmd.OutputSchema = json.RawMessage(c.schema) }))
+			tools := registry(b, command("lint", "", asJSON,
+				func(cmd *Command) { cmd.OutputSchema = json.RawMessage(c.schema) }))
 			lint, _ := tools.Get("lint")
-			exec := Mapping(tools, dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+			exec := Mapping(tools, dray.ExecutorFunc(func(context.Context, dray.Call,
+				dray.Sink,
+			) (dray.Result, error) {
 				n := int64(len(printed))
-				output, _, err := parseOutput(bytes.NewReader(printed), dray.StreamSummary{TotalBytes: n, KeptBytes: n})
+				output, _, err := parseOutput(bytes.NewReader(printed),
+					dray.StreamSummary{TotalBytes: n, KeptBytes: n})
 				res := dray.Result{Reason: dray.ReasonExited, Output: output}
 				if lint.output != nil {
 					res.Error = lint.checkOutputSchema(output, nil)
@@ -55,11 +60,15 @@ func BenchmarkOutput(b *testing.B) {
 				return res, err
 			}))
 			call := inBox("lint", `{}`, "")
-			call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: c.root, Container: "/ws"}}}
+			call.Environment = capabilities{
+				Kind: dray.KindContainer, WorkspaceFolder: "/ws",
+				Mounts: []dray.Mount{{Host: c.root, Container: "/ws"}},
+			}
 			b.SetBytes(int64(len(printed)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if res, err := exec.Execute(b.Context(), call, dray.Discard); err != nil || res.Error != nil || len(res.Metadata.Mapping.Errors) != 1 {
+				if res, err := exec.Execute(b.Context(), call, dray.Discard); err != nil || res.Error != nil ||
+					len(res.Metadata.Mapping.Errors) != 1 {
 					b.Fatal(err, res.Error)
 				}
 			}

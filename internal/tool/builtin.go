@@ -61,14 +61,16 @@ func (t *Tool) describe() error {
 	return t.setSchemas(text.InputSchema, text.OutputSchema)
 }
 
-// read decodes strictly. The input of a call has passed the tool's schema by then; a member that is unknown here is a mistake of
-// ours, and is not passed over.
+// read decodes strictly. The input of a call has passed the tool's schema by then; a member that is
+// unknown here is a mistake of ours, and is not passed over.
 func read(b []byte, into any) error {
 	return jsonv2.Unmarshal(b, into, jsonv2.RejectUnknownMembers(true))
 }
 
 // newFileTool is the tool that does some work with its input.
-func newFileTool[In any](work func(ctx context.Context, at fileScope, in In) (any, error)) fileTool {
+func newFileTool[In any](work func(ctx context.Context, at fileScope, in In) (any,
+	error),
+) fileTool {
 	return func(ctx context.Context, at fileScope, input json.RawMessage) (any, error) {
 		var in In
 		if err := read(input, &in); err != nil {
@@ -78,7 +80,8 @@ func newFileTool[In any](work func(ctx context.Context, at fileScope, in In) (an
 	}
 }
 
-// inputCheck looks for what the input's schema cannot say. What cannot even be read is refused, too.
+// inputCheck looks for what the input's schema cannot say. What cannot even be read is refused,
+// too.
 func inputCheck[In any](check func(in In) []dray.Detail) func(json.RawMessage) []dray.Detail {
 	return func(input json.RawMessage) []dray.Detail {
 		var in In
@@ -99,7 +102,8 @@ func execArgv(input json.RawMessage) ([]string, error) {
 	return in.Argv, nil
 }
 
-// shellArgv leaves the command to the environment's shell: no shell of the host has a part in it (EX-04).
+// shellArgv leaves the command to the environment's shell: no shell of the host has a part in it
+// (EX-04).
 func shellArgv(input json.RawMessage) ([]string, error) {
 	in := struct {
 		Command string `json:"command"`
@@ -127,7 +131,8 @@ func (in writeInput) bytes() ([]byte, error) {
 	return base64.StdEncoding.Strict().DecodeString(*in.Base64)
 }
 
-// refuseWrite asks for exactly one content. A schema could say so with oneOf, which many models' tool interfaces refuse.
+// refuseWrite asks for exactly one content. A schema could say so with oneOf, which many models'
+// tool interfaces refuse.
 func refuseWrite(in writeInput) []dray.Detail {
 	if (in.Content == nil) == (in.Base64 == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either content or content_base64"}}
@@ -172,7 +177,10 @@ func listDir(_ context.Context, at fileScope, in pathInput) (any, error) {
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
 	for _, info := range infos {
-		out.Entries = append(out.Entries, entry{dray.PrintablePath(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC()})
+		out.Entries = append(out.Entries, entry{
+			dray.PrintablePath(info.Name), info.Type, info.Size,
+			octal(info), info.Modified.UTC(),
+		})
 	}
 	return out, nil
 }
@@ -195,7 +203,10 @@ func statFile(_ context.Context, at fileScope, in pathInput) (any, error) {
 	if err != nil {
 		return nil, file.wrapError("stat", err)
 	}
-	return statOutput{file.path, info.Type, info.Size, octal(info), info.Modified.UTC(), dray.PrintablePath(info.Target)}, nil
+	return statOutput{
+		file.path, info.Type, info.Size, octal(info), info.Modified.UTC(),
+		dray.PrintablePath(info.Target),
+	}, nil
 }
 
 // octal writes permissions as the tools tell them.

@@ -27,8 +27,8 @@ type editOutput struct {
 	SHA256   string `json:"sha256"`
 }
 
-// checkEditInput asks for edits or a patch, and for a patch that can be read. A schema could say the first with oneOf, which many models' tool
-// interfaces refuse.
+// checkEditInput asks for edits or a patch, and for a patch that can be read. A schema could say
+// the first with oneOf, which many models' tool interfaces refuse.
 func checkEditInput(in editInput) []dray.Detail {
 	if (in.Edits == nil) == (in.Patch == nil) {
 		return []dray.Detail{{Pointer: "/input", Message: "give either edits or patch"}}
@@ -70,7 +70,9 @@ func editFile(ctx context.Context, at fileScope, in editInput) (any, error) {
 	return editOutput{file.path, replaced, w.sum}, nil
 }
 
-func (in editInput) apply(ctx context.Context, old []byte) (content []byte, replaced int, err error) {
+func (in editInput) apply(ctx context.Context, old []byte) (content []byte, replaced int,
+	err error,
+) {
 	if in.Patch == nil {
 		return applyEdits(ctx, old, in.Edits)
 	}
@@ -114,8 +116,8 @@ func (w *fileWrite) readCapped(ctx context.Context) (content []byte, err error) 
 	return content, err
 }
 
-// checkUnchanged refuses to replace a file that somebody else has changed since it was read. Between this and the rename lies a moment in which
-// a change would still be lost.
+// checkUnchanged refuses to replace a file that somebody else has changed since it was read.
+// Between this and the rename lies a moment in which a change would still be lost.
 func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 	info, err := w.regular()
 	if err == nil {
@@ -128,7 +130,8 @@ func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return dray.Errorf(dray.CodeConflict, "edit %s: it was changed by somebody else meanwhile, and is as they left it", w.file.path).
+	return dray.Errorf(dray.CodeConflict,
+		"edit %s: it was changed by somebody else meanwhile, and is as they left it", w.file.path).
 		WithHint("read it again and repeat the edit on what is there now")
 }
 
@@ -136,7 +139,8 @@ func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 var errTooLarge = errors.New("it would be too large")
 
 func (t target) tooLarge(has string) error {
-	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: it %s more than %d MiB", t.path, has, maxEdited>>20).
+	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: it %s more than %d MiB", t.path, has,
+		maxEdited>>20).
 		WithHint("use a program such as sed, through exec or shell")
 }
 
@@ -166,9 +170,11 @@ type replacement struct {
 	Count jsonInt `json:"count"`
 }
 
-// applyEdits makes one replacement after the other, each in what the one before left. One that does not fit ends all of them, and so does the
-// end of the call.
-func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte, replaced int, err error) {
+// applyEdits makes one replacement after the other, each in what the one before left. One that does
+// not fit ends all of them, and so does the end of the call.
+func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte,
+	replaced int, err error,
+) {
 	for i, e := range edits {
 		if ctx.Err() != nil {
 			return nil, 0, context.Cause(ctx)
@@ -188,8 +194,9 @@ func applyEdits(ctx context.Context, content []byte, edits []replacement) (resul
 	return content, replaced, nil
 }
 
-// occurrences counts where old stands, and says whether two of them share bytes, so that it is not clear which are meant. The first that do
-// end the count: one long run of a character has as many as it has bytes, and each would be compared in full.
+// occurrences counts where old stands, and says whether two of them share bytes, so that it is not
+// clear which are meant. The first that do end the count: one long run of a character has as many
+// as it has bytes, and each would be compared in full.
 func occurrences(content, old []byte) (count int, overlap bool) {
 	last := -len(old)
 	for at := 0; ; {
@@ -223,7 +230,8 @@ func (e replacement) mismatch(i, of, got, want int, overlap bool, content []byte
 		m.message = where + " occurs in places that overlap"
 		m.hint = "take more of what stands around it into old, so that it is clear what is meant"
 	default:
-		m.message = fmt.Sprintf("%s occurs %s, not %s (in lines %s)", where, times(got), times(want), linesOf(content, e.Old))
+		m.message = fmt.Sprintf("%s occurs %s, not %s (in lines %s)", where, times(got), times(want),
+			linesOf(content, e.Old))
 		m.hint = fmt.Sprintf("take more of what stands around it into old, or give count %d to replace all of them", got)
 	}
 	return m
@@ -259,9 +267,11 @@ func linesOf(content []byte, old string) string {
 	}
 }
 
-// closestText says what comes closest to a text that does not occur: the same with other white space, or its first line.
+// closestText says what comes closest to a text that does not occur: the same with other white
+// space, or its first line.
 func closestText(content []byte, old string) string {
-	if bytes.Contains(bytes.ReplaceAll(content, []byte("\r\n"), newline), []byte(strings.ReplaceAll(old, "\r\n", "\n"))) {
+	if bytes.Contains(bytes.ReplaceAll(content, []byte("\r\n"), newline),
+		[]byte(strings.ReplaceAll(old, "\r\n", "\n"))) {
 		return `only the line ends differ: the file has \r\n where old has \n, or the other way round`
 	}
 	if line := findIgnoringSpace(content, old); line > 0 {
@@ -280,7 +290,8 @@ func closestText(content []byte, old string) string {
 	return ""
 }
 
-// findIgnoringSpace gives the line in which a text begins if every run of white space counts as one space; zero if it does not occur so either.
+// findIgnoringSpace gives the line in which a text begins if every run of white space counts as one
+// space; zero if it does not occur so either.
 func findIgnoringSpace(content []byte, old string) int {
 	wanted := strings.Join(strings.Fields(old), " ")
 	if wanted == "" {

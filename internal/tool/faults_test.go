@@ -12,9 +12,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The environments here are the host's with one fault, which cannot be had from a real one when it is wanted.
+// The environments here are the host's with one fault, which cannot be had from a real one when it
+// is wanted.
 
-// failingCloseEnv is an environment whose user may neither enter folders called a nor read Go files.
+// failingCloseEnv is an environment whose user may neither enter folders called a nor read Go
+// files.
 type failingCloseEnv struct{ dray.Environment }
 
 func (c failingCloseEnv) Files(ctx context.Context, root string) (dray.Files, error) {
@@ -31,7 +33,9 @@ func (c closedFiles) Open(name string, offset int64) (io.ReadCloser, dray.FileIn
 	return c.Files.Open(name, offset)
 }
 
-func (c closedFiles) Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error {
+func (c closedFiles) Walk(ctx context.Context, name string,
+	visit func(string, dray.FileInfo) error,
+) error {
 	return c.Files.Walk(ctx, name, func(name string, info dray.FileInfo) error {
 		if path.Base(name) != "a" {
 			return visit(name, info)
@@ -44,7 +48,8 @@ func (c closedFiles) Walk(ctx context.Context, name string, visit func(string, d
 	})
 }
 
-// stallingEnv is an environment whose files are never written to their end. It says when one is read.
+// stallingEnv is an environment whose files are never written to their end. It says when one is
+// read.
 type stallingEnv struct {
 	dray.Environment
 	read func()
@@ -80,7 +85,8 @@ func (s stalledFile) Read(p []byte) (int, error) {
 	return s.PipeReader.Read(p)
 }
 
-// racingWriteEnv is an environment where somebody changes a file as soon as a temporary one is made.
+// racingWriteEnv is an environment where somebody changes a file as soon as a temporary one is
+// made.
 type racingWriteEnv struct {
 	dray.Environment
 	change func() error
@@ -117,7 +123,8 @@ func (l lostFiles) Rename(string, string) error {
 	return dray.Errorf(dray.CodeAgentLost, "the helper went")
 }
 
-// dirSwapEnv is an environment in which somebody exchanges a folder for a link while a file in it is to be renamed, and a moment longer.
+// dirSwapEnv is an environment in which somebody exchanges a folder for a link while a file in it
+// is to be renamed, and a moment longer.
 type dirSwapEnv struct {
 	dray.Environment
 	folder string
@@ -135,7 +142,8 @@ type exchangedFiles struct {
 }
 
 func (e *exchangedFiles) Rename(from, to string) error {
-	if err := errors.Join(os.Rename(e.folder, e.folder+".away"), os.Symlink("/etc", e.folder)); err != nil {
+	if err := errors.Join(os.Rename(e.folder, e.folder+".away"),
+		os.Symlink("/etc", e.folder)); err != nil {
 		return err
 	}
 	return e.Files.Rename(from, to)

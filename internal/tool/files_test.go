@@ -77,7 +77,8 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// PM-10: paths in a file that is read are rewritten where the call asks for it, and never by halves.
+// PM-10: paths in a file that is read are rewritten where the call asks for it, and never by
+// halves.
 func TestReadFileRewritten(t *testing.T) {
 	b := newFixture(t)
 	text := "a " + b.folder + "/x.go:1, b" + b.folder + "/no " + b.folder + "\n" + b.folder + "-no\n"
@@ -86,16 +87,20 @@ func TestReadFileRewritten(t *testing.T) {
 	b.contain()
 	yes := true
 	asked := func(c *dray.Call) { c.Invocation.RewriteText = &yes }
-	want := strings.Replace(strings.Replace(text, " "+b.folder+"/x", " /srv/app/x", 1), " "+b.folder+"\n", " /srv/app\n", 1)
+	want := strings.Replace(strings.Replace(text, " "+b.folder+"/x", " /srv/app/x", 1),
+		" "+b.folder+"\n", " /srv/app\n", 1)
 	out := output[readOutput](t, b.call(t, "read_file", object{"path": "log"}, asked))
-	if *out.Content != want || out.Rewritten == nil || *out.Rewritten != 2 || out.Size != int64(len(text)) {
+	if *out.Content != want || out.Rewritten == nil || *out.Rewritten != 2 ||
+		out.Size != int64(len(text)) {
 		t.Errorf("got %q, %v, want %q", *out.Content, out.Rewritten, want)
 	}
-	for limit := 2 * len(b.folder); limit < len(text); limit += 7 { // pieces that a path fits into make up the whole
+	// pieces that a path fits into make up the whole
+	for limit := 2 * len(b.folder); limit < len(text); limit += 7 {
 		var all strings.Builder
 		offset, count := int64(0), int64(0)
 		for piece := (readOutput{Truncated: true}); piece.Truncated; offset = piece.NextOffset {
-			piece = output[readOutput](t, b.call(t, "read_file", object{"path": "log", "offset": offset, "limit": limit}, asked))
+			piece = output[readOutput](t, b.call(t, "read_file",
+				object{"path": "log", "offset": offset, "limit": limit}, asked))
 			if piece.Truncated && piece.NextOffset <= offset {
 				t.Fatalf("from %d it goes on at %d", offset, piece.NextOffset)
 			}
@@ -106,10 +111,12 @@ func TestReadFileRewritten(t *testing.T) {
 			t.Fatalf("in pieces of %d: got %q, %d", limit, all.String(), count)
 		}
 	}
-	if out := output[readOutput](t, b.call(t, "read_file", object{"path": "binary"}, asked)); out.Content != nil || out.Rewritten != nil {
+	if out := output[readOutput](t, b.call(t, "read_file", object{"path": "binary"},
+		asked)); out.Content != nil || out.Rewritten != nil {
 		t.Errorf("what is no text was rewritten: %+v", out)
 	}
-	if out := output[readOutput](t, b.call(t, "read_file", object{"path": "log"})); *out.Content != text || out.Rewritten != nil {
+	if out := output[readOutput](t, b.call(t, "read_file",
+		object{"path": "log"})); *out.Content != text || out.Rewritten != nil {
 		t.Errorf("nobody asked for %q", *out.Content)
 	}
 	promised(t, b, "read_file", b.call(t, "read_file", object{"path": "log"}, asked))
@@ -145,10 +152,12 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%q gave %+v, want path_invalid and a hint", given, e)
 		}
 	}
-	if got, err := (fileScope{root: "/", dir: "/home"}).locate("a"); err != nil || got != (target{"home/a", "/home/a"}) {
+	if got, err := (fileScope{root: "/", dir: "/home"}).locate("a"); err != nil ||
+		got != (target{"home/a", "/home/a"}) {
 		t.Errorf("beneath / it is %v, %v", got, err)
 	}
-	if _, err := (fileScope{root: "/ws", dir: "/elsewhere"}).locate("a"); dray.CodeOf(err) != dray.CodePathInvalid {
+	if _, err := (fileScope{root: "/ws", dir: "/elsewhere"}).
+		locate("a"); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("from a working folder outside: %v", err)
 	}
 }
@@ -158,7 +167,10 @@ func TestFileErrors(t *testing.T) {
 	b.write(t, "text", "x", 0o644)
 	b.write(t, "sub/text", "x", 0o644)
 	outside := realDir(t)
-	for name, to := range map[string]string{"out": outside, "abs": b.folder + "/text", "link": "text"} {
+	for name, to := range map[string]string{
+		"out": outside, "abs": b.folder + "/text",
+		"link": "text",
+	} {
 		if err := os.Symlink(to, filepath.Join(b.folder, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +236,11 @@ func TestWriteFile(t *testing.T) {
 		res := b.call(t, "write_file", `{"path": "`+s.path+`", `+s.input+`}`)
 		succeeded(t, res)
 		full := filepath.Join(b.folder, s.path)
-		if got, want := output[writeOutput](t, res), (writeOutput{full, int64(len(s.content)), sum(s.content), dray.FileAction(s.action)}); got != want {
+		if got, want := output[writeOutput](t,
+			res), (writeOutput{
+			full, int64(len(s.content)), sum(s.content),
+			dray.FileAction(s.action),
+		}); got != want {
 			t.Errorf("step %d: got %v, want %v", i, got, want)
 		}
 		got, err := os.ReadFile(full)
@@ -287,12 +303,14 @@ func TestListDirIsBounded(t *testing.T) {
 	b.write(t, "many/0000", "", 0o644)
 	many := filepath.Join(b.folder, "many")
 	for i := range maxEntries {
-		if err := os.Link(filepath.Join(many, "0000"), filepath.Join(many, fmt.Sprintf("%04d", i+1))); err != nil {
+		if err := os.Link(filepath.Join(many, "0000"),
+			filepath.Join(many, fmt.Sprintf("%04d", i+1))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out := output[listOutput](t, b.call(t, "list_dir", object{"path": "many"}))
-	if len(out.Entries) != 1000 || !out.Truncated || out.Entries[0].Name != "0000" || out.Entries[999].Name != "0999" {
+	if len(out.Entries) != 1000 || !out.Truncated || out.Entries[0].Name != "0000" ||
+		out.Entries[999].Name != "0999" {
 		t.Errorf("listed %d, truncated %v", len(out.Entries), out.Truncated)
 	}
 }
@@ -308,8 +326,8 @@ func TestFilesOutsideTheRoots(t *testing.T) {
 	failedWith(t, b.call(t, "write_file", object{"path": "file", "content": "y"}), dray.CodeDenied)
 }
 
-// EX-17: a container that belongs to no workspace has no folder that file tools could work in, unless the call names one; it says so before
-// anything is asked of it.
+// EX-17: a container that belongs to no workspace has no folder that file tools could work in,
+// unless the call names one; it says so before anything is asked of it.
 func TestFilesWithoutAWorkspaceFolder(t *testing.T) {
 	b := newFixture(t)
 	b.contain()
@@ -319,18 +337,21 @@ func TestFilesWithoutAWorkspaceFolder(t *testing.T) {
 	for _, given := range []string{".", "/etc"} {
 		res := b.call(t, "list_dir", object{"path": given})
 		failedWith(t, res, dray.CodePathInvalid)
-		if !strings.Contains(res.Error.Message, "no workspace folder") || !strings.Contains(res.Error.Hint, "cwd") {
+		if !strings.Contains(res.Error.Message, "no workspace folder") ||
+			!strings.Contains(res.Error.Hint, "cwd") {
 			t.Errorf("%q: %+v", given, res.Error)
 		}
 	}
 	failedWith(t, b.call(t, "list_dir", object{"path": "."}, in("sub")), dray.CodePathInvalid)
 	for _, given := range []string{"sub/file", b.folder + "/sub/file"} {
-		if out := output[readOutput](t, b.call(t, "read_file", object{"path": given}, in(b.folder))); *out.Content != "x" || out.Path != "/srv/app/sub/file" {
+		if out := output[readOutput](t, b.call(t, "read_file", object{"path": given},
+			in(b.folder))); *out.Content != "x" || out.Path != "/srv/app/sub/file" {
 			t.Errorf("%q gave %+v", given, out)
 		}
 	}
 	for _, given := range []string{"../file", "/etc/passwd", b.folder} {
-		failedWith(t, b.call(t, "read_file", object{"path": given}, in(b.folder+"/sub")), dray.CodePathInvalid)
+		failedWith(t, b.call(t, "read_file", object{"path": given}, in(b.folder+"/sub")),
+			dray.CodePathInvalid)
 	}
 }
 
@@ -351,7 +372,8 @@ func TestFileToolResult(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "list_dir", object{"path": "."})
 	succeeded(t, res)
-	if res.Reason != dray.ReasonExited || *res.ExitCode != 0 || res.Stdout.SHA256 != sum("") || res.Stderr.TotalBytes != 0 {
+	if res.Reason != dray.ReasonExited || *res.ExitCode != 0 || res.Stdout.SHA256 != sum("") ||
+		res.Stderr.TotalBytes != 0 {
 		t.Errorf("got %+v", res)
 	}
 	tool, _ := b.tools.Get("list_dir")

@@ -27,8 +27,11 @@ type fileScope struct {
 	locks   *fileLocks
 }
 
-// lockForWrite finds a file and waits until no other call changes it, or this one ends. A file that two environments share has a turn in each.
-func (p fileScope) lockForWrite(ctx context.Context, given string) (file target, done func(), err error) {
+// lockForWrite finds a file and waits until no other call changes it, or this one ends. A file that
+// two environments share has a turn in each.
+func (p fileScope) lockForWrite(ctx context.Context, given string) (file target, done func(),
+	err error,
+) {
 	if file, err = p.locate(given); err != nil {
 		return target{}, nil, err
 	}
@@ -39,8 +42,8 @@ func (p fileScope) lockForWrite(ctx context.Context, given string) (file target,
 // target is one file or folder: as Files wants it, and as callers do.
 type target struct{ name, path string }
 
-// locate finds what a path means. One outside the root is refused here with a sentence; that no link leads out is the matter of
-// Files, which knows the links.
+// locate finds what a path means. One outside the root is refused here with a sentence; that no
+// link leads out is the matter of Files, which knows the links.
 func (p fileScope) locate(given string) (target, error) {
 	if strings.ContainsRune(given, 0) || slices.Contains(strings.Split(given, "/"), "..") {
 		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, cut(given, maxMessage)).
@@ -52,14 +55,18 @@ func (p fileScope) locate(given string) (target, error) {
 	}
 	name, err := filepath.Rel(p.root, absolute)
 	if err != nil || !filepath.IsLocal(name) {
-		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s", cut(given, maxMessage), p.root).
+		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s",
+			cut(given, maxMessage), p.root).
 			WithHint("file tools work in that folder: use exec or shell for files elsewhere")
 	}
 	return target{name, absolute}, nil
 }
 
-// reading opens a file for use, which ends with the call: what is read may be something that nobody writes.
-func (p fileScope) reading(ctx context.Context, name string, offset int64, use func(io.Reader, dray.FileInfo) error) error {
+// reading opens a file for use, which ends with the call: what is read may be something that nobody
+// writes.
+func (p fileScope) reading(ctx context.Context, name string, offset int64,
+	use func(io.Reader, dray.FileInfo) error,
+) error {
 	r, info, err := p.files.Open(name, offset)
 	if err != nil {
 		return err
@@ -75,7 +82,8 @@ func (p fileScope) reading(ctx context.Context, name string, offset int64, use f
 	return err
 }
 
-// wrapError says what was being done to which file, and what to do next. Files gives every error but these two its code.
+// wrapError says what was being done to which file, and what to do next. Files gives every error
+// but these two its code.
 func (t target) wrapError(doing string, err error) error {
 	e := dray.Errorf(dray.CodeOf(err), "%s %s: %w", doing, t.path, err)
 	switch {
@@ -100,7 +108,8 @@ var fileHints = map[dray.Code]string{
 
 // wrongTypeError refuses a file of the wrong type.
 func (t target) wrongTypeError(doing string, info dray.FileInfo, hint string) error {
-	return dray.Errorf(dray.CodePathInvalid, "%s %s: it is a %s", doing, t.path, kindOf(info)).WithHint("%s", hint)
+	return dray.Errorf(dray.CodePathInvalid, "%s %s: it is a %s", doing, t.path, kindOf(info)).
+		WithHint("%s", hint)
 }
 
 func kindOf(info dray.FileInfo) string {
@@ -116,8 +125,8 @@ func kindOf(info dray.FileInfo) string {
 	}
 }
 
-// fileLocks let those that change one file do it one after the other: an edit that is made of what another one is about to replace would be lost, or
-// take the other's away. The zero value is ready.
+// fileLocks let those that change one file do it one after the other: an edit that is made of what
+// another one is about to replace would be lost, or take the other's away. The zero value is ready.
 type fileLocks struct {
 	mu    sync.Mutex
 	files map[string]*fileLock
@@ -129,7 +138,8 @@ type fileLock struct {
 	users int
 }
 
-// lock waits for the turn at a file, until the context ends. Whoever has it gives it up by calling done.
+// lock waits for the turn at a file, until the context ends. Whoever has it gives it up by calling
+// done.
 func (t *fileLocks) lock(ctx context.Context, file string) (done func(), err error) {
 	one := t.acquire(file)
 	select {

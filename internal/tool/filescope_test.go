@@ -27,7 +27,10 @@ func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
 	for i := range edits {
 		all.Go(func() {
 			input := fmt.Sprintf(`{"path": "text", "edits": [{"old": "old %d.", "new": "new %d."}]}`, i, i)
-			call := dray.Call{Invocation: dray.Invocation{ID: "x", Tool: "edit_file", Input: json.RawMessage(input)}, Environment: b.env}
+			call := dray.Call{Invocation: dray.Invocation{
+				ID: "x", Tool: "edit_file",
+				Input: json.RawMessage(input),
+			}, Environment: b.env}
 			res, err := b.exec.Execute(t.Context(), call, dray.Discard)
 			if err != nil || res.Error != nil {
 				failed <- fmt.Sprintf("edit %d: %+v, %v", i, res.Error, err)

@@ -99,12 +99,15 @@ func (p fileScope) search(given string, git bool) (*fileSearch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileSearch{at: p, base: start, git: git || strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
+	return &fileSearch{at: p, base: start, git: git ||
+		strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
 }
 
-// walk visits what there is, by names relative to the start, which itself is ".". Folders that a user may not read are noted; one that is
-// the start ends the search.
-func (s *fileSearch) walk(ctx context.Context, visit func(name string, info dray.FileInfo) error) error {
+// walk visits what there is, by names relative to the start, which itself is ".". Folders that a
+// user may not read are noted; one that is the start ends the search.
+func (s *fileSearch) walk(ctx context.Context,
+	visit func(name string, info dray.FileInfo) error,
+) error {
 	err := s.at.files.Walk(ctx, s.base.name, func(full string, info dray.FileInfo) error {
 		name := s.relative(full)
 		if s.visited++; s.visited > maxVisited {
@@ -152,7 +155,10 @@ func (s *fileSearch) relative(full string) string {
 
 func (s *fileSearch) skip(name, reason string) {
 	if len(s.skipped) < maxSkipped {
-		s.skipped = append(s.skipped, skippedPath{dray.PrintablePath(path.Join(s.base.path, name)), cut(dray.PrintablePath(reason), maxMessage)})
+		s.skipped = append(s.skipped, skippedPath{
+			dray.PrintablePath(path.Join(s.base.path, name)),
+			cut(dray.PrintablePath(reason), maxMessage),
+		})
 	}
 }
 
@@ -160,10 +166,12 @@ func (s *fileSearch) isFolder(info dray.FileInfo) error {
 	if info.Type == "directory" {
 		return nil
 	}
-	return &describedError{s.base.wrongTypeError("search", info, "name a folder, or leave out path to search the working folder")}
+	return &describedError{s.base.wrongTypeError("search", info,
+		"name a folder, or leave out path to search the working folder")}
 }
 
-// Bounds of a glob: its length in bytes, and the plain patterns that its braces stand for. Each of those is tried in turn.
+// Bounds of a glob: its length in bytes, and the plain patterns that its braces stand for. Each of
+// those is tried in turn.
 const (
 	maxGlob         = 1000
 	maxAlternatives = 1000
@@ -176,7 +184,8 @@ type glob struct {
 	dirsOnly bool
 	// base is the folder that all names which match lie beneath; "" where it is not known.
 	base string
-	// segments are those of a pattern whose segments match those of a name one by one; nil where they do not.
+	// segments are those of a pattern whose segments match those of a name one by one; nil where they
+	// do not.
 	segments []string
 }
 
@@ -218,7 +227,8 @@ func (g *glob) matches(name, kind string) bool {
 	return (!g.dirsOnly || kind == "directory") && doublestar.MatchUnvalidated(g.pattern, name)
 }
 
-// matchesFile is matches for a filter of files: one without a slash is about the last part of the name.
+// matchesFile is matches for a filter of files: one without a slash is about the last part of the
+// name.
 func (g *glob) matchesFile(name string) bool {
 	if !strings.Contains(g.pattern, "/") {
 		name = path.Base(name)
@@ -235,7 +245,8 @@ func (g *glob) mayContainMatch(folder string) bool {
 		return true
 	}
 	depth := strings.Count(folder, "/") + 1
-	return depth < len(g.segments) && doublestar.MatchUnvalidated(strings.Join(g.segments[:depth], "/"), folder)
+	return depth < len(g.segments) && doublestar.MatchUnvalidated(strings.Join(g.segments[:depth],
+		"/"), folder)
 }
 
 // hasLiteral says whether a segment of the pattern is that very name.
@@ -248,7 +259,8 @@ func within(name, folder string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// countBraceExpansions counts the patterns without braces that a well-formed pattern stands for, up to a little more than maxAlternatives.
+// countBraceExpansions counts the patterns without braces that a well-formed pattern stands for, up
+// to a little more than maxAlternatives.
 func countBraceExpansions(pattern string) int {
 	count, _ := expand(pattern, 0, false)
 	return count

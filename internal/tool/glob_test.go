@@ -46,13 +46,15 @@ func TestGlobPattern(t *testing.T) {
 	}
 	for pattern, want := range map[string]string{
 		"/etc/*": "absolute", "../*": `".."`, "a/../b": `".."`, "a\x00": "NUL", "[": "malformed", "{a": "malformed", `a\`: "malformed", "": "nothing", "./": "nothing",
-		strings.Repeat("x", 1001): "1000 bytes", strings.Repeat("{a,b}", 10): "braces", strings.Repeat("{a,{b,c}}", 7): "braces",
+		strings.Repeat("x", 1001): "1000 bytes", strings.Repeat("{a,b}",
+			10): "braces", strings.Repeat("{a,{b,c}}", 7): "braces",
 	} {
 		if _, err := newGlob(pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q gave %v, want %q", pattern, err, want)
 		}
 	}
-	if g, err := newGlob("sub*/"); err != nil || !g.matches("subs", "directory") || g.matches("subs", "file") {
+	if g, err := newGlob("sub*/"); err != nil || !g.matches("subs", "directory") ||
+		g.matches("subs", "file") {
 		t.Errorf("a slash at the end: %+v, %v", g, err)
 	}
 }

@@ -18,7 +18,8 @@ const (
 	maxMatches = 1000
 	// maxText is how many characters of a line are given.
 	maxText = 500
-	// maxSearched is how large a file may be that was not named itself, maxScanned how much is read of all, in bytes.
+	// maxSearched is how large a file may be that was not named itself, maxScanned how much is read of
+	// all, in bytes.
 	maxSearched = 64 << 20
 	maxScanned  = 2 << 30
 )
@@ -66,7 +67,8 @@ func grepFiles(ctx context.Context, at fileScope, in grepInput) (any, error) {
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
 	}
-	if g.fileSearch, err = at.search(in.Path, g.filter != nil && g.filter.hasLiteral(gitFolder)); err != nil {
+	if g.fileSearch, err = at.search(in.Path, g.filter != nil &&
+		g.filter.hasLiteral(gitFolder)); err != nil {
 		return nil, err
 	}
 	g.lines.found, g.lines.cancelled = g.take, func() error { return context.Cause(ctx) }
@@ -89,16 +91,19 @@ type grepRun struct {
 func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) error {
 	named := name == "."
 	switch {
-	case info.Type == "directory", !named && (info.Type != "file" || g.filter != nil && !g.filter.matchesFile(name)):
+	case info.Type == "directory", !named &&
+		(info.Type != "file" || g.filter != nil && !g.filter.matchesFile(name)):
 		return nil
 	case !named && info.Size > maxSearched:
-		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it", maxSearched>>20))
+		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it",
+			maxSearched>>20))
 		return nil
 	}
 	g.file, g.lines.firstLongLine = dray.PrintablePath(path.Join(g.base.path, name)), 0
 	err := g.at.reading(ctx, path.Join(g.base.name, name), 0, g.scan)
 	if g.lines.firstLongLine > 0 {
-		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched", g.lines.firstLongLine, maxLine>>20))
+		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched",
+			g.lines.firstLongLine, maxLine>>20))
 	}
 	if err == nil || named || ctx.Err() != nil || errors.Is(err, fs.SkipAll) {
 		return err
@@ -147,7 +152,8 @@ func (g *grepRun) take(l line) error {
 	return nil
 }
 
-// excerpt gives a line as UTF-8: whole, or maxText characters of it, among them the beginning of the match.
+// excerpt gives a line as UTF-8: whole, or maxText characters of it, among them the beginning of
+// the match.
 func excerpt(text []byte, at int) (string, bool) {
 	begin, end := 0, len(text)
 	if utf8.RuneCount(text) > maxText {

@@ -9,21 +9,23 @@ import (
 	"regexp/syntax"
 )
 
-// Bounds of a search for lines: the length of a pattern in bytes and of what it is compiled to, and the bytes of a line that are looked at.
+// Bounds of a search for lines: the length of a pattern in bytes and of what it is compiled to, and
+// the bytes of a line that are looked at.
 const (
 	maxPattern = 4000
 	maxProgram = 5000
 	maxLine    = 1 << 20
 )
 
-// Between two looks at whether anybody still waits lie at most so many bytes of lines, or characters of one that is longer: a pattern may take
-// microseconds for each.
+// Between two looks at whether anybody still waits lie at most so many bytes of lines, or
+// characters of one that is longer: a pattern may take microseconds for each.
 const (
 	checkInterval = 16 << 10
 	runesAtOnce   = 256
 )
 
-// linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern (RE2).
+// linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern
+// (RE2).
 type linePattern struct {
 	re *regexp.Regexp
 	// literal stands in every line that matches; empty where nothing is known to.
@@ -105,7 +107,8 @@ type lineSearch struct {
 	cancelled func() error
 	looked    int // bytes since it was asked
 	buf       []byte
-	// number counts the lines that are passed; long is the number of the first that was not looked at as a whole.
+	// number counts the lines that are passed; long is the number of the first that was not looked at
+	// as a whole.
 	number, firstLongLine int64
 }
 
@@ -115,7 +118,8 @@ func (s *lineSearch) run(r io.Reader) error {
 		s.buf = make([]byte, 64<<10)
 	}
 	s.number, s.firstLongLine = 0, 0
-	held, passing := 0, false // bytes in the buffer; whether the rest of a line that is too long is passed over
+	// bytes in the buffer; whether the rest of a line that is too long is passed over
+	held, passing := 0, false
 	for {
 		n, err := r.Read(s.buf[held:])
 		fresh := s.buf[held : held+n]
@@ -150,7 +154,8 @@ func (s *lineSearch) run(r io.Reader) error {
 	}
 }
 
-// full makes room in a buffer that one line fills, or looks at what there is of it and gives the rest up.
+// full makes room in a buffer that one line fills, or looks at what there is of it and gives the
+// rest up.
 func (s *lineSearch) full() (held int, passing bool, err error) {
 	if len(s.buf) < maxLine {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
@@ -162,7 +167,8 @@ func (s *lineSearch) full() (held int, passing bool, err error) {
 	return 0, true, s.one(s.buf)
 }
 
-// block searches the whole lines of a block, the last one too if nothing follows, and gives what is left.
+// block searches the whole lines of a block, the last one too if nothing follows, and gives what is
+// left.
 func (s *lineSearch) block(block []byte, last bool) (rest []byte, err error) {
 	whole := bytes.LastIndexByte(block, '\n') + 1
 	if err := s.lines(block[:whole]); err != nil {
@@ -209,7 +215,8 @@ func (s *lineSearch) one(text []byte) error {
 	return s.found(line{s.number + 1, text, at[0], at[1]})
 }
 
-// match finds the pattern in a line. A long line is read by characters, so that the search can end within it.
+// match finds the pattern in a line. A long line is read by characters, so that the search can end
+// within it.
 func (s *lineSearch) match(text []byte) (at []int, err error) {
 	if s.cancelled == nil {
 		return s.pattern.re.FindIndex(text), nil

@@ -83,7 +83,8 @@ func FuzzLineSearch(f *testing.F) {
 	f.Add("^x|y$", "x\ny\r\nxy", uint64(2))
 	f.Add("(?s)a.b", "a\nb", uint64(3))
 	f.Fuzz(func(t *testing.T, pattern, text string, seed uint64) {
-		if _, err := newLinePattern(pattern); err != nil || strings.Contains(text, "\x00") || len(text) > 1<<10 {
+		if _, err := newLinePattern(pattern); err != nil || strings.Contains(text, "\x00") ||
+			len(text) > 1<<10 {
 			return
 		}
 		var want []string
@@ -128,13 +129,15 @@ func TestLinePatternsThatAreNone(t *testing.T) {
 	}
 }
 
-// A line however long (a gigabyte in the soak) takes the memory of maxLine, its beginning is searched, and the lines around it keep their numbers.
+// A line however long (a gigabyte in the soak) takes the memory of maxLine, its beginning is
+// searched, and the lines around it keep their numbers.
 func TestLineWithoutEnd(t *testing.T) {
 	size := int64(1 << 26)
 	if os.Getenv("DRAY_TEST_SOAK") == "1" {
 		size = 1 << 30
 	}
-	endless := io.MultiReader(strings.NewReader("first needle\n"), io.LimitReader(repeated("needle and more "), size), strings.NewReader("\nlast needle"))
+	endless := io.MultiReader(strings.NewReader("first needle\n"),
+		io.LimitReader(repeated("needle and more "), size), strings.NewReader("\nlast needle"))
 	p, err := newLinePattern("needle")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +145,10 @@ func TestLineWithoutEnd(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var numbers []int64
-	s := lineSearch{pattern: p, found: func(l line) error { numbers = append(numbers, l.number); return nil }}
+	s := lineSearch{
+		pattern: p,
+		found:   func(l line) error { numbers = append(numbers, l.number); return nil },
+	}
 	if err := s.run(endless); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +191,10 @@ func TestLineSearchEndsWithItsCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := errors.New("the client went away")
-	for name, text := range map[string]string{"one line": strings.Repeat("x", maxLine-1) + "q", "many lines": strings.Repeat("x\n", maxLine)} {
+	for name, text := range map[string]string{
+		"one line":   strings.Repeat("x", maxLine-1) + "q",
+		"many lines": strings.Repeat("x\n", maxLine),
+	} {
 		asked := 0
 		s := lineSearch{pattern: p, found: func(line) error { return errStop }, cancelled: func() error {
 			if asked++; asked < 3 {
@@ -209,8 +218,12 @@ func TestLongLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []int
-			s := lineSearch{pattern: p, cancelled: func() error { return nil }, found: func(l line) error { got = []int{l.from, l.to}; return nil }}
-			if err := s.run(strings.NewReader(text + "\n")); err != nil || !slices.Equal(got, p.re.FindStringIndex(text)) {
+			s := lineSearch{
+				pattern: p, cancelled: func() error { return nil },
+				found: func(l line) error { got = []int{l.from, l.to}; return nil },
+			}
+			if err := s.run(strings.NewReader(text + "\n")); err != nil ||
+				!slices.Equal(got, p.re.FindStringIndex(text)) {
 				t.Errorf("%q: got %v, %v, want %v", pattern, got, err, p.re.FindStringIndex(text))
 			}
 		}

@@ -36,7 +36,10 @@ type fixture struct {
 // newFixture makes a bench whose workspace is a fresh folder.
 func newFixture(t *testing.T, commands ...Command) *fixture {
 	t.Helper()
-	captures, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, SummaryBytes: 16 << 10})
+	captures, err := capture.NewStore(capture.Options{
+		Dir: t.TempDir(), Limit: 1 << 20,
+		SummaryBytes: 16 << 10,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +70,9 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
-// mountedEnv is the host environment seen as a container that has its folder from somewhere else on the host. The processes and files
-// are real; that the caller's names for them do not exist shows that every path was mapped.
+// mountedEnv is the host environment seen as a container that has its folder from somewhere else on
+// the host. The processes and files are real; that the caller's names for them do not exist shows
+// that every path was mapped.
 type mountedEnv struct {
 	dray.Environment
 	mounts []dray.Mount
@@ -85,8 +89,11 @@ func (b *fixture) contain() {
 	b.env = mountedEnv{b.env, []dray.Mount{{Host: "/srv/app", Container: b.folder}}}
 }
 
-// call runs a tool to its end, as dray.NormalizeResult settles it. The input is checked first, as the server does.
-func (b *fixture) call(t *testing.T, name string, input any, change ...func(*dray.Call)) dray.Result {
+// call runs a tool to its end, as dray.NormalizeResult settles it. The input is checked first, as
+// the server does.
+func (b *fixture) call(t *testing.T, name string, input any,
+	change ...func(*dray.Call),
+) dray.Result {
 	t.Helper()
 	call := dray.Call{
 		Invocation:  dray.Invocation{ID: rand.Text(), Tool: name, Input: js(t, input)},

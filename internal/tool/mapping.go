@@ -16,13 +16,17 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// Mapping gives an executor that turns the call's input and working folder into the environment's paths for next, and the output of
-// next into the caller's. What it refuses (path_invalid, path_too_deep, bad_cwd) is refused before anything starts; a bad path in
-// an output, and one that a link on the host leads out of its folder, stays raw and is listed. For the text that the tool prints or
-// reads it hands a filter down where the call, or else the tool, asks for that. On the host the paths are the caller's already: nothing
-// is rewritten or listed, and the same inputs are refused.
+// Mapping gives an executor that turns the call's input and working folder into the environment's
+// paths for next, and the output of next into the caller's. What it refuses (path_invalid,
+// path_too_deep, bad_cwd) is refused before anything starts; a bad path in an output, and one that
+// a link on the host leads out of its folder, stays raw and is listed. For the text that the tool
+// prints or reads it hands a filter down where the call, or else the tool, asks for that. On the
+// host the paths are the caller's already: nothing is rewritten or listed, and the same inputs are
+// refused.
 func Mapping(tools *Registry, next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		t, err := tools.Get(call.Invocation.Tool)
 		if err != nil {
 			return dray.Result{}, err
@@ -54,7 +58,10 @@ func newMapping(t *Tool, call dray.Call) (*mapping, error) {
 	m := &mapping{
 		tool: t, mode: cmp.Or(call.Invocation.Mapping, t.Mapping), caps: call.Environment.Capabilities(),
 		mapper: &pathmapper.Mapper{},
-		report: dray.MappingReport{Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{}},
+		report: dray.MappingReport{
+			Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{},
+			Errors: []dray.Detail{},
+		},
 	}
 	if t.isSync {
 		m.mode = dray.MapNone // it knows by itself whose a path is
@@ -74,7 +81,8 @@ func (m *mapping) mapCall(call *dray.Call) error {
 	if call.WorkDir, err = m.dir(call.Invocation, call.Route); err != nil {
 		return err
 	}
-	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input), m.options("/input", m.tool.inputPaths))
+	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input),
+		m.options("/input", m.tool.inputPaths))
 	m.add(report)
 	if err != nil {
 		return err
@@ -86,7 +94,8 @@ func (m *mapping) mapCall(call *dray.Call) error {
 	return nil
 }
 
-// rewritesText says whether the paths in text are rewritten. A program on a terminal draws by the lengths of what it prints, so that stays.
+// rewritesText says whether the paths in text are rewritten. A program on a terminal draws by the
+// lengths of what it prints, so that stays.
 func (m *mapping) rewritesText(inv dray.Invocation) bool {
 	wanted := m.tool.RewriteText
 	if inv.RewriteText != nil {
@@ -95,7 +104,8 @@ func (m *mapping) rewritesText(inv dray.Invocation) bool {
 	return m.container && wanted && inv.Terminal == nil
 }
 
-// mapError turns the paths in what a file tool says of its failure into the caller's: they are those that the caller gave.
+// mapError turns the paths in what a file tool says of its failure into the caller's: they are
+// those that the caller gave.
 func (m *mapping) mapError(err error) error {
 	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || m.tool.files == nil {
 		return err
@@ -109,7 +119,8 @@ func (m *mapping) mapError(err error) error {
 	return e
 }
 
-// mapResult maps the output back. It comes before any metadata, whose paths stay the container's own (PM-11).
+// mapResult maps the output back. It comes before any metadata, whose paths stay the container's
+// own (PM-11).
 func (m *mapping) mapResult(res dray.Result) dray.Result {
 	if r := res.Metadata.Mapping; r != nil {
 		m.add(*r)
@@ -128,7 +139,8 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 	return res
 }
 
-// outputMapper is the mapper of the output: what came home has its name on the host by that, before any mount (SY-11).
+// outputMapper is the mapper of the output: what came home has its name on the host by that, before
+// any mount (SY-11).
 func (m *mapping) outputMapper(report *dray.SyncReport) *pathmapper.Mapper {
 	home := syncedMounts(report)
 	if len(home) == 0 {
@@ -177,8 +189,9 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	}
 }
 
-// absolute maps a folder that the call names in full. One that is neither under a mount nor in the workspace may be the container's own,
-// so it goes on as it is; if it is not, the container says so.
+// absolute maps a folder that the call names in full. One that is neither under a mount nor in the
+// workspace may be the container's own, so it goes on as it is; if it is not, the container says
+// so.
 func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	t, err := m.mapper.ToContainer(cwd)
 	if err != nil {
@@ -193,7 +206,8 @@ func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	return t.Path, nil
 }
 
-// below maps a folder relative to the call's workspace; folder is the host's name for the container's workspace folder.
+// below maps a folder relative to the call's workspace; folder is the host's name for the
+// container's workspace folder.
 func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 	wanted := path.Join(inv.Workspace, inv.Cwd)
 	t, err := m.mapper.ToContainer(wanted)
@@ -207,12 +221,14 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 	if dir, ok := m.relativeToWorkspace(wanted, folder, t.Reason); ok {
 		return dir, nil
 	}
-	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s", wanted).
+	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s",
+		wanted).
 		WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
 }
 
-// relativeToWorkspace takes a folder that no mount leads to, but that lies in the workspace, for the same step below the container's workspace folder:
-// so it is where the container holds the workspace in another way (a volume), or where the caller reaches it through a link.
+// relativeToWorkspace takes a folder that no mount leads to, but that lies in the workspace, for
+// the same step below the container's workspace folder: so it is where the container holds the
+// workspace in another way (a volume), or where the caller reaches it through a link.
 func (m *mapping) relativeToWorkspace(wanted, workspace, reason string) (dir string, ok bool) {
 	rest, err := filepath.Rel(workspace, wanted)
 	if err != nil || !filepath.IsLocal(rest) {
@@ -228,7 +244,8 @@ func (m *mapping) note(from, to, reason string) {
 		m.report.Mapped = append(m.report.Mapped, dray.MappedPath{Pointer: "/cwd", From: from, To: to})
 		return
 	}
-	m.report.Unmapped = append(m.report.Unmapped, dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason})
+	m.report.Unmapped = append(m.report.Unmapped,
+		dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason})
 }
 
 // existsOnHost is asked for strings with white space alone, to tell a path from prose.

@@ -12,8 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// PM-01, PM-07, PM-09, PM-14: what the caller calls /srv/app reaches the tool as the container's folder, and comes back as
-// /srv/app, through real processes and files.
+// PM-01, PM-07, PM-09, PM-14: what the caller calls /srv/app reaches the tool as the container's
+// folder, and comes back as /srv/app, through real processes and files.
 func TestMappingBothWays(t *testing.T) {
 	b := newFixture(t, command("report", `cat`, asJSON))
 	b.contain()
@@ -31,14 +31,16 @@ func TestMappingBothWays(t *testing.T) {
 	if got := output[readOutput](t, res).Path; got != "/srv/app/src/main.go" {
 		t.Errorf("the path came back as %s", got)
 	}
-	wantMapped(t, res, "/input/path /srv/app/src/main.go -> "+b.folder+"/src/main.go", "/output/path "+b.folder+"/src/main.go -> /srv/app/src/main.go")
+	wantMapped(t, res, "/input/path /srv/app/src/main.go -> "+b.folder+"/src/main.go",
+		"/output/path "+b.folder+"/src/main.go -> /srv/app/src/main.go")
 
 	res = b.call(t, "report", object{"deep": []any{object{"/srv/app": "/srv/app/x"}}, "n": 1})
 	succeeded(t, res)
 	if got := string(res.Output); got != `{"deep":[{"/srv/app":"/srv/app/x"}],"n":1}` {
 		t.Errorf("output %s", got)
 	}
-	if want := `{"deep":[{"/srv/app":"` + b.folder + `/x"}],"n":1}`; res.Stdout.Text != want { // PM-10: text stays raw
+	// PM-10: text stays raw
+	if want := `{"deep":[{"/srv/app":"` + b.folder + `/x"}],"n":1}`; res.Stdout.Text != want {
 		t.Errorf("stdout %s, want %s", res.Stdout.Text, want)
 	}
 }
@@ -62,7 +64,10 @@ func TestMappingDir(t *testing.T) {
 	host := dray.Capabilities{Kind: dray.KindHost, WorkspaceFolder: "/srv/app"}
 	box := dray.Capabilities{
 		Kind: dray.KindContainer, WorkspaceFolder: "/workspaces/app",
-		Mounts: []dray.Mount{{Host: "/srv/app", Container: "/workspaces/app"}, {Host: "", Container: "/workspaces/app/node_modules"}},
+		Mounts: []dray.Mount{
+			{Host: "/srv/app", Container: "/workspaces/app"},
+			{Host: "", Container: "/workspaces/app/node_modules"},
+		},
 	}
 	volume := dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/workspaces/app"}
 	nested := dray.Capabilities{
@@ -83,16 +88,48 @@ func TestMappingDir(t *testing.T) {
 		{name: "none", caps: box, workspace: "/srv/app", want: "/workspaces/app"},
 		{name: "relative", caps: box, workspace: "/srv/app", cwd: "sub/x", want: "/workspaces/app/sub/x"},
 		{name: "relative, container alone", caps: box, cwd: "sub", want: "/workspaces/app/sub"},
-		{name: "absolute", caps: box, workspace: "/srv/app", cwd: "/srv/app/sub", want: "/workspaces/app/sub"},
-		{name: "the container's own", caps: box, workspace: "/srv/app", cwd: "/var/tmp", want: "/var/tmp", unmapped: true},
-		{name: "not below a root", caps: box, workspace: "/srv/app", cwd: "/srv/application", want: "/srv/application", unmapped: true}, // PM-01
-		{name: "under a volume", caps: box, workspace: "/srv/app", cwd: "node_modules/x", want: "/workspaces/app/node_modules/x", unmapped: true},
-		{name: "workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "sub", want: "/workspaces/app/sub", unmapped: true},
-		{name: "absolute, workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "/srv/app/sub", want: "/workspaces/app/sub", unmapped: true},
-		{name: "through a link", caps: box, workspace: "/home/me/link", cwd: "/home/me/link/sub", want: "/workspaces/app/sub", unmapped: true},
-		{name: "nested", caps: nested, workspace: "/srv/app", cwd: "ui/src", route: "/srv/app/ui", want: "/workspaces/ui/src"},
-		{name: "outside the nested one", caps: nested, workspace: "/srv/app", cwd: "src", route: "/srv/app/ui", code: dray.CodeBadCwd},
-		{name: "dots", caps: box, workspace: "/srv/app", cwd: "/srv/app/../x", code: dray.CodePathInvalid}, // PM-05
+		{
+			name: "absolute", caps: box, workspace: "/srv/app", cwd: "/srv/app/sub",
+			want: "/workspaces/app/sub",
+		},
+		{
+			name: "the container's own", caps: box, workspace: "/srv/app", cwd: "/var/tmp", want: "/var/tmp",
+			unmapped: true,
+		},
+		// PM-01
+		{
+			name: "not below a root", caps: box, workspace: "/srv/app", cwd: "/srv/application",
+			want: "/srv/application", unmapped: true,
+		},
+		{
+			name: "under a volume", caps: box, workspace: "/srv/app", cwd: "node_modules/x",
+			want: "/workspaces/app/node_modules/x", unmapped: true,
+		},
+		{
+			name: "workspace in a volume", caps: volume, workspace: "/srv/app", cwd: "sub",
+			want: "/workspaces/app/sub", unmapped: true,
+		},
+		{
+			name: "absolute, workspace in a volume", caps: volume, workspace: "/srv/app",
+			cwd: "/srv/app/sub", want: "/workspaces/app/sub", unmapped: true,
+		},
+		{
+			name: "through a link", caps: box, workspace: "/home/me/link", cwd: "/home/me/link/sub",
+			want: "/workspaces/app/sub", unmapped: true,
+		},
+		{
+			name: "nested", caps: nested, workspace: "/srv/app", cwd: "ui/src", route: "/srv/app/ui",
+			want: "/workspaces/ui/src",
+		},
+		{
+			name: "outside the nested one", caps: nested, workspace: "/srv/app", cwd: "src",
+			route: "/srv/app/ui", code: dray.CodeBadCwd,
+		},
+		// PM-05
+		{
+			name: "dots", caps: box, workspace: "/srv/app", cwd: "/srv/app/../x",
+			code: dray.CodePathInvalid,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,9 +148,10 @@ func TestMappingDir(t *testing.T) {
 			if err != nil || seen.WorkDir != tt.want {
 				t.Fatalf("got %q, %v, want %q", seen.WorkDir, err, tt.want)
 			}
-			unmapped := res.Metadata.Mapping != nil && slices.ContainsFunc(res.Metadata.Mapping.Unmapped, func(u dray.UnmappedPath) bool {
-				return u.Pointer == "/cwd" && u.Reason != ""
-			})
+			unmapped := res.Metadata.Mapping != nil &&
+				slices.ContainsFunc(res.Metadata.Mapping.Unmapped, func(u dray.UnmappedPath) bool {
+					return u.Pointer == "/cwd" && u.Reason != ""
+				})
 			if unmapped != tt.unmapped {
 				t.Errorf("unmapped is %v: %+v", unmapped, res.Metadata.Mapping)
 			}
@@ -134,7 +172,8 @@ func (capabilities) Files(context.Context, string) (dray.Files, error) {
 	panic("nothing is opened here")
 }
 
-// through runs a call through the mapping layer alone and gives what the layer below saw, nil if it saw nothing.
+// through runs a call through the mapping layer alone and gives what the layer below saw, nil if it
+// saw nothing.
 func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.Result, error) {
 	t.Helper()
 	tools := registry(t,
@@ -146,7 +185,10 @@ func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.R
 	var seen *dray.Call
 	next := dray.ExecutorFunc(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 		seen = &c
-		res := dray.Result{Reason: dray.ReasonExited, Metadata: dray.Metadata{Warnings: []string{"from below"}}}
+		res := dray.Result{
+			Reason:   dray.ReasonExited,
+			Metadata: dray.Metadata{Warnings: []string{"from below"}},
+		}
 		if len(output) > 0 {
 			res.Output = json.RawMessage(output[0])
 		}
@@ -160,7 +202,10 @@ func inBox(tool, input string, mode dray.MappingMode) dray.Call {
 	return dray.Call{
 		Invocation: dray.Invocation{Tool: tool, Input: json.RawMessage(input), Mapping: mode},
 		Environment: capabilities{
-			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/srv/app", Container: "/ws"}},
+			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{
+				Host:      "/srv/app",
+				Container: "/ws",
+			}},
 		},
 	}
 }
@@ -216,7 +261,8 @@ func TestMappingRefuses(t *testing.T) {
 			call.Environment = capabilities(caps)
 			seen, res, err := through(t, call)
 			e := dray.AsError(err)
-			if e == nil || e.Code != tt.code || len(e.Details) == 0 || e.Details[0].Pointer != tt.pointer || seen != nil {
+			if e == nil || e.Code != tt.code || len(e.Details) == 0 || e.Details[0].Pointer != tt.pointer ||
+				seen != nil {
 				t.Errorf("%s %s on %s gave %+v, want %s at %s", tt.tool, tt.input, kind, e, tt.code, tt.pointer)
 			}
 			if (res.Metadata.Mapping != nil) != (kind == dray.KindContainer) {
@@ -263,7 +309,8 @@ func TestMappingOnTheHost(t *testing.T) {
 	}
 }
 
-// PM-04: a mount that cannot be mapped is skipped, and the result says so beside what the layers below say.
+// PM-04: a mount that cannot be mapped is skipped, and the result says so beside what the layers
+// below say.
 func TestMappingWarns(t *testing.T) {
 	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
 	caps := call.Environment.Capabilities()
@@ -284,12 +331,14 @@ func TestMappingAsksTheHost(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "my file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call := inBox("exec", string(js(t, object{"argv": []string{dir + "/my file", dir + "/my other"}})), "")
+	call := inBox("exec", string(js(t, object{"argv": []string{dir + "/my file", dir + "/my other"}})),
+		"")
 	caps := call.Environment.Capabilities()
 	caps.Mounts = []dray.Mount{{Host: dir, Container: "/ws"}}
 	call.Environment = capabilities(caps)
 	seen, _, err := through(t, call)
-	if want := string(js(t, object{"argv": []string{"/ws/my file", dir + "/my other"}})); err != nil || string(seen.MappedInput) != want {
+	if want := string(js(t, object{"argv": []string{"/ws/my file", dir + "/my other"}})); err != nil ||
+		string(seen.MappedInput) != want {
 		t.Errorf("got %s, %v, want %s", seen.MappedInput, err, want)
 	}
 }
@@ -302,7 +351,8 @@ func TestTooDeepOutputIsTold(t *testing.T) {
 	)
 	b.contain()
 	res := b.call(t, "deep", `{}`)
-	if m := res.Metadata.Mapping; m == nil || len(m.Errors) != 1 || m.Errors[0].Pointer != "/output" || !strings.Contains(m.Errors[0].Message, "deeper than 64") {
+	if m := res.Metadata.Mapping; m == nil || len(m.Errors) != 1 || m.Errors[0].Pointer != "/output" ||
+		!strings.Contains(m.Errors[0].Message, "deeper than 64") {
 		t.Errorf("the report is %+v", m)
 	}
 	if !strings.Contains(string(res.Output), `"raw_output":"[[[`) {

@@ -24,7 +24,8 @@ const (
 
 // rawOutput is what becomes of a stdout that does not parse.
 type rawOutput struct {
-	// RawOutput is the stream's view without the white space around it, so it is bounded as the view is.
+	// RawOutput is the stream's view without the white space around it, so it is bounded as the view
+	// is.
 	RawOutput  string     `json:"raw_output"`
 	ParseError parseError `json:"parse_error"`
 }
@@ -35,15 +36,20 @@ type parseError struct {
 	Offset  int64  `json:"offset"`
 }
 
-// parseOutput turns a tool's stdout into its output, always an object: nothing is {}, an object stays as it is, another value
-// becomes {"result": value}, and what does not parse becomes raw_output beside parse_error; then cause says why. Numbers keep their
-// digits.
-func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMessage, cause *syntaxError, err error) {
+// parseOutput turns a tool's stdout into its output, always an object: nothing is {}, an object
+// stays as it is, another value becomes {"result": value}, and what does not parse becomes
+// raw_output beside parse_error; then cause says why. Numbers keep their digits.
+func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMessage,
+	cause *syntaxError, err error,
+) {
 	output, cause, err = parseStream(stdout, view)
 	if cause == nil || err != nil {
 		return output, nil, err
 	}
-	raw := rawOutput{strings.TrimSpace(view.Text), parseError{cut(cause.message, maxMessage), cause.offset}}
+	raw := rawOutput{
+		strings.TrimSpace(view.Text),
+		parseError{cut(cause.message, maxMessage), cause.offset},
+	}
 	output, err = jsonv2.Marshal(raw)
 	if err != nil {
 		return nil, nil, fmt.Errorf("write raw output: %w", err)
@@ -54,7 +60,10 @@ func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMess
 // parseStream parses what can be parsed: a stream that is kept to its end and is not too long.
 func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *syntaxError, error) {
 	if view.Truncated {
-		return nil, &syntaxError{offset: view.KeptBytes, message: "the end of the output is not kept, so it is not parsed"}, nil
+		return nil, &syntaxError{
+			offset:  view.KeptBytes,
+			message: "the end of the output is not kept, so it is not parsed",
+		}, nil
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(view.KeptBytes, maxOutput)) + bytes.MinRead) // the kept bytes in one piece
@@ -62,7 +71,10 @@ func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *s
 		return nil, nil, fmt.Errorf("read stdout again: %w", err)
 	}
 	if b.Len() > maxOutput {
-		return nil, &syntaxError{offset: maxOutput, message: fmt.Sprintf("JSON of more than %d bytes is not parsed", maxOutput)}, nil
+		return nil, &syntaxError{
+			offset:  maxOutput,
+			message: fmt.Sprintf("JSON of more than %d bytes is not parsed", maxOutput),
+		}, nil
 	}
 	output, cause := parseObject(b.Bytes())
 	return output, cause, nil
@@ -70,7 +82,8 @@ func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *s
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parseObject gives the object that stdout stands for, or why it stands for none. The object may be a part of stdout, which is written to.
+// parseObject gives the object that stdout stands for, or why it stands for none. The object may be
+// a part of stdout, which is written to.
 func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -86,7 +99,8 @@ func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	return fmt.Appendf(nil, `{"result":%s}`, value), nil
 }
 
-// compactObject compacts a text that is JSON within the limits. It looks at each byte as seldom as it can: outputs may be long.
+// compactObject compacts a text that is JSON within the limits. It looks at each byte as seldom as
+// it can: outputs may be long.
 func compactObject(text []byte) (jsontext.Value, bool) {
 	value := jsontext.Value(text)
 	if !value.IsValid() {
@@ -102,7 +116,8 @@ func compactObject(text []byte) (jsontext.Value, bool) {
 	return value, true
 }
 
-// measure gives how many containers of a valid document stand inside one another, and whether there is white space between its tokens.
+// measure gives how many containers of a valid document stand inside one another, and whether there
+// is white space between its tokens.
 func measure(value jsontext.Value) (depth int, blank bool) {
 	for i, open := 0, 0; i < len(value); i++ {
 		switch c := value[i]; c {
@@ -149,7 +164,8 @@ func syntaxErrorOf(stdout []byte) *syntaxError {
 	return err
 }
 
-// syntaxError is why bytes are not one JSON document: where, in bytes from the beginning, and within which value.
+// syntaxError is why bytes are not one JSON document: where, in bytes from the beginning, and
+// within which value.
 type syntaxError struct {
 	offset  int64
 	pointer string
@@ -159,8 +175,9 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
 
-// scanTokens reads exactly one JSON document and calls visit after each token. It holds the document to what all of dray accepts: unique
-// keys, valid UTF-8, nothing behind the value. NaN, Infinity, comments and trailing commas are not JSON.
+// scanTokens reads exactly one JSON document and calls visit after each token. It holds the
+// document to what all of dray accepts: unique keys, valid UTF-8, nothing behind the value. NaN,
+// Infinity, comments and trailing commas are not JSON.
 func scanTokens(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *syntaxError {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
 	for {
@@ -169,7 +186,10 @@ func scanTokens(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error)
 			return syntaxOf(err, dec)
 		}
 		if err := visit(dec, tok); err != nil {
-			return &syntaxError{offset: dec.InputOffset(), pointer: string(dec.StackPointer()), message: err.Error()}
+			return &syntaxError{
+				offset: dec.InputOffset(), pointer: string(dec.StackPointer()),
+				message: err.Error(),
+			}
 		}
 		if dec.StackDepth() == 0 {
 			return end(dec)
@@ -201,8 +221,9 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	}
 }
 
-// decode reads a document for validation, numbers as json.Number. Those that cost more to compare than a call may cost are refused: the
-// validator compares exactly, and 1e999999 has a million digits.
+// decode reads a document for validation, numbers as json.Number. Those that cost more to compare
+// than a call may cost are refused: the validator compares exactly, and 1e999999 has a million
+// digits.
 func decode(doc json.RawMessage) (any, error) {
 	var b valueBuilder
 	if err := scanTokens(doc, b.add); err != nil {
@@ -214,7 +235,8 @@ func decode(doc json.RawMessage) (any, error) {
 // valueBuilder makes Go's values of tokens.
 type valueBuilder struct {
 	top any
-	// open are the containers around the next token. The key of an object's next value stands beside it.
+	// open are the containers around the next token. The key of an object's next value stands beside
+	// it.
 	open []frame
 }
 

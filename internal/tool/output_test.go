@@ -31,7 +31,8 @@ func TestStructured(t *testing.T) {
 		{"a large integer", `12345678901234567890123`, `{"result":12345678901234567890123}`},
 		{"large integers inside", `{"n":9007199254740993,"f":1.10,"e":1e400}`, `{"n":9007199254740993,"f":1.10,"e":1e400}`},
 		{"escapes stay", `{"a":"\u00e9\/"}`, `{"a":"\u00e9\/"}`},
-		{"its own words", `{"raw_output":"x","parse_error":{}}`, `{"raw_output":"x","parse_error":{}}`}, // CA-08
+		// CA-08
+		{"its own words", `{"raw_output":"x","parse_error":{}}`, `{"raw_output":"x","parse_error":{}}`},
 		{"as deep as can be", `{"a":` + nested(64) + `}`, `{"a":` + nested(64) + `}`},
 		{"text", " hello\n", `{"raw_output":"hello","parse_error":{"message":"invalid character 'h' at start of value","offset":1}}`},
 		{"NaN", `NaN`, `{"raw_output":"NaN","parse_error":{"message":"invalid character 'N' at start of value","offset":0}}`},
@@ -63,35 +64,45 @@ func TestStructured(t *testing.T) {
 // viewOf is the capture of a stream that is kept and shown in full.
 func viewOf(stdout string) dray.StreamSummary {
 	n := int64(len(stdout))
-	return dray.StreamSummary{Text: strings.ToValidUTF8(stdout, "\uFFFD"), HeadBytes: n, TotalBytes: n, KeptBytes: n}
+	return dray.StreamSummary{
+		Text: strings.ToValidUTF8(stdout, "\uFFFD"), HeadBytes: n, TotalBytes: n,
+		KeptBytes: n,
+	}
 }
 
 // PM-08, CA-06: too deep, too long and cut off are failures to parse, not crashes.
 func TestStructuredLimits(t *testing.T) {
 	deep := `{"a":` + nested(65) + `}`
-	if got, cause, err := parseOutput(strings.NewReader(deep), viewOf(deep)); err != nil || cause == nil || cause.offset != 70 {
+	if got, cause, err := parseOutput(strings.NewReader(deep), viewOf(deep)); err != nil ||
+		cause == nil || cause.offset != 70 {
 		t.Errorf("65 below the top gave %s, %v, %v", got, cause, err)
 	}
 	bottomless := strings.Repeat("[", 1<<20)
-	if _, cause, err := parseOutput(strings.NewReader(bottomless), viewOf(bottomless)); err != nil || cause == nil {
+	if _, cause, err := parseOutput(strings.NewReader(bottomless), viewOf(bottomless)); err != nil ||
+		cause == nil {
 		t.Errorf("a million brackets gave %v, %v", cause, err)
 	}
-	kept := dray.StreamSummary{Text: "[1,\n[... 5 bytes omitted ... ]\n2]", TotalBytes: 20, KeptBytes: 7, Truncated: true}
+	kept := dray.StreamSummary{
+		Text: "[1,\n[... 5 bytes omitted ... ]\n2]", TotalBytes: 20,
+		KeptBytes: 7, Truncated: true,
+	}
 	got, cause, err := parseOutput(strings.NewReader(`{"a":1}`), kept)
 	if err != nil || cause == nil || cause.offset != 7 || !strings.Contains(string(got), "omitted") {
 		t.Errorf("a stream that is kept in part gave %s, %v, %v", got, cause, err)
 	}
 	long := `"` + strings.Repeat("x", maxOutput) + `"`
-	if _, cause, err := parseOutput(strings.NewReader(long), dray.StreamSummary{Text: "a view"}); err != nil || cause == nil || cause.offset != maxOutput {
+	if _, cause, err := parseOutput(strings.NewReader(long),
+		dray.StreamSummary{Text: "a view"}); err != nil || cause == nil || cause.offset != maxOutput {
 		t.Errorf("a long stream gave %v, %v", cause, err)
 	}
-	if _, _, err := parseOutput(iotest.ErrReader(io.ErrClosedPipe), dray.StreamSummary{}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := parseOutput(iotest.ErrReader(io.ErrClosedPipe),
+		dray.StreamSummary{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a capture that cannot be read gave %v", err)
 	}
 }
 
-// FuzzStructured holds for every stdout: the output is one JSON object, a value that any JSON reader accepts keeps its meaning, and
-// nothing crashes.
+// FuzzStructured holds for every stdout: the output is one JSON object, a value that any JSON
+// reader accepts keeps its meaning, and nothing crashes.
 func FuzzStructured(f *testing.F) {
 	for _, seed := range []string{
 		"", "{}", "\xef\xbb\xbf[1]", `{"a":1e999}`, "NaN", `{"a":1,"a":2}`, "\"\\ud800\"", "\"\xff\"", nested(66), "1 2", "\x00", "-0",

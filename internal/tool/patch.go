@@ -14,13 +14,14 @@ import (
 // hunk is one piece of a patch.
 type hunk struct {
 	number int
-	// line is where its old lines begin by its own account, from 1 on; for one without old lines it is the line that it stands behind.
+	// line is where its old lines begin by its own account, from 1 on; for one without old lines it is
+	// the line that it stands behind.
 	line     int
 	old, new []string // with their line ends
 }
 
-// parsePatch reads a unified diff of one file's text. What it calls the file does not matter, and it need not name it. Errors are sentences
-// about "it".
+// parsePatch reads a unified diff of one file's text. What it calls the file does not matter, and
+// it need not name it. Errors are sentences about "it".
 func parsePatch(text string) ([]hunk, error) {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n" // what has no line end says so
@@ -35,11 +36,13 @@ func parsePatch(text string) ([]hunk, error) {
 	switch {
 	case len(files) > 1:
 		return nil, fmt.Errorf("it changes %d files: give each its own call", len(files))
-	case len(files) == 0 || len(files[0].TextFragments) == 0 && !files[0].IsBinary && !files[0].IsRename:
+	case len(files) == 0 || len(files[0].TextFragments) == 0 && !files[0].IsBinary &&
+		!files[0].IsRename:
 		return nil, errors.New("it has no hunks: they begin with a line like @@ -1,3 +1,4 @@")
 	}
 	f := files[0]
-	if f.IsBinary || f.IsNew || f.IsDelete || f.IsRename || f.IsCopy || f.NewMode != 0 && f.NewMode != f.OldMode {
+	if f.IsBinary || f.IsNew || f.IsDelete || f.IsRename || f.IsCopy || f.NewMode != 0 &&
+		f.NewMode != f.OldMode {
 		return nil, errors.New("it does more than change lines: write_file makes files, exec and shell move and remove them")
 	}
 	hunks := make([]hunk, 0, len(f.TextFragments))
@@ -58,8 +61,9 @@ func parsePatch(text string) ([]hunk, error) {
 	return hunks, nil
 }
 
-// applyPatch replaces the old lines of each hunk by its new ones. The old lines have to stand there byte for byte, at the hunk's own line
-// moved as far as the hunk before was, else in one single place behind that one. The end of the call ends it.
+// applyPatch replaces the old lines of each hunk by its new ones. The old lines have to stand there
+// byte for byte, at the hunk's own line moved as far as the hunk before was, else in one single
+// place behind that one. The end of the call ends it.
 func applyPatch(ctx context.Context, content []byte, hunks []hunk) ([]byte, error) {
 	lines := slices.Collect(splitLines(content))
 	var out []byte
@@ -112,8 +116,8 @@ func (h hunk) find(lines []string, from, moved, of int) (int, error) {
 	return 0, h.mismatch(lines, from, from+first, places, of)
 }
 
-// countMatches counts where the old lines stand in some lines, and gives the first. No line is compared more than twice, however much of the old
-// lines repeats itself (Knuth, Morris, Pratt).
+// countMatches counts where the old lines stand in some lines, and gives the first. No line is
+// compared more than twice, however much of the old lines repeats itself (Knuth, Morris, Pratt).
 func (h hunk) countMatches(lines []string) (first, count int) {
 	if len(h.old) == 0 {
 		return 0, 0
@@ -137,7 +141,8 @@ func (h hunk) countMatches(lines []string) (first, count int) {
 	return first, count
 }
 
-// prefixTable gives for each beginning of some lines how many lines it begins and ends with alike, itself aside.
+// prefixTable gives for each beginning of some lines how many lines it begins and ends with alike,
+// itself aside.
 func prefixTable(lines []string) []int {
 	borders := make([]int, len(lines))
 	for i := 1; i < len(lines); i++ {
@@ -154,7 +159,8 @@ func prefixTable(lines []string) []int {
 }
 
 func (h hunk) matchesAt(lines []string, from, at int) bool {
-	return at >= from && at <= len(lines) && at+len(h.old) <= len(lines) && slices.Equal(lines[at:at+len(h.old)], h.old)
+	return at >= from && at <= len(lines) && at+len(h.old) <= len(lines) &&
+		slices.Equal(lines[at:at+len(h.old)], h.old)
 }
 
 func (h hunk) mismatch(lines []string, from, first, places, of int) error {
@@ -167,7 +173,8 @@ func (h hunk) mismatch(lines []string, from, first, places, of int) error {
 		m.message = fmt.Sprintf("what hunk %d of %d replaces is not in line %d, and stands in %d other places, from line %d on", h.number, of, h.line, places, first+1)
 		m.hint = "give the hunk its right line, or more lines of context"
 	default:
-		m.message = fmt.Sprintf("what hunk %d of %d replaces, near line %d, is not in the file", h.number, of, h.line)
+		m.message = fmt.Sprintf("what hunk %d of %d replaces, near line %d, is not in the file", h.number,
+			of, h.line)
 		if from > 0 {
 			m.message += " behind the hunk before it"
 		}

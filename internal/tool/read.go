@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells it to callers.
+// defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells
+// it to callers.
 const defaultLimit = 1 << 20
 
 // jsonInt is an integer as JSON Schema understands it: 10, 10.0 and 1e1 are the same.
@@ -53,14 +54,16 @@ func readFile(ctx context.Context, at fileScope, in readInput) (any, error) {
 	if at.rewrite != nil {
 		lead = int(min(int64(in.Offset), lookbehindBytes))
 	}
-	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead), func(r io.Reader, info dray.FileInfo) error {
-		// One byte more than asked for tells whether there is more, also of files that do not know their size.
-		b, err := io.ReadAll(io.LimitReader(r, int64(lead+limit)+1))
-		out.Size = info.Size
-		lead = min(lead, len(b))
-		out.fill(b[lead:], limit)
-		return errors.Join(err, out.rewrite(at.rewrite, b[:lead]))
-	})
+	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead),
+		func(r io.Reader, info dray.FileInfo) error {
+			// One byte more than asked for tells whether there is more, also of files that do not know their
+			// size.
+			b, err := io.ReadAll(io.LimitReader(r, int64(lead+limit)+1))
+			out.Size = info.Size
+			lead = min(lead, len(b))
+			out.fill(b[lead:], limit)
+			return errors.Join(err, out.rewrite(at.rewrite, b[:lead]))
+		})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -91,8 +94,9 @@ func (o *readOutput) fill(b []byte, limit int) {
 // maxControls is how many control characters are no matter, however much of a text they are.
 const maxControls = 1 << 10
 
-// isText says that bytes are UTF-8 that somebody wrote. JSON takes six bytes for a control character, so that a file of zeros would grow to six
-// times its size as text, in each of the forms that a result takes on its way.
+// isText says that bytes are UTF-8 that somebody wrote. JSON takes six bytes for a control
+// character, so that a file of zeros would grow to six times its size as text, in each of the forms
+// that a result takes on its way.
 func isText(b []byte) bool {
 	controls := 0
 	for _, c := range b {
@@ -103,11 +107,13 @@ func isText(b []byte) bool {
 	return controls <= max(len(b)/5, maxControls) && utf8.Valid(b)
 }
 
-// lookbehindBytes is how much of what stands before a text decides whether a path begins with it, in bytes.
+// lookbehindBytes is how much of what stands before a text decides whether a path begins with it,
+// in bytes.
 const lookbehindBytes = 4 << 10
 
-// rewrite turns the paths in a text into the caller's. lead is what stands before it in the file, so that what begins there is not taken for the
-// beginning of a path. What only the text behind could decide is left to the next read. Sizes and offsets stay those of the file.
+// rewrite turns the paths in a text into the caller's. lead is what stands before it in the file,
+// so that what begins there is not taken for the beginning of a path. What only the text behind
+// could decide is left to the next read. Sizes and offsets stay those of the file.
 func (o *readOutput) rewrite(filter func(io.Writer) dray.TextFilter, lead []byte) error {
 	if filter == nil || o.Content == nil {
 		return nil
@@ -124,7 +130,8 @@ func (o *readOutput) rewrite(filter func(io.Writer) dray.TextFilter, lead []byte
 	end := f.Close
 	if o.Truncated {
 		end = f.Flush
-		if decided := len(*o.Content) - f.Buffered(); decided > 0 && utf8.ValidString((*o.Content)[:decided]) {
+		if decided := len(*o.Content) - f.Buffered(); decided > 0 &&
+			utf8.ValidString((*o.Content)[:decided]) {
 			o.NextOffset, end = int64(decided), func() error { return nil }
 		}
 	}
@@ -141,8 +148,8 @@ func writeAll(w io.Writer, b []byte) error {
 	return err
 }
 
-// trimPartialRune drops the beginning of a character at the end of UTF-8 text. Other bytes stay as they are, and so does a cut that
-// would leave nothing.
+// trimPartialRune drops the beginning of a character at the end of UTF-8 text. Other bytes stay as
+// they are, and so does a cut that would leave nothing.
 func trimPartialRune(b []byte) []byte {
 	for end := len(b) - 1; end > 0 && end >= len(b)-utf8.UTFMax+1; end-- {
 		if !utf8.RuneStart(b[end]) {

@@ -30,8 +30,8 @@ type Registry struct {
 	names []string
 }
 
-// NewRegistry takes the built-in tools and the configured ones. It refuses a name that is taken or malformed and a schema that does
-// not compile with a [CommandError].
+// NewRegistry takes the built-in tools and the configured ones. It refuses a name that is taken or
+// malformed and a schema that does not compile with a [CommandError].
 func NewRegistry(commands []Command) (*Registry, error) {
 	r := &Registry{tools: map[string]*Tool{}}
 	builtins, err := builtins()
@@ -74,7 +74,8 @@ func (r *Registry) add(c Command) error {
 	return nil
 }
 
-// Get finds a tool by its exact name. A malformed name is invalid_request, an unknown one unknown_tool.
+// Get finds a tool by its exact name. A malformed name is invalid_request, an unknown one
+// unknown_tool.
 func (r *Registry) Get(name string) (*Tool, error) {
 	if t, ok := r.tools[name]; ok {
 		return t, nil
@@ -85,7 +86,8 @@ func (r *Registry) Get(name string) (*Tool, error) {
 		e.Details = []dray.Detail{{Pointer: "/tool", Message: "is malformed"}}
 		return nil, e
 	}
-	return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %q", name).WithHint("%s", r.suggest(name))
+	return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %q", name).
+		WithHint("%s", r.suggest(name))
 }
 
 // Requirement gives a tool's environment, as the router asks for it.
@@ -151,7 +153,8 @@ type Tool struct {
 	Timeout time.Duration
 	// Mapping is the tool's own; empty means schema where its schemas mark a path, else heuristic.
 	Mapping dray.MappingMode
-	// RewriteText has the paths in its text rewritten to the caller's, in calls that do not say otherwise.
+	// RewriteText has the paths in its text rewritten to the caller's, in calls that do not say
+	// otherwise.
 	RewriteText bool
 
 	input, output           *schema
@@ -160,11 +163,13 @@ type Tool struct {
 	checkInput func(input json.RawMessage) []dray.Detail
 	// results are paths that come home when a call of the tool ends.
 	results []string
-	// A tool has one of these: it starts a process, it touches files, or it moves them between the two sides.
+	// A tool has one of these: it starts a process, it touches files, or it moves them between the two
+	// sides.
 	program *processTool
 	files   fileTool
 	isSync  bool
-	// reportsSymlinks says that the output tells of a link itself, so that where it leads is no matter (PM-12).
+	// reportsSymlinks says that the output tells of a link itself, so that where it leads is no matter
+	// (PM-12).
 	reportsSymlinks bool
 }
 
@@ -180,7 +185,8 @@ type processTool struct {
 // fileTool does one operation on files; what it returns becomes the output.
 type fileTool func(ctx context.Context, at fileScope, input json.RawMessage) (any, error)
 
-// AcceptsStdin says whether a call may bring a stdin: a command tool gets its input there, and a file tool has no process.
+// AcceptsStdin says whether a call may bring a stdin: a command tool gets its input there, and a
+// file tool has no process.
 func (t *Tool) AcceptsStdin() bool { return t.program != nil && !t.program.inputOnStdin }
 
 // MovesFiles says that the tool is the one that moves files between the host and a container.
@@ -189,8 +195,8 @@ func (t *Tool) MovesFiles() bool { return t.isSync }
 // StartsProcess says that the tool is a program, not an operation on files.
 func (t *Tool) StartsProcess() bool { return t.program != nil }
 
-// CheckInput holds an input, in the caller's own form, against the tool's schema (RT-04). It fails with invalid_input and a JSON
-// pointer for each violation, at most 50.
+// CheckInput holds an input, in the caller's own form, against the tool's schema (RT-04). It fails
+// with invalid_input and a JSON pointer for each violation, at most 50.
 func (t *Tool) CheckInput(input json.RawMessage) error {
 	details := t.input.violations(input, "/input")
 	if len(details) == 0 && t.checkInput != nil {
@@ -199,9 +205,11 @@ func (t *Tool) CheckInput(input json.RawMessage) error {
 	if len(details) == 0 {
 		return nil
 	}
-	e := dray.Errorf(dray.CodeInvalidInput, "the input does not fit tool %s: %s: %s", t.Name, details[0].Pointer, details[0].Message)
+	e := dray.Errorf(dray.CodeInvalidInput, "the input does not fit tool %s: %s: %s", t.Name,
+		details[0].Pointer, details[0].Message)
 	e.Details = details
-	return e.WithHint("see the tool's input_schema: GET /v1/tools/%s, or dray tools %s", t.Name, t.Name)
+	return e.WithHint("see the tool's input_schema: GET /v1/tools/%s, or dray tools %s", t.Name,
+		t.Name)
 }
 
 // Description is what callers see of a tool.
@@ -231,7 +239,8 @@ func (t *Tool) Describe() Description {
 	return d
 }
 
-// setSchemas compiles the schemas and finds the paths that they mark. Without an input schema any object is an input.
+// setSchemas compiles the schemas and finds the paths that they mark. Without an input schema any
+// object is an input.
 func (t *Tool) setSchemas(input, output json.RawMessage) error {
 	if len(input) == 0 {
 		input = json.RawMessage(`{"type":"object"}`)
@@ -284,9 +293,11 @@ type Command struct {
 	Timeout time.Duration
 	Output  Format
 	Mapping dray.MappingMode
-	// RewriteText has the paths in what it prints rewritten to the caller's, in calls that do not say otherwise.
+	// RewriteText has the paths in what it prints rewritten to the caller's, in calls that do not say
+	// otherwise.
 	RewriteText bool
-	// Results are files and folders that come home when a call ends: absolute, or relative to its working folder.
+	// Results are files and folders that come home when a call ends: absolute, or relative to its
+	// working folder.
 	Results []string
 }
 
@@ -313,7 +324,8 @@ func (c Command) tool() (*Tool, error) {
 func (c Command) check() error {
 	switch {
 	case !validName(c.Name):
-		return fmt.Errorf("the name is not one: write at most %d letters, digits, '.', '_' and '-'", maxName)
+		return fmt.Errorf("the name is not one: write at most %d letters, digits, '.', '_' and '-'",
+			maxName)
 	case len(c.Argv) == 0 || c.Argv[0] == "":
 		return errors.New("argv names no program")
 	case slices.ContainsFunc(c.Argv, func(a string) bool { return strings.ContainsRune(a, 0) }):
@@ -324,7 +336,10 @@ func (c Command) check() error {
 		return fmt.Errorf("output is %q: write text or json", c.Output)
 	case c.Output == FormatText && len(c.OutputSchema) > 0:
 		return errors.New("output is text, which no output_schema can hold for: say json or drop the schema")
-	case !slices.Contains([]dray.MappingMode{dray.MapDefault, dray.MapSchema, dray.MapHeuristic, dray.MapNone}, c.Mapping):
+	case !slices.Contains([]dray.MappingMode{
+		dray.MapDefault, dray.MapSchema, dray.MapHeuristic,
+		dray.MapNone,
+	}, c.Mapping):
 		return fmt.Errorf("mapping is %q: write schema, heuristic or none", c.Mapping)
 	}
 	return nil

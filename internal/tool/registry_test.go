@@ -11,7 +11,8 @@ import (
 	"github.com/dray-dev/dray/internal/router"
 )
 
-// RT-06: names are compared exactly and are there once; what is wrong with a declaration stops the start.
+// RT-06: names are compared exactly and are there once; what is wrong with a declaration stops the
+// start.
 func TestNewRegistryRefuses(t *testing.T) {
 	ok := Command{Name: "lint", Argv: []string{"lint"}}
 	with := func(change func(*Command)) []Command {
@@ -47,14 +48,18 @@ func TestNewRegistryRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, err := NewRegistry(tt.commands)
-		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "tools[") {
+		if err == nil || !strings.Contains(err.Error(), tt.says) ||
+			!strings.HasPrefix(err.Error(), "tools[") {
 			t.Errorf("want an error of tools[...] with %q, got %v", tt.says, err)
 		}
 	}
 }
 
 func TestGet(t *testing.T) {
-	r := registry(t, Command{Name: "Lint", Argv: []string{"lint"}, Environment: router.Requirement{Kind: router.NeedHost}, Timeout: time.Minute})
+	r := registry(t, Command{
+		Name: "Lint", Argv: []string{"lint"},
+		Environment: router.Requirement{Kind: router.NeedHost}, Timeout: time.Minute,
+	})
 	if need, err := r.Requirement("Lint"); err != nil || need.Kind != router.NeedHost {
 		t.Errorf("Lint needs %v, %v", need, err)
 	}
@@ -102,7 +107,8 @@ func TestDescriptions(t *testing.T) {
 			described(t, d.Name+" output", d.OutputSchema)
 		}
 	}
-	if got := strings.Join(names, " "); got != "edit_file exec glob grep lint list_dir read_file shell stat sync write_file" {
+	if got := strings.Join(names,
+		" "); got != "edit_file exec glob grep lint list_dir read_file shell stat sync write_file" {
 		t.Errorf("the tools are %s", got)
 	}
 }

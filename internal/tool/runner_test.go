@@ -33,11 +33,13 @@ func TestExec(t *testing.T) {
 func TestShell(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "shell", object{"command": `printf '%s|' "$0" $((6*7)); exit 3`})
-	if res.Stdout.Text != "/bin/sh|42|" || res.ExitCode == nil || *res.ExitCode != 3 || res.Status != dray.StatusFailed || res.Error.Code != "" {
+	if res.Stdout.Text != "/bin/sh|42|" || res.ExitCode == nil || *res.ExitCode != 3 ||
+		res.Status != dray.StatusFailed || res.Error.Code != "" {
 		t.Errorf("stdout %q, exit code %v, error %+v", res.Stdout.Text, res.ExitCode, res.Error)
 	}
 	succeeded(t, b.call(t, "shell", object{"command": "[ -n \"$BASH_VERSION\" ]", "shell": "bash"}))
-	failedWith(t, b.call(t, "shell", object{"command": "true", "shell": "/no/shell"}), dray.CodeExecutableNotFound)
+	failedWith(t, b.call(t, "shell", object{"command": "true", "shell": "/no/shell"}),
+		dray.CodeExecutableNotFound)
 }
 
 func TestStdinAndEnv(t *testing.T) {
@@ -65,7 +67,8 @@ func promising(schema string) func(*Command) {
 	return func(c *Command) { c.OutputSchema = json.RawMessage(schema) }
 }
 
-// EX-03: a command tool reads its input on stdin: one JSON object, then end of file, and nothing of it in argv.
+// EX-03: a command tool reads its input on stdin: one JSON object, then end of file, and nothing of
+// it in argv.
 func TestCommandInput(t *testing.T) {
 	b := newFixture(t, command("echo", `cat; printf '|%s' "$#" "$*"`))
 	res := b.call(t, "echo", `{"b": 1, "a": "$(touch x) é\n", "n": 12345678901234567890}`)
@@ -75,8 +78,10 @@ func TestCommandInput(t *testing.T) {
 	}
 	res = b.call(t, "echo", `{}`, func(c *dray.Call) { c.Stdin = strings.NewReader("more") })
 	failedWith(t, res, dray.CodeInvalidRequest)
-	failedWith(t, b.call(t, "read_file", object{"path": "x"}, func(c *dray.Call) { c.Stdin = strings.NewReader("") }), dray.CodeInvalidRequest)
-	succeeded(t, newFixture(t, command("deaf", "exit 0")).call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
+	failedWith(t, b.call(t, "read_file", object{"path": "x"},
+		func(c *dray.Call) { c.Stdin = strings.NewReader("") }), dray.CodeInvalidRequest)
+	succeeded(t, newFixture(t, command("deaf", "exit 0")).
+		call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
 }
 
 // CA-06: output as JSON, in every ending.
@@ -105,7 +110,8 @@ func TestCommandOutput(t *testing.T) {
 	res := b.call(t, "long", `{}`)
 	succeeded(t, res)
 	if !res.Stdout.Truncated || !strings.Contains(string(res.Output), `"offset":1048576`) || len(res.Output) > 40<<10 {
-		t.Errorf("truncated %v became an output of %d bytes that ends with %s", res.Stdout.Truncated, len(res.Output), res.Output[max(0, len(res.Output)-200):])
+		t.Errorf("truncated %v became an output of %d bytes that ends with %s", res.Stdout.Truncated,
+			len(res.Output), res.Output[max(0, len(res.Output)-200):])
 	}
 }
 
@@ -120,10 +126,14 @@ func TestOutputSchema(t *testing.T) {
 		command("failed", `echo '{"n":"one"}'; exit 1`, schema),
 	)
 	succeeded(t, b.call(t, "kept", `{}`))
-	for name, pointer := range map[string]string{"broken": "/output/n", "wrapped": "/output", "noise": "/output"} {
+	for name, pointer := range map[string]string{
+		"broken": "/output/n", "wrapped": "/output",
+		"noise": "/output",
+	} {
 		res := b.call(t, name, `{}`)
 		failedWith(t, res, dray.CodeOutputInvalid)
-		if res.Reason != dray.ReasonExited || res.ExitCode == nil || *res.ExitCode != 0 || len(res.Output) == 0 {
+		if res.Reason != dray.ReasonExited || res.ExitCode == nil || *res.ExitCode != 0 ||
+			len(res.Output) == 0 {
 			t.Errorf("%s: reason %s, exit code %v, output %s", name, res.Reason, res.ExitCode, res.Output)
 		}
 		if len(res.Error.Details) != 1 || res.Error.Details[0].Pointer != pointer {
@@ -139,11 +149,13 @@ func TestOutputSchema(t *testing.T) {
 func TestCancelledBefore(t *testing.T) {
 	b := newFixture(t)
 	inv := dray.Invocation{ID: "gone", Tool: "write_file", Input: json.RawMessage(`{"path":"new","content":"x"}`)}
-	_, err := b.exec.Execute(cancelled(executor.ErrTimeout), dray.Call{Invocation: inv, Environment: b.env}, dray.Discard)
+	_, err := b.exec.Execute(cancelled(executor.ErrTimeout),
+		dray.Call{Invocation: inv, Environment: b.env}, dray.Discard)
 	if !errors.Is(err, executor.ErrTimeout) {
 		t.Errorf("got %v", err)
 	}
-	if out := output[listOutput](t, b.call(t, "list_dir", object{"path": "."})); len(out.Entries) != 0 {
+	if out := output[listOutput](t, b.call(t, "list_dir",
+		object{"path": "."})); len(out.Entries) != 0 {
 		t.Errorf("left behind: %v", out.Entries)
 	}
 }
@@ -151,7 +163,8 @@ func TestCancelledBefore(t *testing.T) {
 // EX-08: the idle timeout is the call's, else the configured one.
 func TestIdleTimeout(t *testing.T) {
 	b := newFixture(t)
-	res := b.call(t, "exec", object{"argv": []string{"sleep", "60"}}, func(c *dray.Call) { c.Invocation.IdleTimeout = 10 * time.Millisecond })
+	res := b.call(t, "exec", object{"argv": []string{"sleep", "60"}},
+		func(c *dray.Call) { c.Invocation.IdleTimeout = 10 * time.Millisecond })
 	if res.Reason != dray.ReasonIdleTimeout {
 		t.Errorf("reason %s, error %+v", res.Reason, res.Error)
 	}
@@ -162,7 +175,8 @@ func TestUnknownTool(t *testing.T) {
 	b := newFixture(t)
 	call := dray.Call{Invocation: dray.Invocation{Tool: "exce"}, Environment: b.env}
 	for _, e := range []dray.Executor{b.exec, &Runner{Tools: b.tools}} {
-		if _, err := e.Execute(context.Background(), call, dray.Discard); dray.CodeOf(err) != dray.CodeUnknownTool {
+		if _, err := e.Execute(context.Background(), call,
+			dray.Discard); dray.CodeOf(err) != dray.CodeUnknownTool {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -177,17 +191,23 @@ type fakeTransfer struct {
 	during func(ctx context.Context) error
 }
 
-func (c *fakeTransfer) Fetch(_ context.Context, _ dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+func (c *fakeTransfer) Fetch(_ context.Context, _ dray.Environment,
+	req transfer.Request,
+) (dray.SyncReport, error) {
 	c.asked = append(c.asked, req)
 	return c.report, c.err
 }
 
-func (c *fakeTransfer) Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error) {
+func (c *fakeTransfer) Push(ctx context.Context, env dray.Environment,
+	req transfer.Request,
+) (dray.SyncReport, error) {
 	c.pushed = true
 	return c.Fetch(ctx, env, req)
 }
 
-func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport {
+func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment,
+	req transfer.Request,
+) dray.SyncReport {
 	r, _ := c.Fetch(ctx, env, req)
 	if c.during != nil && c.during(ctx) != nil {
 		r.State = dray.SyncFailed
@@ -205,10 +225,16 @@ func (a outsideEnv) Capabilities() dray.Capabilities { return a.caps }
 
 func syncCall(input string) dray.Call {
 	return dray.Call{
-		Invocation: dray.Invocation{ID: "the-id", Tool: "sync", Input: json.RawMessage(input), Workspace: "/home/me/app"},
-		Route:      dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"},
+		Invocation: dray.Invocation{
+			ID: "the-id", Tool: "sync", Input: json.RawMessage(input),
+			Workspace: "/home/me/app",
+		},
+		Route: dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"},
 		Environment: outsideEnv{caps: dray.Capabilities{
-			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: "/home/me/app", Container: "/ws"}},
+			Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{
+				Host:      "/home/me/app",
+				Container: "/ws",
+			}},
 		}},
 	}
 }
@@ -221,7 +247,8 @@ var oneFile = dray.SyncReport{
 	Targets: []dray.SyncTarget{{Source: "/tmp/out", Path: "/srv/box/out"}},
 }
 
-// AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail the changes.
+// AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail
+// the changes.
 func TestSyncTool(t *testing.T) {
 	c := &fakeTransfer{report: oneFile}
 	tools := registry(t)
@@ -231,7 +258,8 @@ func TestSyncTool(t *testing.T) {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	req := c.asked[0]
-	if req.ID != "the-id" || req.Dir != "/ws" || req.Workspace != "/home/me/app" || req.Destination != "d" || !req.SkipRefused || !req.DryRun || c.pushed ||
+	if req.ID != "the-id" || req.Dir != "/ws" || req.Workspace != "/home/me/app" ||
+		req.Destination != "d" || !req.SkipRefused || !req.DryRun || c.pushed ||
 		len(req.Paths) != 2 || req.Paths[0] != "/home/me/app/x" || req.Paths[1] != "../y" {
 		t.Errorf("asked %+v", req)
 	}
@@ -239,9 +267,10 @@ func TestSyncTool(t *testing.T) {
 	if string(res.Output) != want {
 		t.Errorf("got %s", res.Output)
 	}
-	if res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 || res.Metadata.Changes[0] != (dray.FileChange{
-		Environment: dray.KindHost, Path: "/ws/out/a", Action: dray.FileReplaced, SHA256Before: "ee", SHA256After: "ff",
-	}) {
+	if res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 ||
+		res.Metadata.Changes[0] != (dray.FileChange{
+			Environment: dray.KindHost, Path: "/ws/out/a", Action: dray.FileReplaced, SHA256Before: "ee", SHA256After: "ff",
+		}) {
 		t.Errorf("got %+v", res.Metadata)
 	}
 	if _, err := run.Execute(t.Context(), syncCall(`{"paths":["x"],"direction":"to_container"}`), dray.Discard); err != nil || !c.pushed {
@@ -250,12 +279,19 @@ func TestSyncTool(t *testing.T) {
 }
 
 func TestSyncToolFails(t *testing.T) {
-	c := &fakeTransfer{report: dray.SyncReport{State: dray.SyncRefused, Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}}}}
+	c := &fakeTransfer{report: dray.SyncReport{
+		State:   dray.SyncRefused,
+		Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}},
+	}}
 	run := &Runner{Tools: registry(t), Transfer: c}
-	for _, code := range []dray.Code{dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull, dray.CodeTransferFailed} {
+	for _, code := range []dray.Code{
+		dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull,
+		dray.CodeTransferFailed,
+	} {
 		c.err = dray.Errorf(code, "no")
 		res, err := run.Execute(t.Context(), syncCall(`{"paths":["x"]}`), dray.Discard)
-		if dray.CodeOf(err) != code || res.Metadata.Sync == nil || len(res.Metadata.Sync.Refused) != 1 || res.Output != nil {
+		if dray.CodeOf(err) != code || res.Metadata.Sync == nil || len(res.Metadata.Sync.Refused) != 1 ||
+			res.Output != nil {
 			t.Errorf("%s: got %+v, %v", code, res, err)
 		}
 		if rec := dray.NormalizeResult(res, err); rec.Reason == dray.ReasonStartFailed {
@@ -277,18 +313,31 @@ func TestSyncToolInput(t *testing.T) {
 }
 
 // outputs runs a declared tool whose process ends as it is told.
-func outputs(t *testing.T, c *fakeTransfer, invSync []string, end func() (dray.Result, error)) (dray.Result, error) {
+func outputs(t *testing.T, c *fakeTransfer, invSync []string,
+	end func() (dray.Result, error),
+) (dray.Result, error) {
 	t.Helper()
-	tools := registry(t, Command{Name: "report", Argv: []string{"report"}, Output: FormatJSON, Results: []string{"out", "/tmp/log"}})
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return end() })
+	tools := registry(t, Command{
+		Name: "report", Argv: []string{"report"}, Output: FormatJSON,
+		Results: []string{"out", "/tmp/log"},
+	})
+	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+		error,
+	) {
+		return end()
+	})
 	call := syncCall(`{}`)
 	call.Invocation.Tool, call.Invocation.Sync, call.Invocation.Cwd = "report", invSync, "sub"
 	return Mapping(tools, FetchOutputs(tools, c, next)).Execute(t.Context(), call, dray.Discard)
 }
 
-// SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths in its output that came home are the host's.
+// SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths
+// in its output that came home are the host's.
 func TestOutputsComeHome(t *testing.T) {
-	for name, reason := range map[string]dray.Reason{"exit": dray.ReasonExited, "signal": dray.ReasonSignalled, "timeout": dray.ReasonTimeout} {
+	for name, reason := range map[string]dray.Reason{
+		"exit":   dray.ReasonExited,
+		"signal": dray.ReasonSignalled, "timeout": dray.ReasonTimeout,
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := &fakeTransfer{report: oneFile}
 			res, err := outputs(t, c, []string{"more"}, func() (dray.Result, error) {
@@ -297,10 +346,12 @@ func TestOutputsComeHome(t *testing.T) {
 					Output: json.RawMessage(`{"report":"/tmp/out/a","folder":"/tmp/out","source":"/ws/x","other":"/tmp/else"}`),
 				}, nil
 			})
-			if err != nil || res.Reason != reason || res.Metadata.Sync == nil || len(res.Metadata.Changes) != 1 {
+			if err != nil || res.Reason != reason || res.Metadata.Sync == nil ||
+				len(res.Metadata.Changes) != 1 {
 				t.Fatalf("got %+v, %v", res, err)
 			}
-			if got := c.asked[0]; strings.Join(got.Paths, " ") != "out /tmp/log more" || got.Dir != "/ws/sub" || got.ID != "the-id" {
+			if got := c.asked[0]; strings.Join(got.Paths, " ") != "out /tmp/log more" ||
+				got.Dir != "/ws/sub" || got.ID != "the-id" {
 				t.Errorf("asked %+v", got)
 			}
 			if want := `{"report":"/srv/box/out/a","folder":"/srv/box/out","source":"/home/me/app/x","other":"/tmp/else"}`; string(res.Output) != want {
@@ -337,7 +388,8 @@ func TestOutputsOfNothing(t *testing.T) {
 	}
 }
 
-// What comes home is not cut short by the end of the call's time, but by a cancel, and by the end of the daemon.
+// What comes home is not cut short by the end of the call's time, but by a cancel, and by the end
+// of the daemon.
 func TestOutputsOutlast(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, during error
@@ -362,7 +414,8 @@ func TestOutputsOutlast(t *testing.T) {
 				<-out.Done()
 			}
 			cause := errors.Join(tc.before, tc.during)
-			if tc.cut != (out.Err() != nil) || tc.cut && !errors.Is(context.Cause(out), cause) && !errors.Is(cause, context.Cause(out)) {
+			if tc.cut != (out.Err() != nil) || tc.cut && !errors.Is(context.Cause(out), cause) &&
+				!errors.Is(cause, context.Cause(out)) {
 				t.Errorf("got %v", context.Cause(out))
 			}
 			cancel(nil)

@@ -26,7 +26,8 @@ type schema struct {
 	compiled *jsonschema.Schema
 }
 
-// compileSchema accepts a draft 2020-12 schema of an object and nothing that it would have to fetch.
+// compileSchema accepts a draft 2020-12 schema of an object and nothing that it would have to
+// fetch.
 func compileSchema(text json.RawMessage) (*schema, error) {
 	doc, err := decode(text)
 	if err != nil {
@@ -54,8 +55,8 @@ func compileSchema(text json.RawMessage) (*schema, error) {
 	return &schema{text: json.RawMessage(compact), compiled: compiled}, nil
 }
 
-// describesObject refuses schemas that no input and no output could satisfy, since both are objects, and other drafts, whose words
-// mean something else.
+// describesObject refuses schemas that no input and no output could satisfy, since both are
+// objects, and other drafts, whose words mean something else.
 func describesObject(doc any) error {
 	top, ok := doc.(map[string]any)
 	if !ok {
@@ -70,15 +71,16 @@ func describesObject(doc any) error {
 	return nil
 }
 
-// noLoader refuses references that lead out of a schema: the answer to a call must not depend on what a server or a file says today.
+// noLoader refuses references that lead out of a schema: the answer to a call must not depend on
+// what a server or a file says today.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is outside the schema, and nothing is fetched: put it under $defs", url)
 }
 
-// violations lists what a document breaks, in its own order; prefix leads from the caller's JSON to the document. It is nil for a
-// document that fits.
+// violations lists what a document breaks, in its own order; prefix leads from the caller's JSON to
+// the document. It is nil for a document that fits.
 func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 	v, err := decode(doc)
 	if err != nil {
@@ -93,7 +95,8 @@ func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 	}
 	found := violationList{prefix: prefix, printer: message.NewPrinter(language.English)}
 	found.add(invalid)
-	slices.SortStableFunc(found.details, func(a, b dray.Detail) int { return strings.Compare(a.Pointer, b.Pointer) })
+	slices.SortStableFunc(found.details,
+		func(a, b dray.Detail) int { return strings.Compare(a.Pointer, b.Pointer) })
 	return found.details
 }
 
@@ -104,7 +107,8 @@ const (
 	maxMessage = 300
 )
 
-// violationList flattens the tree that the validator gives into its leaves, which are what a caller can correct.
+// violationList flattens the tree that the validator gives into its leaves, which are what a caller
+// can correct.
 type violationList struct {
 	prefix  string
 	printer *message.Printer

@@ -116,7 +116,8 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzCheckInput: an input that is accepted is one strict JSON object that the tool itself can read.
+// FuzzCheckInput: an input that is accepted is one strict JSON object that the tool itself can
+// read.
 func FuzzCheckInput(f *testing.F) {
 	r := registry(f)
 	for _, name := range r.names {

@@ -93,7 +93,10 @@ func TestGrep(t *testing.T) {
 	}{
 		{object{"pattern": "TODO"}, `.env:1:TODO=1|a/b/y_test.go:2:// TODO|odd \xff` + "\n.txt:1:TODO \uFFFD"},
 		{object{"pattern": "(?i)todo", "glob": "*.ts"}, "a-b/z.ts:1:todo()"},
-		{object{"pattern": "^package", "glob": "**/*.go"}, "a/b/y_test.go:1:package b|a/x.go:1:package a|main.go:1:package main"},
+		{
+			object{"pattern": "^package", "glob": "**/*.go"},
+			"a/b/y_test.go:1:package b|a/x.go:1:package a|main.go:1:package main",
+		},
 		{object{"pattern": "^package", "glob": "a/*.go"}, "a/x.go:1:package a"},
 		{object{"pattern": "^package", "path": "a", "glob": "b/*"}, "a/b/y_test.go:1:package b"},
 		{object{"pattern": "TODO", "path": "a/b/y_test.go", "glob": "*.ts"}, "a/b/y_test.go:2:// TODO"},
@@ -108,9 +111,11 @@ func TestGrep(t *testing.T) {
 		out := output[grepOutput](t, res)
 		var lines []string
 		for _, m := range out.Matches {
-			lines = append(lines, fmt.Sprintf("%s:%d:%s", strings.TrimPrefix(m.Path, b.folder+"/"), m.Line, m.Text))
+			lines = append(lines, fmt.Sprintf("%s:%d:%s", strings.TrimPrefix(m.Path, b.folder+"/"), m.Line,
+				m.Text))
 		}
-		if got := strings.Join(lines, "|"); got != tt.want || out.Truncated || out.Skipped != nil || out.Matches == nil {
+		if got := strings.Join(lines, "|"); got != tt.want || out.Truncated || out.Skipped != nil ||
+			out.Matches == nil {
 			t.Errorf("%v: got %q, %v, %v", tt.input, got, out.Truncated, out.Skipped)
 		}
 		promised(t, b, "grep", res)
@@ -142,7 +147,8 @@ func TestSearchesThatAreRefused(t *testing.T) {
 	} {
 		res := b.call(t, tt.tool, tt.input)
 		failedWith(t, res, tt.code)
-		if tt.pointer != "" && (len(res.Error.Details) != 1 || res.Error.Details[0].Pointer != tt.pointer) {
+		if tt.pointer != "" && (len(res.Error.Details) != 1 ||
+			res.Error.Details[0].Pointer != tt.pointer) {
 			t.Errorf("%s %v points at %v", tt.tool, tt.input, res.Error.Details)
 		}
 	}
@@ -155,7 +161,8 @@ func TestSearchesAreBounded(t *testing.T) {
 	}
 	b.write(t, "z", strings.Repeat("ü\n", maxMatches), 0o644)
 	for pattern, want := range map[string]bool{"f*": false, "*": true} {
-		if out := output[globOutput](t, b.call(t, "glob", object{"pattern": pattern})); len(out.Paths) != maxPaths || out.Truncated != want {
+		if out := output[globOutput](t, b.call(t, "glob",
+			object{"pattern": pattern})); len(out.Paths) != maxPaths || out.Truncated != want {
 			t.Errorf("%s gave %d paths, truncated %v", pattern, len(out.Paths), out.Truncated)
 		}
 	}
@@ -164,7 +171,8 @@ func TestSearchesAreBounded(t *testing.T) {
 		t.Errorf("%d lines, truncated %v", len(out.Matches), out.Truncated)
 	}
 	b.write(t, "zz", "ü", 0o644)
-	if out = output[grepOutput](t, b.call(t, "grep", object{"pattern": "ü"})); len(out.Matches) != maxMatches || !out.Truncated {
+	if out = output[grepOutput](t, b.call(t, "grep",
+		object{"pattern": "ü"})); len(out.Matches) != maxMatches || !out.Truncated {
 		t.Errorf("%d lines, truncated %v", len(out.Matches), out.Truncated)
 	}
 }
@@ -181,27 +189,34 @@ func TestGrepOfLongLinesAndLargeFiles(t *testing.T) {
 	if len(out.Matches) != 2 || out.Matches[1].Line != 3 || out.Matches[1].Truncated || out.Truncated {
 		t.Fatalf("got %.300v", out)
 	}
-	if m := out.Matches[0]; !m.Truncated || len([]rune(m.Text)) != maxText || !strings.HasPrefix(m.Text, strings.Repeat("ä", maxText/4)+"needle") {
+	if m := out.Matches[0]; !m.Truncated || len([]rune(m.Text)) != maxText ||
+		!strings.HasPrefix(m.Text, strings.Repeat("ä", maxText/4)+"needle") {
 		t.Errorf("got %+v", m)
 	}
-	if len(out.Skipped) != 2 || out.Skipped[0].Path != b.folder+"/huge" || !strings.Contains(out.Skipped[1].Reason, "line 2") {
+	if len(out.Skipped) != 2 || out.Skipped[0].Path != b.folder+"/huge" ||
+		!strings.Contains(out.Skipped[1].Reason, "line 2") {
 		t.Errorf("skipped %+v", out.Skipped)
 	}
-	if named := b.call(t, "grep", object{"pattern": "needle", "path": "huge"}); named.Error != nil || len(output[grepOutput](t, named).Matches) != 0 {
+	if named := b.call(t, "grep", object{"pattern": "needle", "path": "huge"}); named.Error != nil ||
+		len(output[grepOutput](t, named).Matches) != 0 {
 		t.Errorf("named, it is a binary file like others: %+v", named.Error)
 	}
 }
 
-// What a user may not read is told, and the rest is searched. The test is root's, so the files are a helper's that says no.
+// What a user may not read is told, and the rest is searched. The test is root's, so the files are
+// a helper's that says no.
 func TestSearchesGoOnWithoutWhatTheyMayNotRead(t *testing.T) {
 	b := tree(t)
 	b.env = failingCloseEnv{b.env}
 	out := output[globOutput](t, b.call(t, "glob", object{"pattern": "**/*.go"}))
-	if len(out.Paths) != 1 || len(out.Skipped) != 1 || out.Skipped[0] != (skippedPath{b.folder + "/a", "closed"}) {
+	if len(out.Paths) != 1 || len(out.Skipped) != 1 ||
+		out.Skipped[0] != (skippedPath{b.folder + "/a", "closed"}) {
 		t.Errorf("got %+v", out)
 	}
 	found := output[grepOutput](t, b.call(t, "grep", object{"pattern": "package|TODO"}))
-	if len(found.Matches) != 2 || len(found.Skipped) != 2 || found.Skipped[1].Path != b.folder+"/main.go" || !strings.Contains(found.Skipped[1].Reason, "may not read") {
+	if len(found.Matches) != 2 || len(found.Skipped) != 2 ||
+		found.Skipped[1].Path != b.folder+"/main.go" ||
+		!strings.Contains(found.Skipped[1].Reason, "may not read") {
 		t.Errorf("got %+v", found)
 	}
 	failedWith(t, b.call(t, "glob", object{"pattern": "*", "path": "a"}), dray.CodeDenied)
@@ -212,7 +227,10 @@ func TestSearchesAreCancelled(t *testing.T) {
 	b := tree(t)
 	why := errors.New("the caller went")
 	for tool, input := range map[string]string{"glob": `{"pattern": "**"}`, "grep": `{"pattern": "x"}`} {
-		call := dray.Call{Invocation: dray.Invocation{ID: "x", Tool: tool, Input: json.RawMessage(input)}, Environment: b.env}
+		call := dray.Call{
+			Invocation:  dray.Invocation{ID: "x", Tool: tool, Input: json.RawMessage(input)},
+			Environment: b.env,
+		}
 		if _, err := b.exec.Execute(cancelled(why), call, dray.Discard); !errors.Is(err, why) {
 			t.Errorf("%s: got %v", tool, err)
 		}
@@ -231,7 +249,10 @@ func TestReadingEndsWithTheCall(t *testing.T) {
 			why := errors.New("the caller went")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			b.env = stallingEnv{b.env, func() { cancel(why) }}
-			call := dray.Call{Invocation: dray.Invocation{ID: "x", Tool: tool, Input: json.RawMessage(input)}, Environment: b.env}
+			call := dray.Call{Invocation: dray.Invocation{
+				ID: "x", Tool: tool,
+				Input: json.RawMessage(input),
+			}, Environment: b.env}
 			if _, err := b.exec.Execute(ctx, call, dray.Discard); !errors.Is(err, why) {
 				t.Errorf("got %v", err)
 			}
@@ -293,15 +314,20 @@ func TestSearchesAreMapped(t *testing.T) {
 	if got := in(res, res.Error); !strings.Contains(got, `"path":"/srv/app/absolute"`) || !strings.Contains(got, `"target":"/srv/app/a/x.go"`) {
 		t.Errorf("stat: %s", got)
 	}
-	res = b.call(t, "edit_file", object{"path": "/srv/app/a/x.go", "edits": []object{{"old": "a\n", "new": "b\n"}}})
+	res = b.call(t, "edit_file", object{
+		"path":  "/srv/app/a/x.go",
+		"edits": []object{{"old": "a\n", "new": "b\n"}},
+	})
 	if got := in(res, res.Error); !strings.Contains(got, `"path":"/srv/app/a/x.go","replaced":1`) {
 		t.Errorf("edit_file: %s", got)
 	}
 	missing := b.call(t, "stat", object{"path": "/srv/app/none"})
-	if failedWith(t, missing, dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: it does not exist" {
+	if failedWith(t, missing,
+		dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: it does not exist" {
 		t.Errorf("it says %q", missing.Error.Message)
 	}
-	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" || c[0].Environment != dray.KindContainer {
+	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" ||
+		c[0].Environment != dray.KindContainer {
 		t.Errorf("metadata keeps the container's paths: %+v", c)
 	}
 }

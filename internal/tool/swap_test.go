@@ -34,7 +34,8 @@ func swapping(t *testing.T, b *fixture, outside string) (stop func()) {
 	return func() { close(over); going.Wait() }
 }
 
-// Whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what lies there.
+// Whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what
+// lies there.
 func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 	b := newFixture(t)
 	outside := realDir(t)
@@ -72,7 +73,8 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 			}
 			res := b.call(t, name, input)
 			switch {
-			case strings.Contains(string(res.Output), "secret") || strings.Contains(string(res.Output), "other"):
+			case strings.Contains(string(res.Output), "secret") ||
+				strings.Contains(string(res.Output), "other"):
 				t.Fatalf("%s went outside: %s", name, res.Output)
 			case res.Error == nil:
 				worked[name]++
@@ -86,7 +88,8 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 	}
 	t.Logf("worked %v, refused %v", worked, refused)
 	for _, name := range []string{"file", "other"} {
-		if got, err := os.ReadFile(filepath.Join(outside, name)); err != nil || string(got) != "secret\n" {
+		if got, err := os.ReadFile(filepath.Join(outside, name)); err != nil ||
+			string(got) != "secret\n" {
 			t.Errorf("outside %s holds %q, %v", name, got, err)
 		}
 	}
@@ -100,6 +103,7 @@ func TestAWriteWhoseFolderIsExchangedLeavesNothing(t *testing.T) {
 	b := newFixture(t)
 	b.write(t, "turn/file", "old", 0o644)
 	b.env = dirSwapEnv{b.env, filepath.Join(b.folder, "turn")}
-	failedWith(t, b.call(t, "write_file", object{"path": "turn/file", "content": "new"}), dray.CodePathInvalid)
+	failedWith(t, b.call(t, "write_file", object{"path": "turn/file", "content": "new"}),
+		dray.CodePathInvalid)
 	holds(t, filepath.Join(b.folder, "turn", "file"), "old", 0o644)
 }

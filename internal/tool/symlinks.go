@@ -12,10 +12,12 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// symlinkGuard holds the names of files in an output against the links that stand on the host (PM-12): a tool may have put one into a shared folder
-// that means a file of its container there, and any file of the host here. It is used by one goroutine.
+// symlinkGuard holds the names of files in an output against the links that stand on the host
+// (PM-12): a tool may have put one into a shared folder that means a file of its container there,
+// and any file of the host here. It is used by one goroutine.
 type symlinkGuard struct {
-	// roots are the host roots of the mappings, opened when the first path needs them; nil is one that the host does not have.
+	// roots are the host roots of the mappings, opened when the first path needs them; nil is one that
+	// the host does not have.
 	roots map[string]*os.File
 	// links says that the last name of a path may itself be a link, which the output then tells.
 	links bool
@@ -23,8 +25,9 @@ type symlinkGuard struct {
 	lastChecked string
 }
 
-// check says why a name must not be handed on; it lies under root. That holds for the moment: who opens the file later has to do that beneath
-// the root, too. A file that is not there yet leads nowhere.
+// check says why a name must not be handed on; it lies under root. That holds for the moment: who
+// opens the file later has to do that beneath the root, too. A file that is not there yet leads
+// nowhere.
 func (b *symlinkGuard) check(root, name string) error {
 	if name == b.lastChecked {
 		return nil
@@ -60,7 +63,8 @@ func (b *symlinkGuard) resolveOnHost(root, name string) error {
 }
 
 func escapesRootError(name string, err error) error {
-	return dray.Errorf(dray.CodePathInvalid, "what %q is on the host cannot be checked: %w", name, err).
+	return dray.Errorf(dray.CodePathInvalid, "what %q is on the host cannot be checked: %w", name,
+		err).
 		WithHint("let the daemon's user enter the folder")
 }
 
@@ -98,7 +102,8 @@ func (b *symlinkGuard) resolve(dir *os.File, name string) error {
 	switch {
 	case errors.Is(err, unix.EXDEV) && b.resolvesInside(dir, name):
 		return nil
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // an old kernel, or a sandbox around the daemon
+	case errors.Is(err, unix.ENOSYS), errors.Is(err,
+		unix.EPERM): // an old kernel, or a sandbox around the daemon
 		return b.walk(dir, name)
 	}
 	return err
@@ -113,20 +118,25 @@ func (b *symlinkGuard) openat2(dir *os.File, name string, how uint64) error {
 }
 
 func (b *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, err error) {
-	open := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: how | unix.RESOLVE_NO_MAGICLINKS}
+	open := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: how | unix.RESOLVE_NO_MAGICLINKS,
+	}
 	if b.links {
 		open.Flags |= unix.O_NOFOLLOW
 	}
 	const tries = 32 // a rename anywhere makes the kernel unsure of ".." in a link
 	for range tries {
-		if fd, err = unix.Openat2(int(dir.Fd()), name, &open); !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+		if fd, err = unix.Openat2(int(dir.Fd()), name, &open); !errors.Is(err, unix.EAGAIN) &&
+			!errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	return fd, err
 }
 
-// resolvesInside says whether a name that leaves the root on its way, by an absolute link or by "..", comes to a file beneath the root all the same.
+// resolvesInside says whether a name that leaves the root on its way, by an absolute link or by
+// "..", comes to a file beneath the root all the same.
 func (b *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
 	fd, err := b.opened(dir, name, 0)
 	if err != nil {

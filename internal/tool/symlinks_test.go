@@ -34,7 +34,8 @@ func linked(t *testing.T) (root string) {
 	for name, target := range map[string]string{
 		"stays": "build/out.txt", "stays-up": "build/../build/out.txt", "stays-dir": "build", "around": "../app/build/out.txt",
 		"own": root + "/build/out.txt", "later": "build/not-yet", "chain": "stays-dir/../stays",
-		"passwd": "/etc/passwd", "dir": "../outside", "two": "dir/secret", "neighbour": top + "/apple", "up": "..", "top": "/",
+		"passwd": "/etc/passwd", "dir": "../outside", "two": "dir/secret", "neighbour": top +
+			"/apple", "up": "..", "top": "/",
 		"container": "/ws/build/out.txt", "container-later": "/ws/not-yet", "gone": "../outside/not-yet", "circle": "circle", "magic": "/proc/self/root/etc",
 		"cwd": "/proc/self/cwd",
 	} {
@@ -54,17 +55,22 @@ var stays = map[string]bool{
 	"magic/passwd": false, "cwd/x": false,
 }
 
-// PM-12: a path of a result that a link on the host leads out of its folder is reported and stays as the container calls it.
+// PM-12: a path of a result that a link on the host leads out of its folder is reported and stays
+// as the container calls it.
 func TestLinksOutAreReported(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", `{"argv":["a"]}`, "")
 	call.Environment = capabilities{
 		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
-		Mounts: []dray.Mount{{Host: root, Container: "/ws"}, {Host: filepath.Dir(root) + "/no-such", Container: "/elsewhere"}},
+		Mounts: []dray.Mount{
+			{Host: root, Container: "/ws"},
+			{Host: filepath.Dir(root) + "/no-such", Container: "/elsewhere"},
+		},
 	}
 	for name, ok := range stays {
 		at := strings.TrimSuffix("/ws/"+name, "/")
-		_, res, err := through(t, call, string(js(t, object{"list": []any{object{"p": at}}, "other": "/elsewhere/x"})))
+		_, res, err := through(t, call, string(js(t,
+			object{"list": []any{object{"p": at}}, "other": "/elsewhere/x"})))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +85,8 @@ func TestLinksOutAreReported(t *testing.T) {
 		switch {
 		case ok && (len(rep.Errors) > 0 || len(rep.Mapped) != 2):
 			t.Errorf("%s: %+v, want it mapped", at, rep)
-		case !ok && (len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output/list/0/p" || len(rep.Mapped) != 1):
+		case !ok && (len(rep.Errors) != 1 || rep.Errors[0].Pointer != "/output/list/0/p" ||
+			len(rep.Mapped) != 1):
 			t.Errorf("%s: %+v, want an error at the path alone", at, rep)
 		case !ok && !strings.Contains(rep.Errors[0].Message, root+"/"+name):
 			t.Errorf("%s: %q does not say which file of the host is meant", at, rep.Errors[0].Message)
@@ -98,7 +105,10 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 		return dray.Result{Output: json.RawMessage(printed)}, nil
 	})
 	call := inBox("report", `{}`, "")
-	call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
+	call.Environment = capabilities{
+		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
+		Mounts: []dray.Mount{{Host: root, Container: "/ws"}},
+	}
 	res, err := Mapping(tools, next).Execute(t.Context(), call, dray.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +116,8 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 	if want := `{"list":"/ws/build:/ws/passwd:/bin","uri":"file:///ws/%70asswd","p":"` + root + `/stays"}`; string(res.Output) != want {
 		t.Errorf("output %s, want %s", res.Output, want)
 	}
-	if e := res.Metadata.Mapping.Errors; len(e) != 2 || e[0].Pointer != "/output/list" || e[1].Pointer != "/output/uri" {
+	if e := res.Metadata.Mapping.Errors; len(e) != 2 || e[0].Pointer != "/output/list" ||
+		e[1].Pointer != "/output/uri" {
 		t.Errorf("errors %+v", e)
 	}
 }
@@ -115,7 +126,10 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 func TestLinksOutInInputs(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", string(js(t, object{"argv": []string{"cat", root + "/container"}})), "")
-	call.Environment = capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{{Host: root, Container: "/ws"}}}
+	call.Environment = capabilities{
+		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
+		Mounts: []dray.Mount{{Host: root, Container: "/ws"}},
+	}
 	seen, _, err := through(t, call)
 	if err != nil || string(seen.MappedInput) != `{"argv":["cat","/ws/container"]}` {
 		t.Errorf("got %+v, %v", seen, err)
@@ -148,14 +162,18 @@ func TestBoundsOfNamedLinks(t *testing.T) {
 	root := linked(t)
 	b := symlinkGuard{links: true}
 	defer b.close()
-	for name, ok := range map[string]bool{"passwd": true, "circle": true, "container": true, "dir/secret": false, "up/outside": false} {
+	for name, ok := range map[string]bool{
+		"passwd": true, "circle": true, "container": true,
+		"dir/secret": false, "up/outside": false,
+	} {
 		if err := b.check(root, root+"/"+name); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// PM-12: stat tells a link by its own name, wherever it leads; a path that leads on through it is not handed on.
+// PM-12: stat tells a link by its own name, wherever it leads; a path that leads on through it is
+// not handed on.
 func TestStatOfALinkOut(t *testing.T) {
 	b := newFixture(t)
 	b.env = mountedEnv{b.env, []dray.Mount{{Host: linked(t), Container: b.folder}}}
@@ -165,7 +183,8 @@ func TestStatOfALinkOut(t *testing.T) {
 	res := b.call(t, "stat", object{"path": b.folder + "/passwd"})
 	succeeded(t, res)
 	root := b.env.Capabilities().Mounts[0].Host
-	if out := output[statOutput](t, res); out.Path != root+"/passwd" || out.Type != "symlink" || len(res.Metadata.Mapping.Errors) > 0 {
+	if out := output[statOutput](t, res); out.Path != root+"/passwd" || out.Type != "symlink" ||
+		len(res.Metadata.Mapping.Errors) > 0 {
 		t.Errorf("%+v, %+v", out, res.Metadata.Mapping)
 	}
 }
@@ -178,10 +197,12 @@ func TestBoundsThatCannotBeChecked(t *testing.T) {
 	}
 	before := descriptors(t)
 	var b symlinkGuard
-	if err := b.check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid || dray.AsError(err).Hint == "" {
+	if err := b.check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid ||
+		dray.AsError(err).Hint == "" {
 		t.Errorf("a root that is no folder: %v", err)
 	}
-	if err := b.check(root, root+"/"+strings.Repeat("x", 300)); dray.CodeOf(err) != dray.CodePathInvalid {
+	if err := b.check(root, root+"/"+strings.Repeat("x",
+		300)); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("a name that no file can have: %v", err)
 	}
 	for i := range 100 {

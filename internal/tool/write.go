@@ -60,7 +60,8 @@ type fileWrite struct {
 	tempCreated bool
 	// before is the digest of what is replaced; empty where nothing is, or it cannot be read.
 	before string
-	// unchanged, if it is set, refuses to replace what is no longer as it was; it is asked at the last moment.
+	// unchanged, if it is set, refuses to replace what is no longer as it was; it is asked at the last
+	// moment.
 	unchanged func() error
 }
 
@@ -89,7 +90,8 @@ func (w *fileWrite) plan(ctx context.Context, mode string) error {
 	return nil
 }
 
-// regular says what is there. A link is refused, not followed and not replaced: the caller has to say which of the two files is meant.
+// regular says what is there. A link is refused, not followed and not replaced: the caller has to
+// say which of the two files is meant.
 func (w *fileWrite) regular() (dray.FileInfo, error) {
 	info, err := w.files.Stat(w.file.name)
 	switch {
@@ -103,7 +105,8 @@ func (w *fileWrite) regular() (dray.FileInfo, error) {
 	return info, nil
 }
 
-// oldDigest reads what is there, for the trail. A file that cannot be read is written all the same, or that fails for its own reason.
+// oldDigest reads what is there, for the trail. A file that cannot be read is written all the same,
+// or that fails for its own reason.
 func (w *fileWrite) oldDigest(ctx context.Context) string {
 	h := sha256.New()
 	err := w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
@@ -116,8 +119,8 @@ func (w *fileWrite) oldDigest(ctx context.Context) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// replace writes a temporary file beside the target and renames it, so that nobody ever sees a part. Nothing of it stays behind if
-// it fails.
+// replace writes a temporary file beside the target and renames it, so that nobody ever sees a
+// part. Nothing of it stays behind if it fails.
 func (w *fileWrite) replace(ctx context.Context) error {
 	if w.action == dray.FileUnchanged {
 		return nil
@@ -135,7 +138,8 @@ func (w *fileWrite) replace(ctx context.Context) error {
 		}
 	}
 	err := w.files.Rename(temp, w.file.name)
-	if err == nil || dray.CodeOf(err) == dray.CodeAgentLost { // where nobody knows it may have happened
+	// where nobody knows it may have happened
+	if err == nil || dray.CodeOf(err) == dray.CodeAgentLost {
 		w.recordChange()
 	}
 	if err != nil {
@@ -146,13 +150,18 @@ func (w *fileWrite) replace(ctx context.Context) error {
 
 // recordChange records the change for the trail (AU-11).
 func (w *fileWrite) recordChange() {
-	*w.changes = append(*w.changes, dray.FileChange{Environment: w.kind, Path: w.file.path, Action: w.action, SHA256Before: w.before, SHA256After: w.sum})
+	*w.changes = append(*w.changes, dray.FileChange{
+		Environment: w.kind, Path: w.file.path,
+		Action: w.action, SHA256Before: w.before, SHA256After: w.sum,
+	})
 }
 
-// maxRemovals is how often the temporary file is tried to be removed while somebody exchanges the folder that it lies in.
+// maxRemovals is how often the temporary file is tried to be removed while somebody exchanges the
+// folder that it lies in.
 const maxRemovals = 16
 
-// removeTemp takes the temporary file away. A folder that is exchanged for another in that moment is mostly back in the next.
+// removeTemp takes the temporary file away. A folder that is exchanged for another in that moment
+// is mostly back in the next.
 func (w *fileWrite) removeTemp(temp string, why error) error {
 	for range maxRemovals {
 		err := w.files.Remove(temp)

@@ -17,24 +17,29 @@ import (
 
 // Config is what a Syncer works by.
 type Config struct {
-	// Root is the sandbox root, an absolute and clean path; empty is none, and then every sync to the host is refused.
+	// Root is the sandbox root, an absolute and clean path; empty is none, and then every sync to the
+	// host is refused.
 	Root string
-	// Sources are folders of containers, absolute and clean, that files may come from beside the workspace folder, bind mounts and /tmp.
+	// Sources are folders of containers, absolute and clean, that files may come from beside the
+	// workspace folder, bind mounts and /tmp.
 	Sources []string
 	// Limits bound one sync. Zero is no limit.
 	Limits dray.TreeLimits
 	// Timeout bounds one sync; above 0.
 	Timeout time.Duration
-	// Deny are names refused beside the built-in ones: a name without a slash at any depth, one with slashes as a sequence of names.
+	// Deny are names refused beside the built-in ones: a name without a slash at any depth, one with
+	// slashes as a sequence of names.
 	Deny []string
 	// Executable gives files with an x bit mode 0700 instead of 0600.
 	Executable bool
-	// OnRecovered is told how many syncs, which an earlier daemon had committed and not finished, were finished at the start, and what could
-	// not be put in order; nil is nobody. Later syncs try it again.
+	// OnRecovered is told how many syncs, which an earlier daemon had committed and not finished, were
+	// finished at the start, and what could not be put in order; nil is nobody. Later syncs try it
+	// again.
 	OnRecovered func(finished int, err error)
 	// HostRoots are folders of the host that files may be pushed from.
 	HostRoots []string
-	// Trusted says whether a workspace folder is trusted, so that its files may be pushed; nil trusts none.
+	// Trusted says whether a workspace folder is trusted, so that its files may be pushed; nil trusts
+	// none.
 	Trusted func(ctx context.Context, folder string) bool
 }
 
@@ -46,13 +51,16 @@ type Syncer struct {
 	root *files.Local
 	// rootInfo is the folder that root is open at.
 	rootInfo fs.FileInfo
-	ctx      context.Context //nolint:containedctx // the syncer's own, which ends what still runs when the daemon does
-	stop     context.CancelCauseFunc
+	// the syncer's own, which ends what still runs when the daemon does
+	ctx  context.Context //nolint:containedctx
+	stop context.CancelCauseFunc
 }
 
-// Open opens the sandbox root, for as long as the syncer lives, and finishes what an earlier daemon left there (SY-04, SY-06). A root that
-// does not exist is made, with mode 0700, where the folder around it is there. It fails with invalid_request, and what to do, for a root that
-// is not an absolute clean path, is "/", a link or no folder, belongs to another user, or is open to group or world.
+// Open opens the sandbox root, for as long as the syncer lives, and finishes what an earlier daemon
+// left there (SY-04, SY-06). A root that does not exist is made, with mode 0700, where the folder
+// around it is there. It fails with invalid_request, and what to do, for a root that is not an
+// absolute clean path, is "/", a link or no folder, belongs to another user, or is open to group or
+// world.
 func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	deny, err := newDenied(cfg.Deny)
 	if err != nil {
@@ -72,7 +80,8 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	return s, nil
 }
 
-// Check says of a sandbox root what Open would, and makes and changes nothing. One that is not there is fine where Open would make it.
+// Check says of a sandbox root what Open would, and makes and changes nothing. One that is not
+// there is fine where Open would make it.
 func Check(root string) error {
 	if root == "" {
 		return nil
@@ -133,8 +142,9 @@ func openRoot(root string) (*files.Local, fs.FileInfo, error) {
 	return local, info, err
 }
 
-// verifyRoot makes sure that the root is still what its name leads to, and still this user's alone: files that come to a folder which somebody
-// moved away, removed or unmounted could not be opened by the paths that the caller is given.
+// verifyRoot makes sure that the root is still what its name leads to, and still this user's alone:
+// files that come to a folder which somebody moved away, removed or unmounted could not be opened
+// by the paths that the caller is given.
 func (s *Syncer) verifyRoot() error {
 	dir, err := openFolder(s.cfg.Root)
 	if err == nil {
@@ -158,9 +168,11 @@ func (s *Syncer) verifyRoot() error {
 func checkRootName(root string) error {
 	switch {
 	case strings.IndexByte(root, 0) >= 0, !filepath.IsAbs(root), filepath.Clean(root) != root:
-		return rootError(root, "is not an absolute, clean path").WithHint("write the folder from / on, without . and .. and a slash at the end")
+		return rootError(root, "is not an absolute, clean path").
+			WithHint("write the folder from / on, without . and .. and a slash at the end")
 	case root == "/":
-		return rootError(root, "is the whole file system").WithHint("set sandbox.root to a folder of its own")
+		return rootError(root, "is the whole file system").
+			WithHint("set sandbox.root to a folder of its own")
 	}
 	return nil
 }
@@ -182,13 +194,17 @@ func unusableRootError(root string, err error) error {
 	info, statErr := os.Lstat(root)
 	switch {
 	case statErr == nil && info.Mode()&fs.ModeSymlink != 0:
-		return rootError(root, "is a link").WithHint("set sandbox.root to the folder itself: %s", target(root))
+		return rootError(root, "is a link").
+			WithHint("set sandbox.root to the folder itself: %s", target(root))
 	case statErr == nil && !info.IsDir():
-		return rootError(root, "is not a folder").WithHint("remove the file, or set sandbox.root to a folder")
+		return rootError(root, "is not a folder").
+			WithHint("remove the file, or set sandbox.root to a folder")
 	case errors.Is(err, fs.ErrNotExist):
-		return rootError(root, "does not exist, nor does the folder around it").WithHint("make it: mkdir -p -m 700 %s", quote(root))
+		return rootError(root, "does not exist, nor does the folder around it").
+			WithHint("make it: mkdir -p -m 700 %s", quote(root))
 	default:
-		return dray.Errorf(dray.CodeInvalidRequest, "sandbox.root: %s cannot be opened: %w", root, err).WithHint("set sandbox.root to a folder of the daemon's user")
+		return dray.Errorf(dray.CodeInvalidRequest, "sandbox.root: %s cannot be opened: %w", root, err).
+			WithHint("set sandbox.root to a folder of the daemon's user")
 	}
 }
 
@@ -199,18 +215,22 @@ func target(link string) string {
 	return "its target is not there"
 }
 
-// checkRoot looks at the open folder: whoever else could write there could replace what dray wrote, or have it written elsewhere.
+// checkRoot looks at the open folder: whoever else could write there could replace what dray wrote,
+// or have it written elsewhere.
 func checkRoot(root string, dir *os.File) error {
 	info, err := dir.Stat()
 	if err != nil {
 		return fmt.Errorf("sandbox.root: looking at it: %w", err)
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() { //nolint:forcetypeassert,errcheck // what Stat of a file has on Linux
-		return rootError(root, fmt.Sprintf("belongs to user %d, and dray runs as user %d", owner, os.Geteuid())).
+	// what Stat of a file has on Linux
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() { //nolint:forcetypeassert,errcheck
+		return rootError(root, fmt.Sprintf("belongs to user %d, and dray runs as user %d", owner,
+			os.Geteuid())).
 			WithHint("take it over with: chown %d %s", os.Geteuid(), quote(root))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return rootError(root, fmt.Sprintf("is open to others: its mode is %04o", mode)).WithHint("close it with: chmod 700 %s", quote(root))
+		return rootError(root, fmt.Sprintf("is open to others: its mode is %04o", mode)).
+			WithHint("close it with: chmod 700 %s", quote(root))
 	}
 	return nil
 }

@@ -62,24 +62,32 @@ func TestRootIsChecked(t *testing.T) {
 				_ = s.Close()
 				return
 			}
-			if e := dray.AsError(err); e == nil || e.Code != dray.CodeInvalidRequest || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
+			if e := dray.AsError(err); e == nil || e.Code != dray.CodeInvalidRequest ||
+				!strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
 				t.Errorf("got %+v", e)
 			}
 		})
 	}
 }
 
-// SY-04: a root that was moved, removed, replaced or opened to others while it served takes nothing any more, and says what to do.
+// SY-04: a root that was moved, removed, replaced or opened to others while it served takes nothing
+// any more, and says what to do.
 func TestRootHasToStand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change     func(root string) error
 		says, hint string
 	}{
-		"moved":    {func(root string) error { return os.Rename(root, root+"2") }, "any more", "put the folder back"},
+		"moved": {
+			func(root string) error { return os.Rename(root, root+"2") }, "any more",
+			"put the folder back",
+		},
 		"removed":  {os.RemoveAll, "any more", "put the folder back"},
 		"replaced": {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Mkdir(root, 0o700)) }, "another folder", "restart the daemon"},
 		"a link":   {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Symlink(root+"2", root)) }, "any more", "put the folder back"},
-		"opened":   {func(root string) error { return os.Chmod(root, 0o755) }, "open to others", "chmod 700"},
+		"opened": {
+			func(root string) error { return os.Chmod(root, 0o755) }, "open to others",
+			"chmod 700",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, nil)
@@ -89,7 +97,8 @@ func TestRootHasToStand(t *testing.T) {
 			}
 			for _, dry := range []bool{false, true} {
 				_, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/a"}, DryRun: dry})
-				if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
+				if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused ||
+					!strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
 					t.Errorf("got %+v", e)
 				}
 			}
@@ -119,7 +128,8 @@ func TestRootOfAnotherIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(t.Context(), Config{Root: root})
-	if e := dray.AsError(err); e == nil || !strings.Contains(e.Message, "12345") || !strings.Contains(e.Hint, "chown") {
+	if e := dray.AsError(err); e == nil || !strings.Contains(e.Message, "12345") ||
+		!strings.Contains(e.Hint, "chown") {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -15,16 +15,21 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// FetchDeclared brings home what a tool or a call declared as its outputs (SY-11), when the call has ended. What the host sees through a mount, or
-// because the call ran there, is named with the action "mounted" and not copied. What is refused, or was never written, is listed,
-// and does not keep the rest. The report tells how it went: there is no error beside it.
-func (s *Syncer) FetchDeclared(ctx context.Context, env dray.Environment, req Request) dray.SyncReport {
+// FetchDeclared brings home what a tool or a call declared as its outputs (SY-11), when the call
+// has ended. What the host sees through a mount, or because the call ran there, is named with the
+// action "mounted" and not copied. What is refused, or was never written, is listed, and does not
+// keep the rest. The report tells how it went: there is no error beside it.
+func (s *Syncer) FetchDeclared(ctx context.Context, env dray.Environment,
+	req Request,
+) dray.SyncReport {
 	req.SkipRefused = true
 	report, _ := s.run(ctx, env, req, (*syncJob).fetchDeclared) // whose error the report has, too
 	return report
 }
 
-func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
+func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray.SyncReport,
+	error,
+) {
 	j.declared = true
 	j.findSources(j.req.Paths)
 	j.dedupe()
@@ -58,8 +63,9 @@ type mountedSource struct {
 	root, name string
 }
 
-// mounted names the sources that the host sees through a mount, and takes them from the list of those that are to be moved. A mount is believed
-// when both sides find the same file there: with an engine on another machine the folder of that name here is another.
+// mounted names the sources that the host sees through a mount, and takes them from the list of
+// those that are to be moved. A mount is believed when both sides find the same file there: with an
+// engine on another machine the folder of that name here is another.
 func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
 	var rest []source
 	var list []dray.SyncedFile
@@ -73,10 +79,12 @@ func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.Syn
 			j.refuse(s.display, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.display)))
 			continue
 		case errors.Is(err, fs.ErrPermission):
-			j.refuse(s.display, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s", quote(s.display)))
+			j.refuse(s.display, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s",
+				quote(s.display)))
 			continue
 		case dray.CodeOf(err) == dray.CodePathInvalid: // of one that leads astray, which is no reason to lose the others
-			j.refuse(s.display, dray.Errorf(dray.CodePathInvalid, "a link, or what is no folder, stands in %s", quote(s.display)))
+			j.refuse(s.display, dray.Errorf(dray.CodePathInvalid,
+				"a link, or what is no folder, stands in %s", quote(s.display)))
 			continue
 		case err != nil:
 			return list, err
@@ -92,7 +100,9 @@ func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.Syn
 }
 
 // findOnHost finds a source on the host.
-func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (mountedSource, error) {
+func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (mountedSource,
+	error,
+) {
 	if j.paths.caps.Kind == dray.KindHost {
 		return mountedSource{s, s.root, s.name}, nil
 	}
@@ -109,7 +119,8 @@ func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source
 		root, name = path.Dir(root), path.Base(root)
 	}
 	ours, err := stat(ctx, openHostDir, root, name)
-	if err != nil || ours.Type != there.Type || ours.Size != there.Size || ours.Mode != there.Mode || !ours.Modified.Equal(there.Modified) {
+	if err != nil || ours.Type != there.Type || ours.Size != there.Size || ours.Mode != there.Mode ||
+		!ours.Modified.Equal(there.Modified) {
 		return mountedSource{}, errDifferentFile
 	}
 	return mountedSource{s, root, name}, nil
@@ -125,11 +136,15 @@ func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.File
 	return info, errors.Join(err, f.Close())
 }
 
-// readMounted reads what a mount shows, beneath its folder on the host and through no link out of it.
+// readMounted reads what a mount shows, beneath its folder on the host and through no link out of
+// it.
 func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.SyncedFile, error) {
 	one := s.source
 	one.name = s.name
-	tree := &concatTree{ctx: ctx, limits: j.s.cfg.Limits, groups: []sourceGroup{{root: s.root, sources: []source{one}}}, open: openHostDir}
+	tree := &concatTree{
+		ctx: ctx, limits: j.s.cfg.Limits,
+		groups: []sourceGroup{{root: s.root, sources: []source{one}}}, open: openHostDir,
+	}
 	defer func() { _ = tree.Close() }()
 	var list []dray.SyncedFile
 	for {
@@ -153,7 +168,8 @@ func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.Sync
 				return list, err
 			}
 			list = append(list, dray.SyncedFile{
-				Path: dray.PrintablePath(path.Join(s.root, e.Name)), Source: dray.PrintablePath(from), Size: e.Size, SHA256: sum,
+				Path: dray.PrintablePath(path.Join(s.root,
+					e.Name)), Source: dray.PrintablePath(from), Size: e.Size, SHA256: sum,
 				Mode: octal(e.Mode), Action: dray.FileMounted,
 			})
 		}

@@ -13,11 +13,14 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// builtinDenied are the names that are never written to the host, because a program there runs code from them, or takes from them what to run,
-// without being asked to: when somebody enters the folder, opens it in an editor, or uses git in it (SY-08). The reference has them too.
+// builtinDenied are the names that are never written to the host, because a program there runs code
+// from them, or takes from them what to run, without being asked to: when somebody enters the
+// folder, opens it in an editor, or uses git in it (SY-08). The reference has them too.
 var builtinDenied = []string{
-	// git runs hooks, and what its configuration names: pagers, editors, filters, fsmonitor. A file .git leads to another folder with both.
-	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees", ".git" + fileOnly,
+	// git runs hooks, and what its configuration names: pagers, editors, filters, fsmonitor. A file
+	// .git leads to another folder with both.
+	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees", ".git" +
+		fileOnly,
 	".hg/hgrc", ".husky",
 	// Editors, and dray's own source of what to run.
 	".devcontainer", ".devcontainer.json", ".vscode", ".idea", ".zed", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json",
@@ -33,14 +36,16 @@ const fileOnly = " (file)"
 // denyList are names that are not written, by their last element.
 type denyList map[string][]denyPattern
 
-// denyPattern is a sequence of elements, folded, that stands anywhere in a path; the last may be refused only as a file.
+// denyPattern is a sequence of elements, folded, that stands anywhere in a path; the last may be
+// refused only as a file.
 type denyPattern struct {
 	elements []string
 	fileOnly bool
 	text     string
 }
 
-// newDenied takes the built-in names and the configured ones. One that could refuse nothing, as what looks like a pattern, is invalid_request.
+// newDenied takes the built-in names and the configured ones. One that could refuse nothing, as
+// what looks like a pattern, is invalid_request.
 func newDenied(configured []string) (denyList, error) {
 	d := denyList{}
 	for _, entry := range builtinDenied {
@@ -48,8 +53,10 @@ func newDenied(configured []string) (denyList, error) {
 		d.add(denyPattern{elementsOf(name), only, name})
 	}
 	for _, entry := range configured {
-		if entry == "." || !filepath.IsLocal(entry) || path.Clean(entry) != entry || strings.ContainsAny(entry, "*?[\x00") {
-			return nil, dray.Errorf(dray.CodeInvalidRequest, "sandbox.deny: %q is not a name, nor a clean sequence of names", entry).
+		if entry == "." || !filepath.IsLocal(entry) || path.Clean(entry) != entry ||
+			strings.ContainsAny(entry, "*?[\x00") {
+			return nil, dray.Errorf(dray.CodeInvalidRequest,
+				"sandbox.deny: %q is not a name, nor a clean sequence of names", entry).
 				WithHint("write a name that is refused at any depth, such as .envrc, or a sequence of them, such as .git/hooks")
 		}
 		d.add(denyPattern{elementsOf(entry), false, entry})
@@ -87,8 +94,8 @@ func (n denyPattern) ends(elements []string) bool {
 
 func elementsOf(name string) []string { return strings.Split(fold(name), "/") }
 
-// fold makes names equal that a file system which folds case takes for one: also those in which a letter has an odd form, as the long s, or
-// that differ in characters that nobody sees.
+// fold makes names equal that a file system which folds case takes for one: also those in which a
+// letter has an odd form, as the long s, or that differ in characters that nobody sees.
 func fold(name string) string {
 	if strings.IndexFunc(name, needsFold) < 0 {
 		return name
@@ -100,7 +107,8 @@ func fold(name string) string {
 func needsFold(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' }
 
 func visible(r rune) rune {
-	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
+		unicode.Variation_Selector) {
 		return -1
 	}
 	return r
@@ -113,14 +121,17 @@ func (d denyList) refusedName(name string, folder bool) *dray.Error {
 		return nil
 	}
 	if entry == stage.Prefix+"*" {
-		return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: such names are dray's own", quote(name), entry).
+		return dray.Errorf(dray.CodeDenied,
+			"%s would be written, and %s is refused: such names are dray's own", quote(name), entry).
 			WithHint("leave it out, or choose another destination")
 	}
-	return dray.Errorf(dray.CodeDenied, "%s would be written, and %s is refused: programs on the host run what it says", quote(name), entry).
+	return dray.Errorf(dray.CodeDenied,
+		"%s would be written, and %s is refused: programs on the host run what it says", quote(name), entry).
 		WithHint("leave it out, or say that refusals are to be skipped")
 }
 
-// quote writes a path for people: escaped, because it may come from a container, and cut, because it may be long.
+// quote writes a path for people: escaped, because it may come from a container, and cut, because
+// it may be long.
 func quote(p string) string {
 	const limit = 200
 	if len(p) > limit {

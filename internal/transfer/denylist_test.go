@@ -52,7 +52,10 @@ func TestDeniedNames(t *testing.T) {
 
 // SY-08: an entry that would refuse nothing stops the start.
 func TestDeniedEntriesAreChecked(t *testing.T) {
-	for _, entry := range []string{"", "/", ".", "..", "../x", "a//b", "a/./b", "/a", "[", "a/", "*.sh"} {
+	for _, entry := range []string{
+		"", "/", ".", "..", "../x", "a//b", "a/./b", "/a", "[", "a/",
+		"*.sh",
+	} {
 		if _, err := newDenied([]string{entry}); dray.CodeOf(err) != dray.CodeInvalidRequest {
 			t.Errorf("%q: got %v", entry, err)
 		}

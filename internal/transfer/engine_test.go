@@ -28,7 +28,9 @@ type testContainer struct {
 }
 
 // newTestContainer starts a container with the arguments of `docker run`, and makes it ready.
-func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount, args ...string) testContainer {
+func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount,
+	args ...string,
+) testContainer {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine")
@@ -48,7 +50,8 @@ func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.Environment, err = engine.Environment(t.Context(), container.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
+	v.Environment, err = engine.Environment(t.Context(),
+		container.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +73,17 @@ func (v testContainer) sh(user, script string) string {
 	return docker(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
 }
 
-// SY-01, SY-02: what comes out of a real container is what was written there, as far as the user that tools run as may read it.
+// SY-01, SY-02: what comes out of a real container is what was written there, as far as the user
+// that tools run as may read it.
 func TestFetchFromAContainer(t *testing.T) {
 	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
 	w := newFixture(t, nil)
 	v.sh("root", `mkdir -p /ws; chown vscode /ws; mkdir /tmp/out; chown vscode /tmp/out; echo secret >/tmp/out/secret; chmod 600 /tmp/out/secret`)
 	v.sh("vscode", `cd /tmp/out; printf 'alpha' >a; mkdir -p d/e; printf 'beta' >d/e/b; ln -s /etc/passwd link; mkfifo fifo; head -c 700000 /dev/zero >zeros`)
-	want := []string{"/tmp/out/fifo path_invalid", "/tmp/out/link path_invalid", "/tmp/out/secret denied"}
+	want := []string{
+		"/tmp/out/fifo path_invalid", "/tmp/out/link path_invalid",
+		"/tmp/out/secret denied",
+	}
 	r, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}})
 	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), want) {
 		t.Errorf("got %+v, %v", r, err)
@@ -86,13 +93,17 @@ func TestFetchFromAContainer(t *testing.T) {
 	if err != nil || !slices.Equal(refusedAs(r), want) || r.Bytes != 700_009 {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	w.wantRoot(map[string]string{"out/a": "alpha", "out/d/e/b": "beta", "out/zeros": strings.Repeat("\x00", 700_000)})
+	w.wantRoot(map[string]string{
+		"out/a": "alpha", "out/d/e/b": "beta",
+		"out/zeros": strings.Repeat("\x00", 700_000),
+	})
 }
 
 // killAgent kills all that is dray's in a container.
 const killAgent = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in *[d]ray*) tr '\0' ' ' <$p/cmdline; kill -9 ${p#/proc/};; esac; done`
 
-// SY-09: the agent is killed while a large file comes, and the file comes all the same, from where it broke off.
+// SY-09: the agent is killed while a large file comes, and the file comes all the same, from where
+// it broke off.
 func TestFetchOutlivesTheAgent(t *testing.T) {
 	for _, way := range []container.Options{
 		{Transport: container.TransportAuto, FilesByHelper: true}, {Transport: container.TransportStdio},
@@ -104,11 +115,14 @@ func TestFetchOutlivesTheAgent(t *testing.T) {
 			want := v.sh("vscode", `cd /tmp/out; sha256sum 1 2 3 | cut -d' ' -f1`)
 			var once sync.Once
 			killed := ""
-			r, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}, Progress: func(p Progress) {
-				if p.Bytes > 30_000_000 { // it is in the second file
-					once.Do(func() { killed = v.sh("root", killAgent) })
-				}
-			}})
+			r, err := w.Fetch(t.Context(), v, Request{
+				Paths: []string{"/tmp/out"},
+				Progress: func(p Progress) {
+					if p.Bytes > 30_000_000 { // it is in the second file
+						once.Do(func() { killed = v.sh("root", killAgent) })
+					}
+				},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,14 +147,18 @@ func TestDeclaredOfAContainer(t *testing.T) {
 	if err := os.Chmod(host, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, []dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
+	v := newTestContainer(t, container.Options{Transport: container.TransportAuto},
+		[]dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
 	w := newFixture(t, nil)
 	v.sh("vscode", `cd /ws; mkdir out; printf 'alpha' >out/a; printf 'beta' >/tmp/b`)
-	r := w.FetchDeclared(t.Context(), v, Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
-	if r.State != dray.SyncComplete || !slices.Equal(refusedAs(r), []string{host + "/none not_found"}) {
+	r := w.FetchDeclared(t.Context(), v,
+		Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
+	if r.State != dray.SyncComplete || !slices.Equal(refusedAs(r),
+		[]string{host + "/none not_found"}) {
 		t.Errorf("got %+v", r)
 	}
-	if len(r.Files) != 2 || r.Files[0].Path != host+"/out/a" || r.Files[0].Action != dray.FileMounted || r.Files[0].SHA256 != sum("alpha") {
+	if len(r.Files) != 2 || r.Files[0].Path != host+"/out/a" ||
+		r.Files[0].Action != dray.FileMounted || r.Files[0].SHA256 != sum("alpha") {
 		t.Errorf("got %+v", r.Files)
 	}
 	w.wantRoot(map[string]string{"the-id/tmp/b": "beta"})
@@ -152,33 +170,41 @@ func TestFetchFromAContainerThatIsGone(t *testing.T) {
 	w := newFixture(t, nil)
 	docker(t, "kill", v.id)
 	_, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/x"}})
-	if code := dray.CodeOf(err); code != dray.CodeContainerUnavailable && code != dray.CodeContainerNotFound {
+	if code := dray.CodeOf(err); code != dray.CodeContainerUnavailable &&
+		code != dray.CodeContainerNotFound {
 		t.Errorf("got %v", err)
 	}
 	w.wantRoot(nil)
 }
 
-// What goes to a container is its user's there, all of it or nothing, and no link in there leads out of the workspace folder.
+// What goes to a container is its user's there, all of it or nothing, and no link in there leads
+// out of the workspace folder.
 func TestPushToAContainer(t *testing.T) {
 	home := t.TempDir()
 	write(t, home+"/src/a", "alpha")
 	write(t, home+"/src/deep/b", strings.Repeat("beta", 100_000))
 	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
-	w := newFixture(t, func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
+	w := newFixture(t,
+		func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
 	v.sh("root", `mkdir -p /ws /outside; chown vscode /ws /outside; ln -s /outside /ws/out; chown -h vscode /ws/out`)
 	r, err := w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home})
 	if err != nil || r.State != dray.SyncComplete || r.Bytes != 400_005 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
 	got := v.sh("root", `cd /ws; stat -c '%n %U %a %s' src src/a src/deep/b; cat src/a; sha256sum src/deep/b | cut -d' ' -f1; ls -A`)
-	want := "src vscode 700 4096\nsrc/a vscode 600 5\nsrc/deep/b vscode 600 400000\nalpha" + sum(strings.Repeat("beta", 100_000)) + "\nout\nsrc\n"
+	want := "src vscode 700 4096\nsrc/a vscode 600 5\nsrc/deep/b vscode 600 400000\nalpha" +
+		sum(strings.Repeat("beta", 100_000)) + "\nout\nsrc\n"
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if changes := Changes(r, dray.KindContainer); len(changes) != 2 || changes[0].Path != "/ws/src/a" || changes[0].Environment != dray.KindContainer {
+	if changes := Changes(r, dray.KindContainer); len(changes) != 2 ||
+		changes[0].Path != "/ws/src/a" || changes[0].Environment != dray.KindContainer {
 		t.Errorf("changed %+v", changes)
 	}
-	r, err = w.Push(t.Context(), v, Request{Paths: []string{"src"}, Workspace: home, Destination: "out"})
+	r, err = w.Push(t.Context(), v, Request{
+		Paths: []string{"src"}, Workspace: home,
+		Destination: "out",
+	})
 	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused {
 		t.Errorf("through a link: got %+v, %v", r, err)
 	}

@@ -10,18 +10,24 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// Fetch brings files and folders of a container into the sandbox root. With an error nothing was written, and the report says what was refused.
-// The error's code is sync_refused, limit_exceeded, disk_full or transfer_failed, shutting_down, or that of a container that
-// cannot be reached.
-func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
+// Fetch brings files and folders of a container into the sandbox root. With an error nothing was
+// written, and the report says what was refused. The error's code is sync_refused, limit_exceeded,
+// disk_full or transfer_failed, shutting_down, or that of a container that cannot be reached.
+func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport,
+	error,
+) {
 	return s.run(ctx, env, req, (*syncJob).fetch)
 }
 
 // maxAttempts is how often a sync is begun in all when others of the same files overtake it.
 const maxAttempts = 8
 
-// run does a sync, and again where another one came between: the caller asked for files that are all there at the end, in one content.
-func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request, do func(*syncJob, context.Context, dray.Environment) (dray.SyncReport, error)) (dray.SyncReport, error) {
+// run does a sync, and again where another one came between: the caller asked for files that are
+// all there at the end, in one content.
+func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request,
+	do func(*syncJob, context.Context, dray.Environment) (dray.SyncReport,
+		error),
+) (dray.SyncReport, error) {
 	ctx, done := s.bounded(ctx)
 	defer done()
 	for attempt := 1; ; attempt++ {
@@ -36,7 +42,8 @@ func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request, do 
 		if attempt == maxAttempts || !errors.Is(err, stage.ErrConflict) {
 			why := j.finalError(ctx, err)
 			failed := j.failedReport(why)
-			failed.Files, failed.Bytes = append(failed.Files, report.Files...), report.Bytes // what a mount shows is there all the same
+			// what a mount shows is there all the same
+			failed.Files, failed.Bytes = append(failed.Files, report.Files...), report.Bytes
 			return failed, why
 		}
 	}
@@ -62,7 +69,8 @@ func (j *syncJob) fetch(ctx context.Context, env dray.Environment) (dray.SyncRep
 func (j *syncJob) checkFetchable() error {
 	switch {
 	case j.paths.caps.Kind == dray.KindHost:
-		return dray.Errorf(dray.CodeSyncRefused, "the call runs on the host, where its files are already").
+		return dray.Errorf(dray.CodeSyncRefused,
+			"the call runs on the host, where its files are already").
 			WithHint("name a container, or a workspace that has one, to bring files home from")
 	case j.s.root == nil:
 		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root that files could come to").
@@ -71,18 +79,26 @@ func (j *syncJob) checkFetchable() error {
 	return j.s.verifyRoot()
 }
 
-// copyTree collects the sources on one side and places them on the other, beneath a folder that is called root there.
-func (j *syncJob) copyTree(ctx context.Context, open openFilesFunc, to dray.Files, root string) (dray.SyncReport, error) {
-	tree := newSelection(j, &concatTree{ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources)})
+// copyTree collects the sources on one side and places them on the other, beneath a folder that is
+// called root there.
+func (j *syncJob) copyTree(ctx context.Context, open openFilesFunc, to dray.Files,
+	root string,
+) (dray.SyncReport, error) {
+	tree := newSelection(j, &concatTree{
+		ctx: ctx, open: open, limits: j.s.cfg.Limits,
+		groups: groups(j.sources),
+	})
 	defer func() { _ = tree.Close() }()
-	placed, err := to.WriteTree(ctx, tree, dray.WriteTreeOptions{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
+	placed, err := to.WriteTree(ctx, tree,
+		dray.WriteTreeOptions{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
 	if err != nil {
 		return dray.SyncReport{}, j.placementRefusal(tree, root, err)
 	}
 	return j.completeReport(root, placed, tree.from), nil
 }
 
-// placementRefusal makes a refusal of a file that cannot be written where it would land, because of what is there.
+// placementRefusal makes a refusal of a file that cannot be written where it would land, because of
+// what is there.
 func (j *syncJob) placementRefusal(tree *filteredTree, root string, err error) error {
 	code := dray.CodeOf(err)
 	if errors.Is(err, errHasRefusals) || code != dray.CodePathInvalid && code != dray.CodeDenied {
@@ -107,19 +123,23 @@ type syncJob struct {
 	// mayWrite says why a name at the destination is not written; nil if it is.
 	mayWrite func(name string, folder bool) *dray.Error
 
-	sources         []source
-	taken           []source        // of which a file came
-	partial         map[string]bool // sources, by their path, in which something was refused
-	refused         []dray.RefusedPath
-	folders         map[string]bool // that were refused: what lies in them is not listed on its own
-	limitRefusals   int             // refusals that are limits
-	destinationHint string          // what to do about a refusal that is of the place where files land, and cannot be skipped
+	sources       []source
+	taken         []source        // of which a file came
+	partial       map[string]bool // sources, by their path, in which something was refused
+	refused       []dray.RefusedPath
+	folders       map[string]bool // that were refused: what lies in them is not listed on its own
+	limitRefusals int             // refusals that are limits
+	// what to do about a refusal that is of the place where files land, and cannot be skipped
+	destinationHint string
 	done            Progress
 	bytes           int64 // that the files have which came, read or not
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
-	j := &syncJob{s: s, req: req, folders: map[string]bool{}, partial: map[string]bool{}, destination: "."}
+	j := &syncJob{
+		s: s, req: req, folders: map[string]bool{}, partial: map[string]bool{},
+		destination: ".",
+	}
 	j.mayWrite = s.deny.refusedName
 	var err error
 	j.paths, err = newPaths(env.Capabilities(), req.Dir, req.Workspace)
@@ -141,10 +161,14 @@ func (j *syncJob) refuse(p string, why error) {
 	if e.Code == dray.CodeLimitExceeded {
 		j.limitRefusals++
 	}
-	j.refused = append(j.refused, dray.RefusedPath{Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message})
+	j.refused = append(j.refused, dray.RefusedPath{
+		Path: dray.PrintablePath(p), Code: e.Code,
+		Message: e.Message,
+	})
 }
 
-// refuseAll lists a path because of the place where it lands. Nothing can come then, whatever may be skipped.
+// refuseAll lists a path because of the place where it lands. Nothing can come then, whatever may
+// be skipped.
 func (j *syncJob) refuseAll(p string, why error) error {
 	j.refuse(p, why)
 	j.destinationHint = cmp.Or(dray.AsError(why).Hint, "choose another destination")
@@ -156,7 +180,8 @@ func (j *syncJob) endsByRefusal() bool { return len(j.refused) > 0 && !j.req.Ski
 
 // recordTaken notes that a file of a source was taken.
 func (j *syncJob) recordTaken(s source) {
-	if !slices.ContainsFunc(j.taken, func(t source) bool { return t.path == s.path && t.target == s.target }) {
+	if !slices.ContainsFunc(j.taken,
+		func(t source) bool { return t.path == s.path && t.target == s.target }) {
 		j.taken = append(j.taken, s)
 	}
 }
@@ -171,7 +196,8 @@ func (j *syncJob) progress(files int, bytes int64) {
 	before := j.done
 	j.done.Files += files
 	j.done.Bytes += bytes
-	if j.req.Progress != nil && (j.done.Files/filesOfProgress > before.Files/filesOfProgress || j.done.Bytes/bytesOfProgress > before.Bytes/bytesOfProgress) {
+	if j.req.Progress != nil && (j.done.Files/filesOfProgress > before.Files/filesOfProgress ||
+		j.done.Bytes/bytesOfProgress > before.Bytes/bytesOfProgress) {
 		j.req.Progress(j.done)
 	}
 }
@@ -202,15 +228,19 @@ func (j *syncJob) finalError(ctx context.Context, err error) *dray.Error {
 	case errors.Is(err, stage.ErrCommitIncomplete):
 		return dray.AsError(err) // the one case in which something was written, and it says so
 	case errors.Is(cause, errDeadline) && errors.Is(err, stage.ErrLocked):
-		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v), and %w", errDeadline, j.s.cfg.Timeout, stage.ErrLocked).
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v), and %w", errDeadline,
+			j.s.cfg.Timeout, stage.ErrLocked).
 			WithHint("nothing was written; end that process (lsof shows it), and repeat it")
 	case errors.Is(cause, errDeadline):
-		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v)", errDeadline, j.s.cfg.Timeout).
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w (%v)", errDeadline,
+			j.s.cfg.Timeout).
 			WithHint("nothing was written; move less at once, or raise sandbox.timeout in the configuration")
 	case errors.Is(cause, errStopped):
-		return dray.Errorf(dray.CodeShuttingDown, "the sync was given up: %w", errStopped).WithHint("nothing was written; repeat it when the daemon is up again")
+		return dray.Errorf(dray.CodeShuttingDown, "the sync was given up: %w", errStopped).
+			WithHint("nothing was written; repeat it when the daemon is up again")
 	case cause != nil:
-		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w", cause).WithHint("nothing was written; repeat it")
+		return dray.Errorf(dray.CodeTransferFailed, "the sync was given up: %w", cause).
+			WithHint("nothing was written; repeat it")
 	}
 	e := dray.AsError(err)
 	if e.Code == dray.CodeAgentLost {
@@ -235,6 +265,7 @@ func (j *syncJob) refusal() *dray.Error {
 	if j.destinationHint != "" { // what was refused before it may have been skipped
 		first, hint = j.refused[len(j.refused)-1], j.destinationHint
 	}
-	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path, first.Message, more).
+	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path,
+		first.Message, more).
 		WithHint("%s", hint)
 }

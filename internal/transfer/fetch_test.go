@@ -71,7 +71,10 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	w.Syncer = s
-	w.box = &fakeContainer{base: t.TempDir(), caps: dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws"}}
+	w.box = &fakeContainer{
+		base: t.TempDir(),
+		caps: dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws"},
+	}
 	for _, dir := range []string{"/ws", "/tmp", "/srv/out", "/etc"} {
 		if err := os.MkdirAll(filepath.Join(w.box.base, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -169,12 +172,24 @@ func TestFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wantRoot(map[string]string{"out/a.txt": "alpha", "out/deep/b\xff\n": "beta\x00\xff", "report.csv": "1,2\n"})
+	w.wantRoot(map[string]string{
+		"out/a.txt": "alpha", "out/deep/b\xff\n": "beta\x00\xff",
+		"report.csv": "1,2\n",
+	})
 	for _, r := range []dray.SyncReport{dry, done} {
 		want := []dray.SyncedFile{
-			{Path: w.root + "/out/a.txt", Source: "/tmp/out/a.txt", Size: 5, SHA256: sum("alpha"), SHA256Before: sum("old"), Mode: "0600", Action: dray.FileReplaced},
-			{Path: w.root + "/out/deep/b\\xff\n", Source: "/tmp/out/deep/b\\xff\n", Size: 6, SHA256: sum("beta\x00\xff"), Mode: "0600", Action: dray.FileCreated},
-			{Path: w.root + "/report.csv", Source: "/ws/report.csv", Size: 4, SHA256: sum("1,2\n"), Mode: "0600", Action: dray.FileCreated},
+			{
+				Path: w.root + "/out/a.txt", Source: "/tmp/out/a.txt", Size: 5, SHA256: sum("alpha"),
+				SHA256Before: sum("old"), Mode: "0600", Action: dray.FileReplaced,
+			},
+			{
+				Path: w.root + "/out/deep/b\\xff\n", Source: "/tmp/out/deep/b\\xff\n", Size: 6,
+				SHA256: sum("beta\x00\xff"), Mode: "0600", Action: dray.FileCreated,
+			},
+			{
+				Path: w.root + "/report.csv", Source: "/ws/report.csv", Size: 4, SHA256: sum("1,2\n"),
+				Mode: "0600", Action: dray.FileCreated,
+			},
 		}
 		if r.State != dray.SyncComplete || r.Bytes != 15 || !slices.Equal(r.Files, want) {
 			t.Errorf("got %+v", r)
@@ -183,16 +198,21 @@ func TestFetch(t *testing.T) {
 	if !dry.DryRun || len(Changes(dry, dray.KindHost)) != 0 || len(Changes(done, dray.KindHost)) != 3 {
 		t.Errorf("a dry run changes nothing: %+v", Changes(dry, dray.KindHost))
 	}
-	if want := []dray.SyncTarget{{Source: "/tmp/out", Path: w.root + "/out"}, {Source: "/ws/report.csv", Path: w.root + "/report.csv"}}; !slices.Equal(done.Targets, want) {
+	if want := []dray.SyncTarget{
+		{Source: "/tmp/out", Path: w.root + "/out"},
+		{Source: "/ws/report.csv", Path: w.root + "/report.csv"},
+	}; !slices.Equal(done.Targets, want) {
 		t.Errorf("landed %v", done.Targets)
 	}
 	again, err := w.Fetch(t.Context(), w.box, req)
-	if err != nil || again.Files[0].Action != dray.FileUnchanged || len(Changes(again, dray.KindHost)) != 0 {
+	if err != nil || again.Files[0].Action != dray.FileUnchanged ||
+		len(Changes(again, dray.KindHost)) != 0 {
 		t.Errorf("got %+v, %v", again, err)
 	}
 }
 
-// SY-02: what may not be taken is refused by name, and nothing is written (on_refused: fail); with skip the rest comes.
+// SY-02: what may not be taken is refused by name, and nothing is written (on_refused: fail); with
+// skip the rest comes.
 func TestFetchRefusals(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/ws/good", "good")
@@ -201,7 +221,8 @@ func TestFetchRefusals(t *testing.T) {
 	w.put("/ws/d/.Envrc", "evil")
 	w.put("/etc/shadow", "secret")
 	d := w.box.base + "/ws/d"
-	if err := errors.Join(os.Symlink("/etc/shadow", d+"/link"), syscall.Mkfifo(d+"/fifo", 0o600), os.Link(w.box.base+"/etc/shadow", d+"/hard")); err != nil {
+	if err := errors.Join(os.Symlink("/etc/shadow", d+"/link"), syscall.Mkfifo(d+"/fifo", 0o600),
+		os.Link(w.box.base+"/etc/shadow", d+"/hard")); err != nil {
 		t.Fatal(err)
 	}
 	req := Request{Dir: "/ws", Paths: []string{
@@ -212,7 +233,8 @@ func TestFetchRefusals(t *testing.T) {
 		"/ws//good path_invalid", "/ws/a\x00b path_invalid", "/wsx/y denied",
 	}
 	r, err := w.Fetch(t.Context(), w.box, req)
-	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused || len(r.Files) != 0 || !slices.Equal(refusedAs(r), slices.Sorted(slices.Values(want))) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused || len(r.Files) != 0 ||
+		!slices.Equal(refusedAs(r), slices.Sorted(slices.Values(want))) {
 		t.Errorf("got %v\nwant %v\n%v", refusedAs(r), want, err)
 	}
 	req.Paths = []string{"/ws/good", "/ws/d", "/ws/none"}
@@ -220,7 +242,8 @@ func TestFetchRefusals(t *testing.T) {
 		"/ws/d/.Envrc denied", "/ws/d/.git/hooks denied", "/ws/d/fifo path_invalid", "/ws/d/hard path_invalid", "/ws/d/link path_invalid", "/ws/none not_found",
 	}
 	r, err = w.Fetch(t.Context(), w.box, req)
-	if dray.CodeOf(err) != dray.CodeSyncRefused || len(r.Files) != 0 || !slices.Equal(refusedAs(r), want) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused || len(r.Files) != 0 ||
+		!slices.Equal(refusedAs(r), want) {
 		t.Errorf("got %v, %v", refusedAs(r), err)
 	}
 	w.wantRoot(nil)
@@ -230,7 +253,10 @@ func TestFetchRefusals(t *testing.T) {
 		t.Errorf("got %v, %v", refusedAs(r), err)
 	}
 	w.wantRoot(map[string]string{"good": "good", "d/good": "good"})
-	if wantLanded := []dray.SyncTarget{{Source: "/ws/good", Path: w.root + "/good"}, {Source: "/ws/d/good", Path: w.root + "/d/good"}}; !slices.Equal(r.Targets, wantLanded) {
+	if wantLanded := []dray.SyncTarget{
+		{Source: "/ws/good", Path: w.root + "/good"},
+		{Source: "/ws/d/good", Path: w.root + "/d/good"},
+	}; !slices.Equal(r.Targets, wantLanded) {
 		t.Errorf("of a folder that is not whole each file is told of: %v", r.Targets)
 	}
 }
@@ -240,7 +266,8 @@ func TestRelativeNeedsAWorkspace(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/ws/a", "a")
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"a"}})
-	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), []string{"a path_invalid"}) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused ||
+		!slices.Equal(refusedAs(r), []string{"a path_invalid"}) {
 		t.Errorf("got %v, %v", r, err)
 	}
 }
@@ -252,28 +279,93 @@ func TestLanding(t *testing.T) {
 		want    map[string]string
 		refused []string
 	}{
-		"by name":                   {Request{Paths: []string{"/tmp/x", "/srv/out/y"}}, map[string]string{"x/f": "x", "y": "y"}, nil},
-		"in a destination":          {Request{Paths: []string{"/tmp/x"}, Destination: "runs/1/"}, map[string]string{"runs/1/x/f": "x"}, nil},
-		"where a mapping leads":     {Request{Paths: []string{"/data/z"}}, map[string]string{"mapped/z": "z"}, nil},
-		"a destination goes before": {Request{Paths: []string{"/data/z"}, Destination: "d"}, map[string]string{"d/z": "z"}, nil},
-		"twice the same":            {Request{Paths: []string{"/tmp/x", "/tmp/x/"}}, map[string]string{"x/f": "x"}, nil},
-		"one within the other":      {Request{Paths: []string{"/tmp/x", "/tmp/x/f"}}, map[string]string{"x/f": "x", "f": "x"}, nil},
-		"a workspace itself":        {Request{Paths: []string{"/ws"}}, map[string]string{"ws/w": "w"}, nil},
-		"two in one place":          {Request{Paths: []string{"/tmp/x", "/ws2/x"}}, nil, []string{"/ws2/x path_invalid"}},
-		"outside the root":          {Request{Paths: []string{"/tmp/x"}, Destination: "../x"}, nil, []string{"../x path_invalid"}},
-		"an absolute destination":   {Request{Paths: []string{"/tmp/x"}, Destination: "/x"}, nil, []string{"/x path_invalid"}},
-		"an unclean destination":    {Request{Paths: []string{"/tmp/x"}, Destination: "a//b"}, nil, []string{"a//b path_invalid"}},
-		"a destination that counts": {Request{Paths: []string{"/tmp/hooks"}, Destination: ".git"}, nil, []string{"/tmp/hooks denied"}},
-		"a stage folder":            {Request{Paths: []string{"/tmp/x"}, Destination: ".dray-stage-1"}, nil, []string{"/tmp/x denied"}},
-		"the host's name":           {Request{Paths: []string{"/home/me/ws2/x"}}, map[string]string{"x": "x2"}, nil},
-		"a step in the workspace":   {Request{Paths: []string{"/home/me/app/w"}, Workspace: "/home/me/app"}, map[string]string{"w": "w"}, nil},
+		"by name": {
+			Request{Paths: []string{"/tmp/x", "/srv/out/y"}},
+			map[string]string{"x/f": "x", "y": "y"},
+			nil,
+		},
+		"in a destination": {
+			Request{Paths: []string{"/tmp/x"}, Destination: "runs/1/"},
+			map[string]string{"runs/1/x/f": "x"},
+			nil,
+		},
+		"where a mapping leads": {
+			Request{Paths: []string{"/data/z"}},
+			map[string]string{"mapped/z": "z"},
+			nil,
+		},
+		"a destination goes before": {
+			Request{Paths: []string{"/data/z"}, Destination: "d"},
+			map[string]string{"d/z": "z"},
+			nil,
+		},
+		"twice the same": {
+			Request{Paths: []string{"/tmp/x", "/tmp/x/"}},
+			map[string]string{"x/f": "x"},
+			nil,
+		},
+		"one within the other": {
+			Request{Paths: []string{"/tmp/x", "/tmp/x/f"}},
+			map[string]string{"x/f": "x", "f": "x"},
+			nil,
+		},
+		"a workspace itself": {
+			Request{Paths: []string{"/ws"}},
+			map[string]string{"ws/w": "w"},
+			nil,
+		},
+		"two in one place": {
+			Request{Paths: []string{"/tmp/x", "/ws2/x"}},
+			nil,
+			[]string{"/ws2/x path_invalid"},
+		},
+		"outside the root": {
+			Request{Paths: []string{"/tmp/x"}, Destination: "../x"},
+			nil,
+			[]string{"../x path_invalid"},
+		},
+		"an absolute destination": {
+			Request{Paths: []string{"/tmp/x"}, Destination: "/x"},
+			nil,
+			[]string{"/x path_invalid"},
+		},
+		"an unclean destination": {
+			Request{Paths: []string{"/tmp/x"}, Destination: "a//b"},
+			nil,
+			[]string{"a//b path_invalid"},
+		},
+		"a destination that counts": {
+			Request{Paths: []string{"/tmp/hooks"}, Destination: ".git"},
+			nil,
+			[]string{"/tmp/hooks denied"},
+		},
+		"a stage folder": {
+			Request{Paths: []string{"/tmp/x"}, Destination: ".dray-stage-1"},
+			nil,
+			[]string{"/tmp/x denied"},
+		},
+		"the host's name": {
+			Request{Paths: []string{"/home/me/ws2/x"}},
+			map[string]string{"x": "x2"},
+			nil,
+		},
+		"a step in the workspace": {Request{
+			Paths:     []string{"/home/me/app/w"},
+			Workspace: "/home/me/app",
+		}, map[string]string{"w": "w"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, nil)
 			w.box.caps.Mounts = []dray.Mount{
-				{Host: filepath.Join(w.root, "mapped"), Container: "/data", Configured: true}, {Host: "/home/me/ws2", Container: "/ws2"},
+				{
+					Host: filepath.Join(w.root, "mapped"), Container: "/data",
+					Configured: true,
+				}, {Host: "/home/me/ws2", Container: "/ws2"},
 			}
-			for name, content := range map[string]string{"/tmp/x/f": "x", "/srv/out/y": "y", "/data/z": "z", "/ws/w": "w", "/ws2/x": "x2", "/tmp/hooks/h": "h"} {
+			for name, content := range map[string]string{
+				"/tmp/x/f": "x", "/srv/out/y": "y", "/data/z": "z",
+				"/ws/w": "w", "/ws2/x": "x2", "/tmp/hooks/h": "h",
+			} {
 				w.put(name, content)
 			}
 			r, err := w.Fetch(t.Context(), w.box, tc.req)
@@ -293,8 +385,10 @@ func TestDestinationThroughALink(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(w.root, "d")); err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}, Destination: "d", SkipRefused: true})
-	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused || len(r.Refused) != 1 || r.Refused[0].Code != dray.CodePathInvalid {
+	r, err := w.Fetch(t.Context(), w.box,
+		Request{Paths: []string{"/tmp/x"}, Destination: "d", SkipRefused: true})
+	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused ||
+		len(r.Refused) != 1 || r.Refused[0].Code != dray.CodePathInvalid {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	wantFiles(t, outside, nil)
@@ -323,7 +417,8 @@ func TestCaps(t *testing.T) {
 				}
 				return
 			}
-			if e := dray.AsError(err); e == nil || e.Code != dray.CodeLimitExceeded || !strings.Contains(e.Hint+e.Message, tc.says) || r.State != dray.SyncFailed {
+			if e := dray.AsError(err); e == nil || e.Code != dray.CodeLimitExceeded ||
+				!strings.Contains(e.Hint+e.Message, tc.says) || r.State != dray.SyncFailed {
 				t.Errorf("got %+v, %+v", r, e)
 			}
 			w.wantRoot(nil)
@@ -334,7 +429,8 @@ func TestCaps(t *testing.T) {
 func TestFetchWithoutARoot(t *testing.T) {
 	w := newFixture(t, func(c *Config) { c.Root = "" })
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
-	if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Hint, "sandbox.root") || r.State != dray.SyncRefused {
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused ||
+		!strings.Contains(e.Hint, "sandbox.root") || r.State != dray.SyncRefused {
 		t.Errorf("got %+v, %+v", r, e)
 	}
 }
@@ -342,7 +438,8 @@ func TestFetchWithoutARoot(t *testing.T) {
 func TestFetchFromTheHost(t *testing.T) {
 	w := newFixture(t, nil)
 	w.box.caps.Kind = dray.KindHost
-	if _, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}}); dray.CodeOf(err) != dray.CodeSyncRefused || !strings.Contains(err.Error(), "already") {
+	if _, err := w.Fetch(t.Context(), w.box,
+		Request{Paths: []string{"/tmp/x"}}); dray.CodeOf(err) != dray.CodeSyncRefused || !strings.Contains(err.Error(), "already") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// FuzzSources: whatever a caller writes, what is taken lies in an allowed folder, and lands beneath the root.
+// FuzzSources: whatever a caller writes, what is taken lies in an allowed folder, and lands beneath
+// the root.
 func FuzzSources(f *testing.F) {
 	for _, given := range []string{
 		"/ws/a", "/tmp", "/tmp/../etc", "a/b/", "./a", "..", "/", "", "//tmp/x", "/ws/\x00", "/home/me/app/x", "/data/z", "/tmpfoo", "C:\\x", "/ws/..a", "/srv/root/x",
@@ -24,11 +25,20 @@ func FuzzSources(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = s.Close() })
 	s.cfg.Root, s.cfg.Sources = "/srv/root", []string{"/opt/out"}
-	at := &fakeContainer{caps: dray.Capabilities{Kind: dray.KindContainer, WorkspaceFolder: "/ws", Mounts: []dray.Mount{
-		{Host: "/srv/root/in", Container: "/data", Configured: true}, {Host: "/home/me/app", Container: "/ws/app"}, {Container: "/ws/app/cache"},
-	}}}
+	at := &fakeContainer{caps: dray.Capabilities{
+		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
+		Mounts: []dray.Mount{
+			{Host: "/srv/root/in", Container: "/data", Configured: true}, {
+				Host:      "/home/me/app",
+				Container: "/ws/app",
+			}, {Container: "/ws/app/cache"},
+		},
+	}}
 	f.Fuzz(func(t *testing.T, given, destination string, declared bool) {
-		j, err := s.newJob(at, Request{ID: "id", Dir: "/ws", Workspace: "/home/me/app", Destination: destination})
+		j, err := s.newJob(at, Request{
+			ID: "id", Dir: "/ws", Workspace: "/home/me/app",
+			Destination: destination,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,10 +52,12 @@ func FuzzSources(f *testing.F) {
 			t.Fatalf("got %+v, %+v", j.sources, j.refused)
 		}
 		for _, src := range j.sources {
-			if !filepath.IsLocal(src.name) || !filepath.IsLocal(src.target) || path.Clean(src.path) != src.path || path.Join(src.root, src.name) != src.path {
+			if !filepath.IsLocal(src.name) || !filepath.IsLocal(src.target) ||
+				path.Clean(src.path) != src.path || path.Join(src.root, src.name) != src.path {
 				t.Errorf("%q to %q: got %+v", given, destination, src)
 			}
-			if _, _, ok := nearest(src.path, []string{"/ws", "/tmp", "/opt/out", "/data"}); !ok || strings.Contains(src.path, "\x00") {
+			if _, _, ok := nearest(src.path, []string{"/ws", "/tmp", "/opt/out", "/data"}); !ok ||
+				strings.Contains(src.path, "\x00") {
 				t.Errorf("%q: got %+v", given, src)
 			}
 		}
@@ -63,7 +75,8 @@ func FuzzDenied(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, around string) {
 		for _, name := range []string{".git/hooks", ".ENVRC", ".vscode"} {
-			for _, full := range []string{around + "/" + name, name + "/" + around, strings.ToUpper(around) + "/" + name + "/x"} {
+			for _, full := range []string{around + "/" + name, name + "/" + around, strings.ToUpper(around) +
+				"/" + name + "/x"} {
 				if _, refused := d.find(full, true); !refused {
 					t.Errorf("%q may be written", full)
 				}

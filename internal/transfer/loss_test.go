@@ -49,7 +49,8 @@ func (b *breakingTree) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SY-09: an agent that goes away twice is not noticed; at the third time the sync fails, and the old file is as it was.
+// SY-09: an agent that goes away twice is not noticed; at the third time the sync fails, and the
+// old file is as it was.
 func TestFetchResumes(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 50_000)
 	for losses, ok := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
@@ -67,7 +68,8 @@ func TestFetchResumes(t *testing.T) {
 			w.wantRoot(map[string]string{"x/large": large, "x/small": "s"})
 			continue
 		}
-		if dray.CodeOf(err) != dray.CodeTransferFailed || r.State != dray.SyncFailed || !strings.Contains(err.Error(), "agent") {
+		if dray.CodeOf(err) != dray.CodeTransferFailed || r.State != dray.SyncFailed ||
+			!strings.Contains(err.Error(), "agent") {
 			t.Errorf("%d losses: got %+v, %v", losses, r, err)
 		}
 		w.wantRoot(map[string]string{"x/large": "old"})
@@ -81,7 +83,8 @@ func TestDeadline(t *testing.T) {
 	left := 0
 	w.box.open = func(f dray.Files) dray.Files { return flakyFiles{f, &left, true} }
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
-	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Hint, "sandbox.timeout") || r.State != dray.SyncFailed {
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed ||
+		!strings.Contains(e.Hint, "sandbox.timeout") || r.State != dray.SyncFailed {
 		t.Errorf("got %+v, %+v", r, e)
 	}
 	w.wantRoot(nil)
@@ -102,7 +105,8 @@ func testDeadlineOfALockedRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
-	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed || !strings.Contains(e.Message, "holds the lock") || !strings.Contains(e.Hint, "lsof") {
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeTransferFailed ||
+		!strings.Contains(e.Message, "holds the lock") || !strings.Contains(e.Hint, "lsof") {
 		t.Errorf("got %+v", e)
 	}
 	w.wantRoot(nil)
@@ -111,8 +115,18 @@ func testDeadlineOfALockedRoot(t *testing.T) {
 // The end of the daemon, and of the call, ends a sync with nothing written.
 func TestFetchIsGivenUp(t *testing.T) {
 	for name, end := range map[string]func(w *fixture, cancel context.CancelFunc) dray.Code{
-		"stopped":   func(w *fixture, _ context.CancelFunc) dray.Code { w.Stop(); return dray.CodeShuttingDown },
-		"cancelled": func(_ *fixture, cancel context.CancelFunc) dray.Code { cancel(); return dray.CodeTransferFailed },
+		"stopped": func(w *fixture,
+			_ context.CancelFunc,
+		) dray.Code {
+			w.Stop()
+			return dray.CodeShuttingDown
+		},
+		"cancelled": func(_ *fixture,
+			cancel context.CancelFunc,
+		) dray.Code {
+			cancel()
+			return dray.CodeTransferFailed
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, nil)

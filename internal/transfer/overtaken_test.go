@@ -32,7 +32,8 @@ func (t racingTree) Next() (dray.TreeEntry, error) {
 	return e, err
 }
 
-// SY-06: a sync that another one of the same files overtakes is begun again, and one complete content is there at the end.
+// SY-06: a sync that another one of the same files overtakes is begun again, and one complete
+// content is there at the end.
 func TestFetchIsOvertaken(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meddles, attempts int
@@ -47,7 +48,8 @@ func TestFetchIsOvertaken(t *testing.T) {
 			attempts := 0
 			w.box.open = func(f dray.Files) dray.Files {
 				attempts++
-				write(t, w.root+"/out/a", "alpha") // of the same content when the tree comes, and of another when it is to be committed
+				// of the same content when the tree comes, and of another when it is to be committed
+				write(t, w.root+"/out/a", "alpha")
 				if err := os.Chmod(w.root+"/out/a", 0o600); err != nil {
 					t.Fatal(err)
 				}

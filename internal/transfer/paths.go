@@ -14,8 +14,10 @@ import (
 type pathResolver struct {
 	caps                       dray.Capabilities
 	withConfigured, mountsOnly *pathmapper.Mapper // with the configured mappings, and by mounts alone
-	dir                        string             // where relative paths begin; empty where they are none of a workspace
-	workspace                  string             // the host's name of the workspace folder; may be empty
+	// where relative paths begin; empty where they are none of a workspace
+	dir string
+	// the host's name of the workspace folder; may be empty
+	workspace string
 }
 
 func newPaths(caps dray.Capabilities, dir, workspace string) (pathResolver, error) {
@@ -33,8 +35,9 @@ func newPaths(caps dray.Capabilities, dir, workspace string) (pathResolver, erro
 	return p, err
 }
 
-// inContainer gives the container's name of a path that a caller wrote: one of the host's that a mount, a configured mapping or the same step
-// below the workspace folder leads to, or the container's own.
+// inContainer gives the container's name of a path that a caller wrote: one of the host's that a
+// mount, a configured mapping or the same step below the workspace folder leads to, or the
+// container's own.
 func (p pathResolver) inContainer(given string) (string, error) {
 	if err := checkSource(given); err != nil {
 		return "", err
@@ -52,13 +55,15 @@ func (p pathResolver) inContainer(given string) (string, error) {
 	return absolute(given, p.dir)
 }
 
-// absolute gives the file that a path means where relative ones begin at a folder, which is empty where there is none.
+// absolute gives the file that a path means where relative ones begin at a folder, which is empty
+// where there is none.
 func absolute(given, dir string) (string, error) {
 	switch {
 	case path.IsAbs(given):
 		return path.Clean(given), nil
 	case dir == "":
-		return "", invalid("%s is relative, and the call has no workspace that it could begin at", quote(given)).WithHint("write it from / on")
+		return "", invalid("%s is relative, and the call has no workspace that it could begin at",
+			quote(given)).WithHint("write it from / on")
 	}
 	return path.Join(dir, given), nil
 }
@@ -71,7 +76,8 @@ func (p pathResolver) display(inContainer string) string {
 	return inContainer
 }
 
-// mount gives the bind mount that shows a path of the container, and the path below it, "." for the mount itself.
+// mount gives the bind mount that shows a path of the container, and the path below it, "." for the
+// mount itself.
 func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
 	t, err := p.mountsOnly.ToHost(inContainer)
 	if err != nil || !t.Mapped {
@@ -91,7 +97,8 @@ func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok b
 // roots are the folders of the container that files may come from (SY-02).
 func (p pathResolver) roots(configured []string) []string {
 	roots := []string{"/tmp"}
-	if p.caps.WorkspaceFolder != "/" && p.caps.WorkspaceFolder != "" { // a workspace of everything would allow everything
+	// a workspace of everything would allow everything
+	if p.caps.WorkspaceFolder != "/" && p.caps.WorkspaceFolder != "" {
 		roots = append(roots, p.caps.WorkspaceFolder)
 	}
 	for _, m := range p.caps.Mounts {
@@ -102,7 +109,8 @@ func (p pathResolver) roots(configured []string) []string {
 	return append(roots, configured...)
 }
 
-// configuredDirs are the folders of the container that configuration maps to beneath a folder of the host: whoever configured that wants them there.
+// configuredDirs are the folders of the container that configuration maps to beneath a folder of
+// the host: whoever configured that wants them there.
 func (p pathResolver) configuredDirs(root string) []string {
 	var folders []string
 	for _, m := range p.caps.Mounts {
@@ -144,7 +152,8 @@ func nearest(p string, folders []string) (folder, rest string, ok bool) {
 	return folder, rest, ok
 }
 
-// below gives the path from a folder to what lies in it, "." for the folder itself. Both are absolute and clean.
+// below gives the path from a folder to what lies in it, "." for the folder itself. Both are
+// absolute and clean.
 func below(p, folder string) (rest string, ok bool) {
 	if folder == "" || !path.IsAbs(p) {
 		return "", false
@@ -153,7 +162,8 @@ func below(p, folder string) (rest string, ok bool) {
 	return rest, err == nil && filepath.IsLocal(rest)
 }
 
-// checkSource refuses what is no clean path. A slash at the end says that a folder is meant, and is let be.
+// checkSource refuses what is no clean path. A slash at the end says that a folder is meant, and is
+// let be.
 func checkSource(given string) error {
 	trimmed := given
 	if len(given) > 1 {
@@ -163,23 +173,28 @@ func checkSource(given string) error {
 	case given == "":
 		return invalid("a path is empty").WithHint("name a file or folder")
 	case strings.IndexByte(given, 0) >= 0:
-		return invalid("%s has a NUL byte", quote(given)).WithHint("no file can have that name: remove the NUL")
+		return invalid("%s has a NUL byte", quote(given)).
+			WithHint("no file can have that name: remove the NUL")
 	case slices.Contains(strings.Split(given, "/"), ".."):
 		return invalid(`%s has a ".." segment`, quote(given)).WithHint("write the path that is meant without ..: links decide where .. leads")
 	case path.Clean(trimmed) != trimmed:
-		return invalid("%s is not a clean path", quote(given)).WithHint("write it as %s", quote(path.Clean(given)))
+		return invalid("%s is not a clean path", quote(given)).
+			WithHint("write it as %s", quote(path.Clean(given)))
 	}
 	return nil
 }
 
-// checkDestination gives a clean name of a folder beneath the one that files come to, "." for that one itself.
+// checkDestination gives a clean name of a folder beneath the one that files come to, "." for that
+// one itself.
 func checkDestination(given, folder string) (string, error) {
 	if given == "" {
 		return ".", nil
 	}
 	trimmed := strings.TrimSuffix(given, "/")
-	if strings.IndexByte(given, 0) >= 0 || !filepath.IsLocal(trimmed) || path.Clean(trimmed) != trimmed {
-		return "", invalid("the destination %s is not a clean path relative to %s", quote(given), quote(folder)).
+	if strings.IndexByte(given, 0) >= 0 || !filepath.IsLocal(trimmed) ||
+		path.Clean(trimmed) != trimmed {
+		return "", invalid("the destination %s is not a clean path relative to %s", quote(given),
+			quote(folder)).
 			WithHint("name a folder in there, without a slash at the beginning and without ..")
 	}
 	return trimmed, nil

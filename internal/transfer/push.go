@@ -8,11 +8,15 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// Push takes files and folders of the host into a container, as its user, with the guarantees of Fetch: all of them or none. They land at the
-// same step below the container's workspace folder if they come from the call's workspace, else there under their base name; with a
-// destination, which is relative to that folder, in it under their base name. Where the container shows a folder of the host it is
-// refused: the files are there already, or belong on the host. The errors are those of Fetch.
-func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport, error) {
+// Push takes files and folders of the host into a container, as its user, with the guarantees of
+// Fetch: all of them or none. They land at the same step below the container's workspace folder if
+// they come from the call's workspace, else there under their base name; with a destination, which
+// is relative to that folder, in it under their base name. Where the container shows a folder of
+// the host it is refused: the files are there already, or belong on the host. The errors are those
+// of Fetch.
+func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport,
+	error,
+) {
 	return s.run(ctx, env, req, (*syncJob).push)
 }
 
@@ -20,10 +24,12 @@ func (j *syncJob) push(ctx context.Context, env dray.Environment) (dray.SyncRepo
 	folder := j.paths.caps.WorkspaceFolder
 	switch {
 	case j.paths.caps.Kind == dray.KindHost:
-		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused, "the call runs on the host, where its files are already").
+		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused,
+			"the call runs on the host, where its files are already").
 			WithHint("name a container, or a workspace that has one, to take files to")
 	case folder == "":
-		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused, "the container has no workspace folder that files could come to").
+		return dray.SyncReport{}, dray.Errorf(dray.CodeSyncRefused,
+			"the container has no workspace folder that files could come to").
 			WithHint("name the workspace that the container belongs to, in the call or in the configuration")
 	}
 	var err error
@@ -44,15 +50,16 @@ func (j *syncJob) push(ctx context.Context, env dray.Environment) (dray.SyncRepo
 	return j.copyTree(ctx, j.openHost, to, folder)
 }
 
-// checkPushTarget refuses names that are dray's own, and places in the container that are the host's. Names that would run code are the container's
-// own matter.
+// checkPushTarget refuses names that are dray's own, and places in the container that are the
+// host's. Names that would run code are the container's own matter.
 func (j *syncJob) checkPushTarget(name string, folder bool) *dray.Error {
 	if why := denyList(nil).refusedName(name, folder); why != nil {
 		return why
 	}
 	at := path.Join(j.paths.caps.WorkspaceFolder, name)
 	if m, _, ok := j.paths.mount(at); ok {
-		return dray.Errorf(dray.CodeDenied, "%s is in the host's folder %s, which the container shows", quote(at), quote(m.Host)).
+		return dray.Errorf(dray.CodeDenied, "%s is in the host's folder %s, which the container shows",
+			quote(at), quote(m.Host)).
 			WithHint("work on the files there: nothing has to be moved")
 	}
 	return nil
@@ -102,10 +109,14 @@ func (j *syncJob) hostSource(given string, roots []string) (source, error) {
 	}
 	root, name, ok := nearest(p, roots)
 	if !ok {
-		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder of the host that files may be taken from", quote(given)).
+		return source{}, dray.Errorf(dray.CodeDenied,
+			"%s is not in a folder of the host that files may be taken from", quote(given)).
 			WithHint("they come from the sandbox root, host.roots, and the workspace of the call where it is trusted")
 	}
-	src := source{input: given, display: p, path: p, root: root, name: name, target: path.Join(j.destination, path.Base(p))}
+	src := source{
+		input: given, display: p, path: p, root: root, name: name,
+		target: path.Join(j.destination, path.Base(p)),
+	}
 	if rest, in := below(p, j.req.Workspace); in && j.req.Destination == "" {
 		src.target = rest
 	}

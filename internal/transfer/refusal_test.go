@@ -8,7 +8,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// SY-09: the error of a refusal names its cause, and a hint that helps: what is wrong with the place cannot be skipped.
+// SY-09: the error of a refusal names its cause, and a hint that helps: what is wrong with the
+// place cannot be skipped.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	skip := func(r Request) Request { r.SkipRefused = true; return r }
 	tmp := Request{Paths: []string{"/tmp/link", "/tmp/x"}}
@@ -19,12 +20,15 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		req        Request
 		says, hint string
 	}{
-		"a link":               {tmp, "/tmp/link is refused", "set on_refused to skip"},
-		"an odd destination":   {in("a//b"), "a//b is refused", "without a slash at the beginning"},
-		"a file in the way":    {in("taken"), "/tmp/x is refused", "choose another destination"},
-		"a folder in the way":  {in("other"), "/tmp/x is refused", "choose another destination"},
-		"a name of dray's own": {Request{Paths: []string{"/tmp/x"}, Destination: ".dray-stage-1"}, "such names are dray's own", "set on_refused to skip"},
-		"a Windows path":       {Request{Paths: []string{`C:\x`}, Dir: "/ws"}, "is a Windows path", "set on_refused to skip"},
+		"a link":              {tmp, "/tmp/link is refused", "set on_refused to skip"},
+		"an odd destination":  {in("a//b"), "a//b is refused", "without a slash at the beginning"},
+		"a file in the way":   {in("taken"), "/tmp/x is refused", "choose another destination"},
+		"a folder in the way": {in("other"), "/tmp/x is refused", "choose another destination"},
+		"a name of dray's own": {
+			Request{Paths: []string{"/tmp/x"}, Destination: ".dray-stage-1"},
+			"such names are dray's own", "set on_refused to skip",
+		},
+		"a Windows path": {Request{Paths: []string{`C:\x`}, Dir: "/ws"}, "is a Windows path", "set on_refused to skip"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, nil)
@@ -36,7 +40,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 			}
 			_, err := w.Fetch(t.Context(), w.box, tc.req)
 			e := dray.AsError(err)
-			if e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Hint, tc.hint) {
+			if e == nil || e.Code != dray.CodeSyncRefused || !strings.Contains(e.Message, tc.says) ||
+				!strings.Contains(e.Hint, tc.hint) {
 				t.Errorf("got %+v, hint %q", e, e.Hint)
 			}
 		})

@@ -16,24 +16,31 @@ const maxAttemptsPerTree = 3
 // openTreeFunc opens a tree that leaves out what is held already.
 type openTreeFunc func(held map[string]dray.PartialFile) (dray.Tree, error)
 
-// resumableTree is a tree that goes on when the one below it breaks off: that is opened again without what came already, and read from the very
-// byte at which it stopped, so that whoever reads never notices. A file that changed meanwhile ends it with transfer_failed, because what
-// came would be no content that the file ever had.
+// resumableTree is a tree that goes on when the one below it breaks off: that is opened again
+// without what came already, and read from the very byte at which it stopped, so that whoever reads
+// never notices. A file that changed meanwhile ends it with transfer_failed, because what came
+// would be no content that the file ever had.
 type resumableTree struct {
-	ctx          context.Context //nolint:containedctx // a tree is one operation, which its reader cannot pass a context to
+	// a tree is one operation, which its reader cannot pass a context to
+	ctx          context.Context //nolint:containedctx
 	open         openTreeFunc
 	tree         dray.Tree
 	attemptsLeft int // attempts
 
-	seen map[string]dray.PartialFile // all entries that came, with how much of the last one did; folders hold nothing
+	// all entries that came, with how much of the last one did; folders hold nothing
+	seen map[string]dray.PartialFile
 	last string
 	size int64
-	// repeated counts the entries of the present tree that came in an earlier one too, before is how many there were.
+	// repeated counts the entries of the present tree that came in an earlier one too, before is how
+	// many there were.
 	repeated, before int
 }
 
 func newResuming(ctx context.Context, open openTreeFunc) (*resumableTree, error) {
-	r := &resumableTree{ctx: ctx, open: open, attemptsLeft: maxAttemptsPerTree, seen: map[string]dray.PartialFile{}}
+	r := &resumableTree{
+		ctx: ctx, open: open, attemptsLeft: maxAttemptsPerTree,
+		seen: map[string]dray.PartialFile{},
+	}
 	for {
 		err := r.reopen()
 		if err == nil || !r.again(err) {
@@ -59,14 +66,16 @@ func (r *resumableTree) reopen() error {
 	return nil
 }
 
-// pause is how long after the first loss the tree is opened again; after the second it is four times that. What was lost is noticed everywhere
-// by then, and a new agent has a moment to start.
+// pause is how long after the first loss the tree is opened again; after the second it is four
+// times that. What was lost is noticed everywhere by then, and a new agent has a moment to start.
 const pause = 250 * time.Millisecond
 
-// again says that an error is one after which the tree may be opened again, and waits until it is time to.
+// again says that an error is one after which the tree may be opened again, and waits until it is
+// time to.
 func (r *resumableTree) again(err error) bool {
 	code := dray.CodeOf(err)
-	lost := code == dray.CodeAgentLost || code == dray.CodeTransferFailed && !errors.Is(err, errFileChanged)
+	lost := code == dray.CodeAgentLost || code == dray.CodeTransferFailed &&
+		!errors.Is(err, errFileChanged)
 	if !lost || r.attemptsLeft <= 0 {
 		return false
 	}
@@ -219,6 +228,7 @@ func (r *resumableTree) Close() error {
 var errFileChanged = errors.New("the files changed while they were moved")
 
 func changed(format string, args ...any) error {
-	return dray.Errorf(dray.CodeTransferFailed, "%w: "+format, append([]any{errFileChanged}, args...)...).
+	return dray.Errorf(dray.CodeTransferFailed, "%w: "+format,
+		append([]any{errFileChanged}, args...)...).
 		WithHint("repeat it when nothing writes there any more")
 }

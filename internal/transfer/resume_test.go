@@ -108,7 +108,10 @@ func readAll(t dray.Tree, skip func(name string) bool) (map[string]string, error
 	}
 }
 
-var someFiles = map[string]string{"d/": "", "d/a": "first", "d/b": "", "d/c": "third and longer", "d/e/": "", "d/e/f": "last"}
+var someFiles = map[string]string{
+	"d/": "", "d/a": "first", "d/b": "", "d/c": "third and longer",
+	"d/e/": "", "d/e/f": "last",
+}
 
 // SY-09: wherever a transfer breaks off, twice, what was read is exactly what there is.
 func TestResumeAnywhere(t *testing.T) { synctest.Test(t, testResumeAnywhere) }
@@ -168,11 +171,23 @@ func TestResumeRefusesWhatChanged(t *testing.T) { synctest.Test(t, testResumeRef
 
 func testResumeRefusesWhatChanged(t *testing.T) {
 	for name, second := range map[string]map[string]string{
-		"a file that came":        {"d/": "", "d/a": "other", "d/b": "", "d/c": "third and longer", "d/e/": "", "d/e/f": "last"},
-		"the file that was read":  {"d/": "", "d/a": "first", "d/b": "", "d/c": "third and older!", "d/e/": "", "d/e/f": "last"},
-		"a file that is gone":     {"d/": "", "d/b": "", "d/c": "third and longer", "d/e/": "", "d/e/f": "last"},
-		"the file read is gone":   {"d/": "", "d/a": "first", "d/b": "", "d/e/": "", "d/e/f": "last"},
-		"a file before that came": {"d/": "", "d/a": "first", "d/aa": "new", "d/b": "", "d/c": "third and longer"},
+		"a file that came": {
+			"d/": "", "d/a": "other", "d/b": "", "d/c": "third and longer",
+			"d/e/": "", "d/e/f": "last",
+		},
+		"the file that was read": {
+			"d/": "", "d/a": "first", "d/b": "", "d/c": "third and older!",
+			"d/e/": "", "d/e/f": "last",
+		},
+		"a file that is gone": {
+			"d/": "", "d/b": "", "d/c": "third and longer", "d/e/": "",
+			"d/e/f": "last",
+		},
+		"the file read is gone": {"d/": "", "d/a": "first", "d/b": "", "d/e/": "", "d/e/f": "last"},
+		"a file before that came": {
+			"d/": "", "d/a": "first", "d/aa": "new", "d/b": "",
+			"d/c": "third and longer",
+		},
 	} {
 		opened := 0
 		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
@@ -185,7 +200,8 @@ func testResumeRefusesWhatChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readAll(r, nil); !errors.Is(err, errFileChanged) || dray.CodeOf(err) != dray.CodeTransferFailed {
+		if _, err := readAll(r, nil); !errors.Is(err, errFileChanged) ||
+			dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 type source struct {
 	// input is what the caller wrote, shown the name under which it is reported: the caller's own.
 	input, display string
-	// path is its absolute name on the side that it comes from, root the folder that it is opened beneath, and name the way from there.
+	// path is its absolute name on the side that it comes from, root the folder that it is opened
+	// beneath, and name the way from there.
 	path, root, name string
 	// target is its name beneath the folder that it goes to; "." is that folder.
 	target string
@@ -20,8 +21,9 @@ type source struct {
 	order int
 }
 
-// at gives what an entry of the source is called on the side that it comes from, in the caller's terms, and where it lands. rest is the way from
-// the source to the entry, "." for the source itself.
+// at gives what an entry of the source is called on the side that it comes from, in the caller's
+// terms, and where it lands. rest is the way from the source to the entry, "." for the source
+// itself.
 func (s source) at(rest string) (from, shown, lands string) {
 	return path.Join(s.path, rest), path.Join(s.display, rest), path.Join(s.target, rest)
 }
@@ -47,7 +49,8 @@ func (j *syncJob) source(given string, roots []string) (source, error) {
 	}
 	root, name, ok := nearest(p, roots)
 	if !ok {
-		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder that files may come from", quote(given)).
+		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder that files may come from",
+			quote(given)).
 			WithHint("they come from the workspace folder, bind mounts, /tmp, and the folders of sandbox.sources")
 	}
 	src := source{input: given, display: path.Clean(given), path: p, root: root, name: name}
@@ -74,11 +77,14 @@ func (j *syncJob) landing(p string) (string, error) {
 	return path.Join(j.destination, path.Base(p)), nil
 }
 
-// dedupe drops the sources that come with another, and refuses those that would land where another does, or within it.
+// dedupe drops the sources that come with another, and refuses those that would land where another
+// does, or within it.
 func (j *syncJob) dedupe() {
 	var kept []source
-	for _, s := range slices.SortedStableFunc(slices.Values(j.sources), func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
-		i := slices.IndexFunc(kept, func(k source) bool { _, in := beneath(s.target, k.target); return in })
+	for _, s := range slices.SortedStableFunc(slices.Values(j.sources),
+		func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
+		i := slices.IndexFunc(kept,
+			func(k source) bool { _, in := beneath(s.target, k.target); return in })
 		if i < 0 {
 			kept = append(kept, s)
 			continue

@@ -20,8 +20,8 @@ type entry struct {
 // openFilesFunc opens the files beneath a folder of one side.
 type openFilesFunc func(ctx context.Context, root string) (dray.Files, error)
 
-// concatTree are the trees of several groups, one after the other. The next one is opened when the one before it is at its end, so that one
-// access to files is open at a time.
+// concatTree are the trees of several groups, one after the other. The next one is opened when the
+// one before it is at its end, so that one access to files is open at a time.
 type concatTree struct {
 	ctx    context.Context //nolint:containedctx // as in resuming
 	open   openFilesFunc
@@ -74,7 +74,8 @@ func (t *concatTree) begin() error {
 	case errors.Is(err, fs.ErrNotExist):
 		t.failGroup(dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(t.now.root)))
 	case errors.Is(err, fs.ErrPermission):
-		t.failGroup(dray.Errorf(dray.CodeDenied, "the user that tools run as may not open %s", quote(t.now.root)))
+		t.failGroup(dray.Errorf(dray.CodeDenied, "the user that tools run as may not open %s",
+			quote(t.now.root)))
 	case err != nil:
 		return err
 	default:
@@ -85,7 +86,10 @@ func (t *concatTree) begin() error {
 
 func (t *concatTree) failGroup(why *dray.Error) {
 	for _, s := range t.now.sources {
-		t.failed = append(t.failed, entry{TreeEntry: dray.TreeEntry{Name: s.name, Refused: why}, source: s, relPath: "."})
+		t.failed = append(t.failed, entry{
+			TreeEntry: dray.TreeEntry{Name: s.name, Refused: why},
+			source:    s, relPath: ".",
+		})
 	}
 }
 
@@ -115,7 +119,8 @@ func (c *ownedTree) Close() error { return errors.Join(c.Tree.Close(), c.files.C
 func (t *concatTree) located(e dray.TreeEntry) (entry, error) {
 	s, rest, ok := t.now.of(e.Name)
 	if !ok {
-		return entry{}, dray.Errorf(dray.CodeTransferFailed, "%s came, and nobody asked for it", quote(e.Name))
+		return entry{}, dray.Errorf(dray.CodeTransferFailed, "%s came, and nobody asked for it",
+			quote(e.Name))
 	}
 	return entry{e, s, rest}, nil
 }
@@ -138,7 +143,8 @@ func (t *concatTree) Close() error {
 	return err
 }
 
-// atEnd says that an error is the end of a tree or a file. One that wraps it is the end of something else, such as the agent's.
+// atEnd says that an error is the end of a tree or a file. One that wraps it is the end of
+// something else, such as the agent's.
 func atEnd(err error) bool { return err == io.EOF } //nolint:errorlint // for that reason
 
 // depth counts the folders that an entry lies in below its source.
@@ -150,15 +156,16 @@ func depth(rest string) (folders int) {
 	return max(folders-1, 0)
 }
 
-// filteredTree is the tree that is placed: what the sources hold, under the names at the destination, without what is refused. It keeps to the
-// limits by itself, whoever it comes from.
+// filteredTree is the tree that is placed: what the sources hold, under the names at the
+// destination, without what is refused. It keeps to the limits by itself, whoever it comes from.
 type filteredTree struct {
 	job  *syncJob
 	tree *concatTree
 
-	from  map[string]string // by the name at the destination, what a file is called where it comes from
-	names map[string]bool   // that came
-	last  string            // the name that came last
+	// by the name at the destination, what a file is called where it comes from
+	from  map[string]string
+	names map[string]bool // that came
+	last  string          // the name that came last
 	ended bool
 }
 
@@ -169,8 +176,8 @@ func newSelection(j *syncJob, tree *concatTree) *filteredTree {
 // errHasRefusals ends a tree in which something is refused.
 var errHasRefusals = errors.New("something is refused")
 
-// Next goes to the next entry that may be written. Where a refusal ends the sync, all that is refused is looked for first, so that the
-// caller hears of it at once.
+// Next goes to the next entry that may be written. Where a refusal ends the sync, all that is
+// refused is looked for first, so that the caller hears of it at once.
 func (t *filteredTree) Next() (dray.TreeEntry, error) {
 	for {
 		e, err := t.tree.Next()
@@ -196,7 +203,8 @@ func (t *filteredTree) Next() (dray.TreeEntry, error) {
 			continue
 		}
 		if t.names[lands] {
-			return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "%s would be written twice", quote(lands))
+			return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "%s would be written twice",
+				quote(lands))
 		}
 		t.names[lands] = true
 		if e.Type == "file" {
@@ -217,13 +225,17 @@ func (j *syncJob) weigh(e entry, shown string) error {
 	}
 	switch {
 	case limits.MaxFiles > 0 && j.done.Files >= limits.MaxFiles:
-		return limitError("sandbox.max_files", "there are more than %d files and folders", limits.MaxFiles)
+		return limitError("sandbox.max_files", "there are more than %d files and folders",
+			limits.MaxFiles)
 	case limits.MaxTotal > 0 && j.bytes > limits.MaxTotal:
-		return limitError("sandbox.max_total", "the files have more than %d bytes in all", limits.MaxTotal)
+		return limitError("sandbox.max_total", "the files have more than %d bytes in all",
+			limits.MaxTotal)
 	case e.Refused == nil && limits.MaxFile > 0 && e.Size > limits.MaxFile:
-		return limitError("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size, limits.MaxFile)
+		return limitError("sandbox.max_file", "%s has %d bytes, more than %d", quote(shown), e.Size,
+			limits.MaxFile)
 	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.relPath) > limits.MaxDepth:
-		return limitError("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown), limits.MaxDepth)
+		return limitError("sandbox.max_depth", "%s lies deeper than %d folders", quote(shown),
+			limits.MaxDepth)
 	}
 	j.progress(1, 0)
 	return nil
@@ -248,7 +260,8 @@ func (t *filteredTree) Read(p []byte) (int, error) {
 func (t *filteredTree) Close() error { return t.tree.Close() }
 
 func limitError(key, format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("move less at once, or raise %s in the configuration", key)
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
+		WithHint("move less at once, or raise %s in the configuration", key)
 }
 
 // isUnder says that a path is one of some folders, or lies in one.

@@ -10,7 +10,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// DialTarget tells an agent, over the stdin of its exec, where the daemon waits for it and what to prove itself with. The secret is of one use.
+// DialTarget tells an agent, over the stdin of its exec, where the daemon waits for it and what to
+// prove itself with. The secret is of one use.
 type DialTarget struct {
 	Path   string
 	Secret []byte
@@ -37,8 +38,9 @@ const (
 // errBadSecret is a peer that does not know the secret.
 var errBadSecret = protocolError("the peer does not know the secret")
 
-// AuthenticateAgent is the daemon's side of the proof: who dialed shows that it knows the secret, and is shown that we do. Nothing that the peer says is
-// answered but with a digest, and at most 72 bytes of it are read.
+// AuthenticateAgent is the daemon's side of the proof: who dialed shows that it knows the secret,
+// and is shown that we do. Nothing that the peer says is answered but with a digest, and at most 72
+// bytes of it are read.
 //
 //	agent   magic, nonce A
 //	daemon  nonce D, HMAC(secret, "daemon" A D)
@@ -55,7 +57,8 @@ func AuthenticateAgent(conn io.ReadWriter, secret, nonce []byte) error {
 	if !ok {
 		return protocolError("a dialer began with %q", hail[:len(authMagic)])
 	}
-	if _, err := conn.Write(append(bytes.Clone(nonce), computeMAC(secret, roleDaemon, theirs, nonce)...)); err != nil {
+	if _, err := conn.Write(append(bytes.Clone(nonce),
+		computeMAC(secret, roleDaemon, theirs, nonce)...)); err != nil {
 		return fmt.Errorf("proving the secret: %w", err)
 	}
 	shown := make([]byte, SecretSize)

@@ -30,7 +30,8 @@ const (
 	MaxData = 64 << 10
 	// Window is how much of one channel may be on the way unread.
 	Window = 256 << 10
-	// MaxMessage is what an agent takes in one message: more than the largest argv and environment that Linux takes.
+	// MaxMessage is what an agent takes in one message: more than the largest argv and environment
+	// that Linux takes.
 	MaxMessage = 8 << 20
 	// MaxStreams is how many streams may be open on one connection.
 	MaxStreams = 4096
@@ -85,7 +86,8 @@ func (h header) check(maxMessage int) error {
 		return protocolError("frame type %d", h.typ)
 	}
 	if h.length > limit {
-		return protocolError("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length, limit)
+		return protocolError("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length,
+			limit)
 	}
 	if h.channel >= channels {
 		return protocolError("channel %d", h.channel)

@@ -9,7 +9,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Protocols that this build speaks. Any change of a frame or of a message takes a new number, because a message names no fields.
+// Protocols that this build speaks. Any change of a frame or of a message takes a new number,
+// because a message names no fields.
 //
 //	3  messages are packed; what 1 and 2 spoke was never released
 const (
@@ -17,11 +18,13 @@ const (
 	MaxProtocol = 3
 )
 
-// magic starts a connection, so that whatever else may answer (a shell, an error text) is told from a peer at the first byte.
+// magic starts a connection, so that whatever else may answer (a shell, an error text) is told from
+// a peer at the first byte.
 var magic = []byte("DRAYWIRE")
 
-// Hello is the first message of each side. Every version begins its hello with the two protocols and its own name, so that a peer of
-// another time can be told. What follows grows at its end alone, and what a reader does not know there it passes over.
+// Hello is the first message of each side. Every version begins its hello with the two protocols
+// and its own name, so that a peer of another time can be told. What follows grows at its end
+// alone, and what a reader does not know there it passes over.
 type Hello struct {
 	MinProtocol int
 	MaxProtocol int
@@ -72,12 +75,14 @@ func WriteHello(w io.Writer, h Hello) error {
 
 func writeHello(w io.Writer, b []byte, message Message) error {
 	body := encode(message)
-	b = header{length: uint32(len(body)), typ: frameHello}.append(b) //nolint:gosec // a few hundred bytes
+	// a few hundred bytes
+	b = header{length: uint32(len(body)), typ: frameHello}.append(b) //nolint:gosec
 	_, err := w.Write(append(b, body...))
 	return err
 }
 
-// StdioFallback is what an agent says on its stdout when it was told to dial and could not: the connection goes on there.
+// StdioFallback is what an agent says on its stdout when it was told to dial and could not: the
+// connection goes on there.
 type StdioFallback struct {
 	Reason string
 }
@@ -93,7 +98,8 @@ func WriteFallback(w io.Writer, why error) error {
 	return writeHello(w, nil, &StdioFallback{Reason: text[:min(len(text), maxReason)]})
 }
 
-// ReadFallback waits for the word of an agent that was told to dial. One that reached the socket says nothing here.
+// ReadFallback waits for the word of an agent that was told to dial. One that reached the socket
+// says nothing here.
 func ReadFallback(r io.Reader) (StdioFallback, error) {
 	var s StdioFallback
 	body, err := readHello(r)
@@ -106,7 +112,8 @@ func ReadFallback(r io.Reader) (StdioFallback, error) {
 // maxHello is more than any version of hello will need.
 const maxHello = 4 << 10
 
-// ReadHello reads the peer's hello. It fails with ErrProtocol for something that is no peer, with *VersionError for one of another time.
+// ReadHello reads the peer's hello. It fails with ErrProtocol for something that is no peer, with
+// *VersionError for one of another time.
 func ReadHello(r io.Reader) (Hello, error) {
 	got := make([]byte, len(magic))
 	if n, err := io.ReadFull(r, got); err != nil {
@@ -120,7 +127,8 @@ func ReadHello(r io.Reader) (Hello, error) {
 		return Hello{}, err
 	}
 	var h Hello
-	if _, err := pack.DecodePrefix(body, &h, func(f *pack.Fields, h *Hello) { h.fields(f) }); err != nil {
+	if _, err := pack.DecodePrefix(body, &h,
+		func(f *pack.Fields, h *Hello) { h.fields(f) }); err != nil {
 		return Hello{}, protocolError("hello: %v", err)
 	}
 	if h.incompatible() {

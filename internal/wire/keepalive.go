@@ -5,9 +5,10 @@ import "time"
 // checksPerLease is how many times in a lease a side looks at its peer.
 const checksPerLease = 12
 
-// livenessMonitor adds up for how long a peer was seen to say nothing, and to take nothing. What counts is time that was looked at: a side that stood
-// still itself (stopped, starved of its processor) saw nothing meanwhile, and what the peer said lies unread. So whatever lies between two
-// looks counts for two intervals at most.
+// livenessMonitor adds up for how long a peer was seen to say nothing, and to take nothing. What
+// counts is time that was looked at: a side that stood still itself (stopped, starved of its
+// processor) saw nothing meanwhile, and what the peer said lies unread. So whatever lies between
+// two looks counts for two intervals at most.
 type livenessMonitor struct {
 	interval     time.Duration
 	last         time.Duration // when it was looked
@@ -16,7 +17,8 @@ type livenessMonitor struct {
 	writeStalled time.Duration
 }
 
-// observe is told what a look sees: the time, whether a frame came since the last one, and which is being written.
+// observe is told what a look sees: the time, whether a frame came since the last one, and which is
+// being written.
 func (a *livenessMonitor) observe(now time.Duration, heard bool, writing int64) {
 	seen := min(now-a.last, 2*a.interval)
 	if a.silent += seen; heard {
@@ -28,8 +30,8 @@ func (a *livenessMonitor) observe(now time.Duration, heard bool, writing int64) 
 	a.last, a.writing = now, writing
 }
 
-// livenessLoop ends the connection of a peer that says nothing, or takes nothing, for too long. It must not write itself: it would wait with
-// the others.
+// livenessLoop ends the connection of a peer that says nothing, or takes nothing, for too long. It
+// must not write itself: it would wait with the others.
 func (m *Mux) livenessLoop() {
 	interval := max(m.cfg.Lease/checksPerLease, time.Millisecond)
 	tick := time.NewTicker(interval)

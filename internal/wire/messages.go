@@ -7,7 +7,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Message is one of this package's: *Start, *Request, *Reply; *Hello and *Stay before there are streams.
+// Message is one of this package's: *Start, *Request, *Reply; *Hello and *Stay before there are
+// streams.
 type Message interface{ fields(f *pack.Fields) }
 
 // encode has room for most messages.
@@ -15,7 +16,8 @@ func encode(m Message) []byte { return pack.Append(make([]byte, 0, 256), &m, pac
 
 func packMessage(f *pack.Fields, m *Message) { (*m).fields(f) }
 
-// Start is the first message of a stream: run a process. Argv, names and values are bytes; none need be text.
+// Start is the first message of a stream: run a process. Argv, names and values are bytes; none
+// need be text.
 type Start struct {
 	Argv []string
 	// Helper runs the agent's own program with these arguments instead of Argv.
@@ -26,7 +28,8 @@ type Start struct {
 	Groups []string
 	// Dir is absolute; empty is the user's home folder.
 	Dir string
-	// Env is what the engine gives every exec, Probe what the user's shell makes of it; Call and then Remote are laid over.
+	// Env is what the engine gives every exec, Probe what the user's shell makes of it; Call and then
+	// Remote are laid over.
 	Env       []string
 	Probe     Probe
 	CallEnv   []string
@@ -34,10 +37,11 @@ type Start struct {
 	Grace     time.Duration
 	// KeepLeftovers leaves what the process leaves running when it ends by itself.
 	KeepLeftovers bool
-	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is what is typed, channel 1 what is shown.
+	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is
+	// what is typed, channel 1 what is shown.
 	Terminal *dray.TerminalSize
-	// PassedFDs says that the process's ends of stdin, stdout and stderr came with the message as descriptors, so that no channel is used. It
-	// is for sockets alone.
+	// PassedFDs says that the process's ends of stdin, stdout and stderr came with the message as
+	// descriptors, so that no channel is used. It is for sockets alone.
 	PassedFDs bool
 }
 
@@ -57,7 +61,8 @@ func (s *Start) fields(f *pack.Fields) {
 	pack.Bool(f, &s.PassedFDs)
 }
 
-// packStrings bounds a list by its message alone: what Linux takes of an argv and an environment is for the kernel to say.
+// packStrings bounds a list by its message alone: what Linux takes of an argv and an environment is
+// for the kernel to say.
 func packStrings(f *pack.Fields, list *[]string) { pack.List(f, list, pack.NoLimit, pack.Text) }
 
 func packSize(f *pack.Fields, s *dray.TerminalSize) {
@@ -67,7 +72,8 @@ func packSize(f *pack.Fields, s *dray.TerminalSize) {
 
 // Probe says how the user's shell is asked for its environment.
 type Probe struct {
-	// Kind is a devcontainer userEnvProbe: none, loginShell, interactiveShell, loginInteractiveShell. Empty is none.
+	// Kind is a devcontainer userEnvProbe: none, loginShell, interactiveShell, loginInteractiveShell.
+	// Empty is none.
 	Kind string
 	// Shell is asked; empty means the user's own, else /bin/sh.
 	Shell string
@@ -103,7 +109,8 @@ type Stop struct {
 
 func packStop(f *pack.Fields, s *Stop) { pack.Int(f, &s.Grace) }
 
-// Reply is a message of the agent. The first is Started or Failed; after Started comes Exited, unless the agent is lost.
+// Reply is a message of the agent. The first is Started or Failed; after Started comes Exited,
+// unless the agent is lost.
 type Reply struct {
 	Started *Started
 	Failed  *Failed

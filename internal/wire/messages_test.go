@@ -16,15 +16,27 @@ func messages() []wire.Message {
 	size := &dray.TerminalSize{Columns: 80, Rows: 24}
 	return []wire.Message{
 		&wire.Start{
-			Argv: []string{"sh", "", "\xff\x00"}, Helper: []string{"files", "/"}, User: "vscode", Groups: []string{"7"}, Dir: "/work", Env: []string{"A=1"},
-			Probe: wire.Probe{Kind: "loginShell", Shell: "/bin/sh", Dir: "/"}, CallEnv: []string{"B=2"}, RemoteEnv: []string{"C=3"},
+			Argv: []string{"sh", "", "\xff\x00"}, Helper: []string{
+				"files",
+				"/",
+			}, User: "vscode", Groups: []string{"7"}, Dir: "/work", Env: []string{"A=1"},
+			Probe: wire.Probe{
+				Kind: "loginShell", Shell: "/bin/sh",
+				Dir: "/",
+			}, CallEnv: []string{"B=2"}, RemoteEnv: []string{"C=3"},
 			Grace: 2 * time.Second, KeepLeftovers: true, Terminal: size, PassedFDs: true,
 		},
 		&wire.Request{Signal: 15, Stop: &wire.Stop{Grace: time.Second}, Resize: size},
 		&wire.Reply{
-			Started: &wire.Started{PID: 1 << 22, Warnings: []string{"w"}}, Failed: &wire.Failed{Code: dray.CodeBadCwd, Message: "m"},
+			Started: &wire.Started{
+				PID:      1 << 22,
+				Warnings: []string{"w"},
+			}, Failed: &wire.Failed{Code: dray.CodeBadCwd, Message: "m"},
 			Exited: &wire.Exited{
-				Code: 255, Signal: 9, Leftover: 3, Lost: true, Proven: true, Survivors: []int{1, 2}, Kept: []int{3}, OOM: dray.OOMCertain,
+				Code: 255, Signal: 9, Leftover: 3, Lost: true, Proven: true, Survivors: []int{
+					1,
+					2,
+				}, Kept: []int{3}, OOM: dray.OOMCertain,
 			},
 		},
 		&wire.Start{}, &wire.Request{}, &wire.Reply{},
@@ -36,7 +48,8 @@ func fresh(message wire.Message) wire.Message {
 	return made
 }
 
-// What one side says is what the other side reads, field by field; a message that is cut short or goes on is a breach.
+// What one side says is what the other side reads, field by field; a message that is cut short or
+// goes on is a breach.
 func TestMessagesCross(t *testing.T) {
 	for i, message := range messages() {
 		if i < 3 {
@@ -52,13 +65,15 @@ func TestMessagesCross(t *testing.T) {
 				t.Errorf("%T cut after %d of %d bytes: %v", message, n, len(came), err)
 			}
 		}
-		if err := wire.Decode(append(bytes.Clone(came), 0), fresh(message)); !errors.Is(err, wire.ErrProtocol) {
+		if err := wire.Decode(append(bytes.Clone(came), 0), fresh(message)); !errors.Is(err,
+			wire.ErrProtocol) {
 			t.Errorf("%T and a byte: %v", message, err)
 		}
 	}
 }
 
-// everyFieldIsSet keeps TestMessagesCross honest: a new field that it does not set, it would not miss.
+// everyFieldIsSet keeps TestMessagesCross honest: a new field that it does not set, it would not
+// miss.
 func everyFieldIsSet(t *testing.T, v reflect.Value) {
 	t.Helper()
 	for i := range v.NumField() {
@@ -75,7 +90,8 @@ func everyFieldIsSet(t *testing.T, v reflect.Value) {
 	}
 }
 
-// FuzzMessages: what an agent and a daemon say to each other parses, or is a breach; what parses is the same when it is said again.
+// FuzzMessages: what an agent and a daemon say to each other parses, or is a breach; what parses is
+// the same when it is said again.
 func FuzzMessages(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(wire.Encode(m))
@@ -98,7 +114,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// BenchmarkMessages has the messages of a call in a devcontainer: what each costs to write and to read, and its size.
+// BenchmarkMessages has the messages of a call in a devcontainer: what each costs to write and to
+// read, and its size.
 func BenchmarkMessages(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -110,7 +127,10 @@ func BenchmarkMessages(b *testing.B) {
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=4f1c2d3e4a5b", "LANG=C.UTF-8", "GOPATH=/go",
 				"GOLANG_VERSION=1.26.0", "NODE_VERSION=22.11.0", "PYTHONUNBUFFERED=1", "HOME=/home/vscode",
 			},
-			Probe: wire.Probe{Kind: "loginInteractiveShell", Shell: "/bin/bash", Dir: "/"}, RemoteEnv: []string{"A=b"}, Grace: 2 * time.Second, PassedFDs: true,
+			Probe: wire.Probe{
+				Kind: "loginInteractiveShell", Shell: "/bin/bash",
+				Dir: "/",
+			}, RemoteEnv: []string{"A=b"}, Grace: 2 * time.Second, PassedFDs: true,
 		}},
 		{"started", &wire.Reply{Started: &wire.Started{PID: 12345}}},
 		{"exited", &wire.Reply{Exited: &wire.Exited{Code: 1, Proven: true}}},

@@ -19,7 +19,8 @@ var ErrPeerTimeout = errors.New("the peer fell silent")
 // ErrWriteTimeout is a peer that does not take what is written to it.
 var ErrWriteTimeout = errors.New("the peer reads no more")
 
-// ErrTooMany is a stream too many, ErrTooLarge a first message that the peer would not take. Neither was sent.
+// ErrTooMany is a stream too many, ErrTooLarge a first message that the peer would not take.
+// Neither was sent.
 var (
 	ErrTooMany  = errors.New("too many streams are open")
 	ErrTooLarge = errors.New("the message is too large")
@@ -30,15 +31,18 @@ var ErrClosed = errors.New("the connection is closed")
 
 // Config says how one side uses a connection.
 type Config struct {
-	// Accept is called with each stream that the peer opens, in a goroutine of its own that Run waits for. Nil refuses all.
+	// Accept is called with each stream that the peer opens, in a goroutine of its own that Run waits
+	// for. Nil refuses all.
 	Accept func(*Stream)
 	// MaxMessage bounds one message from the peer, in bytes.
 	MaxMessage int
-	// Lease is the lease: how long nothing may come, and how long one frame may take to leave. A ping goes out six times as often.
+	// Lease is the lease: how long nothing may come, and how long one frame may take to leave. A ping
+	// goes out six times as often.
 	Lease time.Duration
 }
 
-// maxPings is how many pings and pongs of the peer may come in a twelfth of the lease: hundreds of times what any lease asks for.
+// maxPings is how many pings and pongs of the peer may come in a twelfth of the lease: hundreds of
+// times what any lease asks for.
 const maxPings = 1000
 
 // Mux carries streams over one connection. Run must be called, once.
@@ -77,7 +81,8 @@ func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 // CanPassFDs says that Open can pass descriptors.
 func (m *Mux) CanPassFDs() bool { return m.socket != nil }
 
-// Run reads until the connection breaks or is closed, ends every stream, waits for the accepted ones, and says why it ended.
+// Run reads until the connection breaks or is closed, ends every stream, waits for the accepted
+// ones, and says why it ended.
 func (m *Mux) Run() error {
 	var watching sync.WaitGroup
 	watching.Go(func() { m.goRecovered(m.livenessLoop) })
@@ -124,8 +129,9 @@ func (m *Mux) fail(err error) {
 	}
 }
 
-// Open starts a stream with its first message and, where the connection Passes them, descriptors of files, which stay the caller's to
-// close. It fails with ErrTooMany, ErrTooLarge, or the connection's error; then nothing was sent.
+// Open starts a stream with its first message and, where the connection Passes them, descriptors of
+// files, which stay the caller's to close. It fails with ErrTooMany, ErrTooLarge, or the
+// connection's error; then nothing was sent.
 func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
 	message := encode(first)
 	if len(message) > MaxMessage {
@@ -183,7 +189,8 @@ func (m *Mux) put(frame []byte, files []*os.File) error {
 	return m.socket.writeWithFDs(frame, files)
 }
 
-// pingLoop pings and answers pings. The reading side must never write itself: two sides that both wait to write would wait for ever.
+// pingLoop pings and answers pings. The reading side must never write itself: two sides that both
+// wait to write would wait for ever.
 func (m *Mux) pingLoop() {
 	tick := time.NewTicker(max(m.cfg.Lease/6, time.Millisecond))
 	defer tick.Stop()
@@ -319,8 +326,8 @@ func creditOf(payload []byte) (int, error) {
 	return int(n), nil
 }
 
-// PanicError is a panic of this side in its work for the connection: a defect of ours, which a peer's frames may have laid open. The connection has
-// failed with it, and nothing else.
+// PanicError is a panic of this side in its work for the connection: a defect of ours, which a
+// peer's frames may have laid open. The connection has failed with it, and nothing else.
 type PanicError struct {
 	Value any
 	Stack []byte

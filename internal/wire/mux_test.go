@@ -147,7 +147,8 @@ func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Writer(0).Write(make([]byte, 10*wire.Window)); !errors.Is(err, wire.ErrStopSending) {
+	if _, err := s.Writer(0).Write(make([]byte, 10*wire.Window)); !errors.Is(err,
+		wire.ErrStopSending) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -181,7 +182,8 @@ func frame(length, stream uint32, typ, channel byte, payload []byte) []byte {
 	return append(append(b, typ, channel), payload...)
 }
 
-// EX-21, and the hostile peer: every breach ends the connection, with nothing allocated for it and nobody left waiting.
+// EX-21, and the hostile peer: every breach ends the connection, with nothing allocated for it and
+// nobody left waiting.
 func TestBreaches(t *testing.T) {
 	data := func(n int) []byte { return frame(uint32(n), 1, 6, 1, make([]byte, n)) }
 	window := bytes.Repeat(data(wire.MaxData), wire.Window/wire.MaxData)
@@ -264,7 +266,8 @@ func TestHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, err := wire.ReadHello(&b)
-	if err != nil || h.Version != "v1" || h.Lease != 30*time.Second || h.MaxProtocol != wire.MaxProtocol {
+	if err != nil || h.Version != "v1" || h.Lease != 30*time.Second ||
+		h.MaxProtocol != wire.MaxProtocol {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	if _, err := wire.ReadHello(bytes.NewReader([]byte("OCI runtime exec failed: exec failed"))); !errors.Is(err, wire.ErrProtocol) {
@@ -274,14 +277,18 @@ func TestHello(t *testing.T) {
 		body, version string
 		first         int
 	}{
-		"a later time's":   {body: "\x0e\x12\x02v9 and whatever it means by that", version: "v9", first: 7},
+		"a later time's": {
+			body: "\x0e\x12\x02v9 and whatever it means by that", version: "v9",
+			first: 7,
+		},
 		"an earlier one's": {body: "\x02\x04\x02v1", version: "v1", first: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hello := append([]byte("DRAYWIRE"), frame(uint32(len(c.body)), 0, 1, 0, []byte(c.body))...)
 			_, err := wire.ReadHello(bytes.NewReader(hello))
 			version, ok := errors.AsType[*wire.VersionError](err)
-			if !ok || version.Peer.Version != c.version || version.Peer.MinProtocol != c.first || !strings.Contains(err.Error(), "install") {
+			if !ok || version.Peer.Version != c.version || version.Peer.MinProtocol != c.first ||
+				!strings.Contains(err.Error(), "install") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -291,14 +298,18 @@ func TestHello(t *testing.T) {
 // A hello may have grown at its end, and not before.
 func TestLongerHello(t *testing.T) {
 	var b bytes.Buffer
-	if err := wire.WriteHello(&b, wire.Hello{Version: "v1", Lease: time.Second, SwitchUser: true, UID: 7, Dial: &wire.DialTarget{Path: "/s", Secret: []byte("x")}}); err != nil {
+	if err := wire.WriteHello(&b, wire.Hello{
+		Version: "v1", Lease: time.Second, SwitchUser: true,
+		UID: 7, Dial: &wire.DialTarget{Path: "/s", Secret: []byte("x")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	hello := b.Bytes()
 	const length = 8 // of the magic
 	longer := append(bytes.Clone(hello), "more"...)
 	longer[length] += 4
-	if h, err := wire.ReadHello(bytes.NewReader(longer)); err != nil || h.UID != 7 || h.Dial.Path != "/s" {
+	if h, err := wire.ReadHello(bytes.NewReader(longer)); err != nil || h.UID != 7 ||
+		h.Dial.Path != "/s" {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	cut := bytes.Clone(hello)
@@ -335,7 +346,10 @@ func FuzzPeer(f *testing.F) {
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("DRAYWIRE"))
 	var b bytes.Buffer
-	if err := wire.WriteHello(&b, wire.Hello{Version: "v1", Dial: &wire.DialTarget{Path: "/s", Secret: []byte("secret")}}); err != nil {
+	if err := wire.WriteHello(&b, wire.Hello{
+		Version: "v1",
+		Dial:    &wire.DialTarget{Path: "/s", Secret: []byte("secret")},
+	}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -363,13 +377,18 @@ func (c trapped) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// EX-18: a defect in the work for a connection ends the connection and every stream on it with an error that says so, and nothing else.
+// EX-18: a defect in the work for a connection ends the connection and every stream on it with an
+// error that says so, and nothing else.
 func TestPanicEndsTheConnection(t *testing.T) {
-	for name, trap := range map[string]trapped{"planted in the reading": {reading: true}, "planted in the writing": {writing: true}} {
+	for name, trap := range map[string]trapped{
+		"planted in the reading": {reading: true},
+		"planted in the writing": {writing: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := socketPair(t)
 			trap.Conn = a
-			m := wire.NewMux(trap, wire.Config{MaxMessage: 1 << 10, Lease: 200 * time.Millisecond}) // it pings six times as often
+			// it pings six times as often
+			m := wire.NewMux(trap, wire.Config{MaxMessage: 1 << 10, Lease: 200 * time.Millisecond})
 			var s *wire.Stream
 			if trap.reading {
 				var err error
@@ -382,7 +401,8 @@ func TestPanicEndsTheConnection(t *testing.T) {
 			}
 			err := m.Run()
 			defect, ok := errors.AsType[*wire.PanicError](err)
-			if !ok || !strings.Contains(err.Error(), name) || !strings.Contains(string(defect.Stack), "panic_test.go") {
+			if !ok || !strings.Contains(err.Error(), name) ||
+				!strings.Contains(string(defect.Stack), "panic_test.go") {
 				t.Errorf("the connection ended with %v", err)
 			}
 			if s != nil {

@@ -43,7 +43,8 @@ func (s *Stream) Send(message Message) error {
 	return s.mux.send(header{stream: s.id, typ: frameMessage}, encode(message))
 }
 
-// Receive waits for the next message. io.EOF means that the other side ended the stream; what came before it is received first.
+// Receive waits for the next message. io.EOF means that the other side ended the stream; what came
+// before it is received first.
 func (s *Stream) Receive() ([]byte, error) {
 	select {
 	case b := <-s.messages:
@@ -63,7 +64,8 @@ func (s *Stream) Receive() ([]byte, error) {
 	}
 }
 
-// Files gives what came with the first message, once. It is the caller's to close; what Accept does not take is closed after it.
+// Files gives what came with the first message, once. It is the caller's to close; what Accept does
+// not take is closed after it.
 func (s *Stream) Files() []*os.File {
 	files := s.files
 	s.files = nil
@@ -89,7 +91,8 @@ func (s *Stream) Close() {
 		return
 	}
 	s.drop()
-	_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil) // a broken connection has ended it already
+	// a broken connection has ended it already
+	_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil)
 	s.abort(ErrClosed)
 }
 
@@ -195,7 +198,8 @@ func (b *recvBuffer) end(err error) {
 	b.readable.Broadcast()
 }
 
-// Read waits for bytes. It gives io.EOF at the sender's end of file, and the connection's error where that came first.
+// Read waits for bytes. It gives io.EOF at the sender's end of file, and the connection's error
+// where that came first.
 func (b *recvBuffer) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	for b.off == len(b.data) && b.err == nil && !b.closed {
@@ -234,7 +238,8 @@ func (b *recvBuffer) Close() error {
 	b.mu.Unlock()
 	b.readable.Broadcast()
 	if tell {
-		return b.stream.mux.send(header{stream: b.stream.id, typ: frameStopSending, channel: b.channel}, nil)
+		return b.stream.mux.send(header{stream: b.stream.id, typ: frameStopSending, channel: b.channel},
+			nil)
 	}
 	return nil
 }
@@ -296,7 +301,8 @@ func (b *sendWindow) Write(p []byte) (written int, err error) {
 		if err != nil {
 			return written, err
 		}
-		if err := b.stream.mux.send(header{stream: b.stream.id, typ: frameData, channel: b.channel}, p[:n]); err != nil {
+		if err := b.stream.mux.send(header{stream: b.stream.id, typ: frameData, channel: b.channel},
+			p[:n]); err != nil {
 			return written, err
 		}
 		written += n

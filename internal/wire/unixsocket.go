@@ -12,8 +12,9 @@ import (
 // maxFDs is how many descriptors may travel with one frame.
 const maxFDs = 16
 
-// Socket is a unix stream socket as a connection. Beside frames it carries descriptors, in one direction: towards the side that takes them,
-// which is the agent. The other side lets the kernel close whatever is passed to it, and ends the connection for it.
+// Socket is a unix stream socket as a connection. Beside frames it carries descriptors, in one
+// direction: towards the side that takes them, which is the agent. The other side lets the kernel
+// close whatever is passed to it, and ends the connection for it.
 type Socket struct {
 	file       *os.File
 	raw        syscall.RawConn
@@ -35,8 +36,8 @@ func NewSocket(file *os.File, takes bool) (*Socket, error) {
 	return s, nil
 }
 
-// Read reads bytes. Descriptors that came with them wait for the frame that they belong to, and were sent with its first byte, so that the
-// order of sets is that of frames.
+// Read reads bytes. Descriptors that came with them wait for the frame that they belong to, and
+// were sent with its first byte, so that the order of sets is that of frames.
 func (s *Socket) Read(p []byte) (n int, err error) {
 	var oobn, flags int
 	pollErr := s.raw.Read(func(fd uintptr) bool {
@@ -62,7 +63,8 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// queueFDs keeps what came, or refuses it. Without room for them the kernel has closed descriptors already, and says so.
+// queueFDs keeps what came, or refuses it. Without room for them the kernel has closed descriptors
+// already, and says so.
 func (s *Socket) queueFDs(oob []byte, flags int) error {
 	files, err := parseRights(oob)
 	switch {
@@ -144,18 +146,21 @@ func (s *Socket) writeWithFDs(p []byte, files []*os.File) error {
 // SetDeadline bounds reads and writes; the zero time takes the bound away.
 func (s *Socket) SetDeadline(t time.Time) error { return s.file.SetDeadline(t) }
 
-// PeerPID is the process that connected, in this process's numbering; 0 where it has no number here.
+// PeerPID is the process that connected, in this process's numbering; 0 where it has no number
+// here.
 func (s *Socket) PeerPID() int {
 	pid := 0
 	_ = s.raw.Control(func(fd uintptr) { // a closed socket has no peer
-		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET,
+			syscall.SO_PEERCRED); err == nil {
 			pid = int(cred.Pid)
 		}
 	})
 	return pid
 }
 
-// Close closes the socket. Descriptors that nobody took are closed by the reader when it ends: see Mux.
+// Close closes the socket. Descriptors that nobody took are closed by the reader when it ends: see
+// Mux.
 func (s *Socket) Close() error { return s.file.Close() }
 
 // discard closes the descriptors whose frames never came.

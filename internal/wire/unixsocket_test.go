@@ -18,7 +18,8 @@ import (
 // sockets gives the daemon's and the agent's end.
 func sockets(t testing.TB) (daemon, agent *wire.Socket) {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := syscall.Socketpair(syscall.AF_UNIX,
+		syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,8 @@ func onSockets(t testing.TB, accept func(*wire.Stream)) *wire.Mux {
 	return daemon
 }
 
-// Each stream gets the descriptors that were sent with it, among frames of every size, and what nobody takes is closed.
+// Each stream gets the descriptors that were sent with it, among frames of every size, and what
+// nobody takes is closed.
 func TestDescriptorsArriveWithTheirStream(t *testing.T) {
 	m := onSockets(t, func(s *wire.Stream) {
 		first, _ := s.Receive()
@@ -154,7 +156,8 @@ func TestProof(t *testing.T) {
 	for i := range secret {
 		other := bytes.Clone(secret)
 		other[i] ^= 1
-		if daemon, agent := prove(t, secret, other); daemon == nil || !errors.Is(agent, wire.ErrProtocol) {
+		if daemon, agent := prove(t, secret, other); daemon == nil ||
+			!errors.Is(agent, wire.ErrProtocol) {
 			t.Errorf("another secret: %v and %v", daemon, agent)
 		}
 	}
@@ -184,14 +187,16 @@ func TestProofIsOfOneUse(t *testing.T) {
 		t.Errorf("an agent's proof replayed: %v", err)
 	}
 	impostor := &recorded{Reader: bytes.NewReader(agent.came.Bytes())}
-	if err := wire.AuthenticateDaemon(impostor, secret, nonce('4')); !errors.Is(err, wire.ErrProtocol) {
+	if err := wire.AuthenticateDaemon(impostor, secret, nonce('4')); !errors.Is(err,
+		wire.ErrProtocol) {
 		t.Errorf("a daemon's proof replayed: %v", err)
 	}
 	if impostor.heard.Len() > 8+wire.SecretSize {
 		t.Error("the agent shows its proof to an impostor")
 	}
 	// A daemon's own answer, sent back as the proof.
-	mirror := &recorded{Reader: io.MultiReader(bytes.NewReader(agent.sent.Bytes()[:8+wire.SecretSize]), bytes.NewReader(agent.came.Bytes()[wire.SecretSize:]))}
+	mirror := &recorded{Reader: io.MultiReader(bytes.NewReader(agent.sent.Bytes()[:8+wire.SecretSize]),
+		bytes.NewReader(agent.came.Bytes()[wire.SecretSize:]))}
 	if err := wire.AuthenticateAgent(mirror, secret, nonce('1')); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("a proof sent back: %v", err)
 	}
@@ -214,13 +219,15 @@ func (r *recording) Write(p []byte) (int, error) {
 	return r.ReadWriter.Write(p)
 }
 
-// FuzzAwait: whatever a dialer says that does not know the secret, it is not taken, and hears 64 bytes at most.
+// FuzzAwait: whatever a dialer says that does not know the secret, it is not taken, and hears 64
+// bytes at most.
 func FuzzAwait(f *testing.F) {
 	f.Add(append([]byte("DRAYDIAL"), make([]byte, 64)...))
 	f.Add([]byte("DRAYWIRE"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		peer := &recorded{Reader: bytes.NewReader(input)}
-		if err := wire.AuthenticateAgent(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil {
+		if err := wire.AuthenticateAgent(peer, []byte("a secret of the daemon's"),
+			make([]byte, wire.SecretSize)); err == nil {
 			t.Error("it was taken")
 		}
 		if peer.heard.Len() > 2*wire.SecretSize {
@@ -234,7 +241,8 @@ func FuzzApproach(f *testing.F) {
 	f.Add(make([]byte, 65))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		peer := &recorded{Reader: bytes.NewReader(input)}
-		if err := wire.AuthenticateDaemon(peer, []byte("a secret of the daemon's"), make([]byte, wire.SecretSize)); err == nil || peer.heard.Len() > 8+wire.SecretSize {
+		if err := wire.AuthenticateDaemon(peer, []byte("a secret of the daemon's"),
+			make([]byte, wire.SecretSize)); err == nil || peer.heard.Len() > 8+wire.SecretSize {
 			t.Errorf("it was taken, or heard too much (%d bytes): %v", peer.heard.Len(), err)
 		}
 	})

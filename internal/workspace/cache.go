@@ -39,7 +39,8 @@ type cachedEnv struct {
 	checkedAt  time.Time               // when that was seen
 }
 
-// maxCached bounds the answers that are remembered; callers with their own variables could make any number of them.
+// maxCached bounds the answers that are remembered; callers with their own variables could make any
+// number of them.
 const maxCached = 256
 
 func (r request) key() cacheKey {
@@ -51,12 +52,16 @@ func (r request) key() cacheKey {
 	return cacheKey{r.name, r.workspace, strings.Join(names, ",")}
 }
 
-// container gives the environment of a container. A warm call asks nobody: no container has changed since, and the files look the same.
-func (m *Manager) container(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, error) {
+// container gives the environment of a container. A warm call asks nobody: no container has changed
+// since, and the files look the same.
+func (m *Manager) container(ctx context.Context, req request,
+	progress func(phase, message string),
+) (dray.Environment, error) {
 	if env := m.lookupCached(req); env != nil {
 		return env, nil
 	}
-	generation, _ := m.watch.Generation() // before the question, so that a change meanwhile makes the answer stale
+	// before the question, so that a change meanwhile makes the answer stale
+	generation, _ := m.watch.Generation()
 	files, begun := m.fingerprint(req), time.Now()
 	env, basis, err := m.resolve(ctx, req, progress)
 	if err != nil {
@@ -71,7 +76,10 @@ func (m *Manager) container(ctx context.Context, req request, progress func(phas
 	if len(m.envCache) >= maxCached {
 		clear(m.envCache)
 	}
-	m.envCache[req.key()] = &cachedEnv{env: env, generation: generation, files: files, basis: basis, state: state, checkedAt: begun}
+	m.envCache[req.key()] = &cachedEnv{
+		env: env, generation: generation, files: files, basis: basis,
+		state: state, checkedAt: begun,
+	}
 	return env, nil
 }
 
@@ -84,19 +92,22 @@ func (m *Manager) lookupCached(req request) dray.Environment {
 	m.mu.Lock()
 	hit := m.envCache[req.key()]
 	m.mu.Unlock()
-	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) || !m.trustUnchanged(hit) {
+	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) ||
+		!m.trustUnchanged(hit) {
 		return nil
 	}
 	return hit.env
 }
 
 const (
-	// maxStatFiles is how many files of a trust are looked at in each call. More would be felt, and are looked at once in recheckInterval.
+	// maxStatFiles is how many files of a trust are looked at in each call. More would be felt, and
+	// are looked at once in recheckInterval.
 	maxStatFiles    = 256
 	recheckInterval = time.Second
 )
 
-// trustUnchanged says whether the files that the trust is bound to look as they did when it was judged.
+// trustUnchanged says whether the files that the trust is bound to look as they did when it was
+// judged.
 func (m *Manager) trustUnchanged(hit *cachedEnv) bool {
 	now := time.Now()
 	m.mu.Lock()
@@ -112,7 +123,8 @@ func (m *Manager) trustUnchanged(hit *cachedEnv) bool {
 	return state == hit.state
 }
 
-// fingerprint is a text that changes when the configuration, the trust in it, or the place of the repository does.
+// fingerprint is a text that changes when the configuration, the trust in it, or the place of the
+// repository does.
 func (m *Manager) fingerprint(req request) string {
 	folder := req.workspace
 	if n, ok := m.cfg.Named[req.name]; ok && folder == "" {
@@ -150,17 +162,20 @@ type labelCache struct {
 	retryAt    time.Time // until then an engine that did not answer is not asked again
 }
 
-// The bounds of a question to an engine that may not be there: a call that leads to the host must not hang on it.
+// The bounds of a question to an engine that may not be there: a call that leads to the host must
+// not hang on it.
 const (
 	listTimeout = 2 * time.Second
 	retryDelay  = 5 * time.Second
 )
 
-// Nearest finds the workspace that a folder lies in, from dir up to root. A folder that has a container, or that this daemon has used as a
-// workspace, is one although its configuration is gone (RT-02): otherwise a tool in the container could send the next call to the host by
-// removing a file that it sees through the mount.
+// Nearest finds the workspace that a folder lies in, from dir up to root. A folder that has a
+// container, or that this daemon has used as a workspace, is one although its configuration is gone
+// (RT-02): otherwise a tool in the container could send the next call to the host by removing a
+// file that it sees through the mount.
 func (m *Manager) Nearest(dir, root string) (folder string, ok bool) {
-	if folder, ok := devcontainer.Nearest(dir, root); ok && filepath.Clean(folder) == filepath.Clean(dir) {
+	if folder, ok := devcontainer.Nearest(dir, root); ok &&
+		filepath.Clean(folder) == filepath.Clean(dir) {
 		return folder, true // the ordinary case asks nobody
 	}
 	labelled := m.labelledFolders()
@@ -171,8 +186,8 @@ func (m *Manager) Nearest(dir, root string) (folder string, ok bool) {
 	})
 }
 
-// labelledFolders are the workspaces of the engine's containers. They are asked for again only when a container has changed; while the engine does
-// not answer, the last answer counts.
+// labelledFolders are the workspaces of the engine's containers. They are asked for again only when
+// a container has changed; while the engine does not answer, the last answer counts.
 func (m *Manager) labelledFolders() map[string]bool {
 	generation, live := m.watch.Generation()
 	k := &m.known

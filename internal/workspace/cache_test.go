@@ -9,13 +9,14 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// RT-02: a tool that removes the configuration which it sees through the mount does not send the next call to the host. Neither does one
-// whose daemon has started anew.
+// RT-02: a tool that removes the configuration which it sees through the mount does not send the
+// next call to the host. Neither does one whose daemon has started anew.
 func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
-	if got := w.sh(request{workspace: dir}, "rm /workspaces/"+filepath.Base(dir)+"/.devcontainer.json; id -u"); got != "0" {
+	if got := w.sh(request{workspace: dir},
+		"rm /workspaces/"+filepath.Base(dir)+"/.devcontainer.json; id -u"); got != "0" {
 		t.Fatalf("got %q", got)
 	}
 	sub := filepath.Join(dir, "sub")
@@ -38,14 +39,16 @@ func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
 	}
 }
 
-// EX-01: an image that names a workspace in its labels gets none of its calls, however new its container is.
+// EX-01: an image that names a workspace in its labels gets none of its calls, however new its
+// container is.
 func TestImageThatClaimsAWorkspace(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
 	own := w.sh(request{workspace: dir}, "hostname")
 	build := t.TempDir()
-	dockerfile := "FROM dray-test/busybox:latest\nLABEL " + devcontainer.LabelFolder + "=" + dir + " " + devcontainer.LabelConfig + "=" + dir + "/.devcontainer.json\n"
+	dockerfile := "FROM dray-test/busybox:latest\nLABEL " + devcontainer.LabelFolder + "=" + dir +
+		" " + devcontainer.LabelConfig + "=" + dir + "/.devcontainer.json\n"
 	if err := os.WriteFile(build+"/Dockerfile", []byte(dockerfile), 0o600); err != nil {
 		t.Fatal(err)
 	}

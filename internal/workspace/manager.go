@@ -16,7 +16,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// Named is a container that configuration gives a name: by its workspace, its id or name, or a label.
+// Named is a container that configuration gives a name: by its workspace, its id or name, or a
+// label.
 type Named struct {
 	Workspace string
 	// Config is the devcontainer.json of the workspace; empty looks in the usual places.
@@ -32,7 +33,8 @@ type Named struct {
 // Config is what the manager works by.
 type Config struct {
 	Named map[string]Named
-	// CLI is the absolute path of the reference CLI, empty if there is none; UpArgs are extra arguments of its `up`.
+	// CLI is the absolute path of the reference CLI, empty if there is none; UpArgs are extra
+	// arguments of its `up`.
 	CLI    string
 	UpArgs []string
 	// LocalEnv holds values of ${localEnv:X} for calls that bring none.
@@ -43,9 +45,11 @@ type Config struct {
 	UpTimeout time.Duration
 }
 
-// AcquireFunc gives a call its turn in a container that is ready, or on the host, which has no id. It may wait, and says how long it did; leave gives the
-// turn back and may be called more than once.
-type AcquireFunc func(ctx context.Context, container string, sink dray.Sink) (leave func(), waited time.Duration, err error)
+// AcquireFunc gives a call its turn in a container that is ready, or on the host, which has no id.
+// It may wait, and says how long it did; leave gives the turn back and may be called more than
+// once.
+type AcquireFunc func(ctx context.Context, container string, sink dray.Sink) (leave func(),
+	waited time.Duration, err error)
 
 // Manager knows the workspaces and their containers.
 type Manager struct {
@@ -57,7 +61,8 @@ type Manager struct {
 	watch  *container.EventWatcher
 	log    *zap.Logger
 
-	ctx    context.Context //nolint:containedctx // the manager's own life, which bounds what goes on without a caller
+	// the manager's own life, which bounds what goes on without a caller
+	ctx    context.Context //nolint:containedctx
 	cancel context.CancelFunc
 
 	known labelCache
@@ -71,7 +76,9 @@ type Manager struct {
 }
 
 // New makes a manager. Close ends what it began; engine, host and pool stay the caller's.
-func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host, pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger) *Manager {
+func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host,
+	pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger,
+) *Manager {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	removeStaleConfigs(cfg.State, log)
 	return &Manager{
@@ -80,10 +87,11 @@ func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host
 	}
 }
 
-// removeStaleConfigs removes the configurations that an `up` of an earlier daemon left behind, because that one was killed. There is one daemon for each
-// state folder, so nobody uses them.
+// removeStaleConfigs removes the configurations that an `up` of an earlier daemon left behind,
+// because that one was killed. There is one daemon for each state folder, so nobody uses them.
 func removeStaleConfigs(state string, log *zap.Logger) {
-	left, _ := filepath.Glob(filepath.Join(state, "run", "up-*")) // the pattern is well formed unless the folder's name is odd: then they stay
+	// the pattern is well formed unless the folder's name is odd: then they stay
+	left, _ := filepath.Glob(filepath.Join(state, "run", "up-*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
 			log.Warn("a leftover of an earlier start stays", zap.Error(err))
@@ -101,10 +109,13 @@ func (m *Manager) Close() {
 	m.wg.Wait()
 }
 
-// Executor makes the environment that the route names ready, waits for the call's turn there, hands the call on, and puts the container's metadata
-// into the result. What is being made ready holds nobody's turn.
+// Executor makes the environment that the route names ready, waits for the call's turn there, hands
+// the call on, and puts the container's metadata into the result. What is being made ready holds
+// nobody's turn.
 func (m *Manager) Executor(next dray.Executor, turns AcquireFunc) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		env, leave, waited, err := m.acquire(ctx, call, sink, turns)
 		queued := float64(waited.Microseconds()) / 1000
 		if err != nil {
@@ -119,8 +130,11 @@ func (m *Manager) Executor(next dray.Executor, turns AcquireFunc) dray.Executor 
 	})
 }
 
-// acquire makes the environment ready and waits for the turn. What has changed while the call waited is made ready again, with the turn given back.
-func (m *Manager) acquire(ctx context.Context, call dray.Call, sink dray.Sink, turns AcquireFunc) (env dray.Environment, leave func(), waited time.Duration, err error) {
+// acquire makes the environment ready and waits for the turn. What has changed while the call
+// waited is made ready again, with the turn given back.
+func (m *Manager) acquire(ctx context.Context, call dray.Call, sink dray.Sink,
+	turns AcquireFunc,
+) (env dray.Environment, leave func(), waited time.Duration, err error) {
 	for {
 		env, err = m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
 		if err != nil {
@@ -138,7 +152,8 @@ func (m *Manager) acquire(ctx context.Context, call dray.Call, sink dray.Sink, t
 
 // stillReady says whether an environment is as it was when it was made ready.
 func (m *Manager) stillReady(call dray.Call, env dray.Environment) bool {
-	return call.Route.Environment == dray.KindHost || m.lookupCached(requestOf(call.Route, call.Invocation)) == env
+	return call.Route.Environment == dray.KindHost ||
+		m.lookupCached(requestOf(call.Route, call.Invocation)) == env
 }
 
 func containerID(env dray.Environment) string {
@@ -148,7 +163,8 @@ func containerID(env dray.Environment) string {
 	return ""
 }
 
-// attach puts what is known of the place beside the tool's own output, after that was mapped (PM-11).
+// attach puts what is known of the place beside the tool's own output, after that was mapped
+// (PM-11).
 func attach(res *dray.Result, caps dray.Capabilities) {
 	res.Metadata.Warnings = append(append([]string(nil), caps.Warnings...), res.Metadata.Warnings...)
 	if caps.Container == nil {
@@ -161,14 +177,17 @@ func attach(res *dray.Result, caps dray.Capabilities) {
 }
 
 // Environment makes a route's environment ready.
-func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation, progress func(phase, message string)) (dray.Environment, error) {
+func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation,
+	progress func(phase, message string),
+) (dray.Environment, error) {
 	if route.Environment == dray.KindHost {
 		return m.host.Environment(hostFolder(inv)), checkWorkspaceDir(inv.Workspace)
 	}
 	return m.container(ctx, requestOf(route, inv), progress)
 }
 
-// checkWorkspaceDir refuses a workspace that is no folder: what follows would be told as trouble with the folder's rights.
+// checkWorkspaceDir refuses a workspace that is no folder: what follows would be told as trouble
+// with the folder's rights.
 func checkWorkspaceDir(folder string) error {
 	if folder == "" {
 		return nil
@@ -176,7 +195,8 @@ func checkWorkspaceDir(folder string) error {
 	if info, err := os.Stat(folder); err == nil && info.IsDir() {
 		return nil
 	}
-	return dray.Errorf(dray.CodeWorkspaceNotFound, "the workspace folder %s does not exist, or is no folder", folder).
+	return dray.Errorf(dray.CodeWorkspaceNotFound,
+		"the workspace folder %s does not exist, or is no folder", folder).
 		WithHint("check its spelling; it is a folder of the machine that the daemon runs on")
 }
 

@@ -14,9 +14,12 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// Check says what a call would be met with where its route leads, and changes nothing: no container is brought up, no agent placed, no
-// process started. Starts says that the call's tool is a process, which the host allows beneath its roots alone.
-func (m *Manager) Check(ctx context.Context, route dray.Route, inv dray.Invocation, starts bool) error {
+// Check says what a call would be met with where its route leads, and changes nothing: no container
+// is brought up, no agent placed, no process started. Starts says that the call's tool is a
+// process, which the host allows beneath its roots alone.
+func (m *Manager) Check(ctx context.Context, route dray.Route, inv dray.Invocation,
+	starts bool,
+) error {
 	if route.Environment != dray.KindHost {
 		return m.checkContainer(ctx, request{name: route.Container, workspace: route.Workspace})
 	}
@@ -43,7 +46,8 @@ func (m *Manager) checkContainer(ctx context.Context, req request) error {
 		return err
 	}
 	if req.name != "" && (!configured || named.Workspace == "") {
-		_, c, err := m.find(ctx, req, func(string, string) {}) // by its own name: nothing is brought up for it
+		// by its own name: nothing is brought up for it
+		_, c, err := m.find(ctx, req, func(string, string) {})
 		if err == nil && !c.Running() {
 			err = c.NotRunning()
 		}
@@ -57,8 +61,8 @@ func (m *Manager) checkContainer(ctx context.Context, req request) error {
 	return err
 }
 
-// Mounts gives how host folders lead into a container, named itself or by its workspace. The container has to run: nothing is
-// brought up to answer a question.
+// Mounts gives how host folders lead into a container, named itself or by its workspace. The
+// container has to run: nothing is brought up to answer a question.
 func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mount, error) {
 	req := request{name: name, workspace: workspace}
 	if hit := m.lookupCached(req); hit != nil {
@@ -75,7 +79,8 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 			return nil, err
 		}
 		if !found {
-			return nil, dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet", loc.Workspace).
+			return nil, dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet",
+				loc.Workspace).
 				WithHint("bring it up with `dray workspace up %s`", loc.Workspace)
 		}
 		if c, err = m.ofService(ctx, c, name, named.Service); err != nil {
@@ -92,8 +97,9 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 	return target.Mounts, err
 }
 
-// mappings are the configured ones of a container. They belong to it, not to the word that it was called by: a call that names its workspace
-// or its id gets them as one does that names containers.NAME. Where several names mean one container, the name in the call counts alone.
+// mappings are the configured ones of a container. They belong to it, not to the word that it was
+// called by: a call that names its workspace or its id gets them as one does that names
+// containers.NAME. Where several names mean one container, the name in the call counts alone.
 func (m *Manager) mappings(req request, c container.Container) []dray.Mount {
 	if named, ok := m.cfg.Named[req.name]; ok {
 		return named.Mappings
@@ -112,7 +118,8 @@ func (m *Manager) matchesNamed(named Named, c container.Container) bool {
 	switch {
 	case named.Workspace != "":
 		loc, err := m.locate(request{}, named)
-		if err != nil || labelledByImage(c) || named.Service != "" && c.Labels[labelService] != named.Service {
+		if err != nil || labelledByImage(c) || named.Service != "" &&
+			c.Labels[labelService] != named.Service {
 			return false
 		}
 		_, its := loc.Match([]devcontainer.ContainerInfo{c.ContainerInfo})
@@ -151,7 +158,8 @@ func ID(folder string) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// List gives every workspace that is known: configured, used since the start, or with a container at the engine.
+// List gives every workspace that is known: configured, used since the start, or with a container
+// at the engine.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
@@ -163,7 +171,8 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	}
 	list := make([]Info, 0, len(folders))
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if loc, err := m.locationOf(folder); err == nil { // one whose folder is gone is no workspace any more
+		// one whose folder is gone is no workspace any more
+		if loc, err := m.locationOf(folder); err == nil {
 			list = append(list, m.describe(ctx, loc, containers))
 		}
 	}
@@ -182,7 +191,9 @@ func (m *Manager) folders() map[string]bool {
 	return folders
 }
 
-func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, containers []devcontainer.ContainerInfo) Info {
+func (m *Manager) describe(ctx context.Context, loc devcontainer.Location,
+	containers []devcontainer.ContainerInfo,
+) Info {
 	trusted, _, _ := m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
 	info := Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: trusted}
 	if c, found := loc.Match(containers); found {

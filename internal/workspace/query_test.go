@@ -11,18 +11,22 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// PM-14: configured mappings go with their container, however a call names it, and before its real mounts.
+// PM-14: configured mappings go with their container, however a call names it, and before its real
+// mounts.
 func TestConfiguredMappings(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(args ...string) string {
-		id := w.docker(append(append([]string{"run", "-d", "--init", "--network", "none"}, args...), busybox, "sleep", "1000000")...)
+		id := w.docker(append(append([]string{"run", "-d", "--init", "--network", "none"}, args...),
+			busybox, "sleep", "1000000")...)
 		t.Cleanup(func() {
-			_, _ = w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true})
+			_, _ = w.api.ContainerRemove(context.Background(), id,
+				client.ContainerRemoveOptions{Force: true})
 		})
 		return id
 	}
-	id := run("--label", "dev.dray.test=mapped", "--label", labelService+"=app", "--volume", dir+":/real",
+	id := run("--label", "dev.dray.test=mapped", "--label", labelService+"=app", "--volume",
+		dir+":/real",
 		"--label", devcontainer.LabelFolder+"="+dir, "--label", devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
 	other := run("--label", labelService+"=app")
 	mapped := func(name string) []dray.Mount { return []dray.Mount{{Host: "/srv/" + name, Container: "/" + name}} }

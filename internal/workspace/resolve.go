@@ -20,7 +20,9 @@ import (
 )
 
 // resolve finds the container, brings it up where it may, and reads how calls run in it.
-func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string)) (dray.Environment, devcontainer.TrustFiles, error) {
+func (m *Manager) resolve(ctx context.Context, req request,
+	progress func(phase, message string),
+) (dray.Environment, devcontainer.TrustFiles, error) {
 	loc, c, err := m.find(ctx, req, progress)
 	if err != nil {
 		return nil, devcontainer.TrustFiles{}, err
@@ -37,7 +39,9 @@ func (m *Manager) resolve(ctx context.Context, req request, progress func(phase,
 }
 
 // find gives the workspace, if there is one, and the running container.
-func (m *Manager) find(ctx context.Context, req request, progress func(phase, message string)) (devcontainer.Location, container.Container, error) {
+func (m *Manager) find(ctx context.Context, req request,
+	progress func(phase, message string),
+) (devcontainer.Location, container.Container, error) {
 	named, configured := m.cfg.Named[req.name]
 	loc, err := m.locate(req, named)
 	if err != nil {
@@ -62,24 +66,28 @@ func (m *Manager) find(ctx context.Context, req request, progress func(phase, me
 	}
 	c, err := m.engine.Inspect(ctx, ref)
 	if err == nil && c.ID != ref && c.Name != ref {
-		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref). // the engine takes the beginning of an id too
-												WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
+		// the engine takes the beginning of an id too
+		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref).
+			WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
 	}
 	if err == nil && loc.Workspace != "" && (!loc.Owns(c.ContainerInfo) || labelledByImage(c)) {
-		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name, loc.Workspace).
+		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name,
+			loc.Workspace).
 			WithHint("leave one of the two out, or name the workspace's own container")
 	}
 	return loc, c, err
 }
 
-// locate finds the configuration that a request is about; a request without a workspace is about none.
+// locate finds the configuration that a request is about; a request without a workspace is about
+// none.
 func (m *Manager) locate(req request, named Named) (devcontainer.Location, error) {
 	folder := req.workspace
 	if folder == "" {
 		folder = named.Workspace
 	}
 	if named.Workspace != "" && !sameFolder(folder, named.Workspace) {
-		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict, "container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).
+		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict,
+			"container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).
 			WithHint("leave one of the two out, or name the workspace's own container")
 	}
 	if folder == "" {
@@ -99,7 +107,9 @@ func sameFolder(a, b string) bool {
 }
 
 // ensureRunning gives the running container of a workspace, after bringing it up if there is none.
-func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (container.Container, error) {
+func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) (container.Container, error) {
 	c, found, err := m.findByLabels(ctx, loc)
 	if err != nil {
 		return c, err
@@ -108,7 +118,8 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location, 
 	if err != nil {
 		return c, err
 	}
-	halfMade := failed && last.Incomplete(c.ContainerInfo) // its lifecycle commands have not all succeeded, or are still running
+	// its lifecycle commands have not all succeeded, or are still running
+	halfMade := failed && last.Incomplete(c.ContainerInfo)
 	if found && c.Running() && !halfMade {
 		return c, nil
 	}
@@ -123,7 +134,9 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location, 
 }
 
 // findByLabels finds the container of a workspace by its labels, running or not.
-func (m *Manager) findByLabels(ctx context.Context, loc devcontainer.Location) (container.Container, bool, error) {
+func (m *Manager) findByLabels(ctx context.Context, loc devcontainer.Location) (container.Container,
+	bool, error,
+) {
 	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		return container.Container{}, false, err
@@ -140,19 +153,23 @@ func (m *Manager) findByLabels(ctx context.Context, loc devcontainer.Location) (
 		if err != nil || !labelledByImage(c) {
 			return c, err == nil, err
 		}
-		m.log.Warn("container claims a workspace by its image, passed over", zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
-		list = slices.DeleteFunc(list, func(other devcontainer.ContainerInfo) bool { return other.ID == info.ID })
+		m.log.Warn("container claims a workspace by its image, passed over",
+			zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
+		list = slices.DeleteFunc(list,
+			func(other devcontainer.ContainerInfo) bool { return other.ID == info.ID })
 	}
 }
 
-// labelledByImage says that it was the image, not who made the container, that named the workspace. Anybody can build an image with any label, and
-// its container would get the calls of that workspace, with what is secret in them.
+// labelledByImage says that it was the image, not who made the container, that named the workspace.
+// Anybody can build an image with any label, and its container would get the calls of that
+// workspace, with what is secret in them.
 func labelledByImage(c container.Container) bool {
 	folder := c.Labels[devcontainer.LabelFolder]
 	return folder != "" && c.ImageLabels[devcontainer.LabelFolder] == folder
 }
 
-// labelled gives the one container with a configured label. A running one goes before those that are not.
+// labelled gives the one container with a configured label. A running one goes before those that
+// are not.
 func (m *Manager) labelled(ctx context.Context, name, label string) (string, error) {
 	key, value, _ := strings.Cut(label, "=")
 	list, err := m.engine.List(ctx, key, value)
@@ -173,16 +190,21 @@ func (m *Manager) labelled(ctx context.Context, name, label string) (string, err
 	case 1:
 		return all[0], nil
 	case 0:
-		return "", dray.Errorf(dray.CodeContainerNotFound, "no container has the label %s (containers.%s)", label, name).
+		return "", dray.Errorf(dray.CodeContainerNotFound,
+			"no container has the label %s (containers.%s)", label, name).
 			WithHint("start the container, or correct the label in the configuration")
 	default:
-		return "", dray.Errorf(dray.CodeContainerUnavailable, "%d containers have the label %s (containers.%s)", len(all), label, name).
+		return "", dray.Errorf(dray.CodeContainerUnavailable,
+			"%d containers have the label %s (containers.%s)", len(all), label, name).
 			WithHint("use a label that one container alone has, or its id")
 	}
 }
 
-// environmentSpec reads how calls run in a container. The host's variables are given to trusted workspaces alone; the basis is that of the trust.
-func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location, c container.Container, req request) (container.EnvironmentSpec, devcontainer.TrustFiles, error) {
+// environmentSpec reads how calls run in a container. The host's variables are given to trusted
+// workspaces alone; the basis is that of the trust.
+func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location,
+	c container.Container, req request,
+) (container.EnvironmentSpec, devcontainer.TrustFiles, error) {
 	trusted, basis := false, devcontainer.TrustFiles{}
 	if loc.Workspace != "" {
 		trusted, basis, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
@@ -197,7 +219,8 @@ func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location
 	}
 	warnings := r.Warnings
 	if !trusted && len(r.LocalEnvNames) > 0 {
-		warnings = append(warnings, "the workspace is not trusted, so these variables of the host stay empty: "+strings.Join(r.LocalEnvNames, ", "))
+		warnings = append(warnings,
+			"the workspace is not trusted, so these variables of the host stay empty: "+strings.Join(r.LocalEnvNames, ", "))
 	}
 	return container.EnvironmentSpec{
 		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
@@ -205,8 +228,8 @@ func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location
 	}, basis, nil
 }
 
-// mounts are the configured mappings, which go first, the container's bind mounts, and what hides parts of those: volumes and the like, which
-// no host folder leads to.
+// mounts are the configured mappings, which go first, the container's bind mounts, and what hides
+// parts of those: volumes and the like, which no host folder leads to.
 func (m *Manager) mounts(req request, c container.Container, binds []dray.Mount) []dray.Mount {
 	all := append(slices.Clone(m.mappings(req, c)), binds...)
 	for _, mount := range c.Mounts {
@@ -242,15 +265,19 @@ const (
 	labelOneOff  = "com.docker.compose.oneoff"
 )
 
-// ofService gives the container of another service in the compose project of a workspace's container; without a service it is that
-// container itself. `up` starts the services that the configuration names, so one that is not there is not started here.
-func (m *Manager) ofService(ctx context.Context, c container.Container, name, service string) (container.Container, error) {
+// ofService gives the container of another service in the compose project of a workspace's
+// container; without a service it is that container itself. `up` starts the services that the
+// configuration names, so one that is not there is not started here.
+func (m *Manager) ofService(ctx context.Context, c container.Container, name,
+	service string,
+) (container.Container, error) {
 	if service == "" || c.Labels[labelService] == service {
 		return c, nil
 	}
 	project := c.Labels[labelProject]
 	if project == "" {
-		return c, dray.Errorf(dray.CodeContainerNotFound, "container %s is of no compose project, so it has no service %q", c.Name, service).
+		return c, dray.Errorf(dray.CodeContainerNotFound,
+			"container %s is of no compose project, so it has no service %q", c.Name, service).
 			WithHint("remove containers.%s.service, or use dockerComposeFile in the workspace's devcontainer.json", name)
 	}
 	list, err := m.engine.List(ctx, labelProject, project)
@@ -259,17 +286,22 @@ func (m *Manager) ofService(ctx context.Context, c container.Container, name, se
 	}
 	found, ok := serviceOf(list, service)
 	if !ok {
-		return c, dray.Errorf(dray.CodeContainerNotFound, "the compose project %s has no container of service %q", project, service).
+		return c, dray.Errorf(dray.CodeContainerNotFound,
+			"the compose project %s has no container of service %q", project, service).
 			WithHint("correct containers.%s.service, or add the service to runServices in devcontainer.json and bring the workspace up", name)
 	}
 	return m.engine.Inspect(ctx, found.ID)
 }
 
-// serviceOf chooses among a project's containers: running before others, then the lowest number of the service. One-off runs do not count.
-func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontainer.ContainerInfo, bool) {
+// serviceOf chooses among a project's containers: running before others, then the lowest number of
+// the service. One-off runs do not count.
+func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontainer.ContainerInfo,
+	bool,
+) {
 	var of []devcontainer.ContainerInfo
 	for _, c := range project {
-		if c.Labels[labelService] == service && c.Labels[labelOneOff] != "True" && c.Status != "removing" {
+		if c.Labels[labelService] == service && c.Labels[labelOneOff] != "True" &&
+			c.Status != "removing" {
 			of = append(of, c)
 		}
 	}
@@ -293,8 +325,9 @@ func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontain
 // maxGit bounds what git may say.
 const maxGit = 64 << 10
 
-// Git gives the function that internal/devcontainer asks git with. It runs on the host, under supervision, with the variables that git
-// itself needs: its answers must be those that the reference gets.
+// Git gives the function that internal/devcontainer asks git with. It runs on the host, under
+// supervision, with the variables that git itself needs: its answers must be those that the
+// reference gets.
 func Git(pool *process.Pool) devcontainer.GitFunc {
 	return func(ctx context.Context, dir string, args ...string) (string, error) {
 		return runGit(ctx, pool, dir, args)
@@ -304,7 +337,10 @@ func Git(pool *process.Pool) devcontainer.GitFunc {
 func runGit(ctx context.Context, pool *process.Pool, dir string, args []string) (string, error) {
 	proc, err := pool.Start(ctx, process.Spec{
 		Argv: append([]string{"git"}, args...), Dir: dir,
-		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
+		Env: []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0",
+			"LC_ALL=C",
+		},
 	})
 	if err != nil {
 		return "", err
@@ -312,7 +348,8 @@ func runGit(ctx context.Context, pool *process.Pool, dir string, args []string) 
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
 	defer stop()
 	_ = proc.Stdin().Close()
-	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }() // ends with the process, which is waited for below
+	// ends with the process, which is waited for below
+	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }()
 	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGit))
 	_, _ = io.Copy(io.Discard, proc.Stdout())
 	exit, err := proc.Wait()

@@ -44,10 +44,14 @@ func (s signals) Progress(string, string) {
 }
 
 // ended is a call's executor that has nothing to do.
-var ended = dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return dray.Result{}, nil })
+var ended = dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+	error,
+) {
+	return dray.Result{}, nil
+})
 
-// EX-13: a workspace that is being brought up holds no slot that another call needs, and what hangs there ends with devcontainer.up_timeout and says
-// what to do.
+// EX-13: a workspace that is being brought up holds no slot that another call needs, and what hangs
+// there ends with devcontainer.up_timeout and says what to do.
 func TestUpHoldsNoTurn(t *testing.T) {
 	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
@@ -62,17 +66,20 @@ func TestUpHoldsNoTurn(t *testing.T) {
 		failed <- err
 	}()
 	<-waits.begun
-	if _, err := chain.Execute(t.Context(), dray.Call{Route: dray.Route{Environment: dray.KindHost}}, dray.Discard); err != nil {
+	if _, err := chain.Execute(t.Context(), dray.Call{Route: dray.Route{Environment: dray.KindHost}},
+		dray.Discard); err != nil {
 		t.Errorf("a call for the host, while a workspace is brought up: %v", err)
 	}
 	err := <-failed
 	wantCode(t, "an up that hangs", err, dray.CodeContainerFailed)
-	if !strings.Contains(err.Error(), "devcontainer.up_timeout (3s)") || !strings.Contains(dray.AsError(err).Hint, "devcontainer.up_timeout") {
+	if !strings.Contains(err.Error(), "devcontainer.up_timeout (3s)") ||
+		!strings.Contains(dray.AsError(err).Hint, "devcontainer.up_timeout") {
 		t.Errorf("%v; %s", err, dray.AsError(err).Hint)
 	}
 }
 
-// EX-18: a caller whose sink panics while a workspace is brought up ends its own call, and nobody else's waiting.
+// EX-18: a caller whose sink panics while a workspace is brought up ends its own call, and nobody
+// else's waiting.
 func TestPanicOfOneWhoWaits(t *testing.T) {
 	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
@@ -88,7 +95,9 @@ func TestPanicOfOneWhoWaits(t *testing.T) {
 		_, err := w.container(t.Context(), request{workspace: dir}, good.Progress)
 		failed <- err
 	}()
-	if p, _ := (<-raised).(error); p == nil || !strings.Contains(p.Error(), "planted in the progress") || !strings.Contains(p.Error(), "turns_test.go") {
+	if p, _ := (<-raised).(error); p == nil ||
+		!strings.Contains(p.Error(), "planted in the progress") ||
+		!strings.Contains(p.Error(), "turns_test.go") {
 		t.Errorf("raised %v", p)
 	}
 	<-good.begun

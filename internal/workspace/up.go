@@ -21,9 +21,12 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// runUp runs the reference CLI for a trusted workspace and gives the id of its container. The values of ${localEnv:X} are the daemon's
-// and the configuration's: mounts can depend on them, so no caller over HTTP chooses any.
-func (m *Manager) runUp(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
+// runUp runs the reference CLI for a trusted workspace and gives the id of its container. The
+// values of ${localEnv:X} are the daemon's and the configuration's: mounts can depend on them, so
+// no caller over HTTP chooses any.
+func (m *Manager) runUp(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) (string, error) {
 	approval, err := m.trust.Approve(ctx, loc)
 	if err != nil {
 		return "", err
@@ -49,7 +52,8 @@ func (m *Manager) runUp(ctx context.Context, loc devcontainer.Location, progress
 	return res.ContainerID, err
 }
 
-// upEnv are the variables of `up`: each name once, because programs do not agree on which of two counts.
+// upEnv are the variables of `up`: each name once, because programs do not agree on which of two
+// counts.
 func (m *Manager) upEnv() []string {
 	vars := map[string]string{}
 	for _, kv := range append(devcontainer.UpEnv(os.Environ()), m.engine.Env()...) {
@@ -65,7 +69,9 @@ func (m *Manager) upEnv() []string {
 }
 
 // startHelperProcess starts a helper program on the host, under supervision as any tool.
-func (m *Manager) startHelperProcess(ctx context.Context, cmd devcontainer.Command) (devcontainer.Running, error) {
+func (m *Manager) startHelperProcess(ctx context.Context,
+	cmd devcontainer.Command,
+) (devcontainer.Running, error) {
 	proc, err := m.pool.Start(ctx, process.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir})
 	if err != nil {
 		return nil, process.WrapStartError(err, cmd.Dir)
@@ -90,7 +96,9 @@ func (h helperProcess) Wait() (int, error) {
 }
 
 // Up brings a workspace's container up, or finds that it runs.
-func (m *Manager) Up(ctx context.Context, folder string, progress func(phase, message string)) error {
+func (m *Manager) Up(ctx context.Context, folder string,
+	progress func(phase, message string),
+) error {
 	loc, err := m.locationOf(folder)
 	if err != nil {
 		return err
@@ -116,7 +124,8 @@ func (m *Manager) Stop(ctx context.Context, folder string) error {
 	if c.Status == "exited" || c.Status == "created" || c.Status == "dead" {
 		return nil
 	}
-	m.log.Info("stopping a workspace", zap.String("workspace", folder), zap.String("container_id", c.ID))
+	m.log.Info("stopping a workspace", zap.String("workspace", folder),
+		zap.String("container_id", c.ID))
 	return m.engine.Stop(ctx, c.ID)
 }
 
@@ -128,7 +137,8 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 	}
 	summary, err := m.trust.Trust(ctx, loc)
 	if err == nil {
-		m.log.Info("a workspace is trusted", zap.String("workspace", folder), zap.String("hash", summary.Hash))
+		m.log.Info("a workspace is trusted", zap.String("workspace", folder),
+			zap.String("hash", summary.Hash))
 	}
 	return summary, err
 }
@@ -143,9 +153,11 @@ func (m *Manager) Trusted(ctx context.Context, folder string) bool {
 	return err == nil && trusted
 }
 
-// locationOf finds the configuration of a folder, the one that a configured container names for it included.
+// locationOf finds the configuration of a folder, the one that a configured container names for it
+// included.
 func (m *Manager) locationOf(folder string) (devcontainer.Location, error) {
-	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) { // of several the first by name, every time
+	// of several the first by name, every time
+	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) {
 		if n := m.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
 			return devcontainer.Locate(folder, n.Config)
 		}
@@ -157,8 +169,8 @@ func (m *Manager) locationOf(folder string) (devcontainer.Location, error) {
 	return loc, nil
 }
 
-// upRun is one `up` of a workspace, with all who wait for it. It belongs to the manager, not to the call that asked first: a
-// caller who gives up does not end it for the others.
+// upRun is one `up` of a workspace, with all who wait for it. It belongs to the manager, not to the
+// call that asked first: a caller who gives up does not end it for the others.
 type upRun struct {
 	done chan struct{} // closed when id and err are set
 	id   string
@@ -188,10 +200,13 @@ func (l subscriber) notify(phase, message string) (ok bool) {
 }
 
 // up brings a workspace's container up, once, however many ask for it meanwhile.
-func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (string, error) {
+func (m *Manager) up(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) (string, error) {
 	a, mine := m.activation(loc)
 	if a == nil {
-		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").WithHint("repeat the call when it is up again")
+		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
+			WithHint("repeat the call when it is up again")
 	}
 	panicked, leave := a.subscribe(progress)
 	defer leave()
@@ -211,12 +226,14 @@ func (m *Manager) up(ctx context.Context, loc devcontainer.Location, progress fu
 	case p := <-panicked:
 		panic(p)
 	case <-ctx.Done():
-		return "", dray.Errorf(dray.CodeContainerUnavailable, "the container of %s is still being brought up: %w", loc.Workspace, context.Cause(ctx)).
+		return "", dray.Errorf(dray.CodeContainerUnavailable,
+			"the container of %s is still being brought up: %w", loc.Workspace, context.Cause(ctx)).
 			WithHint("it goes on in the background; repeat the call, or wait with `dray workspace up`")
 	}
 }
 
-// activation gives the one that is under way, or a new one that the caller has to begin; nil once the manager is closed.
+// activation gives the one that is under way, or a new one that the caller has to begin; nil once
+// the manager is closed.
 func (m *Manager) activation(loc devcontainer.Location) (a *upRun, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,7 +250,9 @@ func (m *Manager) activation(loc devcontainer.Location) (a *upRun, mine bool) {
 }
 
 // subscribe adds a listener. After leave has returned it is not called any more.
-func (a *upRun) subscribe(progress func(phase, message string)) (panicked <-chan *executor.PanicError, leave func()) {
+func (a *upRun) subscribe(progress func(phase,
+	message string),
+) (panicked <-chan *executor.PanicError, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := a.next
@@ -262,14 +281,18 @@ func (a *upRun) broadcast(phase, message string) {
 
 var errUpTimeout = errors.New("it took longer than devcontainer.up_timeout")
 
-// upWithTimeout brings a workspace up within devcontainer.up_timeout. Nobody's call is around it: a panic ends this start and nothing else.
-func (m *Manager) upWithTimeout(ctx context.Context, loc devcontainer.Location, progress func(phase, message string)) (id string, err error) {
+// upWithTimeout brings a workspace up within devcontainer.up_timeout. Nobody's call is around it: a
+// panic ends this start and nothing else.
+func (m *Manager) upWithTimeout(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) (id string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			id, err = "", m.panicError(loc, p)
 		}
 	}()
-	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.UpTimeout, fmt.Errorf("%w (%v)", errUpTimeout, m.cfg.UpTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.UpTimeout,
+		fmt.Errorf("%w (%v)", errUpTimeout, m.cfg.UpTimeout))
 	defer cancel()
 	id, err = m.runUp(ctx, loc, progress)
 	if err != nil && errors.Is(context.Cause(ctx), errUpTimeout) {
@@ -282,7 +305,8 @@ func (m *Manager) upWithTimeout(ctx context.Context, loc devcontainer.Location, 
 // panicError logs a panic under an id and makes an error that names it.
 func (m *Manager) panicError(loc devcontainer.Location, p any) error {
 	id := rand.Text()
-	m.log.Error("bringing a workspace up panicked", zap.String("id", id), zap.String("workspace", loc.Workspace),
+	m.log.Error("bringing a workspace up panicked", zap.String("id", id),
+		zap.String("workspace", loc.Workspace),
 		zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 	return dray.InternalError(dray.CodeInternal, id, "bringing up %s", loc.Workspace)
 }

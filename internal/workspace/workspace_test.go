@@ -20,7 +20,8 @@ import (
 
 const plainConfig = `{"image": "` + busybox + `", "remoteEnv": {"GREETING": "%s", "FROM_HOST": "${localEnv:DRAY_TEST_X}"}, "userEnvProbe": "none"}`
 
-// RT-08, RT-09, PM-14: an untrusted workspace is not brought up; a trusted one is, once, however many ask; then it follows what changes.
+// RT-08, RT-09, PM-14: an untrusted workspace is not brought up; a trusted one is, once, however
+// many ask; then it follows what changes.
 func TestLifeOfAWorkspace(t *testing.T) {
 	w := newFixture(t, Config{LocalEnv: map[string]string{"DRAY_TEST_X": "configured"}})
 	dir := w.project(fmt.Sprintf(plainConfig, "hello"))
@@ -44,14 +45,16 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("20 callers made %d containers", len(ids))
 	}
-	if got := w.sh(req, "echo $GREETING $FROM_HOST; pwd"); got != "hello configured\n/workspaces/"+filepath.Base(dir) {
+	if got := w.sh(req,
+		"echo $GREETING $FROM_HOST; pwd"); got != "hello configured\n/workspaces/"+filepath.Base(dir) {
 		t.Errorf("got %q", got)
 	}
 	env, err := w.env(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := env.Capabilities().Mounts; len(m) == 0 || m[0] != (dray.Mount{Host: dir, Container: "/workspaces/" + filepath.Base(dir)}) {
+	if m := env.Capabilities().Mounts; len(m) == 0 ||
+		m[0] != (dray.Mount{Host: dir, Container: "/workspaces/" + filepath.Base(dir)}) {
 		t.Errorf("mounts are %+v", m)
 	}
 	if again, err := w.env(req); err != nil || again != env {
@@ -59,16 +62,19 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	}
 
 	// The caller's own value goes before the configured one.
-	if got := w.sh(request{workspace: dir, localEnv: map[string]string{"DRAY_TEST_X": "caller's"}}, "echo $FROM_HOST"); got != "caller's" {
+	if got := w.sh(request{workspace: dir, localEnv: map[string]string{"DRAY_TEST_X": "caller's"}},
+		"echo $FROM_HOST"); got != "caller's" {
 		t.Errorf("got %q", got)
 	}
 
-	// An edit counts at once, and takes the trust with it: the container is used all the same, without the host's variables.
+	// An edit counts at once, and takes the trust with it: the container is used all the same, without
+	// the host's variables.
 	w.write(dir, fmt.Sprintf(plainConfig, "edited"))
 	if got := w.sh(req, "echo $GREETING:$FROM_HOST"); got != "edited:" {
 		t.Errorf("after an edit: got %q", got)
 	}
-	if env, err = w.env(req); err != nil || !strings.Contains(strings.Join(env.Capabilities().Warnings, " "), "DRAY_TEST_X") {
+	if env, err = w.env(req); err != nil ||
+		!strings.Contains(strings.Join(env.Capabilities().Warnings, " "), "DRAY_TEST_X") {
 		t.Errorf("no warning: %q, %v", env.Capabilities().Warnings, err)
 	}
 	w.trustIt(dir)
@@ -76,7 +82,8 @@ func TestLifeOfAWorkspace(t *testing.T) {
 		t.Errorf("trusted again: got %q", got)
 	}
 
-	// So it does in any other file that the trust is bound to, although the container's configuration is as it was.
+	// So it does in any other file that the trust is bound to, although the container's configuration
+	// is as it was.
 	for _, change := range []func() error{
 		func() error { return os.Mkdir(dir+"/.devcontainer", 0o755) },
 		func() error { return os.WriteFile(dir+"/.devcontainer/post.sh", []byte("evil\n"), 0o755) },
@@ -171,7 +178,8 @@ func TestFailedUp(t *testing.T) {
 	dir := w.project(`{"image": "` + busybox + `", "postCreateCommand": "echo this is why; exit 7"}`)
 	w.trustIt(dir)
 	_, err := w.env(request{workspace: dir})
-	if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), "postCreateCommand") {
+	if dray.CodeOf(err) != dray.CodeContainerFailed ||
+		!strings.Contains(err.Error(), "postCreateCommand") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -179,10 +187,12 @@ func TestFailedUp(t *testing.T) {
 // Containers by name and by label, running or not, and the closed manager.
 func TestNamedContainers(t *testing.T) {
 	w := newFixture(t, Config{Named: map[string]Named{
-		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=" + "ws"}, "nolabel": {Label: "dev.dray.test=none"},
+		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=" +
+			"ws"}, "nolabel": {Label: "dev.dray.test=none"},
 		"absent": {ID: "dray-ws-test-none"}, "space": {Workspace: "/some/where"},
 	}})
-	a := w.docker("run", "-d", "--name", "dray-ws-test-a", "--label", "dev.dray.test=ws", "--init", "--network", "none", busybox, "sleep", "1000000")
+	a := w.docker("run", "-d", "--name", "dray-ws-test-a", "--label", "dev.dray.test=ws", "--init",
+		"--network", "none", busybox, "sleep", "1000000")
 	t.Cleanup(func() {
 		_, _ = w.api.ContainerRemove(context.Background(), a, client.ContainerRemoveOptions{Force: true})
 	})
@@ -202,7 +212,8 @@ func TestNamedContainers(t *testing.T) {
 	wantCode(t, "a stopped container that is not ours", err, dray.CodeContainerUnavailable)
 }
 
-// A workspace below the top of a repository runs in its own folder there, and paths of the whole repository are mapped.
+// A workspace below the top of a repository runs in its own folder there, and paths of the whole
+// repository are mapped.
 func TestGitSubfolder(t *testing.T) {
 	w := newFixture(t, Config{})
 	top := w.project("{}")
@@ -216,7 +227,8 @@ func TestGitSubfolder(t *testing.T) {
 	w.write(dir, fmt.Sprintf(plainConfig, "sub"))
 	t.Cleanup(func() { w.removeAll(devcontainer.LabelFolder + "=" + dir) })
 	w.trustIt(dir)
-	if got := w.sh(request{workspace: dir}, "pwd"); got != "/workspaces/"+filepath.Base(top)+"/sub/app" {
+	if got := w.sh(request{workspace: dir},
+		"pwd"); got != "/workspaces/"+filepath.Base(top)+"/sub/app" {
 		t.Errorf("got %q", got)
 	}
 	mounts, err := w.Mounts(t.Context(), dir, "")
@@ -230,22 +242,30 @@ func TestService(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(labels ...string) string {
-		args := []string{"run", "-d", "--init", "--network", "none", "--label", "com.docker.compose.project=" + filepath.Base(filepath.Dir(dir))}
+		args := []string{
+			"run", "-d", "--init", "--network", "none", "--label",
+			"com.docker.compose.project=" + filepath.Base(filepath.Dir(dir)),
+		}
 		for _, l := range labels {
 			args = append(args, "--label", l)
 		}
 		id := w.docker(append(args, busybox, "sleep", "1000000")...)
 		t.Cleanup(func() {
-			_, _ = w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true})
+			_, _ = w.api.ContainerRemove(context.Background(), id,
+				client.ContainerRemoveOptions{Force: true})
 		})
 		return id
 	}
-	app := run(labelService+"=app", devcontainer.LabelFolder+"="+dir, devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
+	app := run(labelService+"=app", devcontainer.LabelFolder+"="+dir,
+		devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
 	run(labelService+"=db", labelNumber+"=2")
 	run(labelService+"=db", labelOneOff+"=True", labelNumber+"=0")
 	db := run(labelService+"=db", labelNumber+"=1")
 	w.cfg.Named = map[string]Named{
-		"app": {Workspace: dir, Service: "app"}, "db": {Workspace: dir, Service: "db"}, "gone": {Workspace: dir, Service: "gone"}, "plain": {Workspace: dir},
+		"app": {Workspace: dir, Service: "app"}, "db": {
+			Workspace: dir,
+			Service:   "db",
+		}, "gone": {Workspace: dir, Service: "gone"}, "plain": {Workspace: dir},
 	}
 	for name, want := range map[string]string{"app": app, "db": db, "plain": app} {
 		if got := w.sh(request{name: name}, "hostname"); got != want[:12] {

@@ -45,7 +45,8 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if testing.Short() {
 		t.Skip("needs a container engine and the devcontainer CLI")
 	}
-	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"), "../../.tools/node_modules/.bin/devcontainer"))
+	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"),
+		"../../.tools/node_modules/.bin/devcontainer"))
 	if err == nil {
 		cfg.CLI, err = filepath.Abs(cli)
 	}
@@ -57,7 +58,8 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	cfg.State = cmp.Or(cfg.State, t.TempDir())
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	engine, err := container.NewEngine(container.EndpointConfig{}, container.Options{
-		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State, "run"), Version: "test", Log: log,
+		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State,
+			"run"), Version: "test", Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +69,9 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fixture{t: t, api: api, Manager: New(t.Context(), cfg, engine, host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)}
+	w := fixture{t: t, api: api, Manager: New(t.Context(), cfg, engine,
+		host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil,
+			Git(pool)), log)}
 	t.Cleanup(func() {
 		w.Close()
 		_ = engine.Close()
@@ -98,7 +102,8 @@ func (w fixture) write(dir, config string) {
 
 func (w fixture) containers(label string) []string {
 	w.t.Helper()
-	res, err := w.api.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	res, err := w.api.ContainerList(context.Background(),
+		client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -116,7 +121,8 @@ func (w fixture) removeAll(label string) {
 			w.t.Error(err)
 			continue
 		}
-		if _, err := w.api.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true}); err != nil {
+		if _, err := w.api.ContainerRemove(context.Background(), id,
+			client.ContainerRemoveOptions{Force: true}); err != nil {
 			w.t.Error(err)
 		}
 		for _, m := range info.Container.Mounts {
@@ -167,7 +173,8 @@ func (w fixture) sh(req request, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// settle waits until a call is a warm one: an answer that is as new as the files that it rests on is not remembered.
+// settle waits until a call is a warm one: an answer that is as new as the files that it rests on
+// is not remembered.
 func (w fixture) settle(req request) {
 	w.t.Helper()
 	for giveUp := time.Now().Add(10 * time.Second); w.lookupCached(req) == nil; {

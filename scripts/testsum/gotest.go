@@ -13,7 +13,8 @@ import (
 // stillRunning is how long a quiet runner is left without a sign of life.
 const stillRunning = 20 * time.Second
 
-// event is one line of go test -json (see go doc test2json), or the line that scripts/test adds with the runner's status.
+// event is one line of go test -json (see go doc test2json), or the line that scripts/test adds
+// with the runner's status.
 type event struct {
 	Action  string
 	Package string
@@ -23,7 +24,8 @@ type event struct {
 	Status  int
 }
 
-// countGo reads events to their end, prints packages as they finish and failures in full, and returns the counts.
+// countGo reads events to their end, prints packages as they finish and failures in full, and
+// returns the counts.
 func countGo(in io.Reader, out io.Writer) (suite, error) {
 	counter := goCounter{out: out, packages: map[string]*goPackage{}}
 	events, failed := decode(in)
@@ -44,7 +46,8 @@ func countGo(in io.Reader, out io.Writer) (suite, error) {
 	}
 }
 
-// decode reads events on a goroutine that ends with the input; then the error channel holds how reading ended.
+// decode reads events on a goroutine that ends with the input; then the error channel holds how
+// reading ended.
 func decode(in io.Reader) (<-chan event, <-chan error) {
 	events, failed := make(chan event), make(chan error, 1)
 	go func() {
@@ -165,7 +168,8 @@ func (p *goPackage) take(e event, c *goCounter) {
 	}
 }
 
-// parentOf finds the nearest test that contains the named one: a subtest's own name may hold slashes.
+// parentOf finds the nearest test that contains the named one: a subtest's own name may hold
+// slashes.
 func (p *goPackage) parentOf(name string) *goTest {
 	for {
 		slash := strings.LastIndexByte(name, '/')
@@ -179,7 +183,8 @@ func (p *goPackage) parentOf(name string) *goTest {
 	}
 }
 
-// count counts a finished test. Children finish before their parents, so what they came to is known.
+// count counts a finished test. Children finish before their parents, so what they came to is
+// known.
 func (p *goPackage) count(name string, test *goTest, c *goCounter) {
 	switch {
 	case test.outcome == "fail":
@@ -237,7 +242,8 @@ func (p *goPackage) printEnd(e event, c *goCounter) {
 // placeAlone matches the place of a skip behind which no reason stands.
 var placeAlone = regexp.MustCompile(`^\S+\.go:\d+:$`)
 
-// reasonOf takes the reason of a skip from the test's output: what the testing package did not add itself.
+// reasonOf takes the reason of a skip from the test's output: what the testing package did not add
+// itself.
 func reasonOf(output []string) string {
 	var reason []string
 	for _, line := range output {

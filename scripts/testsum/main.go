@@ -5,9 +5,9 @@
 //	testsum failed SUITE RESULTS                       notes a check that has no tests of its own and failed
 //	testsum total RESULTS                              prints the closing line; status 1 unless all is well
 //
-// It counts what ran: a test with subtests is counted as its subtests, unless it failed by itself; a package or a runner that
-// failed without a failed test counts as one failure; so does a test that was skipped because something is missing that
-// scripts/setup provides.
+// It counts what ran: a test with subtests is counted as its subtests, unless it failed by itself;
+// a package or a runner that failed without a failed test counts as one failure; so does a test
+// that was skipped because something is missing that scripts/setup provides.
 package main
 
 import (
@@ -25,7 +25,8 @@ func main() {
 	if err == nil {
 		return
 	}
-	if !errors.Is(err, errNotGreen) { // that one has been printed, and nothing may follow the closing line
+	// that one has been printed, and nothing may follow the closing line
+	if !errors.Is(err, errNotGreen) {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 	}
 	os.Exit(1)

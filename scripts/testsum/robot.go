@@ -18,7 +18,8 @@ type robotTest struct {
 	} `xml:"status"`
 }
 
-// countRobotFile counts the tests in an output file. A missing or broken one counts as a failure, like a runner that failed.
+// countRobotFile counts the tests in an output file. A missing or broken one counts as a failure,
+// like a runner that failed.
 func countRobotFile(path string, status int, out io.Writer) suite {
 	var counts suite
 	file, err := os.Open(path)
@@ -30,7 +31,8 @@ func countRobotFile(path string, status int, out io.Writer) suite {
 		counts.fail("robot's output cannot be read: " + err.Error())
 	}
 	counts.endedWith(status, "robot")
-	fmt.Fprintf(out, "robot: %d passed, %d failed, %d skipped\n", counts.Passed, counts.Failed, counts.Skipped)
+	fmt.Fprintf(out, "robot: %d passed, %d failed, %d skipped\n", counts.Passed, counts.Failed,
+		counts.Skipped)
 	return counts
 }
 

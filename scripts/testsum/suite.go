@@ -23,7 +23,8 @@ type suite struct {
 var (
 	// setupProvides matches the reasons of skips that the set-up leaves no room for.
 	setupProvides = regexp.MustCompile(`(?i)\b(engine|docker|dockerd|devcontainer|image|images|mmdebstrap|robot)\b`)
-	// machineGap matches the reasons of skips that no set-up can take away: what the machine or the user's rights do not give.
+	// machineGap matches the reasons of skips that no set-up can take away: what the machine or the
+	// user's rights do not give.
 	machineGap = regexp.MustCompile(`\bgap: `)
 )
 
@@ -82,12 +83,14 @@ func readSuites(path string) ([]suite, error) {
 // errNotGreen says that a test failed or that none ran.
 var errNotGreen = errors.New("not every test passed")
 
-// printTotal prints what failed, what was skipped and why, and as the last line the sum. Nothing run is a failure too.
+// printTotal prints what failed, what was skipped and why, and as the last line the sum. Nothing
+// run is a failure too.
 func printTotal(suites []suite, out io.Writer) error {
 	var sum suite
 	fmt.Fprintln(out)
 	for _, s := range suites {
-		fmt.Fprintf(out, "%-10s %5d passed %5d failed %5d skipped\n", s.Name, s.Passed, s.Failed, s.Skipped)
+		fmt.Fprintf(out, "%-10s %5d passed %5d failed %5d skipped\n", s.Name, s.Passed, s.Failed,
+			s.Skipped)
 		sum.Passed, sum.Failed, sum.Skipped = sum.Passed+s.Passed, sum.Failed+s.Failed, sum.Skipped+s.Skipped
 		sum.Failures, sum.Skips = append(sum.Failures, s.Failures...), append(sum.Skips, s.Skips...)
 	}

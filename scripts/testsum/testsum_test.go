@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// events writes go test's events in short: "run T", "out T text", "pass T", and for the package "pass", "fail", "out - text".
+// events writes go test's events in short: "run T", "out T text", "pass T", and for the package
+// "pass", "fail", "out - text".
 func events(lines ...string) string {
 	var b strings.Builder
 	for _, line := range lines {
@@ -40,7 +41,8 @@ func TestCountGo(t *testing.T) {
 			want: suite{Passed: 2},
 		},
 		"a failed subtest is not counted again": {
-			in:       events("run A", "run A/x", "run A/y", "fail A/x", "pass A/y", "fail A", "fail", "exit 1"),
+			in: events("run A", "run A/x", "run A/y", "fail A/x", "pass A/y", "fail A", "fail",
+				"exit 1"),
 			want:     suite{Passed: 1, Failed: 1},
 			failures: []string{"p A/x"},
 		},
@@ -75,12 +77,16 @@ func TestCountGo(t *testing.T) {
 			failures: []string{"p A did not finish", "go test was cut off"},
 		},
 		"a skip has its reason": {
-			in:   events("run A", "out A === RUN A", "out A a_test.go:1: needs cgroup 2", "skip A", "pass", "exit 0"),
+			in: events("run A", "out A === RUN A", "out A a_test.go:1: needs cgroup 2", "skip A", "pass",
+				"exit 0"),
 			want: suite{Skipped: 1, Skips: []string{"p A: a_test.go:1: needs cgroup 2"}},
 		},
 		"a skip without a reason is told as one": {
-			in:   events("run A", "out A a_test.go:1:", "skip A", "run B", "skip B", "pass", "exit 0"),
-			want: suite{Skipped: 2, Skips: []string{"p A: a_test.go:1: no reason given", "p B: no reason given"}},
+			in: events("run A", "out A a_test.go:1:", "skip A", "run B", "skip B", "pass", "exit 0"),
+			want: suite{Skipped: 2, Skips: []string{
+				"p A: a_test.go:1: no reason given",
+				"p B: no reason given",
+			}},
 		},
 		"a skip for want of the engine is a failure": {
 			in:       events("run A", "out A a_test.go:1: no engine answers", "skip A", "pass", "exit 0"),
@@ -88,7 +94,8 @@ func TestCountGo(t *testing.T) {
 			failures: []string{"p A was skipped, though scripts/setup provides what it wants: a_test.go:1: no engine answers"},
 		},
 		"a gap that no set-up can close is a skip": {
-			in:   events("run A", "out A a_test.go:1: gap: only root can start an engine", "skip A", "pass", "exit 0"),
+			in: events("run A", "out A a_test.go:1: gap: only root can start an engine", "skip A", "pass",
+				"exit 0"),
 			want: suite{Skipped: 1, Skips: []string{"p A: a_test.go:1: gap: only root can start an engine"}},
 		},
 		"a package without tests is no skip": {
@@ -137,9 +144,12 @@ func TestCountRobot(t *testing.T) {
 	if err := countRobot(strings.NewReader(output), &got); err != nil {
 		t.Fatal(err)
 	}
-	requireSuite(t, got, suite{Passed: 1, Failed: 3, Skipped: 1, Skips: []string{"c: needs root"}, Failures: []string{
-		"b: 1 != 2", "d was skipped, though scripts/setup provides what it wants: no engine", "e: ",
-	}})
+	requireSuite(t, got, suite{
+		Passed: 1, Failed: 3, Skipped: 1, Skips: []string{"c: needs root"},
+		Failures: []string{
+			"b: 1 != 2", "d was skipped, though scripts/setup provides what it wants: no engine", "e: ",
+		},
+	})
 }
 
 func TestCountRobotFileWithoutOutput(t *testing.T) {
@@ -155,8 +165,14 @@ func TestTotal(t *testing.T) {
 		line   string
 		err    error
 	}{
-		"all well":    {[]suite{{Passed: 2, Skipped: 1, Skips: []string{"x"}}, {Passed: 3}}, "5 passed, 0 failed, 1 skipped", nil},
-		"a failure":   {[]suite{{Passed: 2}, {Failed: 1, Failures: []string{"y"}}}, "2 passed, 1 failed, 0 skipped", errNotGreen},
+		"all well": {
+			[]suite{{Passed: 2, Skipped: 1, Skips: []string{"x"}}, {Passed: 3}},
+			"5 passed, 0 failed, 1 skipped", nil,
+		},
+		"a failure": {
+			[]suite{{Passed: 2}, {Failed: 1, Failures: []string{"y"}}},
+			"2 passed, 1 failed, 0 skipped", errNotGreen,
+		},
 		"nothing ran": {[]suite{{}}, "0 passed, 0 failed, 0 skipped", errNotGreen},
 	}
 	for name, tt := range tests {

@@ -24,15 +24,16 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// supervisorLaunch puts this machine's agent into a sealed file in memory: supervisors on the host are the same program as in a container,
-// and nothing on a disk could be swapped for it.
+// supervisorLaunch puts this machine's agent into a sealed file in memory: supervisors on the host
+// are the same program as in a container, and nothing on a disk could be swapped for it.
 func supervisorLaunch() (process.SupervisorConfig, error) {
 	agent, err := agentbin.For(runtime.GOARCH)
 	if err != nil {
 		return process.SupervisorConfig{}, err
 	}
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("dray-agent", flags|unix.MFD_EXEC) // where vm.memfd_noexec is set, it has to be asked for
+	// where vm.memfd_noexec is set, it has to be asked for
+	fd, err := unix.MemfdCreate("dray-agent", flags|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) {
 		fd, err = unix.MemfdCreate("dray-agent", flags) // before Linux 6.3
 	}
@@ -49,12 +50,16 @@ func supervisorLaunch() (process.SupervisorConfig, error) {
 	}
 	// The file stays open for the daemon's life: the path leads through its descriptor.
 	return process.SupervisorConfig{
-		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}, KeepOpen: f,
+		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), Args: []string{
+			"dray-supervisor",
+			"supervise",
+		}, Env: []string{"GOMAXPROCS=2"}, KeepOpen: f,
 	}, nil
 }
 
-// devcontainerCLI finds the reference CLI: configured, else in PATH; absolute either way, so that nothing later decides which it is (EX-05). Of one
-// that is not there it gives the configured name, for the error of the call that needs it.
+// devcontainerCLI finds the reference CLI: configured, else in PATH; absolute either way, so that
+// nothing later decides which it is (EX-05). Of one that is not there it gives the configured name,
+// for the error of the call that needs it.
 func devcontainerCLI(cfg *config.Config) (string, error) {
 	name := cfg.Devcontainer.CLI
 	if name == "" {
@@ -65,8 +70,9 @@ func devcontainerCLI(cfg *config.Config) (string, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return cfg.Devcontainer.CLI, fmt.Errorf("the devcontainer CLI is not there, so workspaces cannot be brought up "+
-			"(install it with `npm install --global @devcontainers/cli`, or name it in devcontainer.cli): %w", err)
+		return cfg.Devcontainer.CLI,
+			fmt.Errorf("the devcontainer CLI is not there, so workspaces cannot be brought up "+
+				"(install it with `npm install --global @devcontainers/cli`, or name it in devcontainer.cli): %w", err)
 	}
 	return path, nil
 }
@@ -74,9 +80,15 @@ func devcontainerCLI(cfg *config.Config) (string, error) {
 func namedContainers(cfg *config.Config) map[string]workspace.Named {
 	named := make(map[string]workspace.Named, len(cfg.Containers))
 	for name, c := range cfg.Containers {
-		n := workspace.Named{Workspace: c.Workspace, Config: c.Config, Service: c.Service, ID: c.ID, Label: c.Label}
+		n := workspace.Named{
+			Workspace: c.Workspace, Config: c.Config, Service: c.Service, ID: c.ID,
+			Label: c.Label,
+		}
 		for _, m := range c.Mappings {
-			n.Mappings = append(n.Mappings, dray.Mount{Host: m.Host, Container: m.Container, Configured: true})
+			n.Mappings = append(n.Mappings, dray.Mount{
+				Host: m.Host, Container: m.Container,
+				Configured: true,
+			})
 		}
 		named[name] = n
 	}
@@ -92,7 +104,8 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 		}
 		need, err := router.ParseRequirement(word, t.Container)
 		if err != nil {
-			return nil, fmt.Errorf("%s: tools[%d].environment: %w", cfg.Origin(fmt.Sprintf("tools[%d].environment", i)), i, err)
+			return nil, fmt.Errorf("%s: tools[%d].environment: %w",
+				cfg.Origin(fmt.Sprintf("tools[%d].environment", i)), i, err)
 		}
 		commands[i] = tool.Command{
 			Name: t.Name, Description: t.Description, Argv: t.Argv, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, Environment: need,
@@ -103,12 +116,15 @@ func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
 	tools, err := tool.NewRegistry(commands)
 	if wrong := (*tool.CommandError)(nil); errors.As(err, &wrong) {
 		at := cfg.Origin(fmt.Sprintf("tools[%d].name", wrong.Index))
-		return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %w", at, err).WithHint("correct the tool in the configuration")
+		return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %w", at, err).
+			WithHint("correct the tool in the configuration")
 	}
 	return tools, err
 }
 
-func newRouter(cfg *config.Config, tools *tool.Registry, nearest func(dir, root string) (folder string, ok bool)) (*router.Router, error) {
+func newRouter(cfg *config.Config, tools *tool.Registry,
+	nearest func(dir, root string) (folder string, ok bool),
+) (*router.Router, error) {
 	rules := router.Rules{
 		Override: cfg.Routing.Override, Fallback: cfg.Routing.Fallback,
 		Plans: map[string]router.PlanRules{}, Containers: map[string]string{},
@@ -163,7 +179,9 @@ type environmentChecker struct {
 	tools   *tool.Registry
 }
 
-func (p environmentChecker) CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation) error {
+func (p environmentChecker) CheckRoute(ctx context.Context, route dray.Route,
+	inv dray.Invocation,
+) error {
 	t, err := p.tools.Get(inv.Tool)
 	if err != nil {
 		return err
@@ -184,10 +202,15 @@ func (w workspaceAdapter) List(ctx context.Context) ([]server.Workspace, error) 
 }
 
 func workspaceInfo(i workspace.Info) server.Workspace {
-	return server.Workspace{ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted, Container: i.Container}
+	return server.Workspace{
+		ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted,
+		Container: i.Container,
+	}
 }
 
-func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(phase, message string)) (server.Workspace, error) {
+func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, id string,
+	progress func(phase, message string),
+) (server.Workspace, error) {
 	folder, err := w.manager.Folder(ctx, id)
 	if err != nil {
 		return server.Workspace{}, err
@@ -210,7 +233,10 @@ func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, 
 	info, err := w.manager.Get(ctx, folder)
 	if verb == server.WorkspaceTrust && dray.CodeOf(err) == dray.CodeEngineUnavailable {
 		// The trust holds, and who gave it is told of it: of the container nothing is known.
-		info, err = workspace.Info{ID: workspace.ID(folder), Folder: folder, State: workspace.Discovered, Trusted: true}, nil
+		info, err = workspace.Info{
+			ID: workspace.ID(folder), Folder: folder, State: workspace.Discovered,
+			Trusted: true,
+		}, nil
 	}
 	out := workspaceInfo(info)
 	out.Trust = trust

@@ -70,7 +70,8 @@ func (a *app) runAuditFiles(ctx context.Context, c *client.Client, filters url.V
 	}
 	t := table{head: []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"}}
 	for _, f := range page.Value.Items {
-		t.add(localTime(f.At), f.Invocation, string(f.Action), orDash(shortHash(f.SHA256Before)), orDash(shortHash(f.SHA256After)), string(f.Environment), f.Path)
+		t.add(localTime(f.At), f.Invocation, string(f.Action), orDash(shortHash(f.SHA256Before)),
+			orDash(shortHash(f.SHA256After)), string(f.Environment), f.Path)
 	}
 	if err := t.write(a.out); err != nil {
 		return err
@@ -226,7 +227,8 @@ were rewritten that is the rewritten text, and with --raw what the tool printed.
 	}
 	a.jsonFlag(cmd)
 	cmd.Flags().StringVar(&stream, "output", "", "print the kept `stream`: stdout or stderr")
-	cmd.Flags().BoolVar(&raw, "raw", false, "with --output, print it with the paths that the tool printed")
+	cmd.Flags().BoolVar(&raw, "raw", false,
+		"with --output, print it with the paths that the tool printed")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		switch {
 		case raw && stream == "":

@@ -16,7 +16,8 @@ func TestCopySafely(t *testing.T) {
 		{long + "\a\n", long + `\x07` + "\n"},
 	} {
 		var got strings.Builder
-		if err := copySafely(&got, iotest.HalfReader(strings.NewReader(c.text))); err != nil || got.String() != c.want {
+		if err := copySafely(&got, iotest.HalfReader(strings.NewReader(c.text))); err != nil ||
+			got.String() != c.want {
 			t.Errorf("%.40q became %.40q, %v", c.text, got.String(), err)
 		}
 	}

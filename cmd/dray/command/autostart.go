@@ -22,7 +22,8 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// The waits of a start. Where a daemon needs more than startNoticeDelay, people are told what they wait for.
+// The waits of a start. Where a daemon needs more than startNoticeDelay, people are told what they
+// wait for.
 const (
 	startWait         = 20 * time.Second
 	startNoticeDelay  = time.Second
@@ -30,7 +31,8 @@ const (
 	idleExit          = 10 * time.Minute
 )
 
-// daemonStarter starts the daemon of a state folder in the background, once, however many commands want it at the same moment.
+// daemonStarter starts the daemon of a state folder in the background, once, however many commands
+// want it at the same moment.
 type daemonStarter struct {
 	state  string // the folder, absolute
 	socket string
@@ -40,7 +42,8 @@ type daemonStarter struct {
 
 // start returns when a daemon answers on the socket, whoever started it.
 func (s *daemonStarter) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startWait, errors.New("it did not answer within "+startWait.String()))
+	ctx, cancel := context.WithTimeoutCause(ctx, startWait,
+		errors.New("it did not answer within "+startWait.String()))
 	defer cancel()
 	if err := s.startOnce(ctx); err != nil {
 		return startError{s.explain(err)}
@@ -48,7 +51,8 @@ func (s *daemonStarter) start(ctx context.Context) error {
 	return nil
 }
 
-// startOnce starts a daemon unless another command does, has done, or somebody's daemon is about to answer or to end.
+// startOnce starts a daemon unless another command does, has done, or somebody's daemon is about to
+// answer or to end.
 func (s *daemonStarter) startOnce(ctx context.Context) error {
 	var mine *lock
 	answered, err := s.poll(ctx, func() (done bool, err error) {
@@ -94,7 +98,8 @@ func (s *daemonStarter) spawn(ctx context.Context) error {
 	return logError{err: err, lines: log.tail()}
 }
 
-// failed says when there is nothing more to wait for: the daemon has ended, and not because somebody else's was quicker to take the state folder.
+// failed says when there is nothing more to wait for: the daemon has ended, and not because
+// somebody else's was quicker to take the state folder.
 func (s *daemonStarter) failed(pid int) func() (bool, error) {
 	ended := false
 	return func() (_ bool, err error) {
@@ -109,7 +114,8 @@ func (s *daemonStarter) failed(pid int) func() (bool, error) {
 	}
 }
 
-// command is the daemon's. It has a session of its own, so that no Ctrl-C reaches it, and a folder that can never be in somebody's way.
+// command is the daemon's. It has a session of its own, so that no Ctrl-C reaches it, and a folder
+// that can never be in somebody's way.
 func (s *daemonStarter) command(log *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -123,8 +129,11 @@ func (s *daemonStarter) command(log *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// poll asks again and again until a daemon answers, done says true, or the context ends. It says once what it waits for.
-func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (answered bool, err error) {
+// poll asks again and again until a daemon answers, done says true, or the context ends. It says
+// once what it waits for.
+func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (answered bool,
+	err error,
+) {
 	tick := time.NewTicker(startPollInterval)
 	defer tick.Stop()
 	notice := time.After(startNoticeDelay)
@@ -145,7 +154,8 @@ func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (an
 	}
 }
 
-// exited reaps the daemon if it has ended. Waiting in a goroutine would need somebody who ends that goroutine.
+// exited reaps the daemon if it has ended. Waiting in a goroutine would need somebody who ends that
+// goroutine.
 func exited(pid int) (bool, error) {
 	var status syscall.WaitStatus
 	got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
@@ -158,7 +168,8 @@ func exited(pid int) (bool, error) {
 // explain makes the error that the user sees.
 func (s *daemonStarter) explain(err error) *dray.Error {
 	hint := "start it in the foreground to see more: dray serve --state " + s.state
-	return dray.Errorf(dray.CodeInternal, "no daemon answers on %s and none could be started: %w", s.socket, err).WithHint("%s", hint)
+	return dray.Errorf(dray.CodeInternal, "no daemon answers on %s and none could be started: %w",
+		s.socket, err).WithHint("%s", hint)
 }
 
 func ignore(err, ignored error) error {
@@ -168,7 +179,8 @@ func ignore(err, ignored error) error {
 	return err
 }
 
-// Locks of the state folder. The kernel lets them go with the process that holds them, however it ended.
+// Locks of the state folder. The kernel lets them go with the process that holds them, however it
+// ended.
 const (
 	startLock  = "start.lock"  // held while a command starts the daemon
 	daemonLock = "daemon.lock" // held by the daemon as long as it lives
@@ -177,11 +189,13 @@ const (
 // errLocked says that another process holds a lock.
 var errLocked = errors.New("another process holds the lock")
 
-// lock is an exclusive lock on a file. It belongs to the open file and not to the process (F_OFD_SETLK), so that two in one process exclude each
-// other too, and that it can be asked for without being taken.
+// lock is an exclusive lock on a file. It belongs to the open file and not to the process
+// (F_OFD_SETLK), so that two in one process exclude each other too, and that it can be asked for
+// without being taken.
 type lock struct{ file *os.File }
 
-// tryLock takes the lock on a file, which it makes where it is missing, or fails with errLocked at once.
+// tryLock takes the lock on a file, which it makes where it is missing, or fails with errLocked at
+// once.
 func tryLock(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -215,14 +229,16 @@ func locked(path string) (bool, error) {
 	return asked.Type != unix.F_UNLCK, nil
 }
 
-// unlock lets the lock go. The file stays: to remove it would let two processes hold the locks on two files of one name.
+// unlock lets the lock go. The file stays: to remove it would let two processes hold the locks on
+// two files of one name.
 func (l *lock) unlock() { _ = l.file.Close() }
 
 func wholeFile() *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
 
-// The log of a daemon that runs in the background. A start moves it away once it is longer than maxLog, so that there are never more than two files.
+// The log of a daemon that runs in the background. A start moves it away once it is longer than
+// maxLog, so that there are never more than two files.
 const (
 	logName     = "daemon.log"
 	maxLog      = 4 << 20
@@ -295,7 +311,10 @@ func (a *app) withClient(do func(*client.Client) error) error {
 	if err := cfg.MakeState(); err != nil {
 		return err
 	}
-	s := daemonStarter{state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg), status: a.err}
+	s := daemonStarter{
+		state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg),
+		status: a.err,
+	}
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
@@ -304,8 +323,8 @@ func (a *app) withClient(do func(*client.Client) error) error {
 	return do(c)
 }
 
-// warnVersion says that the daemon was built from something else, to people: what it does not know it refuses, and a rebuilt program is not used as
-// long as it runs.
+// warnVersion says that the daemon was built from something else, to people: what it does not know
+// it refuses, and a rebuilt program is not used as long as it runs.
 func (a *app) warnVersion(daemon string, pid int) {
 	if !isTerminal(a.err) {
 		return
@@ -321,13 +340,15 @@ func versionMismatch(daemon string, pid int) string {
 	return fmt.Sprintf("dray: the daemon is of version %s, this command of %s; %s, and the next command starts its own", escapeLine(daemon), version, end)
 }
 
-// load reads the configuration, as the daemon does. A command needs the socket only, but one that says nothing of a mistake would talk to a
-// daemon that still runs with the configuration before it.
+// load reads the configuration, as the daemon does. A command needs the socket only, but one that
+// says nothing of a mistake would talk to a daemon that still runs with the configuration before
+// it.
 func (a *app) load() (*config.Config, error) {
 	return config.Load(config.Options{State: a.state, ConfigFile: a.config, Environ: os.Environ()})
 }
 
-// serveArgs are the arguments of a daemon in the background that has this configuration. It runs in another folder, so paths are absolute.
+// serveArgs are the arguments of a daemon in the background that has this configuration. It runs in
+// another folder, so paths are absolute.
 func serveArgs(cfg *config.Config) []string {
 	args := []string{"serve", "--state", string(cfg.State), "--idle-exit", idleExit.String()}
 	if cfg.File != "" {

@@ -52,7 +52,8 @@ func TestLockFollowsNoLink(t *testing.T) {
 
 func TestLogTailBeginsAtTheStart(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, logName), []byte("of the daemon before\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, logName), []byte("of the daemon before\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	l, err := openLog(dir)
@@ -96,8 +97,12 @@ func TestLogIsBounded(t *testing.T) {
 
 // People are told what to do about a daemon of another version; what reads stderr is not.
 func TestOtherVersion(t *testing.T) {
-	for pid, says := range map[int]string{0: "; end it, and the next", 42: "; end it with kill 42, and the next"} {
-		if got := versionMismatch("v1\x1b[2J", pid); !strings.Contains(got, "version v1\\x1b[2J, this command of ") || !strings.Contains(got, says) {
+	for pid, says := range map[int]string{
+		0:  "; end it, and the next",
+		42: "; end it with kill 42, and the next",
+	} {
+		if got := versionMismatch("v1\x1b[2J", pid); !strings.Contains(got,
+			"version v1\\x1b[2J, this command of ") || !strings.Contains(got, says) {
 			t.Errorf("it says %q", got)
 		}
 	}

@@ -100,7 +100,11 @@ func (a *app) printDiagnostics(wrong *config.InvalidError) error {
 	a.printError(asError(wrong))
 	var found checkReport
 	for _, m := range wrong.Diagnostics {
-		found.Mistakes = append(found.Mistakes, diagnosticJSON{Origin: m.Origin.String(), Key: m.Key, Value: m.Value, Problem: m.Problem, Fix: m.Suggestion})
+		found.Mistakes = append(found.Mistakes,
+			diagnosticJSON{
+				Origin: m.Origin.String(), Key: m.Key, Value: m.Value, Problem: m.Problem,
+				Fix: m.Suggestion,
+			})
 	}
 	if err := a.printJSON(found); err != nil {
 		return err
@@ -108,10 +112,12 @@ func (a *app) printDiagnostics(wrong *config.InvalidError) error {
 	return exitError(exitUsage)
 }
 
-// checkStart finds what would keep a daemon with this configuration from starting, all of it. It is a [*config.InvalidError].
+// checkStart finds what would keep a daemon with this configuration from starting, all of it. It is
+// a [*config.InvalidError].
 func checkStart(cfg *config.Config) error {
 	mistakes := checkTools(cfg)
-	for _, one := range []func(*config.Config) (config.Diagnostic, bool){checkRouting, checkEngine, checkSandbox} {
+	for _, one := range []func(*config.Config) (config.Diagnostic,
+		bool){checkRouting, checkEngine, checkSandbox} {
 		if m, wrong := one(cfg); wrong {
 			mistakes = append(mistakes, m)
 		}
@@ -146,10 +152,14 @@ func checkTool(cfg *config.Config, t config.Tool) error {
 	return err
 }
 
-// toolMistake finds the key that an error of a tool begins with, to say where it stands. Where it has none the tool's name says it.
+// toolMistake finds the key that an error of a tool begins with, to say where it stands. Where it
+// has none the tool's name says it.
 func toolMistake(cfg *config.Config, i int, err error) config.Diagnostic {
 	key := fmt.Sprintf("tools[%d]", i)
-	m := config.Diagnostic{Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(), Suggestion: "correct the tool"}
+	m := config.Diagnostic{
+		Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(),
+		Suggestion: "correct the tool",
+	}
 	for _, name := range []string{"input_schema", "output_schema"} {
 		if problem, ok := strings.CutPrefix(m.Problem, name+": "); ok {
 			m.Key = key + "." + name
@@ -171,12 +181,19 @@ func checkRouting(cfg *config.Config) (config.Diagnostic, bool) {
 		return config.Diagnostic{}, false
 	}
 	fix := cmp.Or(dray.AsError(err).Hint, "correct routing")
-	return config.Diagnostic{Origin: config.Origin{File: cfg.File}, Key: "routing", Problem: err.Error(), Suggestion: fix}, true
+	return config.Diagnostic{
+		Origin: config.Origin{File: cfg.File}, Key: "routing",
+		Problem: err.Error(), Suggestion: fix,
+	}, true
 }
 
-// checkEngine chooses the engine and does not connect to it: whether it answers is not the configuration's business.
+// checkEngine chooses the engine and does not connect to it: whether it answers is not the
+// configuration's business.
 func checkEngine(cfg *config.Config) (config.Diagnostic, bool) {
-	engine, err := container.NewEngine(container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{})
+	engine, err := container.NewEngine(container.EndpointConfig{
+		Host:    cfg.Engine.Host,
+		Context: cfg.Engine.Context,
+	}, container.Options{})
 	if err == nil {
 		err = engine.Close()
 	}
@@ -187,7 +204,10 @@ func checkEngine(cfg *config.Config) (config.Diagnostic, bool) {
 	if cfg.Engine.Context != "" {
 		key = "engine.context"
 	}
-	return config.Diagnostic{Origin: cfg.Origin(key), Key: key, Problem: err.Error(), Suggestion: dray.AsError(err).Hint}, true
+	return config.Diagnostic{
+		Origin: cfg.Origin(key), Key: key, Problem: err.Error(),
+		Suggestion: dray.AsError(err).Hint,
+	}, true
 }
 
 // checkSandbox looks at the root as the daemon does that opens it, and makes none.
@@ -200,7 +220,10 @@ func checkSandbox(cfg *config.Config) (config.Diagnostic, bool) {
 	if err == nil {
 		return config.Diagnostic{}, false
 	}
-	return config.Diagnostic{Origin: cfg.Origin(key), Key: key, Problem: strings.TrimPrefix(err.Error(), key+": "), Suggestion: dray.AsError(err).Hint}, true
+	return config.Diagnostic{
+		Origin: cfg.Origin(key), Key: key,
+		Problem: strings.TrimPrefix(err.Error(), key+": "), Suggestion: dray.AsError(err).Hint,
+	}, true
 }
 
 func newConfigSchema(a *app) *cobra.Command {
@@ -232,7 +255,8 @@ was started with. No daemon is asked or started.`,
 		Example: "  dray config show --origin\n  DRAY_LIMITS_TIMEOUT=5m dray config show --json",
 		Args:    noArgs,
 	}
-	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value was set: file, variable, flag or default")
+	cmd.Flags().BoolVar(&origin, "origin", false,
+		"say where each value was set: file, variable, flag or default")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(context.Context, []string) error { return a.runConfigShow(origin) })
 	return cmd
@@ -267,7 +291,8 @@ func (a *app) runConfigShow(origin bool) error {
 	return writeConfig(a.out, items)
 }
 
-// writeConfig writes a line for each setting. What the file would have to write in several lines stands in one, as JSON.
+// writeConfig writes a line for each setting. What the file would have to write in several lines
+// stands in one, as JSON.
 func writeConfig(w io.Writer, items []configItem) error {
 	var b strings.Builder
 	for _, item := range items {
@@ -285,7 +310,8 @@ func writeConfig(w io.Writer, items []configItem) error {
 	return outputError(err)
 }
 
-// configText is a value in one line: a text bare where that leaves no doubt about where it begins and ends, everything else as JSON.
+// configText is a value in one line: a text bare where that leaves no doubt about where it begins
+// and ends, everything else as JSON.
 func configText(v any) (string, error) {
 	if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && s == escapeLine(s) {
 		return s, nil
@@ -297,7 +323,8 @@ func configText(v any) (string, error) {
 	return escapeLine(string(safeJSON(b))), nil
 }
 
-// origins gives the variables and flags that have set something, each once, in the order of the settings.
+// origins gives the variables and flags that have set something, each once, in the order of the
+// settings.
 func origins(settings []config.Setting) (variables, flags []string) {
 	seen := map[config.Origin]bool{}
 	for _, s := range settings {

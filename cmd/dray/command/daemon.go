@@ -26,8 +26,8 @@ import (
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
-// daemon is every room joined: the server in front, the trail, and where processes run. What is closed comes in the order of the
-// fields, the caller's side first.
+// daemon is every room joined: the server in front, the trail, and where processes run. What is
+// closed comes in the order of the fields, the caller's side first.
 type daemon struct {
 	admission    *admission.Controller
 	server       *server.Server
@@ -40,7 +40,8 @@ type daemon struct {
 	audit        *audit.Store
 }
 
-// newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs it.
+// newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs
+// it.
 func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemon, error) {
 	d := &daemon{}
 	if err := d.openServices(ctx, cfg, log); err != nil {
@@ -73,8 +74,10 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
-	d.server, err = server.New(server.Config{ //nolint:contextcheck // what it starts lives as long as the daemon
-		Executor: d.newExecutor(cfg, tools, rules), Records: d.audit, Tools: toolList{tools}, Router: rules, Places: environmentChecker{d.workspaces, tools},
+	// what it starts lives as long as the daemon
+	d.server, err = server.New(server.Config{ //nolint:contextcheck
+		Executor: d.newExecutor(cfg, tools,
+			rules), Records: d.audit, Tools: toolList{tools}, Router: rules, Places: environmentChecker{d.workspaces, tools},
 		Workspaces: workspaceAdapter{d.workspaces}, Paths: pathAdapter{d.workspaces}, Captures: d.captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Ready: d.audit.Ready, Version: version,
@@ -89,7 +92,8 @@ func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
 
 func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
 	var interrupted int
-	d.audit, interrupted, err = audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	d.audit, interrupted, err = audit.Open(ctx,
+		audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
 	if interrupted > 0 {
 		log.Warn("calls interrupted", zap.Int("calls", interrupted))
 	}
@@ -123,18 +127,23 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 		log.Info("no control groups for host tools", zap.Error(err))
 	}
 	d.pool = process.NewPool(launch)
-	d.engine, err = container.NewEngine(container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}, container.Options{
+	d.engine, err = container.NewEngine(container.EndpointConfig{
+		Host:    cfg.Engine.Host,
+		Context: cfg.Engine.Context,
+	}, container.Options{
 		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport), RunDir: cfg.State.Run(), Version: version, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	log.Info("engine chosen", zap.String("host", d.engine.Host()), zap.String("source", d.engine.Source()))
+	log.Info("engine chosen", zap.String("host", d.engine.Host()),
+		zap.String("source", d.engine.Source()))
 	cli, err := devcontainerCLI(cfg)
 	if err != nil {
 		log.Warn("devcontainer CLI missing", zap.Error(err))
 	}
-	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()}, d.pool)
+	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
+		d.pool)
 	git := workspace.Git(d.pool)
 	d.workspaces = workspace.New(ctx, workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs, LocalEnv: cfg.Devcontainer.LocalEnv, State: string(cfg.State),
@@ -144,9 +153,14 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 }
 
 // newExecutor is a call's way down, outermost first.
-func (d *daemon) newExecutor(cfg *config.Config, tools *tool.Registry, rules *router.Router) dray.Executor {
+func (d *daemon) newExecutor(cfg *config.Config, tools *tool.Registry,
+	rules *router.Router,
+) dray.Executor {
 	run := &tool.Runner{
-		Tools: tools, Processes: &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace}, IdleTimeout: cfg.Limits.IdleTimeout,
+		Tools: tools, Processes: &executor.Runner{
+			Captures: d.captures,
+			Grace:    cfg.Limits.Grace,
+		}, IdleTimeout: cfg.Limits.IdleTimeout,
 		Transfer: d.transfer,
 	}
 	ofTool := func(name string) time.Duration {
@@ -173,8 +187,9 @@ func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
 // Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
-	d.admission.Close()                             // who waits for a turn is not let run any more
-	defer context.AfterFunc(ctx, d.transfer.Stop)() // what still comes home when calls are cancelled would keep them
+	d.admission.Close() // who waits for a turn is not let run any more
+	// what still comes home when calls are cancelled would keep them
+	defer context.AfterFunc(ctx, d.transfer.Stop)()
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
 
@@ -202,15 +217,21 @@ func (d *daemon) close(ctx context.Context) error {
 	return err
 }
 
-// syncTimeoutMargin is what a call of the tool sync has beside sandbox.timeout, so that it is the sync that says what took too long.
+// syncTimeoutMargin is what a call of the tool sync has beside sandbox.timeout, so that it is the
+// sync that says what took too long.
 const syncTimeoutMargin = 30 * time.Second
 
 // openTransfer opens the sandbox root, or finds out that the daemon cannot come up with it.
-func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config, log *zap.Logger) (*transfer.Syncer, error) {
+func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config,
+	log *zap.Logger,
+) (*transfer.Syncer, error) {
 	s := cfg.Sandbox
 	return transfer.Open(ctx, transfer.Config{
 		Root: s.Root, Sources: s.Sources, Deny: s.Deny, Timeout: s.Timeout, Executable: s.Executable, HostRoots: cfg.Host.Roots,
-		Limits:  dray.TreeLimits{MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles, MaxDepth: s.MaxDepth},
+		Limits: dray.TreeLimits{
+			MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles,
+			MaxDepth: s.MaxDepth,
+		},
 		Trusted: d.workspaces.Trusted,
 		OnRecovered: func(finished int, err error) {
 			if err != nil {

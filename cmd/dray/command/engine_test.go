@@ -15,7 +15,8 @@ import (
 // wholeDaemon is the variable that gives a script the daemon of the program, not the stand-in.
 const wholeDaemon = "DRAY_TEST_WHOLE_DAEMON"
 
-// TestEngineScripts runs the program with the daemon that it ships with, against the engine that is there.
+// TestEngineScripts runs the program with the daemon that it ships with, against the engine that is
+// there.
 func TestEngineScripts(t *testing.T) {
 	image, cli := needEngine(t)
 	testscript.Run(t, testscript.Params{
@@ -30,7 +31,8 @@ func TestEngineScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(config, bytes.Replace(text, []byte("IMAGE"), []byte(image), 1), 0o600); err != nil {
+			if err := os.WriteFile(config, bytes.Replace(text, []byte("IMAGE"), []byte(image), 1),
+				0o600); err != nil {
 				return err
 			}
 			return setUpScript(env) // its own clean-up, which ends the daemon, comes before the containers'
@@ -59,7 +61,8 @@ func needEngine(t *testing.T) (image, cli string) {
 func removeContainers(folder string) {
 	ids := docker("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
 	for _, id := range ids {
-		volumes := docker("inspect", "-f", "{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}\n{{end}}{{end}}", id)
+		volumes := docker("inspect", "-f",
+			"{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}\n{{end}}{{end}}", id)
 		docker("rm", "-f", id)
 		for _, volume := range volumes {
 			docker("volume", "rm", volume)

@@ -42,7 +42,8 @@ folder.
 		Example: "  dray exec -- go test ./...\n  dray exec --host -- git status\n  dray exec --timeout 5s --env DEBUG=1 -- ./run < input.bin",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("there is no program to run").WithHint("write it behind --, for instance: dray exec -- go test ./...")
+				return usagef("there is no program to run").
+					WithHint("write it behind --, for instance: dray exec -- go test ./...")
 			}
 			return nil
 		},
@@ -54,17 +55,23 @@ folder.
 	to.leftoversFlag(cmd)
 	to.rewriteFlags(cmd)
 	to.syncFlag(cmd)
-	cmd.Flags().BoolVarP(&tty.wanted, "tty", "t", false, "give the program a terminal, whatever stdin and stdout are")
+	cmd.Flags().BoolVarP(&tty.wanted, "tty", "t", false,
+		"give the program a terminal, whatever stdin and stdout are")
 	cmd.Flags().BoolVarP(&tty.refused, "no-tty", "T", false, "give it three pipes, whatever they are")
 	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runExec(ctx, cmd, to, tty, args) })
+	cmd.RunE = a.run(func(ctx context.Context,
+		args []string,
+	) error {
+		return a.runExec(ctx, cmd, to, tty, args)
+	})
 	return cmd
 }
 
 // ttyFlags says whether a program gets a terminal, as the flags have it.
 type ttyFlags struct{ wanted, refused bool }
 
-// terminal decides: without a flag the program gets what we have. What is drawn on a terminal is not rewritten.
+// terminal decides: without a flag the program gets what we have. What is drawn on a terminal is
+// not rewritten.
 func (c ttyFlags) terminal(a *app, rewrite bool) (bool, error) {
 	switch {
 	case c.wanted && c.refused:
@@ -76,10 +83,13 @@ func (c ttyFlags) terminal(a *app, rewrite bool) (bool, error) {
 	return c.wanted || !c.refused && !rewrite && isTerminal(a.in) && isTerminal(a.out), nil
 }
 
-func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to callFlags, tty ttyFlags, argv []string) error {
+func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to callFlags, tty ttyFlags,
+	argv []string,
+) error {
 	input, err := json.Marshal(map[string][]string{"argv": argv})
 	if err != nil {
-		return usagef("an argument is not UTF-8").WithHint("a request is JSON, which carries UTF-8 only; pass such bytes on stdin or in a file")
+		return usagef("an argument is not UTF-8").
+			WithHint("a request is JSON, which carries UTF-8 only; pass such bytes on stdin or in a file")
 	}
 	terminal, err := tty.terminal(a, to.rewrite)
 	if err != nil {
@@ -103,8 +113,9 @@ func (a *app) runExec(ctx context.Context, cmd *cobra.Command, to callFlags, tty
 	})
 }
 
-// attachTerminal prepares a call whose program gets a terminal: of our size, of our kind, and, where our stdin is one, with our keyboard. With --json nothing of
-// what is typed would be seen, so our terminal stays as it is.
+// attachTerminal prepares a call whose program gets a terminal: of our size, of our kind, and,
+// where our stdin is one, with our keyboard. With --json nothing of what is typed would be seen, so
+// our terminal stays as it is.
 func (a *app) attachTerminal(l *liveCall) {
 	size := func() dray.TerminalSize { return sizeOf(a.out, a.in, a.err) }
 	l.session = &terminalSession{client: l.client, size: size}
@@ -123,7 +134,10 @@ func (a *app) attachTerminal(l *liveCall) {
 
 // newLiveCall prepares a call. With --json the output is not shown: it stands in the record.
 func (a *app) newLiveCall(c *client.Client, call client.Call) *liveCall {
-	l := &liveCall{client: c, call: call, stdout: a.out, stderr: a.err, progress: newProgress(a.err, progressPatience)}
+	l := &liveCall{
+		client: c, call: call, stdout: a.out, stderr: a.err,
+		progress: newProgress(a.err, progressPatience),
+	}
 	if a.json {
 		l.stdout, l.stderr = io.Discard, io.Discard
 	}
@@ -147,7 +161,8 @@ func (a *app) finish(end callResult) error {
 	return exitError(code)
 }
 
-// printEndReason tells what the tool's own output does not: nothing of an exit or a signal, which speak by their codes.
+// printEndReason tells what the tool's own output does not: nothing of an exit or a signal, which
+// speak by their codes.
 func (a *app) printEndReason(rec dray.Record) {
 	a.warn(rec.Metadata.Warnings)
 	switch {
@@ -157,7 +172,8 @@ func (a *app) printEndReason(rec dray.Record) {
 		a.printError((&dray.Error{Message: messageOrDefault(rec, "the call timed out")}).
 			WithHint("give it more time with --timeout, at most limits.max_timeout"))
 	case rec.Reason == dray.ReasonIdleTimeout:
-		a.printError((&dray.Error{Message: messageOrDefault(rec, "the tool printed nothing for too long")}).
+		a.printError((&dray.Error{Message: messageOrDefault(rec,
+			"the tool printed nothing for too long")}).
 			WithHint("limits.idle_timeout says how long a tool may be silent"))
 	case rec.Reason == dray.ReasonCancelled:
 		a.printError(&dray.Error{Message: messageOrDefault(rec, "the call was cancelled")})
@@ -166,7 +182,8 @@ func (a *app) printEndReason(rec dray.Record) {
 	}
 }
 
-// messageOrDefault is what the daemon says of the end, such as which timeout was meant or that the daemon ended; else what the reason alone says.
+// messageOrDefault is what the daemon says of the end, such as which timeout was meant or that the
+// daemon ended; else what the reason alone says.
 func messageOrDefault(rec dray.Record, otherwise string) string {
 	if rec.Error == nil || rec.Error.Message == "" {
 		return otherwise
@@ -174,7 +191,8 @@ func messageOrDefault(rec dray.Record, otherwise string) string {
 	return rec.Error.Message
 }
 
-// warn shows warnings to people. A program that reads stderr wants the tool's bytes alone; it finds the warnings in the record.
+// warn shows warnings to people. A program that reads stderr wants the tool's bytes alone; it finds
+// the warnings in the record.
 func (a *app) warn(warnings []string) {
 	if !isTerminal(a.err) {
 		return
@@ -222,11 +240,17 @@ stdout of exec and shell.
 	to.syncFlag(cmd)
 	cmd.Flags().StringVarP(&input, "input", "i", "{}", "the input, a `JSON` object (- reads it from stdin)")
 	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, args []string) error { return a.runCall(ctx, cmd, to, args[0], input) })
+	cmd.RunE = a.run(func(ctx context.Context,
+		args []string,
+	) error {
+		return a.runCall(ctx, cmd, to, args[0], input)
+	})
 	return cmd
 }
 
-func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to callFlags, tool, input string) error {
+func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to callFlags, tool,
+	input string,
+) error {
 	value, err := a.readInput(input)
 	if err != nil {
 		return err
@@ -252,10 +276,15 @@ func (a *app) runCall(ctx context.Context, cmd *cobra.Command, to callFlags, too
 	})
 }
 
-// hasNoStructuredOutput says of a tool that it never has a structured output, so that what it prints is its result.
-func hasNoStructuredOutput(tool string) bool { return slices.Contains([]string{"exec", "shell"}, tool) }
+// hasNoStructuredOutput says of a tool that it never has a structured output, so that what it
+// prints is its result.
+func hasNoStructuredOutput(tool string) bool {
+	return slices.Contains([]string{"exec", "shell"},
+		tool)
+}
 
-// printOutput prints the output of a tool, in the caller's paths, or else what it has printed itself.
+// printOutput prints the output of a tool, in the caller's paths, or else what it has printed
+// itself.
 func (a *app) printOutput(rec dray.Record, held *deferredWriter) error {
 	switch {
 	case a.json:
@@ -280,7 +309,8 @@ func (a *app) readInput(input string) (jsontext.Value, error) {
 	return value, checkInput(value)
 }
 
-// checkInput refuses what could not be embedded in a request. Whether it fits the tool is for the daemon to say.
+// checkInput refuses what could not be embedded in a request. Whether it fits the tool is for the
+// daemon to say.
 func checkInput(value jsontext.Value) error {
 	if len(value) > maxInput {
 		return dray.Errorf(dray.CodeTooLarge, "the input is longer than %d MiB", maxInput>>20)
@@ -292,7 +322,8 @@ func checkInput(value jsontext.Value) error {
 	return nil
 }
 
-// deferredWriter keeps what is written until it is known whether it is wanted. Beyond the limit it passes everything on.
+// deferredWriter keeps what is written until it is known whether it is wanted. Beyond the limit it
+// passes everything on.
 type deferredWriter struct {
 	w       io.Writer
 	limit   int

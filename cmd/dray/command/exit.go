@@ -90,7 +90,8 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.As(err, new(startError)), errors.Is(err, client.ErrNoDaemon), errors.Is(err, client.ErrUnresponsive):
+	case errors.As(err, new(startError)), errors.Is(err, client.ErrNoDaemon),
+		errors.Is(err, client.ErrUnresponsive):
 		return exitNoDaemon
 	}
 	return exitOfCode(asError(err).Code)
@@ -102,7 +103,8 @@ func exitOfCode(code dray.Code) int {
 		return exitUsage
 	case dray.CodeDenied, dray.CodeUnauthorized, dray.CodeWorkspaceUntrusted:
 		return exitDenied
-	case dray.CodeNotFound, dray.CodeUnknownTool, dray.CodeContainerNotFound, dray.CodeWorkspaceNotFound, dray.CodeNoDevcontainer:
+	case dray.CodeNotFound, dray.CodeUnknownTool, dray.CodeContainerNotFound,
+		dray.CodeWorkspaceNotFound, dray.CodeNoDevcontainer:
 		return exitNotFound
 	default:
 		return exitFailed
@@ -146,7 +148,8 @@ func recordExitCode(rec dray.Record) int {
 	}
 }
 
-// exitedCode is the tool's own, but for a tool that exited with 0 and did not keep its promise (its output is not what its schema says).
+// exitedCode is the tool's own, but for a tool that exited with 0 and did not keep its promise (its
+// output is not what its schema says).
 func exitedCode(rec dray.Record) int {
 	switch {
 	case rec.ExitCode == nil, *rec.ExitCode == 0 && rec.Status != dray.StatusSucceeded:

@@ -40,7 +40,10 @@ func TestExitCodes(t *testing.T) {
 		"defect":              {errors.New("x"), 1, 125},
 		"interrupted":         {errInterrupted, 130, 130},
 		"cancelled":           {context.Canceled, 130, 130},
-		"interrupted start":   {startError{dray.Errorf(dray.CodeInternal, "waiting: %w", errInterrupted)}, 130, 130},
+		"interrupted start": {
+			startError{dray.Errorf(dray.CodeInternal, "waiting: %w", errInterrupted)},
+			130, 130,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,23 +64,56 @@ func TestRecordExitCodes(t *testing.T) {
 		rec  dray.Record
 		want int
 	}{
-		"succeeded":      {dray.Record{Status: dray.StatusSucceeded, Reason: dray.ReasonExited, ExitCode: code(0)}, 0},
-		"its own code":   {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(3)}, 3},
-		"its own 125":    {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(125)}, 125},
-		"output invalid": {dray.Record{Status: dray.StatusFailed, Reason: dray.ReasonExited, ExitCode: code(0), Error: failed(dray.CodeOutputInvalid)}, 125},
-		"signal":         {dray.Record{Reason: dray.ReasonSignalled, Signal: &dray.Signal{Name: "SIGKILL", Number: 9}}, 137},
-		"timeout":        {dray.Record{Reason: dray.ReasonTimeout}, 124},
-		"idle timeout":   {dray.Record{Reason: dray.ReasonIdleTimeout}, 124},
-		"cancelled":      {dray.Record{Reason: dray.ReasonCancelled}, 130},
-		"not found":      {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeExecutableNotFound)}, 127},
-		"not executable": {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeNotExecutable)}, 126},
-		"no such folder": {dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeBadCwd)}, 125},
-		"denied":         {dray.Record{Reason: dray.ReasonDenied, Error: failed(dray.CodeDenied)}, 125},
-		"invalid":        {dray.Record{Reason: dray.ReasonInvalid, Error: failed(dray.CodePathInvalid)}, 125},
-		"unavailable":    {dray.Record{Reason: dray.ReasonUnavailable, Error: failed(dray.CodeAgentLost)}, 125},
-		"interrupted":    {dray.Record{Reason: dray.ReasonInterrupted}, 125},
-		"no memory":      {dray.Record{Reason: dray.ReasonOOM}, 137},
-		"output limit":   {dray.Record{Reason: dray.ReasonOutputLimit, Error: failed(dray.CodeDiskFull)}, 125},
+		"succeeded": {dray.Record{
+			Status: dray.StatusSucceeded, Reason: dray.ReasonExited,
+			ExitCode: code(0),
+		}, 0},
+		"its own code": {dray.Record{
+			Status: dray.StatusFailed, Reason: dray.ReasonExited,
+			ExitCode: code(3),
+		}, 3},
+		"its own 125": {dray.Record{
+			Status: dray.StatusFailed, Reason: dray.ReasonExited,
+			ExitCode: code(125),
+		}, 125},
+		"output invalid": {dray.Record{
+			Status: dray.StatusFailed, Reason: dray.ReasonExited,
+			ExitCode: code(0), Error: failed(dray.CodeOutputInvalid),
+		}, 125},
+		"signal": {dray.Record{
+			Reason: dray.ReasonSignalled,
+			Signal: &dray.Signal{Name: "SIGKILL", Number: 9},
+		}, 137},
+		"timeout":      {dray.Record{Reason: dray.ReasonTimeout}, 124},
+		"idle timeout": {dray.Record{Reason: dray.ReasonIdleTimeout}, 124},
+		"cancelled":    {dray.Record{Reason: dray.ReasonCancelled}, 130},
+		"not found": {dray.Record{
+			Reason: dray.ReasonStartFailed,
+			Error:  failed(dray.CodeExecutableNotFound),
+		}, 127},
+		"not executable": {dray.Record{
+			Reason: dray.ReasonStartFailed,
+			Error:  failed(dray.CodeNotExecutable),
+		}, 126},
+		"no such folder": {
+			dray.Record{Reason: dray.ReasonStartFailed, Error: failed(dray.CodeBadCwd)},
+			125,
+		},
+		"denied": {dray.Record{Reason: dray.ReasonDenied, Error: failed(dray.CodeDenied)}, 125},
+		"invalid": {
+			dray.Record{Reason: dray.ReasonInvalid, Error: failed(dray.CodePathInvalid)},
+			125,
+		},
+		"unavailable": {
+			dray.Record{Reason: dray.ReasonUnavailable, Error: failed(dray.CodeAgentLost)},
+			125,
+		},
+		"interrupted": {dray.Record{Reason: dray.ReasonInterrupted}, 125},
+		"no memory":   {dray.Record{Reason: dray.ReasonOOM}, 137},
+		"output limit": {
+			dray.Record{Reason: dray.ReasonOutputLimit, Error: failed(dray.CodeDiskFull)},
+			125,
+		},
 		"of later times": {dray.Record{Reason: "of later times"}, 125},
 		"still running":  {dray.Record{Status: dray.StatusRunning}, 125},
 	}
@@ -98,7 +134,8 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 	defer full.Close()
 	var said bytes.Buffer
-	if code := Execute(t.Context(), []string{"version"}, nil, full, &said); code != exitFailed || !strings.Contains(said.String(), "no space left") {
+	if code := Execute(t.Context(), []string{"version"}, nil, full, &said); code != exitFailed ||
+		!strings.Contains(said.String(), "no space left") {
 		t.Errorf("exit code %d: %s", code, said.String())
 	}
 }

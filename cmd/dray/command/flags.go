@@ -19,7 +19,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// callFlags is where a call is to run and under which conditions, as the flags of exec, call and route explain say it.
+// callFlags is where a call is to run and under which conditions, as the flags of exec, call and
+// route explain say it.
 type callFlags struct {
 	workspace, container, cwd string
 	host                      bool
@@ -50,8 +51,10 @@ func (t *callFlags) leftoversFlag(cmd *cobra.Command) {
 
 // rewriteFlags adds --rewrite and --no-rewrite to the commands that make a call.
 func (t *callFlags) rewriteFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&t.rewrite, "rewrite", false, "rewrite the container's paths in the text output to the host's")
-	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false, "leave text output as it is, whatever the tool's configuration says")
+	cmd.Flags().BoolVar(&t.rewrite, "rewrite", false,
+		"rewrite the container's paths in the text output to the host's")
+	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false,
+		"leave text output as it is, whatever the tool's configuration says")
 }
 
 // syncFlag adds --sync to the commands that make a call.
@@ -60,8 +63,13 @@ func (t *callFlags) syncFlag(cmd *cobra.Command) {
 }
 
 // call makes the body of a call of a tool.
-func (t *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call, error) {
-	call := client.Call{Tool: tool, Input: input, Container: t.container, Leftovers: dray.Leftovers(t.leftovers), Sync: t.sync}
+func (t *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call,
+	error,
+) {
+	call := client.Call{
+		Tool: tool, Input: input, Container: t.container,
+		Leftovers: dray.Leftovers(t.leftovers), Sync: t.sync,
+	}
 	if t.host {
 		call.Environment = dray.ChooseHost
 	}
@@ -112,7 +120,8 @@ func (t *callFlags) variables(call *client.Call) error {
 	return nil
 }
 
-// resolvePaths finds workspace and working folder. A container that is named belongs to its own workspace, if to any, so the caller's is not sent along.
+// resolvePaths finds workspace and working folder. A container that is named belongs to its own
+// workspace, if to any, so the caller's is not sent along.
 func (t *callFlags) resolvePaths(call *client.Call) error {
 	current, err := currentFolder()
 	if err != nil {
@@ -126,7 +135,8 @@ func (t *callFlags) resolvePaths(call *client.Call) error {
 		return nil
 	default:
 		call.Cwd = absolute(current, t.cwd)
-		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current)) // --cwd may be a folder of the container's own
+		// --cwd may be a folder of the container's own
+		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current))
 	}
 	if t.cwd == "" && beneath(call.Workspace, current) {
 		call.Cwd = current
@@ -137,7 +147,8 @@ func (t *callFlags) resolvePaths(call *client.Call) error {
 	return nil
 }
 
-// absolute resolves a path against a folder, both by their letters. What is absolute stays as it is: to judge it is the daemon's business.
+// absolute resolves a path against a folder, both by their letters. What is absolute stays as it
+// is: to judge it is the daemon's business.
 func absolute(folder, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -154,7 +165,8 @@ func beneath(folder, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// checkUTF8 refuses text that JSON cannot carry byte for byte, rather than to run something else than what was asked for.
+// checkUTF8 refuses text that JSON cannot carry byte for byte, rather than to run something else
+// than what was asked for.
 func checkUTF8(call client.Call) error {
 	texts := append([]string{call.Workspace, call.Container, call.Cwd}, call.Sync...)
 	for k, v := range call.Env {
@@ -178,7 +190,8 @@ func nearestWorkspace(folder string) string {
 func currentFolder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", dray.Errorf(dray.CodeBadCwd, "finding the current folder: %w", err).WithHint("change to a folder that exists")
+		return "", dray.Errorf(dray.CodeBadCwd, "finding the current folder: %w", err).
+			WithHint("change to a folder that exists")
 	}
 	return dir, nil
 }
@@ -195,17 +208,20 @@ func workspaceFolder(current, given string) (string, error) {
 // maxConfiguration is how much of a configuration is looked through, in bytes.
 const maxConfiguration = 1 << 20
 
-// localVariable is a variable of the host in a configuration, wherever it stands: a name in a comment only sends a value that nobody asks for.
+// localVariable is a variable of the host in a configuration, wherever it stands: a name in a
+// comment only sends a value that nobody asks for.
 var localVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^:}\s]+)`)
 
-// localEnv gives the values that the caller has for the ${localEnv:X} of a workspace's configuration. The daemon hands them on only if the workspace is
-// trusted. A configuration that is missing or cannot be read uses none: what is wrong with it is said where it is used.
+// localEnv gives the values that the caller has for the ${localEnv:X} of a workspace's
+// configuration. The daemon hands them on only if the workspace is trusted. A configuration that is
+// missing or cannot be read uses none: what is wrong with it is said where it is used.
 func localEnv(workspace string) map[string]string {
 	found, err := devcontainer.Locate(workspace, "")
 	if err != nil {
 		return nil
 	}
-	f, err := os.OpenFile(found.Config, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what became a FIFO meanwhile must not hold us up
+	// what became a FIFO meanwhile must not hold us up
+	f, err := os.OpenFile(found.Config, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}

@@ -28,30 +28,54 @@ func makeTree(t *testing.T, names ...string) string {
 }
 
 func TestPlaceOfACall(t *testing.T) {
-	root := makeTree(t, "app/.devcontainer/devcontainer.json", "app/sub/x", "app/inner/.devcontainer.json", "app/inner/x", "plain/x")
+	root := makeTree(t, "app/.devcontainer/devcontainer.json", "app/sub/x",
+		"app/inner/.devcontainer.json", "app/inner/x", "plain/x")
 	at := func(name string) string { return filepath.Join(root, name) }
 	tests := map[string]struct {
 		from           string
 		to             callFlags
 		workspace, cwd string
 	}{
-		"in the workspace":              {"app", callFlags{}, at("app"), at("app")},
-		"below it":                      {"app/sub", callFlags{}, at("app"), at("app/sub")},
-		"in one within":                 {"app/inner", callFlags{}, at("app/inner"), at("app/inner")},
-		"outside":                       {"plain", callFlags{}, "", at("plain")},
-		"another folder":                {"app", callFlags{cwd: "sub"}, at("app"), at("app/sub")},
-		"another folder's workspace":    {"plain", callFlags{cwd: "../app/sub"}, at("app"), at("app/sub")},
-		"a folder that is not there":    {"app", callFlags{cwd: "none"}, at("app"), at("app/none")},
-		"a folder of the container":     {"app/sub", callFlags{cwd: "/"}, at("app"), "/"},
-		"on the host":                   {"app/sub", callFlags{host: true}, at("app"), at("app/sub")},
-		"a named workspace":             {"plain", callFlags{workspace: at("app")}, at("app"), ""},
-		"one relative to here":          {"plain", callFlags{workspace: "../app"}, at("app"), ""},
-		"named from within":             {"app/sub", callFlags{workspace: at("app")}, at("app"), at("app/sub")},
-		"named, and a folder of it":     {"plain", callFlags{workspace: at("app"), cwd: "sub"}, at("app"), "sub"},
-		"named from within, and more":   {"app/inner", callFlags{workspace: at("app"), cwd: "sub"}, at("app"), "sub"},
-		"a container":                   {"app/sub", callFlags{container: "c"}, "", ""},
-		"a container and its folder":    {"app/sub", callFlags{container: "c", cwd: "/srv"}, "", "/srv"},
-		"a container and its workspace": {"plain", callFlags{container: "c", workspace: at("app")}, at("app"), ""},
+		"in the workspace": {"app", callFlags{}, at("app"), at("app")},
+		"below it":         {"app/sub", callFlags{}, at("app"), at("app/sub")},
+		"in one within":    {"app/inner", callFlags{}, at("app/inner"), at("app/inner")},
+		"outside":          {"plain", callFlags{}, "", at("plain")},
+		"another folder":   {"app", callFlags{cwd: "sub"}, at("app"), at("app/sub")},
+		"another folder's workspace": {
+			"plain",
+			callFlags{cwd: "../app/sub"},
+			at("app"),
+			at("app/sub"),
+		},
+		"a folder that is not there": {"app", callFlags{cwd: "none"}, at("app"), at("app/none")},
+		"a folder of the container":  {"app/sub", callFlags{cwd: "/"}, at("app"), "/"},
+		"on the host":                {"app/sub", callFlags{host: true}, at("app"), at("app/sub")},
+		"a named workspace":          {"plain", callFlags{workspace: at("app")}, at("app"), ""},
+		"one relative to here":       {"plain", callFlags{workspace: "../app"}, at("app"), ""},
+		"named from within": {
+			"app/sub",
+			callFlags{workspace: at("app")},
+			at("app"),
+			at("app/sub"),
+		},
+		"named, and a folder of it": {
+			"plain",
+			callFlags{workspace: at("app"), cwd: "sub"},
+			at("app"),
+			"sub",
+		},
+		"named from within, and more": {
+			"app/inner",
+			callFlags{workspace: at("app"), cwd: "sub"},
+			at("app"), "sub",
+		},
+		"a container":                {"app/sub", callFlags{container: "c"}, "", ""},
+		"a container and its folder": {"app/sub", callFlags{container: "c", cwd: "/srv"}, "", "/srv"},
+		"a container and its workspace": {
+			"plain",
+			callFlags{container: "c", workspace: at("app")},
+			at("app"), "",
+		},
 	}
 	t.Setenv("DRAY_TEST_A", "secret")
 	t.Setenv("DRAY_TEST_B", "")
@@ -88,7 +112,8 @@ func TestPlaceThatIsGone(t *testing.T) {
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&callFlags{}).call(&cobra.Command{}, "exec", nil); dray.CodeOf(err) != dray.CodeBadCwd {
+	if _, err := (&callFlags{}).call(&cobra.Command{}, "exec",
+		nil); dray.CodeOf(err) != dray.CodeBadCwd {
 		t.Errorf("got %v", err)
 	}
 }

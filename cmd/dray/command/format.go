@@ -15,7 +15,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// table is text in columns. Every cell is made harmless for a terminal; nothing is cut, since people copy ids and programs cut columns.
+// table is text in columns. Every cell is made harmless for a terminal; nothing is cut, since
+// people copy ids and programs cut columns.
 type table struct {
 	head []string
 	rows [][]string
@@ -50,7 +51,8 @@ func (t *table) write(w io.Writer) error {
 	return outputError(err)
 }
 
-// section is one part of what a command shows of a single thing: fields under a title, a block of text, or both. One without either is left out.
+// section is one part of what a command shows of a single thing: fields under a title, a block of
+// text, or both. One without either is left out.
 type section struct {
 	title  string
 	fields []field
@@ -66,7 +68,8 @@ func (s *section) add(name, value string) {
 	}
 }
 
-// writeSections prints sections with an empty line between them. Everything in them is made harmless for a terminal.
+// writeSections prints sections with an empty line between them. Everything in them is made
+// harmless for a terminal.
 func writeSections(w io.Writer, sections []section) error {
 	var parts []string
 	for _, s := range sections {
@@ -101,15 +104,16 @@ func (s section) String() string {
 	return b.String()
 }
 
-// escapeLine makes a text harmless in one line of a terminal: what moves the cursor, changes colours, reverses the reading direction or is no UTF-8 is
-// shown as an escape.
+// escapeLine makes a text harmless in one line of a terminal: what moves the cursor, changes
+// colours, reverses the reading direction or is no UTF-8 is shown as an escape.
 func escapeLine(s string) string { return escape(s, "") }
 
 // escapeText is escapeLine for several lines.
 func escapeText(s string) string { return escape(s, "\n\t") }
 
 func escape(s, keep string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return isControlRune(r) && !strings.ContainsRune(keep, r) }) {
+	if !strings.ContainsFunc(s,
+		func(r rune) bool { return isControlRune(r) && !strings.ContainsRune(keep, r) }) {
 		return s
 	}
 	var b strings.Builder
@@ -130,13 +134,16 @@ func escape(s, keep string) string {
 	return b.String()
 }
 
-// isControlRune says which characters act on a terminal instead of being shown: the control codes of both halves, and the format characters, which
-// reorder or hide what stands beside them. RuneError counts, since it stands for bytes that are no UTF-8.
+// isControlRune says which characters act on a terminal instead of being shown: the control codes
+// of both halves, and the format characters, which reorder or hide what stands beside them.
+// RuneError counts, since it stands for bytes that are no UTF-8.
 func isControlRune(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' ||
+		r == utf8.RuneError
 }
 
-// safeJSON escapes within JSON what JSON itself lets stand. Such characters occur in its strings only, so the value stays the same.
+// safeJSON escapes within JSON what JSON itself lets stand. Such characters occur in its strings
+// only, so the value stays the same.
 func safeJSON(b []byte) []byte {
 	s := string(b)
 	if !strings.ContainsFunc(s, unsafeInJSON) {
@@ -161,7 +168,8 @@ func unsafeInJSON(r rune) bool {
 	return r >= 0x7f && isControlRune(r) && r != utf8.RuneError
 }
 
-// parseTime reads a time from a flag: RFC 3339, a day, or how long ago it is. The daemon gets RFC 3339.
+// parseTime reads a time from a flag: RFC 3339, a day, or how long ago it is. The daemon gets RFC
+// 3339.
 func parseTime(flag, s string) (string, error) {
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
@@ -184,11 +192,13 @@ func localTime(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// recordSections lays a call out for people: what it was, where and why it ran there, what it was given, what came of it.
+// recordSections lays a call out for people: what it was, where and why it ran there, what it was
+// given, what came of it.
 func recordSections(rec dray.Record) []section {
 	return []section{
 		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container), inputSection(rec),
-		mappingSection(rec.Metadata.Mapping), captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
+		mappingSection(rec.Metadata.Mapping), captureSection("stdout",
+			rec.Stdout), captureSection("stderr", rec.Stderr),
 		{title: "output", text: indented(rec.Output)},
 		syncSection(rec.Metadata.Sync), changesSection(rec.Metadata),
 		killSection(rec.Metadata.Kill), errorSection(rec.Error),
@@ -301,7 +311,8 @@ func syncSection(r *dray.SyncReport) section {
 func changesSection(m dray.Metadata) section {
 	s := section{title: "changed files"}
 	for _, c := range m.Changes {
-		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path, orDash(shortHash(c.SHA256Before)), orDash(shortHash(c.SHA256After))))
+		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path,
+			orDash(shortHash(c.SHA256Before)), orDash(shortHash(c.SHA256After))))
 	}
 	return s
 }
@@ -337,7 +348,8 @@ func killSection(k *dray.KillReport) section {
 		s.add("ended", fmt.Sprintf("%d that the tool left running", ended))
 	}
 	if len(k.Kept) > 0 {
-		s.add("kept", "the tool left them running, as the call asked: "+strings.Trim(fmt.Sprint(k.Kept), "[]"))
+		s.add("kept", "the tool left them running, as the call asked: "+strings.Trim(fmt.Sprint(k.Kept),
+			"[]"))
 	}
 	return s
 }

@@ -43,7 +43,8 @@ func TestSafeTextKeepsLines(t *testing.T) {
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b[31m\u009b\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, out := range []string{escapeLine(s), strings.NewReplacer("\n", "", "\t", "").Replace(escapeText(s))} {
+		for _, out := range []string{escapeLine(s), strings.NewReplacer("\n", "", "\t", "").
+			Replace(escapeText(s))} {
 			if strings.ContainsFunc(out, isControlRune) || !utf8.ValidString(out) {
 				t.Fatalf("%q became %q", s, out)
 			}
@@ -57,7 +58,8 @@ func FuzzSafe(f *testing.F) {
 		if json.Unmarshal(encoded, &was) != nil || json.Unmarshal(safe, &is) != nil || was != is {
 			t.Fatalf("%s became %s", encoded, safe)
 		}
-		if strings.ContainsFunc(string(safe), func(r rune) bool { return isControlRune(r) && r != utf8.RuneError }) {
+		if strings.ContainsFunc(string(safe),
+			func(r rune) bool { return isControlRune(r) && r != utf8.RuneError }) {
 			t.Fatalf("%q is not safe", safe)
 		}
 	})

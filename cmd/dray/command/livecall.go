@@ -40,8 +40,9 @@ type callResult struct {
 	json   []byte
 }
 
-// run makes the call and returns when it is over. Ctrl-C cancels the call, and its end is waited for; a second one leaves at once with errInterrupted,
-// and so does the first where the daemon does not know the call yet. Leaving takes the client away, and with it the call.
+// run makes the call and returns when it is over. Ctrl-C cancels the call, and its end is waited
+// for; a second one leaves at once with errInterrupted, and so does the first where the daemon does
+// not know the call yet. Leaving takes the client away, and with it the call.
 func (l *liveCall) run(ctx context.Context) (callResult, error) {
 	ctx, leave := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -70,7 +71,10 @@ func (l *liveCall) run(ctx context.Context) (callResult, error) {
 		if l.session == nil {
 			return nil
 		}
-		return l.session.begin(ctx, terminalLease{id: stream.ID(), shown: *l.call.TTY, pump: pump, signals: signals})
+		return l.session.begin(ctx, terminalLease{
+			id: stream.ID(), shown: *l.call.TTY, pump: pump,
+			signals: signals,
+		})
 	})
 }
 
@@ -94,7 +98,9 @@ func (l *liveCall) showProgress(phase, message string) {
 }
 
 // watch acts on signals until the context ends.
-func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string, leave context.CancelCauseFunc) {
+func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string,
+	leave context.CancelCauseFunc,
+) {
 	var cancelling sync.WaitGroup
 	defer cancelling.Wait()
 	interrupt := func() { leave(errInterrupted) }
@@ -111,15 +117,19 @@ func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted
 	}
 }
 
-// cancel asks the daemon to end the call, and leaves if it does not listen. A call that is over is no longer there to be cancelled.
+// cancel asks the daemon to end the call, and leaves if it does not listen. A call that is over is
+// no longer there to be cancelled.
 func (l *liveCall) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
 	if err := l.client.Cancel(ctx, id); err != nil && !client.IsCallEnded(err) {
 		leave(errInterrupted)
 	}
 }
 
-// pump passes stdin on. Where that fails the call ends: half of an input must not look like all of it.
-func (l *liveCall) pump(ctx context.Context, id string, from io.Reader, leave context.CancelCauseFunc) {
+// pump passes stdin on. Where that fails the call ends: half of an input must not look like all of
+// it.
+func (l *liveCall) pump(ctx context.Context, id string, from io.Reader,
+	leave context.CancelCauseFunc,
+) {
 	err := l.client.Stdin(ctx, id, from)
 	switch {
 	case err == nil, ctx.Err() != nil:
@@ -131,7 +141,9 @@ func (l *liveCall) pump(ctx context.Context, id string, from io.Reader, leave co
 }
 
 // follow shows the events of a call until it is over. begun is called when the tool was started.
-func (l *liveCall) follow(ctx context.Context, stream *client.Stream, begun func() error) (callResult, error) {
+func (l *liveCall) follow(ctx context.Context, stream *client.Stream,
+	begun func() error,
+) (callResult, error) {
 	for {
 		ev, err := stream.Next()
 		if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -178,8 +190,9 @@ func gapError(err error) error {
 		WithHint("what reads the output was too slow, and the call was ended; let the tool write into a file, or read faster")
 }
 
-// terminalSession is the use of our terminal by a tool that has one of its own. From the tool's start on ours is raw: what is typed goes to the tool as it
-// is, Ctrl-C and Ctrl-Z too, and what the tool prints is shown as it is. Until then, and while we are stopped, it is as it was.
+// terminalSession is the use of our terminal by a tool that has one of its own. From the tool's
+// start on ours is raw: what is typed goes to the tool as it is, Ctrl-C and Ctrl-Z too, and what
+// the tool prints is shown as it is. Until then, and while we are stopped, it is as it was.
 type terminalSession struct {
 	client *client.Client
 	// file is our terminal where the keyboard is the tool's; nil where stdin is something else.
@@ -205,7 +218,8 @@ type terminalLease struct {
 	signals chan<- os.Signal
 }
 
-// begin lends the terminal to a tool that has just started. It is called once; close takes the terminal back.
+// begin lends the terminal to a tool that has just started. It is called once; close takes the
+// terminal back.
 func (s *terminalSession) begin(ctx context.Context, to terminalLease) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -249,7 +263,8 @@ func (s *terminalSession) close() {
 	}
 }
 
-// sendInterrupt gives an interrupt to whoever watches for signals. One that is not taken yet is enough.
+// sendInterrupt gives an interrupt to whoever watches for signals. One that is not taken yet is
+// enough.
 func sendInterrupt(signals chan<- os.Signal) {
 	select {
 	case signals <- os.Interrupt:
@@ -257,8 +272,8 @@ func sendInterrupt(signals chan<- os.Signal) {
 	}
 }
 
-// restoreOnPanic gives the terminal back before a panic ends the program: nobody could read its message otherwise, nor type anything afterwards. Without a
-// session there is nothing to give back.
+// restoreOnPanic gives the terminal back before a panic ends the program: nobody could read its
+// message otherwise, nor type anything afterwards. Without a session there is nothing to give back.
 func (s *terminalSession) restoreOnPanic(do func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -271,7 +286,8 @@ func (s *terminalSession) restoreOnPanic(do func()) {
 	do()
 }
 
-// setRaw hands the terminal over, unless it belongs to another job by now: to change it would stop us.
+// setRaw hands the terminal over, unless it belongs to another job by now: to change it would stop
+// us.
 func (s *terminalSession) setRaw() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +306,8 @@ func (s *terminalSession) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.modes != nil && inForeground(s.file) { // a shell that took it away has its own modes
-		_ = unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETS, s.modes) // a terminal that is gone needs none
+		// a terminal that is gone needs none
+		_ = unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETS, s.modes)
 	}
 	s.modes = nil
 }
@@ -304,7 +321,9 @@ func (s *terminalSession) finish() {
 }
 
 // handleSignals acts on the signals that concern the terminal.
-func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.Signal, resized chan<- struct{}) {
+func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.Signal,
+	resized chan<- struct{},
+) {
 	for {
 		select {
 		case sig := <-signals:
@@ -333,7 +352,8 @@ func (s *terminalSession) handleSignal(sig os.Signal) {
 	}
 }
 
-// resize tells the tool of each new size. Where that cannot be told the call is over or the daemon lost, and its stream says so.
+// resize tells the tool of each new size. Where that cannot be told the call is over or the daemon
+// lost, and its stream says so.
 func (s *terminalSession) resize(ctx context.Context, to terminalLease, resized <-chan struct{}) {
 	for {
 		if size := s.size(); size != to.shown && s.client.Resize(ctx, to.id, size) == nil {

@@ -230,7 +230,8 @@ func TestKilledDaemonIsTold(t *testing.T) {
 	waitGone(t, pid)
 }
 
-// A tool never waits for whoever reads its output. What was neither read nor kept is missing then, and a part must not look like the whole.
+// A tool never waits for whoever reads its output. What was neither read nor kept is missing then,
+// and a part must not look like the whole.
 func TestOutputThatNobodyReadInTime(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -242,7 +243,8 @@ func TestOutputThatNobodyReadInTime(t *testing.T) {
 	if err != nil || got >= 30000000 {
 		t.Errorf("got %d bytes, %v", got, err)
 	}
-	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "a part of the output was not received") {
+	if code := r.exit(t); code != 125 ||
+		!strings.Contains(r.err.String(), "a part of the output was not received") {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
 }

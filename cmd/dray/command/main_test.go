@@ -42,7 +42,8 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-// TestScripts runs the program as users do: each script has a state folder and so a daemon of its own, which ends when the script does.
+// TestScripts runs the program as users do: each script has a state folder and so a daemon of its
+// own, which ends when the script does.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/scripts",

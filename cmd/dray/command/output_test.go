@@ -34,7 +34,12 @@ func TestSections(t *testing.T) {
 	route.add("rule", "host\x1b[0m")
 	route.add("environment", "host")
 	var out bytes.Buffer
-	err := writeSections(&out, []section{head, {title: "empty"}, route, {title: "stdout", text: "a\nb\x1b[31m\n"}})
+	err := writeSections(&out, []section{
+		head,
+		{title: "empty"},
+		route,
+		{title: "stdout", text: "a\nb\x1b[31m\n"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +107,8 @@ func TestProgressOnATerminal(t *testing.T) {
 	p.show("build", "done")
 	p.clear()
 	p.clear()
-	want := "dray: build: " + strings.Repeat("x", 65) + "…" + "\r\x1b[K" + "dray: build: done" + "\r\x1b[K"
+	want := "dray: build: " + strings.Repeat("x", 65) + "…" + "\r\x1b[K" + "dray: build: done" +
+		"\r\x1b[K"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// singleSlotDaemon is the real chain of a daemon in which one call runs at a time, with all of its rooms, and no server in front.
+// singleSlotDaemon is the real chain of a daemon in which one call runs at a time, with all of its
+// rooms, and no server in front.
 type singleSlotDaemon struct {
 	*daemon
 	chain  dray.Executor
@@ -60,11 +61,16 @@ func newOneSlot(t *testing.T) *singleSlotDaemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &singleSlotDaemon{daemon: d, chain: d.newExecutor(cfg, tools, rules), folder: folder, logs: logs}
+	return &singleSlotDaemon{
+		daemon: d, chain: d.newExecutor(cfg, tools, rules), folder: folder,
+		logs: logs,
+	}
 }
 
 // exec makes a call of a shell command on the host.
-func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id string, res dray.Result) {
+func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id string,
+	res dray.Result,
+) {
 	t.Helper()
 	input, err := json.Marshal(map[string]any{"argv": []string{"sh", "-c", script}})
 	if err != nil {
@@ -96,8 +102,9 @@ func (p panicCase) panicIf(where string) {
 	}
 }
 
-// EX-18: a panic in what hears a call, be it in a goroutine of the call's own, ends this call as internal, with its id in the log, its process gone,
-// its slot given back and its end in the trail; the daemon lives.
+// EX-18: a panic in what hears a call, be it in a goroutine of the call's own, ends this call as
+// internal, with its id in the log, its process gone, its slot given back and its end in the trail;
+// the daemon lives.
 func TestPlantedPanics(t *testing.T) {
 	o := newOneSlot(t)
 	const script = `echo $$ > %s; (trap '' TERM; sleep 1000) & echo out; echo err >&2; trap '' TERM; while :; do yes | head -c 1000000; sleep 1000; done`
@@ -106,11 +113,13 @@ func TestPlantedPanics(t *testing.T) {
 			pidFile := filepath.Join(t.TempDir(), "pid")
 			begun := time.Now()
 			id, res := o.exec(t, fmt.Sprintf(script, pidFile), panicCase{dray.Discard, where})
-			if res.Error == nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed || !strings.Contains(res.Error.Hint, id) {
+			if res.Error == nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed ||
+				!strings.Contains(res.Error.Hint, id) {
 				t.Fatalf("the call ended so after %v: %+v, %+v", time.Since(begun), res, res.Error)
 			}
 			rec, err := o.audit.Get(t.Context(), "", id)
-			if err != nil || rec.Status != dray.StatusFailed || rec.Error == nil || rec.Error.Code != dray.CodeInternal {
+			if err != nil || rec.Status != dray.StatusFailed || rec.Error == nil ||
+				rec.Error.Code != dray.CodeInternal {
 				t.Errorf("the trail has %+v, %v", rec, err)
 			}
 			o.wantLogged(t, id, "planted in "+where, "panic_test.go")
@@ -122,7 +131,8 @@ func TestPlantedPanics(t *testing.T) {
 			if _, err := os.Stat("/proc/" + pid); pid != "" && err == nil {
 				t.Errorf("process %s is still there", pid)
 			}
-			if _, res := o.exec(t, "echo next", dray.Discard); res.Status != dray.StatusSucceeded || res.Stdout.Text != "next\n" {
+			if _, res := o.exec(t, "echo next", dray.Discard); res.Status != dray.StatusSucceeded ||
+				res.Stdout.Text != "next\n" {
 				t.Errorf("the next call: %+v, %+v", res, res.Error)
 			}
 		})

@@ -16,8 +16,10 @@ import (
 func newPath(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "path", Short: "Translate paths between the host and the container"}
 	cmd.AddCommand(
-		newPathMap(a, client.ToHost, "to-host", "Translate a container's paths to the host's", "dray path to-host /workspaces/app/main.go"),
-		newPathMap(a, client.ToContainer, "to-container", "Translate host paths to the container's", "dray path to-container main.go ../lib"),
+		newPathMap(a, client.ToHost, "to-host", "Translate a container's paths to the host's",
+			"dray path to-host /workspaces/app/main.go"),
+		newPathMap(a, client.ToContainer, "to-container", "Translate host paths to the container's",
+			"dray path to-container main.go ../lib"),
 	)
 	return group(cmd)
 }
@@ -26,9 +28,10 @@ func newPath(a *app) *cobra.Command {
 func newPathMap(a *app, direction client.Direction, name, short, example string) *cobra.Command {
 	var to pathTarget
 	cmd := &cobra.Command{
-		Use:     name + " PATH...",
-		Short:   short,
-		Long:    short + ", one per line.\nA path that has no other name is printed unchanged, and said so on stderr.",
+		Use:   name + " PATH...",
+		Short: short,
+		Long: short +
+			", one per line.\nA path that has no other name is printed unchanged, and said so on stderr.",
 		Example: "  " + example,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -53,9 +56,15 @@ func newPathMap(a *app, direction client.Direction, name, short, example string)
 // pathTarget is whose mappings are meant.
 type pathTarget struct{ workspace, container string }
 
-// mapping makes the request. Relative host paths mean what they mean to a shell; absolute ones go out as they are, since the daemon judges them.
-func (t pathTarget) mapping(direction client.Direction, paths []string) (client.MapPathsRequest, error) {
-	m := client.MapPathsRequest{Container: t.container, Direction: direction, Paths: slices.Clone(paths)}
+// mapping makes the request. Relative host paths mean what they mean to a shell; absolute ones go
+// out as they are, since the daemon judges them.
+func (t pathTarget) mapping(direction client.Direction, paths []string) (client.MapPathsRequest,
+	error,
+) {
+	m := client.MapPathsRequest{
+		Container: t.container, Direction: direction,
+		Paths: slices.Clone(paths),
+	}
 	current, err := currentFolder()
 	if err != nil {
 		return m, err

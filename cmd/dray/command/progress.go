@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// progressPatience is how long a call may wait before anything is said about it where stderr is no terminal: whoever reads a tool's stderr wants the tool's
-// bytes, and most waits are over sooner.
+// progressPatience is how long a call may wait before anything is said about it where stderr is no
+// terminal: whoever reads a tool's stderr wants the tool's bytes, and most waits are over sooner.
 const progressPatience = time.Second
 
-// progress tells on stderr what is waited for. On a terminal one line is rewritten, and gone when the tool begins to speak; elsewhere every message
-// is a line, and those of the first moments are not told but for the last, if the wait goes on.
+// progress tells on stderr what is waited for. On a terminal one line is rewritten, and gone when
+// the tool begins to speak; elsewhere every message is a line, and those of the first moments are
+// not told but for the last, if the wait goes on.
 type progress struct {
 	w        io.Writer
 	terminal bool

@@ -19,8 +19,9 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// Execute runs one command line, without the program's name, and returns the exit code. Nothing that it starts in this process outlives it but a
-// read of `in` that is not over, and that nobody can end.
+// Execute runs one command line, without the program's name, and returns the exit code. Nothing
+// that it starts in this process outlives it but a read of `in` that is not over, and that nobody
+// can end.
 func Execute(ctx context.Context, args []string, in io.Reader, out, err io.Writer) int {
 	return execute(ctx, args, &app{in: in, out: out, err: err, open: openDaemon})
 }
@@ -87,7 +88,8 @@ folder, and start it where it does not run.
 }
 
 // run wraps what a command does, so that errors before it are known as wrong usage.
-func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.running = true
 		return do(cmd.Context(), args)
@@ -99,7 +101,8 @@ func (a *app) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON value")
 }
 
-// group makes a command that only has others beneath it: alone it shows its help, and an unknown name is an error that suggests a known one.
+// group makes a command that only has others beneath it: alone it shows its help, and an unknown
+// name is an error that suggests a known one.
 func group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -122,12 +125,15 @@ func group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// usage is cobra's template without the line that shows a group of commands as one that can be run by itself.
+// usage is cobra's template without the line that shows a group of commands as one that can be run
+// by itself.
 func usage(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
 }
 
-// usageErrorFrom turns what is said about a command line, by cobra or by us, into an error with a code and a hint.
+// usageErrorFrom turns what is said about a command line, by cobra or by us, into an error with a
+// code and a hint.
 func usageErrorFrom(cmd *cobra.Command, err error) error {
 	var known usageError
 	if !errors.As(err, &known) {
@@ -147,7 +153,8 @@ func cobraError(err error) usageError {
 	value, flag := said[:at], strings.Trim(strings.TrimPrefix(said[at:], " for "), `"`)
 	switch {
 	case strings.HasPrefix(cause, "time: "):
-		return usagef("%s %s is no time", flag, value).WithHint("write a number and its unit, such as 90s, 5m or 1h30m")
+		return usagef("%s %s is no time", flag, value).
+			WithHint("write a number and its unit, such as 90s, 5m or 1h30m")
 	case strings.HasPrefix(cause, "strconv.ParseInt: "):
 		return usagef("%s %s is no whole number", flag, value)
 	default:
@@ -164,7 +171,8 @@ func commandHint(cmd *cobra.Command, err error) error {
 	return dray.AsError(err).WithHint("see %s --help", cmd.CommandPath())
 }
 
-// reportError tells people on stderr what went wrong and, where JSON was asked for, programs on stdout.
+// reportError tells people on stderr what went wrong and, where JSON was asked for, programs on
+// stdout.
 func (a *app) reportError(err error) {
 	if errors.As(err, new(exitError)) || errors.Is(err, errInterrupted) {
 		return
@@ -178,7 +186,8 @@ func (a *app) reportError(err error) {
 	}
 }
 
-// printError writes an error to stderr: what happened with its code, then the details, then what to do next.
+// printError writes an error to stderr: what happened with its code, then the details, then what to
+// do next.
 func (a *app) printError(e *dray.Error) {
 	line, more, _ := strings.Cut(escapeText(e.Message), "\n")
 	if e.Code != "" {
@@ -199,7 +208,8 @@ func (a *app) printError(e *dray.Error) {
 	}
 }
 
-// asError finds what a user may see of an error. A configuration that cannot be used names its mistakes and their fixes itself.
+// asError finds what a user may see of an error. A configuration that cannot be used names its
+// mistakes and their fixes itself.
 func asError(err error) *dray.Error {
 	var mistakes *config.InvalidError
 	var known *dray.Error
@@ -224,7 +234,8 @@ func (a *app) printRaw(b []byte) error {
 	return outputError(err)
 }
 
-// outputError is the error of writing output, if there is one. Where nobody reads it any more we end as any program does that writes into a closed pipe.
+// outputError is the error of writing output, if there is one. Where nobody reads it any more we
+// end as any program does that writes into a closed pipe.
 func outputError(err error) error {
 	switch {
 	case err == nil:
@@ -232,7 +243,8 @@ func outputError(err error) error {
 	case errors.Is(err, syscall.EPIPE):
 		return exitError(exitSignal + int(syscall.SIGPIPE))
 	default:
-		return dray.Errorf(dray.CodeInternal, "passing the output on: %w", err).WithHint("make room where it is written to, and repeat the command")
+		return dray.Errorf(dray.CodeInternal, "passing the output on: %w", err).
+			WithHint("make room where it is written to, and repeat the command")
 	}
 }
 
@@ -252,7 +264,8 @@ func runHelp(cmd *cobra.Command, args []string) error {
 		return errors.Join(err, target.Help())
 	}
 	if !target.HasSubCommands() {
-		return usagef("%s has no commands, and %q is none", target.CommandPath(), rest[0]).WithHint("see %s --help", target.CommandPath())
+		return usagef("%s has no commands, and %q is none", target.CommandPath(), rest[0]).
+			WithHint("see %s --help", target.CommandPath())
 	}
 	return usageErrorFrom(target, target.Args(target, rest))
 }
@@ -282,7 +295,8 @@ func newCompletion(a *app) *cobra.Command {
 	return cmd
 }
 
-// version and commit are set by the build (-ldflags -X); a build without them takes what the Go command recorded.
+// version and commit are set by the build (-ldflags -X); a build without them takes what the Go
+// command recorded.
 var version, commit string
 
 func newVersion(a *app) *cobra.Command {
@@ -295,7 +309,8 @@ func newVersion(a *app) *cobra.Command {
 // build is what this program was made from.
 type build struct {
 	Version string `json:"version"`
-	// Commit is empty where the program was not built in a checkout; Modified says that the checkout had changes.
+	// Commit is empty where the program was not built in a checkout; Modified says that the checkout
+	// had changes.
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
@@ -305,7 +320,8 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, AgentProtocol: wire.MaxProtocol}
+	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" +
+		runtime.GOARCH, AgentProtocol: wire.MaxProtocol}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -330,6 +346,7 @@ func (a *app) runVersion(b build) error {
 	if b.Modified {
 		from += " and changes"
 	}
-	_, err := fmt.Fprintf(a.out, "dray %s\ncommit %s\n%s %s\nagent protocol %d\n", b.Version, from, b.Go, b.Platform, b.AgentProtocol)
+	_, err := fmt.Fprintf(a.out, "dray %s\ncommit %s\n%s %s\nagent protocol %d\n", b.Version, from,
+		b.Go, b.Platform, b.AgentProtocol)
 	return outputError(err)
 }

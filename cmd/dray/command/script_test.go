@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUpScript gives a script a home and a state folder of its own, and ends the daemon that it leaves.
+// setUpScript gives a script a home and a state folder of its own, and ends the daemon that it
+// leaves.
 func setUpScript(env *testscript.Env) error {
 	state := filepath.Join(env.WorkDir, "state")
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
@@ -44,7 +45,8 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 			ts.Fatalf("exit code %d, want %d", got, want)
 		}
 	},
-	// stop-daemon [KILL] ends the daemon that runs on the script's state folder, and waits for its end.
+	// stop-daemon [KILL] ends the daemon that runs on the script's state folder, and waits for its
+	// end.
 	"stop-daemon": func(ts *testscript.TestScript, _ bool, args []string) {
 		signal := syscall.SIGTERM
 		if len(args) == 1 && args[0] == "KILL" {
@@ -85,7 +87,8 @@ func daemonPIDs(state string) []int {
 // stopDaemon ends the daemon that runs on a state folder, if one does.
 func stopDaemon(state string) { endDaemon(state, syscall.SIGTERM) }
 
-// endDaemon sends a signal to the daemon that runs on a state folder, waits for its end, and says whether there was one.
+// endDaemon sends a signal to the daemon that runs on a state folder, waits for its end, and says
+// whether there was one.
 func endDaemon(state string, signal syscall.Signal) bool {
 	if held, err := locked(filepath.Join(state, daemonLock)); err != nil || !held {
 		return false
@@ -98,7 +101,8 @@ func endDaemon(state string, signal syscall.Signal) bool {
 	return true
 }
 
-// end sends a signal to a process, which need not be a child, and waits up to 20 s until it is gone.
+// end sends a signal to a process, which need not be a child, and waits up to 20 s until it is
+// gone.
 func end(pid int, signal syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -112,7 +116,8 @@ func end(pid int, signal syscall.Signal) {
 // waitForExit says whether the process of a descriptor ended in time.
 func waitForExit(fd int, within time.Duration) bool {
 	for deadline := time.Now().Add(within); ; {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(deadline).Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+			int(time.Until(deadline).Milliseconds()))
 		if !errors.Is(err, unix.EINTR) {
 			return n == 1
 		}

@@ -70,14 +70,18 @@ func lockState(cfg *config.Config) (*lock, error) {
 	}
 	held, err := tryLock(filepath.Join(string(cfg.State), daemonLock))
 	if errors.Is(err, errLocked) {
-		return nil, dray.Errorf(dray.CodeConflict, "another daemon runs on the state folder %s", cfg.State).
+		return nil, dray.Errorf(dray.CodeConflict, "another daemon runs on the state folder %s",
+			cfg.State).
 			WithHint("use that one: commands find it by themselves; or give this one a folder of its own with --state DIR")
 	}
 	return held, err
 }
 
-// openServing opens the service, then the socket, so that nobody can connect to a daemon that does not come up.
-func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serviceRunner, error) {
+// openServing opens the service, then the socket, so that nobody can connect to a daemon that does
+// not come up.
+func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logger,
+	idle time.Duration,
+) (*serviceRunner, error) {
 	svc, err := a.open(ctx, cfg, log)
 	if err != nil {
 		return nil, err
@@ -89,7 +93,8 @@ func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logg
 	return h, nil
 }
 
-// closingGrace is how long a retired daemon still answers those who connected before the name of its socket was gone.
+// closingGrace is how long a retired daemon still answers those who connected before the name of
+// its socket was gone.
 const closingGrace = 100 * time.Millisecond
 
 // serviceRunner runs a service on its socket until it is told to end, or nobody needs it any more.
@@ -103,17 +108,23 @@ type serviceRunner struct {
 	log  *zap.Logger
 }
 
-func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logger, idle time.Duration) (*serviceRunner, error) {
+func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logger,
+	idle time.Duration,
+) (*serviceRunner, error) {
 	l, err := unixsock.Listen(ctx, cfg.Server.Socket, func(uid uint32) {
 		log.Warn("connection refused", zap.Uint32("uid", uid))
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &serviceRunner{svc: svc, socket: l, path: cfg.Server.Socket, drain: cfg.Limits.Drain, idle: idle, log: log}, nil
+	return &serviceRunner{
+		svc: svc, socket: l, path: cfg.Server.Socket, drain: cfg.Limits.Drain,
+		idle: idle, log: log,
+	}, nil
 }
 
-// serve accepts calls until a signal, the end of the context, or idleness. It returns when everything is over, or at once on a second signal.
+// serve accepts calls until a signal, the end of the context, or idleness. It returns when
+// everything is over, or at once on a second signal.
 func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) error {
 	failed := make(chan error, 1)
 	var serving sync.WaitGroup
@@ -139,7 +150,9 @@ func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) err
 }
 
 // waitForStop waits for a reason to end.
-func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signal, failed <-chan error) (why string, err error) {
+func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signal,
+	failed <-chan error,
+) (why string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -164,8 +177,9 @@ func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signa
 	}
 }
 
-// shutdownWhenIdle waits until the daemon has been idle for long enough, and then until it can end with nobody noticing: once the name of the socket is gone
-// nobody can connect any more, who connected before is still served, and who comes later starts a daemon of their own.
+// shutdownWhenIdle waits until the daemon has been idle for long enough, and then until it can end
+// with nobody noticing: once the name of the socket is gone nobody can connect any more, who
+// connected before is still served, and who comes later starts a daemon of their own.
 func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 	if !waitIdle(ctx, h.svc, h.idle) {
 		return false
@@ -174,24 +188,29 @@ func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 	return waitIdle(ctx, h.svc, closingGrace)
 }
 
-// end lets the calls end. The socket stays until they have, so that whoever comes meanwhile is told.
+// end lets the calls end. The socket stays until they have, so that whoever comes meanwhile is
+// told.
 func (h *serviceRunner) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.drain)
 	defer cancel()
 	return h.svc.Shutdown(ctx)
 }
 
-// removeSocket removes the name of the socket. It can be no other daemon's: the lock beside it is ours until the listener is closed.
+// removeSocket removes the name of the socket. It can be no other daemon's: the lock beside it is
+// ours until the listener is closed.
 func (h *serviceRunner) removeSocket() { _ = os.Remove(h.path) }
 
-// service is what serve runs: the HTTP server with everything behind it. newDaemon makes it of all the packages.
+// service is what serve runs: the HTTP server with everything behind it. newDaemon makes it of all
+// the packages.
 type service interface {
-	// Serve answers requests from a listener, whose connections know their peer (*unixsock.Conn), until Shutdown, which closes it.
+	// Serve answers requests from a listener, whose connections know their peer (*unixsock.Conn),
+	// until Shutdown, which closes it.
 	Serve(l net.Listener) error
 	// Idle says since when nothing was asked and no call has run; ok is false while something is.
 	Idle() (since time.Time, ok bool)
-	// Shutdown refuses new calls, waits for those that run until the context ends, and cancels what is left then. It returns when the last
-	// answer is delivered and everything is closed. It is called once, whether or not Serve was.
+	// Shutdown refuses new calls, waits for those that run until the context ends, and cancels what is
+	// left then. It returns when the last answer is delivered and everything is closed. It is called
+	// once, whether or not Serve was.
 	Shutdown(ctx context.Context) error
 }
 
@@ -210,8 +229,9 @@ func openDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (servi
 // idlePoll is how often a busy daemon is looked at.
 const idlePoll = time.Second
 
-// waitIdle returns when a service has had nothing to do for so long: true; or when the context ends: false. Time counts from the last moment in which
-// the service was seen busy, since the end of a call that no client waits for tells nobody.
+// waitIdle returns when a service has had nothing to do for so long: true; or when the context
+// ends: false. Time counts from the last moment in which the service was seen busy, since the end
+// of a call that no client waits for tells nobody.
 func waitIdle(ctx context.Context, svc service, after time.Duration) bool {
 	busy := time.Now()
 	for {

@@ -39,8 +39,11 @@ func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
 		happens func(d *fakeService)
 		want    time.Duration // after the start, to the second
 	}{
-		"nothing":  {func(*fakeService) {}, 10 * time.Minute},
-		"requests": {func(d *fakeService) { time.Sleep(4 * time.Minute); d.set(false, true) }, 14 * time.Minute},
+		"nothing": {func(*fakeService) {}, 10 * time.Minute},
+		"requests": {
+			func(d *fakeService) { time.Sleep(4 * time.Minute); d.set(false, true) },
+			14 * time.Minute,
+		},
 		"a long call": {func(d *fakeService) {
 			d.set(true, true)
 			time.Sleep(time.Hour)

@@ -9,9 +9,12 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// standInSync is the tool sync without containers: it says of the same three files what became of them, and the first path's name has it fail.
+// standInSync is the tool sync without containers: it says of the same three files what became of
+// them, and the first path's name has it fail.
 func standInSync(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		if call.Invocation.Tool != "sync" {
 			return next.Execute(ctx, call, sink)
 		}
@@ -30,27 +33,47 @@ func standInSync(next dray.Executor) dray.Executor {
 }
 
 func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
-	report := &dray.SyncReport{State: dray.SyncComplete, Files: []dray.SyncedFile{}, Refused: []dray.RefusedPath{}, DryRun: dryRun}
-	code := map[string]dray.Code{"untrusted": dray.CodeWorkspaceUntrusted, "full": dray.CodeDiskFull, "refuse": dray.CodeSyncRefused}[name]
+	report := &dray.SyncReport{
+		State: dray.SyncComplete, Files: []dray.SyncedFile{},
+		Refused: []dray.RefusedPath{}, DryRun: dryRun,
+	}
+	code := map[string]dray.Code{
+		"untrusted": dray.CodeWorkspaceUntrusted, "full": dray.CodeDiskFull,
+		"refuse": dray.CodeSyncRefused,
+	}[name]
 	if name == "refuse" {
-		report.Refused = append(report.Refused, dray.RefusedPath{Path: "/w/l\x1b[2Jnk", Code: dray.CodePathInvalid, Message: "is a link"})
+		report.Refused = append(report.Refused,
+			dray.RefusedPath{Path: "/w/l\x1b[2Jnk", Code: dray.CodePathInvalid, Message: "is a link"})
 	}
 	if skip && name == "refuse" {
 		code = ""
 	}
 	if code != "" {
 		report.State = dray.SyncRefused
-		return dray.Result{Metadata: dray.Metadata{Sync: report}}, dray.Errorf(code, "nothing was written, because %s", name).WithHint("mend it")
+		return dray.Result{Metadata: dray.Metadata{Sync: report}},
+			dray.Errorf(code, "nothing was written, because %s", name).WithHint("mend it")
 	}
 	digest := func(digit string) string { return strings.Repeat(digit, 64) }
 	report.Bytes = 1536
 	report.Files = []dray.SyncedFile{
-		{Path: "/root/a\x1b[2J", Source: "/w/a", Size: 512, SHA256: digest("1"), Mode: "0600", Action: dray.FileCreated},
-		{Path: "/root/b", Source: "/w/b", Size: 1024, SHA256: digest("3"), SHA256Before: digest("2"), Mode: "0600", Action: dray.FileReplaced},
-		{Path: "/root/c", Source: "/w/c", SHA256: digest("4"), SHA256Before: digest("4"), Mode: "0700", Action: dray.FileUnchanged},
+		{
+			Path: "/root/a\x1b[2J", Source: "/w/a", Size: 512, SHA256: digest("1"), Mode: "0600",
+			Action: dray.FileCreated,
+		},
+		{
+			Path: "/root/b", Source: "/w/b", Size: 1024, SHA256: digest("3"), SHA256Before: digest("2"),
+			Mode: "0600", Action: dray.FileReplaced,
+		},
+		{
+			Path: "/root/c", Source: "/w/c", SHA256: digest("4"), SHA256Before: digest("4"), Mode: "0700",
+			Action: dray.FileUnchanged,
+		},
 	}
 	if name == "same" {
 		report.Bytes, report.Files = 0, report.Files[2:]
 	}
-	return dray.Result{Reason: dray.ReasonExited, ExitCode: new(int), Metadata: dray.Metadata{Sync: report}}, nil
+	return dray.Result{
+		Reason: dray.ReasonExited, ExitCode: new(int),
+		Metadata: dray.Metadata{Sync: report},
+	}, nil
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/dray-dev/dray/internal/tool"
 )
 
-// fakeDaemon is a daemon without containers: every room is the real one, but those that need an engine, which are words. So the commands can be tested
-// wherever the rest can.
+// fakeDaemon is a daemon without containers: every room is the real one, but those that need an
+// engine, which are words. So the commands can be tested wherever the rest can.
 type fakeDaemon struct {
 	*server.Server
 	store    *audit.Store
@@ -39,7 +39,10 @@ type fakeDaemon struct {
 const supervisor = "dray-test-supervisor"
 
 func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
-	store, _, err := audit.Open(ctx, audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	store, _, err := audit.Open(ctx, audit.Options{
+		Path:        cfg.State.AuditDB(),
+		CapturesDir: cfg.State.Captures(), Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +56,21 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	if err != nil {
 		return nil, err
 	}
-	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false }, registry.Requirement)
+	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false },
+		registry.Requirement)
 	if err != nil {
 		return nil, err
 	}
-	pool := process.NewPool(process.SupervisorConfig{Path: "/proc/self/exe", Args: []string{supervisor}})
-	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env}, pool)
-	var chain dray.Executor = &tool.Runner{Tools: registry, Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace}}
+	pool := process.NewPool(process.SupervisorConfig{
+		Path: "/proc/self/exe",
+		Args: []string{supervisor},
+	})
+	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env},
+		pool)
+	var chain dray.Executor = &tool.Runner{
+		Tools:     registry,
+		Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace},
+	}
 	chain = onHost(hosts, tool.Mapping(registry, chain))
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
 	chain = store.Executor(calls.MarkAccepted(standInSync(routes.Executor(chain))))
@@ -80,9 +91,12 @@ func (s *fakeDaemon) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 }
 
-// onHost gives every call the host. A variable of the call makes it tell a progress before, another has it say that it made files.
+// onHost gives every call the host. A variable of the call makes it tell a progress before, another
+// has it say that it made files.
 func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		if message := call.Invocation.Env["TEST_PROGRESS"]; message != "" {
 			sink.Progress("build", message)
 		}
@@ -92,7 +106,10 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 			for name := range strings.SplitSeq(names, ",") {
 				digest := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
 				res.Metadata.Changes = append(res.Metadata.Changes,
-					dray.FileChange{Environment: dray.KindHost, Path: name, Action: dray.FileCreated, SHA256After: digest})
+					dray.FileChange{
+						Environment: dray.KindHost, Path: name, Action: dray.FileCreated,
+						SHA256After: digest,
+					})
 			}
 		}
 		if paths := call.Invocation.Sync; len(paths) > 0 {
@@ -108,10 +125,13 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 type standInWorkspaces struct{ state string }
 
 func (standInWorkspaces) List(context.Context) ([]server.Workspace, error) {
-	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}}, nil
+	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}},
+		nil
 }
 
-func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string, progress func(phase, message string)) (server.Workspace, error) {
+func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string,
+	progress func(phase, message string),
+) (server.Workspace, error) {
 	w := server.Workspace{ID: "w1", Folder: id, State: "stopped"}
 	switch verb {
 	case server.WorkspaceTrust:
@@ -119,7 +139,11 @@ func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction,
 		if err != nil {
 			return w, err
 		}
-		noGit := func(context.Context, string, ...string) (string, error) { return "", errors.New("no git") }
+		noGit := func(context.Context, string, ...string) (string,
+			error,
+		) {
+			return "", errors.New("no git")
+		}
 		summary, err := devcontainer.NewTrustStore(d.state, nil, noGit).Trust(ctx, loc)
 		if err != nil {
 			return w, err
@@ -130,7 +154,8 @@ func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction,
 	case server.WorkspaceUp:
 		progress("build", "step 1/2 \x1b[2J")
 		if strings.HasSuffix(id, "untrusted") {
-			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").WithHint("dray workspace trust %s", id)
+			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
+				WithHint("dray workspace trust %s", id)
 		}
 		w.State, w.Container = "running", "c0ffee"
 	}
@@ -160,4 +185,8 @@ func (standInPaths) Map(_ context.Context, req server.PathsRequest) (server.Path
 // fakeRouteChecker have room for every call.
 type fakeRouteChecker struct{}
 
-func (fakeRouteChecker) CheckRoute(context.Context, dray.Route, dray.Invocation) error { return nil }
+func (fakeRouteChecker) CheckRoute(context.Context, dray.Route,
+	dray.Invocation,
+) error {
+	return nil
+}

@@ -42,7 +42,8 @@ both SHA-256), and what is the same is counted.
 		Example: "  dray sync build/report --dry-run\n  dray sync /tmp/coverage.html --destination nightly\n  dray sync --push testdata",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("there is no path to sync").WithHint("for instance: dray sync build/report --dry-run")
+				return usagef("there is no path to sync").
+					WithHint("for instance: dray sync build/report --dry-run")
 			}
 			return nil
 		},
@@ -51,7 +52,8 @@ both SHA-256), and what is the same is counted.
 	cmd.Flags().StringVar(&f.container, "container", "", "files of this `container`, by name or id")
 	cmd.Flags().StringVar(&f.destination, "destination", "", "`folder` below the sandbox root, or with --push below the container's workspace folder")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and write nothing")
-	cmd.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "go on without the paths that are refused")
+	cmd.Flags().BoolVar(&f.skipRefused, "skip-refused", false,
+		"go on without the paths that are refused")
 	cmd.Flags().BoolVar(&f.push, "push", false, "take files of the host to the container")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -89,7 +91,8 @@ func (f syncFlags) request(paths []string) (client.Sync, error) {
 	return s, err
 }
 
-// paths makes relative paths absolute. What is absolute goes out as it is: to judge it is the daemon's business.
+// paths makes relative paths absolute. What is absolute goes out as it is: to judge it is the
+// daemon's business.
 func (f syncFlags) paths(given []string, current, workspace string) ([]string, error) {
 	from := current
 	if workspace != "" && !f.push && !beneath(workspace, current) {
@@ -99,13 +102,15 @@ func (f syncFlags) paths(given []string, current, workspace string) ([]string, e
 	for i, p := range given {
 		switch {
 		case !utf8.ValidString(p):
-			return nil, usagef("%q is not UTF-8", p).WithHint("a request is JSON, which carries UTF-8 only: name the folder around it")
+			return nil, usagef("%q is not UTF-8", p).
+				WithHint("a request is JSON, which carries UTF-8 only: name the folder around it")
 		case p == "":
 			return nil, usagef("a path is empty")
 		case filepath.IsAbs(p):
 			paths[i] = p
 		case f.container != "" && !f.push:
-			return nil, usagef("%q is relative, and the container has no current folder", p).WithHint("write it from / on")
+			return nil, usagef("%q is relative, and the container has no current folder", p).
+				WithHint("write it from / on")
 		default:
 			paths[i] = filepath.Join(from, p)
 		}
@@ -148,7 +153,8 @@ func syncExitCode(rec dray.Record) int {
 	}
 }
 
-// syncedFiles is a sync for programs: the answer of POST /v1/sync, and beside it why it was not done.
+// syncedFiles is a sync for programs: the answer of POST /v1/sync, and beside it why it was not
+// done.
 type syncedFiles struct {
 	ID      string             `json:"id"`
 	Files   []dray.SyncedFile  `json:"files"`
@@ -166,7 +172,8 @@ func syncedOf(rec dray.Record) syncedFiles {
 	return s
 }
 
-// printSync prints what became of the files on stdout, and on stderr what was refused, what went wrong, and how much it was.
+// printSync prints what became of the files on stdout, and on stderr what was refused, what went
+// wrong, and how much it was.
 func (a *app) printSync(rec dray.Record) error {
 	report := rec.Metadata.Sync
 	if report == nil {
@@ -193,7 +200,8 @@ func (a *app) printSync(rec dray.Record) error {
 
 func (a *app) printRefused(report *dray.SyncReport) {
 	for _, r := range report.Refused {
-		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", escapeLine(r.Path), escapeLine(r.Message), escapeLine(string(r.Code)))
+		fmt.Fprintf(a.err, "dray: refused %s: %s (%s)\n", escapeLine(r.Path), escapeLine(r.Message),
+			escapeLine(string(r.Code)))
 	}
 }
 
@@ -210,8 +218,8 @@ func withoutListedReasons(e *dray.Error, report *dray.SyncReport) *dray.Error {
 	return &short
 }
 
-// printOutputs says what became of the declared outputs of a call: what did not come always, and what did to people only, since a program that reads
-// stderr wants the tool's bytes.
+// printOutputs says what became of the declared outputs of a call: what did not come always, and
+// what did to people only, since a program that reads stderr wants the tool's bytes.
 func (a *app) printOutputs(rec dray.Record) {
 	report := rec.Metadata.Sync
 	if report == nil || rec.Tool == "sync" { // whose end is that of the call
@@ -234,7 +242,8 @@ func (a *app) printOutputs(rec dray.Record) {
 // explainSync says why a sync was not done.
 func (a *app) explainSync(rec dray.Record) {
 	if rec.Reason == dray.ReasonTimeout && (rec.Error == nil || rec.Error.Code == "") {
-		a.printError((&dray.Error{Message: messageOrDefault(rec, "the sync timed out")}).WithHint("sandbox.timeout says how long one may take"))
+		a.printError((&dray.Error{Message: messageOrDefault(rec, "the sync timed out")}).
+			WithHint("sandbox.timeout says how long one may take"))
 		return
 	}
 	if short := withoutListedReasons(rec.Error, rec.Metadata.Sync); short != rec.Error {
@@ -260,7 +269,8 @@ func differenceOf(files []dray.SyncedFile) table {
 		case dray.FileCreated:
 			t.add("+", f.Mode, bytesText(f.Size), shortHash(f.SHA256), f.Path)
 		case dray.FileReplaced:
-			t.add("~", f.Mode, bytesText(f.Size), shortHash(f.SHA256Before)+" -> "+shortHash(f.SHA256), f.Path)
+			t.add("~", f.Mode, bytesText(f.Size), shortHash(f.SHA256Before)+" -> "+shortHash(f.SHA256),
+				f.Path)
 		}
 	}
 	return t
@@ -273,7 +283,10 @@ func summaryOf(r *dray.SyncReport) string {
 		counts[f.Action]++
 	}
 	var parts []string
-	for _, action := range []dray.FileAction{dray.FileCreated, dray.FileReplaced, dray.FileUnchanged, dray.FileMounted} {
+	for _, action := range []dray.FileAction{
+		dray.FileCreated, dray.FileReplaced, dray.FileUnchanged,
+		dray.FileMounted,
+	} {
 		if n := counts[action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, action))
 		}
@@ -281,7 +294,8 @@ func summaryOf(r *dray.SyncReport) string {
 	if n := len(r.Refused); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d refused", n))
 	}
-	line := fmt.Sprintf("%s, %s: %s", countOf(len(r.Files), "file"), bytesText(r.Bytes), cmp.Or(strings.Join(parts, ", "), "nothing to do"))
+	line := fmt.Sprintf("%s, %s: %s", countOf(len(r.Files), "file"), bytesText(r.Bytes),
+		cmp.Or(strings.Join(parts, ", "), "nothing to do"))
 	if r.DryRun {
 		line += "; nothing was written"
 	}
@@ -312,8 +326,9 @@ var units = []string{"KiB", "MiB", "GiB", "TiB"}
 // transferred is how a sync tells how far it is.
 var transferred = regexp.MustCompile(`^(\d{1,9}) files and folders, (\d{1,9}\.\d) MB$`)
 
-// syncProgress shows how far a sync is on a terminal: files, bytes, and how many bytes a second since the first was told of. Where stderr is no terminal
-// it shows what comes before alone, such as a container that is brought up.
+// syncProgress shows how far a sync is on a terminal: files, bytes, and how many bytes a second
+// since the first was told of. Where stderr is no terminal it shows what comes before alone, such
+// as a container that is brought up.
 type syncProgress struct {
 	progress *progress
 	since    time.Time

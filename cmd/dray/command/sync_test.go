@@ -73,10 +73,14 @@ func TestSyncPaths(t *testing.T) {
 		given, workspace string
 		want             string
 	}{
-		"within the workspace":      {syncFlags{}, "out/", "/home/me", "/home/me/app/out"},
-		"the folder itself":         {syncFlags{}, ".", "/home/me/app", "/home/me/app"},
-		"from elsewhere":            {syncFlags{workspace: "/srv/w"}, "out", "/srv/w", "/srv/w/out"},
-		"of the host, to elsewhere": {syncFlags{workspace: "/srv/w", push: true}, "out", "/srv/w", "/home/me/app/out"},
+		"within the workspace": {syncFlags{}, "out/", "/home/me", "/home/me/app/out"},
+		"the folder itself":    {syncFlags{}, ".", "/home/me/app", "/home/me/app"},
+		"from elsewhere":       {syncFlags{workspace: "/srv/w"}, "out", "/srv/w", "/srv/w/out"},
+		"of the host, to elsewhere": {
+			syncFlags{workspace: "/srv/w", push: true},
+			"out", "/srv/w",
+			"/home/me/app/out",
+		},
 		"of the host to a container": {
 			syncFlags{container: "c", push: true}, "out", "", "/home/me/app/out",
 		},

@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// isTerminal says whether a reader or writer of ours is a terminal. Anything that is no file is none.
+// isTerminal says whether a reader or writer of ours is a terminal. Anything that is no file is
+// none.
 func isTerminal(v any) bool {
 	f, ok := v.(*os.File)
 	if !ok {
@@ -27,8 +28,9 @@ func columns(w io.Writer) int {
 	return int(sizeOf(w).Columns)
 }
 
-// callerStdin gives what a tool may read of our stdin, nil if that is nothing: where it is /dev/null, and where it is a terminal that belongs
-// to another job, since reading it would stop us.
+// callerStdin gives what a tool may read of our stdin, nil if that is nothing: where it is
+// /dev/null, and where it is a terminal that belongs to another job, since reading it would stop
+// us.
 func callerStdin(in io.Reader) io.Reader {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -48,13 +50,15 @@ func callerStdin(in io.Reader) io.Reader {
 	return f
 }
 
-// inForeground says whether a terminal is our job's. One that is not our controlling terminal is nobody's job's.
+// inForeground says whether a terminal is our job's. One that is not our controlling terminal is
+// nobody's job's.
 func inForeground(f *os.File) bool {
 	owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
 	return err != nil || owner == unix.Getpgrp()
 }
 
-// makeRaw has a terminal pass every byte as it is, in both directions: what cfmakeraw(3) does. It gives the modes that were.
+// makeRaw has a terminal pass every byte as it is, in both directions: what cfmakeraw(3) does. It
+// gives the modes that were.
 func makeRaw(f *os.File) (*unix.Termios, error) {
 	modes, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {
@@ -69,22 +73,24 @@ func makeRaw(f *os.File) (*unix.Termios, error) {
 	return modes, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// sizeOf gives the size of the first terminal among readers and writers of ours, 80x24 where none says it.
+// sizeOf gives the size of the first terminal among readers and writers of ours, 80x24 where none
+// says it.
 func sizeOf(candidates ...any) dray.TerminalSize {
 	for _, v := range candidates {
 		f, ok := v.(*os.File)
 		if !ok {
 			continue
 		}
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 &&
+			size.Row > 0 {
 			return dray.TerminalSize{Columns: size.Col, Rows: size.Row}
 		}
 	}
 	return dray.TerminalSize{Columns: 80, Rows: 24}
 }
 
-// ttyReader reads a terminal. A read that waits ends with Close, so that what is typed afterwards is for whoever reads the terminal next, and no
-// goroutine stays behind.
+// ttyReader reads a terminal. A read that waits ends with Close, so that what is typed afterwards
+// is for whoever reads the terminal next, and no goroutine stays behind.
 type ttyReader struct {
 	fd           int
 	wake, waking *os.File
@@ -104,7 +110,8 @@ var errKeyboardClosed = errors.New("the terminal is no longer read")
 // Read waits for what is typed. A terminal that is gone is an end of file.
 func (k *ttyReader) Read(p []byte) (int, error) {
 	for {
-		ready := []unix.PollFd{{Fd: int32(k.wake.Fd()), Events: unix.POLLIN}, {Fd: int32(k.fd), Events: unix.POLLIN}} //nolint:gosec // descriptors
+		// descriptors
+		ready := []unix.PollFd{{Fd: int32(k.wake.Fd()), Events: unix.POLLIN}, {Fd: int32(k.fd), Events: unix.POLLIN}} //nolint:gosec
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return 0, os.NewSyscallError("poll", err)
 		}
@@ -116,7 +123,8 @@ func (k *ttyReader) Read(p []byte) (int, error) {
 		}
 		n, err := unix.Read(k.fd, p)
 		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // another reader of the same terminal was faster
+		case errors.Is(err, unix.EINTR), errors.Is(err,
+			unix.EAGAIN): // another reader of the same terminal was faster
 		case err != nil && !errors.Is(err, unix.EIO):
 			return 0, os.NewSyscallError("read", err)
 		case n <= 0:
@@ -136,8 +144,9 @@ func (k *ttyReader) Close() error {
 // free gives the descriptors back, once nobody reads any more.
 func (k *ttyReader) free() { _ = k.wake.Close() }
 
-// The way out of a tool that takes Ctrl-C and does nothing with it: Ctrl-] three times within a second. All of them reach the tool as well, so that
-// nothing that is typed waits for what may follow it.
+// The way out of a tool that takes Ctrl-C and does nothing with it: Ctrl-] three times within a
+// second. All of them reach the tool as well, so that nothing that is typed waits for what may
+// follow it.
 const (
 	escapeKey   = 0x1d
 	escapeCount = 3
@@ -149,7 +158,8 @@ type escapeDetector struct {
 	r        io.Reader
 	now      func() time.Time
 	onEscape func()
-	times    [escapeCount]time.Time // of the last presses, the oldest first; zero where something else was typed since
+	// of the last presses, the oldest first; zero where something else was typed since
+	times [escapeCount]time.Time
 }
 
 func (e *escapeDetector) Read(p []byte) (int, error) {

@@ -57,7 +57,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) (*runningCommand, *os.File) {
 	return &runningCommand{Cmd: cmd}, ours
 }
 
-// readUntil reads what a terminal shows until it has shown a text; without one, until nobody holds the other end.
+// readUntil reads what a terminal shows until it has shown a text; without one, until nobody holds
+// the other end.
 func readUntil(t *testing.T, terminal io.Reader, text string) string {
 	t.Helper()
 	var got bytes.Buffer
@@ -77,7 +78,8 @@ func readUntil(t *testing.T, terminal io.Reader, text string) string {
 
 func TestCtrlCOnATerminal(t *testing.T) {
 	t.Parallel()
-	r, terminal := onTerminal(t, newHome(t).dray(t, "exec", "--", "sh", "-c", "echo ready; exec sleep 600"))
+	r, terminal := onTerminal(t, newHome(t).
+		dray(t, "exec", "--", "sh", "-c", "echo ready; exec sleep 600"))
 	readUntil(t, terminal, "ready")
 	if _, err := terminal.WriteString("\x03"); err != nil {
 		t.Fatal(err)
@@ -90,7 +92,8 @@ func TestCtrlCOnATerminal(t *testing.T) {
 
 func TestTypedInput(t *testing.T) {
 	t.Parallel()
-	r, terminal := onTerminal(t, newHome(t).dray(t, "exec", "--", "sh", "-c", "read line; echo got $line"))
+	r, terminal := onTerminal(t, newHome(t).
+		dray(t, "exec", "--", "sh", "-c", "read line; echo got $line"))
 	if _, err := terminal.WriteString("hello\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func TestTypedInput(t *testing.T) {
 	}
 }
 
-// A job in the background that reads its terminal is stopped by the kernel: then it would never end.
+// A job in the background that reads its terminal is stopped by the kernel: then it would never
+// end.
 func TestInTheBackgroundOfATerminal(t *testing.T) {
 	t.Parallel()
 	cmd := newHome(t).dray(t, "exec", "--", "echo", "done")
@@ -160,7 +164,10 @@ func TestEscape(t *testing.T) {
 			for _, text := range c.typed {
 				readers = append(readers, strings.NewReader(text))
 			}
-			e := &escapeDetector{r: io.MultiReader(readers...), now: func() time.Time { now = now.Add(c.gaps); return now }, onEscape: func() { escaped++ }}
+			e := &escapeDetector{
+				r:   io.MultiReader(readers...),
+				now: func() time.Time { now = now.Add(c.gaps); return now }, onEscape: func() { escaped++ },
+			}
 			got, err := io.ReadAll(iotest.DataErrReader(e))
 			if err != nil || string(got) != strings.Join(c.typed, "") { // it keeps nothing back
 				t.Errorf("read %q, %v", got, err)

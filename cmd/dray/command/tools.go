@@ -68,7 +68,10 @@ func (a *app) showTool(ctx context.Context, c *client.Client, name string) error
 	head.add("runs", runsIn(tool))
 	head.add("about", tool.Description)
 	return writeSections(a.out, []section{
-		head, {title: "input schema", text: indented(tool.InputSchema)}, {title: "output schema", text: indented(tool.OutputSchema)},
+		head, {title: "input schema", text: indented(tool.InputSchema)}, {
+			title: "output schema",
+			text:  indented(tool.OutputSchema),
+		},
 	})
 }
 

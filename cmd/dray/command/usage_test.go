@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// invoke runs one command line in this process, with a state folder that a command which needs a daemon would make.
+// invoke runs one command line in this process, with a state folder that a command which needs a
+// daemon would make.
 func invoke(t *testing.T, args ...string) (code int, stdout, stderr, state string) {
 	t.Helper()
 	state = filepath.Join(t.TempDir(), "state")
@@ -19,7 +20,8 @@ func invoke(t *testing.T, args ...string) (code int, stdout, stderr, state strin
 	return code, out.String(), err.String(), state
 }
 
-// Wrong usage is one line and a hint, exits with 2 (with 125 for exec and call, whose other codes are the tool's), and starts no daemon.
+// Wrong usage is one line and a hint, exits with 2 (with 125 for exec and call, whose other codes
+// are the tool's), and starts no daemon.
 func TestWrongUsage(t *testing.T) {
 	tests := []struct {
 		line string
@@ -72,7 +74,8 @@ func TestWrongUsage(t *testing.T) {
 		t.Run(tt.line, func(t *testing.T) {
 			code, stdout, stderr, state := invoke(t, strings.Fields(tt.line)...)
 			if code != tt.code || !regexp.MustCompile(tt.says).MatchString(stderr) || stdout != "" {
-				t.Errorf("exit code %d, want %d; stderr %q, want %s; stdout %q", code, tt.code, stderr, tt.says, stdout)
+				t.Errorf("exit code %d, want %d; stderr %q, want %s; stdout %q", code, tt.code, stderr, tt.says,
+					stdout)
 			}
 			if _, err := os.Lstat(state); err == nil {
 				t.Error("it made a state folder")

@@ -18,8 +18,11 @@ func newWorkspace(a *app) *cobra.Command {
 	return group(cmd)
 }
 
-// onWorkspace makes the RunE of a command about one workspace: the given folder's, else the nearest one's.
-func (a *app) onWorkspace(do func(ctx context.Context, c *client.Client, folder string) error) func(*cobra.Command, []string) error {
+// onWorkspace makes the RunE of a command about one workspace: the given folder's, else the nearest
+// one's.
+func (a *app) onWorkspace(do func(ctx context.Context, c *client.Client,
+	folder string) error,
+) func(*cobra.Command, []string) error {
 	return a.run(func(ctx context.Context, args []string) error {
 		current, err := currentFolder()
 		if err != nil {
@@ -114,7 +117,8 @@ func (a *app) runWorkspaceTrust(ctx context.Context, c *client.Client, folder st
 	}
 	var covered devcontainer.Summary
 	if err := json.Unmarshal(reply.Value.Trust, &covered); err != nil {
-		return dray.Errorf(dray.CodeInternal, "understanding what the trust covers: %w", err).WithHint("dray workspace trust --json shows it as it is")
+		return dray.Errorf(dray.CodeInternal, "understanding what the trust covers: %w", err).
+			WithHint("dray workspace trust --json shows it as it is")
 	}
 	if err := covered.Write(a.out); err != nil {
 		return outputError(err)

@@ -24,7 +24,10 @@ func (s *steady) Next() (dray.TreeEntry, error) {
 	}
 	s.at++
 	s.rest = s.size
-	return dray.TreeEntry{Name: fmt.Sprintf("tree/%02d/%05d", s.at%100, s.at), Type: "file", Size: int64(s.size), Mode: 0o600}, nil
+	return dray.TreeEntry{
+		Name: fmt.Sprintf("tree/%02d/%05d", s.at%100, s.at), Type: "file",
+		Size: int64(s.size), Mode: 0o600,
+	}, nil
 }
 
 func (s *steady) Read(p []byte) (int, error) {
@@ -51,7 +54,8 @@ func BenchmarkPlace(b *testing.B) {
 					b.SetBytes(int64(c.files * c.size))
 					for b.Loop() {
 						b.StopTimer()
-						dir, err := os.MkdirTemp(base, "dray-stage-bench-") //nolint:usetesting // each round has a new one, on a file system of its choice
+						// each round has a new one, on a file system of its choice
+						dir, err := os.MkdirTemp(base, "dray-stage-bench-") //nolint:usetesting
 						if err != nil {
 							b.Fatal(err)
 						}

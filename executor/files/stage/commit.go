@@ -21,7 +21,8 @@ func (p *transaction) commit(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = syscall.Close(lock) }()
-	// What others left is finished first, so that it cannot be finished over this tree later. What cannot be is no reason to refuse this one.
+	// What others left is finished first, so that it cannot be finished over this tree later. What
+	// cannot be is no reason to refuse this one.
 	_, _ = recoverAll(ctx, p.resolver, p.root)
 	m := newMoves(p.resolver, p.root, p.stage)
 	defer m.close()
@@ -34,7 +35,8 @@ func (p *transaction) commit(ctx context.Context) error {
 	return m.run(context.WithoutCancel(ctx))
 }
 
-// plan looks at every place again, now that no other commit can change it, and says what has to be moved.
+// plan looks at every place again, now that no other commit can change it, and says what has to be
+// moved.
 func (p *transaction) plan(ctx context.Context, m *moves) error {
 	for _, it := range p.items {
 		above, base := split(it.name)
@@ -45,7 +47,9 @@ func (p *transaction) plan(ctx context.Context, m *moves) error {
 	return p.checkCaseCollisions()
 }
 
-func (p *transaction) planItem(ctx context.Context, m *moves, it, parent *item, above, base string) error {
+func (p *transaction) planItem(ctx context.Context, m *moves, it, parent *item, above,
+	base string,
+) error {
 	known := it.found
 	it.found = fileState{}
 	if parent.found.kind == directory {
@@ -129,7 +133,8 @@ func (s *stagingDir) writeJournal(b []byte) error {
 	return syscall.Fsync(s.dir)
 }
 
-// removeJournal takes the journal away, on the disk too, so that no recovery brings what was given up.
+// removeJournal takes the journal away, on the disk too, so that no recovery brings what was given
+// up.
 func (s *stagingDir) removeJournal() error {
 	err := unlink(s.dir, journalName, 0)
 	if err == nil || errors.Is(err, syscall.ENOENT) {
@@ -138,7 +143,8 @@ func (s *stagingDir) removeJournal() error {
 	return opError("removing the journal in", s.name, err)
 }
 
-// moves are the renames of a commit. All folders that they need are open before the first of them, so that nothing is resolved any more.
+// moves are the renames of a commit. All folders that they need are open before the first of them,
+// so that nothing is resolved any more.
 type moves struct {
 	resolver
 	stage    *stagingDir
@@ -151,7 +157,8 @@ type move struct {
 	*item
 	from, to int
 	base     string
-	// final says that the file system cannot exchange: what was replaced is gone, and the move cannot be taken back.
+	// final says that the file system cannot exchange: what was replaced is gone, and the move cannot
+	// be taken back.
 	final bool
 }
 
@@ -194,7 +201,8 @@ func (m *moves) run(ctx context.Context) error {
 	if err != nil {
 		return m.back(ctx, done, err)
 	}
-	_ = unlink(m.stage.dir, journalName, 0) // one that stays is finished once more before anything else comes
+	// one that stays is finished once more before anything else comes
+	_ = unlink(m.stage.dir, journalName, 0)
 	return nil
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A file of up to pieces*piece bytes is read as a whole before anything of it is written. Larger ones go through in pieces that fit the
-// processor's cache, and are hashed while the next piece arrives.
+// A file of up to pieces*piece bytes is read as a whole before anything of it is written. Larger
+// ones go through in pieces that fit the processor's cache, and are hashed while the next piece
+// arrives.
 const (
 	pieceSize = 256 << 10
 	pieces    = 4
@@ -46,11 +47,14 @@ func (p *transaction) writeLarge(ctx context.Context, it *item, content io.Reade
 	if err != nil {
 		return err
 	}
-	return p.finish(it, fd, p.copyPieces(ctx, it, content, func(b []byte) error { return write(fd, b) }))
+	return p.finish(it, fd, p.copyPieces(ctx, it, content,
+		func(b []byte) error { return write(fd, b) }))
 }
 
 // copyPieces reads a file, hands it on and hashes it, the last beside the others.
-func (p *transaction) copyPieces(ctx context.Context, it *item, content io.Reader, use func([]byte) error) error {
+func (p *transaction) copyPieces(ctx context.Context, it *item, content io.Reader,
+	use func([]byte) error,
+) error {
 	free, full, sum := make(chan []byte, pieces), make(chan []byte, pieces), make(chan digest)
 	for i := range pieces {
 		free <- p.content[i*pieceSize : (i+1)*pieceSize]
@@ -69,7 +73,9 @@ func (p *transaction) copyPieces(ctx context.Context, it *item, content io.Reade
 	return err
 }
 
-func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []byte, full chan<- []byte, use func([]byte) error) error {
+func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []byte,
+	full chan<- []byte, use func([]byte) error,
+) error {
 	for left := it.size; left > 0; {
 		b := <-free
 		b = b[:min(left, pieceSize)]
@@ -90,7 +96,8 @@ func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []b
 
 // truncatedError is a content that ends before its size.
 func truncatedError(it *item, err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReadFull's own; one that is wrapped says more
+	// io.ReadFull's own; one that is wrapped says more
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint
 		return dray.Errorf(dray.CodeTransferFailed, "%q ended before its %d bytes", it.name, it.size)
 	}
 	return err
@@ -124,7 +131,8 @@ func (p *transaction) create(it *item) (int, error) {
 	return fd, nil
 }
 
-// finish gives a file its mode and closes it; some file systems say only then that the disk is full.
+// finish gives a file its mode and closes it; some file systems say only then that the disk is
+// full.
 func (p *transaction) finish(it *item, fd int, err error) error {
 	if err == nil {
 		err = syscall.Fchmod(fd, it.mode)

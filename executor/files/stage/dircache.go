@@ -5,13 +5,16 @@ import (
 	"syscall"
 )
 
-// maxCachedDirs is how many descriptors of folders are kept while contents arrive. Trees come folder by folder, so that few are in use at a time.
+// maxCachedDirs is how many descriptors of folders are kept while contents arrive. Trees come
+// folder by folder, so that few are in use at a time.
 const maxCachedDirs = 128
 
-// maxName is how long a path may be for the kernel. What goes deeper step by step nobody could open by its name.
+// maxName is how long a path may be for the kernel. What goes deeper step by step nobody could open
+// by its name.
 const maxName = 4095
 
-// dirCache are descriptors of the folders beneath one, by name: either got, each by its whole name from there, or held until the end.
+// dirCache are descriptors of the folders beneath one, by name: either got, each by its whole name
+// from there, or held until the end.
 type dirCache struct {
 	resolver
 	base    int
@@ -42,7 +45,8 @@ func (f *dirCache) get(name string) (int, error) {
 	return fd, nil
 }
 
-// hold opens a folder from the one above it, which is held too, so that all that are held are one hierarchy.
+// hold opens a folder from the one above it, which is held too, so that all that are held are one
+// hierarchy.
 func (f *dirCache) hold(name string) (int, error) {
 	if name == "" {
 		return f.base, nil
@@ -86,7 +90,8 @@ func (f *dirCache) verifyUnmoved() error {
 
 func sameFile(a, b int) bool {
 	var one, two syscall.Stat_t
-	return syscall.Fstat(a, &one) == nil && syscall.Fstat(b, &two) == nil && one.Dev == two.Dev && one.Ino == two.Ino
+	return syscall.Fstat(a, &one) == nil && syscall.Fstat(b, &two) == nil && one.Dev == two.Dev &&
+		one.Ino == two.Ino
 }
 
 func (f *dirCache) close() {
@@ -105,10 +110,12 @@ func split(name string) (folder, base string) {
 	return name[:i], name[i+1:]
 }
 
-// checkName refuses what is not a clean name beneath a root, and names that a later recovery would take for a stage folder.
+// checkName refuses what is not a clean name beneath a root, and names that a later recovery would
+// take for a stage folder.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
-		return invalid(name[:min(len(name), 100)], "is empty, longer than a path may be, or has a NUL in it")
+		return invalid(name[:min(len(name), 100)],
+			"is empty, longer than a path may be, or has a NUL in it")
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		switch {

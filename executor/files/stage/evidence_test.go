@@ -33,7 +33,8 @@ its journal was whole, or of the one before (*old*). *left* counts stage folders
 
 var seeds sync.Map // test -> the seed it printed
 
-// report says what a test found, and where the published counts are run writes it down, in the place of what was found before.
+// report says what a test found, and where the published counts are run writes it down, in the
+// place of what was found before.
 func report(t *testing.T, p evidence.Page, cells ...string) {
 	t.Helper()
 	t.Log(strings.Join(cells, " | "))
@@ -53,5 +54,6 @@ func report(t *testing.T, p evidence.Page, cells ...string) {
 
 // machine is what the figures depend on.
 func machine() string {
-	return fmt.Sprintf("%d cores, %s, %s, with the race detector", runtime.NumCPU(), evidence.Kernel(), evidence.Go())
+	return fmt.Sprintf("%d cores, %s, %s, with the race detector", runtime.NumCPU(), evidence.Kernel(),
+		evidence.Go())
 }

@@ -36,18 +36,23 @@ func mounted(t *testing.T, options string) string {
 	return dir
 }
 
-// SY-09: wherever the disk is full, be it for the journal, the old files stand and nothing else does.
+// SY-09: wherever the disk is full, be it for the journal, the old files stand and nothing else
+// does.
 func TestDiskFull(t *testing.T) {
 	const page = 4096
 	dir := mounted(t, "size=1m,mode=700")
 	long := strings.Repeat("n", 200)
-	list := []made{file("old", strings.Repeat("n", 3*page)), file("new/x", strings.Repeat("x", 5*page)), file("new/y", strings.Repeat("y", 2*page))}
+	list := []made{
+		file("old", strings.Repeat("n", 3*page)),
+		file("new/x", strings.Repeat("x", 5*page)), file("new/y", strings.Repeat("y", 2*page)),
+	}
 	for i := range 40 { // a journal of three pages
 		list = append(list, file(fmt.Sprint("new/", long, i), ""))
 	}
 	const need = 3 + 5 + 2 + 3
 	for spare := range need + 2 {
-		sh(t, dir, fmt.Sprintf("rm -rf *; printf old >old; head -c %d /dev/zero >filler", (256-1-spare)*page))
+		sh(t, dir, fmt.Sprintf("rm -rf *; printf old >old; head -c %d /dev/zero >filler",
+			(256-1-spare)*page))
 		before := tree(t, dir)
 		_, err := place(t, dir, dray.WriteTreeOptions{}, list...)
 		if spare >= need {
@@ -57,7 +62,8 @@ func TestDiskFull(t *testing.T) {
 			continue
 		}
 		wantCode(t, fmt.Sprint("with ", spare, " pages"), err, dray.CodeDiskFull)
-		if ofJournal := err != nil && strings.Contains(err.Error(), "journal"); ofJournal != (spare >= need-3) {
+		if ofJournal := err != nil && strings.Contains(err.Error(),
+			"journal"); ofJournal != (spare >= need-3) {
 			t.Errorf("with %d pages: %v", spare, err)
 		}
 		wantTree(t, dir, before)
@@ -71,7 +77,8 @@ func TestInodesFull(t *testing.T) {
 		dir := mounted(t, fmt.Sprintf("nr_inodes=%d,mode=700", inodes))
 		sh(t, dir, "printf old >old")
 		before := tree(t, dir)
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"), file("y", strings.Repeat("y", 2<<20)))
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"),
+			file("y", strings.Repeat("y", 2<<20)))
 		if err == nil {
 			done++
 			continue
@@ -80,7 +87,8 @@ func TestInodesFull(t *testing.T) {
 		wantCode(t, fmt.Sprint("with ", inodes, " inodes"), err, dray.CodeDiskFull)
 		wantTree(t, dir, before)
 	}
-	if failed < 7 { // the stage folder and its tree, three files, two folders, the journal; the mount's own, old
+	// the stage folder and its tree, three files, two folders, the journal; the mount's own, old
+	if failed < 7 {
 		t.Errorf("it failed %d times", failed)
 	}
 }
@@ -94,17 +102,20 @@ func TestReadOnly(t *testing.T) {
 	}
 	_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"))
 	wantCode(t, "a root that is read-only", err, dray.CodeDenied)
-	if placed, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, file("old", "new")); err != nil || placed[0].Action != dray.FileReplaced {
+	if placed, err := place(t, dir, dray.WriteTreeOptions{DryRun: true},
+		file("old", "new")); err != nil || placed[0].Action != dray.FileReplaced {
 		t.Errorf("got %+v, %v", placed, err)
 	}
 	wantTree(t, dir, map[string]string{"old": "-rw-r--r-- old"})
 }
 
-// SY-03, SY-06: what is mounted inside the root is refused: it could not come together with the rest.
+// SY-03, SY-06: what is mounted inside the root is refused: it could not come together with the
+// rest.
 func TestMounts(t *testing.T) {
 	dir := mounted(t, "mode=700")
 	sh(t, dir, "mkdir -p root/sub root/other outside; printf old >root/old; printf f >root/file; printf o >outside/o")
-	for from, to := range map[string]string{"outside": "root/sub", "outside/o": "root/file"} { // of the same file system
+	// of the same file system
+	for from, to := range map[string]string{"outside": "root/sub", "outside/o": "root/file"} {
 		if err := syscall.Mount(dir+"/"+from, dir+"/"+to, "", syscall.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +130,8 @@ func TestMounts(t *testing.T) {
 				withoutOpenat2(t)
 			}
 			for _, name := range []string{"sub/new", "sub/o", "file", "other/new"} {
-				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, file("old", "new"), file("created", "new"), file("made/new", "new"), file(name, "new"))
+				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, file("old", "new"),
+					file("created", "new"), file("made/new", "new"), file(name, "new"))
 				wantCode(t, name, err, dray.CodePathInvalid)
 				wantTree(t, dir, before)
 			}
@@ -127,7 +139,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// SY-06, SY-09: a commit that fails midway is taken back. The folder that cannot be written to comes last.
+// SY-06, SY-09: a commit that fails midway is taken back. The folder that cannot be written to
+// comes last.
 func TestTakenBack(t *testing.T) {
 	asRoot(t)
 	dir := scratch(t)
@@ -135,7 +148,8 @@ func TestTakenBack(t *testing.T) {
 	t.Cleanup(func() { sh(t, dir, "chattr -i z") })
 	before := tree(t, dir)
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"), file("link", "new"), file("d/replaced", "new"),
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
+			file("link", "new"), file("d/replaced", "new"),
 			file("d/e/f/created", "new"), folder("empty"), file(last, "new"))
 		wantCode(t, last, err, dray.CodeDenied)
 		if errors.Is(err, ErrCommitIncomplete) {
@@ -150,8 +164,10 @@ func TestUnfinished(t *testing.T) {
 	asRoot(t)
 	for _, byPlace := range []bool{false, true} {
 		dir := scratch(t)
-		sh(t, dir, `mkdir a z; printf old >replaced; printf old >z/replaced; chattr +a a; chattr +i z`) // what came into a cannot leave it
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("a/created", "new"), file("z/replaced", "new"), file("z/created", "new"))
+		// what came into a cannot leave it
+		sh(t, dir, `mkdir a z; printf old >replaced; printf old >z/replaced; chattr +a a; chattr +i z`)
+		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"),
+			file("a/created", "new"), file("z/replaced", "new"), file("z/created", "new"))
 		wantCode(t, "unfinished", err, dray.CodeDenied)
 		if !errors.Is(err, ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 			t.Errorf("got %v", err)
@@ -159,7 +175,10 @@ func TestUnfinished(t *testing.T) {
 		if n, err := Recover(t.Context(), openRoot(t, dir)); err == nil || n != 0 {
 			t.Errorf("got %d, %v", n, err)
 		}
-		want := map[string]string{"a": "drwxr-xr-x", "z": "drwxr-xr-x", "replaced": "-rw------- new", "a/created": "-rw------- new", "z/replaced": "-rw------- new", "z/created": "-rw------- new"}
+		want := map[string]string{
+			"a": "drwxr-xr-x", "z": "drwxr-xr-x", "replaced": "-rw------- new",
+			"a/created": "-rw------- new", "z/replaced": "-rw------- new", "z/created": "-rw------- new",
+		}
 		sh(t, dir, `chattr -a a; chattr -i z`)
 		if byPlace {
 			mustPlace(t, dir, file("next", ""))
@@ -171,7 +190,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// SY-03: what comes to a place between the last look and the rename is not taken away. So ends too what a file system takes for one name.
+// SY-03: what comes to a place between the last look and the rename is not taken away. So ends too
+// what a file system takes for one name.
 func TestAtTheLastMoment(t *testing.T) {
 	for name, meanwhile := range map[string]string{
 		"a file appears":         "printf theirs >created",
@@ -189,7 +209,8 @@ func TestAtTheLastMoment(t *testing.T) {
 			p := newPlacing(int(openRoot(t, dir).Fd()), dray.WriteTreeOptions{})
 			m := newMoves(p.resolver, p.root, nil)
 			err := errors.Join(
-				p.receive(t.Context(), treeOf(file("replaced", "new"), file("new/x", "new"), file("d/replaced", "new"), file("d/e/x", "new"), file("created", "new"))),
+				p.receive(t.Context(), treeOf(file("replaced", "new"), file("new/x", "new"),
+					file("d/replaced", "new"), file("d/e/x", "new"), file("created", "new"))),
 				p.plan(t.Context(), m))
 			if err == nil {
 				err = p.stage.commitJournal(t.Context(), p.items)
@@ -258,7 +279,11 @@ func TestCollisions(t *testing.T) {
 	one := fileState{kind: regular, stat: syscall.Stat_t{Dev: 1, Ino: 7, Nlink: 1}}
 	linked := one
 	linked.stat.Nlink = 2
-	p := &transaction{items: []*item{{name: "x", found: linked}, {name: "X", found: linked}, {name: "y", found: one}}}
+	p := &transaction{items: []*item{
+		{name: "x", found: linked},
+		{name: "X", found: linked},
+		{name: "y", found: one},
+	}}
 	if err := p.checkCaseCollisions(); err != nil {
 		t.Error(err)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A journal says what a stage folder holds and where it goes: each name beneath its tree is the name beneath the root. It is
+// A journal says what a stage folder holds and where it goes: each name beneath its tree is the
+// name beneath the root. It is
 //
 //	header, stamp, { kind, name, for files: size, SHA-256 } ..., SHA-256 of all before
 //
@@ -58,12 +59,14 @@ func (j journal) encode() ([]byte, error) {
 		default:
 			b = append(b, kindFile)
 		}
-		b = binary.AppendUvarint(appendName(b, it.name), uint64(it.size)) //nolint:gosec // sizes are not negative
+		// sizes are not negative
+		b = binary.AppendUvarint(appendName(b, it.name), uint64(it.size)) //nolint:gosec
 		b = append(b, it.sum[:]...)
 	}
 	sum := sha256.Sum256(b)
 	if b = append(b, sum[:]...); len(b) > maxJournal {
-		return nil, dray.Errorf(dray.CodeLimitExceeded, "the names of the tree make a journal of %d bytes, at most %d are allowed", len(b), maxJournal).
+		return nil, dray.Errorf(dray.CodeLimitExceeded,
+			"the names of the tree make a journal of %d bytes, at most %d are allowed", len(b), maxJournal).
 			WithHint("place it in parts")
 	}
 	return b, nil
@@ -140,13 +143,15 @@ func (r *scanner) item() *item {
 	return it
 }
 
-// maxRecoverWait is how long a recovery waits for the lock of its root. Commits hold it for moments; who can open the folder, such as a tool in a
-// container that shows it, can hold it for ever, and must not keep a daemon from starting.
+// maxRecoverWait is how long a recovery waits for the lock of its root. Commits hold it for
+// moments; who can open the folder, such as a tool in a container that shows it, can hold it for
+// ever, and must not keep a daemon from starting.
 const maxRecoverWait = 5 * time.Second
 
-// Recover puts a root in order after processes that died beneath it: a stage folder with a whole journal is finished, the others are removed,
-// and those that somebody holds, or that are not this user's alone, are left. It gives how many were finished. What cannot be
-// finished stays, and is told in the error, whatever else was done.
+// Recover puts a root in order after processes that died beneath it: a stage folder with a whole
+// journal is finished, the others are removed, and those that somebody holds, or that are not this
+// user's alone, are left. It gives how many were finished. What cannot be finished stays, and is
+// told in the error, whatever else was done.
 func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
@@ -154,7 +159,8 @@ func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 	lock, err := lockRoot(wait, fd)
 	cancel()
 	if errors.Is(err, ErrLocked) && ctx.Err() == nil {
-		err = dray.Errorf(dray.CodeTransferFailed, "%w", ErrLocked).WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
+		err = dray.Errorf(dray.CodeTransferFailed, "%w", ErrLocked).
+			WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
 	}
 	if err != nil {
 		return 0, err
@@ -262,12 +268,16 @@ func (l staleDir) resolve(ctx context.Context) (finished bool, err error) {
 	return true, nil
 }
 
-// finish does what is still to be done of a journal. It may have been begun, and that may have been recovered in part.
+// finish does what is still to be done of a journal. It may have been begun, and that may have been
+// recovered in part.
 func (l staleDir) finish(ctx context.Context) error {
 	if err := l.openTree(); err != nil {
 		return opError("opening", l.name, err)
 	}
-	p := &transaction{resolver: l.resolver, root: l.root, stage: l.stagingDir, destDirs: newFolders(l.resolver, l.root, maxCachedDirs), compare: make([]byte, pieceSize)}
+	p := &transaction{
+		resolver: l.resolver, root: l.root, stage: l.stagingDir,
+		destDirs: newFolders(l.resolver, l.root, maxCachedDirs), compare: make([]byte, pieceSize),
+	}
 	defer p.destDirs.close()
 	p.names = map[string]*item{"": {folder: true, found: fileState{kind: directory}}}
 	for _, it := range l.journal.items {
@@ -286,8 +296,9 @@ func (l staleDir) finish(ctx context.Context) error {
 	return opError("writing", ".", syncfs(l.root))
 }
 
-// resumeItem takes up an item that still lies in the stage folder as it was staged. One that is not there was moved, and what replaced it there
-// is what it had replaced. A folder that the destination had and has no more took with it what should come into it.
+// resumeItem takes up an item that still lies in the stage folder as it was staged. One that is not
+// there was moved, and what replaced it there is what it had replaced. A folder that the
+// destination had and has no more took with it what should come into it.
 func (p *transaction) resumeItem(ctx context.Context, it *item) error {
 	above, base := split(it.name)
 	if it.folder && p.names[it.name] != nil || p.names[above] == nil {
@@ -311,7 +322,8 @@ func (p *transaction) resumeItem(ctx context.Context, it *item) error {
 	if err != nil {
 		return err
 	}
-	if it.folder && now.kind == directory || !it.folder && now.kind == regular && now.sum == it.sum && now.stat.Size == it.size {
+	if it.folder && now.kind == directory || !it.folder && now.kind == regular && now.sum == it.sum &&
+		now.stat.Size == it.size {
 		it.staged = true
 		p.names[it.name], p.items = it, append(p.items, it)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// interrupt places a tree up to a point of its commit, and leaves everything as a process that dies there does. It says whether there were
-// that many moves to make.
+// interrupt places a tree up to a point of its commit, and leaves everything as a process that dies
+// there does. It says whether there were that many moves to make.
 func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 	t.Helper()
 	root := openRoot(t, dir)
@@ -55,10 +55,15 @@ func recoverIn(t *testing.T, dir string) int {
 }
 
 var (
-	oldTree = []made{file("replaced", "old"), file("kept", "same"), folder("d"), file("d/replaced", "old"), file("d/e/replaced", "old")}
+	oldTree = []made{
+		file("replaced", "old"), file("kept", "same"), folder("d"),
+		file("d/replaced", "old"), file("d/e/replaced", "old"),
+	}
 	newTree = []made{
-		file("replaced", "new"), file("kept", "same"), file("created", "new"), folder("d"), file("d/replaced", "new"), file("d/e/replaced", "new"),
-		file("d/e/f/created", "new"), folder("d/e/f/g"), file("h/created", "new"), file("h/i/created", strings.Repeat("new", 1<<20)),
+		file("replaced", "new"), file("kept", "same"), file("created",
+			"new"), folder("d"), file("d/replaced", "new"), file("d/e/replaced", "new"),
+		file("d/e/f/created", "new"), folder("d/e/f/g"), file("h/created", "new"), file("h/i/created",
+			strings.Repeat("new", 1<<20)),
 	}
 )
 
@@ -97,7 +102,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// SY-06: a recovery that was cut itself is done once more; here it got so far that only the journal was left to be removed.
+// SY-06: a recovery that was cut itself is done once more; here it got so far that only the journal
+// was left to be removed.
 func TestRecoverTwice(t *testing.T) {
 	dir := scratch(t)
 	mustPlace(t, dir, oldTree...)
@@ -133,7 +139,10 @@ func TestRecoverOrder(t *testing.T) {
 		if got := recoverIn(t, dir); got != 4 {
 			t.Errorf("%d were finished", got)
 		}
-		wantTree(t, dir, map[string]string{"x": "-rw------- 3", "only0": "-rw------- ", "only1": "-rw------- ", "only2": "-rw------- ", "only3": "-rw------- "})
+		wantTree(t, dir, map[string]string{
+			"x": "-rw------- 3", "only0": "-rw------- ",
+			"only1": "-rw------- ", "only2": "-rw------- ", "only3": "-rw------- ",
+		})
 
 		interrupt(t, dir, 1, file("x", "interrupted"), file("y", "interrupted"))
 		mustPlace(t, dir, file("x", "last"))
@@ -224,7 +233,8 @@ func TestRecoverForged(t *testing.T) {
 			before := tree(t, dir)
 			interrupt(t, dir+"/root", 0, newTree...)
 			held := glob(t, dir+"/root/"+Prefix+"*")
-			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge) // the journal stays true
+			// the journal stays true
+			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge)
 			sh(t, dir, `rm -r outside/was`)
 			sum := tree(t, dir+"/outside")
 			_, err := Recover(t.Context(), openRoot(t, dir+"/root"))
@@ -240,7 +250,11 @@ func TestRecoverForged(t *testing.T) {
 }
 
 func FuzzJournal(f *testing.F) {
-	whole, err := journal{items: []*item{{name: "d", folder: true}, {name: "d/x", size: 7, mode: fileMode}, {name: "y", mode: executableMode}}}.encode()
+	whole, err := journal{items: []*item{
+		{name: "d", folder: true},
+		{name: "d/x", size: 7, mode: fileMode},
+		{name: "y", mode: executableMode},
+	}}.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -263,7 +277,8 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k, err := decodeJournal(again); err != nil || len(k.items) != len(j.items) || !k.stamp.Equal(j.stamp) {
+		if k, err := decodeJournal(again); err != nil || len(k.items) != len(j.items) ||
+			!k.stamp.Equal(j.stamp) {
 			t.Errorf("got %+v, %v, want %+v", k, err, j)
 		}
 	})
@@ -274,7 +289,8 @@ func sealed(body []byte) []byte {
 	return append(bytes.Clone(body), sum[:]...)
 }
 
-// Who holds the lock of a root keeps nobody from starting: a container that shows the folder could do so for ever.
+// Who holds the lock of a root keeps nobody from starting: a container that shows the folder could
+// do so for ever.
 func TestRecoverWaitsForNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := t.TempDir()
@@ -293,7 +309,8 @@ func TestRecoverWaitsForNobodyForLong(t *testing.T) {
 		defer root.Close()
 		begun := time.Now()
 		finished, err := Recover(t.Context(), root)
-		if e := dray.AsError(err); finished != 0 || !errors.Is(err, ErrLocked) || e.Code != dray.CodeTransferFailed || e.Hint == "" {
+		if e := dray.AsError(err); finished != 0 || !errors.Is(err, ErrLocked) ||
+			e.Code != dray.CodeTransferFailed || e.Hint == "" {
 			t.Errorf("got %d, %+v", finished, err)
 		}
 		if waited := time.Since(begun); waited != maxRecoverWait {

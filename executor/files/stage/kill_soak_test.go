@@ -18,7 +18,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// writerProcess is this test binary as a process that places trees, or recovers, until it is killed.
+// writerProcess is this test binary as a process that places trees, or recovers, until it is
+// killed.
 const writerProcess = "place-until-killed"
 
 // asVictim does what a victim is for, and does not return then.
@@ -47,12 +48,14 @@ func runWriterProcess(dir, from string) error {
 		if _, err = fmt.Println(version); err != nil { // the parent went
 			return err
 		}
-		_, err = WriteTree(context.Background(), root, treeOf(versioned(version)...), dray.WriteTreeOptions{})
+		_, err = WriteTree(context.Background(), root, treeOf(versioned(version)...),
+			dray.WriteTreeOptions{})
 	}
 	return err
 }
 
-// versioned is a tree that says in each file which it is. Each version replaces what was there, and has a folder of its own.
+// versioned is a tree that says in each file which it is. Each version replaces what was there, and
+// has a folder of its own.
 func versioned(version int) []made {
 	list := []made{file("large", strings.Repeat(fmt.Sprintf("%08d\n", version), 200_000))}
 	for i := range 150 {
@@ -61,7 +64,8 @@ func versioned(version int) []made {
 	return append(list, file(fmt.Sprintf("own/%d/x", version), fmt.Sprintf("%08d\n", version)))
 }
 
-// killDuringWrite starts a victim and kills it at a random moment of a commit, or of all it does. It gives the version that was being placed.
+// killDuringWrite starts a victim and kills it at a random moment of a commit, or of all it does.
+// It gives the version that was being placed.
 func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], writerProcess, dir, strconv.Itoa(from))
@@ -99,7 +103,8 @@ func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
 	return last
 }
 
-// awaitJournal waits until somebody writes a journal, but not for ever: it is there for moments only.
+// awaitJournal waits until somebody writes a journal, but not for ever: it is there for moments
+// only.
 func awaitJournal(dir string) {
 	for giveUp := time.Now().Add(time.Second); time.Now().Before(giveUp); {
 		if found, _ := filepath.Glob(dir + "/" + Prefix + "*/" + journalName); len(found) > 0 {
@@ -131,8 +136,9 @@ func wholeJournals(t *testing.T, dir string) int {
 	return whole
 }
 
-// SY-06: a process that is killed at any moment leaves the old or the new tree after the next recovery, which may be killed too; where its
-// journal was whole it is the new one. Nothing else is left.
+// SY-06: a process that is killed at any moment leaves the old or the new tree after the next
+// recovery, which may be killed too; where its journal was whole it is the new one. Nothing else is
+// left.
 func TestSoakKill(t *testing.T) {
 	rounds := 20
 	if soaking {
@@ -153,7 +159,8 @@ func TestSoakKill(t *testing.T) {
 				recoverIn(t, dir)
 				now := versionIn(t, dir)
 				if now != last && now != last-1 || whole > 0 && now != last {
-					t.Fatalf("it was killed when it placed %d, with %d whole journals, and %d is there", last, whole, now)
+					t.Fatalf("it was killed when it placed %d, with %d whole journals, and %d is there", last,
+						whole, now)
 				}
 				if now == last {
 					news++
@@ -163,7 +170,8 @@ func TestSoakKill(t *testing.T) {
 			if journals == 0 {
 				t.Error("no journal was ever whole")
 			}
-			report(t, killing, where, fmt.Sprint(rounds/2), fmt.Sprint(journals), fmt.Sprint(recoveries), fmt.Sprint(news), fmt.Sprint(rounds/2-news), "0")
+			report(t, killing, where, fmt.Sprint(rounds/2), fmt.Sprint(journals), fmt.Sprint(recoveries),
+				fmt.Sprint(news), fmt.Sprint(rounds/2-news), "0")
 		})
 	}
 }

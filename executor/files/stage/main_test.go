@@ -48,7 +48,9 @@ func openRoot(t testing.TB, dir string) *os.File {
 	return root
 }
 
-func place(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile, error) {
+func place(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile,
+	error,
+) {
 	t.Helper()
 	return WriteTree(t.Context(), openRoot(t, dir), treeOf(list...), how)
 }
@@ -135,10 +137,12 @@ func wantCode(t testing.TB, what string, err error, code dray.Code) {
 	}
 }
 
-// scratch is an empty folder, in memory where that can be: what is tested here is no disk, and syncfs waits for all that others write to it.
+// scratch is an empty folder, in memory where that can be: what is tested here is no disk, and
+// syncfs waits for all that others write to it.
 func scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting // it chooses no file system
+	// it chooses no file system
+	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting
 	if err != nil {
 		return t.TempDir()
 	}

@@ -41,7 +41,10 @@ func testPlace(t *testing.T) {
 	for i, want := range []dray.WrittenFile{
 		{Name: "a/one", Size: 1, SHA256: sum("1"), Mode: 0o600, Action: dray.FileCreated},
 		{Name: "a/run", Size: 2, SHA256: sum("#!"), Mode: 0o600, Action: dray.FileCreated},
-		{Name: "b/deep/er/two", Size: int64(len(large)), SHA256: sum(large), Mode: 0o600, Action: dray.FileCreated},
+		{
+			Name: "b/deep/er/two", Size: int64(len(large)), SHA256: sum(large), Mode: 0o600,
+			Action: dray.FileCreated,
+		},
 	} {
 		if placed[i] != want {
 			t.Errorf("got %+v, want %+v", placed[i], want)
@@ -50,7 +53,8 @@ func testPlace(t *testing.T) {
 	want := map[string]string{
 		"a": "drwx------", "a/one": "-rw------- 1", "a/run": "-rw------- #!", "a/empty": "drwx------",
 		"b": "drwx------", "b/deep": "drwx------", "b/deep/er": "drwx------", "b/deep/er/two": "-rw------- " + large,
-		"none": "-rw------- ", "odd \xff\n name": "-rw------- odd", strings.Repeat("n", 255): "-rw------- long",
+		"none": "-rw------- ", "odd \xff\n name": "-rw------- odd", strings.Repeat("n",
+			255): "-rw------- long",
 	}
 	wantTree(t, dir, want)
 
@@ -66,16 +70,27 @@ func testPlace(t *testing.T) {
 	}
 
 	// One of each kind, and the x bit on demand.
-	placed, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("a/one", "one"), file("a/run", "#!"),
-		made{name: "a/run2", content: "#!", mode: 0o755}, file("b/deep/er/two", large[1:]), file("b/new", "n"))
+	placed, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("a/one", "one"),
+		file("a/run", "#!"),
+		made{name: "a/run2", content: "#!", mode: 0o755}, file("b/deep/er/two", large[1:]), file("b/new",
+			"n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []dray.WrittenFile{
-		{Name: "a/one", Size: 3, SHA256: sum("one"), SHA256Before: sum("1"), Mode: 0o600, Action: dray.FileReplaced},
-		{Name: "a/run", Size: 2, SHA256: sum("#!"), SHA256Before: sum("#!"), Mode: 0o600, Action: dray.FileUnchanged},
+		{
+			Name: "a/one", Size: 3, SHA256: sum("one"), SHA256Before: sum("1"), Mode: 0o600,
+			Action: dray.FileReplaced,
+		},
+		{
+			Name: "a/run", Size: 2, SHA256: sum("#!"), SHA256Before: sum("#!"), Mode: 0o600,
+			Action: dray.FileUnchanged,
+		},
 		{Name: "a/run2", Size: 2, SHA256: sum("#!"), Mode: 0o700, Action: dray.FileCreated},
-		{Name: "b/deep/er/two", Size: int64(len(large) - 1), SHA256: sum(large[1:]), SHA256Before: sum(large), Mode: 0o600, Action: dray.FileReplaced},
+		{
+			Name: "b/deep/er/two", Size: int64(len(large) - 1), SHA256: sum(large[1:]),
+			SHA256Before: sum(large), Mode: 0o600, Action: dray.FileReplaced,
+		},
 		{Name: "b/new", Size: 1, SHA256: sum("n"), Mode: 0o600, Action: dray.FileCreated},
 	} {
 		if placed[i] != want {
@@ -98,7 +113,10 @@ func TestDryRun(t *testing.T) {
 	dir := scratch(t)
 	mustPlace(t, dir, file("same", "s"), file("other", "o"), folder("d"))
 	now := tree(t, dir)
-	list := []made{file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)), file("e/f/new", "")}
+	list := []made{
+		file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)),
+		file("e/f/new", ""),
+	}
 	said, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +128,12 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("said %+v, did %+v", said[i], done[i])
 		}
 	}
-	for _, list := range [][]made{{file("d", "")}, {folder("same")}, {file("same/below", "")}, {file("x", ""), file("x", "")}} {
+	for _, list := range [][]made{
+		{file("d", "")},
+		{folder("same")},
+		{file("same/below", "")},
+		{file("x", ""), file("x", "")},
+	} {
 		_, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 		wantCode(t, list[0].name, err, dray.CodePathInvalid)
 	}
@@ -141,7 +164,8 @@ func TestReplaces(t *testing.T) {
 
 	// The same content behind a second name is not left there: it could change behind that name.
 	sh(t, dir+"/root", "ln hard ../outside/again")
-	if placed := mustPlace(t, dir+"/root", file("hard", "new")); placed[0].Action != dray.FileReplaced {
+	if placed := mustPlace(t, dir+"/root",
+		file("hard", "new")); placed[0].Action != dray.FileReplaced {
 		t.Errorf("got %+v", placed[0])
 	}
 	if got := sh(t, dir+"/root", "stat -c %h hard"); got != "1\n" {
@@ -181,9 +205,15 @@ func TestRefuses(t *testing.T) {
 		{"a slash at the end", dray.CodePathInvalid, []made{folder("x/")}},
 		{"NUL", dray.CodePathInvalid, []made{file("a\x00b", "")}},
 		{"256 bytes", dray.CodePathInvalid, []made{file(strings.Repeat("n", 256), "")}},
-		{"a path without end", dray.CodePathInvalid, []made{file(strings.Repeat("folder/", 1000)+"x", "")}},
+		{
+			"a path without end", dray.CodePathInvalid,
+			[]made{file(strings.Repeat("folder/", 1000)+"x", "")},
+		},
 		{"our own names", dray.CodePathInvalid, []made{file(Prefix+"x/journal", "")}},
-		{"our own names below", dray.CodePathInvalid, []made{file("folder/"+strings.ToUpper(Prefix)+"x/journal", "")}},
+		{
+			"our own names below", dray.CodePathInvalid,
+			[]made{file("folder/"+strings.ToUpper(Prefix)+"x/journal", "")},
+		},
 		{"a file twice", dray.CodePathInvalid, []made{file("x", ""), file("x", "")}},
 		{"a folder twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
 		{"a file and a folder", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
@@ -192,21 +222,48 @@ func TestRefuses(t *testing.T) {
 		{"a device", dray.CodePathInvalid, []made{lie(func(e *dray.TreeEntry) { e.Type = "other" })}},
 		{"longer", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 4 })}},
 		{"shorter", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 6 })}},
-		{"shorter by far", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 10 << 30 })}},
+		{
+			"shorter by far", dray.CodeTransferFailed,
+			[]made{lie(func(e *dray.TreeEntry) { e.Size = 10 << 30 })},
+		},
 		{"negative", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = -1 })}},
 		{"resumed", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Offset = 2 })}},
-		{"refused by its source", dray.CodeNotFound, []made{lie(func(e *dray.TreeEntry) { e.Refused = dray.Errorf(dray.CodeNotFound, "it vanished") })}},
-		{"broken off", dray.CodeTransferFailed, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 10 }, after: cause}}},
-		{"the end of something else", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}}},
-		{"the end of something else in the middle", dray.CodeAgentLost, []made{{name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 9 }, after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}}},
-		{"broken off with a code", dray.CodeAgentLost, []made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone")}}},
+		{
+			"refused by its source", dray.CodeNotFound,
+			[]made{lie(func(e *dray.TreeEntry) { e.Refused = dray.Errorf(dray.CodeNotFound, "it vanished") })},
+		},
+		{
+			"broken off", dray.CodeTransferFailed,
+			[]made{{
+				name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 10 },
+				after: cause,
+			}},
+		},
+		{
+			"the end of something else", dray.CodeAgentLost,
+			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}},
+		},
+		{
+			"the end of something else in the middle", dray.CodeAgentLost,
+			[]made{{
+				name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 9 },
+				after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF),
+			}},
+		},
+		{
+			"broken off with a code", dray.CodeAgentLost,
+			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone")}},
+		},
 	} {
 		for _, stepwise := range []bool{false, true} {
 			t.Run(c.name+map[bool]string{true: " stepwise"}[stepwise], func(t *testing.T) {
 				if stepwise {
 					withoutOpenat2(t)
 				}
-				fine := []made{file("before", "1"), file("folder/before", "1"), file("file", "replaced"), folder("new"), file("new/large", strings.Repeat("1", 2<<20))}
+				fine := []made{
+					file("before", "1"), file("folder/before", "1"), file("file", "replaced"),
+					folder("new"), file("new/large", strings.Repeat("1", 2<<20)),
+				}
 				if c.list[0].name == "file" || c.list[0].name == "file/below" {
 					fine = fine[:2]
 				}
@@ -218,7 +275,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// SY-05: neither the umask, nor a group or access list that the root hands down, nor an attribute of the replaced file changes anything.
+// SY-05: neither the umask, nor a group or access list that the root hands down, nor an attribute
+// of the replaced file changes anything.
 func TestInheritsNothing(t *testing.T) {
 	for _, umask := range []int{0, 0o077, 0o777} {
 		dir := scratch(t)
@@ -226,34 +284,47 @@ func TestInheritsNothing(t *testing.T) {
 		for _, path := range []string{dir, dir + "/there"} {
 			setDefaultACL(t, path)
 		}
-		if err := syscall.Setxattr(dir+"/there/old", "user.mark", []byte("x"), 0); err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		if err := syscall.Setxattr(dir+"/there/old", "user.mark", []byte("x"), 0); err != nil &&
+			!errors.Is(err, syscall.EOPNOTSUPP) {
 			t.Fatal(err)
 		}
 		had := syscall.Umask(umask)
-		_, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("there/old", "new"), file("there/sub/x", "x"),
-			made{name: "y/run", content: "z", mode: 0o7755 | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky}, file("there/large", strings.Repeat("l", 2<<20)))
+		_, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("there/old", "new"),
+			file("there/sub/x", "x"),
+			made{
+				name: "y/run", content: "z",
+				mode: 0o7755 | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky,
+			}, file("there/large", strings.Repeat("l", 2<<20)))
 		syscall.Umask(had)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, mode := range map[string]string{"there/old": "600", "there/sub": "700", "there/sub/x": "600", "y": "700", "y/run": "700", "there/large": "600"} {
+		for name, mode := range map[string]string{
+			"there/old": "600", "there/sub": "700",
+			"there/sub/x": "600", "y": "700", "y/run": "700", "there/large": "600",
+		} {
 			if got := strings.TrimSpace(sh(t, dir, "stat -c %a:%g "+name)); got != mode+":0" {
 				t.Errorf("umask %o: %s: got %s, want %s:0", umask, name, got, mode)
 			}
 			buf := make([]byte, 1024)
-			if n, err := syscall.Listxattr(dir+"/"+name, buf); n > 0 || (err != nil && !errors.Is(err, syscall.EOPNOTSUPP)) {
+			if n, err := syscall.Listxattr(dir+"/"+name, buf); n > 0 ||
+				(err != nil && !errors.Is(err, syscall.EOPNOTSUPP)) {
 				t.Errorf("%s has attributes %q, %v", name, buf[:max(n, 0)], err)
 			}
 		}
 	}
 }
 
-// setDefaultACL gives a folder an access list that all it holds shall have: user 7 may do everything.
+// setDefaultACL gives a folder an access list that all it holds shall have: user 7 may do
+// everything.
 func setDefaultACL(t *testing.T, path string) {
 	t.Helper()
 	acl := []byte("\x02\x00\x00\x00" +
-		"\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\x07\x00\x00\x00" + "\x04\x00\x07\x00\xff\xff\xff\xff" + "\x10\x00\x07\x00\xff\xff\xff\xff" + "\x20\x00\x07\x00\xff\xff\xff\xff")
-	if err := syscall.Setxattr(path, "system.posix_acl_default", acl, 0); err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		"\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\x07\x00\x00\x00" +
+		"\x04\x00\x07\x00\xff\xff\xff\xff" + "\x10\x00\x07\x00\xff\xff\xff\xff" +
+		"\x20\x00\x07\x00\xff\xff\xff\xff")
+	if err := syscall.Setxattr(path, "system.posix_acl_default", acl, 0); err != nil &&
+		!errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Fatal(err)
 	}
 }
@@ -264,7 +335,8 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("time ran out")
 	last := made{name: "last", content: "x", before: func() { cancel(cause) }}
-	_, err := WriteTree(ctx, openRoot(t, dir), treeOf(file("x", "1"), file("y/z", strings.Repeat("1", 2<<20)), last), dray.WriteTreeOptions{})
+	_, err := WriteTree(ctx, openRoot(t, dir),
+		treeOf(file("x", "1"), file("y/z", strings.Repeat("1", 2<<20)), last), dray.WriteTreeOptions{})
 	wantCode(t, "given up", err, dray.CodeTransferFailed)
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)

@@ -26,7 +26,8 @@ type stagingDir struct {
 	name string
 	dir  int // of the folder itself; the lock is on it
 	made *dirCache
-	// synced is false while something may not be on the disk, kept is true when the folder has to stay for a recovery.
+	// synced is false while something may not be on the disk, kept is true when the folder has to stay
+	// for a recovery.
 	synced, keep bool
 }
 
@@ -47,7 +48,8 @@ func (p *transaction) stageFolder(name string) (int, error) {
 	return fd, opError("making the folder", name, err)
 }
 
-// makeFolder makes one that must not be there: a file system that folds case could take it for another of the tree.
+// makeFolder makes one that must not be there: a file system that folds case could take it for
+// another of the tree.
 func (p *transaction) makeFolder(name string) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -56,10 +58,12 @@ func (p *transaction) makeFolder(name string) error {
 	return opError("making the folder", name, err)
 }
 
-// newStagingDir makes a stage folder and locks it. A recovery may see it before it is locked, and remove it; then another is made.
+// newStagingDir makes a stage folder and locks it. A recovery may see it before it is locked, and
+// remove it; then another is made.
 func newStagingDir(w resolver, root int) (*stagingDir, error) {
 	for {
-		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is taken is not used; nothing depends on its being secret
+		// a name that is taken is not used; nothing depends on its being secret
+		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec
 		err := syscall.Mkdirat(root, name, folderMode)
 		if errors.Is(err, syscall.EEXIST) {
 			continue
@@ -82,7 +86,8 @@ func newStagingDir(w resolver, root int) (*stagingDir, error) {
 	}
 }
 
-// lockStagingDir opens and locks a stage folder. It gives nil without an error if another holds it, or it is gone.
+// lockStagingDir opens and locks a stage folder. It gives nil without an error if another holds it,
+// or it is gone.
 func lockStagingDir(w resolver, root int, name string) (*stagingDir, error) {
 	dir, err := openFolder(w, root, name)
 	if errors.Is(err, syscall.ENOENT) {
@@ -121,16 +126,19 @@ func openFolder(w resolver, at int, name string) (int, error) {
 	return reopen(held)
 }
 
-// setOwnerMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor: a name could be another's by now.
+// setOwnerMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor:
+// a name could be another's by now.
 func setOwnerMode(held int) error {
 	var st syscall.Stat_t
-	if err := syscall.Fstat(held, &st); err != nil || st.Mode&0o7777 == folderMode || int(st.Uid) != syscall.Geteuid() {
+	if err := syscall.Fstat(held, &st); err != nil || st.Mode&0o7777 == folderMode ||
+		int(st.Uid) != syscall.Geteuid() {
 		return err
 	}
 	return syscall.Chmod("/proc/self/fd/"+strconv.Itoa(held), folderMode)
 }
 
-// initialize takes from the folder what the root handed down to it, so that nothing in it inherits an access list or a group, and makes its tree.
+// initialize takes from the folder what the root handed down to it, so that nothing in it inherits
+// an access list or a group, and makes its tree.
 func (s *stagingDir) initialize() error {
 	for _, list := range []string{"system.posix_acl_access", "system.posix_acl_default"} {
 		_ = removeXattr(s.dir, list) // most folders have none, and many file systems know none
@@ -183,7 +191,8 @@ func (s *stagingDir) make(name string) (int, error) {
 	return fd, setOwnerMode(fd)
 }
 
-// close lets the folder go, and removes it unless a recovery needs it. What cannot be removed now is the next recovery's.
+// close lets the folder go, and removes it unless a recovery needs it. What cannot be removed now
+// is the next recovery's.
 func (s *stagingDir) close() {
 	if !s.keep {
 		_ = s.sweep()
@@ -195,7 +204,8 @@ func (s *stagingDir) close() {
 	_ = syscall.Close(s.dir)
 }
 
-// lockRoot takes the lock that commits beneath a root have one after the other. It is a lock on the root folder itself; closing lets go.
+// lockRoot takes the lock that commits beneath a root have one after the other. It is a lock on the
+// root folder itself; closing lets go.
 func lockRoot(ctx context.Context, root int) (int, error) {
 	fd, err := openat(root, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -207,7 +217,8 @@ func lockRoot(ctx context.Context, root int) (int, error) {
 			return fd, nil
 		}
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			if err = pause(ctx, wait); err != nil { // the kernel's own queue could not be left when the context ends
+			// the kernel's own queue could not be left when the context ends
+			if err = pause(ctx, wait); err != nil {
 				err = locked(err)
 			}
 		}
@@ -232,7 +243,8 @@ func pause(ctx context.Context, d time.Duration) error {
 // maxSweep is how deep a stage folder is swept; what is deeper is not ours.
 const maxSweep = maxName/2 + 2
 
-// sweep removes the stage folder, the journal first: what is left by a crash in between must not look as if it were to be finished.
+// sweep removes the stage folder, the journal first: what is left by a crash in between must not
+// look as if it were to be finished.
 func (s *stagingDir) sweep() error {
 	err := unlink(s.dir, journalName, 0)
 	if errors.Is(err, syscall.ENOENT) {
@@ -258,7 +270,8 @@ func (s *stagingDir) empty(dir, depth int) error {
 	}
 	for _, name := range names {
 		err := unlink(dir, name, 0)
-		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EPERM) { // EPERM is what POSIX says for a folder
+		// EPERM is what POSIX says for a folder
+		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EPERM) {
 			err = s.removeFolder(dir, name, depth)
 		}
 		if err != nil && !errors.Is(err, syscall.ENOENT) {

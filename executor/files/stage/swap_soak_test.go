@@ -19,7 +19,8 @@ import (
 func exchange(dir int, one, two string) {
 	a, _ := syscall.BytePtrFromString(one)
 	b, _ := syscall.BytePtrFromString(two)
-	_, _, _ = syscall.Syscall6(sysRenameat2, uintptr(dir), uintptr(unsafe.Pointer(a)), uintptr(dir), uintptr(unsafe.Pointer(b)), renameExchange, 0)
+	_, _, _ = syscall.Syscall6(sysRenameat2, uintptr(dir), uintptr(unsafe.Pointer(a)), uintptr(dir),
+		uintptr(unsafe.Pointer(b)), renameExchange, 0)
 }
 
 // swapAttack is what somebody does to the destination, over and over, while a tree comes.
@@ -33,7 +34,12 @@ type swapAttack struct {
 var attacks = []swapAttack{
 	{name: "folder and link", turn: func(root, _ int, _ string) { exchange(root, "d", "l") }},
 	{name: "folder below and link", turn: func(_, d int, _ string) { exchange(d, "s", "sl") }},
-	{name: "both", turn: func(root, d int, _ string) { exchange(root, "d", "l"); exchange(d, "s", "sl") }},
+	{name: "both", turn: func(root, d int,
+		_ string,
+	) {
+		exchange(root, "d", "l")
+		exchange(d, "s", "sl")
+	}},
 	{name: "file and link", turn: func(_, d int, _ string) { exchange(d, "f", "fl") }, files: true},
 	{name: "link for a new folder", turn: func(root, _ int, fresh string) {
 		at := fmt.Sprintf("/proc/self/fd/%d/%s", root, fresh)
@@ -69,14 +75,16 @@ func newSwapFixture(t *testing.T) *swapFixture {
 	a.watch = watch
 	t.Cleanup(func() { _ = syscall.Close(watch) })
 	for _, path := range []string{"", "/deep", "/canary", "/0", "/f", "/deep/0"} {
-		if _, err := syscall.InotifyAddWatch(watch, a.dir+"/outside"+path, syscall.IN_ALL_EVENTS); err != nil {
+		if _, err := syscall.InotifyAddWatch(watch, a.dir+"/outside"+path,
+			syscall.IN_ALL_EVENTS); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return a
 }
 
-// untouched fails the test if anything outside was so much as opened, and counts what happened there.
+// untouched fails the test if anything outside was so much as opened, and counts what happened
+// there.
 func (a *swapFixture) untouched(t *testing.T) int {
 	t.Helper()
 	n, err := syscall.Read(a.watch, make([]byte, 64<<10))
@@ -87,7 +95,9 @@ func (a *swapFixture) untouched(t *testing.T) int {
 }
 
 // under runs an attack while a tree is placed.
-func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh string, list []made) error {
+func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh string,
+	list []made,
+) error {
 	t.Helper()
 	over := make(chan struct{})
 	idle, turns := r.IntN(1<<r.IntN(20)+1), 1<<r.IntN(20) // always, often, or a few times
@@ -104,7 +114,8 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 			}
 		}
 	})
-	placed, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...), dray.WriteTreeOptions{})
+	placed, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...),
+		dray.WriteTreeOptions{})
 	close(over)
 	attacker.Wait()
 	if err == nil && len(placed) != len(list) {
@@ -115,7 +126,8 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 		exchange(a.root, "d", "l")
 	}
 	var here, ours syscall.Stat_t
-	if syscall.Stat(a.dir+"/root/d", &here) == nil && syscall.Fstat(a.d, &ours) == nil && here.Ino != ours.Ino {
+	if syscall.Stat(a.dir+"/root/d", &here) == nil && syscall.Fstat(a.d, &ours) == nil &&
+		here.Ino != ours.Ino {
 		exchange(a.root, "d", "other")
 	}
 	if info, err := os.Lstat(a.dir + "/root/d/s"); err == nil && info.Mode()&os.ModeSymlink != 0 {
@@ -125,8 +137,8 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 	return err
 }
 
-// SY-03: while folders, files and links are exchanged in the destination, every tree is there as a whole, or an error is, and nothing outside
-// is touched.
+// SY-03: while folders, files and links are exchanged in the destination, every tree is there as a
+// whole, or an error is, and nothing outside is touched.
 func TestSoakSwap(t *testing.T) {
 	const rounds = 20
 	files := 200
@@ -160,7 +172,8 @@ func TestSoakSwap(t *testing.T) {
 			if exact == 0 || refused == 0 && soaking && !k.files {
 				t.Errorf("%d were exact, %d refused", exact, refused)
 			}
-			report(t, swapping, k.name, fmt.Sprint(rounds), fmt.Sprint(files), fmt.Sprint(exact), fmt.Sprint(refused), fmt.Sprint(events))
+			report(t, swapping, k.name, fmt.Sprint(rounds), fmt.Sprint(files), fmt.Sprint(exact),
+				fmt.Sprint(refused), fmt.Sprint(events))
 		})
 	}
 }
@@ -184,8 +197,11 @@ func attacked(files int, fresh, content string) []made {
 	return append(list, file("d/f", content))
 }
 
-// check looks at every file of the last tree that came. Of two folders that are exchanged either may have got it, as a whole.
-func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, version string, failed error) {
+// check looks at every file of the last tree that came. Of two folders that are exchanged either
+// may have got it, as a whole.
+func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, version string,
+	failed error,
+) {
 	t.Helper()
 	if k.files {
 		a.checkFile(t, version, failed)
@@ -218,7 +234,8 @@ func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, versio
 	}
 }
 
-// checkFile looks for the file whose own name was attacked under both its names, and puts both back.
+// checkFile looks for the file whose own name was attacked under both its names, and puts both
+// back.
 func (a *swapFixture) checkFile(t *testing.T, version string, failed error) {
 	t.Helper()
 	if failed == nil && a.content("d/f") != version && a.content("d/fl") != version {

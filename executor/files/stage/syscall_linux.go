@@ -27,7 +27,8 @@ const (
 	resolveFlags        = resolveNoXdev | resolveNoMagiclinks | resolveNoSymlinks | resolveBeneath
 )
 
-// hasOpenat2 is false on kernels before 5.6 and where a seccomp filter that does not know the call refuses it.
+// hasOpenat2 is false on kernels before 5.6 and where a seccomp filter that does not know the call
+// refuses it.
 var hasOpenat2 = sync.OnceValue(func() bool {
 	fd, err := openat2(-1, "/", oPath|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err == nil {
@@ -50,9 +51,11 @@ func openat2(dir int, name string, flags int, restrict uint64) (fd int, err erro
 	if err != nil {
 		return -1, err
 	}
-	how := struct{ flags, mode, resolve uint64 }{flags: uint64(flags), resolve: restrict} //nolint:gosec // flags are not negative
+	// flags are not negative
+	how := struct{ flags, mode, resolve uint64 }{flags: uint64(flags), resolve: restrict} //nolint:gosec
 	err = retryEINTR(func() error {
-		r, _, errno := syscall.Syscall6(sysOpenat2, uintptr(dir), uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
+		r, _, errno := syscall.Syscall6(sysOpenat2, uintptr(dir), uintptr(unsafe.Pointer(path)),
+			uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
 		fd = int(r)
 		return number(errno)
 	})
@@ -77,7 +80,8 @@ func rename(from, to int, base string, flags uintptr) error {
 		return err
 	}
 	return retryEINTR(func() error {
-		_, _, errno := syscall.Syscall6(sysRenameat2, uintptr(from), uintptr(unsafe.Pointer(p)), uintptr(to), uintptr(unsafe.Pointer(p)), flags, 0)
+		_, _, errno := syscall.Syscall6(sysRenameat2, uintptr(from), uintptr(unsafe.Pointer(p)),
+			uintptr(to), uintptr(unsafe.Pointer(p)), flags, 0)
 		return number(errno)
 	})
 }
@@ -88,7 +92,8 @@ func unlink(dir int, base string, flags uintptr) error {
 		return err
 	}
 	return retryEINTR(func() error {
-		_, _, errno := syscall.Syscall(syscall.SYS_UNLINKAT, uintptr(dir), uintptr(unsafe.Pointer(p)), flags)
+		_, _, errno := syscall.Syscall(syscall.SYS_UNLINKAT, uintptr(dir), uintptr(unsafe.Pointer(p)),
+			flags)
 		return number(errno)
 	})
 }
@@ -118,14 +123,14 @@ func number(errno syscall.Errno) error {
 	return errno
 }
 
-// resolver opens names beneath a folder. Where the kernel has no openat2 it goes step by step, and then a mount of the same file system
-// is found only when something is to be renamed into it.
+// resolver opens names beneath a folder. Where the kernel has no openat2 it goes step by step, and
+// then a mount of the same file system is found only when something is to be renamed into it.
 type resolver struct{ noOpenat2 bool }
 
 func newWalker() resolver { return resolver{noOpenat2: !hasOpenat2()} }
 
-// open opens a name of one or more components, none of which may be a link or on another mount. With oPath the last may be a link, which is
-// opened itself. It never waits for a FIFO.
+// open opens a name of one or more components, none of which may be a link or on another mount.
+// With oPath the last may be a link, which is opened itself. It never waits for a FIFO.
 func (w resolver) open(dir int, name string, flags int) (int, error) {
 	flags |= syscall.O_CLOEXEC | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_NOCTTY
 	if flags&oPath != 0 {
@@ -142,8 +147,8 @@ func (w resolver) open(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// maxTries is how often a name is looked up that the kernel finds to be out of bounds: it says so too of a file that is moved away in the very
-// moment, as one is that another commit replaces.
+// maxTries is how often a name is looked up that the kernel finds to be out of bounds: it says so
+// too of a file that is moved away in the very moment, as one is that another commit replaces.
 const maxTries = 16
 
 // folder opens a folder, for nothing but to be gone through.
@@ -182,10 +187,12 @@ func openStepwise(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// reopen opens for reading what is held by an O_PATH descriptor, so that what was looked at is what is read.
+// reopen opens for reading what is held by an O_PATH descriptor, so that what was looked at is what
+// is read.
 func reopen(fd int) (read int, err error) {
 	err = retryEINTR(func() error {
-		read, err = syscall.Open("/proc/self/fd/"+strconv.Itoa(fd), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		read, err = syscall.Open("/proc/self/fd/"+strconv.Itoa(fd),
+			syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 		return err
 	})
 	return read, err

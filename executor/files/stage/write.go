@@ -36,15 +36,19 @@ type item struct {
 	found fileState
 }
 
-// WriteTree writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600, with how.Executable and an x bit 0700, and folders
-// that are new 0700, whatever the umask; what the root would hand down (set-id bits, access lists) they do not have. Folders that a name lies
+// WriteTree writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600,
+// with how.Executable and an x bit 0700, and folders that are new 0700, whatever the umask; what
+// the root would hand down (set-id bits, access lists) they do not have. Folders that a name lies
 // in need no entry of their own. The files are given in the tree's order.
 //
-// It fails with path_invalid for names that lead out of the root, through links or mounts, or where a folder and a file stand against each
-// other; denied, disk_full, limit_exceeded (open files), transfer_failed, and with what the tree ends with. An error that is ErrCommitIncomplete is
-// the one case in which something was written. The end of the context gives up until the journal is written; from then on the
-// tree comes.
-func WriteTree(ctx context.Context, root *os.File, tree dray.Tree, how dray.WriteTreeOptions) ([]dray.WrittenFile, error) {
+// It fails with path_invalid for names that lead out of the root, through links or mounts, or where
+// a folder and a file stand against each other; denied, disk_full, limit_exceeded (open files),
+// transfer_failed, and with what the tree ends with. An error that is ErrCommitIncomplete is the
+// one case in which something was written. The end of the context gives up until the journal is
+// written; from then on the tree comes.
+func WriteTree(ctx context.Context, root *os.File, tree dray.Tree,
+	how dray.WriteTreeOptions,
+) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root) // a file that nobody has any more is closed
 	p := newPlacing(int(root.Fd()), how)
 	defer p.close()
@@ -86,7 +90,8 @@ type transaction struct {
 func newPlacing(root int, how dray.WriteTreeOptions) *transaction {
 	w := newWalker()
 	return &transaction{
-		resolver: w, root: root, how: how, names: map[string]*item{}, destDirs: newFolders(w, root, maxCachedDirs),
+		resolver: w, root: root, how: how, names: map[string]*item{}, destDirs: newFolders(w, root,
+			maxCachedDirs),
 		content: make([]byte, pieces*pieceSize), compare: make([]byte, pieceSize),
 	}
 }
@@ -104,7 +109,8 @@ func (p *transaction) receive(ctx context.Context, tree dray.Tree) error {
 			return err
 		}
 		e, err := tree.Next()
-		if err == io.EOF { //nolint:errorlint // an end of anything else may be wrapped, as that of an agent is
+		// an end of anything else may be wrapped, as that of an agent is
+		if err == io.EOF { //nolint:errorlint
 			return nil
 		}
 		if err != nil {
@@ -137,7 +143,8 @@ func (p *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Read
 	case "file":
 		return p.file(ctx, e, content)
 	default:
-		return dray.Errorf(dray.CodePathInvalid, "%q is a %s, neither a file nor a folder", e.Name, e.Type)
+		return dray.Errorf(dray.CodePathInvalid, "%q is a %s, neither a file nor a folder", e.Name,
+			e.Type)
 	}
 }
 
@@ -188,7 +195,8 @@ func (p *transaction) statDir(name string) (kind, error) {
 
 func (p *transaction) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
 	if e.Offset != 0 || e.Size < 0 {
-		return dray.Errorf(dray.CodeTransferFailed, "%q begins at byte %d of %d: only whole files are placed", e.Name, e.Offset, e.Size)
+		return dray.Errorf(dray.CodeTransferFailed,
+			"%q begins at byte %d of %d: only whole files are placed", e.Name, e.Offset, e.Size)
 	}
 	if p.names[e.Name] != nil {
 		return invalid(e.Name, "is in the tree twice")
@@ -223,7 +231,8 @@ func (p *transaction) lookAt(ctx context.Context, it *item, above, base string) 
 	return opError("looking at", it.name, err)
 }
 
-// checkCaseCollisions finds two names of the tree that are one file at the destination, as a file system that folds case has them.
+// checkCaseCollisions finds two names of the tree that are one file at the destination, as a file
+// system that folds case has them.
 func (p *transaction) checkCaseCollisions() error {
 	type id struct{ dev, ino uint64 }
 	seen := map[id]*item{}
@@ -233,7 +242,8 @@ func (p *transaction) checkCaseCollisions() error {
 		}
 		key := id{it.found.stat.Dev, it.found.stat.Ino}
 		if twin := seen[key]; twin != nil {
-			return dray.Errorf(dray.CodePathInvalid, "%q and %q are one file at the destination", twin.name, it.name)
+			return dray.Errorf(dray.CodePathInvalid, "%q and %q are one file at the destination", twin.name,
+				it.name)
 		}
 		seen[key] = it
 	}
@@ -246,7 +256,10 @@ func (p *transaction) manifest() []dray.WrittenFile {
 		if it.folder {
 			continue
 		}
-		placed := dray.WrittenFile{Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]), Mode: fs.FileMode(it.mode), Action: dray.FileReplaced}
+		placed := dray.WrittenFile{
+			Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]),
+			Mode: fs.FileMode(it.mode), Action: dray.FileReplaced,
+		}
 		switch {
 		case it.found.unchanged(it):
 			placed.Action = dray.FileUnchanged
@@ -279,22 +292,27 @@ type fileState struct {
 	sum  digest // of a regular file
 }
 
-// unchanged says that a file is what it would be replaced by. One that has another owner or another name elsewhere is not: its content could
-// change behind that name.
+// unchanged says that a file is what it would be replaced by. One that has another owner or another
+// name elsewhere is not: its content could change behind that name.
 func (f *fileState) unchanged(it *item) bool {
-	return f.kind == regular && f.stat.Size == it.size && f.sum == it.sum && f.stat.Mode&0o7777 == it.mode &&
+	return f.kind == regular && f.stat.Size == it.size && f.sum == it.sum &&
+		f.stat.Mode&0o7777 == it.mode &&
 		f.stat.Nlink == 1 && int(f.stat.Uid) == syscall.Geteuid()
 }
 
 // sameAs says that a file was not touched between two looks.
 func (f *fileState) sameAs(g *fileState) bool {
 	a, b := &f.stat, &g.stat
-	return f.kind == g.kind && a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size && a.Mode == b.Mode && a.Nlink == b.Nlink && a.Uid == b.Uid &&
+	return f.kind == g.kind && a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size &&
+		a.Mode == b.Mode && a.Nlink == b.Nlink && a.Uid == b.Uid &&
 		a.Mtim == b.Mtim && a.Ctim == b.Ctim
 }
 
-// inspect says what lies at a name in a folder. The digest of a file is that of known if it is the same file, untouched; else it is read.
-func (w resolver) inspect(ctx context.Context, dir int, base string, known *fileState, buf []byte) (fileState, error) {
+// inspect says what lies at a name in a folder. The digest of a file is that of known if it is the
+// same file, untouched; else it is read.
+func (w resolver) inspect(ctx context.Context, dir int, base string, known *fileState,
+	buf []byte,
+) (fileState, error) {
 	fd, err := w.open(dir, base, oPath)
 	if errors.Is(err, syscall.ENOENT) {
 		return fileState{}, nil

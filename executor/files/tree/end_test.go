@@ -12,11 +12,13 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// The end of an agent, which is told as an end of file too, is not the end of a tree: neither for who reads it nor for who sends it on.
+// The end of an agent, which is told as an end of file too, is not the end of a tree: neither for
+// who reads it nor for who sends it on.
 func TestEndOfSomethingElse(t *testing.T) {
 	lost := dray.Errorf(dray.CodeAgentLost, "the agent is lost: %w", io.EOF).WithHint("repeat it")
 	r := tree.NewReaderAny(bufio.NewReader(iotest.ErrReader(lost)), dray.TreeLimits{})
-	if _, err := r.Next(); errors.Is(err, io.EOF) || dray.CodeOf(err) != dray.CodeAgentLost || dray.AsError(err).Hint != lost.Hint {
+	if _, err := r.Next(); errors.Is(err, io.EOF) || dray.CodeOf(err) != dray.CodeAgentLost ||
+		dray.AsError(err).Hint != lost.Hint {
 		t.Errorf("got %v", err)
 	}
 	var sent bytes.Buffer
@@ -24,7 +26,8 @@ func TestEndOfSomethingElse(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	r = tree.NewReaderAny(bufio.NewReader(&sent), dray.TreeLimits{})
-	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint // the end of the tree is not wrapped
+	// the end of the tree is not wrapped
+	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint
 		t.Errorf("got %v", err)
 	}
 }

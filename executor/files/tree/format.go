@@ -42,10 +42,13 @@ const (
 	typeFolder = "directory"
 )
 
-// refusals are the codes that an entry may be refused with, breaks those that a tree may break off with. A code travels as its place in
-// the list.
+// refusals are the codes that an entry may be refused with, breaks those that a tree may break off
+// with. A code travels as its place in the list.
 var (
-	entryCodes = []dray.Code{dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound, dray.CodeLimitExceeded}
+	entryCodes = []dray.Code{
+		dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound,
+		dray.CodeLimitExceeded,
+	}
 	abortCodes = []dray.Code{dray.CodeTransferFailed, dray.CodeLimitExceeded, dray.CodePathInvalid}
 )
 
@@ -70,7 +73,8 @@ func Hint(code dray.Code) string {
 	}
 }
 
-// recordReader reads the fields of records, none longer than it may be. An end of file within a field is no end.
+// recordReader reads the fields of records, none longer than it may be. An end of file within a
+// field is no end.
 type recordReader struct{ *bufio.Reader }
 
 func (in recordReader) magic() error {
@@ -127,7 +131,8 @@ func (in recordReader) readSome(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// readError reads a code of a list and what was said about it. It is the sender's own, so that it is no more than text.
+// readError reads a code of a list and what was said about it. It is the sender's own, so that it
+// is no more than text.
 func (in recordReader) readError(list []dray.Code) (*dray.Error, error) {
 	n, err := in.number(uint64(len(list)-1), "code") //nolint:gosec // not empty
 	if err != nil {
@@ -151,8 +156,9 @@ func sanitize(said string) string {
 	}, said)
 }
 
-// CheckName refuses a name that no entry can have: absolute, empty, not clean, with "." or ".." in it, with NUL, longer than MaxName or
-// with an element longer than MaxElement. Any other bytes are a name. The error is path_invalid.
+// CheckName refuses a name that no entry can have: absolute, empty, not clean, with "." or ".." in
+// it, with NUL, longer than MaxName or with an element longer than MaxElement. Any other bytes are
+// a name. The error is path_invalid.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -178,8 +184,9 @@ func invalid(name, why string) *dray.Error {
 		WithHint("give names relative to the root, with single slashes, without . and ..")
 }
 
-// Sources gives the names that a Collection asks for, in their order, without those that lie beneath another or stand twice. "." asks for
-// all that lies beneath the root, and is the only one then. The error is path_invalid.
+// Sources gives the names that a Collection asks for, in their order, without those that lie
+// beneath another or stand twice. "." asks for all that lies beneath the root, and is the only one
+// then. The error is path_invalid.
 func Sources(names []string) ([]string, error) {
 	asked := make(map[string]bool, len(names))
 	for _, name := range names {

@@ -17,7 +17,8 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// forge writes a stream by hand, as no sender of ours does. It knows the format from its description alone.
+// forge writes a stream by hand, as no sender of ours does. It knows the format from its
+// description alone.
 func forge(records ...string) []byte { return []byte("drt1" + strings.Join(records, "")) }
 
 // record is a letter, and texts and numbers.
@@ -46,7 +47,8 @@ func pieceOf(length int, content string) string {
 	return string(binary.LittleEndian.AppendUint32([]byte("C"), uint32(length))) + content
 }
 
-// SY-07: what a hostile stream may say, one lie each. The tree that it lies about is the folder "a".
+// SY-07: what a hostile stream may say, one lie each. The tree that it lies about is the folder
+// "a".
 func TestHostileStreams(t *testing.T) {
 	const failed, exceeded = dray.CodeTransferFailed, dray.CodeLimitExceeded
 	long := strings.Repeat("x", 256)
@@ -55,62 +57,107 @@ func TestHostileStreams(t *testing.T) {
 		stream []byte
 		want   dray.Code
 	}{
-		"nothing":                        {nil, failed},
-		"not a tree":                     {[]byte("PK\x03\x04 and so on"), failed},
-		"another version":                {[]byte("drt2Z\x00\x00"), failed},
-		"no entry of what was asked":     {forge(done(0, 0)), failed},
-		"not what was asked":             {forge(dir("b"), done(1, 0)), failed},
-		"beside what was asked":          {forge(dir("a"), dir("b"), done(2, 0)), failed},
-		"a name that begins alike":       {forge(dir("a"), head("ab", 0), end(), done(2, 0)), failed},
-		"what was asked, further in":     {forge(dir("b/a"), done(1, 0)), failed},
-		"an entry before its folder":     {forge(head("a/f", 0), end(), dir("a"), done(2, 0)), failed},
-		"an entry without its folder":    {forge(dir("a"), head("a/b/f", 0), end(), done(2, 0)), failed},
-		"a file as a folder":             {forge(dir("a"), head("a/f", 0), end(), head("a/f/g", 0), end(), done(3, 0)), failed},
-		"a refused one as a folder":      {forge(dir("a"), record('R', "a/f", 0, "link"), head("a/f/g", 0), end(), done(3, 0)), failed},
-		"a file twice":                   {forge(dir("a"), head("a/f", 0), end(), head("a/f", 0), end(), done(3, 0)), failed},
-		"a folder twice":                 {forge(dir("a"), dir("a"), done(2, 0)), failed},
-		"a file, then a folder":          {forge(dir("a"), head("a/f", 0), end(), dir("a/f"), done(3, 0)), failed},
-		"a refused one, then a file":     {forge(dir("a"), record('R', "a/f", 0, "link"), head("a/f", 0), end(), done(3, 0)), failed},
-		"a link":                         {forge(dir("a"), record('L', "a/l", "/etc"), done(2, 0)), failed},
-		"a hole":                         {forge(dir("a"), head("a/f", 100), record('S', 0, 100), end(), done(2, 100)), failed},
-		"a letter of nothing":            {forge(dir("a"), "\x00"), failed},
-		"a piece without a file":         {forge(dir("a"), piece("x")), failed},
-		"an end without a file":          {forge(dir("a"), end(), done(1, 0)), failed},
-		"a set-id bit":                   {forge(record('D', "a", 0o4755), done(1, 0)), failed},
-		"a kind in the mode":             {forge(record('D', "a", 0o100755), done(1, 0)), failed},
-		"a file that ends early":         {forge(dir("a"), head("a/f", 5), piece("1234"), end(), done(2, 4)), failed},
-		"a file that goes on":            {forge(dir("a"), head("a/f", 5), piece("12345"), piece("6"), end(), done(2, 6)), failed},
-		"a piece beyond the file":        {forge(dir("a"), head("a/f", 5), piece("123456"), end(), done(2, 6)), failed},
-		"a piece of nothing":             {forge(dir("a"), head("a/f", 5), piece(""), piece("12345"), end(), done(2, 5)), failed},
-		"a piece of 4 GiB":               {forge(dir("a"), head("a/f", 900), pieceOf(math.MaxUint32, "x")), failed},
-		"a piece that breaks off":        {forge(dir("a"), head("a/f", 900), pieceOf(900, "x")), failed},
-		"an entry within a file":         {forge(dir("a"), head("a/f", 5), piece("1"), dir("a/d")), failed},
-		"the end within a file":          {forge(dir("a"), head("a/f", 5), piece("1"), done(2, 1)), failed},
-		"no end":                         {forge(dir("a"), head("a/f", 1), piece("1"), end()), failed},
-		"no end of a file":               {forge(dir("a"), head("a/f", 1), piece("1")), failed},
-		"too few entries at the end":     {forge(dir("a"), dir("a/b"), done(1, 0)), failed},
-		"too many bytes at the end":      {forge(dir("a"), head("a/f", 1), piece("1"), end(), done(2, 2)), failed},
-		"a beginning that was not had":   {forge(dir("a"), record('F', "a/f", 0o644, "v", 10, 4), piece("456789"), end(), done(2, 6)), failed},
-		"a beginning beyond the end":     {forge(dir("a"), record('F', "a/held", 0o644, "h", 10, 50), end(), done(2, 0)), failed},
-		"a version of control codes":     {forge(dir("a"), record('F', "a/f", 0o644, "\x1b[2J", 0, 0), end(), done(2, 0)), failed},
-		"a version without an end":       {forge(dir("a"), record('F', "a/f", 0o644, uint64(1<<40))), failed},
-		"a name without an end":          {forge(record('D', uint64(math.MaxUint64))), failed},
-		"a number that is none":          {forge("D" + strings.Repeat("\xff", 20)), failed},
-		"a code that is none":            {forge(dir("a"), record('R', "a/f", 99, "x"), done(2, 0)), failed},
-		"a message without an end":       {forge(dir("a"), record('R', "a/f", 0, uint64(1<<30))), failed},
-		"a size below zero":              {forge(dir("a"), head("a/f", uint64(math.MaxUint64)), end()), failed},
-		"a break that is none":           {forge(dir("a"), record('X', 99, "x")), failed},
-		"a break":                        {forge(dir("a"), record('X', 1, "enough")), exceeded},
-		"a file beyond the cap":          {forge(dir("a"), head("a/f", 1001), piece("x")), exceeded},
-		"10 GB":                          {forge(dir("a"), head("a/f", 10_000_000_000)), exceeded},
-		"all beyond the cap":             {forge(dir("a"), head("a/f", 1000), piece(strings.Repeat("x", 1000)), end(), head("a/g", 501)), exceeded},
-		"all beyond the range":           {forge(dir("a"), head("a/f", uint64(math.MaxInt64)), end()), exceeded},
-		"deeper than the cap":            {forge(dir("a"), dir("a/1"), dir("a/1/2"), dir("a/1/2/3"), dir("a/1/2/3/4"), done(5, 0)), exceeded},
+		"nothing":                     {nil, failed},
+		"not a tree":                  {[]byte("PK\x03\x04 and so on"), failed},
+		"another version":             {[]byte("drt2Z\x00\x00"), failed},
+		"no entry of what was asked":  {forge(done(0, 0)), failed},
+		"not what was asked":          {forge(dir("b"), done(1, 0)), failed},
+		"beside what was asked":       {forge(dir("a"), dir("b"), done(2, 0)), failed},
+		"a name that begins alike":    {forge(dir("a"), head("ab", 0), end(), done(2, 0)), failed},
+		"what was asked, further in":  {forge(dir("b/a"), done(1, 0)), failed},
+		"an entry before its folder":  {forge(head("a/f", 0), end(), dir("a"), done(2, 0)), failed},
+		"an entry without its folder": {forge(dir("a"), head("a/b/f", 0), end(), done(2, 0)), failed},
+		"a file as a folder": {forge(dir("a"), head("a/f", 0), end(), head("a/f/g", 0), end(),
+			done(3, 0)), failed},
+		"a refused one as a folder": {forge(dir("a"), record('R', "a/f", 0, "link"),
+			head("a/f/g", 0), end(), done(3, 0)), failed},
+		"a file twice": {forge(dir("a"), head("a/f", 0), end(), head("a/f", 0), end(),
+			done(3, 0)), failed},
+		"a folder twice": {forge(dir("a"), dir("a"), done(2, 0)), failed},
+		"a file, then a folder": {
+			forge(dir("a"), head("a/f", 0), end(), dir("a/f"), done(3, 0)),
+			failed,
+		},
+		"a refused one, then a file": {forge(dir("a"), record('R', "a/f", 0, "link"), head("a/f", 0),
+			end(), done(3, 0)), failed},
+		"a link": {
+			forge(dir("a"), record('L', "a/l", "/etc"), done(2, 0)),
+			failed,
+		},
+		"a hole": {forge(dir("a"), head("a/f", 100), record('S', 0, 100), end(),
+			done(2, 100)), failed},
+		"a letter of nothing":    {forge(dir("a"), "\x00"), failed},
+		"a piece without a file": {forge(dir("a"), piece("x")), failed},
+		"an end without a file":  {forge(dir("a"), end(), done(1, 0)), failed},
+		"a set-id bit":           {forge(record('D', "a", 0o4755), done(1, 0)), failed},
+		"a kind in the mode":     {forge(record('D', "a", 0o100755), done(1, 0)), failed},
+		"a file that ends early": {forge(dir("a"), head("a/f", 5), piece("1234"), end(),
+			done(2, 4)), failed},
+		"a file that goes on": {forge(dir("a"), head("a/f", 5), piece("12345"), piece("6"),
+			end(), done(2, 6)), failed},
+		"a piece beyond the file": {forge(dir("a"), head("a/f", 5), piece("123456"), end(),
+			done(2, 6)), failed},
+		"a piece of nothing": {forge(dir("a"), head("a/f", 5), piece(""), piece("12345"),
+			end(), done(2, 5)), failed},
+		"a piece of 4 GiB": {forge(dir("a"), head("a/f", 900),
+			pieceOf(math.MaxUint32, "x")), failed},
+		"a piece that breaks off": {forge(dir("a"), head("a/f", 900), pieceOf(900, "x")), failed},
+		"an entry within a file": {
+			forge(dir("a"), head("a/f", 5), piece("1"), dir("a/d")),
+			failed,
+		},
+		"the end within a file": {
+			forge(dir("a"), head("a/f", 5), piece("1"), done(2, 1)),
+			failed,
+		},
+		"no end":                     {forge(dir("a"), head("a/f", 1), piece("1"), end()), failed},
+		"no end of a file":           {forge(dir("a"), head("a/f", 1), piece("1")), failed},
+		"too few entries at the end": {forge(dir("a"), dir("a/b"), done(1, 0)), failed},
+		"too many bytes at the end": {
+			forge(dir("a"), head("a/f", 1), piece("1"), end(), done(2, 2)),
+			failed,
+		},
+		"a beginning that was not had": {forge(dir("a"), record('F', "a/f", 0o644, "v", 10, 4),
+			piece("456789"), end(), done(2, 6)), failed},
+		"a beginning beyond the end": {forge(dir("a"), record('F', "a/held", 0o644, "h", 10, 50),
+			end(), done(2, 0)), failed},
+		"a version of control codes": {forge(dir("a"), record('F', "a/f", 0o644, "\x1b[2J", 0, 0),
+			end(), done(2, 0)), failed},
+		"a version without an end": {
+			forge(dir("a"), record('F', "a/f", 0o644, uint64(1<<40))),
+			failed,
+		},
+		"a name without an end": {forge(record('D', uint64(math.MaxUint64))), failed},
+		"a number that is none": {forge("D" + strings.Repeat("\xff", 20)), failed},
+		"a code that is none": {
+			forge(dir("a"), record('R', "a/f", 99, "x"), done(2, 0)),
+			failed,
+		},
+		"a message without an end": {forge(dir("a"), record('R', "a/f", 0, uint64(1<<30))), failed},
+		"a size below zero": {
+			forge(dir("a"), head("a/f", uint64(math.MaxUint64)), end()),
+			failed,
+		},
+		"a break that is none":  {forge(dir("a"), record('X', 99, "x")), failed},
+		"a break":               {forge(dir("a"), record('X', 1, "enough")), exceeded},
+		"a file beyond the cap": {forge(dir("a"), head("a/f", 1001), piece("x")), exceeded},
+		"10 GB":                 {forge(dir("a"), head("a/f", 10_000_000_000)), exceeded},
+		"all beyond the cap": {forge(dir("a"), head("a/f", 1000),
+			piece(strings.Repeat("x", 1000)), end(), head("a/g", 501)), exceeded},
+		"all beyond the range": {
+			forge(dir("a"), head("a/f", uint64(math.MaxInt64)), end()),
+			exceeded,
+		},
+		"deeper than the cap": {forge(dir("a"), dir("a/1"), dir("a/1/2"), dir("a/1/2/3"),
+			dir("a/1/2/3/4"), done(5, 0)), exceeded},
 		"too long a part of a name":      {forge(dir("a"), dir("a/"+long), done(2, 0)), failed},
 		"a name that is not where it is": {forge(dir("a"), dir("a/../a/b"), done(2, 0)), failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			what := dray.ReadTreeOptions{Names: []string{"a"}, Limits: limits, Partial: map[string]dray.PartialFile{"a/held": {Version: "h", Bytes: 50}}}
+			what := dray.ReadTreeOptions{
+				Names: []string{"a"}, Limits: limits,
+				Partial: map[string]dray.PartialFile{"a/held": {Version: "h", Bytes: 50}},
+			}
 			got, err := read(reader(t, c.stream, what))
 			if dray.CodeOf(err) != c.want || dray.AsError(err).Hint == "" {
 				t.Errorf("got %+v, %v (%s), want %s", got, err, dray.CodeOf(err), c.want)
@@ -119,9 +166,14 @@ func TestHostileStreams(t *testing.T) {
 	}
 	for _, name := range badNames() {
 		for letter, stream := range map[byte][]byte{
-			'D': forge(dir("a"), dir("a/"+name), done(2, 0)), 'F': forge(dir("a"), head(name, 0), end(), done(2, 0)), 'R': forge(dir("a"), record('R', name, 0, "x"), done(2, 0)),
+			'D': forge(dir("a"), dir("a/"+name), done(2, 0)), 'F': forge(dir("a"), head(name, 0), end(),
+				done(2, 0)), 'R': forge(dir("a"), record('R', name, 0, "x"), done(2, 0)),
 		} {
-			if got, err := read(reader(t, stream, dray.ReadTreeOptions{Names: []string{"."}, Limits: limits})); dray.CodeOf(err) != dray.CodeTransferFailed {
+			if got, err := read(reader(t, stream,
+				dray.ReadTreeOptions{
+					Names:  []string{"."},
+					Limits: limits,
+				})); dray.CodeOf(err) != dray.CodeTransferFailed {
 				t.Errorf("%c %.40q: got %+v, %v", letter, name, got, err)
 			}
 		}
@@ -131,7 +183,10 @@ func TestHostileStreams(t *testing.T) {
 // SY-07: a stream of entries without an end is over at the cap, refused ones among them.
 func TestTooManyEntries(t *testing.T) {
 	for _, letter := range []byte{'D', 'R'} {
-		for limit, want := range map[int]dray.Code{9: dray.CodeLimitExceeded, 10: dray.CodeLimitExceeded, 11: ""} {
+		for limit, want := range map[int]dray.Code{
+			9: dray.CodeLimitExceeded, 10: dray.CodeLimitExceeded,
+			11: "",
+		} {
 			records := []string{dir("a")}
 			for i := range 10 {
 				name := "a/" + strconv.Itoa(i)
@@ -142,7 +197,10 @@ func TestTooManyEntries(t *testing.T) {
 				}
 			}
 			stream := forge(append(records, done(11, 0))...)
-			_, err := read(reader(t, stream, dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFiles: limit}}))
+			_, err := read(reader(t, stream, dray.ReadTreeOptions{
+				Names:  []string{"a"},
+				Limits: dray.TreeLimits{MaxFiles: limit},
+			}))
 			if dray.CodeOf(err) != want {
 				t.Errorf("%c, at most %d: got %v", letter, limit, err)
 			}
@@ -152,9 +210,11 @@ func TestTooManyEntries(t *testing.T) {
 
 // SY-07: every beginning of a tree is refused.
 func TestTruncated(t *testing.T) {
-	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid), folder("a/b"), file("b", ""))
+	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid),
+		folder("a/b"), file("b", ""))
 	for i := range whole {
-		if got, err := read(reader(t, whole[:i], names("a", "b"))); dray.CodeOf(err) != dray.CodeTransferFailed {
+		if got, err := read(reader(t, whole[:i],
+			names("a", "b"))); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%d bytes of %d: got %+v, %v", i, len(whole), got, err)
 		}
 	}
@@ -164,7 +224,10 @@ func TestTruncated(t *testing.T) {
 func TestOneByteChanged(t *testing.T) {
 	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid))
 	for i := range whole {
-		for _, b := range []byte{0, 1, '/', '.', 'a', 'Z', 0x7f, 0x80, 0xff, whole[i] + 1, whole[i] ^ 0x20} {
+		for _, b := range []byte{
+			0, 1, '/', '.', 'a', 'Z', 0x7f, 0x80, 0xff, whole[i] + 1,
+			whole[i] ^ 0x20,
+		} {
 			stream := bytes.Clone(whole)
 			stream[i] = b
 			got, err := read(reader(t, stream, names("a")))
@@ -206,11 +269,16 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// SY-07: ten gigabytes of zeros are read no further than the size that was allowed, and kept nowhere.
+// SY-07: ten gigabytes of zeros are read no further than the size that was allowed, and kept
+// nowhere.
 func TestEndlessFile(t *testing.T) {
 	const size = 8 << 20
-	z := &zeros{head: bytes.NewReader(forge(dir("a"), head("a/f", size))), piece: forge(piece(strings.Repeat("\x00", 1<<16)))[4:]}
-	r := readerOf(t, bufio.NewReader(z), dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFile: size}})
+	z := &zeros{
+		head:  bytes.NewReader(forge(dir("a"), head("a/f", size))),
+		piece: forge(piece(strings.Repeat("\x00", 1<<16)))[4:],
+	}
+	r := readerOf(t, bufio.NewReader(z),
+		dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFile: size}})
 	_, _ = r.Next()
 	_, _ = r.Next()
 	n, err := io.Copy(io.Discard, r)
@@ -221,9 +289,11 @@ func TestEndlessFile(t *testing.T) {
 
 // A source that gives nothing, again and again, is no source.
 func TestNoProgress(t *testing.T) {
-	stream := io.MultiReader(bytes.NewReader(forge(dir("a"), head("a/f", 5), pieceOf(5, "1"))), stuck{})
+	stream := io.MultiReader(bytes.NewReader(forge(dir("a"), head("a/f", 5), pieceOf(5, "1"))),
+		stuck{})
 	r := readerOf(t, bufio.NewReader(stream), names("a"))
-	if _, err := read(r); dray.CodeOf(err) != dray.CodeTransferFailed || !errors.Is(err, io.ErrNoProgress) {
+	if _, err := read(r); dray.CodeOf(err) != dray.CodeTransferFailed ||
+		!errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -252,14 +322,19 @@ func TestClaimsCostNothing(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever comes, what is given is beneath what was asked for, within the limits, in order, and ends. SY-07.
+// FuzzReader: whatever comes, what is given is beneath what was asked for, within the limits, in
+// order, and ends. SY-07.
 func FuzzReader(f *testing.F) {
 	deep := file("a/b/f", "resumed")
 	deep.Size, deep.Offset, deep.Version = 10, 3, "h"
 	var torn bytes.Buffer
-	_ = tree.Send(&torn, &made{entries: []entry{folder("a")}, err: dray.Errorf(dray.CodeLimitExceeded, "enough")})
+	_ = tree.Send(&torn, &made{
+		entries: []entry{folder("a")},
+		err:     dray.Errorf(dray.CodeLimitExceeded, "enough"),
+	})
 	for _, seed := range [][]byte{
-		sent(f, folder("a"), file("a/f", "content"), folder("a/b"), deep, refused("a/link", dray.CodePathInvalid), file("s", "")),
+		sent(f, folder("a"), file("a/f", "content"), folder("a/b"), deep,
+			refused("a/link", dray.CodePathInvalid), file("s", "")),
 		sent(f, file("a", strings.Repeat("x", 900)), refused("s", dray.CodeNotFound)),
 		sent(f, folder("a"), file("a/\xff\n", "odd"), file("s", "1")),
 		torn.Bytes(),
@@ -284,7 +359,8 @@ func FuzzReader(f *testing.F) {
 			Partial: map[string]dray.PartialFile{"a/b/f": {Version: "h", Bytes: 3}},
 		}
 		got, err := read(reader(t, stream, what))
-		if err != nil && dray.CodeOf(err) != dray.CodeTransferFailed && dray.CodeOf(err) != dray.CodeLimitExceeded && dray.CodeOf(err) != dray.CodePathInvalid {
+		if err != nil && dray.CodeOf(err) != dray.CodeTransferFailed &&
+			dray.CodeOf(err) != dray.CodeLimitExceeded && dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("got %v", err)
 		}
 		if fault := broken(got, err == nil); fault != nil {
@@ -306,13 +382,16 @@ func broken(got []entry, whole bool) error {
 			return fmt.Errorf("%q has no folder", e.Name)
 		case strings.Count(rest, "/") > 2 && e.Refused == nil:
 			return fmt.Errorf("%q is deep", e.Name)
-		case e.Type == "file" && (e.Size > 1<<10 || !last && int64(len(e.content)) != e.Size-e.Offset || e.Offset != 0 && e.Offset != 3):
-			return fmt.Errorf("%q has %d bytes from %d, and came with %d", e.Name, e.Size, e.Offset, len(e.content))
+		case e.Type == "file" && (e.Size > 1<<10 || !last && int64(len(e.content)) != e.Size-e.Offset ||
+			e.Offset != 0 && e.Offset != 3):
+			return fmt.Errorf("%q has %d bytes from %d, and came with %d", e.Name, e.Size, e.Offset,
+				len(e.content))
 		}
 		kinds[e.Name] = e.Type
 		total += e.Size
 	}
-	if total > 2<<10 || len(got) > 8 || whole && (kinds["a"] == "" && !refusedIn(got, "a") || kinds["s"] == "" && !refusedIn(got, "s")) {
+	if total > 2<<10 || len(got) > 8 || whole &&
+		(kinds["a"] == "" && !refusedIn(got, "a") || kinds["s"] == "" && !refusedIn(got, "s")) {
 		return fmt.Errorf("%d entries of %d bytes", len(got), total)
 	}
 	return nil

@@ -10,10 +10,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Reader is a dray.Tree over a stream that somebody wrote who is not trusted. What it gives lies within the limits and beneath the sources of
-// its Collection, a folder before what it holds, no name twice; every source was told of by the end. Its errors are transfer_failed for
-// a stream that lies or ends before its end, limit_exceeded for one beyond a limit, and what the sender broke off with; each is
-// told again by whatever is called then.
+// Reader is a dray.Tree over a stream that somebody wrote who is not trusted. What it gives lies
+// within the limits and beneath the sources of its Collection, a folder before what it holds, no
+// name twice; every source was told of by the end. Its errors are transfer_failed for a stream that
+// lies or ends before its end, limit_exceeded for one beyond a limit, and what the sender broke off
+// with; each is told again by whatever is called then.
 type Reader struct {
 	in    recordReader
 	rules validator
@@ -28,7 +29,8 @@ type Reader struct {
 	declared         int64 // what the files said that they hold, in all
 }
 
-// NewReader reads the tree that a Collection asked for. What follows the tree in the stream stays unread. The error is that of Sources.
+// NewReader reads the tree that a Collection asked for. What follows the tree in the stream stays
+// unread. The error is that of Sources.
 func NewReader(r *bufio.Reader, what dray.ReadTreeOptions) (*Reader, error) {
 	sources, err := Sources(what.Names)
 	if err != nil {
@@ -68,21 +70,24 @@ func (r *Reader) fail(err error) {
 	}
 }
 
-// withCode gives what the stream's source failed with a code. The end of the tree is io.EOF itself; any other end is none.
+// withCode gives what the stream's source failed with a code. The end of the tree is io.EOF itself;
+// any other end is none.
 func withCode(err error) error {
 	var coded *dray.Error
 	switch {
 	case err == errDone: //nolint:errorlint // our own, never wrapped
 		return io.EOF
 	case errors.As(err, &coded) && errors.Is(err, io.EOF):
-		// The end of the agent or of the wire. Who asks whether this is the end of the tree must not be told so.
+		// The end of the agent or of the wire. Who asks whether this is the end of the tree must not be
+		// told so.
 		return dray.Errorf(coded.Code, "%s", err.Error()).WithHint("%s", coded.Hint)
 	case coded != nil:
 		return err
 	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	}
-	return dray.Errorf(dray.CodeTransferFailed, "the files did not come to their end: %w", err).WithHint("%s", Hint(dray.CodeTransferFailed))
+	return dray.Errorf(dray.CodeTransferFailed, "the files did not come to their end: %w", err).
+		WithHint("%s", Hint(dray.CodeTransferFailed))
 }
 
 var errDone = errors.New("the end of the tree")
@@ -119,7 +124,8 @@ func (r *Reader) entry(letter byte) (dray.TreeEntry, error) {
 		return dray.TreeEntry{Name: name, Refused: refused}, err
 	}
 	mode, err := r.in.number(uint64(fs.ModePerm), "mode")
-	e := dray.TreeEntry{Name: name, Type: typeFolder, Mode: fs.FileMode(mode)} //nolint:gosec // at most fs.ModePerm
+	// at most fs.ModePerm
+	e := dray.TreeEntry{Name: name, Type: typeFolder, Mode: fs.FileMode(mode)} //nolint:gosec
 	if err == nil && letter == recordFile {
 		err = r.file(&e)
 	}
@@ -157,7 +163,8 @@ func (r *Reader) done() error {
 		return err
 	}
 	if count != r.count || bytes != r.bytes {
-		return protocolError("it says at its end that it had %d entries and %d bytes, and had %d and %d", count, bytes, r.count, r.bytes)
+		return protocolError("it says at its end that it had %d entries and %d bytes, and had %d and %d",
+			count, bytes, r.count, r.bytes)
 	}
 	if source, missing := r.rules.missing(); missing {
 		return protocolError("it says nothing of %.200q", source)
@@ -176,8 +183,8 @@ func (r *Reader) readAbort() error {
 	return said
 }
 
-// Complete says that the stream was read to where the sender ended it: at the end of the tree, or where it broke off. What follows is no part of
-// the tree.
+// Complete says that the stream was read to where the sender ended it: at the end of the tree, or
+// where it broke off. What follows is no part of the tree.
 func (r *Reader) Complete() bool { return r.over }
 
 // Read reads the current file. Its end is told only when the sender has said that it is whole.
@@ -267,6 +274,7 @@ func (r *Reader) Close() error {
 
 // protocolError is what no honest sender writes.
 func protocolError(format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeTransferFailed, "what came is no tree of files: %w", fmt.Errorf(format, args...)).
+	return dray.Errorf(dray.CodeTransferFailed, "what came is no tree of files: %w",
+		fmt.Errorf(format, args...)).
 		WithHint("nothing of it was taken; something in the container may be standing in for dray's agent")
 }

@@ -10,11 +10,14 @@ import (
 )
 
 const (
-	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who writes need not take turns.
+	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who
+	// writes need not take turns.
 	sendBuffer = 512 << 10
-	// minPiece is the room in the buffer below which it is written out rather than filled up with a small piece.
+	// minPiece is the room in the buffer below which it is written out rather than filled up with a
+	// small piece.
 	minPiece = 16 << 10
-	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may be.
+	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may
+	// be.
 	pieceHead  = 5
 	recordRoom = MaxName + maxVersion + maxMessage + 64
 )
@@ -28,8 +31,9 @@ func (e *WriteError) Error() string { return "writing a tree: " + e.cause.Error(
 // Unwrap gives the writer's error.
 func (e *WriteError) Unwrap() error { return e.cause }
 
-// Send writes a tree until its end. A tree that ends with an error is broken off in the stream too, so that its reader fails with the same
-// code, and Send gives that error; a *WriteError is a stream that ends anywhere. The tree is not closed.
+// Send writes a tree until its end. A tree that ends with an error is broken off in the stream too,
+// so that its reader fails with the same code, and Send gives that error; a *WriteError is a stream
+// that ends anywhere. The tree is not closed.
 func Send(w io.Writer, t dray.Tree) error {
 	s := &sender{w: w, buf: append(make([]byte, 0, sendBuffer), magic...)}
 	err := s.entries(t)
@@ -60,7 +64,8 @@ type sender struct {
 func (s *sender) entries(t dray.Tree) error {
 	for s.err == nil {
 		entry, err := t.Next()
-		if err == io.EOF { //nolint:errorlint // an end of anything else may be wrapped, as that of an agent is
+		// an end of anything else may be wrapped, as that of an agent is
+		if err == io.EOF { //nolint:errorlint
 			return nil
 		}
 		if err != nil {
@@ -97,7 +102,8 @@ func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
 		s.number(uint64(e.Offset))
 		return s.content(t, e.Size-e.Offset)
 	default:
-		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name, e.Type, e.Size, e.Offset)
+		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name,
+			e.Type, e.Size, e.Offset)
 	}
 	return nil
 }
@@ -122,7 +128,8 @@ func (s *sender) content(t dray.Tree, length int64) error {
 		}
 		switch {
 		case err == io.EOF && length > 0: //nolint:errorlint // as above
-			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length, io.ErrUnexpectedEOF)
+			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length,
+				io.ErrUnexpectedEOF)
 		case err == io.EOF: //nolint:errorlint // as above
 			s.reserve()
 			s.letter(recordEnd)
@@ -169,7 +176,8 @@ const (
 	maxLimit = math.MaxInt64
 )
 
-// WriteRequest writes what a tree is wanted of: counts and texts as in a tree, the names, the limits, and what is held.
+// WriteRequest writes what a tree is wanted of: counts and texts as in a tree, the names, the
+// limits, and what is held.
 func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
 	b := binary.AppendUvarint(nil, uint64(len(what.Names)))
 	for _, name := range what.Names {
@@ -181,7 +189,8 @@ func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
 	}
 	b = binary.AppendUvarint(b, uint64(len(what.Partial)))
 	for name, held := range what.Partial {
-		b = binary.AppendUvarint(appendText(appendText(b, name), held.Version), uint64(max(held.Bytes, 0)))
+		b = binary.AppendUvarint(appendText(appendText(b, name), held.Version),
+			uint64(max(held.Bytes, 0)))
 	}
 	_, err := w.Write(b)
 	return err
@@ -199,13 +208,16 @@ func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
 		what.Names = append(what.Names, in.text(MaxName))
 	}
 	what.Limits = dray.TreeLimits{
-		MaxFile: int64(in.number(maxLimit)), MaxTotal: int64(in.number(maxLimit)), //nolint:gosec // at most maxLimit
-		MaxFiles: int(in.number(maxLimit)), MaxDepth: int(in.number(maxLimit)), //nolint:gosec // at most maxLimit
+		// at most maxLimit
+		MaxFile: int64(in.number(maxLimit)), MaxTotal: int64(in.number(maxLimit)), //nolint:gosec
+		// at most maxLimit
+		MaxFiles: int(in.number(maxLimit)), MaxDepth: int(in.number(maxLimit)), //nolint:gosec
 	}
 	what.Partial = map[string]dray.PartialFile{}
 	for range in.number(maxNames) {
 		name := in.text(MaxName)
-		what.Partial[name] = dray.PartialFile{Version: in.text(maxVersion), Bytes: int64(in.number(maxLimit))} //nolint:gosec // at most maxLimit
+		// at most maxLimit
+		what.Partial[name] = dray.PartialFile{Version: in.text(maxVersion), Bytes: int64(in.number(maxLimit))} //nolint:gosec
 	}
 	return what, in.err
 }

@@ -57,7 +57,10 @@ func folder(name string) entry {
 }
 
 func file(name, content string) entry {
-	return entry{TreeEntry: dray.TreeEntry{Name: name, Type: "file", Size: int64(len(content)), Mode: 0o644, Version: "v1"}, content: content}
+	return entry{TreeEntry: dray.TreeEntry{
+		Name: name, Type: "file", Size: int64(len(content)),
+		Mode: 0o644, Version: "v1",
+	}, content: content}
 }
 
 func refused(name string, code dray.Code) entry {
@@ -109,15 +112,23 @@ func readerOf(t testing.TB, in *bufio.Reader, what dray.ReadTreeOptions) *tree.R
 func same(a, b entry) bool {
 	ra, rb := a.Refused, b.Refused
 	a.Refused, b.Refused = nil, nil
-	return a == b && (ra == nil) == (rb == nil) && (ra == nil || ra.Code == rb.Code && ra.Message == rb.Message && rb.Hint != "")
+	return a == b && (ra == nil) == (rb == nil) &&
+		(ra == nil || ra.Code == rb.Code && ra.Message == rb.Message && rb.Hint != "")
 }
 
 func names(sources ...string) dray.ReadTreeOptions { return dray.ReadTreeOptions{Names: sources} }
 
-// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way. What follows it stays.
+// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way.
+// What follows it stays.
 func TestRoundTrip(t *testing.T) {
-	odd := []string{"new\nline", "\xff\xfe", strings.Repeat("n", 255), "README", "readme", "caf\u00e9", "cafe\u0301", "\x1b[31m", " ", "..."}
-	want := []entry{folder("a"), file("a/empty", ""), folder("a/b"), file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/link", dray.CodePathInvalid)}
+	odd := []string{
+		"new\nline", "\xff\xfe", strings.Repeat("n", 255), "README", "readme", "caf\u00e9",
+		"cafe\u0301", "\x1b[31m", " ", "...",
+	}
+	want := []entry{
+		folder("a"), file("a/empty", ""), folder("a/b"),
+		file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/link", dray.CodePathInvalid),
+	}
 	for _, name := range odd {
 		want = append(want, file("a/"+name, name))
 	}
@@ -130,15 +141,18 @@ func TestRoundTrip(t *testing.T) {
 		r := readerOf(t, in, names("a", "b", "c/d/e"))
 		got, err := read(r)
 		rest, _ := io.ReadAll(in)
-		if err != nil || !slices.EqualFunc(want, got, same) || !r.Complete() || string(rest) != "and more" {
-			t.Errorf("%s: got %d entries of %d, %v, and %q behind them", name, len(got), len(want), err, rest)
+		if err != nil || !slices.EqualFunc(want, got, same) || !r.Complete() ||
+			string(rest) != "and more" {
+			t.Errorf("%s: got %d entries of %d, %v, and %q behind them", name, len(got), len(want), err,
+				rest)
 		}
 	}
 }
 
 // Entries that are passed over are checked as well, and the rest comes.
 func TestPassedOver(t *testing.T) {
-	r := reader(t, sent(t, folder("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")), names("a"))
+	r := reader(t, sent(t, folder("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")),
+		names("a"))
 	for range 2 {
 		if _, err := r.Next(); err != nil {
 			t.Fatal(err)
@@ -238,11 +252,13 @@ func TestResumed(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for version, from := range map[string]int64{"v1": 99, "v2": 100} {
-		if got, err := read(reader(t, resumed(version, from), what)); dray.CodeOf(err) != dray.CodeTransferFailed {
+		if got, err := read(reader(t, resumed(version, from),
+			what)); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s from %d: got %+v, %v", version, from, got, err)
 		}
 	}
-	if got, err := read(reader(t, resumed("v1", 100), names("f"))); dray.CodeOf(err) != dray.CodeTransferFailed {
+	if got, err := read(reader(t, resumed("v1", 100),
+		names("f"))); dray.CodeOf(err) != dray.CodeTransferFailed {
 		t.Errorf("nothing was held: got %+v, %v", got, err)
 	}
 }
@@ -273,7 +289,8 @@ func TestBrokenOff(t *testing.T) {
 			r := readerOf(t, in, names("a"))
 			_, err := read(r)
 			_, again := r.Next()
-			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Complete() || strings.ContainsAny(err.Error(), "\x1b\n") {
+			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Complete() ||
+				strings.ContainsAny(err.Error(), "\x1b\n") {
 				t.Errorf("%s: got %q (%s), then %v", where, err, dray.CodeOf(err), again)
 			}
 			if rest, _ := io.ReadAll(in); string(rest) != "and more" {
@@ -288,7 +305,8 @@ func TestNotToSend(t *testing.T) {
 	short, long, negative := file("f", "short"), file("f", "long"), file("f", "")
 	short.Size, long.Size, negative.Offset = 6, 3, -1
 	for name, e := range map[string]entry{
-		"short": short, "long": long, "negative": negative, "absolute": file("/f", ""), "no type": {TreeEntry: dray.TreeEntry{Name: "f", Type: "link"}},
+		"short": short, "long": long, "negative": negative, "absolute": file("/f",
+			""), "no type": {TreeEntry: dray.TreeEntry{Name: "f", Type: "link"}},
 	} {
 		var b bytes.Buffer
 		if err := tree.Send(&b, &made{entries: []entry{e}}); err == nil {
@@ -328,7 +346,8 @@ func TestAny(t *testing.T) {
 		_, err := read(tree.NewReaderAny(bufio.NewReader(bytes.NewReader(stream)), limits))
 		return err
 	}
-	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), folder("x/z"), file("x/z/c", "3"), file("w", "4")), dray.TreeLimits{MaxFiles: 7}); err != nil {
+	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), folder("x/z"), file("x/z/c", "3"),
+		file("w", "4")), dray.TreeLimits{MaxFiles: 7}); err != nil {
 		t.Error(err)
 	}
 	if err := anyOf(sent(t, file("1/2/3/4/5/f", "")), dray.TreeLimits{MaxFiles: 6}); err != nil {
@@ -342,11 +361,13 @@ func TestAny(t *testing.T) {
 		"a folder that was left out":     {folder("x"), file("x/y/a", "")},
 		"a folder that was refused":      {refused("x", dray.CodeDenied), file("x/a", "")},
 	} {
-		if err := anyOf(sent(t, entries...), dray.TreeLimits{}); dray.CodeOf(err) != dray.CodeTransferFailed {
+		if err := anyOf(sent(t, entries...),
+			dray.TreeLimits{}); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if err := anyOf(sent(t, file("1/2/3/f", ""), file("4", ""), file("5", "")), dray.TreeLimits{MaxFiles: 4}); dray.CodeOf(err) != dray.CodeLimitExceeded {
+	if err := anyOf(sent(t, file("1/2/3/f", ""), file("4", ""), file("5", "")),
+		dray.TreeLimits{MaxFiles: 4}); dray.CodeOf(err) != dray.CodeLimitExceeded {
 		t.Errorf("the folders that are to be made count too: got %v", err)
 	}
 }

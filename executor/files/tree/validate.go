@@ -24,7 +24,10 @@ type entryState struct {
 
 // newRules makes the rules for what was asked for; without sources anything may come.
 func newRules(sources []string, what dray.ReadTreeOptions) validator {
-	r := validator{limits: what.Limits, held: what.Partial, strict: sources != nil, sources: map[string]bool{}, seen: map[string]entryState{}}
+	r := validator{
+		limits: what.Limits, held: what.Partial, strict: sources != nil,
+		sources: map[string]bool{}, seen: map[string]entryState{},
+	}
 	for _, s := range sources {
 		r.sources[s] = false
 	}
@@ -53,8 +56,8 @@ func (r *validator) admit(name string, letter byte) error {
 	return nil
 }
 
-// depth says how many folders an entry lies in below its source, and what lies in the entry. It refuses one that may not come: it is no
-// source, and the folder that it lies in did not come.
+// depth says how many folders an entry lies in below its source, and what lies in the entry. It
+// refuses one that may not come: it is no source, and the folder that it lies in did not come.
 func (r *validator) depth(name string) (depth, inner int, err error) {
 	if _, asked := r.sources[name]; asked {
 		r.sources[name] = true
@@ -69,13 +72,15 @@ func (r *validator) depth(name string) (depth, inner int, err error) {
 	case below && came && above.folder && !above.implied:
 		return above.inner, above.inner + 1, nil
 	case r.strict:
-		return 0, 0, protocolError("%.200q was not asked for, or the folder that it lies in did not come", name)
+		return 0, 0, protocolError("%.200q was not asked for, or the folder that it lies in did not come",
+			name)
 	default:
 		return 0, 0, r.addParents(name)
 	}
 }
 
-// addParents takes the folders above a name that has no source: whoever writes the tree makes them, and nothing else may come in their places.
+// addParents takes the folders above a name that has no source: whoever writes the tree makes them,
+// and nothing else may come in their places.
 func (r *validator) addParents(name string) error {
 	for folder, below := parent(name); below; folder, below = parent(folder) {
 		if above, came := r.seen[folder]; came && !above.implied {
@@ -86,7 +91,8 @@ func (r *validator) addParents(name string) error {
 	return nil
 }
 
-// checkFile checks what a file says of itself; declared is what those before it said that they hold.
+// checkFile checks what a file says of itself; declared is what those before it said that they
+// hold.
 func (r *validator) checkFile(e *dray.TreeEntry, declared int64) error {
 	held := r.held[e.Name]
 	switch {
@@ -115,5 +121,6 @@ func (r *validator) missing() (string, bool) {
 }
 
 func exceeded(format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeLimitExceeded, format, args...).WithHint("%s", Hint(dray.CodeLimitExceeded))
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
+		WithHint("%s", Hint(dray.CodeLimitExceeded))
 }

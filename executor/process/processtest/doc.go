@@ -1,3 +1,3 @@
-// Package processtest makes a test binary its own supervisor, so that tests need no other program to start processes with. Only tests
-// import it.
+// Package processtest makes a test binary its own supervisor, so that tests need no other program
+// to start processes with. Only tests import it.
 package processtest

@@ -11,8 +11,9 @@ import (
 // argument tells a supervisor from the tests.
 const argument = "supervise-for-test"
 
-// Main is a supervisor if this process was started as one, and does not return then. It has to come first in TestMain: a test binary
-// that ran its tests instead would start further ones, and these others.
+// Main is a supervisor if this process was started as one, and does not return then. It has to come
+// first in TestMain: a test binary that ran its tests instead would start further ones, and these
+// others.
 func Main() {
 	if len(os.Args) != 2 || os.Args[1] != argument {
 		return
@@ -24,10 +25,12 @@ func Main() {
 	os.Exit(0)
 }
 
-// Launch starts this test binary as a supervisor. The race detector's second of sleep at the end of each program is left out.
+// Launch starts this test binary as a supervisor. The race detector's second of sleep at the end of
+// each program is left out.
 func Launch() process.SupervisorConfig {
 	return process.SupervisorConfig{
-		Path: "/proc/self/exe", Args: []string{"supervisor", argument}, Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Path: "/proc/self/exe", Args: []string{"supervisor", argument}, Env: append(os.Environ(),
+			"GORACE=atexit_sleep_ms=0"),
 	}
 }
 

@@ -17,13 +17,16 @@ const (
 
 // Document is an object that was read.
 type Document struct {
-	// Value holds map[string]any, []any, string, float64 (which may be infinite), bool and nil, as encoding/json would give them.
+	// Value holds map[string]any, []any, string, float64 (which may be infinite), bool and nil, as
+	// encoding/json would give them.
 	Value map[string]any
-	// Errors are what was stepped over, in the order of the text, at most sixteen. Comments and trailing commas are none.
+	// Errors are what was stepped over, in the order of the text, at most sixteen. Comments and
+	// trailing commas are none.
 	Errors []SyntaxError
 }
 
-// SyntaxError is something wrong at one place. Line and column count from 1; a column is a character.
+// SyntaxError is something wrong at one place. Line and column count from 1; a column is a
+// character.
 type SyntaxError struct {
 	Line, Column int
 	Message      string
@@ -34,7 +37,8 @@ func (f SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Message)
 }
 
-// Parse reads one object. The only errors are a document that holds no object at all and one beyond the limits; both are a Fault.
+// Parse reads one object. The only errors are a document that holds no object at all and one beyond
+// the limits; both are a Fault.
 func Parse(src []byte) (Document, error) {
 	p := parser{scanner: scanner{src: src}}
 	if len(src) > MaxBytes {
@@ -81,14 +85,16 @@ func nameOf(value any) string {
 	return "null"
 }
 
-// parser reads values and recovers from what it does not expect: it reports, skips to where reading makes sense again, and goes on.
+// parser reads values and recovers from what it does not expect: it reports, skips to where reading
+// makes sense again, and goes on.
 type parser struct {
 	scanner
 	faults  []SyntaxError
 	tooDeep *SyntaxError
 }
 
-// nextToken moves to the next token that means something. Unknown words are reported and stepped over wherever they stand.
+// nextToken moves to the next token that means something. Unknown words are reported and stepped
+// over wherever they stand.
 func (p *parser) nextToken() {
 	for {
 		p.next()
@@ -124,7 +130,8 @@ func (p *parser) value(depth int) (any, bool) {
 	case stringToken:
 		v = p.text
 	case numberToken:
-		// Only the size can be wrong, and then the nearest value is what the reference takes, infinity included.
+		// Only the size can be wrong, and then the nearest value is what the reference takes, infinity
+		// included.
 		v, _ = strconv.ParseFloat(p.text, 64)
 	case wordTrue, wordFalse:
 		v = p.kind == wordTrue
@@ -195,7 +202,8 @@ func (p *parser) separator(needed bool) {
 	}
 }
 
-// closing takes the closing token. Where the file ended before it, everything that is open is closed.
+// closing takes the closing token. Where the file ended before it, everything that is open is
+// closed.
 func (p *parser) closing(want kind, message string) {
 	if p.kind != want {
 		p.report(message)
@@ -234,7 +242,8 @@ func (p *parser) report(message string) {
 		return
 	}
 	fault := p.at(p.start, message)
-	if n := len(p.faults); n > 0 && p.faults[n-1].Line == fault.Line && p.faults[n-1].Column == fault.Column {
+	if n := len(p.faults); n > 0 && p.faults[n-1].Line == fault.Line &&
+		p.faults[n-1].Column == fault.Column {
 		return
 	}
 	p.faults = append(p.faults, fault)

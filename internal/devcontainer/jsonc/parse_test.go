@@ -11,7 +11,8 @@ import (
 
 type object = map[string]any
 
-// oddDocuments are what people and tools leave behind. A nil value means that the document is refused.
+// oddDocuments are what people and tools leave behind. A nil value means that the document is
+// refused.
 var oddDocuments = []struct {
 	name, text string
 	value      object
@@ -155,7 +156,8 @@ func TestLimits(t *testing.T) {
 	if doc, err := jsonc.Parse([]byte(fits)); err != nil || len(doc.Value) != 1 {
 		t.Errorf("a document of exactly the limit: %v", err)
 	}
-	if _, err := jsonc.Parse([]byte(fits + " ")); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := jsonc.Parse([]byte(fits + " ")); err == nil ||
+		!strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a document over the limit: %v", err)
 	}
 	doc, err := jsonc.Parse([]byte("{" + strings.Repeat("x ", 100_000) + "}"))

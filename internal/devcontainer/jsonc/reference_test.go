@@ -14,8 +14,9 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 )
 
-// TestReferenceAgrees gives the odd documents, and thousands of broken ones that are made from them, to the reference's own parser
-// and compares what both accept and read. EX-07: the configuration is what the reference takes it for.
+// TestReferenceAgrees gives the odd documents, and thousands of broken ones that are made from
+// them, to the reference's own parser and compares what both accept and read. EX-07: the
+// configuration is what the reference takes it for.
 func TestReferenceAgrees(t *testing.T) {
 	docs := make([][]byte, 0, 20000)
 	for _, odd := range oddDocuments {
@@ -37,7 +38,8 @@ func TestReferenceAgrees(t *testing.T) {
 		}
 	}
 	if accepted < len(docs)/10 || accepted == len(docs) {
-		t.Errorf("%d of %d documents were accepted: the documents no longer test anything", accepted, len(docs))
+		t.Errorf("%d of %d documents were accepted: the documents no longer test anything", accepted,
+			len(docs))
 	}
 }
 
@@ -79,7 +81,8 @@ func compare(doc []byte, want answer) string {
 	return ""
 }
 
-// asJSON gives the value the form in which the reference's comes over the pipe: JSON has no infinity, JavaScript writes null.
+// asJSON gives the value the form in which the reference's comes over the pipe: JSON has no
+// infinity, JavaScript writes null.
 func asJSON(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -31,8 +31,8 @@ var punctuation = map[byte]kind{
 
 var words = map[string]kind{"null": wordNull, "true": wordTrue, "false": wordFalse}
 
-// scanner cuts the text into tokens. It works on bytes: everything that has a meaning is ASCII, and the rest is only ever copied or
-// stepped over.
+// scanner cuts the text into tokens. It works on bytes: everything that has a meaning is ASCII, and
+// the rest is only ever copied or stepped over.
 type scanner struct {
 	src   []byte
 	pos   int
@@ -98,7 +98,8 @@ func (s *scanner) scanSlash() {
 	}
 }
 
-// scanNumber takes the digits that make sense and steps over an exponent without digits. A leading zero is a number of its own.
+// scanNumber takes the digits that make sense and steps over an exponent without digits. A leading
+// zero is a number of its own.
 func (s *scanner) scanNumber() {
 	s.kind = numberToken
 	if s.src[s.pos] == '-' {
@@ -148,7 +149,8 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// scanWord takes everything up to blank space, punctuation, a quote or a slash. Only three words mean something.
+// scanWord takes everything up to blank space, punctuation, a quote or a slash. Only three words
+// mean something.
 func (s *scanner) scanWord() {
 	for s.pos < len(s.src) && !endsWord(s.src[s.pos]) {
 		s.pos++
@@ -188,9 +190,13 @@ func (s *scanner) scanString() {
 	s.text = out.String()
 }
 
-var escapes = map[rune]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+var escapes = map[rune]rune{
+	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n',
+	'r': '\r', 't': '\t',
+}
 
-// scanEscape takes what follows a backslash. An unknown escape and what there is of a short \u escape vanish.
+// scanEscape takes what follows a backslash. An unknown escape and what there is of a short \u
+// escape vanish.
 func (s *scanner) scanEscape(out *units) {
 	if s.pos >= len(s.src) {
 		return // scanString sees the end and names it
@@ -239,8 +245,8 @@ func hexValue(c byte) rune {
 	return -1
 }
 
-// units builds a string of UTF-16 code units, as \u escapes give them: two halves that meet are one character, a half alone is
-// replaced.
+// units builds a string of UTF-16 code units, as \u escapes give them: two halves that meet are one
+// character, a half alone is replaced.
 type units struct {
 	out  []byte
 	high rune

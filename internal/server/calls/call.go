@@ -32,7 +32,8 @@ type Call struct {
 	ended     []byte      // the record's JSON form, once it is over
 	rejectErr error       // why it never was a call
 
-	// The registry's, under its lock: how long an ended call is kept, and about how many bytes it holds.
+	// The registry's, under its lock: how long an ended call is kept, and about how many bytes it
+	// holds.
 	expiresAt     time.Time
 	retainedBytes int
 }
@@ -43,7 +44,8 @@ func (c *Call) ID() string { return c.id }
 // Events are what happens in the call. They begin when it is accepted.
 func (c *Call) Events() *event.Log { return c.events }
 
-// BlockingReader is the reader that the tool waits for; nil unless the call asked for one. Its user closes it.
+// BlockingReader is the reader that the tool waits for; nil unless the call asked for one. Its user
+// closes it.
 func (c *Call) BlockingReader() *event.Reader { return c.reader }
 
 // Stdin is where the call's stdin is written to; nil unless the call opened it.
@@ -118,7 +120,8 @@ func (c *Call) markAccepted() {
 func (c *Call) finish(rec dray.Record) {
 	body := event.EndBody(encode(rec))
 	c.mu.Lock()
-	c.ended, c.record = event.Invocation(body), dray.Record{} // one copy is enough: an input may be large
+	// one copy is enough: an input may be large
+	c.ended, c.record = event.Invocation(body), dray.Record{}
 	c.mu.Unlock()
 	c.events.Finish(body)
 }
@@ -137,12 +140,14 @@ func encode(rec dray.Record) []byte {
 		return b
 	}
 	rec.Status, rec.Output, rec.Input = dray.StatusFailed, nil, nil
-	rec.Error = dray.Errorf(dray.CodeInternal, "writing the call's record: %w", err).WithHint("its input or output is not JSON; what the tool printed can be read by id")
+	rec.Error = dray.Errorf(dray.CodeInternal, "writing the call's record: %w", err).
+		WithHint("its input or output is not JSON; what the tool printed can be read by id")
 	b, _ = strictjson.Encode(rec) // nothing is left in it that is not typed
 	return b
 }
 
-// sink hears the call. That the tool runs, or that something is being prepared, also shows that it was accepted.
+// sink hears the call. That the tool runs, or that something is being prepared, also shows that it
+// was accepted.
 type sink struct{ call *Call }
 
 func (s sink) Started() {
@@ -164,8 +169,9 @@ func (s sink) Progress(phase, message string) {
 
 func (s sink) Output(stream dray.Stream, p []byte) { s.call.events.Output(stream, p) }
 
-// Control has something done to the call's process, and waits for that. A call that has no process yet is waited for. It fails with conflict where
-// the call ends without another moment in which it has one, with the context's cause, or as do does.
+// Control has something done to the call's process, and waits for that. A call that has no process
+// yet is waited for. It fails with conflict where the call ends without another moment in which it
+// has one, with the context's cause, or as do does.
 func (c *Call) Control(ctx context.Context, do func(dray.Process) error) error {
 	result := make(chan error, 1)
 	select {
@@ -183,15 +189,19 @@ func (c *Call) HasTerminal() bool { return c.terminal }
 
 // ErrCallEnded is the error of changing a call that has ended.
 func ErrCallEnded() error {
-	return dray.Errorf(dray.CodeConflict, "the call is over").WithHint("GET the invocation tells how it ended")
+	return dray.Errorf(dray.CodeConflict, "the call is over").
+		WithHint("GET the invocation tells how it ended")
 }
 
 type acceptedKey struct{}
 
-// MarkAccepted is the Executor that belongs directly inside the trail's: reaching it means that the begin of the call is committed. Without it a call
-// counts as accepted when it first says something, and a client that waits with wait_ms waits until then.
+// MarkAccepted is the Executor that belongs directly inside the trail's: reaching it means that the
+// begin of the call is committed. Without it a call counts as accepted when it first says
+// something, and a client that waits with wait_ms waits until then.
 func MarkAccepted(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
 		if tell, ok := ctx.Value(acceptedKey{}).(func()); ok {
 			tell()
 		}

@@ -20,11 +20,13 @@ import (
 )
 
 const (
-	// retention is how long an ended call stays in memory; maxRetained and maxRetainedBytes bound how many do, and what they hold.
+	// retention is how long an ended call stays in memory; maxRetained and maxRetainedBytes bound how
+	// many do, and what they hold.
 	retention        = 5 * time.Minute
 	maxRetained      = 256
 	maxRetainedBytes = 64 << 20
-	// drainKillTimeout is how long Drain waits for what it has cancelled: a grace, a kill, and the end in the trail.
+	// drainKillTimeout is how long Drain waits for what it has cancelled: a grace, a kill, and the end
+	// in the trail.
 	drainKillTimeout = 30 * time.Second
 )
 
@@ -53,13 +55,17 @@ type Registry struct {
 
 // New makes an empty registry.
 func New(opts Options) *Registry {
-	return &Registry{opts: opts, active: map[string]*Call{}, ended: map[string]*Call{}, empty: make(chan struct{})}
+	return &Registry{
+		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{},
+		empty: make(chan struct{}),
+	}
 }
 
 // StartRequest is a call to start. Its invocation has no id yet.
 type StartRequest struct {
 	Invocation dray.Invocation
-	// Route is where the call goes as far as its request says; the zero value where that is not decided.
+	// Route is where the call goes as far as its request says; the zero value where that is not
+	// decided.
 	Route dray.Route
 	// Stdin is what the tool reads; nil is an empty stdin.
 	Stdin io.Reader
@@ -69,12 +75,14 @@ type StartRequest struct {
 	BlockOnReader bool
 }
 
-// Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's values and outlives it: [Call.Cancel] ends it. It
-// fails with shutting_down once the registry drains.
+// Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's
+// values and outlives it: [Call.Cancel] ends it. It fails with shutting_down once the registry
+// drains.
 func (r *Registry) Start(ctx context.Context, spec StartRequest) (*Call, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).WithHint("the system's source of random numbers does not answer")
+		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).
+			WithHint("the system's source of random numbers does not answer")
 	}
 	inv := spec.Invocation
 	inv.ID = id.String()
@@ -85,7 +93,11 @@ func (r *Registry) Start(ctx context.Context, spec StartRequest) (*Call, error) 
 		record:   dray.NewRecord(inv, now),
 		control:  make(chan dray.Control),
 		terminal: inv.Terminal != nil,
-		events:   event.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) { return r.opts.Open(inv.ID, s) }),
+		events: event.NewLog(func(s dray.Stream) (io.ReadSeekCloser,
+			error,
+		) {
+			return r.opts.Open(inv.ID, s)
+		}),
 		onAccept: func() { r.logBegin(inv) },
 	}
 	call := dray.Call{Invocation: inv, Stdin: spec.Stdin, Control: c.control, Route: spec.Route}
@@ -109,7 +121,8 @@ func (r *Registry) admit(c *Call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").WithHint("repeat the call when it runs again")
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").
+			WithHint("repeat the call when it runs again")
 	}
 	r.active[c.id] = c
 	r.running.Add(1)
@@ -206,8 +219,8 @@ func (r *Registry) Draining() bool {
 	return r.draining
 }
 
-// Drain refuses new calls and waits for those that run. When the context is over they are cancelled with the cause of a shutdown; what has not
-// ended half a minute later is named in the error.
+// Drain refuses new calls and waits for those that run. When the context is over they are cancelled
+// with the cause of a shutdown; what has not ended half a minute later is named in the error.
 func (r *Registry) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	r.draining = true
@@ -227,7 +240,8 @@ func (r *Registry) Drain(ctx context.Context) error {
 		r.running.Wait()
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("ending the calls: still running after %v: %s", drainKillTimeout, strings.Join(r.ids(), ", "))
+		return fmt.Errorf("ending the calls: still running after %v: %s", drainKillTimeout,
+			strings.Join(r.ids(), ", "))
 	}
 }
 
@@ -250,7 +264,8 @@ func (r *Registry) ids() []string {
 	return ids
 }
 
-// run is the goroutine of a call, from its first moment to its last. Whoever waits for the call does not wait for the log.
+// run is the goroutine of a call, from its first moment to its last. Whoever waits for the call
+// does not wait for the log.
 func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
 	if rec, ended := r.execAndRecord(ctx, c, call); ended {
@@ -258,8 +273,11 @@ func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	}
 }
 
-// execAndRecord runs the call and makes its end known. It gives the record of a call that was accepted.
-func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (rec dray.Record, ended bool) {
+// execAndRecord runs the call and makes its end known. It gives the record of a call that was
+// accepted.
+func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (rec dray.Record,
+	ended bool,
+) {
 	defer close(c.done)
 	defer c.cancel(nil)
 	defer r.recoverRun(c)
@@ -283,7 +301,8 @@ func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (
 	return rec, true
 }
 
-// recoverRun keeps a panic in the telling of a call's end from being everybody's end. The trail has the call's end by then.
+// recoverRun keeps a panic in the telling of a call's end from being everybody's end. The trail has
+// the call's end by then.
 func (r *Registry) recoverRun(c *Call) {
 	p := recover()
 	if p == nil {
@@ -294,7 +313,9 @@ func (r *Registry) recoverRun(c *Call) {
 }
 
 // execute runs the call below the server. A panic in there ends this call and nothing else (EX-18).
-func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result, err error) {
+func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result,
+	err error,
+) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.logPanic(c.id, p)
@@ -304,7 +325,8 @@ func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dr
 	return r.opts.Executor.Execute(ctx, call, sink{c})
 }
 
-// isRejection says whether an error with this code, before the call was accepted, means that it never began: there is no row that could tell more.
+// isRejection says whether an error with this code, before the call was accepted, means that it
+// never began: there is no row that could tell more.
 func isRejection(code dray.Code) bool {
 	switch code {
 	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal:
@@ -314,7 +336,8 @@ func isRejection(code dray.Code) bool {
 	}
 }
 
-// conclude makes the final record. Executors say when a call began and ended; where one does not, it is now.
+// conclude makes the final record. Executors say when a call began and ended; where one does not,
+// it is now.
 func (c *Call) conclude(res dray.Result, err error) dray.Record {
 	rec, res := c.record, dray.NormalizeResult(res, err)
 	if !res.StartedAt.IsZero() {
@@ -328,7 +351,8 @@ func (c *Call) conclude(res dray.Result, err error) dray.Record {
 }
 
 func (r *Registry) logPanic(id string, p any) {
-	r.opts.Log.Error("call panicked", zap.String("id", id), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
+	r.opts.Log.Error("call panicked", zap.String("id", id), zap.String("panic", fmt.Sprint(p)),
+		zap.ByteString("stack", debug.Stack()))
 }
 
 func (r *Registry) logBegin(inv dray.Invocation) {
@@ -338,6 +362,7 @@ func (r *Registry) logBegin(inv dray.Invocation) {
 
 func (r *Registry) logEnd(rec dray.Record) {
 	r.opts.Log.Info("call ended", zap.String("id", rec.ID), zap.String("tool", rec.Tool),
-		zap.String("principal", rec.Principal), zap.String("status", string(rec.Status)), zap.String("reason", string(rec.Reason)),
+		zap.String("principal", rec.Principal), zap.String("status",
+			string(rec.Status)), zap.String("reason", string(rec.Reason)),
 		zap.Float64("ms", *rec.DurationMS))
 }

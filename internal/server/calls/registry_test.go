@@ -32,7 +32,10 @@ func registry(run dray.ExecutorFunc) *calls.Registry {
 
 func begin(t *testing.T, r *calls.Registry, input string) *calls.Call {
 	t.Helper()
-	c, err := r.Start(t.Context(), calls.StartRequest{Invocation: dray.Invocation{Tool: "exec", Principal: "me", Input: json.RawMessage(input)}})
+	c, err := r.Start(t.Context(), calls.StartRequest{Invocation: dray.Invocation{
+		Tool:      "exec",
+		Principal: "me", Input: json.RawMessage(input),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,12 @@ func TestEndedCallsAreBounded(t *testing.T) {
 func TestDrainNamesWhatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		r := registry(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { <-release; return dray.Result{}, nil })
+		r := registry(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			<-release
+			return dray.Result{}, nil
+		})
 		c := begin(t, r, "{}")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -109,7 +117,8 @@ func TestDrainNamesWhatDoesNotEnd(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.ID()) || time.Since(begun) != 40*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		if _, err := r.Start(t.Context(), calls.StartRequest{}); dray.CodeOf(err) != dray.CodeShuttingDown {
+		if _, err := r.Start(t.Context(),
+			calls.StartRequest{}); dray.CodeOf(err) != dray.CodeShuttingDown {
 			t.Errorf("a call began while draining: %v", err)
 		}
 		close(release)
@@ -145,7 +154,10 @@ func TestStdinEndsWithTheCall(t *testing.T) {
 		go func() { _, err := c.Stdin.Read(make([]byte, 1)); read <- err }()
 		return done(t.Context(), c, nil)
 	})
-	c, err := r.Start(t.Context(), calls.StartRequest{Invocation: dray.Invocation{Tool: "exec"}, StdinOpen: true})
+	c, err := r.Start(t.Context(), calls.StartRequest{
+		Invocation: dray.Invocation{Tool: "exec"},
+		StdinOpen:  true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +165,8 @@ func TestStdinEndsWithTheCall(t *testing.T) {
 	if err := <-read; !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
-	if _, err := c.Stdin().Append(t.Context(), 0, []byte("x"), false); dray.CodeOf(err) != dray.CodeConflict {
+	if _, err := c.Stdin().Append(t.Context(), 0, []byte("x"),
+		false); dray.CodeOf(err) != dray.CodeConflict {
 		t.Error(err)
 	}
 }
@@ -169,7 +182,8 @@ func TestResultThatIsNoJSON(t *testing.T) {
 	<-c.Done()
 	b, ended := c.Record()
 	var rec dray.Record
-	if err := json.Unmarshal(b, &rec); err != nil || !ended || rec.Status != dray.StatusFailed || rec.Error.Code != dray.CodeInternal {
+	if err := json.Unmarshal(b, &rec); err != nil || !ended || rec.Status != dray.StatusFailed ||
+		rec.Error.Code != dray.CodeInternal {
 		t.Errorf("%v %s", err, b)
 	}
 }
@@ -202,7 +216,8 @@ func TestRefusedCallIsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, found := r.Find(call.ID(), "me")
-			kept := c.accepted && c.code != dray.CodeAuditUnavailable // the trail may know better than such an answer
+			// the trail may know better than such an answer
+			kept := c.accepted && c.code != dray.CodeAuditUnavailable
 			if (call.Refused() == nil) != c.accepted || found != kept {
 				t.Errorf("refused with %v, found: %v", call.Refused(), found)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/dray-dev/dray/internal/server/event"
 )
 
-// A reader that follows while the oldest events are forgotten misses none, also where the newest is cut in a character.
+// A reader that follows while the oldest events are forgotten misses none, also where the newest is
+// cut in a character.
 func TestFollowingBeyondTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
@@ -40,7 +41,8 @@ func TestFollowingBeyondTheBound(t *testing.T) {
 	})
 }
 
-// Growth that a reader cannot have yet does not wake it: a flood of small writes costs the tool no more with a reader than without.
+// Growth that a reader cannot have yet does not wake it: a flood of small writes costs the tool no
+// more with a reader than without.
 func BenchmarkFloodWithReader(b *testing.B) {
 	l := event.NewLog(nothingKept)
 	r := l.Reader(0)
@@ -62,7 +64,8 @@ func BenchmarkFloodWithReader(b *testing.B) {
 	_ = r.Close()
 }
 
-// readable says what goes as text: UTF-8, unless it is long and so full of control characters that their escapes would swell it.
+// readable says what goes as text: UTF-8, unless it is long and so full of control characters that
+// their escapes would swell it.
 func readable(p []byte) bool {
 	control := 0
 	for _, c := range p {
@@ -94,7 +97,8 @@ func TestLateReaderHearsTheBegin(t *testing.T) {
 		all := rest(t, late)
 		_ = late.Close()
 		for i, want := range []string{"waiting", "turn", "started"} {
-			if ev := all[i]; ev.Seq != int64(i+2) || ev.Name != event.State || !bytes.Contains(ev.Body, []byte(want)) {
+			if ev := all[i]; ev.Seq != int64(i+2) || ev.Name != event.State ||
+				!bytes.Contains(ev.Body, []byte(want)) {
 				t.Errorf("%s: event %d is %d %s %.100s", name, i, ev.Seq, ev.Name, ev.Body)
 			}
 		}

@@ -37,7 +37,8 @@ func (e Event) AppendSSE(dst []byte) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// AppendNDJSON appends the event as one line of JSON, with seq and event before the members of the body.
+// AppendNDJSON appends the event as one line of JSON, with seq and event before the members of the
+// body.
 func (e Event) AppendNDJSON(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)
@@ -67,8 +68,9 @@ func Invocation(endBody []byte) []byte {
 	return endBody[len(endOpen):end:end]
 }
 
-// appendOutputBody appends the body of an output event: text where the bytes are UTF-8, else base64. Text that is mostly control characters
-// goes as base64 too, because each of them would be written with six.
+// appendOutputBody appends the body of an output event: text where the bytes are UTF-8, else
+// base64. Text that is mostly control characters goes as base64 too, because each of them would be
+// written with six.
 func appendOutputBody(dst []byte, offset int64, p []byte) []byte {
 	dst = append(dst, `{"offset":`...)
 	dst = strconv.AppendInt(dst, offset, 10)
@@ -82,7 +84,8 @@ func appendOutputBody(dst []byte, offset int64, p []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// escapesLong says that JSON would need more than half as much again for the escapes alone. Of what is short, text is more use.
+// escapesLong says that JSON would need more than half as much again for the escapes alone. Of what
+// is short, text is more use.
 func escapesLong(p []byte) bool {
 	if len(p) < 4<<10 {
 		return false

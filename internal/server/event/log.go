@@ -15,12 +15,14 @@ const (
 	// maxPiece bounds the output of one event, and maxMessage the text of one progress event.
 	maxPiece   = 32 << 10
 	maxMessage = 1 << 10
-	// maxBuffered bounds what a running call holds in memory, maxBufferedUnread what one holds that nobody has followed yet: so much stays in the
-	// processor's caches, and a flood costs next to nothing. maxBufferedEnded bounds what an ended call holds.
+	// maxBuffered bounds what a running call holds in memory, maxBufferedUnread what one holds that
+	// nobody has followed yet: so much stays in the processor's caches, and a flood costs next to
+	// nothing. maxBufferedEnded bounds what an ended call holds.
 	maxBuffered       = 4 << 20
 	maxBufferedUnread = 256 << 10
 	maxBufferedEnded  = 64 << 10
-	// maxEvents bounds how many events can be read again. Of the states, which are few, the first maxStates can always be.
+	// maxEvents bounds how many events can be read again. Of the states, which are few, the first
+	// maxStates can always be.
 	maxEvents = 8192
 	maxStates = 16
 )
@@ -28,7 +30,8 @@ const (
 // OpenFunc opens the kept output of the call from its beginning.
 type OpenFunc func(stream dray.Stream) (io.ReadSeekCloser, error)
 
-// Log is the events of one call. It is a [dray.Sink]: its methods may be called from several goroutines and wait for nobody.
+// Log is the events of one call. It is a [dray.Sink]: its methods may be called from several
+// goroutines and wait for nobody.
 type Log struct {
 	open OpenFunc
 
@@ -38,19 +41,22 @@ type Log struct {
 	first   int64 // the sequence number of entries[0]
 	states  []state
 	sizes   [dray.Stderr + 1]int64
-	// tailOpen says that the last entry is output that no reader has seen yet, so that more may join it; born is when it began.
+	// tailOpen says that the last entry is output that no reader has seen yet, so that more may join
+	// it; born is when it began.
 	tailOpen       bool
 	tailSince      time.Time
 	rate           rateLimiter
 	end            []byte
 	closed         bool
 	readers        int
-	blockingReader *Reader       // the reader that output waits for, if there is one
-	moved          chan struct{} // closed when that reader moves, or is awaited no more; nil while no output waits
-	wake           chan struct{} // closed when something happens; nil while nobody waits
+	blockingReader *Reader // the reader that output waits for, if there is one
+	// closed when that reader moves, or is awaited no more; nil while no output waits
+	moved chan struct{}
+	wake  chan struct{} // closed when something happens; nil while nobody waits
 }
 
-// entry is one event. Its bytes stand in the ring from at on: output as it was printed, or the body of another event.
+// entry is one event. Its bytes stand in the ring from at on: output as it was printed, or the body
+// of another event.
 type entry struct {
 	name   string
 	stream dray.Stream // zero for what is not output
@@ -59,7 +65,8 @@ type entry struct {
 	at     int64
 }
 
-// state is a state event, which is no part of the ring: whoever comes late after much output still hears how the call began.
+// state is a state event, which is no part of the ring: whoever comes late after much output still
+// hears how the call began.
 type state struct {
 	seq  int64
 	body []byte
@@ -169,7 +176,8 @@ func (l *Log) stateFrom(seq int64) (state, bool) {
 	return state{}, false
 }
 
-// appendOutput adds as much of p to the last entry, or to a new one, as an event may have, and says how much that was.
+// appendOutput adds as much of p to the last entry, or to a new one, as an event may have, and says
+// how much that was.
 func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	if !l.tailOpen || l.last().stream != stream {
 		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
@@ -177,7 +185,8 @@ func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	}
 	last := l.last()
 	if last.size <= utf8.UTFMax {
-		l.notify() // a reader may wait for the rest of a character; for more of what it can have already none does
+		// a reader may wait for the rest of a character; for more of what it can have already none does
+		l.notify()
 	}
 	n := min(len(p), maxPiece-last.size)
 	l.ring.write(p[:n])
@@ -195,7 +204,8 @@ func (l *Log) incomplete() int {
 	return incomplete(l.ring.read(make([]byte, 0, 3), l.ring.end-int64(n), n))
 }
 
-// sealTail ends the growing entry after n bytes. What it has beyond becomes a growing entry of its own.
+// sealTail ends the growing entry after n bytes. What it has beyond becomes a growing entry of its
+// own.
 func (l *Log) sealTail(n int) {
 	last := l.last()
 	rest := entry{
@@ -238,7 +248,8 @@ func (l *Log) changed() <-chan struct{} {
 	return l.wake
 }
 
-// BufferedOutput gives everything that was printed on a stream so far, if memory still has all of it.
+// BufferedOutput gives everything that was printed on a stream so far, if memory still has all of
+// it.
 func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,15 +267,17 @@ func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 }
 
 const (
-	// maxReaderLag is how far output may be ahead of an awaited reader, in bytes. It is less than what memory holds, so such a reader misses nothing.
+	// maxReaderLag is how far output may be ahead of an awaited reader, in bytes. It is less than what
+	// memory holds, so such a reader misses nothing.
 	maxReaderLag = maxBuffered / 2
 	// readerStallTimeout is how long an awaited reader may stand still.
 	readerStallTimeout = 30 * time.Second
 )
 
-// BlockingReader makes a reader from the beginning that output waits for, as the writer of a pipe waits for its reader: who starts a tool to have its output
-// may want all of it, rather than a tool that is not slowed. The waiting ends for good when the reader is closed, when it stands still for half a
-// minute, or with Release.
+// BlockingReader makes a reader from the beginning that output waits for, as the writer of a pipe
+// waits for its reader: who starts a tool to have its output may want all of it, rather than a tool
+// that is not slowed. The waiting ends for good when the reader is closed, when it stands still for
+// half a minute, or with Release.
 func (l *Log) BlockingReader() *Reader {
 	r := l.Reader(0)
 	l.mu.Lock()
@@ -292,7 +305,8 @@ func (l *Log) signalReaderMoved() {
 	}
 }
 
-// makeRoom waits until the awaited reader, if there is one, is near enough. It gives up the lock meanwhile.
+// makeRoom waits until the awaited reader, if there is one, is near enough. It gives up the lock
+// meanwhile.
 func (l *Log) makeRoom() {
 	for l.blockingReader != nil && l.ring.end-l.blockingReader.at > maxReaderLag {
 		if l.moved == nil {

@@ -82,7 +82,8 @@ func TestOutputIsHandedOutAtOnceAndGathered(t *testing.T) {
 		for i := range 5 {
 			l.Output(dray.Stdout, []byte{'a' + byte(i)})
 			ev, err := r.Next(t.Context())
-			if b := parse(t, ev); err != nil || ev.Seq != int64(i+1) || string(b.bytes()) != string(rune('a'+i)) || b.Offset != int64(i) {
+			if b := parse(t, ev); err != nil || ev.Seq != int64(i+1) ||
+				string(b.bytes()) != string(rune('a'+i)) || b.Offset != int64(i) {
 				t.Errorf("%v %s", err, ev.Body)
 			}
 		}
@@ -102,7 +103,8 @@ func TestOutputIsHandedOutAtOnceAndGathered(t *testing.T) {
 	})
 }
 
-// A flood is given in larger pieces: its readers get few events, and no piece waits longer than some milliseconds.
+// A flood is given in larger pieces: its readers get few events, and no piece waits longer than
+// some milliseconds.
 func TestFloodIsGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
@@ -136,7 +138,8 @@ func TestFloodIsGathered(t *testing.T) {
 	})
 }
 
-// A character that was split in two is put together; one whose rest does not come goes as it is, soon.
+// A character that was split in two is put together; one whose rest does not come goes as it is,
+// soon.
 func TestSplitCharacters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
@@ -167,15 +170,19 @@ func TestSplitCharacters(t *testing.T) {
 	})
 }
 
-// Whatever is printed, in whatever pieces, and wherever a reader begins or begins again: every byte arrives once, in order, and events that are
-// read again are the same.
+// Whatever is printed, in whatever pieces, and wherever a reader begins or begins again: every byte
+// arrives once, in order, and events that are read again are the same.
 func TestEveryReaderGetsTheSame(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var printed [3][]byte
 	closed := 0
-	l := event.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) { return file{bytes.NewReader(printed[s]), &closed}, nil })
+	l := event.NewLog(func(s dray.Stream) (io.ReadSeekCloser,
+		error,
+	) {
+		return file{bytes.NewReader(printed[s]), &closed}, nil
+	})
 	follow := l.Reader(0)
 	var followed []event.Event
 	noise := make([]byte, 128<<10)
@@ -219,7 +226,8 @@ func TestEveryReaderGetsTheSame(t *testing.T) {
 			t.Fatalf("after %d: %d events, not %d", after, len(again), len(followed)-after)
 		}
 		for i, ev := range again {
-			if want := followed[after+i]; ev.Seq != want.Seq || ev.Name != want.Name || !bytes.Equal(ev.Body, want.Body) {
+			if want := followed[after+i]; ev.Seq != want.Seq || ev.Name != want.Name ||
+				!bytes.Equal(ev.Body, want.Body) {
 				t.Fatalf("event %d differs", ev.Seq)
 			}
 		}
@@ -241,7 +249,8 @@ func check(t *testing.T, all []event.Event, printed [3][]byte) {
 		}
 		b := parse(t, ev)
 		s := map[string]dray.Stream{event.Stdout: dray.Stdout, event.Stderr: dray.Stderr}[ev.Name]
-		if b.Offset != int64(len(got[s])) || len(b.bytes()) == 0 || len(b.bytes()) > 32<<10 || (b.Text != nil) != readable(b.bytes()) {
+		if b.Offset != int64(len(got[s])) || len(b.bytes()) == 0 || len(b.bytes()) > 32<<10 ||
+			(b.Text != nil) != readable(b.bytes()) {
 			t.Fatalf("event %d: %d bytes at %d, not %d", ev.Seq, len(b.bytes()), b.Offset, len(got[s]))
 		}
 		got[s] = append(got[s], b.bytes()...)
@@ -263,7 +272,8 @@ func TestHole(t *testing.T) {
 	all := rest(t, r)
 	first := parse(t, all[0])
 	if first.Offset != 2<<20 || all[0].Seq != 65 || all[len(all)-1].Name != event.End {
-		t.Errorf("begins at %d with number %d, ends with %s", first.Offset, all[0].Seq, all[len(all)-1].Name)
+		t.Errorf("begins at %d with number %d, ends with %s", first.Offset, all[0].Seq,
+			all[len(all)-1].Name)
 	}
 }
 
@@ -369,7 +379,8 @@ func TestNothingBreaksTheLine(t *testing.T) {
 	r := l.Reader(0)
 	defer r.Close()
 	for _, ev := range rest(t, r) {
-		if !json.Valid(ev.Body) || bytes.ContainsAny(ev.Body, "\n\r") || strings.Count(string(ev.AppendSSE(nil)), "\n") != 4 {
+		if !json.Valid(ev.Body) || bytes.ContainsAny(ev.Body, "\n\r") ||
+			strings.Count(string(ev.AppendSSE(nil)), "\n") != 4 {
 			t.Errorf("%s", ev.Body)
 		}
 		if line := ev.AppendNDJSON(nil); !json.Valid(line) || bytes.IndexByte(line, '\n') != len(line)-1 {
@@ -406,7 +417,8 @@ func flood(l *event.Log, size int) {
 	l.Finish([]byte("{}"))
 }
 
-// An awaited reader gets everything, however slowly it reads and although nothing is kept, and memory stays bounded.
+// An awaited reader gets everything, however slowly it reads and although nothing is kept, and
+// memory stays bounded.
 func TestAwaitedReaderMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := event.NewLog(nothingKept)
@@ -436,7 +448,8 @@ func TestAwaitedReaderMissesNothing(t *testing.T) {
 	})
 }
 
-// The waiting has an end: when the reader leaves, when the call is being ended, and when the reader stands still.
+// The waiting has an end: when the reader leaves, when the call is being ended, and when the reader
+// stands still.
 func TestAwaitingEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(*event.Log, *event.Reader)

@@ -12,7 +12,8 @@ import (
 // coalesceDelay is how long a begun character, or one piece of a flood, may wait for its rest.
 const coalesceDelay = 5 * time.Millisecond
 
-// burstLimit is how many pieces in a row are handed out at once before a tool counts as flooding: then it is one for each settle.
+// burstLimit is how many pieces in a row are handed out at once before a tool counts as flooding:
+// then it is one for each settle.
 const burstLimit = 64
 
 // Reader follows a log. It is used by one goroutine, and closed by it.
@@ -35,8 +36,9 @@ func (l *Log) Reader(after int64) *Reader {
 	return &Reader{log: l, next: after + 1}
 }
 
-// Next waits for the next event. After the end event, or where it lies before the place to read from, it gives io.EOF; a context that is over
-// gives its cause. The body of the event is valid until the next call.
+// Next waits for the next event. After the end event, or where it lies before the place to read
+// from, it gives io.EOF; a context that is over gives its cause. The body of the event is valid
+// until the next call.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for {
 		ev, pending, err := r.tryNext()
@@ -95,7 +97,8 @@ func (p *waitCondition) wait(ctx context.Context) error {
 	}
 }
 
-// tryNext gives the next event, or what to wait for. Events whose bytes are kept nowhere are passed over.
+// tryNext gives the next event, or what to wait for. Events whose bytes are kept nowhere are passed
+// over.
 func (r *Reader) tryNext() (Event, *waitCondition, error) {
 	for {
 		e, p, err := r.take()
@@ -119,7 +122,8 @@ func (r *Reader) tryNext() (Event, *waitCondition, error) {
 	}
 }
 
-// take finds the next entry and, where memory has them, copies its bytes into r.piece, which is nil otherwise.
+// take finds the next entry and, where memory has them, copies its bytes into r.piece, which is nil
+// otherwise.
 func (r *Reader) take() (entry, *waitCondition, error) {
 	l := r.log
 	l.mu.Lock()
@@ -154,7 +158,8 @@ func (r *Reader) take() (entry, *waitCondition, error) {
 	return e, nil, nil
 }
 
-// publishTail seals the growing entry so that readers may have it, or says how long that has to wait.
+// publishTail seals the growing entry so that readers may have it, or says how long that has to
+// wait.
 func (l *Log) publishTail(now time.Time) time.Duration {
 	size, begun := l.last().size, l.incomplete()
 	if begun == size {
@@ -194,7 +199,8 @@ func (r *Reader) readCaptured(e entry) bool {
 	return true
 }
 
-// rateLimiter allows a burst, then one for each settle (the generic cell rate algorithm). The zero pace is ready.
+// rateLimiter allows a burst, then one for each settle (the generic cell rate algorithm). The zero
+// pace is ready.
 type rateLimiter struct{ due time.Time }
 
 // take uses one up, or says how long that has to wait.

@@ -1,7 +1,8 @@
 package event
 
-// ring holds the newest bytes of a sequence that only grows. A byte keeps its position in the sequence for good; positions before start are
-// overwritten. The buffer grows with what is written, up to max.
+// ring holds the newest bytes of a sequence that only grows. A byte keeps its position in the
+// sequence for good; positions before start are overwritten. The buffer grows with what is written,
+// up to max.
 type ring struct {
 	buf        []byte
 	start, end int64

@@ -62,7 +62,8 @@ func (p *Pipe) tryRead(b []byte) (int, <-chan struct{}, error) {
 	}
 }
 
-// Close says that nobody reads any more: the call is over, or the tool closed its stdin. Whoever waits is woken.
+// Close says that nobody reads any more: the call is over, or the tool closed its stdin. Whoever
+// waits is woken.
 func (p *Pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,11 +72,12 @@ func (p *Pipe) Close() error {
 	return nil
 }
 
-// Append takes b, at most Capacity bytes, as the input from an offset on, and with eof as its last. It takes the whole or nothing, and tells how
-// many bytes of input were taken in all. What an earlier Append took is passed over, so a repeat is harmless, also after the end.
+// Append takes b, at most Capacity bytes, as the input from an offset on, and with eof as its last.
+// It takes the whole or nothing, and tells how many bytes of input were taken in all. What an
+// earlier Append took is passed over, so a repeat is harmless, also after the end.
 //
-// An offset beyond what was taken, and bytes behind the end or for nobody, are a conflict. Where there is no room it waits up to a second for
-// the tool to read, then the error is busy.
+// An offset beyond what was taken, and bytes behind the end or for nobody, are a conflict. Where
+// there is no room it waits up to a second for the tool to read, then the error is busy.
 func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (int64, error) {
 	timer := time.NewTimer(writeTimeout)
 	defer timer.Stop()
@@ -87,7 +89,8 @@ func (p *Pipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (in
 		select {
 		case <-changed:
 		case <-timer.C:
-			return accepted, dray.Errorf(dray.CodeBusy, "the tool does not read its stdin: there is no room for %d bytes", len(b)).
+			return accepted, dray.Errorf(dray.CodeBusy,
+				"the tool does not read its stdin: there is no room for %d bytes", len(b)).
 				WithHint("send the same bytes with the same offset later")
 		case <-ctx.Done():
 			return accepted, context.Cause(ctx)
@@ -107,7 +110,8 @@ func (p *Pipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan struct
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if offset > p.written {
-		return p.written, nil, dray.Errorf(dray.CodeConflict, "the bytes from %d to %d of stdin are missing", p.written, offset).
+		return p.written, nil, dray.Errorf(dray.CodeConflict,
+			"the bytes from %d to %d of stdin are missing", p.written, offset).
 			WithHint("send them first: offset=%d", p.written)
 	}
 	if offset != Append {

@@ -34,20 +34,46 @@ func TestOffsets(t *testing.T) {
 		steps []step
 		read  string
 	}{
-		"at the end":           {[]step{{stdin.Append, "ab", false, 2, ""}, {stdin.Append, "cd", true, 4, ""}}, "abcd"},
-		"repeat":               {[]step{{0, "ab", false, 2, ""}, {0, "ab", false, 2, ""}, {2, "", true, 2, ""}}, "ab"},
-		"overlap":              {[]step{{0, "abc", false, 3, ""}, {1, "bcde", false, 5, ""}, {5, "", true, 5, ""}}, "abcde"},
-		"repeat of the last":   {[]step{{0, "ab", true, 2, ""}, {0, "ab", true, 2, ""}, {stdin.Append, "", true, 2, ""}}, "ab"},
-		"hole":                 {[]step{{1, "b", false, 0, dray.CodeConflict}, {0, "a", true, 1, ""}}, "a"},
-		"behind the end":       {[]step{{0, "a", true, 1, ""}, {1, "b", false, 1, dray.CodeConflict}, {stdin.Append, "b", false, 1, dray.CodeConflict}}, "a"},
-		"longer repeat at end": {[]step{{0, "a", true, 1, ""}, {0, "ab", true, 1, dray.CodeConflict}}, "a"},
-		"nothing":              {[]step{{stdin.Append, "", true, 0, ""}}, ""},
+		"at the end": {[]step{
+			{stdin.Append, "ab", false, 2, ""},
+			{stdin.Append, "cd", true, 4, ""},
+		}, "abcd"},
+		"repeat": {[]step{
+			{0, "ab", false, 2, ""},
+			{0, "ab", false, 2, ""},
+			{2, "", true, 2, ""},
+		}, "ab"},
+		"overlap": {[]step{
+			{0, "abc", false, 3, ""},
+			{1, "bcde", false, 5, ""},
+			{5, "", true, 5, ""},
+		}, "abcde"},
+		"repeat of the last": {[]step{
+			{0, "ab", true, 2, ""},
+			{0, "ab", true, 2, ""},
+			{stdin.Append, "", true, 2, ""},
+		}, "ab"},
+		"hole": {
+			[]step{{1, "b", false, 0, dray.CodeConflict}, {0, "a", true, 1, ""}},
+			"a",
+		},
+		"behind the end": {[]step{
+			{0, "a", true, 1, ""},
+			{1, "b", false, 1, dray.CodeConflict},
+			{stdin.Append, "b", false, 1, dray.CodeConflict},
+		}, "a"},
+		"longer repeat at end": {
+			[]step{{0, "a", true, 1, ""}, {0, "ab", true, 1, dray.CodeConflict}},
+			"a",
+		},
+		"nothing": {[]step{{stdin.Append, "", true, 0, ""}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := stdin.New()
 			for i, s := range c.steps {
 				n, err := p.Append(t.Context(), s.offset, []byte(s.text), s.eof)
-				if n != s.accepted || (err == nil) != (s.code == "") || (err != nil && dray.CodeOf(err) != s.code) {
+				if n != s.accepted || (err == nil) != (s.code == "") ||
+					(err != nil && dray.CodeOf(err) != s.code) {
 					t.Errorf("step %d: %d, %v", i, n, err)
 				}
 			}
@@ -72,7 +98,8 @@ func TestFullPipe(t *testing.T) {
 			t.Errorf("%d %v after %v", n, err, time.Since(begun))
 		}
 		go func() { time.Sleep(500 * time.Millisecond); _, _ = p.Read(make([]byte, 1)) }()
-		if n, err := p.Append(t.Context(), stdin.Append, []byte("y"), true); n != stdin.Capacity+1 || err != nil {
+		if n, err := p.Append(t.Context(), stdin.Append, []byte("y"), true); n != stdin.Capacity+1 ||
+			err != nil {
 			t.Errorf("with a tool that reads again: %d %v", n, err)
 		}
 		if b, err := io.ReadAll(p); err != nil || len(b) != stdin.Capacity || b[len(b)-1] != 'y' {
@@ -102,7 +129,8 @@ func TestClosedPipe(t *testing.T) {
 		if err := <-read; !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("who waited got %v", err)
 		}
-		if _, err := p.Append(t.Context(), stdin.Append, []byte("y"), false); dray.CodeOf(err) != dray.CodeConflict {
+		if _, err := p.Append(t.Context(), stdin.Append, []byte("y"),
+			false); dray.CodeOf(err) != dray.CodeConflict {
 			t.Error(err)
 		}
 		if n, err := p.Append(t.Context(), stdin.Append, nil, true); n != 0 || err != nil {

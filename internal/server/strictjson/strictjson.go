@@ -17,13 +17,15 @@ const maxMessage = 200
 
 var errNull = errors.New("null is no value here: leave the member out")
 
-// options refuse what the decoder would let pass by default. Names are compared with case, duplicates and bad UTF-8 are refused anyway.
+// options refuse what the decoder would let pass by default. Names are compared with case,
+// duplicates and bad UTF-8 are refused anyway.
 var options = json.JoinOptions(
 	json.RejectUnknownMembers(true),
 	json.WithUnmarshalers(json.UnmarshalFromFunc(rejectNull)),
 )
 
-// rejectNull runs before each value is read. Without it null would silently be the zero value of any type.
+// rejectNull runs before each value is read. Without it null would silently be the zero value of
+// any type.
 func rejectNull(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() == 'n' {
 		return errNull
@@ -42,7 +44,8 @@ func Decode(data []byte, v any) error {
 	if pointer != "" {
 		where = " at " + truncate(pointer)
 	}
-	e := dray.Errorf(dray.CodeInvalidRequest, "reading the JSON body%s: %s", where, message).WithHint("%s", hint(err))
+	e := dray.Errorf(dray.CodeInvalidRequest, "reading the JSON body%s: %s", where, message).
+		WithHint("%s", hint(err))
 	e.Details = []dray.Detail{{Pointer: truncate(pointer), Message: message}}
 	return e
 }
@@ -102,8 +105,9 @@ func truncate(s string) string {
 	return s[:n] + "…"
 }
 
-// encodeOptions is the one form that answers and events have: no null for what is empty, members of a map in order. What a tool printed may hold anything,
-// so bytes that are not UTF-8 are replaced, and names that its output has twice stay.
+// encodeOptions is the one form that answers and events have: no null for what is empty, members of
+// a map in order. What a tool printed may hold anything, so bytes that are not UTF-8 are replaced,
+// and names that its output has twice stay.
 var encodeOptions = json.JoinOptions(
 	json.Deterministic(true),
 	jsontext.AllowInvalidUTF8(true),

@@ -57,7 +57,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s was accepted", text)
 			continue
 		}
-		if e.Code != dray.CodeInvalidRequest || e.Hint == "" || len(e.Details) != 1 || e.Details[0].Pointer != pointer {
+		if e.Code != dray.CodeInvalidRequest || e.Hint == "" || len(e.Details) != 1 ||
+			e.Details[0].Pointer != pointer {
 			t.Errorf("%s: %+v", text, e)
 		}
 		if strings.Contains(e.Message, "Go ") || strings.Contains(e.Message, "strictjson") {
@@ -69,7 +70,8 @@ func TestRefused(t *testing.T) {
 func TestErrorsAreShort(t *testing.T) {
 	for _, text := range []string{`{"a":"\ud800` + strings.Repeat("€", 10000) + `"}`, `{"` + strings.Repeat("ä", 10000) + `":1}`, `{"f":` + strings.Repeat("9", 100000) + "}"} {
 		var f form
-		if err := strictjson.Decode([]byte(text), &f); err == nil || len(err.Error()) > 1000 || !utf8.ValidString(err.Error()) {
+		if err := strictjson.Decode([]byte(text), &f); err == nil || len(err.Error()) > 1000 ||
+			!utf8.ValidString(err.Error()) {
 			t.Errorf("%.40s: %d bytes", text, len(err.Error()))
 		}
 	}
@@ -94,7 +96,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds the decoder against the standard library's: what is accepted is JSON with the same meaning there.
+// FuzzDecode holds the decoder against the standard library's: what is accepted is JSON with the
+// same meaning there.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{"a":"x","f":1.5,"b":true,"d":"AA==","m":{"k":"v"},"l":["x"],"v":[1],"p":{"x":"y"}}`, `{"a":"\ud800"}`, `{"a":"a","a":"b"}`, `{}x`, "{\"a\":\"\xff\"}"} {
 		f.Add([]byte(seed))

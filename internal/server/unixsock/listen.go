@@ -21,10 +21,12 @@ const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 const probeTimeout = 2 * time.Second
 
-// Listen opens the socket at path. A folder that is missing is made, 0700. A socket that nobody answers on is replaced; one that a daemon
-// answers on is a conflict. A lock beside the socket, path.lock, keeps two daemons that start at once from taking it from each other.
+// Listen opens the socket at path. A folder that is missing is made, 0700. A socket that nobody
+// answers on is replaced; one that a daemon answers on is a conflict. A lock beside the socket,
+// path.lock, keeps two daemons that start at once from taking it from each other.
 //
-// Peers are this process's own user and root: everyone else is hung up on, and refused is told. Accepted connections are *Conn.
+// Peers are this process's own user and root: everyone else is hung up on, and refused is told.
+// Accepted connections are *Conn.
 func Listen(ctx context.Context, path string, refused func(uid uint32)) (*Listener, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -48,19 +50,23 @@ func checkPath(path string) error {
 	if len(path) <= maxPath {
 		return nil
 	}
-	return dray.Errorf(dray.CodeInvalidRequest, "the socket's path has %d bytes, and the system takes %d: %s", len(path), maxPath, path).
-		WithHint("name a shorter one: set server.socket to %s, or the state folder to a shorter path", suggestPath())
+	return dray.Errorf(dray.CodeInvalidRequest,
+		"the socket's path has %d bytes, and the system takes %d: %s", len(path), maxPath, path).
+		WithHint("name a shorter one: set server.socket to %s, or the state folder to a shorter path",
+			suggestPath())
 }
 
 // suggestPath proposes a path that fits.
 func suggestPath() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && len(dir) < maxPath-len("/dray.sock") {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) &&
+		len(dir) < maxPath-len("/dray.sock") {
 		return filepath.Join(dir, "dray.sock")
 	}
 	return fmt.Sprintf("/run/user/%d/dray.sock", os.Geteuid())
 }
 
-// lockFile takes the lock for as long as the file stays open. The file itself stays: removing it would let two hold "the" lock.
+// lockFile takes the lock for as long as the file stays open. The file itself stays: removing it
+// would let two hold "the" lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -77,7 +83,8 @@ func lockFile(path string) (*os.File, error) {
 }
 
 func inUseError(path string) error {
-	return dray.Errorf(dray.CodeConflict, "another daemon uses %s", path).WithHint("use it, end it, or give this one a state folder of its own: --state DIR")
+	return dray.Errorf(dray.CodeConflict, "another daemon uses %s", path).
+		WithHint("use it, end it, or give this one a state folder of its own: --state DIR")
 }
 
 func open(ctx context.Context, path string) (*net.UnixListener, error) {
@@ -96,7 +103,8 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	return u, nil
 }
 
-// setMode0600 sets the mode before the name exists: bind gives the name the mode of the socket, so there is no moment in which others may connect.
+// setMode0600 sets the mode before the name exists: bind gives the name the mode of the socket, so
+// there is no moment in which others may connect.
 func setMode0600(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
@@ -112,7 +120,8 @@ func removeStale(ctx context.Context, path string) error {
 	case err != nil:
 		return fmt.Errorf("looking at the socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return dray.Errorf(dray.CodeConflict, "%s is there and is no socket", path).WithHint("move it away, or set server.socket to another path")
+		return dray.Errorf(dray.CodeConflict, "%s is there and is no socket", path).
+			WithHint("move it away, or set server.socket to another path")
 	}
 	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "unix", path)
 	if err == nil {

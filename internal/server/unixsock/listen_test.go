@@ -56,7 +56,10 @@ func TestListen(t *testing.T) {
 	defer syscall.Umask(old)
 	path := filepath.Join(t.TempDir(), "state", "dray.sock")
 	l := listen(t, path)
-	for name, want := range map[string]fs.FileMode{path: fs.ModeSocket | 0o600, filepath.Dir(path): fs.ModeDir | 0o700, path + ".lock": 0o600} {
+	for name, want := range map[string]fs.FileMode{
+		path:               fs.ModeSocket | 0o600,
+		filepath.Dir(path): fs.ModeDir | 0o700, path + ".lock": 0o600,
+	} {
 		if info, err := os.Lstat(name); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v %v", name, info.Mode(), err)
 		}
@@ -82,7 +85,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Whoever is neither this user nor root is hung up on, even where the socket's mode would let them in.
+// Whoever is neither this user nor root is hung up on, even where the socket's mode would let them
+// in.
 func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -161,7 +165,8 @@ func TestSocketThatAnswersIsLeftAlone(t *testing.T) {
 		"by its answer": func() { _ = os.Remove(path + ".lock") },
 	} {
 		prepare()
-		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict || dray.AsError(err).Hint == "" {
+		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict ||
+			dray.AsError(err).Hint == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -237,7 +242,8 @@ func TestLongPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 100), "s")
 	_, err := unixsock.Listen(t.Context(), path, nil)
 	e := dray.AsError(err)
-	if e == nil || !strings.Contains(e.Message, "107") || !strings.Contains(e.Message, path) || !strings.Contains(e.Hint, "/dray.sock") {
+	if e == nil || !strings.Contains(e.Message, "107") || !strings.Contains(e.Message, path) ||
+		!strings.Contains(e.Hint, "/dray.sock") {
 		t.Errorf("%v: %+v", err, e)
 	}
 	if _, err := os.Lstat(filepath.Dir(path)); err == nil {

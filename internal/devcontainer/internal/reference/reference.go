@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// CLI gives the absolute path of the reference CLI: the project's own copy in .tools, else the one on PATH. Without either the test
-// is skipped; scripts/setup installs it.
+// CLI gives the absolute path of the reference CLI: the project's own copy in .tools, else the one
+// on PATH. Without either the test is skipped; scripts/setup installs it.
 func CLI(tb testing.TB) string {
 	tb.Helper()
 	for dir := workingFolder(tb); ; dir = filepath.Dir(dir) {
