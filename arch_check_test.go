@@ -194,10 +194,11 @@ func checkAgent(sources []source) []string {
 			for _, imported := range s.imports {
 				room, ours := packageOf(imported)
 				switch {
-				case ours && !slices.Contains(agentPackages, room), !ours && !isStandard(imported):
-					faults = append(faults,
-						fmt.Sprintf("%s imports %s, and the agent links it: it runs as root in every container, and is made of the standard library and %s alone",
-							s.name, imported, strings.Join(agentPackages, ", ")))
+				case ours && !slices.Contains(agentPackages, room),
+					!ours && !isStandard(imported) && !strings.HasPrefix(imported, agentModule+"/"):
+					faults = append(faults, fmt.Sprintf("%s imports %s, and the agent links it: "+
+						"it runs as root in every container; it may link only the standard library, %s and %s",
+						s.name, imported, agentModule, strings.Join(agentPackages, ", ")))
 				case ours && !slices.Contains(rooms, room):
 					rooms = append(rooms, room)
 				case s.pkgDir != "." && slices.Contains(largeStdPackages,

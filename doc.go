@@ -40,10 +40,11 @@
 // # Who may import whom
 //
 //	dray, config, migrations,
-//	internal/pack, internal/shellprobe    nothing of ours
+//	internal/linux, internal/pack,
+//	internal/shellprobe                   nothing of ours
 //	pathmapper                            dray
-//	executor/process, internal/wire       dray, internal/pack; the agent links them, and has no other codec
-//	executor/files/...                    dray, internal/pack, each other; the agent links it too
+//	executor/process, internal/wire       dray, internal/linux, internal/pack; the agent links them
+//	executor/files/...                    the same, and each other; the agent links it too
 //	audit                                 dray, migrations
 //	executor/...                          never internal/server, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine
