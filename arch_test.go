@@ -66,14 +66,14 @@ var importRules = []importRule{
 	},
 	{
 		from: "executor/...", to: []string{
-			"internal/server/...", "internal/router/...",
+			"internal/api/...", "internal/call/...", "internal/router/...",
 			"internal/tool/...", "internal/workspace/...", "audit/...",
 		},
 		why: "a place where processes run knows nothing of callers, rules and tools, so that every tool can use every place",
 	},
 	{
 		from: "internal/devcontainer/...", to: []string{
-			"executor/...", "internal/server/...",
+			"executor/...", "internal/api/...", "internal/call/...",
 			"internal/workspace/...",
 		},
 		why: "it knows files and labels, and is told what the engine says, so that it can be held against the reference without one",
@@ -85,7 +85,7 @@ var importRules = []importRule{
 	{
 		from: "internal/workspace/...", to: []string{
 			"internal/router/...", "internal/tool/...",
-			"internal/server/...", "audit/...",
+			"internal/api/...", "internal/call/...", "audit/...",
 		},
 		why: "it carries out a route; one that chose would be a second router",
 	},
@@ -99,6 +99,14 @@ var importRules = []importRule{
 	{
 		from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"},
 		why: "it counts calls, and must not depend on what they are",
+	},
+	{
+		from: "internal/call/...", to: []string{"internal/api/..."},
+		why: "MCP stands on it beside HTTP, so it must need nothing of HTTP",
+	},
+	{
+		from: "internal/strictjson/...", to: []string{"./..."}, except: []string{"."},
+		why: "what decodes a request must not depend on what the request means",
 	},
 	{
 		from: "internal/client/...", to: []string{"./..."}, except: []string{"."},
@@ -174,8 +182,8 @@ var owners = []owner{
 	{"github.com/moby/moby", []string{"executor/container"}},
 	{"github.com/docker/cli", []string{"executor/container"}},
 	{"github.com/containerd/errdefs", []string{"executor/container"}},
-	{"github.com/danielgtaylor/huma", []string{"internal/server"}},
-	{"github.com/google/uuid", []string{"internal/server/..."}},
+	{"github.com/danielgtaylor/huma", []string{"internal/api"}},
+	{"github.com/google/uuid", []string{"internal/api", "internal/call"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/tool"}},
 	{"github.com/bmatcuk/doublestar", []string{"internal/tool"}},
 	{"github.com/bluekeyes/go-gitdiff", []string{"internal/tool"}},
@@ -187,7 +195,7 @@ var owners = []owner{
 	},
 	{"go.uber.org/zap", []string{
 		"audit", "executor/container", "internal/logging",
-		"internal/server/...", "internal/workspace", "cmd/dray/command",
+		"internal/api", "internal/call", "internal/workspace", "cmd/dray/command",
 	}},
 	{"golang.org/x/sys", []string{"audit", "executor/...", "internal/...", "cmd/..."}},
 }
@@ -266,12 +274,12 @@ func TestArchitectureCanFail(t *testing.T) {
 		{"a room in the root", "x.go", `import "github.com/dray-dev/dray/config"`, "the nouns must not depend"},
 		{"a room in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray/config"`, "it is pure"},
 		{"the root in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray"`, ""},
-		{"a room below a banned one", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/server/calls"`, "knows nothing of callers"},
+		{"a room below a banned one", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/call"`, "knows nothing of callers"},
 		{"a neighbour with a longer name", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/toolbox"`, ""},
-		{"wiring elsewhere", "internal/server/x.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, "only cmd/dray/command wires"},
+		{"wiring elsewhere", "internal/api/x.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, "only cmd/dray/command wires"},
 		{"wiring where it belongs", "cmd/dray/main.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, ""},
-		{"a tool of ours in the product", "internal/server/x.go", `import "github.com/dray-dev/dray/bench"`, "no part of what they make"},
-		{"another's module", "internal/server/x.go", `import "github.com/spf13/viper"`, "belongs to config"},
+		{"a tool of ours in the product", "internal/api/x.go", `import "github.com/dray-dev/dray/bench"`, "no part of what they make"},
+		{"another's module", "internal/api/x.go", `import "github.com/spf13/viper"`, "belongs to config"},
 		{"the owner's module, a package in it", "executor/container/x.go", `import "github.com/moby/moby/client"`, ""},
 		{"a module that nobody owns", "audit/x.go", `import "example.org/new"`, "has no owner"},
 		{"a module whose name begins like an owned one", "config/x.go", `import "github.com/spf13/viperous"`, "has no owner"},
@@ -287,7 +295,7 @@ func TestArchitectureCanFail(t *testing.T) {
 		{"a long file", "audit/x.go", strings.Repeat("\n", maxFileLines), "more than one idea"},
 		{"a long test", "audit/x_test.go", strings.Repeat("\n", maxFileLines), ""},
 		{"a long main", "cmd/dray/main.go", strings.Repeat("\n", maxMainLines), "commands are in"},
-		{"another's module in a test", "internal/server/x_test.go", `import "github.com/spf13/viper"`, ""},
+		{"another's module in a test", "internal/api/x_test.go", `import "github.com/spf13/viper"`, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) { wantFault(t, tc.fault, made(t, tc.file, tc.text)) })
 	}

@@ -14,7 +14,8 @@
 //
 // # One request, down once and up once
 //
-//	internal/server       decode and validate, live events
+//	internal/api          HTTP
+//	internal/call         decode, validate and route; live events
 //	internal/admission    let in, or busy
 //	audit                 begin is committed                        end is committed
 //	internal/router       which environment, and why
@@ -46,10 +47,12 @@
 //	executor/process, internal/wire       dray, internal/linux, internal/pack; the agent links them
 //	executor/files/...                    the same, and each other; the agent links it too
 //	audit                                 dray, migrations
-//	executor/...                          never internal/server, internal/router, internal/tool
+//	executor/...                          never internal/api, internal/call, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine
 //	internal/workspace                    joins internal/devcontainer with executor/...
-//	internal/router, internal/tool        never internal/server
+//	internal/router, internal/tool        never internal/api, internal/call
+//	internal/call                         never internal/api
+//	internal/strictjson                   dray
 //	internal/transfer                     dray, executor/files/..., pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone

@@ -189,11 +189,11 @@ func TestReferenceIsComplete(t *testing.T) {
 		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
 		{"config/keys.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
 		{"config/keys.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
-		{"internal/server/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
-		{"internal/server/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
-		{"internal/server/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
-		{"internal/server/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
-		{"internal/server/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
+		{"internal/api/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
+		{"internal/api/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
+		{"internal/api/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
+		{"internal/api/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
+		{"internal/api/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
 	} {
 		source, page := read(t, tc.source), read(t, tc.page)
 		found := 0
@@ -219,7 +219,7 @@ func TestStatusesAreTrue(t *testing.T) {
 		codes[m[1]] = m[2]
 	}
 	page := read(t, "docs/reference/codes.md")
-	for _, m := range regexp.MustCompile(`dray\.(Code\w+): +http\.Status(\w+),`).FindAllStringSubmatch(read(t, "internal/server/problem.go"), -1) {
+	for _, m := range regexp.MustCompile(`dray\.(Code\w+): +http\.Status(\w+),`).FindAllStringSubmatch(read(t, "internal/api/problem.go"), -1) {
 		row := regexp.MustCompile("(?m)^\\| `" + codes[m[1]] + "` \\| (\\d*)(?:, of a sync 422)? *\\|[^|]*\\|$").FindStringSubmatch(page)
 		if len(row) < 2 || !strings.Contains(row[1], statusNumbers[m[2]]) || statusNumbers[m[2]] == "" {
 			t.Errorf("%s is %s (%s) to the server, and docs/reference/codes.md says %q", codes[m[1]], m[2], statusNumbers[m[2]], row)

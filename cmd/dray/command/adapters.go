@@ -18,7 +18,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
-	"github.com/dray-dev/dray/internal/server"
+	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 	"github.com/dray-dev/dray/pathmapper"
@@ -141,25 +141,25 @@ func newRouter(cfg *config.Config, tools *tool.Registry,
 // toolList is the tools as the server shows them.
 type toolList struct{ registry *tool.Registry }
 
-func (t toolList) List() []server.Tool {
-	var all []server.Tool
+func (t toolList) List() []api.Tool {
+	var all []api.Tool
 	for _, d := range t.registry.List() {
 		all = append(all, toolInfo(d))
 	}
 	return all
 }
 
-func (t toolList) Find(name string) (server.Tool, error) {
+func (t toolList) Find(name string) (api.Tool, error) {
 	found, err := t.registry.Get(name)
 	if err != nil {
-		return server.Tool{}, err
+		return api.Tool{}, err
 	}
 	return toolInfo(found.Describe()), nil
 }
 
-func toolInfo(d tool.Description) server.Tool {
+func toolInfo(d tool.Description) api.Tool {
 	environment, _ := json.Marshal(d.Environment) //nolint:errchkjson // it is made of words
-	return server.Tool{
+	return api.Tool{
 		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
 		Mapping: d.Mapping, RewriteText: d.RewriteText, Results: d.Results, Timeout: d.Timeout.Seconds(), Stdin: d.Stdin,
 	}
@@ -192,46 +192,46 @@ func (p environmentChecker) CheckRoute(ctx context.Context, route dray.Route,
 // workspaceAdapter is the manager as the server uses it.
 type workspaceAdapter struct{ manager *workspace.Manager }
 
-func (w workspaceAdapter) List(ctx context.Context) ([]server.Workspace, error) {
+func (w workspaceAdapter) List(ctx context.Context) ([]api.Workspace, error) {
 	list, err := w.manager.List(ctx)
-	all := make([]server.Workspace, len(list))
+	all := make([]api.Workspace, len(list))
 	for i, info := range list {
 		all[i] = workspaceInfo(info)
 	}
 	return all, err
 }
 
-func workspaceInfo(i workspace.Info) server.Workspace {
-	return server.Workspace{
+func workspaceInfo(i workspace.Info) api.Workspace {
+	return api.Workspace{
 		ID: i.ID, Folder: i.Folder, State: string(i.State), Trusted: i.Trusted,
 		Container: i.Container,
 	}
 }
 
-func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, id string,
+func (w workspaceAdapter) Run(ctx context.Context, verb api.WorkspaceAction, id string,
 	progress func(phase, message string),
-) (server.Workspace, error) {
+) (api.Workspace, error) {
 	folder, err := w.manager.Folder(ctx, id)
 	if err != nil {
-		return server.Workspace{}, err
+		return api.Workspace{}, err
 	}
 	var trust json.RawMessage
 	switch verb {
-	case server.WorkspaceUp:
+	case api.WorkspaceUp:
 		err = w.manager.Up(ctx, folder, progress)
-	case server.WorkspaceStop:
+	case api.WorkspaceStop:
 		err = w.manager.Stop(ctx, folder)
-	case server.WorkspaceTrust:
+	case api.WorkspaceTrust:
 		var summary devcontainer.Summary
 		if summary, err = w.manager.Trust(ctx, folder); err == nil {
 			trust, err = json.Marshal(summary)
 		}
 	}
 	if err != nil {
-		return server.Workspace{}, err
+		return api.Workspace{}, err
 	}
 	info, err := w.manager.Get(ctx, folder)
-	if verb == server.WorkspaceTrust && dray.CodeOf(err) == dray.CodeEngineUnavailable {
+	if verb == api.WorkspaceTrust && dray.CodeOf(err) == dray.CodeEngineUnavailable {
 		// The trust holds, and who gave it is told of it: of the container nothing is known.
 		info, err = workspace.Info{
 			ID: workspace.ID(folder), Folder: folder, State: workspace.Discovered,
@@ -246,19 +246,19 @@ func (w workspaceAdapter) Run(ctx context.Context, verb server.WorkspaceAction, 
 // pathAdapter maps by the mounts of a container.
 type pathAdapter struct{ manager *workspace.Manager }
 
-func (p pathAdapter) Map(ctx context.Context, req server.PathsRequest) (server.PathsReply, error) {
+func (p pathAdapter) Map(ctx context.Context, req api.PathsRequest) (api.PathsReply, error) {
 	mounts, err := p.manager.Mounts(ctx, req.Workspace, req.Container)
 	if err != nil {
-		return server.PathsReply{}, err
+		return api.PathsReply{}, err
 	}
 	mapper, _, err := pathmapper.FromMounts(mounts, nil)
 	if err != nil {
-		return server.PathsReply{}, err
+		return api.PathsReply{}, err
 	}
 	direction := pathmapper.ToContainer
-	if req.Direction == server.ToHost {
+	if req.Direction == api.ToHost {
 		direction = pathmapper.ToHost
 	}
 	out, unmapped, err := mapper.Paths(direction, req.Paths)
-	return server.PathsReply{Paths: out, Unmapped: unmapped}, err
+	return api.PathsReply{Paths: out, Unmapped: unmapped}, err
 }

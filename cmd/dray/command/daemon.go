@@ -19,8 +19,8 @@ import (
 	"github.com/dray-dev/dray/internal/admission"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
-	"github.com/dray-dev/dray/internal/server"
-	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/api"
+	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -30,7 +30,7 @@ import (
 // closed comes in the order of the fields, the caller's side first.
 type daemon struct {
 	admission    *admission.Controller
-	server       *server.Server
+	server       *api.Server
 	workspaces   *workspace.Manager
 	engine       *container.Engine
 	pool         *process.Pool
@@ -75,7 +75,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	// what it starts lives as long as the daemon
-	d.server, err = server.New(server.Config{ //nolint:contextcheck
+	d.server, err = api.New(api.Config{ //nolint:contextcheck
 		Executor: d.newExecutor(cfg, tools,
 			rules), Records: d.audit, Tools: toolList{tools}, Router: rules, Places: environmentChecker{d.workspaces, tools},
 		Workspaces: workspaceAdapter{d.workspaces}, Paths: pathAdapter{d.workspaces}, Captures: d.captures, Log: log,
@@ -176,7 +176,7 @@ func (d *daemon) newExecutor(cfg *config.Config, tools *tool.Registry,
 	mapped := tool.Mapping(tools, tool.FetchOutputs(tools, d.transfer, run))
 	placed := d.workspaces.Executor(mapped, d.admission.Acquire)
 	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
-	return d.admission.Executor(d.audit.Executor(calls.MarkAccepted(rules.Executor(bounded))))
+	return d.admission.Executor(d.audit.Executor(call.MarkAccepted(rules.Executor(bounded))))
 }
 
 // Serve answers requests until Shutdown.

@@ -19,7 +19,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/internal/logging"
-	"github.com/dray-dev/dray/internal/server/unixsock"
+	"github.com/dray-dev/dray/internal/api/unixsock"
 )
 
 func newServe(a *app) *cobra.Command {

@@ -21,15 +21,15 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
-	"github.com/dray-dev/dray/internal/server"
-	"github.com/dray-dev/dray/internal/server/calls"
+	"github.com/dray-dev/dray/internal/api"
+	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/tool"
 )
 
 // fakeDaemon is a daemon without containers: every room is the real one, but those that need an
 // engine, which are words. So the commands can be tested wherever the rest can.
 type fakeDaemon struct {
-	*server.Server
+	*api.Server
 	store    *audit.Store
 	pool     *process.Pool
 	captures *capture.Store
@@ -73,8 +73,8 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	}
 	chain = onHost(hosts, tool.Mapping(registry, chain))
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
-	chain = store.Executor(calls.MarkAccepted(standInSync(routes.Executor(chain))))
-	srv, err := server.New(server.Config{
+	chain = store.Executor(call.MarkAccepted(standInSync(routes.Executor(chain))))
+	srv, err := api.New(api.Config{
 		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: fakeRouteChecker{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
@@ -124,17 +124,17 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 // standInWorkspaces knows one. It trusts what it is told to, and brings nothing up.
 type standInWorkspaces struct{ state string }
 
-func (standInWorkspaces) List(context.Context) ([]server.Workspace, error) {
-	return []server.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}},
+func (standInWorkspaces) List(context.Context) ([]api.Workspace, error) {
+	return []api.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}},
 		nil
 }
 
-func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction, id string,
+func (d standInWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id string,
 	progress func(phase, message string),
-) (server.Workspace, error) {
-	w := server.Workspace{ID: "w1", Folder: id, State: "stopped"}
+) (api.Workspace, error) {
+	w := api.Workspace{ID: "w1", Folder: id, State: "stopped"}
 	switch verb {
-	case server.WorkspaceTrust:
+	case api.WorkspaceTrust:
 		loc, err := devcontainer.Locate(id, "")
 		if err != nil {
 			return w, err
@@ -151,7 +151,7 @@ func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction,
 		w.Trusted = true
 		w.Trust, err = json.Marshal(summary)
 		return w, err
-	case server.WorkspaceUp:
+	case api.WorkspaceUp:
 		progress("build", "step 1/2 \x1b[2J")
 		if strings.HasSuffix(id, "untrusted") {
 			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
@@ -165,12 +165,12 @@ func (d standInWorkspaces) Run(ctx context.Context, verb server.WorkspaceAction,
 // standInPaths has one mapping: the workspace to /workspaces/app.
 type standInPaths struct{}
 
-func (standInPaths) Map(_ context.Context, req server.PathsRequest) (server.PathsReply, error) {
+func (standInPaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
 	from, to := req.Workspace, "/workspaces/app"
-	if req.Direction == server.ToHost {
+	if req.Direction == api.ToHost {
 		from, to = to, from
 	}
-	reply := server.PathsReply{Paths: []string{}, Unmapped: []string{}}
+	reply := api.PathsReply{Paths: []string{}, Unmapped: []string{}}
 	for _, p := range req.Paths {
 		rest, under := strings.CutPrefix(p+"/", from+"/")
 		if !under {

@@ -1,0 +1,264 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// scriptedOutput is a tool that prints when it is told to.
+type scriptedOutput struct {
+	say  chan func(dray.Sink)
+	done chan struct{}
+}
+
+func newScriptedOutput() *scriptedOutput {
+	return &scriptedOutput{make(chan func(dray.Sink)), make(chan struct{})}
+}
+
+func (k *scriptedOutput) run(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	for {
+		select {
+		case f := <-k.say:
+			f(sink)
+		case <-k.done:
+			return exited(0), nil
+		}
+	}
+}
+
+func (k *scriptedOutput) print(stream dray.Stream, text string) {
+	k.say <- func(s dray.Sink) { s.Output(stream, []byte(text)) }
+}
+
+// CA-07: events arrive while the tool runs, numbered from 1, and can be resumed from any number.
+func TestEvents(t *testing.T) {
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
+	f := d.follow("POST", "/v1/invocations", callBody)
+	if l, _ := f.next(); l.Seq != 1 || l.Event != "state" || l.Status != "running" ||
+		l.Phase != "accepted" || l.ID != f.id() {
+		t.Fatalf("%+v", l)
+	}
+	k.say <- func(s dray.Sink) { s.Progress("build", "step \x1b[31m1\n") }
+	if l, _ := f.next(); l.Seq != 2 || l.Event != "progress" || l.Phase != "build" ||
+		l.Message != "step \x1b[31m1\n" {
+		t.Errorf("%+v", l)
+	}
+	k.say <- func(s dray.Sink) { s.Started() }
+	if l, _ := f.next(); l.Seq != 3 || l.Event != "state" || l.Phase != "started" {
+		t.Errorf("%+v", l)
+	}
+	for i, out := range []struct {
+		stream dray.Stream
+		name   string
+		text   string
+		offset int64
+	}{
+		{dray.Stdout, "stdout", "one\n", 0},
+		{dray.Stderr, "stderr", "warn <&>\u2028", 0},
+		{dray.Stdout, "stdout", "two\n", 4},
+		{dray.Stdout, "stdout", "\xff\xfe\x00", 8},
+	} {
+		k.print(out.stream, out.text)
+		l, _ := f.next()
+		if got := l.Text + string(l.Base64); l.Seq != int64(4+i) || l.Event != out.name ||
+			l.Offset != out.offset || got != out.text {
+			t.Errorf("%+v, not %q", l, out.text)
+		}
+		if (l.Base64 != nil) != (out.text[0] == 0xff) {
+			t.Errorf("form of %q: %+v", out.text, l)
+		}
+	}
+	close(k.done)
+	end, _ := f.next()
+	if whole := d.do("GET", "/v1/invocations/"+f.id(), ""); end.Seq != 8 || end.Event != "end" ||
+		!bytes.Equal(end.Invocation, whole.body) {
+		t.Errorf("%+v is not %s", end, whole.body)
+	}
+	if l, more := f.next(); more {
+		t.Errorf("after the end: %+v", l)
+	}
+	for after := range int64(8) {
+		all := d.follow("GET", fmt.Sprintf("/v1/invocations/%s/events?after=%d", f.id(), after), "").all()
+		if int64(len(all)) != 8-after || all[0].Seq != after+1 || all[len(all)-1].Event != "end" {
+			t.Errorf("after %d: %+v", after, all)
+		}
+	}
+	if all := d.follow("GET", "/v1/invocations/"+f.id()+"/events?after=8", "").all(); len(all) != 0 {
+		t.Errorf("after the end: %+v", all)
+	}
+}
+
+func TestServerSentEvents(t *testing.T) {
+	d := start(t, nil)
+	a := d.do("POST", "/v1/invocations", callBody, "Accept: text/event-stream")
+	id := strings.TrimPrefix(a.header.Get("Location"), "/v1/invocations/")
+	record := d.do("GET", "/v1/invocations/"+id, "").body
+	want := []string{
+		"id: 1\nevent: state\ndata: {\"id\":\"" + id +
+			"\",\"status\":\"running\",\"phase\":\"accepted\"}\n\n",
+		"id: 2\nevent: state\ndata: {\"status\":\"running\",\"phase\":\"started\"}\n\n",
+		"id: 3\nevent: stdout\ndata: {\"offset\":0,\"text\":\"hello\\n\"}\n\n",
+		"id: 4\nevent: end\ndata: {\"invocation\":" + string(record) + "}\n\n",
+	}
+	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" ||
+		string(a.body) != strings.Join(want, "") {
+		t.Errorf("%d %v\n%s", a.status, a.header, a.body)
+	}
+	// A browser repeats the address and says in a header how far it came.
+	a = d.do("GET", "/v1/invocations/"+id+"/events?after=1", "", "Last-Event-ID: 3")
+	if a.header.Get("Content-Type") != "text/event-stream" || string(a.body) != want[3] {
+		t.Errorf("%s", a.body)
+	}
+	if a := d.do("GET", "/v1/invocations/"+id+"/events", "", "Last-Event-ID: 4"); a.status != 204 ||
+		len(a.body) != 0 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// Of a call that is in the trail alone there is the end.
+func TestEventsOfACallFromLongAgo(t *testing.T) {
+	d := start(t, nil)
+	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal},
+		time.Now()).WithResult(dray.NormalizeResult(exited(0), nil))
+	d.trail.put(rec)
+	whole := d.do("GET", "/v1/invocations/"+someID, "")
+	all := d.follow("GET", "/v1/invocations/"+someID+"/events?after=17", "").all()
+	if len(all) != 1 || all[0].Seq != 18 || all[0].Event != "end" ||
+		!bytes.Equal(all[0].Invocation, whole.body) {
+		t.Errorf("%+v", all)
+	}
+}
+
+// A stream is open before its first event is there.
+func TestStreamOpensBeforeItHasAnything(t *testing.T) {
+	k := newScriptedOutput()
+	d := start(t, func(p *fakeDeps) { p.run = k.run })
+	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
+	// its status is here although nothing has happened
+	f := d.follow("GET", "/v1/invocations/"+id+"/events?after=1", "")
+	k.print(dray.Stdout, "x")
+	if l, _ := f.next(); l.Seq != 2 || l.Text != "x" {
+		t.Errorf("%+v", l)
+	}
+	close(k.done)
+}
+
+// CA-07: a reader that does not read slows neither the tool nor another reader, and misses nothing
+// that is kept.
+func TestSlowReaderIsAlone(t *testing.T) {
+	const total = 6 << 20 // more than memory holds
+	printed := bytes.Repeat([]byte("0123456789abcde\n"), total/16)
+	kept := captures{}
+	release := make(chan struct{})
+	d := start(t, func(p *fakeDeps) {
+		p.captures = kept
+		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			<-release
+			for rest := printed; len(rest) > 0; rest = rest[64<<10:] {
+				sink.Output(dray.Stdout, rest[:64<<10])
+			}
+			return exited(0), nil
+		}
+	})
+	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
+	kept[id+".stdout"] = printed
+	slow, err := net.Dial("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	fmt.Fprintf(slow,
+		"GET /v1/invocations/%s/events HTTP/1.0\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n", id)
+	quick := d.follow("GET", "/v1/invocations/"+id+"/events", "")
+	close(release)
+	if a := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", ""); a.record(t).
+		Status != dray.StatusSucceeded {
+		t.Fatalf("%s", a.body)
+	}
+	if got := concatOutput(t, quick.all()); !bytes.Equal(got, printed) {
+		t.Errorf("the quick reader got %d bytes", len(got))
+	}
+	b, err := io.ReadAll(slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := bytes.Cut(b, []byte("\r\n\r\n"))
+	var all []line
+	for l := range bytes.Lines(body) {
+		var ev line
+		if err := json.Unmarshal(l, &ev); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ev)
+	}
+	if got := concatOutput(t, all); !bytes.Equal(got, printed) {
+		t.Errorf("the slow reader got %d bytes", len(got))
+	}
+}
+
+// concatOutput puts the stdout of events together, and checks that sequence numbers and offsets
+// have no hole.
+func concatOutput(t *testing.T, all []line) []byte {
+	t.Helper()
+	var got []byte
+	for i, l := range all {
+		if l.Seq != int64(i+1) {
+			t.Fatalf("event %d has number %d", i+1, l.Seq)
+		}
+		if l.Event != "stdout" {
+			continue
+		}
+		if l.Offset != int64(len(got)) {
+			t.Fatalf("event %d is at %d, not at %d", l.Seq, l.Offset, len(got))
+		}
+		got = append(got, l.Text...)
+		got = append(got, l.Base64...)
+	}
+	if all[len(all)-1].Event != "end" {
+		t.Fatal("there is no end")
+	}
+	return got
+}
+
+// A call that asks for it waits for the stream that is its answer, as for a pipe; to end it does
+// not need the reader.
+func TestToolThatWaitsForItsReader(t *testing.T) {
+	const size = 12 << 20
+	printed := make(chan int, 2)
+	d := start(t, func(p *fakeDeps) {
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			n := 0
+			for ; n < size && ctx.Err() == nil; n += 64 << 10 {
+				sink.Output(dray.Stdout, bytes.Repeat([]byte("x"), 64<<10))
+			}
+			printed <- n
+			return exited(0), nil
+		}
+	})
+	const waits = `{"tool":"exec","on_slow_reader":"wait"}`
+	whole := d.follow("POST", "/v1/invocations", waits)
+	// nothing is kept, so all of it came from memory
+	if got := concatOutput(t, whole.all()); len(got) != size {
+		t.Errorf("%d bytes arrived", len(got))
+	}
+	if n := <-printed; n != size {
+		t.Errorf("%d bytes were printed", n)
+	}
+	idle := d.follow("POST", "/v1/invocations", waits)
+	if a := d.do("POST", "/v1/invocations/"+idle.id()+"/cancel", ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := <-printed; n == size {
+		t.Error("the tool did not wait")
+	}
+}

@@ -1,0 +1,354 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// raw sends bytes as they are, ends its side, and reads what comes back until the server hangs up.
+func (d *daemon) raw(request string) string {
+	d.t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, request) // the server may hang up before it has everything
+	_ = conn.CloseWrite()
+	b, _ := io.ReadAll(conn)
+	return string(b)
+}
+
+// SE-02: limits on headers. 64 KiB are the most, whatever they are made of.
+func TestLargeHeaders(t *testing.T) {
+	d := start(t, nil)
+	with := func(n int) string {
+		head := "GET /healthz HTTP/1.0\r\nHost: x\r\nX: "
+		return d.raw(head + strings.Repeat("x", n-len(head)-4) + "\r\n\r\n")
+	}
+	if got := with(60 << 10); !strings.HasPrefix(got, "HTTP/1.0 200") {
+		t.Errorf("60 KiB: %.200s", got)
+	}
+	if got := with(64<<10 + 1); !strings.HasPrefix(got, "HTTP/1.1 431") {
+		t.Errorf("more than 64 KiB: %.200s", got)
+	}
+	if got := d.raw("GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 20000) +
+		"\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") {
+		t.Errorf("many headers: %.200s", got)
+	}
+}
+
+func TestBrokenRequests(t *testing.T) {
+	d := start(t, nil)
+	for name, request := range map[string]string{
+		"no host":              "GET /healthz HTTP/1.1\r\n\r\n",
+		"not HTTP":             "\x16\x03\x01\x02\x00\x01\x00",
+		"two lengths":          "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+		"negative length":      "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
+		"odd transfer":         "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"space in a header":    "GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
+		"NUL in the path":      "GET /healthz\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"an upgrade to HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	} {
+		if got := d.raw(request); !strings.HasPrefix(got, "HTTP/1.1 4") &&
+			!strings.HasPrefix(got, "HTTP/1.1 5") {
+			t.Errorf("%s: %.200q", name, got)
+		}
+	}
+	if got := d.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
+		"HTTP/1.1 404") || !strings.Contains(got, "not_found") {
+		t.Errorf("OPTIONS *: %.200q", got)
+	}
+	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
+		t.Errorf("half a body: %q", got)
+	}
+	if d.trail.len() != 0 {
+		t.Error("something was accepted")
+	}
+}
+
+// A body that is too large is refused however it comes, and a client that sends everything before
+// it reads still gets the answer.
+func TestHugeBodies(t *testing.T) {
+	d := start(t, nil)
+	size := d.maxBody + 1
+	for name, body := range map[string]io.Reader{
+		"with a length":    bytes.NewReader(make([]byte, size)),
+		"without a length": io.LimitReader(zeros{}, size),
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/invocations",
+			body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if a := d.send(req); a.status != 413 || a.problem(t).Code != dray.CodeTooLarge {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	got := d.raw("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 413") {
+		t.Errorf("a body that is only announced: %.200q", got)
+	}
+}
+
+// A body that nobody wants comes to its end all the same: its client may give up where it cannot
+// send everything.
+func TestUnwantedBodyIsHeardOut(t *testing.T) {
+	d := start(t, nil)
+	for path, want := range map[string]string{
+		"/v1/invocations": "413", "/v1/nowhere": "404",
+		"/v1/invocations/" + someID + "/stdin": "404",
+	} {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		size := 2 * d.maxBody
+		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, size)
+		if _, err := conn.Write(append([]byte(head), make([]byte, size)...)); err != nil {
+			t.Fatalf("%s: sending: %v", path, err)
+		}
+		b := make([]byte, 100)
+		if n, _ := io.ReadAtLeast(conn, b, 20); !strings.HasPrefix(string(b[:n]), "HTTP/1.1 "+want) {
+			t.Errorf("%s: %q", path, b[:n])
+		}
+	}
+}
+
+// Bodies that come slowly take a bounded part of the memory, and what they leave serves others.
+func TestManyBodiesAtOnce(t *testing.T) {
+	d := start(t, func(p *fakeDeps) { p.maxBody = 1 << 20 })
+	var slow []*net.UnixConn
+	for range 20 {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		slow = append(slow, conn)
+		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil &&
+			!errors.Is(err, syscall.EPIPE) {
+			t.Fatal(err)
+		}
+	}
+	answers := make(chan string, len(slow))
+	for _, conn := range slow {
+		go func() {
+			b, _ := io.ReadAll(io.LimitReader(conn, 20))
+			answers <- string(b)
+		}()
+	}
+	if got := <-answers; !strings.HasPrefix(got, "HTTP/1.1 429") { // 8 MiB have no room for 20 of them
+		t.Errorf("%q", got)
+	}
+	for _, conn := range slow {
+		_ = conn.CloseRead()
+		_ = conn.Close()
+	}
+	for range len(slow) - 1 {
+		<-answers
+	}
+	for d.do("POST", "/v1/invocations", callBody).status != 200 { // soon they have left
+		if t.Context().Err() != nil {
+			t.Fatal("it goes on refusing")
+		}
+	}
+}
+
+// Who ends its side of the connection with the request has gone away, and is told so where it still
+// listens.
+func TestHalfClosed(t *testing.T) {
+	d := start(t, nil)
+	d.trail.began = make(chan struct{})
+	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
+	got := d.raw(request)
+	close(d.trail.began)
+	if !strings.HasPrefix(got, "HTTP/1.1 400") ||
+		!strings.Contains(got, "ended its side of the connection") {
+		t.Errorf("%.400q", got)
+	}
+}
+
+// A request can have more mistakes than an answer should tell of.
+func TestVeryManyMistakes(t *testing.T) {
+	d := start(t, nil)
+	var env strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&env, `%s"A%d=":""`, strings.Repeat(",", min(i, 1)), i)
+	}
+	a := d.do("POST", "/v1/invocations", `{"tool":"exec","env":{`+env.String()+`}}`)
+	if p := a.problem(t); a.status != 400 || len(p.Errors) != 100 ||
+		!strings.Contains(p.Detail, "and 19999 more, see the first 100") {
+		t.Errorf("%d, %d errors, %s", a.status, len(p.Errors), p.Detail)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// Nobody without a name may do anything, so a listener that does not know its peers serves nobody.
+func TestUnknownPeer(t *testing.T) {
+	d := start(t, nil)
+	a := httpOverPipe(t, d, nil, "GET /healthz HTTP/1.0\r\n\r\n")
+	if !strings.HasPrefix(a, "HTTP/1.0 401") || !strings.Contains(a, `"code":"unauthorized"`) {
+		t.Errorf("%q", a)
+	}
+}
+
+// pipes is a listener whose connections never leave the process, so that time can be the test's.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	select {
+	case <-p.done:
+	default:
+		close(p.done)
+	}
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+// known is a connection of this user.
+type known struct{ net.Conn }
+
+func (known) Principal() string { return selfPrincipal }
+
+// httpOverPipe sends a request over a pipe and gives the whole answer. The wrapper says who is
+// there.
+func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request string) string {
+	t.Helper()
+	l := &pipes{make(chan net.Conn), make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(l) }()
+	here, there := net.Pipe()
+	if wrap != nil {
+		there = wrap(there)
+	}
+	l.conns <- there
+	go func() { _, _ = io.WriteString(here, request) }()
+	b, err := io.ReadAll(here)
+	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	_ = here.Close()
+	_ = l.Close()
+	if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+// SE-02: headers end after 10 s, bodies that stand still after 30 s; nothing runs, and nothing
+// waits longer.
+func TestSlowRequests(t *testing.T) {
+	for _, c := range []struct {
+		name, request string
+		after         time.Duration
+		answer        string
+	}{
+		{"headers", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", 10 * time.Second, ""},
+		{"nothing at all", "", 10 * time.Second, ""},
+		{
+			"body", "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
+			30 * time.Second, "HTTP/1.1 400 Bad Request",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := build(t, nil)
+				begun := time.Now()
+				got := httpOverPipe(t, d, func(c net.Conn) net.Conn { return known{c} }, c.request)
+				if took := time.Since(begun); took < c.after || took > c.after+2*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if !strings.HasPrefix(got, c.answer) || (c.answer == "") != (got == "") {
+					t.Errorf("%q", got)
+				}
+				if err := d.server.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// One client's trouble is its own: while others hang, read nothing or send rubbish, calls go on.
+func TestManyBadClients(t *testing.T) {
+	d := start(t, nil)
+	var conns []net.Conn
+	for i := range 60 {
+		conn, err := net.Dial("unix", d.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		switch i % 3 {
+		case 0:
+			fmt.Fprint(conn, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\n")
+		case 1:
+			fmt.Fprint(conn,
+				"POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		}
+	}
+	for range 20 {
+		if a := d.do("POST", "/v1/invocations", callBody); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+}
+
+// Requests on one connection do not mix, also when they come at once.
+func TestPipelinedRequests(t *testing.T) {
+	d := start(t, nil)
+	conn, err := net.Dial("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	one := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
+	fmt.Fprint(conn, one+one+"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	in := bufio.NewReader(conn)
+	for i, want := range []string{`"status":"succeeded"`, `"status":"succeeded"`, `{"status":"ok"}`} {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !bytes.Contains(b, []byte(want)) {
+			t.Errorf("answer %d: %d %s", i, resp.StatusCode, b)
+		}
+	}
+}

@@ -1,0 +1,423 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+const callBody = `{"tool":"exec","input":{"argv":["true"]}}`
+
+// RS-01, RS-03: an accepted call answers 200 with the invocation in the one form.
+func TestStartAnswersWithTheInvocation(t *testing.T) {
+	d := start(t, nil)
+	a := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["true"]},"context":{"plan_id":"p"},"workspace":"/home/me/app/","cwd":"./sub//x"}`)
+	if a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	rec := a.record(t)
+	if rec.Status != dray.StatusSucceeded || rec.Reason != dray.ReasonExited || *rec.ExitCode != 0 ||
+		rec.Error != nil {
+		t.Errorf("%s", a.body)
+	}
+	if rec.Principal != selfPrincipal || rec.Workspace != "/home/me/app" || rec.Cwd != "sub/x" ||
+		rec.Context.PlanID != "p" || rec.Tool != "exec" {
+		t.Errorf("%s", a.body)
+	}
+	if rec.StartedAt.Location() != time.UTC || rec.EndedAt == nil || rec.DurationMS == nil ||
+		rec.StartedAt.After(*rec.EndedAt) {
+		t.Errorf("times: %s", a.body)
+	}
+	for _, member := range []string{`"signal":null`, `"error":null`, `"candidates":[]`, `"output":null`} {
+		if !bytes.Contains(a.body, []byte(member)) {
+			t.Errorf("no %s in %s", member, a.body)
+		}
+	}
+	if again := d.do("GET", "/v1/invocations/"+rec.ID, ""); again.status != 200 ||
+		!bytes.Equal(again.body, a.body) {
+		t.Errorf("read again: %d %s", again.status, again.body)
+	}
+}
+
+// SY-11: what a call wants brought home, and whether its text is rewritten, reaches the tool as it
+// was sent.
+func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"tool":"exec"}`: `null []`,
+		`{"tool":"exec","sync":[],"rewrite_text":false}`:                   `false []`,
+		`{"tool":"exec","sync":["out/","/a//b",". "],"rewrite_text":true}`: `true [out/ /a//b . ]`,
+	} {
+		got := make(chan string, 1)
+		d := start(t, func(p *fakeDeps) {
+			p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+				rewrite, _ := json.Marshal(c.Invocation.RewriteText)
+				got <- fmt.Sprintf("%s %v", rewrite, c.Invocation.Sync)
+				return succeed(ctx, c, sink)
+			}
+		})
+		if a := d.do("POST", "/v1/invocations", body); a.status != 200 || <-got != want {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+}
+
+func TestFailureIsStill200(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		run    dray.ExecutorFunc
+		reason dray.Reason
+		code   dray.Code
+	}{
+		{"exit 3", func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			return exited(3), nil
+		}, dray.ReasonExited, ""},
+		{"not found", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+			return dray.Result{}, dray.Errorf(dray.CodeExecutableNotFound, "no such program")
+		}, dray.ReasonStartFailed, dray.CodeExecutableNotFound},
+		{"engine", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+			return dray.Result{}, dray.Errorf(dray.CodeEngineUnavailable, "no engine")
+		}, dray.ReasonUnavailable, dray.CodeEngineUnavailable},
+		{"trail busy after the begin", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+			return dray.Result{}, dray.Errorf(dray.CodeShuttingDown, "too late")
+		}, dray.ReasonUnavailable, dray.CodeShuttingDown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := start(t, func(p *fakeDeps) { p.run = c.run })
+			a := d.do("POST", "/v1/invocations", callBody)
+			rec := a.record(t)
+			if a.status != 200 || rec.Status != dray.StatusFailed || rec.Reason != c.reason ||
+				rec.Error == nil || rec.Error.Code != c.code {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+}
+
+// AU-01: no record, no run.
+func TestNothingRunsWithoutATrail(t *testing.T) {
+	ran := false
+	d := start(t, func(p *fakeDeps) {
+		p.trail.begin = dray.Errorf(dray.CodeAuditUnavailable, "the trail is locked").
+			WithHint("end the other program")
+		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result,
+			error,
+		) {
+			ran = true
+			return exited(0), nil
+		}
+	})
+	for _, header := range []string{
+		"Accept: application/json", "Accept: text/event-stream",
+		"Accept: application/x-ndjson",
+	} {
+		for _, path := range []string{"/v1/invocations", "/v1/invocations?wait_ms=0"} {
+			if strings.Contains(path, "wait") && !strings.Contains(header, "application/json") {
+				continue
+			}
+			a := d.do("POST", path, callBody, header)
+			if p := a.problem(t); a.status != 503 || p.Code != dray.CodeAuditUnavailable ||
+				a.header.Get("Retry-After") == "" {
+				t.Errorf("%s %s: %d %s", path, header, a.status, a.body)
+			}
+		}
+	}
+	if ran || d.trail.len() != 0 {
+		t.Error("something ran")
+	}
+	if d.logs.FilterMessage("call begun").Len() != 0 {
+		t.Error("a refused call was logged as begun")
+	}
+}
+
+func TestWaitIs202UntilTheEnd(t *testing.T) {
+	release := make(chan struct{})
+	d := start(t, func(p *fakeDeps) {
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			<-release
+			return exited(0), nil
+		}
+	})
+	a := d.do("POST", "/v1/invocations?wait_ms=0", callBody)
+	rec := a.record(t)
+	if a.status != 202 || rec.Status != dray.StatusRunning ||
+		a.header.Get("Location") != "/v1/invocations/"+rec.ID {
+		t.Fatalf("%d %v %s", a.status, a.header, a.body)
+	}
+	if _, err := d.trail.Get(t.Context(), selfPrincipal, rec.ID); err != nil {
+		t.Error("202 before the begin was committed")
+	}
+	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).
+		Status != dray.StatusRunning {
+		t.Errorf("while it runs: %d %s", a.status, a.body)
+	}
+	close(release)
+	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=60000", ""); a.status != 200 ||
+		a.record(t).Status != dray.StatusSucceeded {
+		t.Errorf("after its end: %d %s", a.status, a.body)
+	}
+}
+
+// A 202 names a call that has a row, so it waits for the trail, however short wait_ms is.
+func TestWaitDoesNotAnswerBeforeTheBegin(t *testing.T) {
+	began := make(chan struct{})
+	d := start(t, func(p *fakeDeps) { p.trail.began, p.run = began, untilCancelled })
+	answered := make(chan answer)
+	go func() { answered <- d.do("POST", "/v1/invocations?wait_ms=1", callBody) }()
+	select {
+	case a := <-answered:
+		t.Fatalf("%d %s", a.status, a.body)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(began)
+	if a := <-answered; a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+}
+
+// EX-09: a client that goes away cancels its call, unless it said otherwise.
+func TestClientThatGoesAway(t *testing.T) {
+	for _, c := range []struct {
+		name, path, body, accept string
+		ends                     bool
+	}{
+		{"json", "/v1/invocations", callBody, "application/json", true},
+		{"stream", "/v1/invocations", callBody, "application/x-ndjson", true},
+		{"says cancel", "/v1/invocations", `{"tool":"exec","on_disconnect":"cancel"}`, "application/json", true},
+		{"wait_ms", "/v1/invocations?wait_ms=60000", callBody, "application/json", false},
+		{"continue", "/v1/invocations", `{"tool":"exec","on_disconnect":"continue"}`, "application/json", false},
+		{"continue as a stream", "/v1/invocations", `{"tool":"exec","on_disconnect":"continue"}`, "text/event-stream", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			running, release := make(chan string, 1), make(chan struct{})
+			cause := make(chan error, 1)
+			d := start(t, func(p *fakeDeps) {
+				p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+					running <- call.Invocation.ID
+					select {
+					case <-ctx.Done():
+						cause <- context.Cause(ctx)
+						return dray.Result{Reason: dray.ReasonCancelled}, nil
+					case <-release:
+						return exited(0), nil
+					}
+				}
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				resp, err := d.client.Do(d.request("POST", c.path, c.body, "Accept: "+c.accept).
+					WithContext(ctx))
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			}()
+			id := <-running
+			leave()
+			<-gone
+			if c.ends {
+				if err := <-cause; !errors.Is(err, executor.ErrCancelled) {
+					t.Errorf("cancelled because %v", err)
+				}
+			} else {
+				close(release)
+			}
+			rec := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", "").record(t)
+			if want := map[bool]dray.Reason{
+				true:  dray.ReasonCancelled,
+				false: dray.ReasonExited,
+			}[c.ends]; rec.Reason != want {
+				t.Errorf("ended as %q, not %q", rec.Reason, want)
+			}
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	d := start(t, func(p *fakeDeps) { p.run = untilCancelled })
+	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
+	a := d.do("POST", "/v1/invocations/"+id+"/cancel", "")
+	if rec := a.record(t); a.status != 200 || rec.Reason != dray.ReasonCancelled ||
+		rec.Error.Message != executor.ErrCancelled.Error() {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for _, body := range []string{"", "{}"} {
+		if again := d.do("POST", "/v1/invocations/"+id+"/cancel", body); again.status != 200 ||
+			!bytes.Equal(again.body, a.body) {
+			t.Errorf("cancelled again: %d %s", again.status, again.body)
+		}
+	}
+}
+
+func TestCancelDoesNotWaitLongerThanAsked(t *testing.T) {
+	release := make(chan struct{})
+	d := start(t, func(p *fakeDeps) {
+		p.run = func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
+			<-ctx.Done()
+			<-release
+			return dray.Result{Reason: dray.ReasonCancelled}, nil
+		}
+	})
+	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
+	if a := d.do("POST", "/v1/invocations/"+id+"/cancel?wait_ms=1", ""); a.status != 202 ||
+		a.header.Get("Location") == "" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	close(release)
+}
+
+// SE-01: another principal's ids answer as if they were not there.
+func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
+	d := start(t, nil)
+	mine := d.do("POST", "/v1/invocations", callBody).record(t)
+	other := mine
+	other.ID, other.Principal = "0198a000-0000-7000-8000-000000000001", "uid:4242"
+	d.trail.put(other)
+	for _, path := range []string{"", "?wait_ms=5", "/events", "/output/stdout"} {
+		missing := d.do("GET", "/v1/invocations/0198a000-0000-7000-8000-000000000002"+path, "")
+		hidden := d.do("GET", "/v1/invocations/"+other.ID+path, "")
+		if hidden.status != 404 || hidden.problem(t).Code != dray.CodeNotFound || missing.status != 404 {
+			t.Errorf("%s: %d %s", path, hidden.status, hidden.body)
+		}
+	}
+	for _, path := range []string{"/stdin", "/cancel"} {
+		if a := d.do("POST", "/v1/invocations/"+other.ID+path, ""); a.status != 404 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	var page struct{ Items []dray.Record }
+	if err := json.Unmarshal(d.do("GET", "/v1/invocations", "").body, &page); err != nil ||
+		len(page.Items) != 1 || page.Items[0].ID != mine.ID {
+		t.Errorf("the list shows %v, %v", page.Items, err)
+	}
+	if a := d.do("GET", "/v1/invocations?principal=uid:4242", ""); string(a.body) != `{"items":[],"next_cursor":""}` {
+		t.Errorf("another's list: %s", a.body)
+	}
+}
+
+func TestListFilters(t *testing.T) {
+	d := start(t, nil)
+	a := d.do("GET",
+		"/v1/invocations?tool=exec&status=failed&reason=timeout&environment=container&container=box&plan_id=p%201&q=text"+
+			"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal, "")
+	if a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	q := d.trail.listed
+	if q.Tool != "exec" || q.Status != "failed" || q.Reason != "timeout" ||
+		q.Environment != "container" || q.Container != "box" ||
+		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" ||
+		q.Principal != selfPrincipal {
+		t.Errorf("%+v", q)
+	}
+	if q.Since.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC) ||
+		q.Until.UTC() != time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC) {
+		t.Errorf("%v %v", q.Since, q.Until)
+	}
+	if d.do("GET", "/v1/invocations", ""); d.trail.listed.Limit != 50 {
+		t.Errorf("default limit %d", d.trail.listed.Limit)
+	}
+}
+
+// EX-18: a panic ends its call, with an id in the log, and nothing else.
+func TestPanicEndsTheCallAlone(t *testing.T) {
+	d := start(t, func(p *fakeDeps) {
+		p.run = func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
+			if c.Invocation.Tool == "greet" {
+				panic("a secret thing")
+			}
+			return exited(0), nil
+		}
+		p.paths = nil // so that the handler panics
+	})
+	a := d.do("POST", "/v1/invocations", `{"tool":"greet"}`)
+	rec := a.record(t)
+	if a.status != 200 || rec.Status != dray.StatusFailed || rec.Error.Code != dray.CodeInternal ||
+		!strings.Contains(rec.Error.Hint, rec.ID) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if bytes.Contains(a.body, []byte("secret")) {
+		t.Error("the panic's value went to the client")
+	}
+	if logged := d.logs.FilterMessage("call panicked").All(); len(logged) != 1 ||
+		logged[0].ContextMap()["id"] != rec.ID {
+		t.Errorf("logged %v", logged)
+	}
+	a = d.do("POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a"]}`)
+	logged := d.logs.FilterMessage("request panicked").All()
+	if a.status != 500 || len(logged) != 1 ||
+		!strings.Contains(a.problem(t).Hint, fmt.Sprint(logged[0].ContextMap()["id"])) {
+		t.Errorf("%d %s, logged %v", a.status, a.body, logged)
+	}
+	if a := d.do("POST", "/v1/invocations", callBody); a.record(t).Status != dray.StatusSucceeded {
+		t.Errorf("afterwards: %d %s", a.status, a.body)
+	}
+}
+
+// OP-01: one line for the begin and one for the end, without inputs.
+func TestLogLines(t *testing.T) {
+	d := start(t, nil)
+	rec := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["hunter2"]},"env":{"TOKEN":"hunter2"}}`).record(t)
+	// whoever waits for a call does not wait for its line
+	if err := d.server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for message, fields := range map[string]map[string]any{
+		"call begun": {"id": rec.ID, "tool": "exec", "principal": selfPrincipal},
+		"call ended": {
+			"id": rec.ID, "tool": "exec", "principal": selfPrincipal, "status": "succeeded",
+			"reason": "exited", "ms": *rec.DurationMS,
+		},
+	} {
+		lines := d.logs.FilterMessage(message).All()
+		if len(lines) != 1 {
+			t.Fatalf("%d lines of %q", len(lines), message)
+		}
+		if got, _ := json.Marshal(lines[0].ContextMap()); string(got) != mustJSON(fields) {
+			t.Errorf("%s is logged with %s", message, got)
+		}
+	}
+}
+
+func mustJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// A client that leaves in the middle of a flood is noticed by the write that fails, and its call
+// ends as well.
+func TestClientThatLeavesAFlood(t *testing.T) {
+	for range 8 {
+		cause := make(chan error, 1)
+		d := start(t, func(p *fakeDeps) {
+			p.run = func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+				for ctx.Err() == nil {
+					sink.Output(dray.Stdout, make([]byte, 32<<10))
+				}
+				cause <- context.Cause(ctx)
+				return dray.Result{Reason: dray.ReasonCancelled}, nil
+			}
+		})
+		f := d.follow("POST", "/v1/invocations", callBody)
+		f.until("stdout")
+		f.resp.Body.Close()
+		if err := <-cause; !errors.Is(err, executor.ErrCancelled) {
+			t.Errorf("cancelled because %v", err)
+		}
+	}
+}
