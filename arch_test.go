@@ -129,7 +129,7 @@ var importRules = []importRule{
 		why: "it makes a test binary its own supervisor, and only tests may import it",
 	},
 	{
-		from: "./...", to: []string{"internal/evidence"},
+		from: "./...", to: []string{"internal/evidence", "internal/soakreport"},
 		why: "it writes pages of what tests found, and only tests may import it",
 	},
 	{
@@ -213,6 +213,7 @@ var starters = []processStarter{
 		"internal/evidence", "exec.Command",
 		"git says which commit was tested, for a page of the documents",
 	},
+	{"internal/soakreport", "exec.Command", "git names the commit that a test ran at"},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
 	{
 		"cmd/dray/command", "exec.Command",

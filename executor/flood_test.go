@@ -17,14 +17,12 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // floodSize is what the flooding tools of the tests print on each stream.
 func floodSize() int64 {
-	if os.Getenv("DRAY_TEST_SOAK") != "" {
-		return 2 << 30
-	}
-	return 128 << 20
+	return soakreport.Count[int64](2<<30, 128<<20)
 }
 
 // memoryWatch is a sink that remembers the most memory that was in use while a tool printed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,22 +13,18 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // EX-13: whatever many calls do at once (run, be cancelled while they wait or run, panic, come by
 // several names of one container), never more run than the limits say, none that was let in is left
 // waiting, no more are let in than the limits and the queue have room for, and no slot is lost.
 func TestManyCallsAtOnce(t *testing.T) {
-	rounds := 20
-	if os.Getenv("DRAY_TEST_SOAK") == "1" {
-		rounds = 1000
-	}
-	seed := uint64(time.Now().UnixNano())
-	for round := range rounds {
-		s := seed + uint64(round)
-		runLoad(t, s)
+	r := soakreport.Rand(t)
+	for range soakreport.Count(1000, 20) {
+		runLoad(t, r)
 		if t.Failed() {
-			t.Fatalf("with the seed %d", s)
+			return
 		}
 	}
 }
@@ -51,8 +46,7 @@ func (c *loadTest) fault(format string, args ...any) {
 	}
 }
 
-func runLoad(t *testing.T, seed uint64) {
-	rnd := rand.New(rand.NewPCG(seed, 0))
+func runLoad(t *testing.T, rnd *rand.Rand) {
 	c := &loadTest{limits: Limits{
 		Concurrent: 1 + rnd.IntN(8), PerContainer: 1 + rnd.IntN(4),
 		Queue: rnd.IntN(60),

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // matching gives the lines of a text that match, each with its number.
@@ -132,10 +133,7 @@ func TestLinePatternsThatAreNone(t *testing.T) {
 // A line however long (a gigabyte in the soak) takes the memory of maxLine, its beginning is
 // searched, and the lines around it keep their numbers.
 func TestLineWithoutEnd(t *testing.T) {
-	size := int64(1 << 26)
-	if os.Getenv("DRAY_TEST_SOAK") == "1" {
-		size = 1 << 30
-	}
+	size := soakreport.Count[int64](1<<30, 1<<26)
 	endless := io.MultiReader(strings.NewReader("first needle\n"),
 		io.LimitReader(repeated("needle and more "), size), strings.NewReader("\nlast needle"))
 	p, err := newLinePattern("needle")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // swapping exchanges a folder and a link to one outside, as fast as it can, until it is stopped.
@@ -46,10 +47,7 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 	b.write(t, "turn/edited", "0", 0o644)
 	defer swapping(t, b, outside)()
 	worked, refused := map[string]int{}, map[string]int{}
-	rounds := 20
-	if os.Getenv("DRAY_TEST_SOAK") == "1" {
-		rounds = 500
-	}
+	rounds := soakreport.Count(500, 20)
 	calls := map[string]object{
 		"grep":       {"pattern": "."},
 		"glob":       {"pattern": "**/*"},

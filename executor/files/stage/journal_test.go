@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // interrupt places a tree up to a point of its commit, and leaves everything as a process that dies
@@ -155,7 +156,7 @@ func TestRecoverOrder(t *testing.T) {
 
 // SY-06: a journal that is cut or altered anywhere is none: nothing of the tree comes.
 func TestTornJournal(t *testing.T) {
-	r := random(t)
+	r := soakreport.Rand(t)
 	for _, damage := range []func(b []byte) []byte{
 		func(b []byte) []byte { return b[:r.IntN(len(b))] },
 		func(b []byte) []byte { b[r.IntN(len(b))] ^= 1 << r.IntN(8); return b },

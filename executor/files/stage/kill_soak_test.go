@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // writerProcess is this test binary as a process that places trees, or recovers, until it is
@@ -136,44 +137,80 @@ func wholeJournals(t *testing.T, dir string) int {
 	return whole
 }
 
-// SY-06: a process that is killed at any moment leaves the old or the new tree after the next
-// recovery, which may be killed too; where its journal was whole it is the new one. Nothing else is
-// left.
-func TestSoakKill(t *testing.T) {
-	rounds := 20
-	if soaking {
-		rounds = 200
+var killPage = soakreport.Page{
+	File: "kills.md", Title: "A process is killed while it writes a tree",
+	Text: `Each time SIGKILL ended a process that wrote one tree after the other, mostly just after it
+had written its journal. Then the write was recovered; some of these recoveries were killed too and
+followed by another (*recoveries killed*). *New* counts the times when every file was of the tree
+that was being written, *old* when every file was of the tree before, *left* the staging
+directories that remained.`,
+	Target: "every file is of one tree, which is the new one if the journal was complete; nothing is left",
+	Columns: []string{
+		"where", "kills", "complete journals", "recoveries killed", "new", "old", "left",
+	},
+	Key: 1,
+}
+
+// killCount is what killPage reports of one directory.
+type killCount struct{ kills, journals, recoveries, newTrees, oldTrees, left int }
+
+func (c *killCount) cells() []soakreport.Cell {
+	return []soakreport.Cell{
+		soakreport.Value(c.kills), soakreport.Value(c.journals), soakreport.Value(c.recoveries),
+		soakreport.Value(c.newTrees), soakreport.Value(c.oldTrees), soakreport.Exactly(c.left, 0),
 	}
-	r := random(t)
+}
+
+// A process that is killed at any moment leaves the old or the new tree after the next recovery,
+// which may be killed too. The tree is the new one if its journal was complete. Nothing else is
+// left (SY-06).
+func TestSoakKill(t *testing.T) {
+	r := soakreport.Rand(t)
 	for where, dir := range map[string]string{"memory": scratch(t), "disk": t.TempDir()} {
 		t.Run(where, func(t *testing.T) {
-			before, journals, recoveries, news := 0, 0, 0, 0
+			var count killCount
+			killPage.Row(t, []string{where}, count.cells)
 			mustPlace(t, dir, versioned(0)...)
-			for range rounds / 2 {
-				last := killDuringWrite(t, r, dir, before+1)
-				whole := wholeJournals(t, dir)
-				if whole > 0 && r.IntN(3) == 0 {
-					recoveries++
-					killedRecovery(t, r, dir)
-				}
-				recoverIn(t, dir)
-				now := versionIn(t, dir)
-				if now != last && now != last-1 || whole > 0 && now != last {
-					t.Fatalf("it was killed when it placed %d, with %d whole journals, and %d is there", last,
-						whole, now)
-				}
-				if now == last {
-					news++
-				}
-				before, journals = now, journals+whole
+			version := 0
+			for range soakreport.Count(100, 10) {
+				version = count.killOnce(t, r, dir, version)
 			}
-			if journals == 0 {
-				t.Error("no journal was ever whole")
+			if count.journals == 0 {
+				t.Error("no journal was complete when its writer was killed")
 			}
-			report(t, killing, where, fmt.Sprint(rounds/2), fmt.Sprint(journals), fmt.Sprint(recoveries),
-				fmt.Sprint(news), fmt.Sprint(rounds/2-news), "0")
 		})
 	}
+}
+
+// killOnce kills a writer that starts with the version after from, recovers, and returns the
+// version that is there then.
+func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir string, from int) int {
+	t.Helper()
+	last := killDuringWrite(t, r, dir, from+1)
+	c.kills++
+	journals := wholeJournals(t, dir)
+	c.journals += journals
+	if journals > 0 && r.IntN(3) == 0 {
+		killedRecovery(t, r, dir)
+		c.recoveries++
+	}
+	recoverIn(t, dir)
+	left, err := filepath.Glob(dir + "/" + Prefix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.left += len(left)
+	now := versionIn(t, dir)
+	if now != last && now != last-1 || journals > 0 && now != last {
+		t.Fatalf("killed while version %d was written, with %d complete journals: version %d is there",
+			last, journals, now)
+	}
+	if now == last {
+		c.newTrees++
+	} else {
+		c.oldTrees++
+	}
+	return now
 }
 
 func killedRecovery(t *testing.T, r *rand.Rand, dir string) {

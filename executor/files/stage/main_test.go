@@ -4,14 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -21,21 +18,6 @@ import (
 func TestMain(m *testing.M) {
 	asVictim()
 	goleak.VerifyTestMain(m)
-}
-
-// random gives the generator of a test and prints its seed.
-func random(t testing.TB) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("DRAY_TEST_SEED=%d", seed)
-	seeds.Store(t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 func openRoot(t testing.TB, dir string) *os.File {

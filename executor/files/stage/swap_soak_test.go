@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // exchange swaps two names of a folder in one step, as an attacker in a shared folder may.
@@ -137,21 +138,34 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 	return err
 }
 
-// SY-03: while folders, files and links are exchanged in the destination, every tree is there as a
-// whole, or an error is, and nothing outside is touched.
+var swapPage = soakreport.Page{
+	File: "swaps.md", Title: "Names are exchanged while a tree is written",
+	Text: `Directories, files and symlinks were exchanged in the destination while trees
+were written there. Each tree was written completely (*exact*), or the write failed and none of it
+was there (*refused*); every file was compared. *Events* counts what inotify reported outside the
+root, where the symlinks point.`,
+	Target:  "every tree is exact or refused, and there is no event outside the root",
+	Columns: []string{"exchanged", "trees", "files each", "exact", "refused", "events"},
+	Key:     1,
+}
+
+// While directories, files and symlinks are exchanged in the destination, every tree is written
+// completely or not at all, and nothing outside is touched (SY-03).
 func TestSoakSwap(t *testing.T) {
-	const rounds = 20
-	files := 200
-	if soaking {
-		files = 10_000
-	}
+	files := soakreport.Count(10_000, 200)
 	for _, k := range attacks {
 		t.Run(k.name, func(t *testing.T) {
-			r := random(t)
+			r := soakreport.Rand(t)
 			a := newSwapFixture(t)
-			exact, refused := 0, 0
+			exact, refused, events := 0, 0, 0
+			swapPage.Row(t, []string{k.name}, func() []soakreport.Cell {
+				return []soakreport.Cell{
+					soakreport.Value(exact + refused), soakreport.Value(files),
+					soakreport.Value(exact), soakreport.Value(refused), soakreport.Exactly(events, 0),
+				}
+			})
 			version := ""
-			for round := range rounds {
+			for round := range 20 {
 				fresh, next := fmt.Sprint("n", round), fmt.Sprint("version ", round)
 				err := a.under(t, r, k, fresh, attacked(files, fresh, next))
 				if errors.Is(err, ErrCommitIncomplete) {
@@ -167,13 +181,11 @@ func TestSoakSwap(t *testing.T) {
 				}
 				a.check(t, k, files, fresh, version, err)
 			}
-			events := a.untouched(t)
+			events = a.untouched(t)
 			wantTree(t, a.dir+"/outside", a.outside)
-			if exact == 0 || refused == 0 && soaking && !k.files {
+			if exact == 0 || refused == 0 && soakreport.Enabled() && !k.files {
 				t.Errorf("%d were exact, %d refused", exact, refused)
 			}
-			report(t, swapping, k.name, fmt.Sprint(rounds), fmt.Sprint(files), fmt.Sprint(exact),
-				fmt.Sprint(refused), fmt.Sprint(events))
 		})
 	}
 }

@@ -6,17 +6,16 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files/tree"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // entry is one of a tree that a test makes, or that came.
@@ -169,17 +168,8 @@ func TestPassedOver(t *testing.T) {
 
 // A property: any honest tree arrives as it was.
 func TestRoundTripOfAny(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	t.Logf("DRAY_TEST_SEED=%d", seed)
-	rounds := 200
-	if os.Getenv("DRAY_TEST_SOAK") == "1" {
-		rounds = 20000
-	}
-	r := rand.New(rand.NewPCG(seed, 0))
-	for range rounds {
+	r := soakreport.Rand(t)
+	for range soakreport.Count(20_000, 200) {
 		want := anyTree(r, 40)
 		sources := sourcesOf(want)
 		got, err := read(reader(t, sent(t, want...), sources))
