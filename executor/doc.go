@@ -1,13 +1,13 @@
-// Package executor runs one process of a call on an environment and tells how it ended. The rooms
-// below it are the environments and what they stand on:
+// Package executor runs one process of a call on an environment and reports how it ended. The
+// packages below it:
 //
-//	capture         what tools print, kept and shown
-//	process         starts, streams, ends: the only place that starts processes
-//	cgroup          control groups, by which the end of a call can be proved
-//	files           files beneath one root, and trees of them on their way
-//	host            the host as an environment
-//	container       containers as environments
-//	agentbin        the agent programs inside the daemon
-//	executortest    what every environment must do
-//	torture         tools, containers and engines that misbehave
+//	capture         stored output of tools, and its summaries
+//	process         start, supervise, stream, stop: the only package that starts processes
+//	cgroup          control groups, which prove that no process of a call is left
+//	files           files beneath one root, and trees of them
+//	host            the host environment
+//	container       container environments
+//	agentbin        the agent programs, embedded in the daemon
+//	executortest    the contract suite that every environment passes
+//	torture         tests with hostile tools, containers and engines
 package executor

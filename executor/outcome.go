@@ -12,54 +12,52 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// Outcome is a finished run.
+// Outcome is the result of a run, with its captures.
 type Outcome struct {
 	Result         dray.Result
 	stdout, stderr streamCapture
 }
 
-// Stdout is the capture of what the tool printed there.
+// Stdout returns the capture of the raw stdout.
 func (o *Outcome) Stdout() *capture.Capture { return o.stdout.raw }
 
-// Release lets the captures go: from here on retention may remove them. It is called once.
+// Release makes the captures subject to retention. It must be called once.
 func (o *Outcome) Release() {
 	for _, c := range o.captures() {
 		c.Release()
 	}
 }
 
-func (o *Outcome) outlets() []*streamCapture { return []*streamCapture{&o.stdout, &o.stderr} }
-
 func (o *Outcome) captures() []*capture.Capture {
 	return append(o.stdout.captures(), o.stderr.captures()...)
 }
 
-// discard closes and releases the captures where a panic passes, since nobody gets the outcome
-// then.
+// discard is deferred: after a panic the caller gets no Outcome, so it closes and releases the
+// captures.
 func (o *Outcome) discard() {
 	p := recover()
 	if p == nil {
 		return
 	}
 	for _, c := range o.captures() {
-		_ = c.Close() // nobody reads it
+		_ = c.Close() // its content is not used
 	}
 	o.Release()
 	panic(Recovered(p))
 }
 
-// summarize ends the captures and puts them into the result.
+// summarize closes the captures and adds their summaries to the result.
 func (o *Outcome) summarize() {
 	o.Result.Stdout, o.Result.Stderr = o.stdout.close(), o.stderr.close()
 }
 
-func (o *Outcome) warn(text string) {
-	o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, text)
+func (o *Outcome) warn(texts ...string) {
+	o.Result.Metadata.Warnings = append(o.Result.Metadata.Warnings, texts...)
 }
 
-// setReason finds the one reason of a run that went as far as its end. Where we ended the process
-// it is the cause of that, however the process took it. Output that could not be kept goes before
-// the process's own end: whether it was quicker than we is chance.
+// setReason sets the reason of a run whose process has ended. If the process was stopped, it is the
+// cause of that, whatever the exit status. An incomplete capture has precedence over an exit: which
+// of the two came first is a race.
 func (o *Outcome) setReason(exit dray.Exit, cause error) {
 	if cause == nil && o.captureErr() != nil {
 		cause = ErrOutputLimit
@@ -74,7 +72,7 @@ func (o *Outcome) setReason(exit dray.Exit, cause error) {
 	}
 }
 
-// stopped is the end that a cause brought about.
+// stopped sets the reason of a run that was stopped with a cause.
 func (o *Outcome) stopped(cause error) {
 	e := &dray.Error{Message: cause.Error()}
 	switch {
@@ -90,7 +88,7 @@ func (o *Outcome) stopped(cause error) {
 	o.Result.Error = e
 }
 
-// captureErr says why a stream is not kept as far as the limit allows.
+// captureErr returns why a stream could not be captured up to the limit; nil if all were.
 func (o *Outcome) captureErr() *dray.Error {
 	for _, c := range o.captures() {
 		if err := c.Err(); err != nil {
@@ -100,14 +98,14 @@ func (o *Outcome) captureErr() *dray.Error {
 	return nil
 }
 
-// warnUnkept tells of output that is not kept where that is not why the call ended.
-func (o *Outcome) warnUnkept() {
+// warnIncomplete adds a warning for an incomplete capture, unless it is the reason already.
+func (o *Outcome) warnIncomplete() {
 	if e := o.captureErr(); e != nil && o.Result.Reason != dray.ReasonOutputLimit {
 		o.warn(e.Message)
 	}
 }
 
-// endedByOutputLimit is the end of a tool whose output could not be kept.
+// endedByOutputLimit sets the reason of a run whose output could not be captured.
 func (o *Outcome) endedByOutputLimit(exit dray.Exit) {
 	o.Result.Reason = dray.ReasonOutputLimit
 	e := *o.captureErr()
@@ -118,16 +116,16 @@ func (o *Outcome) endedByOutputLimit(exit dray.Exit) {
 	o.Result.Error = &e
 }
 
-// endedByItself is the tool's own end.
+// endedByItself sets the reason of a run whose process was not stopped.
 func (o *Outcome) endedByItself(exit dray.Exit) {
 	switch {
 	case exit.Signal == syscall.SIGKILL && exit.OOM != dray.OOMNo:
 		o.outOfMemory(exit.OOM)
 	case exit.Signal != 0:
+		name := process.SignalName(exit.Signal)
 		o.Result.Reason = dray.ReasonSignalled
-		o.Result.Signal = &dray.Signal{Name: process.SignalName(exit.Signal), Number: int(exit.Signal)}
-		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+process.SignalName(exit.Signal),
-			o.excerpt())}
+		o.Result.Signal = &dray.Signal{Name: name, Number: int(exit.Signal)}
+		o.Result.Error = &dray.Error{Message: joinNonEmpty("ended by "+name, o.excerpt())}
 	default:
 		o.Result.Reason = dray.ReasonExited
 		o.Result.ExitCode = &exit.Code
@@ -137,27 +135,27 @@ func (o *Outcome) endedByItself(exit dray.Exit) {
 	}
 }
 
-// outOfMemory is the end of a tool that the kernel killed because memory ran out.
+// outOfMemory sets the reason of a run whose process the kernel killed because memory ran out.
 func (o *Outcome) outOfMemory(oom dray.OOM) {
 	o.Result.Reason = dray.ReasonOOM
-	e := &dray.Error{Message: joinNonEmpty("the kernel killed the tool because memory ran out",
-		o.excerpt())}
-	o.Result.Error = e.WithHint("have the tool need less memory, or give the container more")
+	const message = "the kernel killed the tool because memory ran out"
+	e := &dray.Error{Message: joinNonEmpty(message, o.excerpt())}
+	o.Result.Error = e.WithHint("reduce the memory that the tool needs, or give the container more")
 	if oom == dray.OOMLikely {
-		o.warn("that memory ran out is likely and not certain: other calls ran in the same container, and the kernel counts for all of them together")
+		o.warn("out of memory is likely and not certain: the kernel counts for the whole container, and other calls ran there")
 	}
 }
 
-// maxExcerpt bounds the part of stderr in an error's message, in characters (CA-05).
+// maxExcerpt is the maximum length in characters of the part of stderr in an error message (CA-05).
 const maxExcerpt = 500
 
-// excerpt is the end of stderr, without a character or separator left hanging.
+// excerpt returns the end of stderr without separators around it.
 func (o *Outcome) excerpt() string {
 	text := []rune(strings.ToValidUTF8(string(o.stderr.displayed().Tail(4*maxExcerpt)), "\uFFFD"))
 	return strings.Trim(string(text[max(0, len(text)-maxExcerpt):]), separators)
 }
 
-// separators are what an excerpt neither begins nor ends with.
+// separators are the characters that an excerpt neither begins nor ends with.
 const separators = " \t\r\n\v\f\u0085\u00a0\u2028\u2029:;,|"
 
 func joinNonEmpty(a, b string) string {

@@ -11,112 +11,148 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// Causes with which a call's context is cancelled; they become the reason of its end.
+// Causes with which a call's context is cancelled. They determine the reason of the result.
 var (
 	ErrTimeout     = errors.New("the call timed out")
 	ErrIdleTimeout = errors.New("the tool printed nothing for longer than its idle timeout")
 	ErrCancelled   = errors.New("the call was cancelled")
 	ErrShutdown    = errors.New("the daemon shut down")
-	ErrOutputLimit = errors.New("what the tool prints can no longer be kept")
+	ErrOutputLimit = errors.New("the tool's output can no longer be captured")
 )
 
-// Runner starts processes on environments and captures what they print.
+// Runner starts processes on environments and captures their output.
 type Runner struct {
 	Captures *capture.Store
 	// Grace is the time between TERM and KILL.
 	Grace time.Duration
 }
 
-// Options belong to one run.
+// Options are the parameters of one run.
 type Options struct {
-	// ID is the invocation's; its captures are kept under it.
+	// ID is the invocation's; its captures are stored under it.
 	ID string
-	// Stdin is what the process reads; nil is an empty stdin. Where it is an io.Closer it is closed
-	// when the process is over, so that a read that waits for a client ends.
+	// Stdin is what the process reads; nil is an empty stdin. An io.Closer is closed when the process
+	// has ended, which ends a read that waits for a client.
 	Stdin io.Reader
-	// Control brings what is to be done to the process while it runs; nil is nothing.
+	// Control receives operations on the running process; nil for none.
 	Control <-chan dray.Control
-	// Idle is the longest silence on both streams; zero is any.
+	// Idle is the longest time without output on either stream; zero is unlimited.
 	Idle time.Duration
-	// Rewrite makes a filter for the paths in a text (dray.Call); nil leaves it as it is. What was
-	// printed is kept beside what becomes of it, which the sink and the result's text have.
+	// Rewrite returns a filter for the paths in a text (dray.Call); nil leaves the text unchanged. The
+	// raw output is captured as well; the sink and the result's text get the rewritten one.
 	Rewrite func(to io.Writer) dray.TextFilter
 }
 
-// Run starts a process, feeds it, captures it and waits until it and all that descends from it are
-// over. When the context ends, they are ended; the reason is the context's cause. A process that
-// could not be started, or whose end is not known, is an error; what was printed until then is in
-// the Outcome all the same. A process whose output cannot be kept as far as the limit allows is
-// ended, too. The caller releases the Outcome.
+// Run starts a process, copies its stdin and output, and blocks until the process and all its
+// descendants have ended. When the context ends, they are stopped, and the reason is the context's
+// cause. They are also stopped when the output cannot be captured up to the limit. Run returns an
+// error if the process could not be started or its end is unknown; the Outcome has the output until
+// then. The caller must call Release.
 //
-// A panic, be it the sink's, ends the process and is raised when everything is over (EX-18); then
-// there is no Outcome to release.
+// A panic, for example in the sink, stops the process. Run panics again when all has ended, and
+// there is no Outcome to release (EX-18).
 func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.ProcessSpec, opts Options,
 	sink dray.Sink,
 ) (Outcome, error) {
-	out := Outcome{stdout: r.outlet(opts, dray.Stdout), stderr: r.outlet(opts, dray.Stderr)}
+	out := Outcome{stdout: r.newStream(opts, dray.Stdout), stderr: r.newStream(opts, dray.Stderr)}
 	defer out.discard()
 	spec.Grace = r.Grace
-	begun := time.Now()
+	started := time.Now()
 	proc, err := env.Start(ctx, spec)
 	if err != nil {
 		closeStdin(opts.Stdin)
 		out.summarize()
 		if ctx.Err() != nil {
 			out.stopped(context.Cause(ctx))
-			return out, nil // the result says it
+			return out, nil // the result has the cause
 		}
 		return out, err
 	}
-	exit, cause, err := r.copyUntilExit(ctx, proc, opts, sink, &out)
-	out.Result.ExecDuration = time.Since(begun)
+	run := &run{
+		Options: opts, proc: proc, sink: sink, out: &out, terminal: spec.Terminal != nil,
+		tasks: taskGroup{onPanic: func() { proc.Stop(0) }},
+	}
+	exit, cause, err := run.copyUntilExit(ctx, r.Grace)
+	out.Result.ExecDuration = time.Since(started)
 	out.summarize()
 	out.Result.Metadata.Kill = &dray.KillReport{
-		Survivors: exit.Survivors, Leftover: exit.Leftover,
-		Kept: exit.KeptPIDs,
+		Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.KeptPIDs,
 	}
 	if err == nil {
 		out.setReason(exit, cause)
 	}
-	out.warnUnkept()
+	out.warnIncomplete()
 	return out, err
 }
 
-// copyUntilExit moves the bytes until the end and says why it came: cause is set where we ended it.
-func (r *Runner) copyUntilExit(ctx context.Context, proc dray.Process, opts Options, sink dray.Sink,
-	out *Outcome,
-) (exit dray.Exit, cause, err error) {
-	all := &taskGroup{onPanic: func() { proc.Stop(0) }}
-	all.Run(sink.Started)
-	// what the place did differently for this call alone
-	if w, ok := proc.(interface{ Warnings() []string }); ok {
-		all.Run(func() { out.Result.Metadata.Warnings = append(out.Result.Metadata.Warnings, w.Warnings()...) })
+// run is a process between its start and its end.
+type run struct {
+	Options
+	proc     dray.Process
+	sink     dray.Sink
+	out      *Outcome
+	terminal bool
+	tasks    taskGroup
+	watch    *watchdog
+}
+
+// copyUntilExit copies all streams until the process has ended. The cause is set if the process was
+// stopped. A process without control and with little input needs one goroutine beside the caller's.
+func (r *run) copyUntilExit(ctx context.Context, grace time.Duration) (exit dray.Exit, cause,
+	err error,
+) {
+	r.tasks.Run(r.sink.Started)
+	// warnings for this call alone, beside those of the environment
+	if w, ok := r.proc.(interface{ Warnings() []string }); ok {
+		r.tasks.Run(func() { r.out.warn(w.Warnings()...) })
 	}
-	watch := newWatch(proc, r.Grace, opts.Idle)
+	r.watch = newWatchdog(ctx, r.Idle, func() {
+		r.tasks.Go(func() { r.proc.Stop(grace) }, nil)
+	})
 	ended := make(chan struct{})
-	for _, o := range out.outlets() {
-		all.drain(proc, &streamSink{streamCapture: o, sink: sink, watch: watch}, opts)
+	if r.Control != nil {
+		r.tasks.Go(func() { applyControls(r.proc, r.Control, ended) }, nil)
 	}
-	all.Go(func() { copyStdin(proc, opts.Stdin) }, nil)
-	all.Go(func() { watch.until(ctx, ended) }, nil)
-	all.Go(func() { applyControls(proc, opts.Control, ended) }, nil)
-	all.Run(func() { exit, err = proc.Wait() })
+	r.tasks.Go(r.output(&r.out.stderr))
+	r.copyStdin()
+	r.tasks.RunElse(r.output(&r.out.stdout)) // its end comes with the process's
+	r.tasks.Run(func() { exit, err = r.proc.Wait() })
 	close(ended)
-	closeStdin(opts.Stdin)
-	all.wait()
-	all.rethrow()
-	return exit, watch.cause, err
+	cause = r.watch.end()
+	closeStdin(r.Stdin)
+	r.tasks.wait()
+	r.tasks.rethrow()
+	return exit, cause, err
 }
 
-func copyStdin(proc dray.Process, stdin io.Reader) {
-	w := proc.Stdin()
-	if stdin != nil {
-		_, _ = io.Copy(w, stdin) // a tool that does not read its stdin is no fault of the call
+// pipeCapacity is the number of bytes that any new pipe accepts without blocking.
+const pipeCapacity = 4096
+
+// copyStdin copies stdin in a goroutine, unless a new pipe takes all of it at once.
+func (r *run) copyStdin() {
+	buffered, ok := r.Stdin.(interface{ Len() int })
+	small := r.Stdin == nil || ok && buffered.Len() <= pipeCapacity
+	copyAll := func() {
+		w := r.proc.Stdin()
+		if r.Stdin != nil {
+			_, _ = io.Copy(w, r.Stdin) // a tool need not read its stdin
+		}
+		_ = w.Close()
 	}
-	_ = w.Close()
+	if small && !r.terminal {
+		r.tasks.Run(copyAll)
+		return
+	}
+	r.tasks.Go(copyAll, nil)
 }
 
-// applyControls does to the process what it is told until the process is over.
+func closeStdin(stdin io.Reader) {
+	if c, ok := stdin.(io.Closer); ok {
+		_ = c.Close()
+	}
+}
+
+// applyControls calls each function received from control with proc until ended is closed.
 func applyControls(proc dray.Process, control <-chan dray.Control, ended <-chan struct{}) {
 	for {
 		select {
@@ -128,126 +164,91 @@ func applyControls(proc dray.Process, control <-chan dray.Control, ended <-chan 
 	}
 }
 
-func closeStdin(stdin io.Reader) {
-	if c, ok := stdin.(io.Closer); ok {
-		_ = c.Close()
+// output returns the function that copies a stream to its capture and the sink, and what is called
+// instead after a panic: the process does not end before its streams are read to their end.
+func (r *run) output(s *streamCapture) (copyAll, drain func()) {
+	t := &streamSink{streamCapture: s, sink: r.sink, watch: r.watch}
+	if r.Rewrite != nil {
+		t.rewrite(&r.tasks, r.Rewrite)
 	}
+	return func() { t.copyFrom(r.proc.Output(s.stream)) },
+		func() { _, _ = io.Copy(io.Discard, r.proc.Output(s.stream)) }
 }
 
-// bufferPool is how much is read of a stream at once. A tool that prints little is read into less:
-// of the calls that run at a time most are silent.
-var bufferPool, smallChunk = buffersOf(64 << 10), buffersOf(4 << 10)
+// Most calls that run at a time print little, so a stream is read into a small buffer until that is
+// full for the first time.
+var smallBuffers, largeBuffers = buffersOf(4 << 10), buffersOf(64 << 10)
 
 func buffersOf(size int) *sync.Pool {
 	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
-// drain reads a stream to its end in a goroutine of its own. A filter has one more.
-func (c *taskGroup) drain(proc dray.Process, t *streamSink, opts Options) {
-	if opts.Rewrite != nil {
-		t.rewrite(opts.Rewrite)
-		c.Go(t.filter.flushLoop, nil)
-	}
-	c.Go(func() { t.drain(proc.Output(t.stream)) }, func() { drainOutput(proc, t.stream) })
-}
-
-// drain reads a stream to its end, whatever becomes of what it reads: a tool never waits for the
-// disk to have room.
-func (t *streamSink) drain(from io.Reader) {
-	if t.filter != nil {
-		defer close(t.filter.done)
-	}
-	if over := copyBuffered(from, smallChunk, true, t.write); !over {
-		copyBuffered(from, bufferPool, false, t.write)
-	}
-	if t.filter != nil {
-		t.paths = t.filter.end()
-	}
-}
-
-// drainOutput reads the rest of a stream for nobody: what the process is in does not end before its
-// reader has had everything.
-func drainOutput(proc dray.Process, stream dray.Stream) {
-	_, _ = io.Copy(io.Discard, proc.Output(stream))
-}
-
-// copyBuffered reads with one buffer to the end of a stream or, where it may be too small, until it
-// is full.
-func copyBuffered(from io.Reader, buffers *sync.Pool, small bool, take func([]byte)) (over bool) {
-	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is put there
+// copyBuffered passes the bytes of a stream to write with one buffer. It returns true at the end of
+// the stream, and false if untilFull is set and a read filled the buffer.
+func copyBuffered(from io.Reader, buffers *sync.Pool, untilFull bool, write func([]byte)) bool {
+	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert,errcheck // the pool has no other type
 	defer buffers.Put(buf)
 	for {
 		n, err := from.Read(*buf)
 		if n > 0 {
-			take((*buf)[:n])
+			write((*buf)[:n])
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			return true
-		case small && n == len(*buf):
+		}
+		if untilFull && n == len(*buf) {
 			return false
 		}
 	}
 }
 
-// watchdog ends a process when its context does, when it is silent for too long, or when what it
-// prints can no longer be kept.
+// watchdog calls stop once: when its context ends, after the idle timeout, or when output cannot be
+// captured. It is safe for concurrent use.
 type watchdog struct {
-	proc     dray.Process
-	grace    time.Duration
-	idle     time.Duration
-	activity chan struct{}
-	overflow chan struct{}
-	cause    error // read after until has returned
+	stop   func() // must not block
+	idle   time.Duration
+	timer  *time.Timer // nil without an idle timeout
+	detach func() bool // from the context
+
+	mu    sync.Mutex
+	ended bool
+	cause error
 }
 
-func newWatch(proc dray.Process, grace, idle time.Duration) *watchdog {
-	return &watchdog{
-		proc: proc, grace: grace, idle: idle, activity: make(chan struct{}, 1),
-		overflow: make(chan struct{}, 1),
+func newWatchdog(ctx context.Context, idle time.Duration, stop func()) *watchdog {
+	w := &watchdog{stop: stop, idle: idle}
+	if idle > 0 {
+		w.timer = time.AfterFunc(idle, func() { w.stopWith(ErrIdleTimeout) })
 	}
+	w.detach = context.AfterFunc(ctx, func() { w.stopWith(context.Cause(ctx)) })
+	return w
 }
 
-// outputSeen says that the process printed something.
+// outputSeen restarts the idle timeout.
 func (w *watchdog) outputSeen() {
-	if w.idle > 0 {
-		notify(w.activity)
+	if w.timer != nil {
+		w.timer.Reset(w.idle)
 	}
 }
 
-// captureFailed says that something of it is not kept.
-func (w *watchdog) captureFailed() { notify(w.overflow) }
-
-func notify(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
-}
-
-func (w *watchdog) until(ctx context.Context, ended <-chan struct{}) {
-	var silence <-chan time.Time
-	timer := time.NewTimer(max(w.idle, time.Hour))
-	defer timer.Stop()
-	if w.idle > 0 {
-		timer.Reset(w.idle)
-		silence = timer.C
-	}
-	for {
-		select {
-		case <-ended:
-			return
-		case <-w.activity:
-			timer.Reset(w.idle)
-			continue
-		case <-w.overflow:
-			w.cause = ErrOutputLimit
-		case <-silence:
-			w.cause = ErrIdleTimeout
-		case <-ctx.Done():
-			w.cause = context.Cause(ctx)
-		}
-		w.proc.Stop(w.grace)
+func (w *watchdog) stopWith(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || w.cause != nil {
 		return
 	}
+	w.cause = cause
+	w.stop()
+}
+
+// end returns the cause with which the process was stopped, if it was. stop is not called any more.
+func (w *watchdog) end() error {
+	w.detach()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	return w.cause
 }

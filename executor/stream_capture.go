@@ -9,69 +9,80 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// streamCapture is what one stream of a process comes to: a capture of what was printed and, where
-// its paths are rewritten, one of that text.
+// streamCapture has the captures of one stream: the raw output and, where paths are rewritten, the
+// rewritten one.
 type streamCapture struct {
-	stream dray.Stream
-	raw    *capture.Capture
-	// rewritten is nil where the text stays as it is.
-	rewritten *capture.Capture
-	paths     int64
+	stream    dray.Stream
+	raw       *capture.Capture
+	rewritten *capture.Capture // nil if the text stays unchanged
+	paths     int64            // number of rewritten paths
 }
 
-func (r *Runner) outlet(opts Options, stream dray.Stream) streamCapture {
-	o := streamCapture{stream: stream, raw: r.Captures.New(opts.ID, stream)}
+func (r *Runner) newStream(opts Options, stream dray.Stream) streamCapture {
+	s := streamCapture{stream: stream, raw: r.Captures.New(opts.ID, stream)}
 	if opts.Rewrite != nil {
-		o.rewritten = r.Captures.NewRewritten(opts.ID, stream)
+		s.rewritten = r.Captures.NewRewritten(opts.ID, stream)
 	}
-	return o
+	return s
 }
 
-func (o *streamCapture) captures() []*capture.Capture {
-	if o.rewritten == nil {
-		return []*capture.Capture{o.raw}
+func (s *streamCapture) captures() []*capture.Capture {
+	if s.rewritten == nil {
+		return []*capture.Capture{s.raw}
 	}
-	return []*capture.Capture{o.raw, o.rewritten}
+	return []*capture.Capture{s.raw, s.rewritten}
 }
 
-// displayed is the capture that people see.
-func (o *streamCapture) displayed() *capture.Capture {
-	if o.rewritten == nil {
-		return o.raw
+// displayed returns the capture that results show.
+func (s *streamCapture) displayed() *capture.Capture {
+	if s.rewritten == nil {
+		return s.raw
 	}
-	return o.rewritten
+	return s.rewritten
 }
 
-// close ends the captures and sums them up.
-func (o *streamCapture) close() dray.StreamSummary {
-	for _, c := range o.captures() {
-		if o.paths > 0 { // there are two texts, and the record shows a view of one
+// close closes the captures and returns their summary.
+func (s *streamCapture) close() dray.StreamSummary {
+	for _, c := range s.captures() {
+		if s.paths > 0 { // the texts differ, and the record contains only one of them
 			c.RequireFile()
 		}
-		_ = c.Close() // Err says what is wrong
+		_ = c.Close() // Err has the same error
 	}
-	sum := o.raw.Summary()
-	if o.rewritten == nil {
+	sum := s.raw.Summary()
+	if s.rewritten == nil {
 		return sum
 	}
-	text := o.rewritten.Summary()
+	text := s.rewritten.Summary()
 	sum.Text = text.Text
 	sum.Rewritten = &dray.RewrittenSummary{
-		Paths: o.paths, TotalBytes: text.TotalBytes,
-		KeptBytes: text.KeptBytes, SHA256: text.SHA256,
+		Paths: s.paths, TotalBytes: text.TotalBytes, KeptBytes: text.KeptBytes, SHA256: text.SHA256,
 	}
 	return sum
 }
 
-// streamSink is where the bytes of a running process's stream are taken in.
+// streamSink receives the output of a running process.
 type streamSink struct {
 	*streamCapture
 	sink   dray.Sink
 	watch  *watchdog
-	filter *timedFilter // nil where the text stays as it is
+	filter *timedFilter // nil if the text stays unchanged
 }
 
-// write takes bytes as the tool printed them.
+// copyFrom reads a stream to its end. It goes on when the captures fail, so that a tool never waits
+// for disk space.
+func (t *streamSink) copyFrom(stream io.Reader) {
+	if t.filter != nil {
+		defer t.filter.stop()
+	}
+	if !copyBuffered(stream, smallBuffers, true, t.write) {
+		copyBuffered(stream, largeBuffers, false, t.write)
+	}
+	if t.filter != nil {
+		t.paths = t.filter.close()
+	}
+}
+
 func (t *streamSink) write(p []byte) {
 	t.watch.outputSeen()
 	t.capture(t.raw, p)
@@ -79,43 +90,24 @@ func (t *streamSink) write(p []byte) {
 		t.sink.Output(t.stream, p)
 		return
 	}
-	t.filter.take(p)
+	t.filter.write(p)
 }
 
 func (t *streamSink) capture(c *capture.Capture, p []byte) {
 	if _, err := c.Write(p); err != nil {
-		t.watch.captureFailed()
+		t.watch.stopWith(ErrOutputLimit)
 	}
 }
 
-// flushDelay is how long the end of a rewritten text is held, because a path may begin in it, once
-// the tool is silent. What is passed on then is not rewritten any more, so it is longer than a busy
-// machine makes a tool wait in the midst of a path.
-const flushDelay = time.Second
-
-// timedFilter guards a text filter, which the stream writes to and time flushes.
-type timedFilter struct {
-	held chan struct{} // has something after a write that left something held
-	done chan struct{}
-
-	mu   sync.Mutex
-	text dray.TextFilter
-	last time.Time // of a write that left something held
-}
-
-// rewrite puts a filter between the tool and those who see its text.
-func (t *streamSink) rewrite(with func(io.Writer) dray.TextFilter) {
-	t.filter = newTimedFilter(with(writerFunc(func(p []byte) {
+// rewrite passes the text through a filter before the sink and the second capture get it.
+func (t *streamSink) rewrite(tasks *taskGroup, newFilter func(io.Writer) dray.TextFilter) {
+	t.filter = &timedFilter{tasks: tasks, text: newFilter(writerFunc(func(p []byte) {
 		t.capture(t.rewritten, p)
 		t.sink.Output(t.stream, p)
-	})))
+	}))}
 }
 
-func newTimedFilter(text dray.TextFilter) *timedFilter {
-	return &timedFilter{held: make(chan struct{}, 1), done: make(chan struct{}), text: text}
-}
-
-// writerFunc is a writer that takes everything.
+// writerFunc is a writer that never fails.
 type writerFunc func(p []byte)
 
 func (f writerFunc) Write(p []byte) (int, error) {
@@ -123,50 +115,63 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (f *timedFilter) take(p []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, _ = f.text.Write(p) // what is behind takes everything
-	if f.text.Buffered() > 0 {
-		f.last = time.Now()
-		notify(f.held)
-	}
+// flushDelay is how long a filter buffers the end of a text, where a path may begin, while the tool
+// prints nothing. Flushed text is not rewritten any more, so the delay is longer than the pause that
+// a busy machine makes in the middle of a path.
+const flushDelay = time.Second
+
+// timedFilter is a text filter that is flushed when it buffered text for flushDelay.
+type timedFilter struct {
+	tasks *taskGroup
+
+	mu      sync.Mutex
+	text    dray.TextFilter // its writer never fails
+	timer   *time.Timer     // nil until text was buffered
+	last    time.Time       // of a write that left text buffered
+	stopped bool
 }
 
-// end passes on the rest of the text, and gives how much was changed in it.
-func (f *timedFilter) end() int64 {
+func (f *timedFilter) write(p []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = f.text.Close() // what is behind takes everything
+	_, _ = f.text.Write(p)
+	if f.text.Buffered() == 0 {
+		return
+	}
+	f.last = time.Now()
+	if f.timer == nil {
+		f.timer = time.AfterFunc(flushDelay, f.flush)
+		return
+	}
+	f.timer.Reset(flushDelay)
+}
+
+// flush does nothing if a write came after the timer had fired: that has set the timer again.
+func (f *timedFilter) flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped || time.Since(f.last) < flushDelay {
+		return
+	}
+	// The panic is recorded before the lock is released, and thus before the stream can end.
+	f.tasks.Run(func() { _ = f.text.Flush() })
+}
+
+// close writes the rest of the text and returns how many paths were rewritten.
+func (f *timedFilter) close() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped = true
+	_ = f.text.Close()
 	return f.text.Replaced()
 }
 
-// flushLoop passes on what is held when the tool has been silent for long enough, until the stream
-// is over.
-func (f *timedFilter) flushLoop() {
-	timer := time.NewTimer(flushDelay)
-	defer timer.Stop()
-	for {
-		select {
-		case <-f.held:
-			timer.Reset(flushDelay)
-		case <-timer.C:
-			if left := f.flush(); left > 0 {
-				timer.Reset(left)
-			}
-		case <-f.done:
-			return
-		}
-	}
-}
-
-// flush passes on what is held, or says for how long that is too early.
-func (f *timedFilter) flush() (left time.Duration) {
+// stop stops the timer. After it nothing is flushed.
+func (f *timedFilter) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if left := flushDelay - time.Since(f.last); left > 0 {
-		return left
+	f.stopped = true
+	if f.timer != nil {
+		f.timer.Stop()
 	}
-	_ = f.text.Flush() // what is behind takes everything
-	return 0
 }

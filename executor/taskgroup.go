@@ -6,72 +6,74 @@ import (
 	"sync"
 )
 
-// taskGroup are the goroutines that work for one call. A panic in one of them is kept, and raised
-// again in the call's own goroutine by wait: whoever guards the call guards its crew, and nobody
-// else needs to.
+// taskGroup runs the functions of one call, in goroutines or in the caller's. It records the first
+// panic; rethrow raises it in the call's own goroutine, so that only that one has to recover.
 type taskGroup struct {
 	group sync.WaitGroup
-	// onPanic is called at the first panic, so that what the call started does not go on without it.
+	// onPanic is called at the first panic, to stop what the call started.
 	onPanic func()
 
 	mu    sync.Mutex
 	panic *PanicError
 }
 
-// Go begins a goroutine. After a panic in it, rest is called there in its place, if there is one.
-func (c *taskGroup) Go(work, rest func()) {
-	c.group.Go(func() {
-		if !c.Run(work) && rest != nil {
-			c.Run(rest)
-		}
-	})
+// Go starts a goroutine. If work panics, otherwise is called there, unless it is nil.
+func (g *taskGroup) Go(work, otherwise func()) {
+	g.group.Go(func() { g.RunElse(work, otherwise) })
 }
 
-// Run does a part of the work in the caller's goroutine, and says whether that went without a
-// panic.
-func (c *taskGroup) Run(work func()) (ok bool) {
+// RunElse is Go in the caller's goroutine.
+func (g *taskGroup) RunElse(work, otherwise func()) {
+	if !g.Run(work) && otherwise != nil {
+		g.Run(otherwise)
+	}
+}
+
+// Run calls work in the caller's goroutine and reports whether it returned without a panic.
+func (g *taskGroup) Run(work func()) (ok bool) {
 	defer func() {
 		if p := Recovered(recover()); p != nil {
-			c.record(p)
+			g.record(p)
 		}
 	}()
 	work()
 	return true
 }
 
-// record keeps the first panic; what follows from it tells nothing new.
-func (c *taskGroup) record(p *PanicError) {
-	c.mu.Lock()
-	first := c.panic == nil
+// record keeps the first panic: later ones are its consequences.
+func (g *taskGroup) record(p *PanicError) {
+	g.mu.Lock()
+	first := g.panic == nil
 	if first {
-		c.panic = p
+		g.panic = p
 	}
-	c.mu.Unlock()
+	g.mu.Unlock()
 	if first {
-		c.onPanic()
+		g.onPanic()
 	}
 }
 
-// wait waits for all goroutines.
-func (c *taskGroup) wait() { c.group.Wait() }
+// wait blocks until all goroutines have ended.
+func (g *taskGroup) wait() { g.group.Wait() }
 
-// rethrow panics if one of them did.
-func (c *taskGroup) rethrow() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.panic != nil {
-		panic(c.panic)
+// rethrow panics if one of the functions did.
+func (g *taskGroup) rethrow() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.panic != nil {
+		panic(g.panic)
 	}
 }
 
-// PanicError is a panic of a goroutine that worked for a call. It is raised again in the call's
-// own, so that whoever guards the call guards those goroutines too, and says where it came from.
+// PanicError is a recovered panic of a goroutine that worked for a call, with its stack. It is
+// raised again in the call's own goroutine.
 type PanicError struct {
 	Value any
 	Stack []byte
 }
 
-// Recovered keeps what recover gave; nil for no panic. One that was caught before stays as it is.
+// Recovered returns the PanicError for a value of recover, nil for no panic. A value that is a
+// PanicError already is returned unchanged.
 func Recovered(value any) *PanicError {
 	if value == nil {
 		return nil
@@ -82,7 +84,7 @@ func Recovered(value any) *PanicError {
 	return &PanicError{Value: value, Stack: debug.Stack()}
 }
 
-// Error tells the panic with its stack.
+// Error returns the panic's value and stack.
 func (p *PanicError) Error() string {
 	return fmt.Sprintf("%v, in a goroutine of the call:\n%s", p.Value, p.Stack)
 }
