@@ -70,7 +70,7 @@ func TestEveryPartHasItsTable(t *testing.T) {
 		}},
 		hauls: []*syncRun{
 			{
-				site: storage{name: inMemory}, load: loadFile, way: haulDirect,
+				site: storage{name: inMemory}, load: loadFile, way: haulSocket,
 				sample: sample{rounds: [][]time.Duration{{2 * ms}}},
 			},
 			{

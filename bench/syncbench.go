@@ -40,7 +40,6 @@ const (
 
 // The ways of a haul.
 const (
-	haulDirect = "sync, read directly"
 	haulSocket = "sync, streamed, socket"
 	haulStdio  = "sync, streamed, stdio"
 	haulDocker = "`docker cp`"
@@ -121,18 +120,12 @@ func (r *testbed) senders(ctx context.Context) (all []environment, err error) {
 	for _, way := range []struct {
 		name      string
 		transport container.Transport
-		byHelper  bool
-	}{{haulDirect, container.TransportSocket, false}, {
-		haulSocket, container.TransportSocket,
-		true,
-	}, {haulStdio, container.TransportStdio, true}} {
-		if way.transport == container.TransportSocket && r.daemon.name != daemonSocket ||
-			way.name == haulDirect && os.Geteuid() != 0 {
+	}{{haulSocket, container.TransportSocket}, {haulStdio, container.TransportStdio}} {
+		if way.transport == container.TransportSocket && r.daemon.name != daemonSocket {
 			continue
 		}
 		engine, err := r.engineWith(container.Options{
-			Transport:     way.transport,
-			FilesByHelper: way.byHelper, RunDir: r.daemon.runDir(),
+			Transport: way.transport, RunDir: r.daemon.runDir(),
 		})
 		if err != nil {
 			return nil, err

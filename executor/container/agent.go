@@ -29,7 +29,6 @@ type agent struct {
 	mux     *wire.Mux
 	hello   wire.Hello
 	channel string
-	pid     int             // in our numbering; 0 where that is not known
 	cgroup  *cgroup.Manager // of all that it starts; nil where there is none
 
 	calls   atomic.Int64  // in flight
@@ -310,7 +309,7 @@ func (e *Engine) useSocket(c Container, hello wire.Hello, socket *wire.Socket) (
 		return nil, err
 	}
 	a := e.newAgent(socket, hello, channelSocket)
-	a.cgroup, a.pid = tree, socket.PeerPID()
+	a.cgroup = tree
 	return a, nil
 }
 

@@ -31,9 +31,9 @@ func BenchmarkCollect(b *testing.B) {
 		})
 	}
 	for _, source := range []string{"small", "large"} {
-		for name, way := range ways {
+		for name, opts := range channels {
 			b.Run(source+"/"+name, func(b *testing.B) {
-				e := newEngineWith(b, way.opts)
+				e := newEngineWith(b, opts)
 				env := environment(b, e, dc.EnvironmentSpec{Container: runContainer(b, e, debian,
 					all(placed(b, e), bind)), User: "vscode"})
 				each(b, dir, func(to string) { bringHome(b, env, source, to) })

@@ -39,9 +39,6 @@ type Options struct {
 	Transport Transport
 	// RunDir holds the folders that `up` mounts into containers, one for each.
 	RunDir string
-	// FilesByHelper has containers' files read by a helper in there even where this daemon could read
-	// them itself.
-	FilesByHelper bool
 	// Version is ours, for the agents' handshake.
 	Version string
 	Log     *zap.Logger

@@ -23,7 +23,7 @@ func TestDefectsHaveAnID(t *testing.T) {
 		"in frames": e.lossError(Container{},
 			fmt.Errorf("reading: %w", &wire.PanicError{
 				Value: "in frames",
-				Stack: []byte("defect_test.go"),
+				Stack: []byte("engine_test.go"),
 			})),
 	} {
 		told := dray.AsError(err)
@@ -36,7 +36,7 @@ func TestDefectsHaveAnID(t *testing.T) {
 			fields := entry.ContextMap()
 			id, _ := fields["id"].(string)
 			logged = logged || id != "" && strings.Contains(told.Hint, id) && fields["panic"] == name &&
-				strings.Contains(fmt.Sprint(fields["stack"]), "defect_test.go")
+				strings.Contains(fmt.Sprint(fields["stack"]), "engine_test.go")
 		}
 		if !logged {
 			t.Errorf("%s: %+v, and the log has %v", name, told, logs.All())

@@ -291,7 +291,7 @@ func (e *environment) Files(ctx context.Context, root string) (dray.Files, error
 		_, _ = proc.Wait()
 		return nil
 	})
-	return &containerFiles{Client: client, env: e, helper: proc, root: root}, nil
+	return &containerFiles{Client: client, env: e, helper: proc}, nil
 }
 
 // defaultPath is what the engine gives an exec in an image that sets no PATH.

@@ -1,11 +1,9 @@
 package files_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,51 +16,6 @@ import (
 	"github.com/dray-dev/dray/executor/executortest"
 	"github.com/dray-dev/dray/executor/files"
 )
-
-// onThread collects with a thread of its own, as a container's files are read directly.
-type onThread struct {
-	*files.Local
-	root string
-}
-
-func (o onThread) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
-	return files.ReadTreeOnThread(ctx, what, func() (*os.File, error) { return os.Open(o.root) })
-}
-
-// What a thread of its own collects is what everybody else does.
-func TestCollectApart(t *testing.T) {
-	executortest.RunFiles(t, harness(t, func(t *testing.T, root string) dray.Files {
-		f, err := files.Open(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return onThread{f, root}
-	}))
-}
-
-// A thread that cannot get ready collects nothing.
-func TestCollectApartNotReady(t *testing.T) {
-	tree, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{},
-		func() (*os.File, error) { return nil, fs.ErrPermission })
-	if tree != nil || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("got %v, %v", tree, err)
-	}
-	if _, err := files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{Names: []string{".."}},
-		func() (*os.File, error) { return os.Open("/") }); dray.CodeOf(err) != dray.CodePathInvalid {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A defect on the thread is its caller's, who is guarded, and not the end of the daemon.
-func TestCollectApartPanics(t *testing.T) {
-	defer func() {
-		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "a defect") {
-			t.Errorf("got %v", v)
-		}
-	}()
-	_, _ = files.ReadTreeOnThread(t.Context(), dray.ReadTreeOptions{},
-		func() (*os.File, error) { panic("a defect") })
-}
 
 // A file that holds more than it says, as those of /proc do, is no file to take.
 func TestCollectFromProc(t *testing.T) {
@@ -86,7 +39,7 @@ func collectors(t *testing.T, root string) map[string]dray.Files {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = local.Close(), helper.Close() })
-	return map[string]dray.Files{"local": local, "apart": onThread{local, root}, "helper": helper}
+	return map[string]dray.Files{"local": local, "helper": helper}
 }
 
 // entries collects a source and names what came.

@@ -3,7 +3,6 @@ package transfer
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,9 +105,9 @@ const killAgent = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/
 // it broke off.
 func TestFetchOutlivesTheAgent(t *testing.T) {
 	for _, way := range []container.Options{
-		{Transport: container.TransportAuto, FilesByHelper: true}, {Transport: container.TransportStdio},
+		{Transport: container.TransportAuto}, {Transport: container.TransportStdio},
 	} {
-		t.Run(fmt.Sprintf("%s, %v", way.Transport, way.FilesByHelper), func(t *testing.T) {
+		t.Run(string(way.Transport), func(t *testing.T) {
 			v := newTestContainer(t, way, nil)
 			w := newFixture(t, func(c *Config) { c.Limits = dray.TreeLimits{} })
 			v.sh("vscode", `mkdir /tmp/out; cd /tmp/out; for i in 1 2 3; do yes $i$i$i$i | head -c 20000000 >$i; done`)

@@ -3,61 +3,41 @@ package container_test
 import (
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/dray-dev/dray"
 	dc "github.com/dray-dev/dray/executor/container"
 	"github.com/dray-dev/dray/executor/executortest"
 )
 
-// ways are the ways in which a container's files are read, with what the log says of each.
-var ways = map[string]struct {
-	opts dc.Options
-	says string
-}{
-	"direct": {dc.Options{Transport: dc.TransportSocket}, "files are read directly"},
-	"socket": {
-		dc.Options{Transport: dc.TransportSocket, FilesByHelper: true},
-		"files are streamed by the helper",
-	},
-	"stdio": {dc.Options{Transport: dc.TransportStdio}, "files are streamed by the helper"},
+// channels are the options for each channel that carries a container's files.
+var channels = map[string]dc.Options{
+	"socket": {Transport: dc.TransportSocket},
+	"stdio":  {Transport: dc.TransportStdio},
 }
 
-// forDirectAndStreamed runs a test in a container of its own for each way, and makes sure that it
-// was that way.
-func forDirectAndStreamed(t *testing.T, change containerChange, target dc.EnvironmentSpec,
+// forEachChannel runs a test in a container of its own for each channel.
+func forEachChannel(t *testing.T, change containerChange, target dc.EnvironmentSpec,
 	test func(t *testing.T, env dray.Environment),
 ) {
-	for name, way := range ways {
+	for name, opts := range channels {
 		t.Run(name, func(t *testing.T) {
-			if name == "direct" && os.Geteuid() != 0 {
-				t.Skip("only root may read a container's files directly")
-			}
-			core, logs := observer.New(zap.DebugLevel)
-			way.opts.Log = zap.New(core)
-			e := newEngineWith(t, way.opts)
+			e := newEngineWith(t, opts)
 			target.Container = runContainer(t, e, debian, all(placed(t, e), change))
 			test(t, environment(t, e, target))
-			if logs.FilterMessage(way.says).Len() == 0 {
-				t.Errorf("nothing was read that way; the log says %v", logs.All())
-			}
 		})
 	}
 }
 
-// SY-01, SY-02: a container's files are the same read directly, by the helper over the socket, and
-// by the helper over stdio.
-func TestFilesInEachWay(t *testing.T) {
+// Files of a container are the same over the socket and over stdio (SY-01, SY-02).
+func TestFiles_EachChannel(t *testing.T) {
 	const dir = "/tmp/work"
-	forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: "vscode", WorkspaceFolder: dir},
+	forEachChannel(t, nil, dc.EnvironmentSpec{User: "vscode", WorkspaceFolder: dir},
 		func(t *testing.T, env dray.Environment) {
 			run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
 			executortest.RunFilesOf(t, executortest.Harness{Environment: env, Dir: dir, Brief: true})
@@ -103,7 +83,7 @@ echo group >group && chgrp audio group && chmod 640 group && echo all >all && mk
 
 // SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its
 // groups, and not the daemon's.
-func TestRightsInEachWay(t *testing.T) {
+func TestFilesUseCredentialsOfUser(t *testing.T) {
 	want := map[string][]string{
 		"vscode": {"g ", "g/all all", "g/group group", "g/mine mine", "g/root denied", "g/shut denied"},
 		"daemon": {
@@ -117,7 +97,7 @@ func TestRightsInEachWay(t *testing.T) {
 	}
 	for user, entries := range want {
 		t.Run(user, func(t *testing.T) {
-			forDirectAndStreamed(t, nil, dc.EnvironmentSpec{User: user},
+			forEachChannel(t, nil, dc.EnvironmentSpec{User: user},
 				func(t *testing.T, env dray.Environment) {
 					asRoot(t, env, withRecover)
 					if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
@@ -129,11 +109,11 @@ func TestRightsInEachWay(t *testing.T) {
 }
 
 // Root in a container without capabilities is a user like any other.
-func TestRightsWithoutCapabilities(t *testing.T) {
+func TestFiles_RootWithoutCapabilities(t *testing.T) {
 	dropped := func(_ *container.Config, h *container.HostConfig) {
 		h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"}
 	}
-	forDirectAndStreamed(t, dropped, dc.EnvironmentSpec{User: "root"},
+	forEachChannel(t, dropped, dc.EnvironmentSpec{User: "root"},
 		func(t *testing.T, env dray.Environment) {
 			asRoot(t, env, `mkdir -m 755 /srv/g; cd /srv/g; echo 1 >theirs; chmod 600 theirs; chown vscode theirs; echo 2 >own; chmod 600 own`)
 			if got, want := summary(t, env, "/srv", "g"), []string{
@@ -160,13 +140,10 @@ func asRoot(t *testing.T, env dray.Environment, script string) {
 }
 
 // SY-09: a container that goes down while its files are on their way is told as that.
-func TestCollectFromLostContainer(t *testing.T) {
-	for name, way := range ways {
-		if name == "direct" {
-			continue // it goes on from what is open
-		}
+func TestReadTree_ContainerKilled(t *testing.T) {
+	for name, opts := range channels {
 		t.Run(name, func(t *testing.T) {
-			e := newEngineWith(t, way.opts)
+			e := newEngineWith(t, opts)
 			c := runContainer(t, e, debian, placed(t, e))
 			env := environment(t, e, dc.EnvironmentSpec{Container: c, User: "vscode"})
 			run(t, env, dray.ProcessSpec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"},
