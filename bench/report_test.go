@@ -98,7 +98,7 @@ func TestEveryPartHasItsTable(t *testing.T) {
 		"| b | 2 | 1.00 ms | 3.00 ms |\n",
 		"| l | 3.00 MiB |  |  |\n",
 		"| p | 3 MB | 10.0 ms | 10.0 ms to 10.0 ms | 300 MB/s | 1.00 MiB |\n",
-		"| sync, read directly | 1 | 2.00 ms | 2.00 ms to 2.00 ms | 5.00 | 0.50 |\n",
+		"| sync, streamed, socket | 1 | 2.00 ms | 2.00 ms to 2.00 ms | 5.00 | 0.50 |\n",
 		"| k | 3 | 1.00 ms | 1.00 ms | 50 | 51 |\n",
 		"### `true`, 8 callers at once\n",
 		"| dray, HTTP | 4 | ",

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/executortest"
 	"github.com/dray-dev/dray/executor/files"
 )
 
