@@ -129,7 +129,7 @@ var importRules = []importRule{
 		why: "it makes a test binary its own supervisor, and only tests may import it",
 	},
 	{
-		from: "./...", to: []string{"internal/evidence", "internal/soakreport"},
+		from: "./...", to: []string{"internal/soakreport"},
 		why: "it writes pages of what tests found, and only tests may import it",
 	},
 	{
@@ -208,10 +208,6 @@ var starters = []processStarter{
 	{
 		"internal/enginetest", "exec.Command",
 		"an engine of a test's own is no tool, and a supervisor would end its containers with it",
-	},
-	{
-		"internal/evidence", "exec.Command",
-		"git says which commit was tested, for a page of the documents",
 	},
 	{"internal/soakreport", "exec.Command", "git names the commit that a test ran at"},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},

@@ -9,5 +9,5 @@
 //	container       container environments
 //	agentbin        the agent programs, embedded in the daemon
 //	executortest    the contract suite that every environment passes
-//	torture         tests with hostile tools, containers and engines
+//	hostiletest     tests with hostile tools, containers and engines
 package executor

@@ -11,10 +11,10 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// The test binary is its own supervisor, as the agent is: without this it would run the tests
-// again, and again in each of them.
+// TestMain runs the agent's own program where a test starts this binary as an agent or a
+// supervisor.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "supervise" {
+	if len(os.Args) == 2 && (os.Args[1] == "supervise" || os.Args[1] == "serve") {
 		if err := run(os.Args[1:]); err != nil {
 			os.Exit(1)
 		}

@@ -417,12 +417,12 @@ static void show(void) {
 
 static const struct { const char *name; void (*run)(void); } styles[] = {
 	{"linger", linger}, {"child", child}, {"session", session}, {"double-fork", double_fork}, {"double-session", double_session},
-	{"closed", closed}, {"cleared", cleared}, {"renamed", renamed}, {"deaf", deaf}, {"stopped", stopped}, {"all-stopped", all_stopped},
-	{"traced", traced}, {"zombies", zombies}, {"comet", comet}, {"vfork", in_vfork}, {"sibling", sibling}, {"threads", threads},
-	{"headless", headless}, {"foster", foster}, {"deep", deep}, {"tree", tree}, {"undumpable", undumpable}, {"apart", apart},
+	{"closed", closed}, {"cleared", cleared}, {"renamed", renamed}, {"ignore-term", deaf}, {"stopped", stopped}, {"all-stopped", all_stopped},
+	{"traced", traced}, {"zombies", zombies}, {"fork-chain", comet}, {"vfork", in_vfork}, {"sibling", sibling}, {"threads", threads},
+	{"leader-thread-exit", headless}, {"subreaper", foster}, {"deep", deep}, {"tree", tree}, {"undumpable", undumpable}, {"own-namespace", apart},
 	{"leave", leave}, {"bomb", bomb}, {"kill-all", kill_all}, {"kill-supervisor", kill_supervisor}, {"kill-agent", kill_agent},
 	{"kill-both", kill_both}, {"stop-supervisor", stop_supervisor}, {"stop-agent", stop_agent}, {"memory", memory},
-	{"memory-below", memory_below}, {"flood", flood}, {"drip", drip}, {"mute", mute}, {"unread", unread}, {"reopen", reopen}, {"limit", limit},
+	{"memory-below", memory_below}, {"flood", flood}, {"byte-writes", drip}, {"mute", mute}, {"unread", unread}, {"reopen", reopen}, {"limit", limit},
 	{"show", show},
 };
 

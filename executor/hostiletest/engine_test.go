@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"testing"
@@ -37,12 +37,12 @@ func TestEngineLost(t *testing.T) {
 				"engine restarted": func() { e.Restart(t) },
 				"engine killed":    func() { e.Kill(t); e.StartAgain(t) },
 			} {
-				ended := make([]series, len(places))
-				for range max(rounds(20)/10, 1) {
-					underEngine(t, places, lose, ended)
-				}
+				rows := make([]*tally, len(places))
 				for i, p := range places {
-					told(t, losing, p.name, what, &ended[i], 0)
+					rows[i] = newLossRow(t, p.name, what, 0)
+				}
+				for range max(rounds(20)/10, 1) {
+					underEngine(t, places, lose, rows)
 				}
 			}
 		})
@@ -53,11 +53,11 @@ func TestEngineLost(t *testing.T) {
 // machine.
 func livesOn(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
-func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
+func underEngine(t *testing.T, places []*testEnv, lose func(), rows []*tally) {
 	calls := map[*runningCall]int{} // with the number of its place
 	for i, p := range places {
 		for range inFlight {
-			calls[p.begin(t.Context(), "deaf")] = i
+			calls[p.begin(t.Context(), "ignore-term")] = i
 		}
 	}
 	for c := range calls {
@@ -73,10 +73,9 @@ func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
 			// nothing of the engine's stands between: the call did not even notice
 			c.cancel(executor.ErrTimeout)
 			if c.wait(t) {
-				timedOut(t, c, "deaf")
+				timedOut(t, c, "ignore-term")
 			}
 		} else if c.wait(t) {
-			ended[i].add(c.ended.Sub(begun))
 			if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable ||
 				got.ExitCode != nil {
 				t.Errorf("ended as %s: %v", got.Reason, c.err)
@@ -84,6 +83,7 @@ func underEngine(t *testing.T, places []*testEnv, lose func(), ended []series) {
 		}
 		eventually(t, 20*time.Second, "nothing is left",
 			func() bool { return len(c.tool.processes()) == 0 })
+		rows[i].add(c.ended.Sub(begun), c.tool.processes())
 		p.done(t, c)
 	}
 	for _, p := range places {

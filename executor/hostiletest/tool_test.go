@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"errors"
@@ -73,19 +73,22 @@ func (a *toolCopies) retire(t testing.TB, tl tool) {
 	a.add(t)
 }
 
-// noneRuns fails the test if one that was taken out of use runs on, and removes them.
-func (a *toolCopies) noneRuns(t testing.TB, style string) {
+// noneRuns fails the test if a retired copy still runs, removes the retired copies, and returns the
+// number of processes that run one.
+func (a *toolCopies) noneRuns(t testing.TB, style string) (left int) {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, tl := range a.retired {
 		eventually(t, 10*time.Second, style+": nothing is left of a start that was given up",
 			func() bool { return len(tl.processes()) == 0 })
+		left += len(tl.processes())
 		if err := os.Remove(filepath.Join(a.dir, tl.name)); err != nil {
 			t.Error(err)
 		}
 	}
 	a.retired = nil
+	return left
 }
 
 // processes are the pids, in this machine's numbers, of all that run the tool and are more than

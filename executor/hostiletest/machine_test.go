@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"io"
@@ -37,24 +37,27 @@ func TestRootAgainstItsKeepers(t *testing.T) {
 		for _, style := range []string{"kill-supervisor", "kill-both", "kill-all", "stop-supervisor"} {
 			t.Run(way.name+"/"+style, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
-				s := containerSpec{grace: 10 * time.Millisecond, change: without}
-				way.choose(&s)
-				p := newTestContainer(t, way.name, s)
-				ended, left := new(series), 0
+				spec := containerSpec{grace: 10 * time.Millisecond, change: without}
+				way.choose(&spec)
+				p := newTestContainer(t, way.name, spec)
+				maxLeft := int64(0)
+				if !p.grouped(t) && style != "kill-supervisor" && style != "stop-supervisor" {
+					maxLeft = anyNumber
+				}
+				s := newLossRow(t, p.name, style, maxLeft)
 				for range rounds(200) {
-					left += attackSupervisors(t, p, style, ended)
+					attackSupervisors(t, p, style, s)
 					if t.Failed() {
 						return
 					}
 				}
-				told(t, losing, p.name, style, ended, left)
 			})
 		}
 	}
 }
 
-// attackSupervisors gives how many processes are left when all is over, and ends them itself.
-func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) int {
+// attackSupervisors runs one call whose tool attacks its supervisor, and kills what is left of it.
+func attackSupervisors(t *testing.T, p *testEnv, style string, s *tally) {
 	stdin, word := io.Pipe()
 	c := p.beginWith(t.Context(), stdin, style)
 	defer p.done(t, c)
@@ -69,14 +72,12 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) in
 		eventually(t, 10*time.Second, "the supervisor is stopped",
 			func() bool { return p.box.has(t, "T", "supervise") })
 		took := c.end(t, executor.ErrTimeout)
-		ended.add(took)
-		timedOut(t, c, style)
-		return len(c.tool.processes())
+		s.add(took, timedOut(t, c, style))
+		return
 	}
 	if !c.wait(t) {
-		return 0
+		return
 	}
-	ended.add(c.ended.Sub(begun))
 	if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable ||
 		dray.CodeOf(c.err) != dray.CodeAgentLost {
 		t.Errorf("%s: ended as %s, %v", style, got.Reason, c.err)
@@ -90,11 +91,10 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, ended *series) in
 		eventually(t, 5*time.Second, style+": nothing is left",
 			func() bool { return len(c.tool.processes()) == 0 })
 	}
-	left := c.tool.processes()
+	s.add(c.ended.Sub(begun), c.tool.processes())
 	c.tool.kill()
 	p.renew(t)
 	p.works(t)
-	return len(left)
 }
 
 // EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call

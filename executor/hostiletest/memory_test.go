@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"testing"
@@ -14,24 +14,23 @@ import (
 func TestMemoryBomb(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := containerSpec{
+			spec := containerSpec{
 				user: "vscode", grace: 10 * time.Millisecond,
 				change: func(_ *container.Config, h *container.HostConfig) {
 					h.Memory, h.MemorySwap = 64<<20, 64<<20
 				},
 			}
-			way.choose(&s)
-			p := newTestContainer(t, way.name, s)
-			ended := new(series)
+			way.choose(&spec)
+			p := newTestContainer(t, way.name, spec)
+			s := newLossRow(t, p.name, "memory", 0)
 			for range rounds(100) {
 				c := p.begin(t.Context(), "memory")
 				begun := time.Now()
 				if c.wait(t) {
-					ended.add(c.ended.Sub(begun))
 					if c.err != nil || c.result.Reason != dray.ReasonOOM || c.result.ExitCode != nil {
 						t.Errorf("ended as %s: %v, %+v, %+v", c.result.Reason, c.err, c.result.Signal, c.result.Error)
 					}
-					checkReportMatchesProc(t, c, "memory")
+					s.add(c.ended.Sub(begun), checkReportMatchesProc(t, c, "memory"))
 				}
 				p.done(t, c)
 				iterations(t, p, 1, []string{"memory-below"},
@@ -41,7 +40,6 @@ func TestMemoryBomb(t *testing.T) {
 					return
 				}
 			}
-			told(t, losing, p.name, "memory", ended, 0)
 		})
 	}
 }

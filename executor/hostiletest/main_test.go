@@ -1,13 +1,11 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dray-dev/dray/executor/agentbin"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // workshop is a folder of this run, and hostile the program in it.
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	dir, err := os.MkdirTemp("", "dray-torture-")
+	dir, err := os.MkdirTemp("", "dray-hostiletest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -61,7 +60,7 @@ var supervisorProgram = sync.OnceValues(func() (string, error) {
 	return path, os.WriteFile(path, agent.Data, 0o755)
 })
 
-var soaking = os.Getenv("DRAY_TEST_SOAK") == "1"
+var soaking = soakreport.Enabled()
 
 // rounds is how often a property is tried: published is for `make soak`.
 func rounds(published int) int {
@@ -73,21 +72,6 @@ func rounds(published int) int {
 	default:
 		return min(20, published)
 	}
-}
-
-// random gives the generator of a test and prints its seed.
-func random(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("DRAY_TEST_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("DRAY_TEST_SEED=%d", seed)
-	seeds.Store(t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // eventually polls a condition that is to become true, and fails the test if it does not.

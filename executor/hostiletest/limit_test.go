@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"strconv"
@@ -17,28 +17,25 @@ func TestForkBomb(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := containerSpec{
+			spec := containerSpec{
 				user: "vscode", grace: 10 * time.Millisecond,
 				change: func(_ *container.Config, h *container.HostConfig) {
 					h.PidsLimit = new(int64(limit))
 				},
 			}
-			way.choose(&s)
-			p := newTestContainer(t, way.name, s)
+			way.choose(&spec)
+			p := newTestContainer(t, way.name, spec)
 			if got := p.pidsLimit(t); got != limit {
 				t.Fatalf("the container's limit is %d, and a bomb without one would be the machine's", got)
 			}
-			ended := new(series)
+			s := newLossRow(t, p.name, "bomb", 0)
 			for range rounds(100) {
 				c := p.begin(t.Context(), "bomb")
 				if c.settled(t) {
 					eventually(t, 20*time.Second, "the bomb fills the limit",
 						func() bool { return len(c.tool.processes()) > limit/2 })
-					ended.add(c.end(t, executor.ErrTimeout))
-					timedOut(t, c, "bomb")
-					if left := c.tool.processes(); len(left) > 0 {
-						t.Errorf("%d are left", len(left))
-					}
+					took := c.end(t, executor.ErrTimeout)
+					s.add(took, timedOut(t, c, "bomb"))
 				}
 				p.done(t, c)
 				p.works(t)
@@ -46,7 +43,6 @@ func TestForkBomb(t *testing.T) {
 					return
 				}
 			}
-			told(t, losing, p.name, "bomb", ended, 0)
 		})
 	}
 }

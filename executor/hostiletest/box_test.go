@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"context"
@@ -103,7 +103,7 @@ func newAPI(t *testing.T, host string) *client.Client {
 func newEngine(t *testing.T, s containerSpec) *dc.Engine {
 	t.Helper()
 	e, err := dc.NewEngine(dc.EndpointConfig{Host: s.engine}, dc.Options{
-		RunDir: t.TempDir(), Lease: s.lease, Transport: s.transport, Version: "torture", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+		RunDir: t.TempDir(), Lease: s.lease, Transport: s.transport, Version: "hostiletest", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"os"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // loss is a way for calls to lose the container under them. Between lose and regain nothing
@@ -105,28 +106,29 @@ func TestLosses(t *testing.T) {
 		for _, l := range losses {
 			t.Run(way.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
-				s := containerSpec{
+				spec := containerSpec{
 					user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
 					lease: shortLease,
 				}
-				way.choose(&s)
-				p := newTestContainer(t, way.name, s)
-				r := random(t)
-				ended := new(series)
+				way.choose(&spec)
+				p := newTestContainer(t, way.name, spec)
+				r := soakreport.Rand(t)
+				s := newLossRow(t, p.name, l.name, 0)
 				for range max(rounds(100)/inFlight, 2) {
-					lost(t, p, l, escapeStyles[r.IntN(len(escapeStyles))], ended)
+					lost(t, p, l, escapeStyles[r.IntN(len(escapeStyles))], s)
 					if t.Failed() {
 						return
 					}
 				}
 				eventually(t, 10*time.Second, "no zombie is left", func() bool { return p.box.zombies(t) == 0 })
-				told(t, losing, p.name, l.name, ended, 0)
 			})
 		}
 	}
 }
 
-func lost(t *testing.T, p *testEnv, l loss, style string, ended *series) {
+// lost makes calls of a tool lose their container or agent, checks how each ends, and that a later
+// call works.
+func lost(t *testing.T, p *testEnv, l loss, style string, s *tally) {
 	calls := make([]*runningCall, inFlight)
 	for i := range calls {
 		calls[i] = p.begin(t.Context(), style)
@@ -142,7 +144,6 @@ func lost(t *testing.T, p *testEnv, l loss, style string, ended *series) {
 	}
 	for _, c := range calls {
 		if c.wait(t) {
-			ended.add(c.ended.Sub(begun))
 			unavailable(t, c, l.code)
 		}
 	}
@@ -154,6 +155,7 @@ func lost(t *testing.T, p *testEnv, l loss, style string, ended *series) {
 	for _, c := range calls {
 		eventually(t, 20*time.Second, l.name+": nothing is left of a "+style,
 			func() bool { return len(c.tool.processes()) == 0 })
+		s.add(c.ended.Sub(begun), c.tool.processes())
 		p.done(t, c)
 	}
 	p.renew(t)
@@ -182,20 +184,20 @@ func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 func TestAgentKilledUnderLoad(t *testing.T) {
 	for _, way := range channelModes {
 		t.Run(way.name, func(t *testing.T) {
-			s := containerSpec{
+			spec := containerSpec{
 				user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
 				lease: shortLease,
 			}
-			way.choose(&s)
-			p := newTestContainer(t, way.name, s)
+			way.choose(&spec)
+			p := newTestContainer(t, way.name, spec)
 			p.works(t)
-			r := random(t)
-			ended, held := new(series), resourceCount{}
+			r := soakreport.Rand(t)
+			s, held := newLossRow(t, p.name, "agent killed under load", 0), resourceCount{}
 			for n := range rounds(100) {
 				if n == 2 { // by now connections to the engine are kept for the next question
 					held = countResources(t)
 				}
-				lost(t, p, agentKilled, escapeStyles[r.IntN(len(escapeStyles))], ended)
+				lost(t, p, agentKilled, escapeStyles[r.IntN(len(escapeStyles))], s)
 				if t.Failed() {
 					return
 				}
@@ -209,7 +211,6 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 				t.Logf("before %+v, now %+v; in the container: %+v", held, countResources(t),
 					p.box.residents(t))
 			}
-			told(t, losing, p.name, "agent killed under load", ended, 0)
 		})
 	}
 }
@@ -224,14 +225,14 @@ func TestStopWhileAgentIsStopped(t *testing.T) {
 			way.choose(&s)
 			p := newTestContainer(t, way.name, s)
 			for range max(rounds(40)/4, 1) {
-				c := p.begin(t.Context(), "deaf")
+				c := p.begin(t.Context(), "ignore-term")
 				if c.settled(t) && signalAgents(t, p.box, syscall.SIGSTOP) == nil {
 					c.end(t, executor.ErrTimeout)
 					if got := dray.NormalizeResult(c.result, c.err); got.Reason != dray.ReasonUnavailable &&
 						got.Reason != dray.ReasonTimeout {
 						t.Errorf("ended as %s: %v", got.Reason, c.err)
 					}
-					checkReportMatchesProc(t, c, "deaf")
+					checkReportMatchesProc(t, c, "ignore-term")
 					_ = signalAgents(t, p.box, syscall.SIGCONT)
 					eventually(t, 10*time.Second, "nothing is left",
 						func() bool { return len(c.tool.processes()) == 0 })

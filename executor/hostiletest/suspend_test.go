@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"bufio"
@@ -31,7 +31,7 @@ func runSuspendHelper(container, path string) error {
 	ctx := context.Background()
 	e, err := dc.NewEngine(dc.EndpointConfig{},
 		dc.Options{
-			RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "torture",
+			RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "hostiletest",
 			Log: zap.NewNop(),
 		})
 	if err != nil {
@@ -46,7 +46,7 @@ func runSuspendHelper(container, path string) error {
 	if err != nil {
 		return err
 	}
-	p, err := env.Start(ctx, dray.ProcessSpec{Argv: []string{path, "deaf"}, Dir: "/"})
+	p, err := env.Start(ctx, dray.ProcessSpec{Argv: []string{path, "ignore-term"}, Dir: "/"})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"bufio"
@@ -15,12 +15,13 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // escapeStyles are the styles of hostile.c that try to outlive their call.
 var escapeStyles = []string{
-	"child", "session", "double-fork", "double-session", "closed", "cleared", "renamed", "deaf", "stopped", "all-stopped", "traced", "zombies",
-	"comet", "vfork", "sibling", "threads", "headless", "foster", "deep", "tree", "undumpable",
+	"child", "session", "double-fork", "double-session", "closed", "cleared", "renamed", "ignore-term", "stopped", "all-stopped", "traced", "zombies",
+	"fork-chain", "vfork", "sibling", "threads", "leader-thread-exit", "subreaper", "deep", "tree", "undumpable",
 }
 
 // published is how many timeouts of each style docs/evidence tells of.
@@ -49,7 +50,7 @@ func TestEscapes(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode", copies: concurrency(), grace: grace()},
 		func(t *testing.T, p *testEnv) {
 			if p.box == nil {
-				eachStyle(t, p, []string{"apart"}) // a container's tools may not make namespaces
+				eachStyle(t, p, []string{"own-namespace"}) // a container's tools may not make namespaces
 			}
 			eachStyle(t, p, escapeStyles)
 		})
@@ -67,17 +68,17 @@ func TestEscapes(t *testing.T) {
 func eachStyle(t *testing.T, p *testEnv, styles []string) {
 	for _, style := range styles {
 		t.Run(style, func(t *testing.T) {
-			r := random(t)
-			over := new(series)
+			r := soakreport.Rand(t)
+			s, dockerLeaves := newEscapeRow(t, p.name, style)
 			runConcurrently(rounds(published), func() func() {
 				if after := time.Duration(r.IntN(40000)) * time.Microsecond; after < 8*time.Millisecond {
-					return func() { over.add(escapeAnyTime(t, p, style, after)) }
+					return func() { escapeAnyTime(t, p, style, after, s) }
 				}
-				return func() { over.add(escapeReady(t, p, style)) }
+				return func() { escapeReady(t, p, style, s) }
 			})
 			p.works(t)
-			p.tools.noneRuns(t, style)
-			told(t, escaping, p.name, style, over, 0, compareWithDockerExec(t, p, style))
+			s.left.Add(int64(p.tools.noneRuns(t, style)))
+			*dockerLeaves = compareWithDockerExec(t, p, style)
 		})
 	}
 }
@@ -97,36 +98,36 @@ func runConcurrently(n int, next func() func()) {
 	all.Wait()
 }
 
-// escapeReady lets the tool do all it can, and then the time is over.
-func escapeReady(t *testing.T, p *testEnv, style string) time.Duration {
+// escapeReady ends a call by its timeout when the tool has done what its style says.
+func escapeReady(t *testing.T, p *testEnv, style string, s *tally) {
 	c := p.begin(t.Context(), style)
 	defer p.done(t, c)
 	if !c.settled(t) {
-		return 0
+		return
 	}
 	if len(c.tool.processes()) == 0 {
-		t.Errorf("%s: nothing is there to be ended, or the look is blind", style)
+		t.Errorf("%s: /proc shows no process of the tool while the call runs", style)
 	}
 	took := c.end(t, executor.ErrTimeout)
-	timedOut(t, c, style)
-	return took
+	s.add(took, timedOut(t, c, style))
 }
 
-// escapeAnyTime lets the time be over in the midst of it: before the start, in it, while the tool
-// forks.
-func escapeAnyTime(t *testing.T, p *testEnv, style string, after time.Duration) time.Duration {
+// escapeAnyTime ends a call by its timeout at any moment: before the start, during it, or while the
+// tool forks.
+func escapeAnyTime(t *testing.T, p *testEnv, style string, after time.Duration, s *tally) {
 	due := time.Now().Add(after)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), after, executor.ErrTimeout)
 	defer cancel()
 	c := p.begin(ctx, style)
 	defer p.done(t, c)
 	if c.wait(t) {
-		timedOut(t, c, style)
+		s.add(c.ended.Sub(due), timedOut(t, c, style))
 	}
-	return c.ended.Sub(due)
 }
 
-func timedOut(t *testing.T, c *runningCall, style string) {
+// timedOut checks the result of a call that its timeout ended, and returns the processes that are
+// left of it, as /proc shows them.
+func timedOut(t *testing.T, c *runningCall, style string) (left []int) {
 	t.Helper()
 	if c.err != nil || c.result.Reason != dray.ReasonTimeout {
 		t.Errorf("%s: ended as %s: %v, %+v", style, c.result.Reason, c.err, c.result.Error)
@@ -134,7 +135,10 @@ func timedOut(t *testing.T, c *runningCall, style string) {
 	if k := c.result.Metadata.Kill; k != nil && (!k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
 		t.Errorf("%s: survivors are %+v", style, k.Survivors)
 	}
-	checkReportMatchesProc(t, c, style)
+	if left = checkReportMatchesProc(t, c, style); len(left) > 0 {
+		t.Errorf("%s: these processes are left: %s", style, described(left))
+	}
+	return left
 }
 
 // compareWithDockerExec gives how many processes stay of each call by the docker command, ended in

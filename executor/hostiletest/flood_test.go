@@ -1,9 +1,8 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // kept is what is kept of each stream here (call_test.go), view what is shown of head and tail.
@@ -79,7 +79,8 @@ func stream(t *testing.T, got dray.StreamSummary, letter string, n int64) {
 // the memory for it does not grow.
 func TestFlood(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
-		r := random(t)
+		r := soakreport.Rand(t)
+		counted := int64(0)
 		flood := func(n int64) func() {
 			return func() {
 				iterations(t, p, 1, []string{"flood", strconv.FormatInt(n, 10)},
@@ -87,48 +88,37 @@ func TestFlood(t *testing.T) {
 						exits(t, c, 0)
 						stream(t, c.result.Stdout, "o", n)
 						stream(t, c.result.Stderr, "e", n)
+						counted = c.result.Stdout.TotalBytes
 					})
 			}
 		}
 		for range rounds(200) {
 			flood(r.Int64N(2 << 20))()
 		}
-		big := int64(64 << 20)
-		if soaking {
-			big = 2 << 30
-		}
+		big := soakreport.Count[int64](2<<30, 64<<20)
+		row := newBytesRow(t, p.name, "both streams at once", big)
 		flood(big / 8)() // buffers and heap as they are in use
-		grown, took := growth(t, flood(big))
-		if grown > 64<<20 {
-			t.Errorf("%d bytes on both streams took %d bytes of memory", big, grown)
+		row.grown, row.took = growth(t, flood(big))
+		row.counted = counted
+		if row.grown > 64<<20 {
+			t.Errorf("%d bytes on both streams took %d bytes of memory", big, row.grown)
 		}
-		report(t, counting, p.name, "both streams at once", fmt.Sprint(big)+" each", mebibytes(grown),
-			took.Round(time.Millisecond).String())
 	})
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
-
-// CA-01: writes of a single byte are counted one by one.
-func TestDrip(t *testing.T) {
-	n := int64(20_000)
-	if soaking {
-		n = 10_000_000
-	}
+// Writes of a single byte are all counted (CA-01).
+func TestByteWritesAreCounted(t *testing.T) {
+	n := soakreport.Count[int64](10_000_000, 20_000)
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
-		times := rounds(1)
-		if !soaking {
-			times = 20
-		}
-		grown, took := growth(t, func() {
-			iterations(t, p, times, []string{"drip", strconv.FormatInt(n, 10)},
+		row := newBytesRow(t, p.name, "writes of one byte", n)
+		row.grown, row.took = growth(t, func() {
+			iterations(t, p, soakreport.Count(1, 20), []string{"byte-writes", strconv.FormatInt(n, 10)},
 				func(t *testing.T, c *runningCall) {
 					exits(t, c, 0)
 					stream(t, c.result.Stdout, "d", n)
+					row.counted = c.result.Stdout.TotalBytes
 				})
 		})
-		report(t, counting, p.name, "writes of one byte", fmt.Sprint(n), mebibytes(grown),
-			took.Round(time.Millisecond).String())
 	})
 }
 

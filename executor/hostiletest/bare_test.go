@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"archive/tar"
@@ -31,7 +31,7 @@ func emptyImage(t *testing.T) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const name = "dray-test/empty:torture"
+	const name = "dray-test/empty:hostiletest"
 	said, err := api.ImageImport(t.Context(),
 		client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
@@ -92,11 +92,9 @@ func TestBare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.spec.copies, c.spec.grace = max(concurrency(), inFlight), grace()
 			p := newTestContainer(t, c.name, c.spec)
-			for _, style := range []string{"double-session", "deaf", "foster"} {
-				over := new(series)
-				runConcurrently(rounds(100),
-					func() func() { return func() { over.add(escapeReady(t, p, style)) } })
-				told(t, escaping, p.name, style, over, 0, "-")
+			for _, style := range []string{"double-session", "ignore-term", "subreaper"} {
+				s, _ := newEscapeRow(t, p.name, style)
+				runConcurrently(rounds(100), func() func() { return func() { escapeReady(t, p, style, s) } })
 			}
 			iterations(t, p, rounds(100), []string{"flood", "100000"}, func(t *testing.T, c *runningCall) {
 				exits(t, c, 0)
@@ -105,7 +103,7 @@ func TestBare(t *testing.T) {
 			})
 			iterations(t, p, rounds(100), []string{"reopen"},
 				func(t *testing.T, c *runningCall) { exits(t, c, 0) })
-			lost(t, p, agentKilled, "deep", new(series))
+			lost(t, p, agentKilled, "deep", newLossRow(t, p.name, agentKilled.name, 0))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package torture_test
+package hostiletest_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// testEnv is an environment under torture, with tools in it.
+// testEnv is an environment with hostile tools in it.
 type testEnv struct {
 	name  string
 	env   dray.Environment
@@ -162,19 +162,22 @@ func (s *readySink) Output(stream dray.Stream, p []byte) {
 	}
 }
 
-// checkReportMatchesProc holds the report of a call's end against what is there: 0 is 0, and what
-// is proved is all.
-func checkReportMatchesProc(t testing.TB, c *runningCall, style string) {
+// checkReportMatchesProc compares the survivors that the result of an ended call reports with the
+// processes in /proc, and returns the latter. Of a call whose start was abandoned it returns none:
+// retire checks those later.
+func checkReportMatchesProc(t testing.TB, c *runningCall, style string) (left []int) {
 	t.Helper()
-	left := c.tool.processes()
+	left = c.tool.processes()
 	kill := c.result.Metadata.Kill
 	switch {
-	case kill == nil: // the start was given up, or failed
+	case kill == nil: // the start was abandoned or failed: see toolCopies.retire
+		return nil
 	case c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) &&
 		(len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
 		// Where the agent was lost the report is of all that it had started: this call's are among them.
 	case kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
-		t.Errorf("%s: the report says %+v, and %d processes are there: %s", style, kill.Survivors,
+		t.Errorf("%s: the result reports %+v, and /proc shows %d processes: %s", style, kill.Survivors,
 			len(left), described(left))
 	}
+	return left
 }
