@@ -1,4 +1,4 @@
-# dray. `make` lists the targets; each of them gets what it needs from scripts/ first.
+# dray. `make` lists the targets; each first gets what it needs by scripts/setup.
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,7 +9,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel
 COMMIT = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 COMMAND = github.com/dray-dev/dray/cmd/dray/command
 
-# scripts/setup leaves there what programs and tests have to find: the devcontainer CLI, the images, Robot Framework.
+# Written by scripts/setup: where the devcontainer CLI, the images and Robot Framework are.
 ENV := . .tools/env
 
 ##@ Use
@@ -34,21 +34,21 @@ agents:
 ##@ Prove
 
 .PHONY: test
-test: ready ## All tests: vet, Go with race detector and engine, features, Robot Framework
-	@$(ENV) && scripts/test
+test: ready ## All tests: vet, Go with race detector and engine, features, fuzz targets, Robot Framework
+	@scripts/test $(SUITES)
 
 .PHONY: check
 check: build ## Format, tidy, lint, dead code, known vulnerabilities, short race tests, agent size
 	@scripts/check
 
 .PHONY: bench
-bench: ready ## Compare a call through dray with the ways around it
+bench: ready ## Compare calls through dray with the alternatives; PARTS=calls for one part
 	@scripts/setup swerex || echo "bench: measuring without SWE-ReX" >&2
-	@$(ENV) && go run ./bench
+	@$(ENV) && go run ./bench $(PARTS)
 
 .PHONY: soak
-soak: ready ## The tests that need long: load, leaks, restarts
-	@$(ENV) && DRAY_TEST_SOAK=1 scripts/test soak
+soak: ready ## Everything that needs long, at published counts; writes docs/evidence
+	@scripts/soak $(PARTS)
 
 ##@ Keep
 
@@ -57,7 +57,7 @@ setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Ro
 	@scripts/setup
 
 .PHONY: clean
-clean: ## Remove what the build made; what the set-up made stays in .tools
+clean: ## Remove what the build made; .tools stays
 	rm -rf bin executor/agentbin/bin/dray-agent-*
 
 .PHONY: help

@@ -34,7 +34,7 @@ func newUpTest(t *testing.T, files map[string]string) *upTest {
 	cli := reference.CLI(t)
 	if out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect",
 		"dray-test/debian:latest", "dray-test/busybox:latest").CombinedOutput(); err != nil {
-		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
+		t.Fatalf("no engine with the test images, run scripts/setup: %s", out)
 	}
 	dir := filepath.Join(tempDir(t), fmt.Sprintf("up%d", time.Now().UnixNano()))
 	for name, content := range files {

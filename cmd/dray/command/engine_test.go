@@ -40,7 +40,8 @@ func TestEngineScripts(t *testing.T) {
 	})
 }
 
-// needEngine gives the image and the devcontainer CLI, or skips the test where they are not there.
+// needEngine returns the image and the path of the devcontainer CLI. It fails without them: a skip
+// would hide that they are missing.
 func needEngine(t *testing.T) (image, cli string) {
 	t.Helper()
 	if testing.Short() {
@@ -48,11 +49,11 @@ func needEngine(t *testing.T) (image, cli string) {
 	}
 	image = cmp.Or(os.Getenv("DRAY_TEST_BUSYBOX"), "dray-test/busybox:latest")
 	if out, err := exec.Command("docker", "image", "inspect", image).CombinedOutput(); err != nil {
-		t.Skipf("no engine with the test images, run scripts/setup: %s", out)
+		t.Fatalf("no engine with the test images, run scripts/setup: %s", out)
 	}
 	cli, err := exec.LookPath(cmp.Or(os.Getenv("DRAY_DEVCONTAINER_CLI"), "devcontainer"))
 	if err != nil {
-		t.Skipf("no devcontainer CLI, run scripts/setup: %v", err)
+		t.Fatalf("no devcontainer CLI, run scripts/setup: %v", err)
 	}
 	return image, cli
 }

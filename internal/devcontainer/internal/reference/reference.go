@@ -8,11 +8,15 @@ import (
 	"testing"
 )
 
-// CLI gives the absolute path of the reference CLI: the project's own copy in .tools, else the one
-// on PATH. Without either the test is skipped; scripts/setup installs it.
+// CLI returns the absolute path of the reference CLI: the project's own copy in .tools, else the
+// one on PATH. Without either the test fails, or skips under -short; scripts/setup installs it.
 func CLI(tb testing.TB) string {
 	tb.Helper()
-	for dir := workingFolder(tb); ; dir = filepath.Dir(dir) {
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
 		path := filepath.Join(dir, ".tools", "node_modules", ".bin", "devcontainer")
 		if _, err := os.Stat(path); err == nil {
 			return path
@@ -22,13 +26,16 @@ func CLI(tb testing.TB) string {
 		}
 	}
 	path, err := exec.LookPath("devcontainer")
-	if err != nil {
-		tb.Skip("the devcontainer CLI is not installed: run scripts/setup")
+	switch {
+	case err != nil && testing.Short():
+		tb.Skip("needs the devcontainer CLI")
+	case err != nil:
+		tb.Fatal("the devcontainer CLI is not installed: run scripts/setup")
 	}
 	return path
 }
 
-// Bundle gives the CLI's program text, the one file that holds all of it.
+// Bundle returns the path of the file that contains the whole program of the CLI.
 func Bundle(tb testing.TB) string {
 	tb.Helper()
 	script, err := filepath.EvalSymlinks(CLI(tb))
@@ -37,16 +44,7 @@ func Bundle(tb testing.TB) string {
 	}
 	bundle := filepath.Join(filepath.Dir(script), "dist", "spec-node", "devContainersSpecCLI.js")
 	if _, err := os.Stat(bundle); err != nil {
-		tb.Skip("this devcontainer CLI is not laid out as the npm package is: " + bundle)
+		tb.Fatal("this devcontainer CLI is not laid out as the npm package is: " + bundle)
 	}
 	return bundle
-}
-
-func workingFolder(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return dir
 }
