@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// steady is a tree of many files of one content.
+// steady is a tree of many files with the same content.
 type steady struct {
 	files, size int
 	at          int
@@ -41,7 +41,7 @@ func (s *steady) Read(p []byte) (int, error) {
 
 func (*steady) Close() error { return nil }
 
-func BenchmarkPlace(b *testing.B) {
+func BenchmarkWriteTree(b *testing.B) {
 	content := []byte(strings.Repeat("0123456789abcdef", 1<<16))
 	for _, c := range []struct {
 		name        string
@@ -54,16 +54,16 @@ func BenchmarkPlace(b *testing.B) {
 					b.SetBytes(int64(c.files * c.size))
 					for b.Loop() {
 						b.StopTimer()
-						// each round has a new one, on a file system of its choice
+						// each round has a new directory, on a chosen file system
 						dir, err := os.MkdirTemp(base, "dray-stage-bench-") //nolint:usetesting
 						if err != nil {
 							b.Fatal(err)
 						}
 						if again {
-							runPlace(b, dir, &steady{files: c.files, size: c.size, content: content[1:]})
+							runWriteTree(b, dir, &steady{files: c.files, size: c.size, content: content[1:]})
 						}
 						b.StartTimer()
-						runPlace(b, dir, &steady{files: c.files, size: c.size, content: content[:len(content)-1]})
+						runWriteTree(b, dir, &steady{files: c.files, size: c.size, content: content[:len(content)-1]})
 						b.StopTimer()
 						_ = os.RemoveAll(dir)
 						b.StartTimer()
@@ -75,7 +75,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-func runPlace(b *testing.B, dir string, t dray.Tree) {
+func runWriteTree(b *testing.B, dir string, t dray.Tree) {
 	b.Helper()
 	root, err := os.Open(dir)
 	if err != nil {

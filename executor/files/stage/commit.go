@@ -3,105 +3,115 @@ package stage
 import (
 	"context"
 	"errors"
-	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// commit brings what is staged to its places, all or nothing.
-func (p *transaction) commit(ctx context.Context) error {
-	if p.stage != nil {
-		if err := p.stage.sync(); err != nil {
+// commit renames what is staged to its destinations, all or nothing.
+func (t *transaction) commit(ctx context.Context) error {
+	if t.staging != nil {
+		if err := t.staging.sync(); err != nil {
 			return err
 		}
 	}
-	lock, err := lockRoot(ctx, p.root)
+	lock, err := lockRoot(ctx, t.root)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = syscall.Close(lock) }()
-	// What others left is finished first, so that it cannot be finished over this tree later. What
-	// cannot be is no reason to refuse this one.
-	_, _ = recoverAll(ctx, p.resolver, p.root)
-	m := newMoves(p.resolver, p.root, p.stage)
-	defer m.close()
-	if err := p.plan(ctx, m); err != nil || len(m.list) == 0 {
+	defer linux.Close(lock)
+	// Older commits are completed first, so that they cannot overwrite this tree later. One that
+	// cannot be completed does not prevent this one.
+	_, _ = recoverAll(ctx, t.resolver, t.root)
+	set := newRenameSet(t.resolver, t.root)
+	defer set.close()
+	if err := t.plan(ctx, set); err != nil || len(set.list) == 0 {
 		return err
 	}
-	if err := p.stage.commitJournal(ctx, p.items); err != nil {
+	if err := t.staging.commitJournal(ctx, t.items); err != nil {
 		return err
 	}
-	return m.run(context.WithoutCancel(ctx))
+	return set.run(context.WithoutCancel(ctx))
 }
 
-// plan looks at every place again, now that no other commit can change it, and says what has to be
-// moved.
-func (p *transaction) plan(ctx context.Context, m *moves) error {
-	for _, it := range p.items {
+// plan inspects every destination again, now that the root is locked, and adds the renames to set.
+func (t *transaction) plan(ctx context.Context, set *renameSet) error {
+	for _, it := range t.items {
 		above, base := split(it.name)
-		if err := p.planItem(ctx, m, it, p.names[above], above, base); err != nil {
-			return opError("looking at", it.name, err)
+		if err := t.planItem(ctx, set, it, above, base); err != nil {
+			return opError("inspect", it.name, err)
 		}
 	}
-	return p.checkCaseCollisions()
+	return t.checkCaseCollisions()
 }
 
-func (p *transaction) planItem(ctx context.Context, m *moves, it, parent *item, above,
+func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item, above,
 	base string,
 ) error {
-	known := it.found
-	it.found = fileState{}
-	if parent.found.kind == directory {
-		dir, err := m.to.hold(above)
+	parentExists := t.byName[above].existing.kind == directory
+	known := it.existing
+	it.existing = fileState{}
+	if parentExists {
+		dir, err := set.to.hold(above)
 		if err != nil {
 			return err
 		}
-		if it.found, err = p.inspect(ctx, dir, base, &known, p.compare); err != nil {
+		if it.existing, err = t.inspect(ctx, dir, base, &known, t.compare); err != nil {
 			return err
 		}
 	}
-	switch {
-	case it.folder && it.found.kind == directory:
+	switch exists := it.existing.kind; {
+	case it.dir && exists == directory:
 		return nil
-	case it.folder && it.found.kind != absent:
-		return syscall.ENOTDIR
-	case it.folder:
-		if _, err := p.stageFolder(it.name); err != nil { // it was there when the tree came
+	case it.dir && exists != absent:
+		return unix.ENOTDIR
+	case it.dir:
+		if _, err := t.stagedDir(it.name); err != nil { // it existed when the tree was received
 			return err
 		}
-	case it.found.kind == directory:
-		return syscall.EISDIR
-	case it.found.unchanged(it):
+	case exists == directory:
+		return unix.EISDIR
+	case it.existing.unchanged(it):
 		it.staged = false
 		return nil
 	case !it.staged:
-		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrConflict).WithHint("repeat it")
+		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrConflict).
+			WithHint("repeat the write")
 	}
-	if parent.found.kind != directory {
-		return nil // it comes with the folder that it is in
+	if !parentExists {
+		return nil // it is renamed with its directory
 	}
-	m.stage = p.stage
-	return m.add(it, above, base)
+	return set.add(t.staging, it, above, base)
 }
 
-// sync brings what is staged to the disk.
+// sync writes the staged files to the disk.
 func (s *stagingDir) sync() error {
 	if s.synced {
 		return nil
 	}
 	s.synced = true
-	return opError("writing", s.name, syncfs(s.dir))
+	return opError("sync", s.name, syncfs(s.dir))
 }
 
-// commitJournal writes the journal. When it returns without an error, the tree comes.
+func syncfs(fd int) error {
+	return linux.Retry(func() error { return unix.Syncfs(fd) })
+}
+
+func fsync(fd int) error {
+	return linux.Retry(func() error { return unix.Fsync(fd) })
+}
+
+// commitJournal writes the journal. If it succeeds, the tree will be written.
 func (s *stagingDir) commitJournal(ctx context.Context, items []*item) error {
 	if err := s.sync(); err != nil {
 		return err
 	}
 	j := journal{stamp: time.Now()}
 	for _, it := range items {
-		if it.folder || it.staged {
+		if it.dir || it.staged {
 			j.items = append(j.items, it)
 		}
 	}
@@ -113,182 +123,187 @@ func (s *stagingDir) commitJournal(ctx context.Context, items []*item) error {
 		return err
 	}
 	if err := s.writeJournal(b); err != nil {
-		return errors.Join(opError("writing the journal in", s.name, err), s.removeJournal())
+		return errors.Join(opError("write the journal in", s.name, err), s.removeJournal())
 	}
 	return nil
 }
 
 func (s *stagingDir) writeJournal(b []byte) error {
-	fd, err := openat(s.dir, journalName, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, fileMode)
+	fd, err := createFile(s.dir, journalName, fileMode)
 	if err != nil {
 		return err
 	}
 	err = write(fd, b)
 	if err == nil {
-		err = syscall.Fsync(fd)
+		err = fsync(fd)
 	}
-	if err := errors.Join(err, syscall.Close(fd)); err != nil {
+	if err := errors.Join(err, unix.Close(fd)); err != nil {
 		return err
 	}
-	return syscall.Fsync(s.dir)
+	return fsync(s.dir)
 }
 
-// removeJournal takes the journal away, on the disk too, so that no recovery brings what was given
-// up.
+// removeJournal removes the journal, on the disk too, so that no recovery completes a rolled back
+// commit.
 func (s *stagingDir) removeJournal() error {
-	err := unlink(s.dir, journalName, 0)
-	if err == nil || errors.Is(err, syscall.ENOENT) {
-		err = syscall.Fsync(s.dir)
+	err := linux.Unlink(s.dir, journalName, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		err = fsync(s.dir)
 	}
-	return opError("removing the journal in", s.name, err)
+	return opError("remove the journal in", s.name, err)
 }
 
-// moves are the renames of a commit. All folders that they need are open before the first of them,
-// so that nothing is resolved any more.
-type moves struct {
+// renameSet has the renames of a commit. All directories that they need are open before the first
+// one, so that no name is resolved during the commit.
+type renameSet struct {
 	resolver
-	stage    *stagingDir
+	staging  *stagingDir
 	from, to *dirCache
-	list     []*move
+	list     []*renameOp
 }
 
-// move is one rename, from the stage folder to the same name beneath the root.
-type move struct {
+// renameOp is one rename, from the staging directory to the same name beneath the root.
+type renameOp struct {
 	*item
 	from, to int
 	base     string
-	// final says that the file system cannot exchange: what was replaced is gone, and the move cannot
-	// be taken back.
-	final bool
+	// irreversible is set if the file system cannot exchange names: the replaced file is lost, and
+	// the rename cannot be undone.
+	irreversible bool
 }
 
-func newMoves(w resolver, root int, s *stagingDir) *moves {
-	return &moves{resolver: w, stage: s, to: newFolders(w, root, 0)}
+func newRenameSet(r resolver, root int) *renameSet {
+	return &renameSet{resolver: r, to: newDirCache(r, root, 0)}
 }
 
-func (m *moves) close() {
-	m.to.close()
-	if m.from != nil {
-		m.from.close()
+func (s *renameSet) close() {
+	s.to.close()
+	if s.from != nil {
+		s.from.close()
 	}
 }
 
-func (m *moves) add(it *item, above, base string) error {
-	if m.from == nil {
-		m.from = newFolders(m.resolver, m.stage.made.base, 0)
+func (s *renameSet) add(staging *stagingDir, it *item, above, base string) error {
+	if s.from == nil {
+		s.staging, s.from = staging, newDirCache(s.resolver, staging.tree.base, 0)
 	}
-	from, err := m.from.hold(above)
+	from, err := s.from.hold(above)
 	if err != nil {
 		return err
 	}
-	to, err := m.to.hold(above)
+	to, err := s.to.hold(above)
 	if err != nil {
 		return err
 	}
-	m.list = append(m.list, &move{item: it, from: from, to: to, base: base})
+	s.list = append(s.list, &renameOp{item: it, from: from, to: to, base: base})
 	return nil
 }
 
-// run moves everything, or takes back what it moved. With the end of the journal it is done.
-func (m *moves) run(ctx context.Context) error {
-	done, err := m.forth()
+// run applies all renames, or rolls them back. Removing the journal completes the commit.
+func (s *renameSet) run(ctx context.Context) error {
+	done, err := s.apply()
 	if err == nil {
-		err = m.to.verifyUnmoved()
+		err = s.to.verifyUnmoved()
 	}
 	if err == nil {
-		err = opError("writing", ".", syncfs(m.to.base))
+		err = opError("sync", ".", syncfs(s.to.base))
 	}
 	if err != nil {
-		return m.back(ctx, done, err)
+		return s.rollBack(ctx, done, err)
 	}
-	// one that stays is finished once more before anything else comes
-	_ = unlink(m.stage.dir, journalName, 0)
+	// a journal that remains is completed once more before the next commit
+	_ = linux.Unlink(s.staging.dir, journalName, 0)
 	return nil
 }
 
-func (m *moves) forth() (done int, err error) {
-	for i, move := range m.list {
-		if err := move.do(m.resolver); err != nil {
-			return i, opError("writing", move.name, err)
+func (s *renameSet) apply() (done int, err error) {
+	for i, op := range s.list {
+		if err := op.do(s.resolver); err != nil {
+			return i, opError("write", op.name, err)
 		}
 	}
-	return len(m.list), nil
+	return len(s.list), nil
 }
 
-// back takes back the first moves after an error. Where that cannot be done the journal stays.
-func (m *moves) back(ctx context.Context, done int, cause error) error {
+// rollBack undoes the first renames after an error. If that fails, the journal stays.
+func (s *renameSet) rollBack(ctx context.Context, done int, cause error) error {
 	var err error
 	for i := done - 1; i >= 0; i-- {
-		err = errors.Join(err, m.list[i].undo(ctx, m.resolver))
+		err = errors.Join(err, s.list[i].undo(ctx, s.resolver))
 	}
 	if err == nil {
-		err = m.stage.removeJournal()
+		err = s.staging.removeJournal()
 	}
 	if err == nil {
 		return cause
 	}
-	m.stage.keep = true
+	s.staging.keep = true
 	return dray.Errorf(dray.CodeOf(cause), "%w: %w", ErrCommitIncomplete, cause).
-		WithHint("mend what the message names; the next sync to this root, or the next start, finishes it")
+		WithHint("fix the reported cause; the next sync, or the next start, completes it")
 }
 
-// do brings an item to its place. What was there takes the item's place in the stage folder.
-func (v *move) do(w resolver) error {
-	if v.found.kind == absent {
-		return plainly(v.from, v.to, v.base)
+// do renames an item to its destination. A replaced file takes the item's place in the staging
+// directory.
+func (op *renameOp) do(r resolver) error {
+	if op.existing.kind == absent {
+		return renameIfAbsent(op.from, op.to, op.base)
 	}
-	err := rename(v.from, v.to, v.base, renameExchange)
-	if unknown(err) {
-		v.final = true
-		return rename(v.from, v.to, v.base, 0)
+	err := rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE)
+	if isUnsupported(err) {
+		op.irreversible = true
+		return rename(op.from, op.to, op.base, 0)
 	}
 	if err != nil {
 		return err
 	}
-	if !isFolder(w, v.from, v.base) {
+	if !isDir(r, op.from, op.base) {
 		return nil
 	}
-	// Somebody put a folder there at the last moment: it is not ours to take away.
-	return errors.Join(syscall.EISDIR, rename(v.from, v.to, v.base, renameExchange))
+	// A directory was created there after the plan. It must not be removed.
+	return errors.Join(unix.EISDIR, rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE))
 }
 
-// undo takes an item back, if it is still there.
-func (v *move) undo(ctx context.Context, w resolver) error {
-	if v.final {
+// undo renames an item back, unless another file is at its destination by now.
+func (op *renameOp) undo(ctx context.Context, r resolver) error {
+	if op.irreversible {
 		return ErrCommitIncomplete
 	}
-	if !v.folder {
-		now, err := w.inspect(ctx, v.to, v.base, nil, make([]byte, pieceSize))
-		if err != nil || now.kind != regular || now.sum != v.sum {
-			return err // what is there now is another's, and newer
+	if !op.dir {
+		now, err := r.inspect(ctx, op.to, op.base, nil, make([]byte, pieceSize))
+		if err != nil || now.kind != regular || now.sum != op.sum {
+			return err
 		}
 	}
-	if v.found.kind == absent {
-		return plainly(v.to, v.from, v.base)
+	if op.existing.kind == absent {
+		return renameIfAbsent(op.to, op.from, op.base)
 	}
-	return rename(v.to, v.from, v.base, renameExchange)
+	return rename(op.to, op.from, op.base, unix.RENAME_EXCHANGE)
 }
 
-// plainly moves a name to where none is.
-func plainly(from, to int, base string) error {
-	err := rename(from, to, base, renameNoReplace)
-	if unknown(err) {
+func rename(from, to int, base string, flags uint) error {
+	return linux.Rename(from, base, to, base, flags)
+}
+
+// renameIfAbsent fails with EEXIST if the destination exists, where the file system supports that.
+func renameIfAbsent(from, to int, base string) error {
+	err := rename(from, to, base, unix.RENAME_NOREPLACE)
+	if isUnsupported(err) {
 		return rename(from, to, base, 0)
 	}
 	return err
 }
 
-// unknown says that a file system has no renames of this kind.
-func unknown(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
+// isUnsupported reports whether a file system does not support the flags of a rename.
+func isUnsupported(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
 }
 
-func isFolder(w resolver, dir int, base string) bool {
-	fd, err := w.open(dir, base, oPath)
+func isDir(r resolver, dir int, base string) bool {
+	fd, err := r.open(dir, base, unix.O_PATH)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = syscall.Close(fd) }()
-	var st syscall.Stat_t
-	return syscall.Fstat(fd, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+	defer linux.Close(fd)
+	var st unix.Stat_t
+	return linux.Stat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }

@@ -1,26 +1,25 @@
-// Package stage writes a dray.Tree beneath one root folder so that it comes as a whole or not at
-// all.
+// Package stage writes a dray.Tree beneath a root directory, all of it or nothing.
 //
-// Everything is written to a folder of its own first, .dray-stage-RANDOM directly beneath the root,
-// laid out as it shall be. What has to happen then is put into a journal there; the journal on the
-// disk is the point from which the tree comes, whatever happens. The commit is a series of renames:
-// a folder that the destination does not have moves as one, with all that it holds; a file that
-// replaces another changes places with it in one step, so that the old one is there until the last,
-// and everything can be taken back.
+// WriteTree writes the tree to a staging directory first, .dray-stage-RANDOM directly beneath the
+// root. Then it writes a journal there, which lists every file and directory of the tree. When the
+// journal is on the disk, the write is decided. The commit is a series of renames from the staging
+// directory to the same names beneath the root. A directory that is new there is renamed with all
+// its content. A file that replaces another is exchanged with it in one step, so that the old one is
+// available until the end, and an error rolls all renames back.
 //
-//	receive   contents, sizes, digests           into the stage folder, any time it takes, no lock
-//	plan      what is there now, what moves      under the root's lock
-//	          syncfs; the journal; its fsync     from here on the tree comes
-//	commit    renames between held descriptors
-//	          syncfs; the journal goes           the lock is let go
-//	sweep     the stage folder, with what was replaced in it
+//	receive   contents, sizes, digests         to the staging directory, without a lock
+//	plan      what exists, what to rename      with the root locked
+//	          syncfs; the journal; its fsync   from here on the tree will be written
+//	commit    renames between open directories
+//	          syncfs; remove the journal       then the root is unlocked
+//	sweep     remove the staging directory, with the replaced files
 //
-// Who dies leaves a stage folder that nobody holds a lock on. [Recover] finishes those that have a
-// whole journal and removes the others, and every commit begins with it.
+// A process that dies leaves a staging directory without a lock. [Recover] completes those with a
+// complete journal and removes the others. Every commit starts with it.
 //
-// No name is followed: each folder is opened from the root with openat2 and without links, mount
-// points or "..", and used by its descriptor. A link at the end of a name is replaced, not written
-// through, and so is whatever else lies there and is no folder.
+// Directories are opened from the root with openat2, without symlinks, mount points and "..", and
+// used by fd. A symlink at the end of a name is replaced, not followed, and so is any other file
+// that is no directory.
 //
-// Standard library only, because the agent links it.
+// The agent links this package.
 package stage

@@ -9,10 +9,12 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
 )
 
-// asRoot leaves out what only root can arrange.
+// asRoot skips the test without root privileges.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -20,7 +22,7 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// mounted mounts a file system of memory on a new folder.
+// mounted mounts a tmpfs on a new directory.
 func mounted(t *testing.T, options string) string {
 	t.Helper()
 	asRoot(t)
@@ -36,8 +38,7 @@ func mounted(t *testing.T, options string) string {
 	return dir
 }
 
-// SY-09: wherever the disk is full, be it for the journal, the old files stand and nothing else
-// does.
+// When the disk is full, also for the journal, the old files stay and nothing else is left (SY-09).
 func TestDiskFull(t *testing.T) {
 	const page = 4096
 	dir := mounted(t, "size=1m,mode=700")
@@ -54,7 +55,7 @@ func TestDiskFull(t *testing.T) {
 		sh(t, dir, fmt.Sprintf("rm -rf *; printf old >old; head -c %d /dev/zero >filler",
 			(256-1-spare)*page))
 		before := tree(t, dir)
-		_, err := place(t, dir, dray.WriteTreeOptions{}, list...)
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, list...)
 		if spare >= need {
 			if err != nil {
 				t.Errorf("with %d pages: %v", spare, err)
@@ -70,14 +71,14 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// SY-09: the same where inodes run out, as quotas have it.
+// The same applies when inodes run out, as with quotas (SY-09).
 func TestInodesFull(t *testing.T) {
 	var failed, done int
 	for inodes := 3; done < 2; inodes++ {
 		dir := mounted(t, fmt.Sprintf("nr_inodes=%d,mode=700", inodes))
 		sh(t, dir, "printf old >old")
 		before := tree(t, dir)
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"),
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"),
 			file("y", strings.Repeat("y", 2<<20)))
 		if err == nil {
 			done++
@@ -87,34 +88,34 @@ func TestInodesFull(t *testing.T) {
 		wantCode(t, fmt.Sprint("with ", inodes, " inodes"), err, dray.CodeDiskFull)
 		wantTree(t, dir, before)
 	}
-	// the stage folder and its tree, three files, two folders, the journal; the mount's own, old
+	// the staging directory and its tree, three files, two directories, the journal; the mount's own,
+	// old
 	if failed < 7 {
 		t.Errorf("it failed %d times", failed)
 	}
 }
 
-// SY-09: a root that cannot be written to is denied.
+// A write to a read-only root fails with denied (SY-09).
 func TestReadOnly(t *testing.T) {
 	dir := mounted(t, "mode=700")
 	sh(t, dir, "printf old >old")
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err := place(t, dir, dray.WriteTreeOptions{}, file("old", "new"))
+	_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("old", "new"))
 	wantCode(t, "a root that is read-only", err, dray.CodeDenied)
-	if placed, err := place(t, dir, dray.WriteTreeOptions{DryRun: true},
-		file("old", "new")); err != nil || placed[0].Action != dray.FileReplaced {
-		t.Errorf("got %+v, %v", placed, err)
+	if written, err := writeTree(t, dir, dray.WriteTreeOptions{DryRun: true},
+		file("old", "new")); err != nil || written[0].Action != dray.FileReplaced {
+		t.Errorf("got %+v, %v", written, err)
 	}
 	wantTree(t, dir, map[string]string{"old": "-rw-r--r-- old"})
 }
 
-// SY-03, SY-06: what is mounted inside the root is refused: it could not come together with the
-// rest.
-func TestMounts(t *testing.T) {
+// Writes to mounts inside the root are refused: they could not be atomic (SY-03, SY-06).
+func TestMountsAreRefused(t *testing.T) {
 	dir := mounted(t, "mode=700")
 	sh(t, dir, "mkdir -p root/sub root/other outside; printf old >root/old; printf f >root/file; printf o >outside/o")
-	// of the same file system
+	// on the same file system
 	for from, to := range map[string]string{"outside": "root/sub", "outside/o": "root/file"} {
 		if err := syscall.Mount(dir+"/"+from, dir+"/"+to, "", syscall.MS_BIND, ""); err != nil {
 			t.Fatal(err)
@@ -130,7 +131,7 @@ func TestMounts(t *testing.T) {
 				withoutOpenat2(t)
 			}
 			for _, name := range []string{"sub/new", "sub/o", "file", "other/new"} {
-				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, file("old", "new"),
+				_, err := writeTree(t, dir+"/root", dray.WriteTreeOptions{}, file("old", "new"),
 					file("created", "new"), file("made/new", "new"), file(name, "new"))
 				wantCode(t, name, err, dray.CodePathInvalid)
 				wantTree(t, dir, before)
@@ -139,16 +140,15 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// SY-06, SY-09: a commit that fails midway is taken back. The folder that cannot be written to
-// comes last.
-func TestTakenBack(t *testing.T) {
+// A commit that fails is rolled back. The directory that is not writable comes last (SY-06, SY-09).
+func TestFailedCommitIsRolledBack(t *testing.T) {
 	asRoot(t)
 	dir := scratch(t)
 	sh(t, dir, `mkdir d z; printf old >replaced; printf old >d/replaced; ln -s nowhere link; printf old >z/replaced; chattr +i z`)
 	t.Cleanup(func() { sh(t, dir, "chattr -i z") })
 	before := tree(t, dir)
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
 			file("link", "new"), file("d/replaced", "new"),
 			file("d/e/f/created", "new"), folder("empty"), file(last, "new"))
 		wantCode(t, last, err, dray.CodeDenied)
@@ -159,14 +159,14 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// SY-06: where that is not possible either, the error says so, and the next commit finishes it.
-func TestUnfinished(t *testing.T) {
+// If the rollback fails too, the error says so, and the next commit completes the write (SY-06).
+func TestFailedRollbackIsCompletedLater(t *testing.T) {
 	asRoot(t)
 	for _, byPlace := range []bool{false, true} {
 		dir := scratch(t)
-		// what came into a cannot leave it
+		// files cannot leave a
 		sh(t, dir, `mkdir a z; printf old >replaced; printf old >z/replaced; chattr +a a; chattr +i z`)
-		_, err := place(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"),
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"),
 			file("a/created", "new"), file("z/replaced", "new"), file("z/created", "new"))
 		wantCode(t, "unfinished", err, dray.CodeDenied)
 		if !errors.Is(err, ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
@@ -181,39 +181,39 @@ func TestUnfinished(t *testing.T) {
 		}
 		sh(t, dir, `chattr -a a; chattr -i z`)
 		if byPlace {
-			mustPlace(t, dir, file("next", ""))
+			mustWrite(t, dir, file("next", ""))
 			want["next"] = "-rw------- "
 		} else if got := recoverIn(t, dir); got != 1 {
-			t.Errorf("%d were finished", got)
+			t.Errorf("%d completed", got)
 		}
 		wantTree(t, dir, want)
 	}
 }
 
-// SY-03: what comes to a place between the last look and the rename is not taken away. So ends too
-// what a file system takes for one name.
-func TestAtTheLastMoment(t *testing.T) {
+// A file that appears between the plan and the rename is not replaced (SY-03). A file system that
+// ignores case leads to the same.
+func TestChangeBetweenPlanAndRename(t *testing.T) {
 	for name, meanwhile := range map[string]string{
-		"a file appears":         "printf theirs >created",
-		"a folder appears":       "mkdir new",
-		"a link appears":         "ln -s /etc/passwd created",
-		"a folder for a file":    "rm replaced; mkdir replaced; printf theirs >replaced/x",
-		"a folder goes":          "rm -r d",
-		"a folder is exchanged":  "mv d was; mkdir d; printf theirs >d/replaced",
-		"a link for a folder":    "mv d was; ln -s was d",
-		"an empty one for a new": "mkdir -p d/e",
+		"a file appears":           "printf theirs >created",
+		"a directory appears":      "mkdir new",
+		"a link appears":           "ln -s /etc/passwd created",
+		"a directory for a file":   "rm replaced; mkdir replaced; printf theirs >replaced/x",
+		"a directory goes":         "rm -r d",
+		"a directory is exchanged": "mv d was; mkdir d; printf theirs >d/replaced",
+		"a link for a directory":   "mv d was; ln -s was d",
+		"an empty one for a new":   "mkdir -p d/e",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := scratch(t)
-			mustPlace(t, dir, file("replaced", "old"), file("d/replaced", "old"))
-			p := newPlacing(int(openRoot(t, dir).Fd()), dray.WriteTreeOptions{})
-			m := newMoves(p.resolver, p.root, nil)
+			mustWrite(t, dir, file("replaced", "old"), file("d/replaced", "old"))
+			p := newTransaction(int(openRoot(t, dir).Fd()), dray.WriteTreeOptions{})
+			m := newRenameSet(p.resolver, p.root)
 			err := errors.Join(
 				p.receive(t.Context(), treeOf(file("replaced", "new"), file("new/x", "new"),
 					file("d/replaced", "new"), file("d/e/x", "new"), file("created", "new"))),
 				p.plan(t.Context(), m))
 			if err == nil {
-				err = p.stage.commitJournal(t.Context(), p.items)
+				err = p.staging.commitJournal(t.Context(), p.items)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -237,8 +237,8 @@ func TestAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// SY-06: trees that are placed at once come one after the other, whole, while others recover.
-func TestAtOnce(t *testing.T) {
+// Concurrent writes and recoveries leave complete trees (SY-06).
+func TestConcurrentWrites(t *testing.T) {
 	rounds := 20
 	if testing.Short() {
 		rounds = 4
@@ -254,7 +254,7 @@ func TestAtOnce(t *testing.T) {
 				for i := range 30 {
 					list = append(list, file(fmt.Sprint(at, i%3, "/", i), content))
 				}
-				if _, err := place(t, dir, dray.WriteTreeOptions{}, list...); err != nil {
+				if _, err := writeTree(t, dir, dray.WriteTreeOptions{}, list...); err != nil {
 					t.Error(err)
 				}
 			})
@@ -274,19 +274,19 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// Two names of a tree that are one file at the destination are refused before anything is written.
-func TestCollisions(t *testing.T) {
-	one := fileState{kind: regular, stat: syscall.Stat_t{Dev: 1, Ino: 7, Nlink: 1}}
+// Two names of a tree that are one file at the destination are refused.
+func TestCaseCollisionsAreRefused(t *testing.T) {
+	one := fileState{kind: regular, stat: unix.Stat_t{Dev: 1, Ino: 7, Nlink: 1}}
 	linked := one
 	linked.stat.Nlink = 2
 	p := &transaction{items: []*item{
-		{name: "x", found: linked},
-		{name: "X", found: linked},
-		{name: "y", found: one},
+		{name: "x", existing: linked},
+		{name: "X", existing: linked},
+		{name: "y", existing: one},
 	}}
 	if err := p.checkCaseCollisions(); err != nil {
 		t.Error(err)
 	}
-	p.items = append(p.items, &item{name: "Y", found: one})
+	p.items = append(p.items, &item{name: "Y", existing: one})
 	wantCode(t, "one file", p.checkCaseCollisions(), dray.CodePathInvalid)
 }

@@ -8,151 +8,155 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// A journal says what a stage folder holds and where it goes: each name beneath its tree is the
-// name beneath the root. It is
+// A journal lists the content of a staging directory. Each name beneath its tree is the name beneath
+// the root. The format is
 //
 //	header, stamp, { kind, name, for files: size, SHA-256 } ..., SHA-256 of all before
 //
-// with integers as uvarints and names after their length. A journal that is cut or altered is none.
+// Integers are uvarints, and a name follows its length. A journal that is truncated or modified is
+// invalid.
 const (
 	journalHeader = "dray stage journal 1\n"
 	maxJournal    = 64 << 20 // bytes
 )
 
 const (
-	kindThere byte = 'd' // a folder that the destination had
-	kindNew   byte = 'n' // one that it had not
-	kindFile  byte = 'f'
-	kindExec  byte = 'x'
+	kindExistingDir byte = 'd'
+	kindNewDir      byte = 'n'
+	kindFile        byte = 'f'
+	kindExec        byte = 'x'
 )
 
 type journal struct {
-	stamp time.Time // of the commit, so that several are finished in their order
+	stamp time.Time // of the commit; incomplete commits are completed in this order
 	items []*item
 }
 
-var errNoJournal = errors.New("not a whole journal")
+var errBadJournal = errors.New("invalid journal")
 
 func (j journal) encode() ([]byte, error) {
-	b := []byte(journalHeader)
-	b = binary.AppendUvarint(b, uint64(j.stamp.UnixNano()))
+	b := binary.AppendUvarint([]byte(journalHeader), uint64(j.stamp.UnixNano()))
 	for _, it := range j.items {
-		switch {
-		case it.folder && it.found.kind == directory:
-			b = appendName(append(b, kindThere), it.name)
-			continue
-		case it.folder:
-			b = appendName(append(b, kindNew), it.name)
-			continue
-		case it.mode == executableMode:
-			b = append(b, kindExec)
-		default:
-			b = append(b, kindFile)
+		b = append(b, it.journalKind())
+		b = append(binary.AppendUvarint(b, uint64(len(it.name))), it.name...)
+		if !it.dir {
+			b = binary.AppendUvarint(b, uint64(it.size)) //nolint:gosec // not negative
+			b = append(b, it.sum[:]...)
 		}
-		// sizes are not negative
-		b = binary.AppendUvarint(appendName(b, it.name), uint64(it.size)) //nolint:gosec
-		b = append(b, it.sum[:]...)
 	}
 	sum := sha256.Sum256(b)
 	if b = append(b, sum[:]...); len(b) > maxJournal {
 		return nil, dray.Errorf(dray.CodeLimitExceeded,
-			"the names of the tree make a journal of %d bytes, at most %d are allowed", len(b), maxJournal).
-			WithHint("place it in parts")
+			"the names of the tree need a journal of %d bytes (maximum %d)", len(b), maxJournal).
+			WithHint("write the tree in parts")
 	}
 	return b, nil
 }
 
-func appendName(b []byte, name string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(name))), name...)
+func (it *item) journalKind() byte {
+	switch {
+	case it.dir && it.existing.kind == directory:
+		return kindExistingDir
+	case it.dir:
+		return kindNewDir
+	case it.mode == executableMode:
+		return kindExec
+	default:
+		return kindFile
+	}
 }
 
 func decodeJournal(b []byte) (journal, error) {
 	if len(b) < len(journalHeader)+sha256.Size || !bytes.HasPrefix(b, []byte(journalHeader)) {
-		return journal{}, errNoJournal
+		return journal{}, errBadJournal
 	}
 	body, sum := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
-	if have := sha256.Sum256(body); !bytes.Equal(have[:], sum) {
-		return journal{}, errNoJournal
+	if want := sha256.Sum256(body); !bytes.Equal(want[:], sum) {
+		return journal{}, errBadJournal
 	}
-	r := &scanner{rest: body[len(journalHeader):]}
-	j := journal{stamp: time.Unix(0, int64(r.number()))} //nolint:gosec // an order, whatever it is
-	for r.err == nil && len(r.rest) > 0 {
-		j.items = append(j.items, r.item())
+	d := &decoder{rest: body[len(journalHeader):]}
+	j := journal{stamp: time.Unix(0, int64(d.number()))} //nolint:gosec // any order is valid
+	for d.err == nil && len(d.rest) > 0 {
+		j.items = append(j.items, d.item())
 	}
-	return j, r.err
+	return j, d.err
 }
 
-// scanner reads a journal. It trusts nothing: the digest proves that it is whole, not who wrote it.
-type scanner struct {
+// decoder decodes a journal. It validates all fields: the digest proves that the journal is
+// complete, not who wrote it.
+type decoder struct {
 	rest []byte
 	err  error
 }
 
-func (r *scanner) number() uint64 {
-	n, size := binary.Uvarint(r.rest)
+func (d *decoder) number() uint64 {
+	n, size := binary.Uvarint(d.rest)
 	if size <= 0 {
-		r.err, r.rest = errNoJournal, nil
+		d.err, d.rest = errBadJournal, nil
 		return 0
 	}
-	r.rest = r.rest[size:]
+	d.rest = d.rest[size:]
 	return n
 }
 
-func (r *scanner) bytes(n uint64) []byte {
-	if n > uint64(len(r.rest)) {
-		r.err, r.rest = errNoJournal, nil
+func (d *decoder) bytes(n uint64) []byte {
+	if n > uint64(len(d.rest)) {
+		d.err, d.rest = errBadJournal, nil
 		return nil
 	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
 	return b
 }
 
-func (r *scanner) item() *item {
-	kind := r.rest[0]
-	r.rest = r.rest[1:]
-	it := &item{name: string(r.bytes(r.number())), mode: fileMode}
+func (d *decoder) item() *item {
+	kind := d.rest[0]
+	d.rest = d.rest[1:]
+	it := &item{name: string(d.bytes(d.number())), mode: fileMode}
 	switch kind {
-	case kindThere:
-		it.folder, it.mode, it.found.kind = true, folderMode, directory
-	case kindNew:
-		it.folder, it.mode = true, folderMode
+	case kindExistingDir:
+		it.dir, it.mode, it.existing.kind = true, dirMode, directory
+	case kindNewDir:
+		it.dir, it.mode = true, dirMode
 	case kindExec:
 		it.mode = executableMode
 	case kindFile:
 	default:
-		r.err = errNoJournal
+		d.err = errBadJournal
 	}
-	if err := checkName(it.name); err != nil && r.err == nil {
-		r.err = err
+	if err := checkName(it.name); err != nil && d.err == nil {
+		d.err = err
 	}
-	if !it.folder {
-		it.size = int64(r.number() & (1<<63 - 1))
-		copy(it.sum[:], r.bytes(sha256.Size))
+	if !it.dir {
+		it.size = int64(d.number() & (1<<63 - 1))
+		copy(it.sum[:], d.bytes(sha256.Size))
 	}
 	return it
 }
 
-// maxRecoverWait is how long a recovery waits for the lock of its root. Commits hold it for
-// moments; who can open the folder, such as a tool in a container that shows it, can hold it for
-// ever, and must not keep a daemon from starting.
+// maxRecoverWait bounds the wait of a recovery for the lock of its root. Commits hold it briefly.
+// Any process that can open the directory, such as a tool in a container that mounts it, can hold it
+// for ever, and must not prevent the daemon from starting.
 const maxRecoverWait = 5 * time.Second
 
-// Recover puts a root in order after processes that died beneath it: a stage folder with a whole
-// journal is finished, the others are removed, and those that somebody holds, or that are not this
-// user's alone, are left. It gives how many were finished. What cannot be finished stays, and is
-// told in the error, whatever else was done.
-func Recover(ctx context.Context, root *os.File) (finished int, err error) {
+// Recover cleans up beneath a root after processes that died: it completes staging directories with
+// a complete journal and removes the others. It leaves those that are locked or accessible to other
+// users. It returns how many it completed. Those that it cannot complete stay, and the error names
+// them; it processes the others all the same.
+func Recover(ctx context.Context, root *os.File) (completed int, err error) {
 	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
 	wait, cancel := context.WithTimeout(ctx, maxRecoverWait)
@@ -160,81 +164,76 @@ func Recover(ctx context.Context, root *os.File) (finished int, err error) {
 	cancel()
 	if errors.Is(err, ErrLocked) && ctx.Err() == nil {
 		err = dray.Errorf(dray.CodeTransferFailed, "%w", ErrLocked).
-			WithHint("end that process (lsof shows it); the next sync to this root puts it in order")
+			WithHint("end that process (lsof shows it); the next sync to this root recovers it")
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = syscall.Close(lock) }()
-	return recoverAll(ctx, newWalker(), fd)
+	defer linux.Close(lock)
+	return recoverAll(ctx, newResolver(), fd)
 }
 
-// recoverAll is Recover under the root's lock.
-func recoverAll(ctx context.Context, w resolver, root int) (finished int, err error) {
-	left, err := abandoned(w, root)
-	for _, a := range left {
-		did, failed := a.resolve(ctx)
+// recoverAll is Recover with the root locked.
+func recoverAll(ctx context.Context, r resolver, root int) (completed int, err error) {
+	stale, err := findStale(r, root)
+	for _, s := range stale {
+		did, failed := s.resolve(ctx)
 		if did {
-			finished++
+			completed++
 		}
 		err = errors.Join(err, failed)
 	}
-	return finished, err
+	return completed, err
 }
 
-// staleDir is a stage folder that nobody held, and its journal, if it has a whole one.
+// staleDir is a staging directory of a process that died, now locked by this one.
 type staleDir struct {
 	*stagingDir
-	journal *journal
+	journal *journal // nil if it is missing or invalid
 }
 
-// abandoned gives the stage folders that nobody holds, the oldest commit first.
-func abandoned(w resolver, root int) ([]staleDir, error) {
+// findStale returns the stale staging directories, the oldest commit first.
+func findStale(r resolver, root int) ([]staleDir, error) {
 	names, err := list(root)
 	if err != nil {
-		return nil, opError("reading", ".", err)
+		return nil, opError("read", ".", err)
 	}
-	var left []staleDir
+	var stale []staleDir
 	for _, name := range names {
-		if !strings.HasPrefix(name, Prefix) || !isPrivateDir(w, root, name) {
+		if !strings.HasPrefix(name, Prefix) || !isPrivateDir(r, root, name) {
 			continue
 		}
-		s, err := lockStagingDir(w, root, name)
+		s, err := lockStagingDir(r, root, name)
 		if err != nil || s == nil {
-			continue // in use, or gone
+			continue
 		}
-		left = append(left, staleDir{s, s.readJournal()})
+		stale = append(stale, staleDir{s, s.readJournal()})
 	}
-	slices.SortStableFunc(left, func(a, b staleDir) int {
-		if a.journal == nil || b.journal == nil {
-			return cmp.Compare(boolean(a.journal != nil), boolean(b.journal != nil))
-		}
-		return a.journal.stamp.Compare(b.journal.stamp)
-	})
-	return left, nil
+	slices.SortStableFunc(stale, func(a, b staleDir) int { return cmp.Compare(a.stamp(), b.stamp()) })
+	return stale, nil
 }
 
-func boolean(b bool) int {
-	if b {
-		return 1
+func (s staleDir) stamp() int64 {
+	if s.journal == nil {
+		return math.MinInt64
 	}
-	return 0
+	return s.journal.stamp.UnixNano()
 }
 
-// isPrivateDir says that a name is a folder that this user alone may have put something into.
-func isPrivateDir(w resolver, root int, name string) bool {
-	fd, err := w.folder(root, name)
+// isPrivateDir reports whether only this user can have written to a directory.
+func isPrivateDir(r resolver, root int, name string) bool {
+	fd, err := r.openDir(root, name)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = syscall.Close(fd) }()
-	var st syscall.Stat_t
-	return syscall.Fstat(fd, &st) == nil && int(st.Uid) == syscall.Geteuid() && st.Mode&0o077 == 0
+	defer linux.Close(fd)
+	var st unix.Stat_t
+	return linux.Stat(fd, &st) == nil && int(st.Uid) == unix.Geteuid() && st.Mode&0o077 == 0
 }
 
-// readJournal gives the journal, or nil if there is no whole one.
+// readJournal returns nil if there is no valid journal.
 func (s *stagingDir) readJournal() *journal {
-	fd, err := s.open(s.dir, journalName, syscall.O_RDONLY)
+	fd, err := s.open(s.dir, journalName, unix.O_RDONLY)
 	if err != nil {
 		return nil
 	}
@@ -254,78 +253,75 @@ func (s *stagingDir) readJournal() *journal {
 	return &j
 }
 
-// resolve finishes or removes a stage folder.
-func (l staleDir) resolve(ctx context.Context) (finished bool, err error) {
-	defer l.close()
-	if l.journal == nil {
+// resolve completes or removes a staging directory.
+func (s staleDir) resolve(ctx context.Context) (completed bool, err error) {
+	defer s.close()
+	if s.journal == nil {
 		return false, nil
 	}
-	l.keep = true
-	if err := l.finish(ctx); err != nil {
+	s.keep = true
+	if err := s.complete(ctx); err != nil {
 		return false, err
 	}
-	l.keep = false
+	s.keep = false
 	return true, nil
 }
 
-// finish does what is still to be done of a journal. It may have been begun, and that may have been
-// recovered in part.
-func (l staleDir) finish(ctx context.Context) error {
-	if err := l.openTree(); err != nil {
-		return opError("opening", l.name, err)
+// complete does the rest of a commit. The commit and earlier recoveries may have done parts of it.
+func (s staleDir) complete(ctx context.Context) error {
+	if err := s.openTree(); err != nil {
+		return opError("open", s.name, err)
 	}
-	p := &transaction{
-		resolver: l.resolver, root: l.root, stage: l.stagingDir,
-		destDirs: newFolders(l.resolver, l.root, maxCachedDirs), compare: make([]byte, pieceSize),
-	}
-	defer p.destDirs.close()
-	p.names = map[string]*item{"": {folder: true, found: fileState{kind: directory}}}
-	for _, it := range l.journal.items {
-		if err := p.resumeItem(ctx, it); err != nil {
-			return opError("looking for", it.name, err)
+	t := newTransaction(s.root, dray.WriteTreeOptions{})
+	t.staging = s.stagingDir
+	defer t.destDirs.close()
+	t.byName[""] = &item{dir: true, existing: fileState{kind: directory}}
+	for _, it := range s.journal.items {
+		if err := t.resumeItem(ctx, it); err != nil {
+			return opError("inspect", it.name, err)
 		}
 	}
-	m := newMoves(l.resolver, l.root, l.stagingDir)
-	defer m.close()
-	if err := p.plan(ctx, m); err != nil {
+	set := newRenameSet(s.resolver, s.root)
+	defer set.close()
+	if err := t.plan(ctx, set); err != nil {
 		return err
 	}
-	if _, err := m.forth(); err != nil {
+	if _, err := set.apply(); err != nil {
 		return err
 	}
-	return opError("writing", ".", syncfs(l.root))
+	return opError("sync", ".", syncfs(s.root))
 }
 
-// resumeItem takes up an item that still lies in the stage folder as it was staged. One that is not
-// there was moved, and what replaced it there is what it had replaced. A folder that the
-// destination had and has no more took with it what should come into it.
-func (p *transaction) resumeItem(ctx context.Context, it *item) error {
+// resumeItem adds an item that is still in the staging directory as it was staged. An item that is
+// not there was renamed, and its name there may be that of the file that it replaced. If an existing
+// directory was removed at the destination, its items are not written.
+func (t *transaction) resumeItem(ctx context.Context, it *item) error {
 	above, base := split(it.name)
-	if it.folder && p.names[it.name] != nil || p.names[above] == nil {
+	if it.dir && t.byName[it.name] != nil || t.byName[above] == nil {
 		return nil
 	}
-	if it.folder && it.found.kind == directory {
-		there, err := p.statDir(it.name)
-		if err == nil && there == directory {
-			p.names[it.name] = it
+	if it.dir && it.existing.kind == directory {
+		now, err := t.statDir(it.name)
+		if err == nil && now == directory {
+			t.byName[it.name] = it
 		}
 		return err
 	}
-	dir, err := p.stage.made.get(above)
-	if errors.Is(err, syscall.ENOENT) {
+	dir, err := t.staging.tree.get(above)
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	now, err := p.inspect(ctx, dir, base, nil, p.compare)
+	now, err := t.inspect(ctx, dir, base, nil, t.compare)
 	if err != nil {
 		return err
 	}
-	if it.folder && now.kind == directory || !it.folder && now.kind == regular && now.sum == it.sum &&
+	if it.dir && now.kind == directory || !it.dir && now.kind == regular && now.sum == it.sum &&
 		now.stat.Size == it.size {
 		it.staged = true
-		p.names[it.name], p.items = it, append(p.items, it)
+		t.byName[it.name], t.items = it, append(t.items, it)
 	}
 	return nil
 }

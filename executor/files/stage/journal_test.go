@@ -18,19 +18,19 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// interrupt places a tree up to a point of its commit, and leaves everything as a process that dies
-// there does. It says whether there were that many moves to make.
+// interrupt writes a tree up to a point of its commit and leaves the state of a process that died
+// there. It reports whether the commit had that many renames.
 func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 	t.Helper()
 	root := openRoot(t, dir)
-	p := newPlacing(int(root.Fd()), dray.WriteTreeOptions{})
+	p := newTransaction(int(root.Fd()), dray.WriteTreeOptions{})
 	defer p.close()
-	m := newMoves(p.resolver, p.root, nil)
+	m := newRenameSet(p.resolver, p.root)
 	defer m.close()
 	err := errors.Join(p.receive(t.Context(), treeOf(list...)), p.plan(t.Context(), m))
-	p.stage.keep = true
+	p.staging.keep = true
 	if err == nil && moved >= 0 {
-		err = p.stage.commitJournal(t.Context(), p.items)
+		err = p.staging.commitJournal(t.Context(), p.items)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -72,20 +72,20 @@ func treeAfter(t *testing.T, trees ...[]made) map[string]string {
 	t.Helper()
 	dir := scratch(t)
 	for _, list := range trees {
-		mustPlace(t, dir, list...)
+		mustWrite(t, dir, list...)
 	}
 	return tree(t, dir)
 }
 
-// SY-06: a commit that was cut after any of its steps is finished, once and for all.
+// A commit that was interrupted after any of its steps is completed once (SY-06).
 func TestRecover(t *testing.T) {
 	before, after := treeAfter(t, oldTree), treeAfter(t, oldTree, newTree)
 	for moved := -1; ; moved++ {
 		dir := scratch(t)
-		mustPlace(t, dir, oldTree...)
+		mustWrite(t, dir, oldTree...)
 		if !interrupt(t, dir, moved, newTree...) {
 			if moved < 6 {
-				t.Errorf("there were %d moves", moved-1)
+				t.Errorf("%d renames", moved-1)
 			}
 			break
 		}
@@ -94,51 +94,50 @@ func TestRecover(t *testing.T) {
 			want, finished = before, 0 // the journal had not been written
 		}
 		if got := recoverIn(t, dir); got != finished {
-			t.Errorf("after %d moves: %d were finished", moved, got)
+			t.Errorf("after %d renames: %d completed", moved, got)
 		}
 		wantTree(t, dir, want)
 		if got := recoverIn(t, dir); got != 0 {
-			t.Errorf("after %d moves: %d were finished again", moved, got)
+			t.Errorf("after %d renames: %d completed again", moved, got)
 		}
 	}
 }
 
-// SY-06: a recovery that was cut itself is done once more; here it got so far that only the journal
-// was left to be removed.
-func TestRecoverTwice(t *testing.T) {
+// An interrupted recovery is repeated. Here only the removal of the journal was missing (SY-06).
+func TestRecover_Repeated(t *testing.T) {
 	dir := scratch(t)
-	mustPlace(t, dir, oldTree...)
+	mustWrite(t, dir, oldTree...)
 	interrupt(t, dir, 2, newTree...)
 	root := openRoot(t, dir)
-	left, err := abandoned(newWalker(), int(root.Fd()))
+	left, err := findStale(newResolver(), int(root.Fd()))
 	if err != nil || len(left) != 1 {
 		t.Fatalf("got %d, %v", len(left), err)
 	}
 	left[0].keep = true
-	err = left[0].finish(t.Context())
+	err = left[0].complete(t.Context())
 	left[0].close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Meanwhile somebody writes a file of the tree, and removes one and a folder: that stands.
+	// Later changes of the files stay.
 	sh(t, dir, "echo mine >replaced; rm -r d/e created")
 	want := tree(t, dir)
 	maps.DeleteFunc(want, func(name, _ string) bool { return strings.HasPrefix(name, Prefix) })
 	if got := recoverIn(t, dir); got != 1 {
-		t.Errorf("%d were finished", got)
+		t.Errorf("%d completed", got)
 	}
 	wantTree(t, dir, want)
 }
 
-// SY-06: several are finished in the order of their commits, and before the next tree is committed.
-func TestRecoverOrder(t *testing.T) {
+// Several commits are completed in their order, and before the next commit (SY-06).
+func TestRecover_Order(t *testing.T) {
 	for range 10 { // names are random, and so is the order in which the folder lists them
 		dir := scratch(t)
 		for i := range 4 {
 			interrupt(t, dir, 0, file("x", fmt.Sprint(i)), file(fmt.Sprint("only", i), ""))
 		}
 		if got := recoverIn(t, dir); got != 4 {
-			t.Errorf("%d were finished", got)
+			t.Errorf("%d completed", got)
 		}
 		wantTree(t, dir, map[string]string{
 			"x": "-rw------- 3", "only0": "-rw------- ",
@@ -146,7 +145,7 @@ func TestRecoverOrder(t *testing.T) {
 		})
 
 		interrupt(t, dir, 1, file("x", "interrupted"), file("y", "interrupted"))
-		mustPlace(t, dir, file("x", "last"))
+		mustWrite(t, dir, file("x", "last"))
 		recoverIn(t, dir)
 		if got := tree(t, dir); got["x"] != "-rw------- last" || got["y"] != "-rw------- interrupted" {
 			t.Errorf("got %v", got)
@@ -154,8 +153,8 @@ func TestRecoverOrder(t *testing.T) {
 	}
 }
 
-// SY-06: a journal that is cut or altered anywhere is none: nothing of the tree comes.
-func TestTornJournal(t *testing.T) {
+// A truncated or modified journal is ignored, and nothing of the tree is written (SY-06).
+func TestRecover_InvalidJournal(t *testing.T) {
 	r := soakreport.Rand(t)
 	for _, damage := range []func(b []byte) []byte{
 		func(b []byte) []byte { return b[:r.IntN(len(b))] },
@@ -166,7 +165,7 @@ func TestTornJournal(t *testing.T) {
 	} {
 		for range 20 {
 			dir := scratch(t)
-			mustPlace(t, dir, oldTree...)
+			mustWrite(t, dir, oldTree...)
 			before := tree(t, dir)
 			interrupt(t, dir, 0, newTree...)
 			path := glob(t, dir+"/"+Prefix+"*/"+journalName)
@@ -178,7 +177,7 @@ func TestTornJournal(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := recoverIn(t, dir); got != 0 {
-				t.Errorf("%d were finished", got)
+				t.Errorf("%d completed", got)
 			}
 			wantTree(t, dir, before)
 		}
@@ -194,8 +193,9 @@ func glob(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// Stage folders that are in use, another's, open to others, or no folders are left alone.
-func TestRecoverLeaves(t *testing.T) {
+// Staging directories that are locked, owned by another user, accessible to others, or no
+// directories are left alone.
+func TestRecover_ForeignDirectories(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir outside root; echo x >outside/tree; cd root; p=`+Prefix+`
 		ln -s ../outside ${p}link; echo >${p}file; mkdir ${p}open ${p}other ${p}used; chmod 750 ${p}open; chmod 700 ${p}other ${p}used; chown 7 ${p}other; touch ${p}used/x`)
@@ -208,7 +208,7 @@ func TestRecoverLeaves(t *testing.T) {
 	}
 	before := tree(t, dir)
 	if got := recoverIn(t, dir+"/root"); got != 0 {
-		t.Errorf("%d were finished", got)
+		t.Errorf("%d completed", got)
 	}
 	wantTree(t, dir, before)
 	_ = used.Close()
@@ -218,8 +218,8 @@ func TestRecoverLeaves(t *testing.T) {
 	wantTree(t, dir, before)
 }
 
-// A stage folder that somebody forged, or filled with links, leads nowhere.
-func TestRecoverForged(t *testing.T) {
+// A forged staging directory, or one with symlinks, changes nothing outside.
+func TestRecover_ForgedDirectories(t *testing.T) {
 	for name, forge := range map[string]string{
 		"links":          `ln -s ../../outside tree; rm journal; ln -s ../../outside/journal journal`,
 		"a link":         `ln -s ../../outside tree`,
@@ -230,11 +230,11 @@ func TestRecoverForged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := scratch(t)
 			sh(t, dir, `mkdir outside root; echo secret >outside/secret`)
-			mustPlace(t, dir+"/root", oldTree...)
+			mustWrite(t, dir+"/root", oldTree...)
 			before := tree(t, dir)
 			interrupt(t, dir+"/root", 0, newTree...)
 			held := glob(t, dir+"/root/"+Prefix+"*")
-			// the journal stays true
+			// the journal stays valid
 			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge)
 			sh(t, dir, `rm -r outside/was`)
 			sum := tree(t, dir+"/outside")
@@ -252,7 +252,7 @@ func TestRecoverForged(t *testing.T) {
 
 func FuzzJournal(f *testing.F) {
 	whole, err := journal{items: []*item{
-		{name: "d", folder: true},
+		{name: "d", dir: true},
 		{name: "d/x", size: 7, mode: fileMode},
 		{name: "y", mode: executableMode},
 	}}.encode()
@@ -290,9 +290,8 @@ func sealed(body []byte) []byte {
 	return append(bytes.Clone(body), sum[:]...)
 }
 
-// Who holds the lock of a root keeps nobody from starting: a container that shows the folder could
-// do so for ever.
-func TestRecoverWaitsForNobodyForLong(t *testing.T) {
+// A process that holds the lock of a root delays a recovery for maxRecoverWait only.
+func TestRecover_LockHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := t.TempDir()
 		holder, err := os.Open(name)

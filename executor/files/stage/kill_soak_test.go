@@ -19,12 +19,12 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// writerProcess is this test binary as a process that places trees, or recovers, until it is
+// writerProcess is the argument that makes this test binary write trees, or recover, until it is
 // killed.
 const writerProcess = "place-until-killed"
 
-// asVictim does what a victim is for, and does not return then.
-func asVictim() {
+// maybeRunWriter runs the writer and exits if the arguments ask for it.
+func maybeRunWriter() {
 	if len(os.Args) < 4 || os.Args[1] != writerProcess {
 		return
 	}
@@ -55,8 +55,8 @@ func runWriterProcess(dir, from string) error {
 	return err
 }
 
-// versioned is a tree that says in each file which it is. Each version replaces what was there, and
-// has a folder of its own.
+// versioned returns a tree whose files contain its version. Each version replaces the files of the
+// last one, and has a directory of its own.
 func versioned(version int) []made {
 	list := []made{file("large", strings.Repeat(fmt.Sprintf("%08d\n", version), 200_000))}
 	for i := range 150 {
@@ -65,8 +65,8 @@ func versioned(version int) []made {
 	return append(list, file(fmt.Sprintf("own/%d/x", version), fmt.Sprintf("%08d\n", version)))
 }
 
-// killDuringWrite starts a victim and kills it at a random moment of a commit, or of all it does.
-// It gives the version that was being placed.
+// killDuringWrite starts a writer and kills it at a random moment of a commit, or of all its work.
+// It returns the version that was being written.
 func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], writerProcess, dir, strconv.Itoa(from))
@@ -104,8 +104,7 @@ func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
 	return last
 }
 
-// awaitJournal waits until somebody writes a journal, but not for ever: it is there for moments
-// only.
+// awaitJournal waits at most a second for a journal: it exists for moments only.
 func awaitJournal(dir string) {
 	for giveUp := time.Now().Add(time.Second); time.Now().Before(giveUp); {
 		if found, _ := filepath.Glob(dir + "/" + Prefix + "*/" + journalName); len(found) > 0 {
@@ -114,14 +113,14 @@ func awaitJournal(dir string) {
 	}
 }
 
-// spin waits shorter than a timer can.
+// spin waits for less time than a timer can.
 func spin(d time.Duration) {
 	for begin := time.Now(); time.Since(begin) < d; {
 	}
 }
 
-// wholeJournals counts the journals from which a recovery will finish.
-func wholeJournals(t *testing.T, dir string) int {
+// validJournals counts the valid journals.
+func validJournals(t *testing.T, dir string) int {
 	t.Helper()
 	found, err := filepath.Glob(dir + "/" + Prefix + "*/" + journalName)
 	if err != nil {
@@ -170,7 +169,7 @@ func TestSoakKill(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			var count killCount
 			killPage.Row(t, []string{where}, count.cells)
-			mustPlace(t, dir, versioned(0)...)
+			mustWrite(t, dir, versioned(0)...)
 			version := 0
 			for range soakreport.Count(100, 10) {
 				version = count.killOnce(t, r, dir, version)
@@ -188,7 +187,7 @@ func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir string, from int) i
 	t.Helper()
 	last := killDuringWrite(t, r, dir, from+1)
 	c.kills++
-	journals := wholeJournals(t, dir)
+	journals := validJournals(t, dir)
 	c.journals += journals
 	if journals > 0 && r.IntN(3) == 0 {
 		killedRecovery(t, r, dir)
@@ -225,7 +224,7 @@ func killedRecovery(t *testing.T, r *rand.Rand, dir string) {
 	_ = cmd.Wait()
 }
 
-// versionIn gives the one version that all files are of.
+// versionIn returns the version of all files.
 func versionIn(t *testing.T, dir string) int {
 	t.Helper()
 	version := -1

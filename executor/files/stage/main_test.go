@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	asVictim()
+	maybeRunWriter()
 	goleak.VerifyTestMain(m)
 }
 
@@ -30,20 +30,20 @@ func openRoot(t testing.TB, dir string) *os.File {
 	return root
 }
 
-func place(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile,
+func writeTree(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile,
 	error,
 ) {
 	t.Helper()
 	return WriteTree(t.Context(), openRoot(t, dir), treeOf(list...), how)
 }
 
-func mustPlace(t testing.TB, dir string, list ...made) []dray.WrittenFile {
+func mustWrite(t testing.TB, dir string, list ...made) []dray.WrittenFile {
 	t.Helper()
-	placed, err := place(t, dir, dray.WriteTreeOptions{}, list...)
+	written, err := writeTree(t, dir, dray.WriteTreeOptions{}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return placed
+	return written
 }
 
 func sh(t testing.TB, dir, script string) string {
@@ -57,7 +57,7 @@ func sh(t testing.TB, dir, script string) string {
 	return string(out)
 }
 
-// tree describes all that lies beneath a folder: mode, kind, name, and content or target.
+// tree returns mode, type, and content or target of all files beneath a directory, by name.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -119,11 +119,11 @@ func wantCode(t testing.TB, what string, err error, code dray.Code) {
 	}
 }
 
-// scratch is an empty folder, in memory where that can be: what is tested here is no disk, and
-// syncfs waits for all that others write to it.
+// scratch returns an empty directory, on a tmpfs if possible: syncfs waits for writes of other
+// processes to the same disk.
 func scratch(t testing.TB) string {
 	t.Helper()
-	// it chooses no file system
+	// t.TempDir cannot choose a file system
 	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting
 	if err != nil {
 		return t.TempDir()

@@ -12,21 +12,22 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// SY-05, SY-10: modes are exact, and the manifest says what was done.
-func TestPlace(t *testing.T) {
+// Modes are exact, and the manifest is right (SY-05, SY-10).
+func TestWriteTree(t *testing.T) {
 	for _, stepwise := range []bool{false, true} {
 		t.Run("stepwise "+strconv.FormatBool(stepwise), func(t *testing.T) {
 			if stepwise {
 				withoutOpenat2(t)
 			}
-			testPlace(t)
+			testWriteTree(t)
 		})
 	}
 }
 
-func testPlace(t *testing.T) {
+func testWriteTree(t *testing.T) {
 	dir, large := scratch(t), strings.Repeat("0123456789abcdef", 3<<16+1) // just over three MiB
 	first := []made{
 		folder("a"), file("a/one", "1"),
@@ -34,9 +35,9 @@ func testPlace(t *testing.T) {
 		folder("a/empty"), file("b/deep/er/two", large),
 		file("none", ""), file("odd \xff\n name", "odd"), file(strings.Repeat("n", 255), "long"),
 	}
-	placed := mustPlace(t, dir, first...)
-	if len(placed) != 6 {
-		t.Errorf("got %+v", placed)
+	written := mustWrite(t, dir, first...)
+	if len(written) != 6 {
+		t.Errorf("got %+v", written)
 	}
 	for i, want := range []dray.WrittenFile{
 		{Name: "a/one", Size: 1, SHA256: sum("1"), Mode: 0o600, Action: dray.FileCreated},
@@ -46,8 +47,8 @@ func testPlace(t *testing.T) {
 			Action: dray.FileCreated,
 		},
 	} {
-		if placed[i] != want {
-			t.Errorf("got %+v, want %+v", placed[i], want)
+		if written[i] != want {
+			t.Errorf("got %+v, want %+v", written[i], want)
 		}
 	}
 	want := map[string]string{
@@ -58,9 +59,9 @@ func testPlace(t *testing.T) {
 	}
 	wantTree(t, dir, want)
 
-	// Once more: nothing is touched.
+	// A repetition changes nothing.
 	before := sh(t, dir, "stat -c %n%i%Z a/* b/deep/er/two none")
-	for _, p := range mustPlace(t, dir, first...) {
+	for _, p := range mustWrite(t, dir, first...) {
 		if p.Action != dray.FileUnchanged || p.SHA256Before != p.SHA256 {
 			t.Errorf("got %+v", p)
 		}
@@ -69,8 +70,8 @@ func testPlace(t *testing.T) {
 		t.Errorf("got %s, want %s", after, before)
 	}
 
-	// One of each kind, and the x bit on demand.
-	placed, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("a/one", "one"),
+	// One file of each kind, and the x bit on demand.
+	written, err := writeTree(t, dir, dray.WriteTreeOptions{Executable: true}, file("a/one", "one"),
 		file("a/run", "#!"),
 		made{name: "a/run2", content: "#!", mode: 0o755}, file("b/deep/er/two", large[1:]), file("b/new",
 			"n"))
@@ -93,36 +94,36 @@ func testPlace(t *testing.T) {
 		},
 		{Name: "b/new", Size: 1, SHA256: sum("n"), Mode: 0o600, Action: dray.FileCreated},
 	} {
-		if placed[i] != want {
-			t.Errorf("got %+v, want %+v", placed[i], want)
+		if written[i] != want {
+			t.Errorf("got %+v, want %+v", written[i], want)
 		}
 	}
 	want["a/one"], want["a/run2"], want["b/deep/er/two"], want["b/new"] = "-rw------- one", "-rwx------ #!", "-rw------- "+large[1:], "-rw------- n"
 	wantTree(t, dir, want)
 }
 
-// withoutOpenat2 makes the test go the way of old kernels.
+// withoutOpenat2 makes the test resolve names as on old kernels.
 func withoutOpenat2(t *testing.T) {
-	had := hasOpenat2
-	hasOpenat2 = func() bool { return false }
-	t.Cleanup(func() { hasOpenat2 = had })
+	had := linux.HasOpenat2
+	linux.HasOpenat2 = func() bool { return false }
+	t.Cleanup(func() { linux.HasOpenat2 = had })
 }
 
-// SY-10: a dry run says the same as the real one and writes nothing.
+// A dry run returns the same manifest as the write, and writes nothing (SY-10).
 func TestDryRun(t *testing.T) {
 	dir := scratch(t)
-	mustPlace(t, dir, file("same", "s"), file("other", "o"), folder("d"))
+	mustWrite(t, dir, file("same", "s"), file("other", "o"), folder("d"))
 	now := tree(t, dir)
 	list := []made{
 		file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)),
 		file("e/f/new", ""),
 	}
-	said, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
+	said, err := writeTree(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantTree(t, dir, now)
-	done := mustPlace(t, dir, list...)
+	done := mustWrite(t, dir, list...)
 	for i := range done {
 		if said[i] != done[i] {
 			t.Errorf("said %+v, did %+v", said[i], done[i])
@@ -134,13 +135,13 @@ func TestDryRun(t *testing.T) {
 		{file("same/below", "")},
 		{file("x", ""), file("x", "")},
 	} {
-		_, err := place(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 		wantCode(t, list[0].name, err, dray.CodePathInvalid)
 	}
 }
 
-// SY-03: what lies at a file's name is replaced, never written through.
-func TestReplaces(t *testing.T) {
+// A file is replaced, never written through (SY-03).
+func TestWriteTreeReplacesFiles(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir outside root; echo secret >outside/secret; cp -a outside/secret outside/linked; ln outside/linked root/hard
 		cd root; ln -s ../outside/secret link; ln -s ../outside dangling; ln -s no-such broken; mkfifo fifo; mknod device c 1 3
@@ -153,8 +154,8 @@ func TestReplaces(t *testing.T) {
 		list = append(list, file(name, "new"))
 		want[name] = "-rw------- new"
 	}
-	placed := mustPlace(t, dir+"/root", list...)
-	for _, p := range placed {
+	written := mustWrite(t, dir+"/root", list...)
+	for _, p := range written {
 		if before := map[bool]string{true: sum("secret\n")}[p.Name == "hard"]; p.Action != dray.FileReplaced || p.SHA256Before != before {
 			t.Errorf("got %+v", p)
 		}
@@ -162,19 +163,19 @@ func TestReplaces(t *testing.T) {
 	wantTree(t, dir+"/root", want)
 	wantTree(t, dir+"/outside", before)
 
-	// The same content behind a second name is not left there: it could change behind that name.
+	// Equal content with a second hard link is replaced: it could change through that link.
 	sh(t, dir+"/root", "ln hard ../outside/again")
-	if placed := mustPlace(t, dir+"/root",
-		file("hard", "new")); placed[0].Action != dray.FileReplaced {
-		t.Errorf("got %+v", placed[0])
+	if written := mustWrite(t, dir+"/root",
+		file("hard", "new")); written[0].Action != dray.FileReplaced {
+		t.Errorf("got %+v", written[0])
 	}
 	if got := sh(t, dir+"/root", "stat -c %h hard"); got != "1\n" {
 		t.Errorf("it has %s names", got)
 	}
 }
 
-// SY-03, SY-09: what does not fit is refused before anything is written.
-func TestRefuses(t *testing.T) {
+// Invalid trees are refused before anything is written (SY-03, SY-09).
+func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+Prefix+`held; chmod 755 `+Prefix+`held`)
 	before := tree(t, dir)
@@ -187,14 +188,14 @@ func TestRefuses(t *testing.T) {
 		code dray.Code
 		list []made
 	}{
-		{"a folder where a file shall be", dray.CodePathInvalid, []made{file("folder", "")}},
-		{"a file where a folder shall be", dray.CodePathInvalid, []made{folder("file")}},
+		{"a directory for a file", dray.CodePathInvalid, []made{file("folder", "")}},
+		{"a file for a directory", dray.CodePathInvalid, []made{folder("file")}},
 		{"a file above a file", dray.CodePathInvalid, []made{file("file/below", "")}},
 		{"a FIFO above a file", dray.CodePathInvalid, []made{file("fifo/below", "")}},
-		{"a link that leads out", dray.CodePathInvalid, []made{file("out/x", "")}},
-		{"a link that stays in", dray.CodePathInvalid, []made{file("in/x", "")}},
+		{"a symlink that leads out", dray.CodePathInvalid, []made{file("out/x", "")}},
+		{"a symlink that stays in", dray.CodePathInvalid, []made{file("in/x", "")}},
 		{"a link to here", dray.CodePathInvalid, []made{file("here/x", "")}},
-		{"a folder that is a link", dray.CodePathInvalid, []made{folder("in")}},
+		{"a directory that is a symlink", dray.CodePathInvalid, []made{folder("in")}},
 		{"a link in the middle", dray.CodePathInvalid, []made{file("here/folder/x", "")}},
 		{"parent", dray.CodePathInvalid, []made{file("../outside/x", "")}},
 		{"parent in the middle", dray.CodePathInvalid, []made{file("folder/../../outside/x", "")}},
@@ -215,9 +216,9 @@ func TestRefuses(t *testing.T) {
 			[]made{file("folder/"+strings.ToUpper(Prefix)+"x/journal", "")},
 		},
 		{"a file twice", dray.CodePathInvalid, []made{file("x", ""), file("x", "")}},
-		{"a folder twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
-		{"a file and a folder", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
-		{"a folder and a file", dray.CodePathInvalid, []made{folder("x"), file("x", "")}},
+		{"a directory twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
+		{"a file and a directory", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
+		{"a directory and a file", dray.CodePathInvalid, []made{folder("x"), file("x", "")}},
 		{"a file below a file", dray.CodePathInvalid, []made{file("x", ""), file("x/y", "")}},
 		{"a device", dray.CodePathInvalid, []made{lie(func(e *dray.TreeEntry) { e.Type = "other" })}},
 		{"longer", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 4 })}},
@@ -267,7 +268,7 @@ func TestRefuses(t *testing.T) {
 				if c.list[0].name == "file" || c.list[0].name == "file/below" {
 					fine = fine[:2]
 				}
-				_, err := place(t, dir+"/root", dray.WriteTreeOptions{}, append(fine, c.list...)...)
+				_, err := writeTree(t, dir+"/root", dray.WriteTreeOptions{}, append(fine, c.list...)...)
 				wantCode(t, c.name, err, c.code)
 				wantTree(t, dir, before)
 			})
@@ -275,9 +276,9 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// SY-05: neither the umask, nor a group or access list that the root hands down, nor an attribute
-// of the replaced file changes anything.
-func TestInheritsNothing(t *testing.T) {
+// Neither the umask, nor a group or access list of the root, nor an attribute of the replaced file
+// has an effect (SY-05).
+func TestModesIgnoreUmaskAndACLs(t *testing.T) {
 	for _, umask := range []int{0, 0o077, 0o777} {
 		dir := scratch(t)
 		sh(t, dir, `mkdir -p there; chmod 2777 . there; printf old >there/old; chmod 6777 there/old; chgrp 1 . there`)
@@ -289,7 +290,7 @@ func TestInheritsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		had := syscall.Umask(umask)
-		_, err := place(t, dir, dray.WriteTreeOptions{Executable: true}, file("there/old", "new"),
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{Executable: true}, file("there/old", "new"),
 			file("there/sub/x", "x"),
 			made{
 				name: "y/run", content: "z",
@@ -315,8 +316,7 @@ func TestInheritsNothing(t *testing.T) {
 	}
 }
 
-// setDefaultACL gives a folder an access list that all it holds shall have: user 7 may do
-// everything.
+// setDefaultACL sets a default access list that gives user 7 all permissions.
 func setDefaultACL(t *testing.T, path string) {
 	t.Helper()
 	acl := []byte("\x02\x00\x00\x00" +
@@ -329,8 +329,8 @@ func setDefaultACL(t *testing.T, path string) {
 	}
 }
 
-// SY-09: the end of the context before the commit gives up, and nothing stays.
-func TestGivenUp(t *testing.T) {
+// The end of the context before the commit cancels the write, and nothing is left (SY-09).
+func TestCancelledWriteLeavesNothing(t *testing.T) {
 	dir := scratch(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("time ran out")
@@ -343,7 +343,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	wantTree(t, dir, nil)
 
-	// Nor does it wait for a lock for ever.
+	// The end of the context also ends the wait for a lock.
 	lock, err := lockRoot(t.Context(), int(openRoot(t, dir).Fd()))
 	if err != nil {
 		t.Fatal(err)

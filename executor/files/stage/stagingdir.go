@@ -6,72 +6,77 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// Prefix begins the names of stage folders. No tree may have such a name anywhere.
+// Prefix starts the names of staging directories. No component of a name in a tree may have it.
 const Prefix = ".dray-stage-"
 
-// What a stage folder holds.
+// The content of a staging directory.
 const (
 	treeName    = "tree"
 	journalName = "journal"
 )
 
-// stagingDir is a stage folder that this process holds.
+// stagingDir is a staging directory that this process has locked.
 type stagingDir struct {
 	resolver
 	root int
 	name string
-	dir  int // of the folder itself; the lock is on it
-	made *dirCache
-	// synced is false while something may not be on the disk, kept is true when the folder has to stay
-	// for a recovery.
-	synced, keep bool
+	dir  int // has the lock
+	tree *dirCache
+	// synced is false while something may not be on the disk.
+	synced bool
+	// keep is true if the directory must stay for a recovery.
+	keep bool
 }
 
-// begin makes the stage folder when there is something to put into it.
-func (p *transaction) begin() (err error) {
-	if p.stage == nil {
-		p.stage, err = newStagingDir(p.resolver, p.root)
+// begin creates the staging directory when it is needed first.
+func (t *transaction) begin() (err error) {
+	if t.staging == nil {
+		t.staging, err = newStagingDir(t.resolver, t.root)
 	}
 	return err
 }
 
-// stageFolder gives a folder in the stage folder's tree, and makes it if it is not there.
-func (p *transaction) stageFolder(name string) (int, error) {
-	if err := p.begin(); err != nil {
+// stagedDir returns the fd of a directory in the staging directory, and creates it if necessary.
+func (t *transaction) stagedDir(name string) (int, error) {
+	if err := t.begin(); err != nil {
 		return -1, err
 	}
-	fd, err := p.stage.folder(name)
-	return fd, opError("making the folder", name, err)
+	fd, err := t.staging.getDir(name)
+	return fd, opError("make the directory", name, err)
 }
 
-// makeFolder makes one that must not be there: a file system that folds case could take it for
-// another of the tree.
-func (p *transaction) makeFolder(name string) error {
-	if err := p.begin(); err != nil {
+// makeDir fails if the directory exists: a file system that ignores case would take it for another
+// one of the tree.
+func (t *transaction) makeDir(name string) error {
+	if err := t.begin(); err != nil {
 		return err
 	}
-	_, err := p.stage.make(name)
-	return opError("making the folder", name, err)
+	_, err := t.staging.makeDir(name)
+	return opError("make the directory", name, err)
 }
 
-// newStagingDir makes a stage folder and locks it. A recovery may see it before it is locked, and
-// remove it; then another is made.
-func newStagingDir(w resolver, root int) (*stagingDir, error) {
+// newStagingDir creates and locks a staging directory. A recovery may remove it before it is locked;
+// then newStagingDir creates another one.
+func newStagingDir(r resolver, root int) (*stagingDir, error) {
 	for {
-		// a name that is taken is not used; nothing depends on its being secret
+		// a name that exists is not used; nothing depends on its secrecy
 		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec
-		err := syscall.Mkdirat(root, name, folderMode)
-		if errors.Is(err, syscall.EEXIST) {
+		err := unix.Mkdirat(root, name, dirMode)
+		if errors.Is(err, unix.EEXIST) {
 			continue
 		}
 		if err != nil {
-			return nil, opError("making the folder", name, err)
+			return nil, opError("make the directory", name, err)
 		}
-		s, err := lockStagingDir(w, root, name)
+		s, err := lockStagingDir(r, root, name)
 		if err == nil && s == nil {
 			continue
 		}
@@ -79,152 +84,151 @@ func newStagingDir(w resolver, root int) (*stagingDir, error) {
 			err = s.initialize()
 		}
 		if err != nil {
-			_ = unlink(root, name, atRemoveDir)
-			return nil, opError("making the folder", name, err)
+			_ = linux.Unlink(root, name, unix.AT_REMOVEDIR)
+			return nil, opError("make the directory", name, err)
 		}
 		return s, nil
 	}
 }
 
-// lockStagingDir opens and locks a stage folder. It gives nil without an error if another holds it,
-// or it is gone.
-func lockStagingDir(w resolver, root int, name string) (*stagingDir, error) {
-	dir, err := openFolder(w, root, name)
-	if errors.Is(err, syscall.ENOENT) {
+// lockStagingDir opens and locks a staging directory. It returns nil without an error if another
+// process has locked it, or if it was removed.
+func lockStagingDir(r resolver, root int, name string) (*stagingDir, error) {
+	dir, err := openForLock(r, root, name)
+	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	err = retryEINTR(func() error { return syscall.Flock(dir, syscall.LOCK_EX|syscall.LOCK_NB) })
-	if err == nil {
-		if now, err := w.folder(root, name); err == nil {
-			same := sameFile(dir, now)
-			_ = syscall.Close(now)
-			if same {
-				return &stagingDir{resolver: w, root: root, name: name, dir: dir}, nil
-			}
+	locked, err := tryLock(dir)
+	if locked {
+		if same, _ := r.isAt(root, name, dir); same {
+			return &stagingDir{resolver: r, root: root, name: name, dir: dir}, nil
 		}
 	}
-	_ = syscall.Close(dir)
-	if err == nil || errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, nil
-	}
+	linux.Close(dir)
 	return nil, err
 }
 
-// openFolder opens a folder so that it can be read and locked, whatever the umask made of its mode.
-func openFolder(w resolver, at int, name string) (int, error) {
-	held, err := w.folder(at, name)
+// tryLock locks an open directory until it is closed, unless another process has locked it.
+func tryLock(dir int) (locked bool, err error) {
+	err = linux.Retry(func() error { return unix.Flock(dir, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// openForLock opens a directory for reading, whatever mode the umask gave it.
+func openForLock(r resolver, at int, name string) (int, error) {
+	dir, err := r.openDir(at, name)
 	if err != nil {
 		return -1, err
 	}
-	defer func() { _ = syscall.Close(held) }()
-	if err := setOwnerMode(held); err != nil {
+	defer linux.Close(dir)
+	if err := setOwnerMode(dir); err != nil {
 		return -1, err
 	}
-	return reopen(held)
+	return linux.Reopen(dir, unix.O_RDONLY)
 }
 
-// setOwnerMode gives a folder of ours its mode, if it does not have it. It goes by the descriptor:
-// a name could be another's by now.
-func setOwnerMode(held int) error {
-	var st syscall.Stat_t
-	if err := syscall.Fstat(held, &st); err != nil || st.Mode&0o7777 == folderMode ||
-		int(st.Uid) != syscall.Geteuid() {
+// setOwnerMode sets the mode of a directory of this user. It uses the fd, because the name could be
+// another directory's by now.
+func setOwnerMode(dir int) error {
+	var st unix.Stat_t
+	if err := linux.Stat(dir, &st); err != nil || st.Mode&0o7777 == dirMode ||
+		int(st.Uid) != unix.Geteuid() {
 		return err
 	}
-	return syscall.Chmod("/proc/self/fd/"+strconv.Itoa(held), folderMode)
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(dir), dirMode)
 }
 
-// initialize takes from the folder what the root handed down to it, so that nothing in it inherits
-// an access list or a group, and makes its tree.
+// initialize removes what the directory inherited from the root, so that its content inherits no
+// access list and no group, and creates the directory of the tree.
 func (s *stagingDir) initialize() error {
 	for _, list := range []string{"system.posix_acl_access", "system.posix_acl_default"} {
-		_ = removeXattr(s.dir, list) // most folders have none, and many file systems know none
+		_ = unix.Fremovexattr(s.dir, list) // most directories and many file systems have none
 	}
-	if err := syscall.Fchmod(s.dir, folderMode); err != nil {
+	if err := unix.Fchmod(s.dir, dirMode); err != nil {
 		return err
 	}
-	if err := syscall.Mkdirat(s.dir, treeName, folderMode); err != nil {
+	if err := unix.Mkdirat(s.dir, treeName, dirMode); err != nil {
 		return err
 	}
 	return s.openTree()
 }
 
 func (s *stagingDir) openTree() error {
-	tree, err := s.resolver.folder(s.dir, treeName)
+	tree, err := s.openDir(s.dir, treeName)
 	if err != nil {
 		return err
 	}
 	if err := setOwnerMode(tree); err != nil {
-		_ = syscall.Close(tree)
+		linux.Close(tree)
 		return err
 	}
-	s.made = newFolders(s.resolver, tree, maxCachedDirs)
+	s.tree = newDirCache(s.resolver, tree, maxCachedDirs)
 	return nil
 }
 
-// folder gives a folder of the tree, and makes it with all that it lies in.
-func (s *stagingDir) folder(name string) (int, error) {
-	fd, err := s.made.get(name)
-	if !errors.Is(err, syscall.ENOENT) {
+// getDir returns the fd of a directory of the tree, and creates it and its parents if necessary.
+func (s *stagingDir) getDir(name string) (int, error) {
+	fd, err := s.tree.get(name)
+	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	return s.make(name)
+	return s.makeDir(name)
 }
 
-func (s *stagingDir) make(name string) (int, error) {
+func (s *stagingDir) makeDir(name string) (int, error) {
 	above, base := split(name)
-	parent, err := s.folder(above)
+	parent, err := s.getDir(above)
 	if err != nil {
 		return -1, err
 	}
-	if err := syscall.Mkdirat(parent, base, folderMode); err != nil {
+	if err := unix.Mkdirat(parent, base, dirMode); err != nil {
 		return -1, err
 	}
 	s.synced = false
-	fd, err := s.made.get(name)
+	fd, err := s.tree.get(name)
 	if err != nil {
 		return -1, err
 	}
 	return fd, setOwnerMode(fd)
 }
 
-// close lets the folder go, and removes it unless a recovery needs it. What cannot be removed now
-// is the next recovery's.
+// close unlocks the directory, and removes it unless a recovery needs it. The next recovery removes
+// the rest after an error.
 func (s *stagingDir) close() {
 	if !s.keep {
 		_ = s.sweep()
 	}
-	if s.made != nil {
-		s.made.close()
-		_ = syscall.Close(s.made.base)
+	if s.tree != nil {
+		s.tree.close()
+		linux.Close(s.tree.base)
 	}
-	_ = syscall.Close(s.dir)
+	linux.Close(s.dir)
 }
 
-// lockRoot takes the lock that commits beneath a root have one after the other. It is a lock on the
-// root folder itself; closing lets go.
+// lockRoot locks the root directory, so that commits beneath it run one after the other. The caller
+// closes the fd to unlock it.
 func lockRoot(ctx context.Context, root int) (int, error) {
-	fd, err := openat(root, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	fd, err := openList(root)
 	if err != nil {
-		return -1, opError("opening", ".", err)
+		return -1, opError("open", ".", err)
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		err := retryEINTR(func() error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
-		if err == nil {
+		locked, err := tryLock(fd)
+		if locked {
 			return fd, nil
 		}
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			// the kernel's own queue could not be left when the context ends
-			if err = pause(ctx, wait); err != nil {
-				err = locked(err)
-			}
+		if err == nil { // a blocking flock would not end with the context
+			err = pause(ctx, wait)
 		}
 		if err != nil {
-			_ = syscall.Close(fd)
-			return -1, opError("locking", ".", err)
+			linux.Close(fd)
+			return -1, opError("lock", ".", err)
 		}
 	}
 }
@@ -234,76 +238,81 @@ func pause(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ended(ctx)
+		return dray.Errorf(dray.CodeTransferFailed, "%w: %w", ErrLocked, ended(ctx)).
+			WithHint("nothing was written; end that process (lsof shows it), then repeat the write")
 	case <-timer.C:
 		return nil
 	}
 }
 
-// maxSweep is how deep a stage folder is swept; what is deeper is not ours.
+// maxSweep is the maximum depth of a staging directory. A deeper one was not made by dray.
 const maxSweep = maxName/2 + 2
 
-// sweep removes the stage folder, the journal first: what is left by a crash in between must not
-// look as if it were to be finished.
+// sweep removes the staging directory. It removes the journal first, so that a crash in between does
+// not leave a commit that looks incomplete.
 func (s *stagingDir) sweep() error {
-	err := unlink(s.dir, journalName, 0)
-	if errors.Is(err, syscall.ENOENT) {
+	err := linux.Unlink(s.dir, journalName, 0)
+	if errors.Is(err, unix.ENOENT) {
 		err = nil
 	}
 	if err == nil {
-		err = s.empty(s.dir, maxSweep)
+		err = s.removeContent(s.dir, maxSweep)
 	}
 	if err == nil {
-		err = unlink(s.root, s.name, atRemoveDir)
+		err = linux.Unlink(s.root, s.name, unix.AT_REMOVEDIR)
 	}
-	return opError("removing", s.name, err)
+	return opError("remove", s.name, err)
 }
 
-// empty removes all that a folder holds. It follows nothing and leaves mounts alone.
-func (s *stagingDir) empty(dir, depth int) error {
+// removeContent removes the content of a directory. It follows no symlinks and leaves mounts alone.
+func (s *stagingDir) removeContent(dir, depth int) error {
 	if depth == 0 {
-		return syscall.ENAMETOOLONG
+		return unix.ENAMETOOLONG
 	}
 	names, err := list(dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		err := unlink(dir, name, 0)
-		// EPERM is what POSIX says for a folder
-		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EPERM) {
-			err = s.removeFolder(dir, name, depth)
+		err := linux.Unlink(dir, name, 0)
+		// POSIX specifies EPERM for a directory
+		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+			err = s.removeDir(dir, name, depth)
 		}
-		if err != nil && !errors.Is(err, syscall.ENOENT) {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *stagingDir) removeFolder(dir int, name string, depth int) error {
-	if err := unlink(dir, name, atRemoveDir); err == nil {
+func (s *stagingDir) removeDir(dir int, name string, depth int) error {
+	if err := linux.Unlink(dir, name, unix.AT_REMOVEDIR); err == nil {
 		return nil
 	}
-	below, err := s.resolver.folder(dir, name)
+	below, err := s.openDir(dir, name)
 	if err != nil {
 		return err
 	}
-	err = s.empty(below, depth-1)
-	_ = syscall.Close(below)
+	err = s.removeContent(below, depth-1)
+	linux.Close(below)
 	if err != nil {
 		return err
 	}
-	return unlink(dir, name, atRemoveDir)
+	return linux.Unlink(dir, name, unix.AT_REMOVEDIR)
 }
 
-// list gives the names in a folder.
 func list(dir int) ([]string, error) {
-	fd, err := openat(dir, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	fd, err := openList(dir)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), ".")
 	defer func() { _ = f.Close() }()
 	return f.Readdirnames(-1)
+}
+
+// openList opens a directory again, to list or lock it.
+func openList(dir int) (int, error) {
+	return linux.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }

@@ -10,25 +10,24 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// exchange swaps two names of a folder in one step, as an attacker in a shared folder may.
+// exchange swaps two names of a directory in one step, as an attacker in a shared directory may.
 func exchange(dir int, one, two string) {
-	a, _ := syscall.BytePtrFromString(one)
-	b, _ := syscall.BytePtrFromString(two)
-	_, _, _ = syscall.Syscall6(sysRenameat2, uintptr(dir), uintptr(unsafe.Pointer(a)), uintptr(dir),
-		uintptr(unsafe.Pointer(b)), renameExchange, 0)
+	_ = linux.Rename(dir, one, dir, two, unix.RENAME_EXCHANGE)
 }
 
-// swapAttack is what somebody does to the destination, over and over, while a tree comes.
+// swapAttack is done to the destination, over and over, while a tree is written.
 type swapAttack struct {
 	name string
 	turn func(root, d int, fresh string)
-	// files says that a file's own name is attacked: its attacker can take it away, whatever we do.
+	// files is set if a file's own name is attacked: the attacker can always remove that.
 	files bool
 }
 
@@ -50,13 +49,13 @@ var attacks = []swapAttack{
 	{name: "two folders", turn: func(root, _ int, _ string) { exchange(root, "d", "other") }},
 }
 
-// swapFixture is a root, what lies outside of it, and a watch on that.
+// swapFixture has a root, the files outside of it, and an inotify watch on those.
 type swapFixture struct {
 	dir     string
 	root, d int
 	watch   int
 	outside map[string]string
-	// versions are what d and the folder that it is exchanged with hold.
+	// versions has the content of d and of the directory that it is exchanged with.
 	versions map[string]string
 }
 
@@ -84,8 +83,8 @@ func newSwapFixture(t *testing.T) *swapFixture {
 	return a
 }
 
-// untouched fails the test if anything outside was so much as opened, and counts what happened
-// there.
+// untouched fails the test after any event outside, even an open, and returns the size of the
+// events.
 func (a *swapFixture) untouched(t *testing.T) int {
 	t.Helper()
 	n, err := syscall.Read(a.watch, make([]byte, 64<<10))
@@ -95,7 +94,7 @@ func (a *swapFixture) untouched(t *testing.T) int {
 	return max(n, 0)
 }
 
-// under runs an attack while a tree is placed.
+// under runs an attack while a tree is written.
 func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh string,
 	list []made,
 ) error {
@@ -115,14 +114,14 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 			}
 		}
 	})
-	placed, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...),
+	written, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...),
 		dray.WriteTreeOptions{})
 	close(over)
 	attacker.Wait()
-	if err == nil && len(placed) != len(list) {
-		t.Errorf("%d of %d files were placed", len(placed), len(list))
+	if err == nil && len(written) != len(list) {
+		t.Errorf("%d of %d files were written", len(written), len(list))
 	}
-	// Whatever has another name now gets its own back.
+	// Exchanged names are exchanged back.
 	if info, err := os.Lstat(a.dir + "/root/d"); err == nil && info.Mode()&os.ModeSymlink != 0 {
 		exchange(a.root, "d", "l")
 	}
@@ -199,7 +198,7 @@ func mustBeTyped(t *testing.T, err error) {
 	}
 }
 
-// attacked is a tree that goes where the attacks are.
+// attacked returns a tree with names in the attacked directories.
 func attacked(files int, fresh, content string) []made {
 	var list []made
 	for i := range files {
@@ -209,8 +208,8 @@ func attacked(files int, fresh, content string) []made {
 	return append(list, file("d/f", content))
 }
 
-// check looks at every file of the last tree that came. Of two folders that are exchanged either
-// may have got it, as a whole.
+// check compares every file with the last written tree. Of two exchanged directories either one may
+// have got it, completely.
 func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, version string,
 	failed error,
 ) {
@@ -246,8 +245,7 @@ func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, versio
 	}
 }
 
-// checkFile looks for the file whose own name was attacked under both its names, and puts both
-// back.
+// checkFile looks for the file whose own name was attacked under both its names, and restores both.
 func (a *swapFixture) checkFile(t *testing.T, version string, failed error) {
 	t.Helper()
 	if failed == nil && a.content("d/f") != version && a.content("d/fl") != version {
@@ -256,7 +254,7 @@ func (a *swapFixture) checkFile(t *testing.T, version string, failed error) {
 	sh(t, a.dir+"/root/d", "rm -f f fl; ln -s ../../outside/canary fl; echo f >f")
 }
 
-// content is what a regular file beneath the root holds; nothing else has any.
+// content returns the content of a regular file beneath the root; otherwise nothing.
 func (a *swapFixture) content(name string) string {
 	info, err := os.Lstat(a.dir + "/root/" + name)
 	if err != nil || !info.Mode().IsRegular() {

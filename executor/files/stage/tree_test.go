@@ -8,17 +8,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// made is an entry of a tree that a test makes.
+// made is an entry of a tree in a test.
 type made struct {
 	name    string
 	content string
 	mode    fs.FileMode
 	dir     bool
-	// before runs when the entry is asked for.
+	// before is called when the entry is read.
 	before func()
-	// entry, if it is set, changes what is said of it.
+	// entry modifies the entry; nil for none.
 	entry func(*dray.TreeEntry)
-	// after is an error that comes after the content.
+	// after is an error that follows the content; nil for none.
 	after error
 }
 

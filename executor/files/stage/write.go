@@ -5,68 +5,70 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"runtime"
-	"syscall"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 const (
-	folderMode     = 0o700
+	dirMode        = 0o700
 	fileMode       = 0o600
 	executableMode = 0o700
 )
 
-// item is one file or folder on its way to its place.
+// item is one file or directory of a tree.
 type item struct {
-	name   string
-	folder bool
-	size   int64
-	sum    digest
-	mode   uint32
-	// listed says that a folder came as an entry, not only as what an entry lies in.
+	name string
+	dir  bool
+	size int64
+	sum  digest
+	mode uint32
+	// listed is set if a directory is an entry of the tree, not only the parent of one.
 	listed bool
-	// staged says that it lies in the stage folder. A small file that was found unchanged does not.
+	// staged is set if the file is in the staging directory. A small unchanged file is not.
 	staged bool
-	// found is what lies at its place.
-	found fileState
+	// existing is the file at the destination.
+	existing fileState
 }
 
-// WriteTree writes a tree beneath a root: all of it, or, with an error, nothing. Files are 0600,
-// with how.Executable and an x bit 0700, and folders that are new 0700, whatever the umask; what
-// the root would hand down (set-id bits, access lists) they do not have. Folders that a name lies
-// in need no entry of their own. The files are given in the tree's order.
+// WriteTree writes a tree beneath a root: all of it, or nothing if it returns an error. Files get
+// the mode 0600, or 0700 with how.Executable and an x bit, and new directories 0700, whatever the
+// umask. They inherit neither set-id bits nor access lists. Directories of a name need no entry of
+// their own. The files are returned in the tree's order.
 //
-// It fails with path_invalid for names that lead out of the root, through links or mounts, or where
-// a folder and a file stand against each other; denied, disk_full, limit_exceeded (open files),
-// transfer_failed, and with what the tree ends with. An error that is ErrCommitIncomplete is the
-// one case in which something was written. The end of the context gives up until the journal is
-// written; from then on the tree comes.
+// WriteTree fails with path_invalid for names that lead out of the root or through symlinks or
+// mounts, or where a file would replace a directory or the reverse; with denied, disk_full,
+// limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that is
+// ErrCommitIncomplete means that something was written. The end of the context cancels the write
+// until the journal is written.
 func WriteTree(ctx context.Context, root *os.File, tree dray.Tree,
 	how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
-	defer runtime.KeepAlive(root) // a file that nobody has any more is closed
-	p := newPlacing(int(root.Fd()), how)
-	defer p.close()
-	if err := p.receive(ctx, tree); err != nil {
+	defer runtime.KeepAlive(root)
+	t := newTransaction(int(root.Fd()), how)
+	defer t.close()
+	if err := t.receive(ctx, tree); err != nil {
 		return nil, err
 	}
-	if err := p.checkCaseCollisions(); err != nil {
+	if err := t.checkCaseCollisions(); err != nil {
 		return nil, err
 	}
 	if !how.DryRun {
-		if err := p.commit(ctx); err != nil {
+		if err := t.commit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return p.manifest(), nil
+	return t.manifest(), nil
 }
 
-// ModeOf is the mode that a file of a tree gets.
+// ModeOf returns the mode with which a file of a tree is written.
 func ModeOf(mode fs.FileMode, how dray.WriteTreeOptions) fs.FileMode {
 	if how.Executable && mode&0o111 != 0 {
 		return executableMode
@@ -74,55 +76,55 @@ func ModeOf(mode fs.FileMode, how dray.WriteTreeOptions) fs.FileMode {
 	return fileMode
 }
 
-// transaction is one tree that is being placed.
+// transaction is the write of one tree.
 type transaction struct {
 	resolver
 	root     int
 	how      dray.WriteTreeOptions
 	items    []*item
-	names    map[string]*item
-	destDirs *dirCache   // at the destination
-	stage    *stagingDir // made when there is something to write
-	content  []byte      // a small file, or what is in flight of a large one
-	compare  []byte      // of what is there
+	byName   map[string]*item
+	destDirs *dirCache
+	staging  *stagingDir // nil until something has to be staged
+	content  []byte      // a small file, or the pieces of a large one
+	compare  []byte      // for reading existing files
 }
 
-func newPlacing(root int, how dray.WriteTreeOptions) *transaction {
-	w := newWalker()
+func newTransaction(root int, how dray.WriteTreeOptions) *transaction {
+	r := newResolver()
 	return &transaction{
-		resolver: w, root: root, how: how, names: map[string]*item{}, destDirs: newFolders(w, root,
-			maxCachedDirs),
-		content: make([]byte, pieces*pieceSize), compare: make([]byte, pieceSize),
+		resolver: r, root: root, how: how, byName: map[string]*item{},
+		destDirs: newDirCache(r, root, maxCachedDirs),
+		content:  make([]byte, pieces*pieceSize), compare: make([]byte, pieceSize),
 	}
 }
 
-func (p *transaction) close() {
-	p.destDirs.close()
-	if p.stage != nil {
-		p.stage.close()
+func (t *transaction) close() {
+	t.destDirs.close()
+	if t.staging != nil {
+		t.staging.close()
 	}
 }
 
-func (p *transaction) receive(ctx context.Context, tree dray.Tree) error {
+func (t *transaction) receive(ctx context.Context, tree dray.Tree) error {
 	for {
 		if err := ended(ctx); err != nil {
 			return err
 		}
 		e, err := tree.Next()
-		// an end of anything else may be wrapped, as that of an agent is
+		// a wrapped io.EOF is the end of something else, such as the agent
 		if err == io.EOF { //nolint:errorlint
 			return nil
 		}
 		if err != nil {
-			return opError("reading", "the tree", err)
+			return opError("read", "the tree", err)
 		}
-		if err := p.add(ctx, e, tree); err != nil {
-			return opError("placing", e.Name, err)
+		if err := t.add(ctx, e, tree); err != nil {
+			return opError("write", e.Name, err)
 		}
 	}
 }
 
-func (p *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+func (t *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
 	if e.Refused != nil {
 		return e.Refused
 	}
@@ -131,7 +133,7 @@ func (p *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Read
 	}
 	switch e.Type {
 	case "directory":
-		it, err := p.folderOf(e.Name)
+		it, err := t.dirItem(e.Name)
 		if err != nil {
 			return err
 		}
@@ -141,239 +143,364 @@ func (p *transaction) add(ctx context.Context, e dray.TreeEntry, content io.Read
 		it.listed = true
 		return nil
 	case "file":
-		return p.file(ctx, e, content)
+		return t.file(ctx, e, content)
 	default:
-		return dray.Errorf(dray.CodePathInvalid, "%q is a %s, neither a file nor a folder", e.Name,
+		return dray.Errorf(dray.CodePathInvalid, "%q is neither a file nor a directory: %s", e.Name,
 			e.Type)
 	}
 }
 
-// folderOf gives a folder of the tree, and makes it with all that it lies in.
-func (p *transaction) folderOf(name string) (*item, error) {
-	if it := p.names[name]; it != nil {
-		if !it.folder {
-			return nil, invalid(name, "is a file and a folder in the tree")
+// dirItem returns the item of a directory, and creates it and its parents.
+func (t *transaction) dirItem(name string) (*item, error) {
+	if it := t.byName[name]; it != nil {
+		if !it.dir {
+			return nil, invalid(name, "is a file and a directory in the tree")
 		}
 		return it, nil
 	}
-	it := &item{name: name, folder: true, mode: folderMode}
+	it := &item{name: name, dir: true, mode: dirMode}
 	if name == "" {
-		it.found.kind = directory
-		p.names[name] = it
+		it.existing.kind = directory
+		t.byName[name] = it
 		return it, nil
 	}
 	above, _ := split(name)
-	parent, err := p.folderOf(above)
+	parent, err := t.dirItem(above)
 	if err != nil {
 		return nil, err
 	}
-	if parent.found.kind == directory {
-		if it.found.kind, err = p.statDir(name); err != nil {
+	if parent.existing.kind == directory {
+		if it.existing.kind, err = t.statDir(name); err != nil {
 			return nil, err
 		}
 	}
-	if it.found.kind == absent && !p.how.DryRun {
-		if err := p.makeFolder(name); err != nil {
+	if it.existing.kind == absent && !t.how.DryRun {
+		if err := t.makeDir(name); err != nil {
 			return nil, err
 		}
 	}
-	p.names[name], p.items = it, append(p.items, it)
+	t.byName[name], t.items = it, append(t.items, it)
 	return it, nil
 }
 
-func (p *transaction) statDir(name string) (kind, error) {
-	_, err := p.destDirs.get(name)
+func (t *transaction) statDir(name string) (kind, error) {
+	_, err := t.destDirs.get(name)
 	switch {
 	case err == nil:
 		return directory, nil
-	case errors.Is(err, syscall.ENOENT):
+	case errors.Is(err, unix.ENOENT):
 		return absent, nil
 	default:
-		return absent, opError("opening the folder", name, err)
+		return absent, opError("open the directory", name, err)
 	}
 }
 
-func (p *transaction) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
+func (t *transaction) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
 	if e.Offset != 0 || e.Size < 0 {
-		return dray.Errorf(dray.CodeTransferFailed,
-			"%q begins at byte %d of %d: only whole files are placed", e.Name, e.Offset, e.Size)
+		return dray.Errorf(dray.CodeTransferFailed, "%q has the offset %d and the size %d: the file is incomplete",
+			e.Name, e.Offset, e.Size)
 	}
-	if p.names[e.Name] != nil {
+	if t.byName[e.Name] != nil {
 		return invalid(e.Name, "is in the tree twice")
 	}
 	above, base := split(e.Name)
-	parent, err := p.folderOf(above)
+	parent, err := t.dirItem(above)
 	if err != nil {
 		return err
 	}
-	it := &item{name: e.Name, size: e.Size, mode: uint32(ModeOf(e.Mode, p.how))}
-	if parent.found.kind == directory {
-		if err := p.lookAt(ctx, it, above, base); err != nil {
+	it := &item{name: e.Name, size: e.Size, mode: uint32(ModeOf(e.Mode, t.how))}
+	if parent.existing.kind == directory {
+		if err := t.inspectDest(ctx, it, above, base); err != nil {
 			return err
 		}
 	}
-	p.names[e.Name], p.items = it, append(p.items, it)
-	if it.size <= int64(len(p.content)) {
-		return p.writeSmall(it, content)
+	t.byName[e.Name], t.items = it, append(t.items, it)
+	if it.size <= int64(len(t.content)) {
+		return t.writeSmall(it, content)
 	}
-	return p.writeLarge(ctx, it, content)
+	return t.writeLarge(ctx, it, content)
 }
 
-// lookAt says what is at a file's place, and reads it.
-func (p *transaction) lookAt(ctx context.Context, it *item, above, base string) error {
-	dir, err := p.destDirs.get(above)
+func (t *transaction) inspectDest(ctx context.Context, it *item, above, base string) error {
+	dir, err := t.destDirs.get(above)
 	if err == nil {
-		it.found, err = p.inspect(ctx, dir, base, nil, p.compare)
+		it.existing, err = t.inspect(ctx, dir, base, nil, t.compare)
 	}
-	if err == nil && it.found.kind == directory {
-		err = syscall.EISDIR
+	if err == nil && it.existing.kind == directory {
+		err = unix.EISDIR
 	}
-	return opError("looking at", it.name, err)
+	return opError("inspect", it.name, err)
 }
 
-// checkCaseCollisions finds two names of the tree that are one file at the destination, as a file
-// system that folds case has them.
-func (p *transaction) checkCaseCollisions() error {
-	type id struct{ dev, ino uint64 }
-	seen := map[id]*item{}
-	for _, it := range p.items {
-		if it.folder || it.found.kind == absent || it.found.stat.Nlink != 1 {
+// checkCaseCollisions fails if two names of the tree are one file at the destination, as on a file
+// system that ignores case.
+func (t *transaction) checkCaseCollisions() error {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]*item{}
+	for _, it := range t.items {
+		if it.dir || it.existing.kind == absent || it.existing.stat.Nlink != 1 {
 			continue
 		}
-		key := id{it.found.stat.Dev, it.found.stat.Ino}
+		key := inode{it.existing.stat.Dev, it.existing.stat.Ino}
 		if twin := seen[key]; twin != nil {
-			return dray.Errorf(dray.CodePathInvalid, "%q and %q are one file at the destination", twin.name,
-				it.name)
+			return dray.Errorf(dray.CodePathInvalid, "%q and %q are one file at the destination",
+				twin.name, it.name)
 		}
 		seen[key] = it
 	}
 	return nil
 }
 
-func (p *transaction) manifest() []dray.WrittenFile {
+func (t *transaction) manifest() []dray.WrittenFile {
 	var list []dray.WrittenFile
-	for _, it := range p.items {
-		if it.folder {
+	for _, it := range t.items {
+		if it.dir {
 			continue
 		}
-		placed := dray.WrittenFile{
+		written := dray.WrittenFile{
 			Name: it.name, Size: it.size, SHA256: hex.EncodeToString(it.sum[:]),
 			Mode: fs.FileMode(it.mode), Action: dray.FileReplaced,
 		}
 		switch {
-		case it.found.unchanged(it):
-			placed.Action = dray.FileUnchanged
-		case it.found.kind == absent:
-			placed.Action = dray.FileCreated
+		case it.existing.unchanged(it):
+			written.Action = dray.FileUnchanged
+		case it.existing.kind == absent:
+			written.Action = dray.FileCreated
 		}
-		if it.found.kind == regular {
-			placed.SHA256Before = hex.EncodeToString(it.found.sum[:])
+		if it.existing.kind == regular {
+			written.SHA256Before = hex.EncodeToString(it.existing.sum[:])
 		}
-		list = append(list, placed)
+		list = append(list, written)
 	}
 	return list
 }
 
-type kind int
-
+// A file of up to pieces*pieceSize bytes is read completely before it is written. A larger one is
+// written in pieces that fit the processor's cache, and hashed while the next piece arrives.
 const (
-	absent kind = iota
-	regular
-	directory
-	other // a link, a device, a FIFO, a socket: replaced, never opened
+	pieceSize = 256 << 10
+	pieces    = 4
 )
 
-type digest [sha256.Size]byte
-
-// fileState is what lies at the end of a name.
-type fileState struct {
-	kind kind
-	stat syscall.Stat_t
-	sum  digest // of a regular file
-}
-
-// unchanged says that a file is what it would be replaced by. One that has another owner or another
-// name elsewhere is not: its content could change behind that name.
-func (f *fileState) unchanged(it *item) bool {
-	return f.kind == regular && f.stat.Size == it.size && f.sum == it.sum &&
-		f.stat.Mode&0o7777 == it.mode &&
-		f.stat.Nlink == 1 && int(f.stat.Uid) == syscall.Geteuid()
-}
-
-// sameAs says that a file was not touched between two looks.
-func (f *fileState) sameAs(g *fileState) bool {
-	a, b := &f.stat, &g.stat
-	return f.kind == g.kind && a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size &&
-		a.Mode == b.Mode && a.Nlink == b.Nlink && a.Uid == b.Uid &&
-		a.Mtim == b.Mtim && a.Ctim == b.Ctim
-}
-
-// inspect says what lies at a name in a folder. The digest of a file is that of known if it is the
-// same file, untouched; else it is read.
-func (w resolver) inspect(ctx context.Context, dir int, base string, known *fileState,
-	buf []byte,
-) (fileState, error) {
-	fd, err := w.open(dir, base, oPath)
-	if errors.Is(err, syscall.ENOENT) {
-		return fileState{}, nil
+// writeSmall stages a file that fits into memory, unless it is unchanged.
+func (t *transaction) writeSmall(it *item, content io.Reader) error {
+	b := t.content[:it.size]
+	if _, err := io.ReadFull(content, b); err != nil {
+		return truncatedError(it, err)
 	}
-	if err != nil {
-		return fileState{}, err
-	}
-	defer func() { _ = syscall.Close(fd) }()
-	var f fileState
-	if err := syscall.Fstat(fd, &f.stat); err != nil {
-		return fileState{}, err
-	}
-	switch f.stat.Mode & syscall.S_IFMT {
-	case syscall.S_IFREG:
-		f.kind = regular
-	case syscall.S_IFDIR:
-		f.kind = directory
-	default:
-		f.kind = other
-	}
-	switch {
-	case f.kind == regular && known != nil && f.sameAs(known):
-		f.sum = known.sum
-	case f.kind == regular:
-		f.sum, err = sumOf(ctx, fd, buf)
-	}
-	return f, err
-}
-
-// sumOf reads the file that an O_PATH descriptor holds.
-func sumOf(ctx context.Context, fd int, buf []byte) (sum digest, err error) {
-	file, err := reopen(fd)
-	if err != nil {
-		return sum, err
-	}
-	defer func() { _ = syscall.Close(file) }()
-	h := sha256.New()
-	for {
-		n, err := read(file, buf)
-		if err != nil {
-			return sum, err
-		}
-		if n == 0 {
-			return total(h), nil
-		}
-		_, _ = h.Write(buf[:n])
-		if err := ended(ctx); err != nil {
-			return sum, err
-		}
-	}
-}
-
-func total(h hash.Hash) (sum digest) {
-	h.Sum(sum[:0])
-	return sum
-}
-
-func read(fd int, buf []byte) (n int, err error) {
-	err = retryEINTR(func() error {
-		n, err = syscall.Read(fd, buf)
+	if err := expectEOF(it, content); err != nil {
 		return err
+	}
+	it.sum = sha256.Sum256(b)
+	if t.how.DryRun || it.existing.unchanged(it) {
+		return nil
+	}
+	fd, err := t.create(it)
+	if err != nil {
+		return err
+	}
+	return t.finish(it, fd, write(fd, b))
+}
+
+func (t *transaction) writeLarge(ctx context.Context, it *item, content io.Reader) error {
+	if t.how.DryRun {
+		return t.copyPieces(ctx, it, content, func([]byte) error { return nil })
+	}
+	fd, err := t.create(it)
+	if err != nil {
+		return err
+	}
+	return t.finish(it, fd, t.copyPieces(ctx, it, content,
+		func(b []byte) error { return write(fd, b) }))
+}
+
+// copyPieces passes a file to write in pieces and hashes it in another goroutine.
+func (t *transaction) copyPieces(ctx context.Context, it *item, content io.Reader,
+	write func([]byte) error,
+) error {
+	free, full, sum := make(chan []byte, pieces), make(chan []byte, pieces), make(chan digest)
+	for i := range pieces {
+		free <- t.content[i*pieceSize : (i+1)*pieceSize]
+	}
+	go func() {
+		h := sha256.New()
+		for b := range full {
+			_, _ = h.Write(b)
+			free <- b[:pieceSize]
+		}
+		sum <- total(h)
+	}()
+	err := eachPiece(ctx, it, content, free, func(b []byte) error {
+		full <- b
+		return write(b) // both only read it
 	})
-	return n, err
+	close(full)
+	it.sum = <-sum
+	return err
+}
+
+func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []byte,
+	use func([]byte) error,
+) error {
+	for left := it.size; left > 0; {
+		b := <-free
+		b = b[:min(left, pieceSize)]
+		if _, err := io.ReadFull(content, b); err != nil {
+			return truncatedError(it, err)
+		}
+		if err := use(b); err != nil {
+			return err
+		}
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		left -= int64(len(b))
+	}
+	return expectEOF(it, content)
+}
+
+// truncatedError returns the error for a content that ends before its size.
+func truncatedError(it *item, err error) error {
+	// those of io.ReadFull; a wrapped one is the end of something else
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint
+		return dray.Errorf(dray.CodeTransferFailed, "%q ended before its %d bytes", it.name, it.size)
+	}
+	return err
+}
+
+func expectEOF(it *item, content io.Reader) error {
+	var one [1]byte
+	n, err := io.ReadFull(content, one[:])
+	switch {
+	case n > 0:
+		return dray.Errorf(dray.CodeTransferFailed, "%q has more than its %d bytes", it.name, it.size)
+	case err == io.EOF:
+		return nil
+	default:
+		return err
+	}
+}
+
+// create creates a file in the staging directory.
+func (t *transaction) create(it *item) (int, error) {
+	above, base := split(it.name)
+	dir, err := t.stagedDir(above)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := createFile(dir, base, it.mode)
+	return fd, opError("write", it.name, err)
+}
+
+func createFile(dir int, base string, mode uint32) (int, error) {
+	return linux.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, mode)
+}
+
+// finish sets the mode of a file and closes it. Some file systems report a full disk only then.
+func (t *transaction) finish(it *item, fd int, err error) error {
+	if err == nil {
+		err = unix.Fchmod(fd, it.mode)
+	}
+	err = errors.Join(err, unix.Close(fd))
+	it.staged = err == nil
+	return opError("write", it.name, err)
+}
+
+func write(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := linux.RetryValue(func() (int, error) { return unix.Write(fd, b) })
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// maxName is the longest path in bytes that the kernel accepts. Longer ones could be created, but
+// not opened by name.
+const maxName = 4095
+
+// checkName refuses names that are not clean and relative, and names of staging directories.
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
+		return invalid(name[:min(len(name), 100)],
+			"is empty, longer than a path may be, or contains NUL")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "" || part == "." || part == "..":
+			return invalid(name, "is not a clean relative path")
+		case len(part) >= len(Prefix) && strings.EqualFold(part[:len(Prefix)], Prefix):
+			return invalid(name, "is reserved for dray")
+		}
+	}
+	return nil
+}
+
+// ErrCommitIncomplete is returned if a commit failed and could not be rolled back. The journal stays,
+// and the next commit or recovery beneath the same root completes it.
+var ErrCommitIncomplete = errors.New("the write was interrupted and will be completed from its journal")
+
+// ErrConflict is returned if a file that was unchanged, and so was not staged, was changed before
+// the commit. Nothing was written.
+var ErrConflict = errors.New("changed while the tree was written")
+
+// ErrLocked is returned if the timeout elapsed while another process held the lock of the root: a
+// commit, or any process that can open the directory.
+var ErrLocked = errors.New("another process holds the lock of the directory")
+
+// opError returns an error of the kernel with its code, the operation and the name.
+func opError(operation, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*dray.Error](err); ok {
+		return err
+	}
+	code, hint := classify(err)
+	e := dray.Errorf(code, "%s %q: %w", operation, name, err)
+	if hint != "" {
+		e = e.WithHint("%s", hint)
+	}
+	return e
+}
+
+func classify(err error) (code dray.Code, hint string) {
+	errno, _ := errors.AsType[unix.Errno](err)
+	switch errno {
+	case unix.ENOSPC, unix.EDQUOT:
+		return dray.CodeDiskFull, "free disk space, or raise the quota, then repeat the write"
+	case unix.EACCES, unix.EPERM, unix.EROFS:
+		return dray.CodeDenied, "make the directory writable for the user who writes there"
+	case unix.ELOOP:
+		return dray.CodePathInvalid, "remove the symlink in the path, or choose another destination"
+	case unix.ENOTDIR, unix.EISDIR:
+		return dray.CodePathInvalid, "remove the file or directory that has the name already, or choose another destination"
+	case unix.EXDEV, unix.EBUSY:
+		return dray.CodePathInvalid, "choose a destination on the file system of the root, outside of mounts"
+	case unix.EEXIST:
+		return dray.CodePathInvalid, "remove the entry that has the name already; the file system may ignore case"
+	case unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ:
+		return dray.CodePathInvalid, ""
+	case unix.EMFILE, unix.ENFILE:
+		return dray.CodeLimitExceeded, "raise the limit of open files (ulimit -n), or write fewer directories at once"
+	case unix.EFBIG:
+		return dray.CodeLimitExceeded, ""
+	default:
+		return dray.CodeTransferFailed, ""
+	}
+}
+
+// ended returns an error if the context has ended.
+func ended(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return dray.Errorf(dray.CodeTransferFailed, "the write was cancelled: %w", context.Cause(ctx)).
+		WithHint("nothing was written; repeat the write, with a longer timeout if that elapsed")
+}
+
+func invalid(name, why string) error {
+	return dray.Errorf(dray.CodePathInvalid, "%q %s", name, why)
 }
