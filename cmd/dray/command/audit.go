@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,184 +17,162 @@ import (
 )
 
 func newAudit(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Read the trail of calls"}
+	cmd := &cobra.Command{Use: "audit", Short: "Query the audit log"}
 	cmd.AddCommand(newAuditList(a), newAuditShow(a), newAuditFiles(a))
 	return group(cmd)
 }
 
-// changeFilters are the flags of audit files by the parameters of the HTTP interface that they set.
-var changeFilters = []struct{ flag, parameter, usage string }{
-	{"plan", "plan_id", "only files that calls of this plan `id` changed"},
-	{"call", "invocation", "only files that the call of this `id` changed"},
-	{"path", "path", "only the file of this absolute `path`"},
-	{"cursor", "cursor", "go on where the page before ended: its next_cursor"},
+// filterFlag is a flag of a list command and the query parameter that it sets.
+type filterFlag struct{ flag, parameter, usage string }
+
+var cursorFlag = filterFlag{"cursor", "cursor", "continue after the given `next_cursor`"}
+
+// filterFlags adds the flags of a list, and returns a function that turns them into query
+// parameters.
+func filterFlags(cmd *cobra.Command, what string, flags []filterFlag) func() (url.Values, error) {
+	for _, f := range flags {
+		cmd.Flags().String(f.flag, "", f.usage)
+	}
+	limit := cmd.Flags().Int("limit", 50, "maximum `number` of "+what+", 1 to 1000")
+	return func() (url.Values, error) {
+		if *limit < 1 || *limit > 1000 {
+			return nil, usagef("--limit %d is not between 1 and 1000", *limit)
+		}
+		query := url.Values{"limit": {strconv.Itoa(*limit)}}
+		for _, f := range flags {
+			if cmd.Flags().Changed(f.flag) {
+				query.Set(f.parameter, cmd.Flags().Lookup(f.flag).Value.String())
+			}
+		}
+		for _, name := range []string{"since", "until"} {
+			if !query.Has(name) {
+				continue
+			}
+			at, err := parseTime(name, query.Get(name))
+			if err != nil {
+				return nil, err
+			}
+			query.Set(name, at)
+		}
+		return query, nil
+	}
+}
+
+// printPage prints one page of a list, and on stderr how to get the next one.
+func (a *app) printPage(t table, nextCursor string) error {
+	if err := t.write(a.out); err != nil {
+		return err
+	}
+	if nextCursor != "" {
+		fmt.Fprintf(a.err, "more results: --cursor %s\n", escapeLine(nextCursor))
+	}
+	return nil
 }
 
 func newAuditFiles(a *app) *cobra.Command {
-	var limit int
 	cmd := &cobra.Command{
 		Use:   "files",
-		Short: "List the files that dray changed, newest first",
-		Long: `files lists what file tools and syncs did to files, on the host and in
-containers, with the SHA-256 before and after. What other tools change is not
-known to dray.`,
-		Example: "  dray audit files --plan nightly\n  dray audit files --path /home/me/src/app/go.mod --json",
-		Args:    noArgs,
+		Short: "List the files changed by dray, newest first",
+		Long: `files lists the files that file tools and syncs changed, on the host and in
+containers, with their SHA-256 before and after. Changes made by other tools are
+not recorded.`,
+		Example: "  dray audit files --plan nightly\n" +
+			"  dray audit files --path /home/me/src/app/go.mod --json",
+		Args: noArgs,
 	}
-	for _, f := range changeFilters {
-		cmd.Flags().String(f.flag, "", f.usage)
-	}
-	cmd.Flags().IntVar(&limit, "limit", 50, "at most this `number` of files, 1 to 1000")
-	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		if limit < 1 || limit > 1000 {
-			return usagef("--limit %d is not between 1 and 1000", limit)
-		}
-		filters := url.Values{"limit": {strconv.Itoa(limit)}}
-		for _, f := range changeFilters {
-			if value := cmd.Flags().Lookup(f.flag).Value.String(); value != "" {
-				filters.Set(f.parameter, value)
-			}
-		}
-		return a.withClient(func(c *client.Client) error { return a.runAuditFiles(ctx, c, filters) })
+	query := filterFlags(cmd, "files", []filterFlag{
+		{"plan", "plan_id", "only files changed by calls of this plan `id`"},
+		{"call", "invocation", "only files changed by the call with this `id`"},
+		{"path", "path", "only the file with this absolute `path`"},
+		cursorFlag,
 	})
-	return cmd
-}
-
-func (a *app) runAuditFiles(ctx context.Context, c *client.Client, filters url.Values) error {
-	page, err := c.ChangedFiles(ctx, filters)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printRaw(page.JSON)
-	}
-	t := table{head: []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"}}
-	for _, f := range page.Value.Items {
-		t.add(localTime(f.At), f.Invocation, string(f.Action), orDash(shortHash(f.SHA256Before)),
-			orDash(shortHash(f.SHA256After)), string(f.Environment), f.Path)
-	}
-	if err := t.write(a.out); err != nil {
-		return err
-	}
-	if page.Value.NextCursor != "" {
-		fmt.Fprintf(a.err, "there is more: --cursor %s\n", escapeLine(page.Value.NextCursor))
-	}
-	return nil
-}
-
-// shortHash is as much of a digest as people compare.
-func shortHash(digest string) string { return digest[:min(len(digest), 12)] }
-
-// orDash fills a cell, so that columns can be cut.
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// auditFilters are the flags of audit list by the parameters of the HTTP interface that they set.
-var auditFilters = []struct{ flag, parameter, usage string }{
-	{"tool", "tool", "only calls of this `tool`"},
-	{"status", "status", "only calls of this `status`: queued, running, succeeded, failed"},
-	{"reason", "reason", "only calls that ended for this `reason`: exited, timeout, cancelled, denied, ..."},
-	{"environment", "environment", "only calls that ran there: `host` or container"},
-	{"container", "container", "only calls in this `container`"},
-	{"plan", "plan_id", "only calls of this plan `id`"},
-	{"since", "since", "only calls since this `time`: RFC 3339, or a duration such as 2h before now"},
-	{"until", "until", "only calls until this `time`"},
-	{"q", "q", "only calls whose text has these `words`"},
-	{"cursor", "cursor", "go on where the page before ended: its next_cursor"},
-}
-
-func newAuditList(a *app) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List calls, newest first",
-		Example: "  dray audit list --limit 5\n  dray audit list --status failed --since 24h\n  dray audit list --tool exec --json",
-		Args:    noArgs,
-	}
-	for _, f := range auditFilters {
-		cmd.Flags().String(f.flag, "", f.usage)
-	}
-	cmd.Flags().IntVar(&limit, "limit", 50, "at most this `number` of calls, 1 to 1000")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		filters, err := auditQuery(cmd, limit)
+		filters, err := query()
 		if err != nil {
 			return err
 		}
-		return a.withClient(func(c *client.Client) error { return a.runAuditList(ctx, c, filters) })
+		return a.withClient(func(c *client.Client) error {
+			page, err := c.ChangedFiles(ctx, filters)
+			return printReply(a, page, err, a.printChangedFiles)
+		})
 	})
 	return cmd
 }
 
-// auditQuery makes the parameters of the flags that were given.
-func auditQuery(cmd *cobra.Command, limit int) (url.Values, error) {
-	if limit < 1 || limit > 1000 {
-		return nil, usagef("--limit %d is not between 1 and 1000", limit)
+func (a *app) printChangedFiles(page client.Page[client.ChangedFile]) error {
+	t := table{head: []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"}}
+	for _, f := range page.Items {
+		t.add(localTime(f.At), f.Invocation, string(f.Action), hashCell(f.SHA256Before),
+			hashCell(f.SHA256After), string(f.Environment), f.Path)
 	}
-	filters := url.Values{"limit": {strconv.Itoa(limit)}}
-	for _, f := range auditFilters {
-		flag := cmd.Flags().Lookup(f.flag)
-		if !flag.Changed {
-			continue
-		}
-		value := flag.Value.String()
-		if f.flag == "since" || f.flag == "until" {
-			var err error
-			if value, err = parseTime(f.flag, value); err != nil {
-				return nil, err
-			}
-		}
-		filters.Set(f.parameter, value)
-	}
-	return filters, nil
+	return a.printPage(t, page.NextCursor)
 }
 
-func (a *app) runAuditList(ctx context.Context, c *client.Client, filters url.Values) error {
-	page, err := c.Invocations(ctx, filters)
-	if err != nil {
-		return err
+// shortHash returns the part of a digest that people compare.
+func shortHash(digest string) string { return digest[:min(len(digest), 12)] }
+
+// hashCell is shortHash for a table cell, which must not be empty.
+func hashCell(digest string) string { return cmp.Or(shortHash(digest), "-") }
+
+func newAuditList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List calls, newest first",
+		Example: "  dray audit list --limit 5\n  dray audit list --status failed --since 24h\n" +
+			"  dray audit list --tool exec --json",
+		Args: noArgs,
 	}
-	if a.json {
-		return a.printRaw(page.JSON)
-	}
+	query := filterFlags(cmd, "calls", []filterFlag{
+		{"tool", "tool", "only calls of this `tool`"},
+		{"status", "status", "only calls with this `status`: queued, running, succeeded, failed"},
+		{"reason", "reason", "only calls that ended for this `reason`: exited, timeout, cancelled, ..."},
+		{"environment", "environment", "only calls that ran in this `kind`: host or container"},
+		{"container", "container", "only calls in this `container`"},
+		{"plan", "plan_id", "only calls of this plan `id`"},
+		{"since", "since", "only calls since this `time`: RFC 3339, a date, or a duration such as 2h"},
+		{"until", "until", "only calls until this `time`"},
+		{"q", "q", "only calls whose text contains these `words`"},
+		cursorFlag,
+	})
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		filters, err := query()
+		if err != nil {
+			return err
+		}
+		return a.withClient(func(c *client.Client) error {
+			page, err := c.Invocations(ctx, filters)
+			return printReply(a, page, err, a.printInvocations)
+		})
+	})
+	return cmd
+}
+
+func (a *app) printInvocations(page client.Page[dray.Record]) error {
 	t := table{head: []string{"TIME", "ID", "TOOL", "WHERE", "END", "MS"}}
-	for _, rec := range page.Value.Items {
+	for _, rec := range page.Items {
 		t.add(localTime(rec.StartedAt), rec.ID, rec.Tool, where(rec), endOf(rec), milliseconds(rec))
 	}
-	if err := t.write(a.out); err != nil {
-		return err
-	}
-	if page.Value.NextCursor != "" {
-		fmt.Fprintf(a.err, "there is more: --cursor %s\n", escapeLine(page.Value.NextCursor))
-	}
-	return nil
+	return a.printPage(t, page.NextCursor)
 }
 
-// where is the place of a call: host, or the container by the name that people know it by.
+// where returns "host", or the name of the container that a call ran in.
 func where(rec dray.Record) string {
-	switch m := rec.Metadata.Container; {
-	case m != nil && m.Name != "":
-		return m.Name
-	case rec.Route.Container != "":
-		return rec.Route.Container
-	default:
-		return string(rec.Route.Environment)
+	name := ""
+	if m := rec.Metadata.Container; m != nil {
+		name = m.Name
 	}
+	return cmp.Or(name, rec.Route.Container, string(rec.Route.Environment))
 }
 
-// endOf says in a word how a call ended.
+// endOf returns how a call ended, in one word or two.
 func endOf(rec dray.Record) string {
+	exited := rec.Reason == dray.ReasonExited && rec.ExitCode != nil
 	switch {
-	case rec.Reason == "":
+	case rec.Reason == "", exited && rec.Status == dray.StatusSucceeded:
 		return string(rec.Status)
-	case rec.Reason == dray.ReasonExited && rec.ExitCode != nil && rec.Status == dray.StatusSucceeded:
-		return string(rec.Status)
-	case rec.Reason == dray.ReasonExited && rec.ExitCode != nil && *rec.ExitCode != 0:
+	case exited && *rec.ExitCode != 0:
 		return "exit " + strconv.Itoa(*rec.ExitCode)
 	case rec.Reason == dray.ReasonSignalled && rec.Signal != nil:
 		return rec.Signal.Name
@@ -216,72 +195,69 @@ func newAuditShow(a *app) *cobra.Command {
 	var raw bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show one call in full, or what it printed",
-		Long: `show prints what the trail says of one call. With --output it prints instead
-what is kept of the call's stdout or stderr, byte for byte, also while the call
-runs; on a terminal control codes are shown as escapes. Where the paths in it
-were rewritten that is the rewritten text, and with --raw what the tool printed.`,
+		Short: "Show the record of a call, or its output",
+		Long: `show prints the record of one call. With --output it prints the captured stdout or
+stderr of the call instead, byte for byte, also while the call runs. On a terminal,
+control codes are shown as escapes. If paths in the output were rewritten, it prints
+the rewritten text; with --raw it prints the original text.`,
 		Example: `  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab
   dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab --output stdout >log`,
-		Args: exactArgs(1, "the id of a call", "dray audit list shows them"),
+		Args: exactArgs(1, "the id of a call", "run dray audit list to find it"),
 	}
 	a.jsonFlag(cmd)
-	cmd.Flags().StringVar(&stream, "output", "", "print the kept `stream`: stdout or stderr")
-	cmd.Flags().BoolVar(&raw, "raw", false,
-		"with --output, print it with the paths that the tool printed")
+	cmd.Flags().StringVar(&stream, "output", "", "print the captured `stream`: stdout or stderr")
+	cmd.Flags().BoolVar(&raw, "raw", false, "with --output, print the text before paths were rewritten")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		switch {
 		case raw && stream == "":
-			return usagef("--raw is about --output").WithHint("write --output stdout --raw")
+			return usagef("--raw requires --output").WithHint("use --output stdout --raw")
 		case stream == "":
 			return a.withClient(func(c *client.Client) error { return a.runAuditShow(ctx, c, args[0]) })
 		case a.json:
-			return usagef("--output and --json exclude each other").WithHint("leave one of them out")
+			return usagef("--output and --json exclude each other").WithHint("omit one of them")
 		case stream != "stdout" && stream != "stderr":
-			return usagef("--output is %q", stream).WithHint("write stdout or stderr")
+			return usagef("invalid value %q for --output", stream).WithHint("use stdout or stderr")
 		}
 		text := client.TextAuto
 		if raw {
 			text = client.TextRaw
 		}
-		return a.withClient(func(c *client.Client) error { return a.runAuditOutput(ctx, c, args[0], stream, text) })
+		return a.withClient(func(c *client.Client) error {
+			return a.runAuditOutput(ctx, c, args[0], stream, text)
+		})
 	})
 	return cmd
 }
 
 func (a *app) runAuditShow(ctx context.Context, c *client.Client, id string) error {
 	reply, err := c.Invocation(ctx, id)
-	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
-		return dray.AsError(err).WithHint("dray audit list shows the calls that there are")
+	if dray.CodeOf(err) == dray.CodeNotFound {
+		err = dray.AsError(err).WithHint("run dray audit list to find the id")
 	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printRaw(reply.JSON)
-	}
-	return writeSections(a.out, recordSections(reply.Value))
+	return printReply(a, reply, err, func(rec dray.Record) error {
+		return writeSections(a.out, recordSections(rec))
+	})
 }
 
-// runAuditOutput copies what is kept of a stream.
+// runAuditOutput prints the captured output of a stream.
 func (a *app) runAuditOutput(ctx context.Context, c *client.Client, id, stream, text string) error {
-	kept, err := c.Output(ctx, id, stream, text)
+	output, err := c.Output(ctx, id, stream, text)
 	if err != nil {
 		return err
 	}
-	defer kept.Close()
-	if !isTerminal(a.out) {
-		_, err := io.Copy(a.out, kept)
-		return outputError(err)
+	defer output.Close()
+	if isTerminal(a.out) {
+		return copyEscaped(a.out, output)
 	}
-	return copySafely(a.out, kept)
+	_, err = io.Copy(a.out, output)
+	return outputError(err)
 }
 
-// copySafely copies text line by line, so that none of it acts on a terminal.
-func copySafely(to io.Writer, from io.Reader) error {
+// copyEscaped copies text line by line with escapeText.
+func copyEscaped(to io.Writer, from io.Reader) error {
 	lines := bufio.NewReaderSize(from, 64<<10)
 	for {
-		line, err := lines.ReadSlice('\n') // one that is longer comes in parts
+		line, err := lines.ReadSlice('\n') // a longer line arrives in parts
 		if _, err := io.WriteString(to, escapeText(string(line))); err != nil {
 			return outputError(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing/iotest"
 )
 
-// What is copied to a terminal acts on it in no way, wherever a read or a long line ends.
-func TestCopySafely(t *testing.T) {
+// Control codes are escaped wherever a read or a long line ends.
+func TestCopyEscaped(t *testing.T) {
 	long := strings.Repeat("x", 200<<10)
 	for _, c := range []struct{ text, want string }{
 		{"", ""},
@@ -16,7 +16,7 @@ func TestCopySafely(t *testing.T) {
 		{long + "\a\n", long + `\x07` + "\n"},
 	} {
 		var got strings.Builder
-		if err := copySafely(&got, iotest.HalfReader(strings.NewReader(c.text))); err != nil ||
+		if err := copyEscaped(&got, iotest.HalfReader(strings.NewReader(c.text))); err != nil ||
 			got.String() != c.want {
 			t.Errorf("%.40q became %.40q, %v", c.text, got.String(), err)
 		}

@@ -22,8 +22,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// The waits of a start. Where a daemon needs more than startNoticeDelay, people are told what they
-// wait for.
+// The time bounds of a start. After startNoticeDelay the command prints what it waits for.
 const (
 	startWait         = 20 * time.Second
 	startNoticeDelay  = time.Second
@@ -31,49 +30,55 @@ const (
 	idleExit          = 10 * time.Minute
 )
 
-// daemonStarter starts the daemon of a state folder in the background, once, however many commands
-// want it at the same moment.
+// daemonStarter starts the daemon of a state directory in the background. If several commands do so
+// at the same time, one daemon starts.
 type daemonStarter struct {
-	state  string // the folder, absolute
+	state  string // the absolute path of the state directory
 	socket string
-	args   []string // of the program, "serve" included
+	args   []string // the arguments of dray, beginning with "serve"
 	status io.Writer
 }
 
-// start returns when a daemon answers on the socket, whoever started it.
+// start returns when a daemon listens on the socket, started by this or by another command.
 func (s *daemonStarter) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startWait,
-		errors.New("it did not answer within "+startWait.String()))
+		errors.New("it did not start within "+startWait.String()))
 	defer cancel()
 	if err := s.startOnce(ctx); err != nil {
-		return startError{s.explain(err)}
+		return startError{dray.Errorf(dray.CodeInternal, "could not start the daemon for %s: %w",
+			s.socket, err).
+			WithHint("see %s, or run it in the foreground: dray serve --state %s",
+				filepath.Join(s.state, logName), s.state)}
 	}
 	return nil
 }
 
-// startOnce starts a daemon unless another command does, has done, or somebody's daemon is about to
-// answer or to end.
+// startOnce starts a daemon while it holds the start lock. It first waits for a daemon that is
+// about to listen or to exit.
 func (s *daemonStarter) startOnce(ctx context.Context) error {
 	var mine *lock
-	answered, err := s.poll(ctx, func() (done bool, err error) {
+	listening, err := s.poll(ctx, func() (done bool, err error) {
 		mine, err = tryLock(filepath.Join(s.state, startLock))
-		return mine != nil, ignore(err, errLocked)
+		if errors.Is(err, errLocked) {
+			err = nil
+		}
+		return mine != nil, err
 	})
-	if answered || err != nil {
+	if listening || err != nil {
 		return err
 	}
 	defer mine.unlock()
-	answered, err = s.poll(ctx, func() (bool, error) {
-		held, err := locked(filepath.Join(s.state, daemonLock))
-		return !held, err
+	listening, err = s.poll(ctx, func() (bool, error) {
+		running, err := locked(filepath.Join(s.state, daemonLock))
+		return !running, err
 	})
-	if answered || err != nil {
+	if listening || err != nil {
 		return err
 	}
 	return s.spawn(ctx)
 }
 
-// spawn starts a daemon and waits until it answers.
+// spawn starts a daemon and waits until it listens.
 func (s *daemonStarter) spawn(ctx context.Context) error {
 	log, err := openLog(s.state)
 	if err != nil {
@@ -85,28 +90,28 @@ func (s *daemonStarter) spawn(ctx context.Context) error {
 		return err
 	}
 	if err := child.Start(); err != nil {
-		return fmt.Errorf("starting the daemon: %w", err)
+		return fmt.Errorf("start the daemon: %w", err)
 	}
 	defer func() { _ = child.Process.Release() }()
-	answered, err := s.poll(ctx, s.failed(child.Process.Pid))
+	listening, err := s.poll(ctx, s.failed(child.Process.Pid))
 	switch {
-	case answered:
+	case listening:
 		return nil
 	case err == nil:
-		err = errors.New("it ended at once")
+		err = errors.New("it exited immediately")
 	}
 	return logError{err: err, lines: log.tail()}
 }
 
-// failed says when there is nothing more to wait for: the daemon has ended, and not because
-// somebody else's was quicker to take the state folder.
+// failed returns a function that reports whether the daemon has exited, and not because another
+// daemon had locked the state directory first.
 func (s *daemonStarter) failed(pid int) func() (bool, error) {
-	ended := false
+	hasExited := false
 	return func() (_ bool, err error) {
-		if !ended {
-			ended, err = exited(pid)
+		if !hasExited {
+			hasExited, err = exited(pid)
 		}
-		if !ended || err != nil {
+		if !hasExited || err != nil {
 			return false, err
 		}
 		other, err := locked(filepath.Join(s.state, daemonLock))
@@ -114,14 +119,14 @@ func (s *daemonStarter) failed(pid int) func() (bool, error) {
 	}
 }
 
-// command is the daemon's. It has a session of its own, so that no Ctrl-C reaches it, and a folder
-// that can never be in somebody's way.
+// command returns the daemon's command. It has its own session, so that it does not receive Ctrl-C,
+// and / as its directory, so that no file system is kept busy.
 func (s *daemonStarter) command(log *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("finding the program itself: %w", err)
+		return nil, fmt.Errorf("find the dray program: %w", err)
 	}
-	cmd := exec.Command(self, s.args...) //nolint:noctx // the daemon outlives whoever starts it
+	cmd := exec.Command(self, s.args...) //nolint:noctx // the daemon outlives this command
 	cmd.Args[0] = "dray"
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
@@ -129,11 +134,9 @@ func (s *daemonStarter) command(log *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// poll asks again and again until a daemon answers, done says true, or the context ends. It says
-// once what it waits for.
-func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (answered bool,
-	err error,
-) {
+// poll waits until a daemon listens, done returns true, or ctx ends.
+func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error),
+) (listening bool, err error) {
 	tick := time.NewTicker(startPollInterval)
 	defer tick.Stop()
 	notice := time.After(startNoticeDelay)
@@ -154,52 +157,34 @@ func (s *daemonStarter) poll(ctx context.Context, done func() (bool, error)) (an
 	}
 }
 
-// exited reaps the daemon if it has ended. Waiting in a goroutine would need somebody who ends that
-// goroutine.
+// exited reaps the daemon if it has exited, and reports whether it has. It does not block.
 func exited(pid int) (bool, error) {
 	var status syscall.WaitStatus
 	got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
 	if err != nil && !errors.Is(err, syscall.EINTR) {
-		return false, fmt.Errorf("watching the daemon: %w", err)
+		return false, fmt.Errorf("wait for the daemon: %w", err)
 	}
 	return got == pid, nil
 }
 
-// explain makes the error that the user sees.
-func (s *daemonStarter) explain(err error) *dray.Error {
-	hint := "start it in the foreground to see more: dray serve --state " + s.state
-	return dray.Errorf(dray.CodeInternal, "no daemon answers on %s and none could be started: %w",
-		s.socket, err).WithHint("%s", hint)
-}
-
-func ignore(err, ignored error) error {
-	if errors.Is(err, ignored) {
-		return nil
-	}
-	return err
-}
-
-// Locks of the state folder. The kernel lets them go with the process that holds them, however it
-// ended.
+// Lock files of the state directory. The kernel releases a lock when its process exits.
 const (
 	startLock  = "start.lock"  // held while a command starts the daemon
-	daemonLock = "daemon.lock" // held by the daemon as long as it lives
+	daemonLock = "daemon.lock" // held by the daemon while it runs
 )
 
-// errLocked says that another process holds a lock.
-var errLocked = errors.New("another process holds the lock")
+// errLocked is returned by tryLock if another process holds the lock.
+var errLocked = errors.New("locked by another process")
 
-// lock is an exclusive lock on a file. It belongs to the open file and not to the process
-// (F_OFD_SETLK), so that two in one process exclude each other too, and that it can be asked for
-// without being taken.
+// lock is an exclusive lock on a file. It belongs to the open file, not to the process
+// (F_OFD_SETLK): two locks in one process exclude each other too, and locked can query it.
 type lock struct{ file *os.File }
 
-// tryLock takes the lock on a file, which it makes where it is missing, or fails with errLocked at
-// once.
+// tryLock locks a file, creating it if needed. It returns errLocked if the lock is held.
 func tryLock(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening a lock: %w", err)
+		return nil, fmt.Errorf("open a lock file: %w", err)
 	}
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, wholeFile())
 	if err == nil {
@@ -209,36 +194,36 @@ func tryLock(path string) (*lock, error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return nil, errLocked
 	}
-	return nil, fmt.Errorf("locking %s: %w", path, err)
+	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// locked says whether a lock is held, without taking it.
+// locked reports whether a lock is held, without taking it.
 func locked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("opening a lock: %w", err)
+		return false, fmt.Errorf("open a lock file: %w", err)
 	}
 	defer f.Close()
-	asked := wholeFile()
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, asked); err != nil {
-		return false, fmt.Errorf("asking for the lock on %s: %w", path, err)
+	query := wholeFile()
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, query); err != nil {
+		return false, fmt.Errorf("query the lock on %s: %w", path, err)
 	}
-	return asked.Type != unix.F_UNLCK, nil
+	return query.Type != unix.F_UNLCK, nil
 }
 
-// unlock lets the lock go. The file stays: to remove it would let two processes hold the locks on
-// two files of one name.
+// unlock releases the lock. The file stays: if it was removed, two processes could hold locks on
+// two files with the same name.
 func (l *lock) unlock() { _ = l.file.Close() }
 
 func wholeFile() *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
 
-// The log of a daemon that runs in the background. A start moves it away once it is longer than
-// maxLog, so that there are never more than two files.
+// The log of a daemon that runs in the background. A start renames it if it is longer than maxLog,
+// so there are at most two files.
 const (
 	logName     = "daemon.log"
 	maxLog      = 4 << 20
@@ -246,33 +231,32 @@ const (
 	maxLogLines = 12
 )
 
-// daemonLog is the log from the moment of a start on.
+// daemonLog is the log; this start's lines begin at the offset begin.
 type daemonLog struct {
 	*os.File
 	begin int64
 }
 
-// openLog opens the log for a daemon that is about to start.
 func openLog(state string) (*daemonLog, error) {
 	path := filepath.Join(state, logName)
 	if info, err := os.Lstat(path); err == nil && info.Size() > maxLog {
 		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, fmt.Errorf("moving the old log away: %w", err)
+			return nil, fmt.Errorf("rename the old log: %w", err)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the daemon's log: %w", err)
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
 	}
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("reading the daemon's log: %w", err)
+		return nil, fmt.Errorf("read the daemon's log: %w", err)
 	}
 	return &daemonLog{File: f, begin: end}, nil
 }
 
-// tail gives the last lines that were written since the start, harmless for a terminal.
+// tail returns the last lines written since the start, escaped for a terminal.
 func (l *daemonLog) tail() []string {
 	b, _ := io.ReadAll(io.NewSectionReader(l.File, l.begin, maxLog))
 	if len(b) > maxLogTail {
@@ -287,7 +271,7 @@ func (l *daemonLog) tail() []string {
 	return lines[max(0, len(lines)-maxLogLines):]
 }
 
-// logError is a failed start with what the daemon said about it.
+// logError is a failed start with the last lines of the log.
 type logError struct {
 	err   error
 	lines []string
@@ -302,7 +286,7 @@ func (e logError) Error() string {
 
 func (e logError) Unwrap() error { return e.err }
 
-// withClient runs what needs the daemon, and closes the connections afterwards.
+// withClient calls do with a client of the daemon, and closes its connections afterwards.
 func (a *app) withClient(do func(*client.Client) error) error {
 	cfg, err := a.load()
 	if err != nil {
@@ -317,38 +301,37 @@ func (a *app) withClient(do func(*client.Client) error) error {
 	}
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
-	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon's answer ...") }
+	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
 	c.Version = version
 	c.OnVersionMismatch = a.warnVersion
 	return do(c)
 }
 
-// warnVersion says that the daemon was built from something else, to people: what it does not know
-// it refuses, and a rebuilt program is not used as long as it runs.
+// warnVersion warns, on a terminal, that the running daemon is of another version: it lacks the
+// changes of this program.
 func (a *app) warnVersion(daemon string, pid int) {
-	if !isTerminal(a.err) {
-		return
+	if isTerminal(a.err) {
+		fmt.Fprintln(a.err, versionMismatch(daemon, pid))
 	}
-	fmt.Fprintln(a.err, versionMismatch(daemon, pid))
 }
 
 func versionMismatch(daemon string, pid int) string {
-	end := "end it"
+	stop := "stop it"
 	if pid != 0 {
-		end = fmt.Sprintf("end it with kill %d", pid)
+		stop = fmt.Sprintf("stop it with kill %d", pid)
 	}
-	return fmt.Sprintf("dray: the daemon is of version %s, this command of %s; %s, and the next command starts its own", escapeLine(daemon), version, end)
+	return fmt.Sprintf("dray: warning: the daemon has version %s, this command %s; "+
+		"%s, and the next command starts the new one", escapeLine(daemon), version, stop)
 }
 
-// load reads the configuration, as the daemon does. A command needs the socket only, but one that
-// says nothing of a mistake would talk to a daemon that still runs with the configuration before
-// it.
+// load reads the configuration like the daemon does. A command uses only the socket from it, but it
+// must report an invalid configuration: a running daemon still has the previous one.
 func (a *app) load() (*config.Config, error) {
 	return config.Load(config.Options{State: a.state, ConfigFile: a.config, Environ: os.Environ()})
 }
 
-// serveArgs are the arguments of a daemon in the background that has this configuration. It runs in
-// another folder, so paths are absolute.
+// serveArgs returns the arguments of a daemon in the background with this configuration. Paths are
+// absolute, since the daemon has another working directory.
 func serveArgs(cfg *config.Config) []string {
 	args := []string{"serve", "--state", string(cfg.State), "--idle-exit", idleExit.String()}
 	if cfg.File != "" {

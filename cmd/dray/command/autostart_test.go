@@ -12,16 +12,16 @@ import (
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	if held, err := locked(path); held || err != nil {
-		t.Fatalf("a lock that nobody made: %v, %v", held, err)
+		t.Fatalf("missing lock: %v, %v", held, err)
 	}
 	l, err := tryLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tryLock(path); !errors.Is(err, errLocked) {
-		t.Errorf("taken twice: %v", err)
+		t.Errorf("locked twice: %v", err)
 	}
-	for range 2 { // asking takes nothing away
+	for range 2 { // a query does not take the lock
 		if held, err := locked(path); !held || err != nil {
 			t.Errorf("held lock: %v, %v", held, err)
 		}
@@ -37,8 +37,8 @@ func TestLock(t *testing.T) {
 	again.unlock()
 }
 
-// Whoever may write into the folder must not be able to have another file locked or made.
-func TestLockFollowsNoLink(t *testing.T) {
+// A symlink in the state directory must not cause another file to be locked or created.
+func TestLockDoesNotFollowSymlinks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "l")
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
@@ -50,7 +50,7 @@ func TestLockFollowsNoLink(t *testing.T) {
 	}
 }
 
-func TestLogTailBeginsAtTheStart(t *testing.T) {
+func TestLogTail_BeginsAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, logName), []byte("of the daemon before\n"),
 		0o600); err != nil {
@@ -95,20 +95,20 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// People are told what to do about a daemon of another version; what reads stderr is not.
-func TestOtherVersion(t *testing.T) {
-	for pid, says := range map[int]string{
-		0:  "; end it, and the next",
-		42: "; end it with kill 42, and the next",
+// The warning about a daemon of another version is printed on a terminal only.
+func TestVersionMismatch(t *testing.T) {
+	for pid, want := range map[int]string{
+		0:  "; stop it, and the next",
+		42: "; stop it with kill 42, and the next",
 	} {
-		if got := versionMismatch("v1\x1b[2J", pid); !strings.Contains(got,
-			"version v1\\x1b[2J, this command of ") || !strings.Contains(got, says) {
-			t.Errorf("it says %q", got)
+		got := versionMismatch("v1\x1b[2J", pid)
+		if !strings.Contains(got, `version v1\x1b[2J, this command `) || !strings.Contains(got, want) {
+			t.Errorf("got %q", got)
 		}
 	}
 	var err strings.Builder
 	(&app{err: &err}).warnVersion("v1", 42)
 	if err.Len() > 0 {
-		t.Errorf("it says %q to what is no terminal", err.String())
+		t.Errorf("printed %q to a stderr that is no terminal", err.String())
 	}
 }

@@ -28,12 +28,12 @@ func newConfig(a *app) *cobra.Command {
 func newConfigCheck(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check the configuration; nothing starts",
-		Long: `check reads the configuration that a daemon with these flags and variables would
-have, and checks it as a daemon does that starts: keys and values, schemas of tools,
-targets of routing, the choice of the engine, the state folder. It says what it read
-and ok, or all mistakes, each with its place and its fix, and exits with 2. No daemon
-is asked or started.`,
+		Short: "Check the configuration without starting anything",
+		Long: `check reads the configuration that a daemon with these flags and environment
+variables would use, and validates it like a daemon that starts: keys and values,
+schemas of tools, routing targets, the engine, the state directory. It prints what it
+read and "ok". If the configuration is invalid, it prints every problem with its origin
+and a fix, and exits with 2. It does not use or start a daemon.`,
 		Example: "  dray config check\n  dray config check --config ./config.yaml",
 		Args:    noArgs,
 	}
@@ -42,7 +42,7 @@ is asked or started.`,
 	return cmd
 }
 
-// checkReport is what programs get to know of a check.
+// checkReport is the JSON output of config check.
 type checkReport struct {
 	OK        bool             `json:"ok"`
 	File      string           `json:"file"`
@@ -52,7 +52,7 @@ type checkReport struct {
 	Mistakes  []diagnosticJSON `json:"mistakes"`
 }
 
-// diagnosticJSON is a [config.Diagnostic] with its place as one text.
+// diagnosticJSON is a [config.Diagnostic] with its origin as text.
 type diagnosticJSON struct {
 	Origin  string `json:"origin"`
 	Key     string `json:"key,omitempty"`
@@ -66,111 +66,112 @@ func (a *app) runConfigCheck() error {
 	if err == nil {
 		err = checkStart(cfg)
 	}
-	var wrong *config.InvalidError
+	var invalid *config.InvalidError
 	switch {
-	case errors.As(err, &wrong) && a.json:
-		return a.printDiagnostics(wrong)
+	case errors.As(err, &invalid) && a.json:
+		return a.printDiagnostics(invalid)
 	case err != nil:
 		return err
 	}
-	read := checkReport{OK: true, File: cfg.File}
-	read.Variables, read.Flags = origins(cfg.Settings())
+	report := checkReport{OK: true, File: cfg.File}
+	report.Variables, report.Flags = origins(cfg.Settings())
 	if _, err := devcontainerCLI(cfg); err != nil {
-		read.Warnings = append(read.Warnings, err.Error())
+		report.Warnings = append(report.Warnings, err.Error())
 	}
-	return a.printReport(read)
+	return a.printReport(report)
 }
 
-func (a *app) printReport(read checkReport) error {
+func (a *app) printReport(report checkReport) error {
 	if a.json {
-		return a.printJSON(read)
+		return a.printJSON(report)
 	}
-	for _, w := range read.Warnings {
+	for _, w := range report.Warnings {
 		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(w))
 	}
 	s := section{text: "ok"}
-	s.add("file", cmp.Or(read.File, "none was found"))
-	s.add("variables", strings.Join(read.Variables, ", "))
-	s.add("flags", strings.Join(read.Flags, ", "))
+	s.add("file", cmp.Or(report.File, "none"))
+	s.add("variables", strings.Join(report.Variables, ", "))
+	s.add("flags", strings.Join(report.Flags, ", "))
 	return writeSections(a.out, []section{s})
 }
 
-// printDiagnostics gives people the words of the error, and programs its parts.
-func (a *app) printDiagnostics(wrong *config.InvalidError) error {
-	a.printError(asError(wrong))
-	var found checkReport
-	for _, m := range wrong.Diagnostics {
-		found.Mistakes = append(found.Mistakes,
-			diagnosticJSON{
-				Origin: m.Origin.String(), Key: m.Key, Value: m.Value, Problem: m.Problem,
-				Fix: m.Suggestion,
-			})
+// printDiagnostics prints an invalid configuration as JSON, and its message on stderr.
+func (a *app) printDiagnostics(invalid *config.InvalidError) error {
+	a.printError(asError(invalid))
+	var report checkReport
+	for _, d := range invalid.Diagnostics {
+		report.Mistakes = append(report.Mistakes, diagnosticJSON{
+			Origin: d.Origin.String(), Key: d.Key, Value: d.Value, Problem: d.Problem, Fix: d.Suggestion,
+		})
 	}
-	if err := a.printJSON(found); err != nil {
+	if err := a.printJSON(report); err != nil {
 		return err
 	}
 	return exitError(exitUsage)
 }
 
-// checkStart finds what would keep a daemon with this configuration from starting, all of it. It is
-// a [*config.InvalidError].
+// checkStart returns a [*config.InvalidError] with everything that would keep a daemon with this
+// configuration from starting.
 func checkStart(cfg *config.Config) error {
-	mistakes := checkTools(cfg)
-	for _, one := range []func(*config.Config) (config.Diagnostic,
-		bool){checkRouting, checkEngine, checkSandbox} {
-		if m, wrong := one(cfg); wrong {
-			mistakes = append(mistakes, m)
+	found := checkTools(cfg)
+	for _, check := range []func(*config.Config) *config.Diagnostic{
+		checkRouting, checkEngine, checkSandbox,
+	} {
+		if d := check(cfg); d != nil {
+			found = append(found, *d)
 		}
 	}
 	if state, ok := errors.AsType[*config.InvalidError](cfg.CheckState()); ok {
-		mistakes = append(mistakes, state.Diagnostics...)
+		found = append(found, state.Diagnostics...)
 	}
-	if len(mistakes) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	return &config.InvalidError{Diagnostics: mistakes}
+	return &config.InvalidError{Diagnostics: found}
 }
 
-// checkTools takes the tools one by one, since the registry stops at the first that it refuses.
+// checkTools checks the tools one by one, since the registry stops at the first invalid one.
 func checkTools(cfg *config.Config) []config.Diagnostic {
-	var mistakes []config.Diagnostic
+	var found []config.Diagnostic
 	for i, t := range cfg.Tools {
 		if err := checkTool(cfg, t); err != nil {
-			mistakes = append(mistakes, toolMistake(cfg, i, err))
+			found = append(found, toolDiagnostic(cfg, i, err))
 		}
 	}
-	return mistakes
+	return found
 }
 
 func checkTool(cfg *config.Config, t config.Tool) error {
 	one := *cfg
 	one.Tools = []config.Tool{t}
 	_, err := newToolRegistry(&one)
-	if wrong := (*tool.CommandError)(nil); errors.As(err, &wrong) {
-		return errors.New(strings.TrimPrefix(wrong.Unwrap().Error(), fmt.Sprintf("tool %q: ", t.Name)))
+	if invalid := (*tool.CommandError)(nil); errors.As(err, &invalid) {
+		text := invalid.Unwrap().Error()
+		return errors.New(strings.TrimPrefix(text, fmt.Sprintf("tool %q: ", t.Name)))
 	}
 	return err
 }
 
-// toolMistake finds the key that an error of a tool begins with, to say where it stands. Where it
-// has none the tool's name says it.
-func toolMistake(cfg *config.Config, i int, err error) config.Diagnostic {
+// toolDiagnostic returns the diagnostic for a tool. Its origin is the key that the error begins
+// with, else the tool's name.
+func toolDiagnostic(cfg *config.Config, i int, err error) config.Diagnostic {
 	key := fmt.Sprintf("tools[%d]", i)
-	m := config.Diagnostic{
+	d := config.Diagnostic{
 		Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(),
 		Suggestion: "correct the tool",
 	}
 	for _, name := range []string{"input_schema", "output_schema"} {
-		if problem, ok := strings.CutPrefix(m.Problem, name+": "); ok {
-			m.Key = key + "." + name
-			m.Origin, m.Problem, m.Suggestion = cfg.Origin(m.Key), problem, "write a JSON Schema (draft 2020-12) of an object, or remove it"
+		if problem, ok := strings.CutPrefix(d.Problem, name+": "); ok {
+			d.Key = key + "." + name
+			d.Origin, d.Problem = cfg.Origin(d.Key), problem
+			d.Suggestion = "write a JSON Schema (draft 2020-12) of an object, or remove it"
 		}
 	}
-	return m
+	return d
 }
 
-// checkRouting asks the router, which knows nothing of tools before calls come.
-func checkRouting(cfg *config.Config) (config.Diagnostic, bool) {
+// checkRouting creates a router. The tools are left out: they are checked one by one.
+func checkRouting(cfg *config.Config) *config.Diagnostic {
 	without := *cfg
 	without.Tools = nil
 	tools, err := newToolRegistry(&without)
@@ -178,61 +179,54 @@ func checkRouting(cfg *config.Config) (config.Diagnostic, bool) {
 		_, err = newRouter(cfg, tools, devcontainer.Nearest)
 	}
 	if err == nil {
-		return config.Diagnostic{}, false
+		return nil
 	}
-	fix := cmp.Or(dray.AsError(err).Hint, "correct routing")
-	return config.Diagnostic{
-		Origin: config.Origin{File: cfg.File}, Key: "routing",
-		Problem: err.Error(), Suggestion: fix,
-	}, true
+	return &config.Diagnostic{
+		Origin: config.Origin{File: cfg.File}, Key: "routing", Problem: err.Error(),
+		Suggestion: cmp.Or(dray.AsError(err).Hint, "correct routing"),
+	}
 }
 
-// checkEngine chooses the engine and does not connect to it: whether it answers is not the
-// configuration's business.
-func checkEngine(cfg *config.Config) (config.Diagnostic, bool) {
-	engine, err := container.NewEngine(container.EndpointConfig{
-		Host:    cfg.Engine.Host,
-		Context: cfg.Engine.Context,
-	}, container.Options{})
+// checkEngine selects the engine without connecting to it.
+func checkEngine(cfg *config.Config) *config.Diagnostic {
+	endpoint := container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
+	engine, err := container.NewEngine(endpoint, container.Options{})
 	if err == nil {
 		err = engine.Close()
-	}
-	if err == nil {
-		return config.Diagnostic{}, false
 	}
 	key := "engine.host"
 	if cfg.Engine.Context != "" {
 		key = "engine.context"
 	}
-	return config.Diagnostic{
-		Origin: cfg.Origin(key), Key: key, Problem: err.Error(),
-		Suggestion: dray.AsError(err).Hint,
-	}, true
+	return keyDiagnostic(cfg, key, err)
 }
 
-// checkSandbox looks at the root as the daemon does that opens it, and makes none.
-func checkSandbox(cfg *config.Config) (config.Diagnostic, bool) {
-	const key = "sandbox.root"
+// checkSandbox checks the sandbox root without creating it.
+func checkSandbox(cfg *config.Config) *config.Diagnostic {
 	if cfg.Sandbox.Root == "" {
-		return config.Diagnostic{}, false
+		return nil
 	}
-	err := transfer.Check(cfg.Sandbox.Root)
+	return keyDiagnostic(cfg, "sandbox.root", transfer.Check(cfg.Sandbox.Root))
+}
+
+// keyDiagnostic returns the diagnostic for an error about the value of a key, or nil.
+func keyDiagnostic(cfg *config.Config, key string, err error) *config.Diagnostic {
 	if err == nil {
-		return config.Diagnostic{}, false
+		return nil
 	}
-	return config.Diagnostic{
-		Origin: cfg.Origin(key), Key: key,
-		Problem: strings.TrimPrefix(err.Error(), key+": "), Suggestion: dray.AsError(err).Hint,
-	}, true
+	return &config.Diagnostic{
+		Origin: cfg.Origin(key), Key: key, Problem: strings.TrimPrefix(err.Error(), key+": "),
+		Suggestion: dray.AsError(err).Hint,
+	}
 }
 
 func newConfigSchema(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Print a JSON Schema of the configuration file, for editors",
-		Long: `schema prints a JSON Schema (draft 2020-12) of the configuration file. Editors that
-know one complete keys and mark mistakes while you type. What holds between several
-keys is for dray config check to say.`,
+		Short: "Print a JSON Schema of the configuration file",
+		Long: `schema prints a JSON Schema (draft 2020-12) of the configuration file. Editors use it
+to complete keys and to mark errors. Rules between several keys are checked by
+dray config check only.`,
 		Example: `  dray config schema > ~/.config/dray/schema.json
   # and as the first line of config.yaml: # yaml-language-server: $schema=schema.json`,
 		Args: noArgs,
@@ -248,21 +242,21 @@ func newConfigShow(a *app) *cobra.Command {
 	var origin bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show every value that holds, and where it comes from",
-		Long: `show prints every value that a daemon with these flags and variables would have, one
-per line. Secrets are not shown. A daemon that runs keeps the configuration that it
-was started with. No daemon is asked or started.`,
+		Short: "Show the effective value and origin of each key",
+		Long: `show prints every value that a daemon with these flags and environment variables
+would use, one per line. Secrets are redacted. A running daemon keeps the configuration
+that it was started with. show does not use or start a daemon.`,
 		Example: "  dray config show --origin\n  DRAY_LIMITS_TIMEOUT=5m dray config show --json",
 		Args:    noArgs,
 	}
 	cmd.Flags().BoolVar(&origin, "origin", false,
-		"say where each value was set: file, variable, flag or default")
+		"show where each value was set: file, variable, flag or default")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(context.Context, []string) error { return a.runConfigShow(origin) })
 	return cmd
 }
 
-// configItem is a setting as programs get it.
+// configItem is a setting in the JSON output of config show.
 type configItem struct {
 	Key    string `json:"key"`
 	Value  any    `json:"value"`
@@ -291,8 +285,7 @@ func (a *app) runConfigShow(origin bool) error {
 	return writeConfig(a.out, items)
 }
 
-// writeConfig writes a line for each setting. What the file would have to write in several lines
-// stands in one, as JSON.
+// writeConfig writes one line for each setting.
 func writeConfig(w io.Writer, items []configItem) error {
 	var b strings.Builder
 	for _, item := range items {
@@ -310,20 +303,20 @@ func writeConfig(w io.Writer, items []configItem) error {
 	return outputError(err)
 }
 
-// configText is a value in one line: a text bare where that leaves no doubt about where it begins
-// and ends, everything else as JSON.
+// configText formats a value on one line: a text without quotes if that is unambiguous, everything
+// else as JSON.
 func configText(v any) (string, error) {
 	if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && s == escapeLine(s) {
 		return s, nil
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return "", fmt.Errorf("writing a value of the configuration: %w", err)
+		return "", fmt.Errorf("encode a configuration value: %w", err)
 	}
 	return escapeLine(string(safeJSON(b))), nil
 }
 
-// origins gives the variables and flags that have set something, each once, in the order of the
+// origins returns the variables and flags that set a value, each once, in the order of the
 // settings.
 func origins(settings []config.Setting) (variables, flags []string) {
 	seen := map[config.Origin]bool{}

@@ -12,11 +12,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// wholeDaemon is the variable that gives a script the daemon of the program, not the stand-in.
+// wholeDaemon is the variable that selects the real daemon instead of the fake one.
 const wholeDaemon = "DRAY_TEST_WHOLE_DAEMON"
 
-// TestEngineScripts runs the program with the daemon that it ships with, against the engine that is
-// there.
+// TestEngineScripts runs the program with its real daemon and a real engine.
 func TestEngineScripts(t *testing.T) {
 	image, cli := needEngine(t)
 	testscript.Run(t, testscript.Params{
@@ -35,7 +34,7 @@ func TestEngineScripts(t *testing.T) {
 				0o600); err != nil {
 				return err
 			}
-			return setUpScript(env) // its own clean-up, which ends the daemon, comes before the containers'
+			return setUpScript(env) // its cleanup stops the daemon, before the containers are removed
 		},
 	})
 }
@@ -45,7 +44,7 @@ func TestEngineScripts(t *testing.T) {
 func needEngine(t *testing.T) (image, cli string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("brings a container up")
+		t.Skip("starts a container")
 	}
 	image = cmp.Or(os.Getenv("DRAY_TEST_BUSYBOX"), "dray-test/busybox:latest")
 	if out, err := exec.Command("docker", "image", "inspect", image).CombinedOutput(); err != nil {
@@ -58,7 +57,7 @@ func needEngine(t *testing.T) (image, cli string) {
 	return image, cli
 }
 
-// removeContainers removes the containers of a workspace, and the volumes that they had.
+// removeContainers removes the containers of a workspace and their volumes.
 func removeContainers(folder string) {
 	ids := docker("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
 	for _, id := range ids {
@@ -71,7 +70,7 @@ func removeContainers(folder string) {
 	}
 }
 
-// docker gives the words that a docker command prints; what fails prints none.
+// docker returns the output of a docker command, split at white space.
 func docker(args ...string) []string {
 	out, _ := exec.Command("docker", args...).Output()
 	return strings.Fields(string(out))

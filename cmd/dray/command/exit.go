@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// Exit codes of all commands but exec and call.
+// Exit codes of all commands except exec and call.
 const (
 	exitOK       = 0
 	exitFailed   = 1
@@ -20,7 +20,7 @@ const (
 	exitNotFound = 5
 )
 
-// Exit codes of exec and call where they are not the tool's own.
+// Exit codes of exec and call that are not the tool's own.
 const (
 	exitTimeout       = 124
 	exitNotRun        = 125
@@ -30,40 +30,40 @@ const (
 	exitInterrupted   = 130
 )
 
-// exitHelp is the table for the help of exec and call.
+// exitHelp is the part of the help of exec and call about exit codes.
 const exitHelp = `Exit codes:
-  N      the tool's own
+  N      the tool's own exit code
   124    the call timed out
-  125    dray could not run it: code, message and hint are on stderr
+  125    dray could not run it; code, message and hint are on stderr
   126    the program is not executable
   127    the program was not found
-  128+N  signal N ended the tool
+  128+N  the tool was ended by signal N
   130    interrupted`
 
-// exitHelpOthers is the table for the help of dray itself.
-const exitHelpOthers = `Exit codes (exec and call have their own: see dray exec --help):
-  0  done
+// exitHelpOthers is the part of the help of all other commands about exit codes.
+const exitHelpOthers = `Exit codes (for exec and call see dray exec --help):
+  0  success
   1  failed
-  2  wrong usage
-  3  no daemon runs and none could be started
+  2  invalid usage
+  3  no daemon is running and none could be started
   4  denied, or the workspace is not trusted
   5  not found`
 
-// errInterrupted ends a command on the user's Ctrl-C.
+// errInterrupted is returned by a command that the user interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// exitError ends a command with a code and without a word: everything is said.
+// exitError ends a command with an exit code. Nothing more is printed.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// usageError is a command line that makes no sense. It has nothing to do with a daemon.
+// usageError is an error in the command line.
 type usageError struct{ err *dray.Error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// WithHint says what to write instead. Without it the hint leads to the command's help.
+// WithHint sets the hint. The default hint refers to the command's help.
 func (e usageError) WithHint(format string, args ...any) usageError {
 	return usageError{e.err.WithHint(format, args...)}
 }
@@ -72,22 +72,18 @@ func usagef(format string, args ...any) usageError {
 	return usageError{dray.Errorf(dray.CodeInvalidRequest, format, args...)}
 }
 
-// startError says that no daemon answers and none could be started.
+// startError is returned if no daemon is running and none could be started.
 type startError struct{ err *dray.Error }
 
 func (e startError) Error() string { return e.err.Error() }
 func (e startError) Unwrap() error { return e.err }
 
-// exitCode gives the exit code of an error of any command but exec and call.
+// exitCode returns the exit code for an error of any command except exec and call.
 func exitCode(err error) int {
-	var code exitError
+	if code, ok := commonExitCode(err); ok {
+		return code
+	}
 	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &code):
-		return int(code)
-	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
-		return exitInterrupted
 	case errors.As(err, new(usageError)):
 		return exitUsage
 	case errors.As(err, new(startError)), errors.Is(err, client.ErrNoDaemon),
@@ -95,6 +91,28 @@ func exitCode(err error) int {
 		return exitNoDaemon
 	}
 	return exitOfCode(asError(err).Code)
+}
+
+// toolExitCode returns the exit code of exec and call for a call that could not be made.
+func toolExitCode(err error) int {
+	if code, ok := commonExitCode(err); ok {
+		return code
+	}
+	return exitNotRun
+}
+
+func commonExitCode(err error) (code int, ok bool) {
+	var exit exitError
+	switch {
+	case err == nil:
+		return exitOK, true
+	case errors.As(err, &exit):
+		return int(exit), true
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted, true
+	default:
+		return 0, false
+	}
 }
 
 func exitOfCode(code dray.Code) int {
@@ -111,21 +129,7 @@ func exitOfCode(code dray.Code) int {
 	}
 }
 
-// toolExitCode gives the exit code of exec and call where the call could not be made at all.
-func toolExitCode(err error) int {
-	var code exitError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &code):
-		return int(code)
-	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
-		return exitInterrupted
-	}
-	return exitNotRun
-}
-
-// recordExitCode gives the exit code of exec and call for a call that ended.
+// recordExitCode returns the exit code of exec and call for a call that ended.
 func recordExitCode(rec dray.Record) int {
 	switch rec.Reason {
 	case dray.ReasonExited:
@@ -148,8 +152,8 @@ func recordExitCode(rec dray.Record) int {
 	}
 }
 
-// exitedCode is the tool's own, but for a tool that exited with 0 and did not keep its promise (its
-// output is not what its schema says).
+// exitedCode returns the tool's own exit code. A tool that exited with 0 and whose output is
+// invalid counts as not run.
 func exitedCode(rec dray.Record) int {
 	switch {
 	case rec.ExitCode == nil, *rec.ExitCode == 0 && rec.Status != dray.StatusSucceeded:

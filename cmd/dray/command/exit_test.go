@@ -14,7 +14,7 @@ import (
 )
 
 func TestExitCodes(t *testing.T) {
-	coded := func(c dray.Code) error { return fmt.Errorf("doing it: %w", dray.Errorf(c, "x")) }
+	coded := func(c dray.Code) error { return fmt.Errorf("call: %w", dray.Errorf(c, "x")) }
 	tests := map[string]struct {
 		err        error
 		want, tool int
@@ -36,12 +36,12 @@ func TestExitCodes(t *testing.T) {
 		"no workspace":        {coded(dray.CodeWorkspaceNotFound), 5, 125},
 		"no container":        {coded(dray.CodeContainerNotFound), 5, 125},
 		"no engine":           {coded(dray.CodeEngineUnavailable), 1, 125},
-		"no trail":            {coded(dray.CodeAuditUnavailable), 1, 125},
+		"audit unavailable":   {coded(dray.CodeAuditUnavailable), 1, 125},
 		"defect":              {errors.New("x"), 1, 125},
 		"interrupted":         {errInterrupted, 130, 130},
 		"cancelled":           {context.Canceled, 130, 130},
 		"interrupted start": {
-			startError{dray.Errorf(dray.CodeInternal, "waiting: %w", errInterrupted)},
+			startError{dray.Errorf(dray.CodeInternal, "wait: %w", errInterrupted)},
 			130, 130,
 		},
 	}
@@ -126,8 +126,8 @@ func TestRecordExitCodes(t *testing.T) {
 	}
 }
 
-// A disk that is full must not look like a call that went well.
-func TestOutputThatCannotBeWritten(t *testing.T) {
+// A failed write of the output must not look like success.
+func TestOutputError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -19,8 +20,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// callFlags is where a call is to run and under which conditions, as the flags of exec, call and
-// route explain say it.
+// callFlags are the flags of exec, call and route explain: where a call runs, and its options.
 type callFlags struct {
 	workspace, container, cwd string
 	host                      bool
@@ -31,86 +31,74 @@ type callFlags struct {
 	sync                      []string
 }
 
-func (t *callFlags) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&t.workspace, "workspace", "w", "", "workspace `folder` (default the nearest with a devcontainer)")
-	f.StringVar(&t.container, "container", "", "run in this `container`, by name or id")
-	f.BoolVar(&t.host, "host", false, "run on the host")
-	f.StringVar(&t.cwd, "cwd", "", "working `folder` (default the current one)")
-	f.StringArrayVarP(&t.env, "env", "e", nil, "set a variable, `K=V` (may be repeated)")
+func addWorkspaceFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVarP(value, "workspace", "w", "",
+		"workspace `folder` (default: the nearest one with a devcontainer)")
 }
 
-func (t *callFlags) timeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&t.timeout, "timeout", 0, "end the call after this `time`, such as 90s")
+// addTarget adds the flags that decide where a call runs.
+func (f *callFlags) addTarget(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	addWorkspaceFlag(cmd, &f.workspace)
+	flags.StringVar(&f.container, "container", "", "run in this `container`, by name or id")
+	flags.BoolVar(&f.host, "host", false, "run on the host")
+	flags.StringVar(&f.cwd, "cwd", "", "working `directory` (default: the current one)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `K=V` (repeatable)")
 }
 
-// leftoversFlag adds --leftovers to the commands that make a call.
-func (t *callFlags) leftoversFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.leftovers, "leftovers", "", "what becomes of processes that the tool leaves running: `kill` (default) or keep")
+// add adds all flags of a command that makes a call.
+func (f *callFlags) add(cmd *cobra.Command) {
+	f.addTarget(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&f.timeout, "timeout", 0, "maximum `time` of the call, such as 90s")
+	flags.StringVar(&f.leftovers, "leftovers", "",
+		"processes left running when the tool exits: `mode` kill (default) or keep")
+	flags.BoolVar(&f.rewrite, "rewrite", false, "rewrite container paths in text output to host paths")
+	flags.BoolVar(&f.noRewrite, "no-rewrite", false, "do not rewrite paths in text output")
+	flags.StringArrayVar(&f.sync, "sync", nil,
+		"copy this file or directory to the host when the call ends: a host or container `path`, "+
+			"relative to the working directory (repeatable)")
 }
 
-// rewriteFlags adds --rewrite and --no-rewrite to the commands that make a call.
-func (t *callFlags) rewriteFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&t.rewrite, "rewrite", false,
-		"rewrite the container's paths in the text output to the host's")
-	cmd.Flags().BoolVar(&t.noRewrite, "no-rewrite", false,
-		"leave text output as it is, whatever the tool's configuration says")
-}
-
-// syncFlag adds --sync to the commands that make a call.
-func (t *callFlags) syncFlag(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&t.sync, "sync", nil, "bring this file or folder home when the call ends, a `path` of either side or relative to the working folder (may be repeated)")
-}
-
-// call makes the body of a call of a tool.
-func (t *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value) (client.Call,
-	error,
-) {
+// call returns the request for a call of a tool.
+func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
+) (client.Call, error) {
 	call := client.Call{
-		Tool: tool, Input: input, Container: t.container,
-		Leftovers: dray.Leftovers(t.leftovers), Sync: t.sync,
+		Tool: tool, Input: input, Container: f.container,
+		Leftovers: dray.Leftovers(f.leftovers), Sync: f.sync,
+		TimeoutSeconds: f.timeout.Seconds(),
 	}
-	if t.host {
+	if f.host {
 		call.Environment = dray.ChooseHost
 	}
-	if t.host && t.container != "" {
-		return call, usagef("--host and --container contradict each other")
+	if f.rewrite || f.noRewrite {
+		call.RewriteText = &f.rewrite
 	}
-	if l := call.Leftovers; l != "" && l != dray.KillLeftovers && l != dray.KeepLeftovers {
-		return call, usagef("--leftovers %s is neither kill nor keep", t.leftovers)
+	l := call.Leftovers
+	switch {
+	case f.host && f.container != "":
+		return call, usagef("--host and --container exclude each other")
+	case l != "" && l != dray.KillLeftovers && l != dray.KeepLeftovers:
+		return call, usagef("invalid value %q for --leftovers", f.leftovers).WithHint("use kill or keep")
+	case f.rewrite && f.noRewrite:
+		return call, usagef("--rewrite and --no-rewrite exclude each other")
+	case cmd.Flags().Changed("timeout") && f.timeout <= 0:
+		return call, usagef("--timeout %s is not positive", f.timeout)
 	}
-	if t.rewrite && t.noRewrite {
-		return call, usagef("--rewrite and --no-rewrite contradict each other")
-	}
-	if t.rewrite || t.noRewrite {
-		call.RewriteText = &t.rewrite
-	}
-	if err := t.setTimeout(cmd, &call); err != nil {
+	if err := f.setEnv(&call); err != nil {
 		return call, err
 	}
-	if err := t.variables(&call); err != nil {
-		return call, err
-	}
-	if err := t.resolvePaths(&call); err != nil {
+	if err := f.resolvePaths(&call); err != nil {
 		return call, err
 	}
 	return call, checkUTF8(call)
 }
 
-// setTimeout takes the timeout over, which has to be one where it is given.
-func (t *callFlags) setTimeout(cmd *cobra.Command, call *client.Call) error {
-	if f := cmd.Flags().Lookup("timeout"); f != nil && f.Changed && t.timeout <= 0 {
-		return usagef("--timeout %s is not above 0", t.timeout)
-	}
-	call.TimeoutSeconds = t.timeout.Seconds()
-	return nil
-}
-
-func (t *callFlags) variables(call *client.Call) error {
-	for _, pair := range t.env {
+func (f *callFlags) setEnv(call *client.Call) error {
+	for _, pair := range f.env {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return usagef("--env %q is not of the form K=V", pair)
+			return usagef("invalid value %q for --env", pair).WithHint("use the form K=V")
 		}
 		if call.Env == nil {
 			call.Env = map[string]string{}
@@ -120,53 +108,53 @@ func (t *callFlags) variables(call *client.Call) error {
 	return nil
 }
 
-// resolvePaths finds workspace and working folder. A container that is named belongs to its own
-// workspace, if to any, so the caller's is not sent along.
-func (t *callFlags) resolvePaths(call *client.Call) error {
-	current, err := currentFolder()
+// resolvePaths sets the workspace and the working directory. With --container the workspace of the
+// current directory is not sent: a named container has its own.
+func (f *callFlags) resolvePaths(call *client.Call) error {
+	current, err := currentDir()
 	if err != nil {
 		return err
 	}
-	call.Cwd = t.cwd
+	call.Cwd = f.cwd
 	switch {
-	case t.workspace != "":
-		call.Workspace = absolute(current, t.workspace)
-	case t.container != "":
+	case f.workspace != "":
+		call.Workspace = absolute(current, f.workspace)
+	case f.container != "":
 		return nil
 	default:
-		call.Cwd = absolute(current, t.cwd)
-		// --cwd may be a folder of the container's own
+		call.Cwd = absolute(current, f.cwd)
+		// --cwd may be a path in the container, which has no workspace on the host
 		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current))
 	}
-	if t.cwd == "" && beneath(call.Workspace, current) {
+	if f.cwd == "" && beneath(call.Workspace, current) {
 		call.Cwd = current
 	}
-	if call.Workspace != "" && !t.host {
+	if call.Workspace != "" && !f.host {
 		call.LocalEnv = localEnv(call.Workspace)
 	}
 	return nil
 }
 
-// absolute resolves a path against a folder, both by their letters. What is absolute stays as it
-// is: to judge it is the daemon's business.
-func absolute(folder, path string) string {
+// absolute resolves a relative path against dir without following symlinks. An absolute path is
+// returned unchanged: the daemon validates it.
+func absolute(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(folder, path)
+	return filepath.Join(dir, path)
 }
 
-// beneath says whether a path is a folder or lies in it. A folder that is empty holds nothing.
-func beneath(folder, path string) bool {
-	if folder == "" {
+// beneath reports whether path is dir or lies in it. It is false for an empty dir.
+func beneath(dir, path string) bool {
+	if dir == "" {
 		return false
 	}
-	rel, err := filepath.Rel(folder, path)
+	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// checkUTF8 refuses text that JSON cannot carry byte for byte, rather than to run something else
-// than what was asked for.
+// checkUTF8 returns an error for text that JSON cannot carry byte for byte: replaced bytes would
+// change what runs.
 func checkUTF8(call client.Call) error {
 	texts := append([]string{call.Workspace, call.Container, call.Cwd}, call.Sync...)
 	for k, v := range call.Env {
@@ -174,29 +162,33 @@ func checkUTF8(call client.Call) error {
 	}
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
-			return usagef("%q is not UTF-8", s).WithHint("a request is JSON, which carries UTF-8 only")
+			return notUTF8(s)
 		}
 	}
 	return nil
 }
 
-// nearestWorkspace finds the workspace that a folder lies in, empty for none.
-func nearestWorkspace(folder string) string {
-	found, _ := devcontainer.Nearest(folder, string(filepath.Separator))
+func notUTF8(s string) error {
+	return usagef("%q is not UTF-8", s).
+		WithHint("requests are JSON: use names in UTF-8, or name the directory above it")
+}
+
+// nearestWorkspace returns the workspace that contains dir, or "".
+func nearestWorkspace(dir string) string {
+	found, _ := devcontainer.Nearest(dir, string(filepath.Separator))
 	return found
 }
 
-// currentFolder is where we were started.
-func currentFolder() (string, error) {
+func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", dray.Errorf(dray.CodeBadCwd, "finding the current folder: %w", err).
-			WithHint("change to a folder that exists")
+		return "", dray.Errorf(dray.CodeBadCwd, "find the current directory: %w", err).
+			WithHint("change to a directory that exists")
 	}
 	return dir, nil
 }
 
-// workspaceFolder is the workspace that a command is about: the given folder, else the nearest one.
+// workspaceFolder returns the given workspace, else the one that contains the current directory.
 func workspaceFolder(current, given string) (string, error) {
 	if given != "" {
 		return absolute(current, given), nil
@@ -205,22 +197,24 @@ func workspaceFolder(current, given string) (string, error) {
 	return found.Workspace, err
 }
 
-// maxConfiguration is how much of a configuration is looked through, in bytes.
+// maxConfiguration bounds the bytes of a devcontainer.json that are searched for variables.
 const maxConfiguration = 1 << 20
 
-// localVariable is a variable of the host in a configuration, wherever it stands: a name in a
-// comment only sends a value that nobody asks for.
-var localVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^:}\s]+)`)
+// localVariable matches a ${localEnv:X} anywhere in a configuration. A match in a comment only
+// sends a value that the daemon does not use.
+var localVariable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$\{(?:localEnv|env):([^:}\s]+)`)
+})
 
-// localEnv gives the values that the caller has for the ${localEnv:X} of a workspace's
-// configuration. The daemon hands them on only if the workspace is trusted. A configuration that is
-// missing or cannot be read uses none: what is wrong with it is said where it is used.
+// localEnv returns the caller's values of the ${localEnv:X} in a workspace's configuration. The
+// daemon uses them only if the workspace is trusted. It returns nil if the configuration cannot be
+// read: the daemon reports why.
 func localEnv(workspace string) map[string]string {
 	found, err := devcontainer.Locate(workspace, "")
 	if err != nil {
 		return nil
 	}
-	// what became a FIFO meanwhile must not hold us up
+	// O_NONBLOCK: the file may have become a FIFO
 	f, err := os.OpenFile(found.Config, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
@@ -230,12 +224,8 @@ func localEnv(workspace string) map[string]string {
 	if err != nil {
 		return nil
 	}
-	return valuesOf(localVariable.FindAllSubmatch(text, -1))
-}
-
-func valuesOf(matches [][][]byte) map[string]string {
 	values := map[string]string{}
-	for _, m := range matches {
+	for _, m := range localVariable().FindAllSubmatch(text, -1) {
 		if value, ok := os.LookupEnv(string(m[1])); ok {
 			values[string(m[1])] = value
 		}
@@ -243,15 +233,14 @@ func valuesOf(matches [][][]byte) map[string]string {
 	return values
 }
 
-// noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no arguments, and %q is one", cmd.CommandPath(), args[0])
+		return usagef("unexpected argument %q: %s takes no arguments", args[0], cmd.CommandPath())
 	}
 	return nil
 }
 
-// exactArgs wants n arguments and says what they are.
+// exactArgs requires n arguments; what names them for the error.
 func exactArgs(n int, what, hint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -261,11 +250,21 @@ func exactArgs(n int, what, hint string) cobra.PositionalArgs {
 	}
 }
 
-// atMostOne allows one argument.
+// atMostOne allows one argument; what names it for the error.
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%s takes %s, and %q is one too many", cmd.CommandPath(), what, args[1])
+			return usagef("unexpected argument %q: %s takes %s", args[1], cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// atLeastOne requires an argument; what names it for the error.
+func atLeastOne(what, example string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("missing %s", what).WithHint("for example: %s", example)
 		}
 		return nil
 	}

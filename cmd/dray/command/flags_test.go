@@ -11,7 +11,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// makeTree makes folders, and empty files of what does not end with a slash, and gives their root.
+// makeTree creates directories (names that end with a slash) and empty files, and returns their
+// root.
 func makeTree(t *testing.T, names ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -27,7 +28,7 @@ func makeTree(t *testing.T, names ...string) string {
 	return root
 }
 
-func TestPlaceOfACall(t *testing.T) {
+func TestCallFlagsResolvePaths(t *testing.T) {
 	root := makeTree(t, "app/.devcontainer/devcontainer.json", "app/sub/x",
 		"app/inner/.devcontainer.json", "app/inner/x", "plain/x")
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -103,7 +104,7 @@ func TestPlaceOfACall(t *testing.T) {
 	}
 }
 
-func TestPlaceThatIsGone(t *testing.T) {
+func TestCallFlags_CurrentDirectoryRemoved(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(gone, 0o700); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// table is text in columns. Every cell is made harmless for a terminal; nothing is cut, since
-// people copy ids and programs cut columns.
+// table is text in columns. Cells are escaped for a terminal and never truncated.
 type table struct {
 	head []string
 	rows [][]string
@@ -29,7 +28,7 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// write prints the table, the head too where there are no rows: it says what was looked for.
+// write prints the table. Without rows it prints the head.
 func (t *table) write(w io.Writer) error {
 	rows := append([][]string{t.head}, t.rows...)
 	widths := make([]int, len(t.head))
@@ -51,8 +50,8 @@ func (t *table) write(w io.Writer) error {
 	return outputError(err)
 }
 
-// section is one part of what a command shows of a single thing: fields under a title, a block of
-// text, or both. One without either is left out.
+// section is a part of a description: fields under a title, a block of text, or both. A section
+// without either is not printed.
 type section struct {
 	title  string
 	fields []field
@@ -61,15 +60,14 @@ type section struct {
 
 type field struct{ name, value string }
 
-// add adds a field that has a value.
+// add adds a field, unless its value is empty.
 func (s *section) add(name, value string) {
 	if value != "" {
 		s.fields = append(s.fields, field{name, value})
 	}
 }
 
-// writeSections prints sections with an empty line between them. Everything in them is made
-// harmless for a terminal.
+// writeSections prints sections with an empty line between them, escaped for a terminal.
 func writeSections(w io.Writer, sections []section) error {
 	var parts []string
 	for _, s := range sections {
@@ -81,7 +79,7 @@ func writeSections(w io.Writer, sections []section) error {
 	return outputError(err)
 }
 
-// String gives the section as it is shown, with a newline at its end.
+// String returns the section's lines.
 func (s section) String() string {
 	var b strings.Builder
 	indent := ""
@@ -104,11 +102,11 @@ func (s section) String() string {
 	return b.String()
 }
 
-// escapeLine makes a text harmless in one line of a terminal: what moves the cursor, changes
-// colours, reverses the reading direction or is no UTF-8 is shown as an escape.
+// escapeLine escapes a text for one line of a terminal: control codes, characters that change the
+// reading direction, and bytes that are not UTF-8.
 func escapeLine(s string) string { return escape(s, "") }
 
-// escapeText is escapeLine for several lines.
+// escapeText is escapeLine for text of several lines.
 func escapeText(s string) string { return escape(s, "\n\t") }
 
 func escape(s, keep string) string {
@@ -134,16 +132,16 @@ func escape(s, keep string) string {
 	return b.String()
 }
 
-// isControlRune says which characters act on a terminal instead of being shown: the control codes
-// of both halves, and the format characters, which reorder or hide what stands beside them.
-// RuneError counts, since it stands for bytes that are no UTF-8.
+// isControlRune reports whether a terminal would act on r instead of printing it: control codes,
+// and format characters, which reorder or hide text. RuneError counts, as it stands for invalid
+// bytes.
 func isControlRune(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' ||
 		r == utf8.RuneError
 }
 
-// safeJSON escapes within JSON what JSON itself lets stand. Such characters occur in its strings
-// only, so the value stays the same.
+// safeJSON escapes the characters that JSON permits and a terminal acts on. They occur in strings
+// only, so the value does not change.
 func safeJSON(b []byte) []byte {
 	s := string(b)
 	if !strings.ContainsFunc(s, unsafeInJSON) {
@@ -168,8 +166,8 @@ func unsafeInJSON(r rune) bool {
 	return r >= 0x7f && isControlRune(r) && r != utf8.RuneError
 }
 
-// parseTime reads a time from a flag: RFC 3339, a day, or how long ago it is. The daemon gets RFC
-// 3339.
+// parseTime returns the time given by a flag as RFC 3339. The flag takes RFC 3339, a date, or a
+// duration before now.
 func parseTime(flag, s string) (string, error) {
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
@@ -180,11 +178,11 @@ func parseTime(flag, s string) (string, error) {
 	if t, err := time.ParseInLocation(time.DateOnly, s, time.Local); err == nil {
 		return t.UTC().Format(time.RFC3339Nano), nil
 	}
-	return "", usagef("--%s %q is no time", flag, s).
-		WithHint("write 2006-01-02T15:04:05Z, 2006-01-02, or how long ago it is, for instance 90m")
+	return "", usagef("invalid time %q for --%s", s, flag).
+		WithHint("use RFC 3339, YYYY-MM-DD, or a duration such as 90m")
 }
 
-// localTime shows a time to people where they are, to the second.
+// localTime formats a time in the local time zone, to the second.
 func localTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -192,13 +190,13 @@ func localTime(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// recordSections lays a call out for people: what it was, where and why it ran there, what it was
-// given, what came of it.
+// recordSections returns the description of a call: the call, its route, its input, its results.
 func recordSections(rec dray.Record) []section {
 	return []section{
-		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container), inputSection(rec),
-		mappingSection(rec.Metadata.Mapping), captureSection("stdout",
-			rec.Stdout), captureSection("stderr", rec.Stderr),
+		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container),
+		{title: "input", text: indented(rec.Input)},
+		mappingSection(rec.Metadata.Mapping),
+		captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
 		{title: "output", text: indented(rec.Output)},
 		syncSection(rec.Metadata.Sync), changesSection(rec.Metadata),
 		killSection(rec.Metadata.Kill), errorSection(rec.Error),
@@ -221,10 +219,12 @@ func callSection(rec dray.Record) section {
 	s.add("started", rec.StartedAt.Format(time.RFC3339Nano))
 	if rec.EndedAt != nil {
 		s.add("ended", rec.EndedAt.Format(time.RFC3339Nano))
-		s.add("took", duration(rec))
+		if ms := rec.DurationMS; ms != nil {
+			s.add("duration", formatMillis(*ms))
+		}
 	}
 	if ms := rec.Metadata.QueuedMS; ms > 0 {
-		s.add("waited", formatMillis(ms)+" for its turn")
+		s.add("queued", formatMillis(ms))
 	}
 	s.add("principal", rec.Principal)
 	s.add("workspace", rec.Workspace)
@@ -237,6 +237,10 @@ func callSection(rec dray.Record) section {
 		s.add("label", name+"="+rec.Context.Labels[name])
 	}
 	return s
+}
+
+func formatMillis(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond).String()
 }
 
 func routeSection(route dray.Route) section {
@@ -265,11 +269,7 @@ func containerSection(c *dray.ContainerMetadata) section {
 	return s
 }
 
-func inputSection(rec dray.Record) section {
-	return section{title: "input", text: indented(rec.Input)}
-}
-
-// mappingSection lists what happened to paths: rewritten, left alone and why, wrong.
+// mappingSection lists the paths that were mapped, that were not and why, and the errors.
 func mappingSection(m *dray.MappingReport) section {
 	s := section{title: "paths"}
 	if m == nil {
@@ -287,7 +287,6 @@ func mappingSection(m *dray.MappingReport) section {
 	return s
 }
 
-// syncSection says what came home.
 func syncSection(r *dray.SyncReport) section {
 	s := section{title: "sync"}
 	if r == nil {
@@ -307,12 +306,11 @@ func syncSection(r *dray.SyncReport) section {
 	return s
 }
 
-// changesSection lists the files that dray changed.
 func changesSection(m dray.Metadata) section {
 	s := section{title: "changed files"}
 	for _, c := range m.Changes {
 		s.add(string(c.Action), fmt.Sprintf("%s: %s (%s -> %s)", c.Environment, c.Path,
-			orDash(shortHash(c.SHA256Before)), orDash(shortHash(c.SHA256After))))
+			hashCell(c.SHA256Before), hashCell(c.SHA256After)))
 	}
 	return s
 }
@@ -324,7 +322,7 @@ func captureSection(title string, c dray.StreamSummary) section {
 	}
 	size := fmt.Sprintf("%d bytes", c.TotalBytes)
 	if c.Truncated {
-		size += fmt.Sprintf(", the first %d kept", c.KeptBytes)
+		size += fmt.Sprintf(", the first %d captured", c.KeptBytes)
 	}
 	if c.Rewritten != nil {
 		size += fmt.Sprintf(", %d paths rewritten", c.Rewritten.Paths)
@@ -334,22 +332,22 @@ func captureSection(title string, c dray.StreamSummary) section {
 }
 
 func killSection(k *dray.KillReport) section {
-	s := section{title: "left behind"}
-	if k == nil || k.Survivors.Proven && len(k.Survivors.PIDs) == 0 && k.Leftover == 0 {
+	s := section{title: "processes"}
+	if k == nil {
 		return s
 	}
+	list := func(pids []int) string { return strings.Trim(fmt.Sprint(pids), "[]") }
 	switch {
 	case !k.Survivors.Proven:
-		s.add("survivors", "not known: it could not be proved that none is left")
+		s.add("survivors", "unknown: their absence could not be verified")
 	case len(k.Survivors.PIDs) > 0:
-		s.add("survivors", strings.Trim(fmt.Sprint(k.Survivors.PIDs), "[]"))
+		s.add("survivors", list(k.Survivors.PIDs))
 	}
 	if ended := k.Leftover - len(k.Kept); ended > 0 {
-		s.add("ended", fmt.Sprintf("%d that the tool left running", ended))
+		s.add("leftover", fmt.Sprintf("%d killed", ended))
 	}
 	if len(k.Kept) > 0 {
-		s.add("kept", "the tool left them running, as the call asked: "+strings.Trim(fmt.Sprint(k.Kept),
-			"[]"))
+		s.add("kept", list(k.Kept)+" (left running, as requested)")
 	}
 	return s
 }

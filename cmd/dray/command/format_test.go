@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestSafeLine(t *testing.T) {
+func TestEscapeLine(t *testing.T) {
 	tests := map[string]struct{ in, want string }{
 		"plain":             {"go test ./...", "go test ./..."},
 		"other scripts":     {"größe 大きさ", "größe 大きさ"},
@@ -33,13 +33,13 @@ func TestSafeLine(t *testing.T) {
 	}
 }
 
-func TestSafeTextKeepsLines(t *testing.T) {
+func TestEscapeTextKeepsLines(t *testing.T) {
 	if got := escapeText("a\n\tb\r\x1b[2J"); got != "a\n\tb\\x0d\\x1b[2J" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// FuzzSafe: nothing that comes out acts on a terminal, and JSON stays the same value.
+// FuzzSafe checks that the output has no control codes, and that JSON keeps its value.
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b[31m\u009b\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -60,7 +60,7 @@ func FuzzSafe(f *testing.F) {
 		}
 		if strings.ContainsFunc(string(safe),
 			func(r rune) bool { return isControlRune(r) && r != utf8.RuneError }) {
-			t.Fatalf("%q is not safe", safe)
+			t.Fatalf("%q has control codes", safe)
 		}
 	})
 }

@@ -17,32 +17,31 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// liveCall is one call whose output is shown while it runs.
+// liveCall is a call whose output is printed while it runs.
 type liveCall struct {
 	client *client.Client
 	call   client.Call
-	// start starts the call; nil starts it as call says.
+	// start starts the call; nil starts call.
 	start func(context.Context) (*client.Stream, error)
-	// stdin is passed to the tool; nil is none.
+	// stdin is passed to the tool, unless it is nil.
 	stdin io.Reader
-	// session lends our terminal to the tool; nil where the tool has none.
-	session *terminalSession
-	// stdout and stderr take the tool's bytes.
+	// session connects our terminal to the tool; nil if the tool has no terminal.
+	session        *terminalSession
 	stdout, stderr io.Writer
 	progress       *progress
-	// onProgress hears of progress instead of the line on stderr; nil is that line.
+	// onProgress receives progress; nil shows it with progress.
 	onProgress func(phase, message string)
 }
 
-// callResult is how a call ended: as a value, and as the daemon wrote it.
+// callResult is a call that ended, decoded and as the daemon sent it.
 type callResult struct {
 	record dray.Record
 	json   []byte
 }
 
-// run makes the call and returns when it is over. Ctrl-C cancels the call, and its end is waited
-// for; a second one leaves at once with errInterrupted, and so does the first where the daemon does
-// not know the call yet. Leaving takes the client away, and with it the call.
+// run makes the call and returns when it has ended. The first interrupt cancels the call and waits
+// for its end. The second one, or the first before the call was accepted, closes the connection and
+// returns errInterrupted; the daemon then cancels the call.
 func (l *liveCall) run(ctx context.Context) (callResult, error) {
 	ctx, leave := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -54,7 +53,7 @@ func (l *liveCall) run(ctx context.Context) (callResult, error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	accepted := make(chan string, 1)
-	watching.Go(func() { l.session.restoreOnPanic(func() { l.watch(ctx, signals, accepted, leave) }) })
+	l.session.run(&watching, func() { l.watch(ctx, signals, accepted, leave) })
 
 	stream, err := l.open(ctx)
 	if err != nil {
@@ -64,31 +63,27 @@ func (l *liveCall) run(ctx context.Context) (callResult, error) {
 	accepted <- stream.ID()
 	pump := func(ctx context.Context, from io.Reader) { l.pump(ctx, stream.ID(), from, leave) }
 	if l.stdin != nil {
-		go pump(ctx, l.stdin) // not waited for: nothing can end a read that waits
+		go pump(ctx, l.stdin) // not waited for: a blocked read cannot be ended
 	}
 	defer l.session.close()
 	return l.follow(ctx, stream, func() error {
 		if l.session == nil {
 			return nil
 		}
-		return l.session.begin(ctx, terminalLease{
-			id: stream.ID(), shown: *l.call.TTY, pump: pump,
-			signals: signals,
-		})
+		lease := terminalLease{id: stream.ID(), size: *l.call.TTY, pump: pump, signals: signals}
+		return l.session.begin(ctx, lease)
 	})
 }
 
-// open starts the call.
 func (l *liveCall) open(ctx context.Context) (*client.Stream, error) {
 	if l.start != nil {
 		return l.start(ctx)
 	}
-	l.call.StdinOpen = l.stdin != nil || l.session.reads()
-	l.call.OnSlowReader = "wait" // what is behind us in a pipe may read as slowly as it likes
+	l.call.StdinOpen = l.stdin != nil || l.session.hasKeyboard()
+	l.call.OnSlowReader = "wait" // our own stdout may be a pipe with a slow reader
 	return l.client.Start(ctx, l.call)
 }
 
-// showProgress shows progress.
 func (l *liveCall) showProgress(phase, message string) {
 	if l.onProgress != nil {
 		l.onProgress(phase, message)
@@ -97,7 +92,7 @@ func (l *liveCall) showProgress(phase, message string) {
 	l.progress.show(phase, message)
 }
 
-// watch acts on signals until the context ends.
+// watch handles signals until ctx ends.
 func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted <-chan string,
 	leave context.CancelCauseFunc,
 ) {
@@ -107,7 +102,9 @@ func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted
 	for {
 		select {
 		case id := <-accepted:
-			interrupt = func() { cancelling.Go(func() { l.session.restoreOnPanic(func() { l.cancel(ctx, id, leave) }) }) }
+			interrupt = func() {
+				l.session.run(&cancelling, func() { l.cancel(ctx, id, leave) })
+			}
 		case <-signals:
 			interrupt()
 			interrupt = func() { leave(errInterrupted) }
@@ -117,46 +114,50 @@ func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted
 	}
 }
 
-// cancel asks the daemon to end the call, and leaves if it does not listen. A call that is over is
-// no longer there to be cancelled.
+// cancel asks the daemon to cancel the call, and leaves if that fails. It is no failure that the
+// call has ended already.
 func (l *liveCall) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
 	if err := l.client.Cancel(ctx, id); err != nil && !client.IsCallEnded(err) {
 		leave(errInterrupted)
 	}
 }
 
-// pump passes stdin on. Where that fails the call ends: half of an input must not look like all of
-// it.
+// pump sends stdin to the tool. An error ends the call, because a truncated input must not look
+// complete.
 func (l *liveCall) pump(ctx context.Context, id string, from io.Reader,
 	leave context.CancelCauseFunc,
 ) {
 	err := l.client.Stdin(ctx, id, from)
 	switch {
 	case err == nil, ctx.Err() != nil:
-	case client.IsLost(err): // it is told alike, whether the stream or stdin is the first to see it
+	case client.IsLost(err): // the stream of events fails with the same message
 		leave(err)
 	default:
-		leave(fmt.Errorf("passing stdin to the tool: %w", err))
+		leave(fmt.Errorf("send stdin to the tool: %w", err))
 	}
 }
 
-// follow shows the events of a call until it is over. begun is called when the tool was started.
+// follow handles the events of a call until its end. It calls started when the tool has started.
 func (l *liveCall) follow(ctx context.Context, stream *client.Stream,
-	begun func() error,
+	started func() error,
 ) (callResult, error) {
 	for {
 		ev, err := stream.Next()
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return callResult{}, cause
 		}
+		if errors.Is(err, client.ErrOutputGap) {
+			err = dray.Errorf(dray.CodeInternal, "%w", err).
+				WithHint("redirect the output to a file")
+		}
 		if err != nil {
-			return callResult{}, gapError(err)
+			return callResult{}, err
 		}
 		switch ev.Name {
 		case client.EventState:
 			l.progress.clear()
 			if ev.Phase == client.PhaseStarted {
-				err = begun()
+				err = started()
 			}
 		case client.EventProgress:
 			l.showProgress(ev.Phase, ev.Message)
@@ -174,52 +175,42 @@ func (l *liveCall) follow(ctx context.Context, stream *client.Stream,
 	}
 }
 
-// write passes a tool's bytes on. That nobody takes them ends the call.
+// write prints the tool's output. An error ends the call.
 func (l *liveCall) write(w io.Writer, p []byte) error {
 	l.progress.clear()
 	_, err := w.Write(p)
 	return outputError(err)
 }
 
-// gapError gives a hole in the output its next step.
-func gapError(err error) error {
-	if !errors.Is(err, client.ErrOutputGap) {
-		return err
-	}
-	return dray.Errorf(dray.CodeInternal, "%w", err).
-		WithHint("what reads the output was too slow, and the call was ended; let the tool write into a file, or read faster")
-}
-
-// terminalSession is the use of our terminal by a tool that has one of its own. From the tool's
-// start on ours is raw: what is typed goes to the tool as it is, Ctrl-C and Ctrl-Z too, and what
-// the tool prints is shown as it is. Until then, and while we are stopped, it is as it was.
+// terminalSession connects our terminal to a tool that has a terminal of its own. Our terminal is
+// raw while the tool runs, so that every key reaches the tool, Ctrl-C and Ctrl-Z too. Before that,
+// and while we are stopped, it has its original modes. A nil session does nothing.
 type terminalSession struct {
 	client *client.Client
-	// file is our terminal where the keyboard is the tool's; nil where stdin is something else.
+	// file is our terminal if its keyboard is the tool's, else nil.
 	file *os.File
-	// size is that of the terminal that shows the output.
+	// size returns the size of the terminal that shows the output.
 	size func() dray.TerminalSize
-	// end undoes what begin did; nil before.
+	// end undoes begin; nil before begin.
 	end func()
 
-	mu    sync.Mutex
-	modes *unix.Termios // as they were; nil while the terminal is as it was
-	over  bool
+	mu     sync.Mutex
+	modes  *unix.Termios // the original modes while the terminal is raw, else nil
+	closed bool
 }
 
-// terminalLease is a call whose tool gets the terminal.
+// terminalLease is a call whose tool uses our terminal.
 type terminalLease struct {
 	id string
-	// shown is the size that the call was started with.
-	shown dray.TerminalSize
-	// pump passes what is typed to the tool.
+	// size is the size that the tool's terminal has.
+	size dray.TerminalSize
+	// pump sends what is typed to the tool.
 	pump func(ctx context.Context, typed io.Reader)
-	// signals is where an escape that is typed goes, as an interrupt.
+	// signals receives an interrupt when the escape sequence is typed.
 	signals chan<- os.Signal
 }
 
-// begin lends the terminal to a tool that has just started. It is called once; close takes the
-// terminal back.
+// begin connects the terminal to a tool that has just started. It must be called at most once.
 func (s *terminalSession) begin(ctx context.Context, to terminalLease) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -231,40 +222,39 @@ func (s *terminalSession) begin(ctx context.Context, to terminalLease) error {
 		s.finish()
 		running.Wait()
 	}
-	running.Go(func() { s.restoreOnPanic(func() { s.handleSignals(ctx, own, resized) }) })
-	running.Go(func() { s.restoreOnPanic(func() { s.resize(ctx, to, resized) }) })
+	s.run(&running, func() { s.handleSignals(ctx, own, resized) })
+	s.run(&running, func() { s.resize(ctx, to, resized) })
 	if s.file == nil {
 		return nil
 	}
-	keys, err := newKeyboard(s.file)
+	keys, err := newTTYReader(s.file)
 	if err != nil {
-		return fmt.Errorf("preparing to read the terminal: %w", err)
+		return fmt.Errorf("read the terminal: %w", err)
 	}
 	context.AfterFunc(ctx, func() { _ = keys.Close() })
 	if err := s.setRaw(); err != nil {
 		keys.free()
-		return fmt.Errorf("preparing the terminal: %w", err)
+		return fmt.Errorf("set the terminal to raw mode: %w", err)
 	}
 	typed := &escapeDetector{r: keys, now: time.Now, onEscape: func() { sendInterrupt(to.signals) }}
-	running.Go(func() {
+	s.run(&running, func() {
 		defer keys.free()
-		s.restoreOnPanic(func() { to.pump(ctx, typed) })
+		to.pump(ctx, typed)
 	})
 	return nil
 }
 
-// reads says whether what is typed will be the tool's.
-func (s *terminalSession) reads() bool { return s != nil && s.file != nil }
+// hasKeyboard reports whether the tool reads our keyboard.
+func (s *terminalSession) hasKeyboard() bool { return s != nil && s.file != nil }
 
-// close gives the terminal back, if it was lent, and ends all that begin began.
+// close restores the terminal and waits for the goroutines of begin.
 func (s *terminalSession) close() {
 	if s != nil && s.end != nil {
 		s.end()
 	}
 }
 
-// sendInterrupt gives an interrupt to whoever watches for signals. One that is not taken yet is
-// enough.
+// sendInterrupt sends an interrupt, unless one is pending.
 func sendInterrupt(signals chan<- os.Signal) {
 	select {
 	case signals <- os.Interrupt:
@@ -272,26 +262,28 @@ func sendInterrupt(signals chan<- os.Signal) {
 	}
 }
 
-// restoreOnPanic gives the terminal back before a panic ends the program: nobody could read its
-// message otherwise, nor type anything afterwards. Without a session there is nothing to give back.
-func (s *terminalSession) restoreOnPanic(do func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			if s != nil {
-				s.finish()
+// run runs do in a goroutine of the group. It restores the terminal before a panic ends the
+// program, so that the panic's message is readable.
+func (s *terminalSession) run(group *sync.WaitGroup, do func()) {
+	group.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				if s != nil {
+					s.finish()
+				}
+				panic(p)
 			}
-			panic(p)
-		}
-	}()
-	do()
+		}()
+		do()
+	})
 }
 
-// setRaw hands the terminal over, unless it belongs to another job by now: to change it would stop
-// us.
+// setRaw sets the terminal to raw mode. It does nothing in the background, where the kernel would
+// stop us.
 func (s *terminalSession) setRaw() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.file == nil || s.over || s.modes != nil || !inForeground(s.file) {
+	if s.file == nil || s.closed || s.modes != nil || !inForeground(s.file) {
 		return nil
 	}
 	modes, err := makeRaw(s.file)
@@ -301,26 +293,25 @@ func (s *terminalSession) setRaw() error {
 	return err
 }
 
-// restore makes the terminal what it was.
+// restore sets the original modes. In the background the shell has set its own.
 func (s *terminalSession) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.modes != nil && inForeground(s.file) { // a shell that took it away has its own modes
-		// a terminal that is gone needs none
-		_ = unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETS, s.modes)
+	if s.modes != nil && inForeground(s.file) {
+		_ = unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETS, s.modes) // fails if it was closed
 	}
 	s.modes = nil
 }
 
-// finish restores it for good.
+// finish restores the terminal and keeps setRaw from changing it again.
 func (s *terminalSession) finish() {
 	s.restore()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.closed = true
 }
 
-// handleSignals acts on the signals that concern the terminal.
+// handleSignals handles the signals that concern the terminal until ctx ends.
 func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.Signal,
 	resized chan<- struct{},
 ) {
@@ -329,7 +320,7 @@ func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.S
 		case sig := <-signals:
 			s.handleSignal(sig)
 			select {
-			case resized <- struct{}{}: // it may have another size after any of them
+			case resized <- struct{}{}: // after a stop the size may differ too
 			default:
 			}
 		case <-ctx.Done():
@@ -340,11 +331,11 @@ func (s *terminalSession) handleSignals(ctx context.Context, signals <-chan os.S
 
 func (s *terminalSession) handleSignal(sig os.Signal) {
 	switch sig {
-	case syscall.SIGTSTP: // from elsewhere: Ctrl-Z is the tool's
+	case syscall.SIGTSTP: // sent by another process: Ctrl-Z goes to the tool
 		s.restore()
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // which none can refuse; SIGCONT follows
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
-		_ = s.setRaw() // the tool goes on, whatever the terminal is
+		_ = s.setRaw() // the call continues even if this fails
 	case syscall.SIGQUIT:
 		s.finish()
 		signal.Reset(syscall.SIGQUIT)
@@ -352,12 +343,12 @@ func (s *terminalSession) handleSignal(sig os.Signal) {
 	}
 }
 
-// resize tells the tool of each new size. Where that cannot be told the call is over or the daemon
-// lost, and its stream says so.
+// resize sends each new size to the tool. It ignores errors: the stream of events reports that the
+// call has ended or that the daemon was lost.
 func (s *terminalSession) resize(ctx context.Context, to terminalLease, resized <-chan struct{}) {
 	for {
-		if size := s.size(); size != to.shown && s.client.Resize(ctx, to.id, size) == nil {
-			to.shown = size
+		if size := s.size(); size != to.size && s.client.Resize(ctx, to.id, size) == nil {
+			to.size = size
 		}
 		select {
 		case <-resized:

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testState is a state folder and a working folder, and the daemon that commands start there.
+// testState is a state directory and a working directory with the daemon that commands start there.
 type testState struct{ dir, state string }
 
 func newHome(t *testing.T) testState {
@@ -28,7 +28,7 @@ func newHome(t *testing.T) testState {
 	return h
 }
 
-// dray prepares a command of ours.
+// dray returns a dray command.
 func (h testState) dray(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("dray", args...)
@@ -37,7 +37,7 @@ func (h testState) dray(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runningCommand is a command that runs.
+// runningCommand is a running command.
 type runningCommand struct {
 	*exec.Cmd
 	out    *bufio.Reader
@@ -72,12 +72,12 @@ func (r *runningCommand) line(t *testing.T) string {
 	t.Helper()
 	line, err := r.out.ReadString('\n')
 	if err != nil {
-		t.Fatalf("reading a line: %v; stderr: %s", err, r.err.String())
+		t.Fatalf("read a line: %v; stderr: %s", err, r.err.String())
 	}
 	return strings.TrimSuffix(line, "\n")
 }
 
-// exit waits for the end and gives the exit code, 128 and more for a signal.
+// exit waits for the command and returns its exit code, 128+N for signal N.
 func (r *runningCommand) exit(t *testing.T) int {
 	t.Helper()
 	err := r.Wait()
@@ -92,7 +92,7 @@ func (r *runningCommand) exit(t *testing.T) int {
 	return status.ExitStatus()
 }
 
-// waitGone waits until a process is over.
+// waitGone waits until a process has exited.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -104,11 +104,11 @@ func waitGone(t *testing.T, pid int) {
 	}
 	defer unix.Close(fd)
 	if !waitForExit(fd, 20*time.Second) {
-		t.Errorf("process %d is still there", pid)
+		t.Errorf("process %d still runs", pid)
 	}
 }
 
-// sleeper says its process id and then nothing more.
+// sleeper prints its pid and then sleeps.
 const sleeper = `echo $$; exec sleep 600`
 
 func (r *runningCommand) pid(t *testing.T) int {
@@ -120,10 +120,10 @@ func (r *runningCommand) pid(t *testing.T) int {
 	return pid
 }
 
-func TestExecIsLive(t *testing.T) {
+func TestExecStreamsOutput(t *testing.T) {
 	t.Parallel()
 	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", `echo ready; read line; echo "got $line"; cat`))
-	if got := r.line(t); got != "ready" { // and the tool still waits
+	if got := r.line(t); got != "ready" { // the tool still waits
 		t.Errorf("got %q", got)
 	}
 	if _, err := io.WriteString(r.stdin, "one\n"); err != nil {
@@ -168,13 +168,13 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, r.err.String())
 			}
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("the tool is still there when the command is not: %v", err)
+				t.Errorf("the tool still runs after the command: %v", err)
 			}
 		})
 	}
 }
 
-func TestSecondInterruptLeavesAtOnce(t *testing.T) {
+func TestSecondInterruptExitsAtOnce(t *testing.T) {
 	t.Parallel()
 	cmd := newHome(t).dray(t, "exec", "--", "sh", "-c", `trap '' TERM; trap 'echo stubborn' TERM; echo $$; while :; do sleep 0.1; done`)
 	cmd.Env = append(cmd.Env, "DRAY_LIMITS_GRACE=3s", "DRAY_LIMITS_DRAIN=0s")
@@ -197,7 +197,7 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	waitGone(t, pid)
 }
 
-func TestNobodyReadsStdout(t *testing.T) {
+func TestExec_StdoutClosed(t *testing.T) {
 	t.Parallel()
 	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", `echo $$; exec yes`))
 	pid := r.pid(t)
@@ -208,7 +208,7 @@ func TestNobodyReadsStdout(t *testing.T) {
 	waitGone(t, pid)
 }
 
-func TestKilledCommandTakesItsCallAlong(t *testing.T) {
+func TestExec_CommandKilledCancelsTheCall(t *testing.T) {
 	t.Parallel()
 	r := start(t, newHome(t).dray(t, "exec", "--", "sh", "-c", sleeper))
 	pid := r.pid(t)
@@ -217,7 +217,7 @@ func TestKilledCommandTakesItsCallAlong(t *testing.T) {
 	waitGone(t, pid)
 }
 
-func TestKilledDaemonIsTold(t *testing.T) {
+func TestExec_DaemonKilled(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	r := start(t, h.dray(t, "exec", "--", "sh", "-c", sleeper))
@@ -230,9 +230,8 @@ func TestKilledDaemonIsTold(t *testing.T) {
 	waitGone(t, pid)
 }
 
-// A tool never waits for whoever reads its output. What was neither read nor kept is missing then,
-// and a part must not look like the whole.
-func TestOutputThatNobodyReadInTime(t *testing.T) {
+// Output that was neither read in time nor captured is lost. A part of it must not look complete.
+func TestExec_OutputReadTooSlowly(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	cmd := h.dray(t, "exec", "--", "sh", "-c", "head -c 30000000 /dev/urandom; touch done")
@@ -249,7 +248,7 @@ func TestOutputThatNobodyReadInTime(t *testing.T) {
 	}
 }
 
-// waitForFile waits until a tool has made a file.
+// waitForFile waits until a tool has created a file.
 func waitForFile(t *testing.T, name string) {
 	t.Helper()
 	if out, err := exec.Command("sh", "-c", `until test -e "$0"; do :; done`, name).CombinedOutput(); err != nil {

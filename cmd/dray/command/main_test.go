@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 			if os.Getenv(wholeDaemon) != "" {
 				os.Exit(Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 			}
-			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, open: newFakeDaemon}
+			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, newService: newFakeDaemon}
 			os.Exit(execute(context.Background(), os.Args[1:], a))
 		},
 		supervisor: func() {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// leakChecked fails when a test leaves a goroutine behind.
+// leakChecked fails if a test leaves a goroutine running.
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
@@ -42,8 +42,7 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-// TestScripts runs the program as users do: each script has a state folder and so a daemon of its
-// own, which ends when the script does.
+// TestScripts runs the program as users do. Each script has its own state directory and daemon.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/scripts",

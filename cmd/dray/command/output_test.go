@@ -59,7 +59,7 @@ stdout
 	}
 }
 
-func TestProgressElsewhereThanOnATerminal(t *testing.T) {
+func TestProgress_NoTerminal(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out, 0)
 	p.show("build", "step 1/2\x1b[1A")
@@ -71,7 +71,7 @@ func TestProgressElsewhereThanOnATerminal(t *testing.T) {
 	}
 }
 
-func TestProgressOfAShortWaitIsNotTold(t *testing.T) {
+func TestProgress_ShortWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := newProgress(&out, time.Second)
@@ -80,12 +80,12 @@ func TestProgressOfAShortWaitIsNotTold(t *testing.T) {
 		p.clear()
 		time.Sleep(time.Minute)
 		if out.Len() > 0 {
-			t.Errorf("told %q", out.String())
+			t.Errorf("printed %q", out.String())
 		}
 	})
 }
 
-func TestProgressOfALongWait(t *testing.T) {
+func TestProgress_LongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := newProgress(&out, time.Second)
@@ -100,7 +100,7 @@ func TestProgressOfALongWait(t *testing.T) {
 	})
 }
 
-func TestProgressOnATerminal(t *testing.T) {
+func TestProgress_Terminal(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{w: &out, terminal: true}
 	p.show("build", strings.Repeat("x", 100))
@@ -114,7 +114,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-func TestHolder(t *testing.T) {
+func TestDeferredWriter(t *testing.T) {
 	var out bytes.Buffer
 	h := &deferredWriter{w: &out, limit: 4}
 	for _, s := range []string{"ab", "cd"} {

@@ -19,8 +19,7 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// singleSlotDaemon is the real chain of a daemon in which one call runs at a time, with all of its
-// rooms, and no server in front.
+// singleSlotDaemon is the real daemon without its server, for one call at a time.
 type singleSlotDaemon struct {
 	*daemon
 	chain  dray.Executor
@@ -28,7 +27,7 @@ type singleSlotDaemon struct {
 	logs   *observer.ObservedLogs
 }
 
-func newOneSlot(t *testing.T) *singleSlotDaemon {
+func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 	t.Helper()
 	state, folder := filepath.Join(t.TempDir(), "state"), t.TempDir()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -67,7 +66,7 @@ func newOneSlot(t *testing.T) *singleSlotDaemon {
 	}
 }
 
-// exec makes a call of a shell command on the host.
+// exec runs a shell script on the host.
 func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id string,
 	res dray.Result,
 ) {
@@ -98,15 +97,14 @@ func (p panicCase) Output(stream dray.Stream, _ []byte) { p.panicIf(stream.Strin
 
 func (p panicCase) panicIf(where string) {
 	if p.where == where {
-		panic("planted in " + where)
+		panic("panic in " + where)
 	}
 }
 
-// EX-18: a panic in what hears a call, be it in a goroutine of the call's own, ends this call as
-// internal, with its id in the log, its process gone, its slot given back and its end in the trail;
-// the daemon lives.
-func TestPlantedPanics(t *testing.T) {
-	o := newOneSlot(t)
+// A panic in a call's sink ends this call with the code internal. Its id is in the log, its
+// processes are killed, its slot is released and its end is recorded. The daemon continues (EX-18).
+func TestSinkPanicFailsOnlyItsCall(t *testing.T) {
+	o := newSingleSlotDaemon(t)
 	const script = `echo $$ > %s; (trap '' TERM; sleep 1000) & echo out; echo err >&2; trap '' TERM; while :; do yes | head -c 1000000; sleep 1000; done`
 	for _, where := range []string{"running", "stdout", "stderr"} {
 		t.Run(where, func(t *testing.T) {
@@ -115,21 +113,21 @@ func TestPlantedPanics(t *testing.T) {
 			id, res := o.exec(t, fmt.Sprintf(script, pidFile), panicCase{dray.Discard, where})
 			if res.Error == nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed ||
 				!strings.Contains(res.Error.Hint, id) {
-				t.Fatalf("the call ended so after %v: %+v, %+v", time.Since(begun), res, res.Error)
+				t.Fatalf("the call ended after %v with: %+v, %+v", time.Since(begun), res, res.Error)
 			}
 			rec, err := o.audit.Get(t.Context(), "", id)
 			if err != nil || rec.Status != dray.StatusFailed || rec.Error == nil ||
 				rec.Error.Code != dray.CodeInternal {
-				t.Errorf("the trail has %+v, %v", rec, err)
+				t.Errorf("the audit log has %+v, %v", rec, err)
 			}
-			o.wantLogged(t, id, "planted in "+where, "panic_test.go")
+			o.wantLogged(t, id, "panic in "+where, "panic_test.go")
 			text, _ := os.ReadFile(pidFile)
 			pid := strings.TrimSpace(string(text))
-			if pid == "" && where != "running" { // there it may be ended before it can write
+			if pid == "" && where != "running" { // killed before it could write
 				t.Error("the tool did not write its pid")
 			}
 			if _, err := os.Stat("/proc/" + pid); pid != "" && err == nil {
-				t.Errorf("process %s is still there", pid)
+				t.Errorf("process %s still runs", pid)
 			}
 			if _, res := o.exec(t, "echo next", dray.Discard); res.Status != dray.StatusSucceeded ||
 				res.Stdout.Text != "next\n" {
@@ -139,7 +137,7 @@ func TestPlantedPanics(t *testing.T) {
 	}
 }
 
-// wantLogged looks for one line of the log that has all of these.
+// wantLogged checks that one line of the log contains all texts.
 func (o *singleSlotDaemon) wantLogged(t *testing.T, texts ...string) {
 	t.Helper()
 lines:
@@ -152,5 +150,5 @@ lines:
 		}
 		return
 	}
-	t.Errorf("no line of the log has %q: %v", texts, o.logs.All())
+	t.Errorf("no log line contains %q: %v", texts, o.logs.All())
 }

@@ -14,101 +14,80 @@ import (
 )
 
 func newPath(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "path", Short: "Translate paths between the host and the container"}
+	cmd := &cobra.Command{Use: "path", Short: "Map paths between host and container"}
 	cmd.AddCommand(
-		newPathMap(a, client.ToHost, "to-host", "Translate a container's paths to the host's",
+		newPathMap(a, client.ToHost, "to-host", "Map container paths to host paths",
 			"dray path to-host /workspaces/app/main.go"),
-		newPathMap(a, client.ToContainer, "to-container", "Translate host paths to the container's",
+		newPathMap(a, client.ToContainer, "to-container", "Map host paths to container paths",
 			"dray path to-container main.go ../lib"),
 	)
 	return group(cmd)
 }
 
-// newPathMap makes one of the two directions.
 func newPathMap(a *app, direction client.Direction, name, short, example string) *cobra.Command {
-	var to pathTarget
+	req := client.MapPathsRequest{Direction: direction}
 	cmd := &cobra.Command{
 		Use:   name + " PATH...",
 		Short: short,
-		Long: short +
-			", one per line.\nA path that has no other name is printed unchanged, and said so on stderr.",
+		Long: short + `, one per line. A path without a mapping is printed
+unchanged and reported on stderr.`,
 		Example: "  " + example,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("there is no path to translate").WithHint("for instance: %s", example)
-			}
-			return nil
-		},
+		Args:    atLeastOne("path", example),
 	}
-	cmd.Flags().StringVarP(&to.workspace, "workspace", "w", "", "workspace `folder` (default the nearest with a devcontainer)")
-	cmd.Flags().StringVar(&to.container, "container", "", "take the mappings of this `container`")
+	addWorkspaceFlag(cmd, &req.Workspace)
+	cmd.Flags().StringVar(&req.Container, "container", "", "use the mappings of this `container`")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		m, err := to.mapping(direction, args)
+		req.Paths = args
+		req, err := completePathRequest(req)
 		if err != nil {
 			return err
 		}
-		return a.withClient(func(c *client.Client) error { return a.runPath(ctx, c, m) })
+		return a.withClient(func(c *client.Client) error { return a.runPath(ctx, c, req) })
 	})
 	return cmd
 }
 
-// pathTarget is whose mappings are meant.
-type pathTarget struct{ workspace, container string }
-
-// mapping makes the request. Relative host paths mean what they mean to a shell; absolute ones go
-// out as they are, since the daemon judges them.
-func (t pathTarget) mapping(direction client.Direction, paths []string) (client.MapPathsRequest,
-	error,
-) {
-	m := client.MapPathsRequest{
-		Container: t.container, Direction: direction,
-		Paths: slices.Clone(paths),
-	}
-	current, err := currentFolder()
+// completePathRequest resolves the workspace and relative host paths. Absolute paths are sent
+// unchanged: the daemon validates them.
+func completePathRequest(req client.MapPathsRequest) (client.MapPathsRequest, error) {
+	current, err := currentDir()
 	if err != nil {
-		return m, err
+		return req, err
 	}
-	for i, p := range paths {
+	req.Paths = slices.Clone(req.Paths)
+	for i, p := range req.Paths {
 		if !utf8.ValidString(p) {
-			return m, usagef("%q is not UTF-8", p).WithHint("a request is JSON, which carries UTF-8 only")
+			return req, notUTF8(p)
 		}
-		if direction == client.ToContainer && !filepath.IsAbs(p) {
-			m.Paths[i] = filepath.Join(current, p)
+		if req.Direction == client.ToContainer && !filepath.IsAbs(p) {
+			req.Paths[i] = filepath.Join(current, p)
 		}
 	}
 	switch {
-	case t.workspace != "" && t.container != "":
-		return m, usagef("--workspace and --container contradict each other")
-	case t.container == "":
-		m.Workspace, err = workspaceFolder(current, t.workspace)
+	case req.Workspace != "" && req.Container != "":
+		return req, usagef("--workspace and --container exclude each other")
+	case req.Container == "":
+		req.Workspace, err = workspaceFolder(current, req.Workspace)
 	}
-	return m, err
+	return req, err
 }
 
-func (a *app) runPath(ctx context.Context, c *client.Client, m client.MapPathsRequest) error {
-	reply, err := c.MapPaths(ctx, m)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printRaw(reply.JSON)
-	}
-	var out strings.Builder
-	for i, p := range reply.Value.Paths {
-		out.WriteString(a.shownPath(p) + "\n")
-		if slices.Contains(reply.Value.Unmapped, p) && i < len(m.Paths) && p == m.Paths[i] {
-			fmt.Fprintf(a.err, "dray: %s is not mapped\n", escapeLine(p))
+func (a *app) runPath(ctx context.Context, c *client.Client, req client.MapPathsRequest) error {
+	reply, err := c.MapPaths(ctx, req)
+	return printReply(a, reply, err, func(mapped client.MapPathsReply) error {
+		var out strings.Builder
+		for i, p := range mapped.Paths {
+			line := p
+			if isTerminal(a.out) {
+				line = escapeLine(p)
+			}
+			out.WriteString(line + "\n")
+			if slices.Contains(mapped.Unmapped, p) && i < len(req.Paths) && p == req.Paths[i] {
+				fmt.Fprintf(a.err, "dray: %s is not mapped\n", escapeLine(p))
+			}
 		}
-	}
-	_, err = fmt.Fprint(a.out, out.String())
-	return outputError(err)
-}
-
-// shownPath is the path itself for programs, and harmless for a terminal.
-func (a *app) shownPath(p string) string {
-	if isTerminal(a.out) {
-		return escapeLine(p)
-	}
-	return p
+		_, err := fmt.Fprint(a.out, out.String())
+		return outputError(err)
+	})
 }

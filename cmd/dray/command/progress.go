@@ -8,30 +8,30 @@ import (
 	"unicode/utf8"
 )
 
-// progressPatience is how long a call may wait before anything is said about it where stderr is no
-// terminal: whoever reads a tool's stderr wants the tool's bytes, and most waits are over sooner.
-const progressPatience = time.Second
+// progressDelay is the time before progress is printed to a stderr that is no terminal: readers of
+// a tool's stderr want the tool's bytes, and most waits are shorter.
+const progressDelay = time.Second
 
-// progress tells on stderr what is waited for. On a terminal one line is rewritten, and gone when
-// the tool begins to speak; elsewhere every message is a line, and those of the first moments are
-// not told but for the last, if the wait goes on.
+// progress prints on stderr what a call waits for. On a terminal it rewrites one line, and removes
+// it when the tool produces output. Elsewhere each message is a line; during the initial delay only
+// the latest one is buffered.
 type progress struct {
 	w        io.Writer
 	terminal bool
 
-	mu    sync.Mutex
-	quiet time.Time // until when nothing is told elsewhere
-	held  string
-	timer *time.Timer
-	last  string
-	shown bool
+	mu         sync.Mutex
+	quietUntil time.Time
+	pending    string
+	timer      *time.Timer
+	last       string
+	shown      bool // a line is on the terminal
 }
 
-func newProgress(w io.Writer, patience time.Duration) *progress {
-	return &progress{w: w, terminal: isTerminal(w), quiet: time.Now().Add(patience)}
+func newProgress(w io.Writer, delay time.Duration) *progress {
+	return &progress{w: w, terminal: isTerminal(w), quietUntil: time.Now().Add(delay)}
 }
 
-// show tells a message. The same one is not told twice.
+// show prints a message, unless it is the same as the previous one.
 func (p *progress) show(phase, message string) {
 	line := "dray: " + escapeLine(phase)
 	if message != "" {
@@ -43,7 +43,7 @@ func (p *progress) show(phase, message string) {
 		return
 	}
 	p.last = line
-	switch wait := time.Until(p.quiet); {
+	switch wait := time.Until(p.quietUntil); {
 	case p.terminal:
 		p.wipe()
 		fmt.Fprint(p.w, cut(line, columns(p.w)-1))
@@ -51,36 +51,35 @@ func (p *progress) show(phase, message string) {
 	case wait <= 0:
 		fmt.Fprintln(p.w, line)
 	default:
-		p.held = line
+		p.pending = line
 		if p.timer == nil {
 			p.timer = time.AfterFunc(wait, p.flush)
 		}
 	}
 }
 
-// flush tells what was held back.
+// flush prints the pending message.
 func (p *progress) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held != "" {
-		fmt.Fprintln(p.w, p.held)
-		p.held = ""
+	if p.pending != "" {
+		fmt.Fprintln(p.w, p.pending)
+		p.pending = ""
 	}
 }
 
-// clear says that the wait is over. Nothing is told any more once it returns.
+// clear removes the line and the pending message. Nothing is printed after it returns.
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wipe()
-	p.held = ""
+	p.pending = ""
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
 	}
 }
 
-// wipe takes the line away.
 func (p *progress) wipe() {
 	if p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
@@ -88,7 +87,7 @@ func (p *progress) wipe() {
 	}
 }
 
-// cut shortens a line to a number of characters.
+// cut truncates a line to n runes.
 func cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n || n < 1 {
 		return s

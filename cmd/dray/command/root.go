@@ -16,27 +16,27 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// Execute runs one command line, without the program's name, and returns the exit code. Nothing
-// that it starts in this process outlives it but a read of `in` that is not over, and that nobody
-// can end.
+// Execute runs one command line, without the program's name, and returns the exit code. Of the
+// goroutines that it starts, only one blocked in a read of in may still run when it returns.
 func Execute(ctx context.Context, args []string, in io.Reader, out, err io.Writer) int {
-	return execute(ctx, args, &app{in: in, out: out, err: err, open: openDaemon})
+	return execute(ctx, args, &app{in: in, out: out, err: err, newService: openDaemon})
 }
 
-// app is what all commands have in common.
+// app is the state that all commands share.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	// open makes a daemon; serve alone calls it.
-	open serviceFactory
+	// newService opens a daemon; only serve calls it.
+	newService serviceFactory
 	// The global flags.
 	state, config string
-	// json is set by commands that were asked for it.
+	// json is the flag --json.
 	json bool
-	// running is set once the command line is understood.
+	// running is set when the command line has been parsed.
 	running bool
 }
 
@@ -58,7 +58,7 @@ func execute(ctx context.Context, args []string, a *app) int {
 	return exitCode(err)
 }
 
-// toolExitCodes marks the commands whose exit codes are those of `dray exec`.
+// toolExitCodes is the annotation of commands with the exit codes of `dray exec`.
 const toolExitCodes = "exits-like-tool"
 
 func newRoot(a *app) *cobra.Command {
@@ -66,19 +66,22 @@ func newRoot(a *app) *cobra.Command {
 		Use:   "dray",
 		Short: "Run tools on the host or in the project's devcontainer",
 		Long: `dray runs tools on the host or in the project's devcontainer, maps their paths
-both ways, and keeps a trail of every call. Commands use the daemon of the state
-folder, and start it where it does not run.
+both ways, and records every call in an audit log. Commands use the daemon of the
+state directory, and start it if it is not running.
 
 ` + exitHelpOthers,
 		Example: "  dray exec -- go test ./...\n  dray workspace trust\n  dray audit list --limit 5",
 	}
-	root.PersistentFlags().StringVar(&a.state, "state", "", "state `folder` (default $DRAY_STATE, ~/.local/state/dray)")
-	root.PersistentFlags().StringVar(&a.config, "config", "", "configuration `file` (default $DRAY_CONFIG, ~/.config/dray/config.yaml)")
-	root.AddCommand(
-		newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a), newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a),
-	)
+	root.PersistentFlags().StringVar(&a.state, "state", "",
+		"state `directory` (default: $DRAY_STATE, ~/.local/state/dray)")
+	root.PersistentFlags().StringVar(&a.config, "config", "",
+		"configuration `file` (default: $DRAY_CONFIG, ~/.config/dray/config.yaml)")
+	root.AddCommand(newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a),
+		newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a))
 	addHelp(root)
-	root.SetUsageTemplate(usage(root))
+	// a group of commands cannot be run by itself, so its usage line is left out
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.in)
@@ -87,9 +90,11 @@ folder, and start it where it does not run.
 	return group(root)
 }
 
-// run wraps what a command does, so that errors before it are known as wrong usage.
-func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command,
-	[]string) error {
+// run returns the RunE of a command. Errors that cobra returns before it is called are usage
+// errors.
+func (a *app) run(
+	do func(ctx context.Context, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.running = true
 		return do(cmd.Context(), args)
@@ -101,17 +106,17 @@ func (a *app) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON value")
 }
 
-// group makes a command that only has others beneath it: alone it shows its help, and an unknown
-// name is an error that suggests a known one.
+// group completes a command that only has subcommands: without one it prints its help, and for an
+// unknown one it suggests a similar name.
 func group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		err := usagef("unknown command %q", cmd.CommandPath()+" "+args[0])
+		err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
 		cmd.SuggestionsMinimumDistance = 2
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return err.WithHint("did you mean: %s %s", cmd.CommandPath(), strings.Join(near, ", "))
+			return err.WithHint("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, ", "))
 		}
 		return err
 	}
@@ -125,15 +130,7 @@ func group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// usage is cobra's template without the line that shows a group of commands as one that can be run
-// by itself.
-func usage(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
-}
-
-// usageErrorFrom turns what is said about a command line, by cobra or by us, into an error with a
-// code and a hint.
+// usageErrorFrom returns the usage error for an error from cobra or from us, with a hint.
 func usageErrorFrom(cmd *cobra.Command, err error) error {
 	var known usageError
 	if !errors.As(err, &known) {
@@ -145,7 +142,7 @@ func usageErrorFrom(cmd *cobra.Command, err error) error {
 	return known
 }
 
-// cobraError says in our words what cobra could not read.
+// cobraError rewrites cobra's error messages in our wording.
 func cobraError(err error) usageError {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	said, cause, _ := strings.Cut(strings.TrimPrefix(first, "invalid argument "), " flag: ")
@@ -153,16 +150,16 @@ func cobraError(err error) usageError {
 	value, flag := said[:at], strings.Trim(strings.TrimPrefix(said[at:], " for "), `"`)
 	switch {
 	case strings.HasPrefix(cause, "time: "):
-		return usagef("%s %s is no time", flag, value).
-			WithHint("write a number and its unit, such as 90s, 5m or 1h30m")
+		return usagef("invalid duration %s for %s", value, flag).
+			WithHint("use a number and a unit, such as 90s, 5m or 1h30m")
 	case strings.HasPrefix(cause, "strconv.ParseInt: "):
-		return usagef("%s %s is no whole number", flag, value)
+		return usagef("invalid integer %s for %s", value, flag)
 	default:
 		return usagef("%s", first)
 	}
 }
 
-// commandHint puts a command in the place of a hint that is for those who speak HTTP.
+// commandHint replaces a hint for users of the HTTP interface.
 func commandHint(cmd *cobra.Command, err error) error {
 	known, ok := errors.AsType[*dray.Error](err)
 	if !ok || !strings.Contains(known.Hint, "/openapi.json") {
@@ -171,8 +168,7 @@ func commandHint(cmd *cobra.Command, err error) error {
 	return dray.AsError(err).WithHint("see %s --help", cmd.CommandPath())
 }
 
-// reportError tells people on stderr what went wrong and, where JSON was asked for, programs on
-// stdout.
+// reportError prints an error on stderr and, with --json, on stdout too.
 func (a *app) reportError(err error) {
 	if errors.As(err, new(exitError)) || errors.Is(err, errInterrupted) {
 		return
@@ -186,8 +182,7 @@ func (a *app) reportError(err error) {
 	}
 }
 
-// printError writes an error to stderr: what happened with its code, then the details, then what to
-// do next.
+// printError writes an error to stderr: message and code, details, hint.
 func (a *app) printError(e *dray.Error) {
 	line, more, _ := strings.Cut(escapeText(e.Message), "\n")
 	if e.Code != "" {
@@ -199,7 +194,7 @@ func (a *app) printError(e *dray.Error) {
 	}
 	for _, d := range e.Details {
 		if strings.Contains(e.Message, d.Message) {
-			continue // said already
+			continue
 		}
 		fmt.Fprintf(a.err, "  %s: %s\n", escapeLine(d.Pointer), escapeLine(d.Message))
 	}
@@ -208,12 +203,12 @@ func (a *app) printError(e *dray.Error) {
 	}
 }
 
-// asError finds what a user may see of an error. A configuration that cannot be used names its
-// mistakes and their fixes itself.
+// asError returns the error as the user sees it. An invalid configuration lists its diagnostics in
+// its message.
 func asError(err error) *dray.Error {
-	var mistakes *config.InvalidError
+	var invalid *config.InvalidError
 	var known *dray.Error
-	if errors.As(err, &mistakes) && !errors.As(err, &known) {
+	if errors.As(err, &invalid) && !errors.As(err, &known) {
 		return dray.Errorf(dray.CodeInvalidRequest, "%w", err)
 	}
 	return dray.AsError(err)
@@ -223,19 +218,31 @@ func asError(err error) *dray.Error {
 func (a *app) printJSON(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encode the output: %w", err)
 	}
 	return a.printRaw(b)
 }
 
-// printRaw writes JSON that came from the daemon.
+// printReply prints a reply of the daemon: its JSON with --json, else with text.
+func printReply[T any](a *app, reply client.Reply[T], err error, text func(T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printRaw(reply.JSON)
+	default:
+		return text(reply.Value)
+	}
+}
+
+// printRaw writes JSON from the daemon and a newline.
 func (a *app) printRaw(b []byte) error {
 	_, err := a.out.Write(append(safeJSON(b), '\n'))
 	return outputError(err)
 }
 
-// outputError is the error of writing output, if there is one. Where nobody reads it any more we
-// end as any program does that writes into a closed pipe.
+// outputError returns the error for a failed write of output, or nil. On a closed pipe the command
+// exits like a program that received SIGPIPE.
 func outputError(err error) error {
 	switch {
 	case err == nil:
@@ -243,12 +250,12 @@ func outputError(err error) error {
 	case errors.Is(err, syscall.EPIPE):
 		return exitError(exitSignal + int(syscall.SIGPIPE))
 	default:
-		return dray.Errorf(dray.CodeInternal, "passing the output on: %w", err).
-			WithHint("make room where it is written to, and repeat the command")
+		return dray.Errorf(dray.CodeInternal, "write the output: %w", err).
+			WithHint("free some space where the output is written, and repeat the command")
 	}
 }
 
-// addHelp adds cobra's command help, which takes a name that it does not know for none at all.
+// addHelp adds cobra's help command, changed so that an unknown name is an error.
 func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -264,7 +271,7 @@ func runHelp(cmd *cobra.Command, args []string) error {
 		return errors.Join(err, target.Help())
 	}
 	if !target.HasSubCommands() {
-		return usagef("%s has no commands, and %q is none", target.CommandPath(), rest[0]).
+		return usagef("unknown command %q for %q", rest[0], target.CommandPath()).
 			WithHint("see %s --help", target.CommandPath())
 	}
 	return usageErrorFrom(target, target.Args(target, rest))
@@ -273,11 +280,12 @@ func runHelp(cmd *cobra.Command, args []string) error {
 func newCompletion(a *app) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	cmd := &cobra.Command{
-		Use:                   "completion bash|zsh|fish",
-		Short:                 "Print the completion script of a shell",
-		Example:               "  source <(dray completion bash)\n  dray completion fish > ~/.config/fish/completions/dray.fish",
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a shell completion script",
+		Example: "  source <(dray completion bash)\n" +
+			"  dray completion fish > ~/.config/fish/completions/dray.fish",
 		ValidArgs:             shells,
-		Args:                  exactArgs(1, "the name of a shell", "one of bash, zsh, fish"),
+		Args:                  exactArgs(1, "the name of a shell", "use bash, zsh or fish"),
 		DisableFlagsInUseLine: true,
 	}
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
@@ -289,14 +297,14 @@ func newCompletion(a *app) *cobra.Command {
 		case "fish":
 			return root.GenFishCompletion(a.out, true)
 		default:
-			return usagef("there are no completions for %q", args[0]).WithHint("one of bash, zsh, fish")
+			return usagef("unknown shell %q", args[0]).WithHint("use bash, zsh or fish")
 		}
 	})
 	return cmd
 }
 
-// version and commit are set by the build (-ldflags -X); a build without them takes what the Go
-// command recorded.
+// version and commit are set by the build (-ldflags -X). Without them the values that the Go
+// command recorded are used.
 var version, commit string
 
 func newVersion(a *app) *cobra.Command {
@@ -306,22 +314,24 @@ func newVersion(a *app) *cobra.Command {
 	return cmd
 }
 
-// build is what this program was made from.
+// build describes how this program was built.
 type build struct {
 	Version string `json:"version"`
-	// Commit is empty where the program was not built in a checkout; Modified says that the checkout
-	// had changes.
+	// Commit is empty if the program was not built in a checkout. Modified reports whether the
+	// checkout had changes.
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// AgentProtocol is the newest version of what daemon and agent speak.
+	// AgentProtocol is the newest protocol version between daemon and agent.
 	AgentProtocol int `json:"agent_protocol"`
 }
 
 func thisBuild() build {
-	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" +
-		runtime.GOARCH, AgentProtocol: wire.MaxProtocol}
+	b := build{
+		Version: version, Commit: commit, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, AgentProtocol: wire.MaxProtocol,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -344,7 +354,7 @@ func (a *app) runVersion(b build) error {
 	}
 	from := cmp.Or(b.Commit, "unknown")
 	if b.Modified {
-		from += " and changes"
+		from += " (modified)"
 	}
 	_, err := fmt.Fprintf(a.out, "dray %s\ncommit %s\n%s %s\nagent protocol %d\n", b.Version, from,
 		b.Go, b.Platform, b.AgentProtocol)

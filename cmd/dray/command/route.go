@@ -10,21 +10,21 @@ import (
 )
 
 func newRoute(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "route", Short: "See where calls run"}
+	cmd := &cobra.Command{Use: "route", Short: "Explain where calls run"}
 	cmd.AddCommand(newRouteExplain(a))
 	return group(cmd)
 }
 
 func newRouteExplain(a *app) *cobra.Command {
-	var to callFlags
+	var flags callFlags
 	var input string
 	cmd := &cobra.Command{
 		Use:     "explain [TOOL]",
-		Short:   "Say where a call would run, and why; nothing runs",
+		Short:   "Show where a call would run and why, without running it",
 		Example: "  dray route explain\n  dray route explain --host shell",
 		Args:    atMostOne("the name of one tool"),
 	}
-	to.flags(cmd)
+	flags.addTarget(cmd)
 	cmd.Flags().StringVar(&input, "input", "", "the tool's input, a `JSON` object")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -32,14 +32,14 @@ func newRouteExplain(a *app) *cobra.Command {
 		if len(args) == 1 {
 			tool = args[0]
 		}
-		var value jsontext.Value // left out, the route is that of any input
+		var value jsontext.Value // without an input, the tool's input is not validated
 		if input != "" {
 			value = jsontext.Value(input)
 			if err := checkInput(value); err != nil {
 				return err
 			}
 		}
-		call, err := to.call(cmd, tool, value)
+		call, err := flags.call(cmd, tool, value)
 		if err != nil {
 			return err
 		}
@@ -50,14 +50,9 @@ func newRouteExplain(a *app) *cobra.Command {
 
 func (a *app) runRouteExplain(ctx context.Context, c *client.Client, call client.Call) error {
 	reply, err := c.Route(ctx, call)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		err = a.printRaw(reply.JSON)
-	} else {
-		err = writeSections(a.out, explained(reply.Value))
-	}
+	err = printReply(a, reply, err, func(r client.Route) error {
+		return writeSections(a.out, explained(r))
+	})
 	if err != nil || reply.Value.Error == nil {
 		return err
 	}
@@ -65,17 +60,17 @@ func (a *app) runRouteExplain(ctx context.Context, c *client.Client, call client
 	return exitError(exitOfCode(reply.Value.Error.Code))
 }
 
-// explained lays a decision out: what was decided, and every rule that was looked at, in order.
+// explained returns the decision, then every rule that was evaluated, in order.
 func explained(r client.Route) []section {
-	decided := routeSection(r.Route)
-	decided.title = ""
-	looked := section{title: "looked at, in order"}
+	decision := routeSection(r.Route)
+	decision.title = ""
+	evaluated := section{title: "evaluated, in order"}
 	for _, c := range r.Candidates {
 		value := c.Reason
 		if c.Environment != "" {
 			value = c.Environment + ": " + value
 		}
-		looked.add(c.Rule, value)
+		evaluated.add(c.Rule, value)
 	}
-	return []section{decided, looked}
+	return []section{decision, evaluated}
 }

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUpScript gives a script a home and a state folder of its own, and ends the daemon that it
-// leaves.
+// setUpScript gives a script its own home and state directory, and stops its daemon afterwards.
 func setUpScript(env *testscript.Env) error {
 	state := filepath.Join(env.WorkDir, "state")
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
@@ -27,9 +26,9 @@ func setUpScript(env *testscript.Env) error {
 	return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o700)
 }
 
-// scriptCommands are what scripts can do beside the usual.
+// scriptCommands are the additional commands of scripts.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	// exits CODE PROGRAM ARG... runs a program that has to end with exactly this code.
+	// exits CODE PROGRAM ARG... runs a program that must exit with this code.
 	"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 		want, err := strconv.Atoi(args[0])
 		ts.Check(err)
@@ -45,8 +44,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 			ts.Fatalf("exit code %d, want %d", got, want)
 		}
 	},
-	// stop-daemon [KILL] ends the daemon that runs on the script's state folder, and waits for its
-	// end.
+	// stop-daemon [KILL] stops the daemon of the script's state directory, and waits for it.
 	"stop-daemon": func(ts *testscript.TestScript, _ bool, args []string) {
 		signal := syscall.SIGTERM
 		if len(args) == 1 && args[0] == "KILL" {
@@ -56,7 +54,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 			ts.Fatalf("no daemon runs")
 		}
 	},
-	// daemons N says how many daemons have ever been started on the script's state folder.
+	// daemons N checks the number of daemons started so far on the script's state directory.
 	"daemons": func(ts *testscript.TestScript, _ bool, args []string) {
 		if got := strconv.Itoa(len(daemonPIDs(ts.Getenv("DRAY_STATE")))); got != args[0] {
 			ts.Fatalf("%s daemons were started, want %s", got, args[0])
@@ -64,7 +62,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	},
 }
 
-// daemonPIDs reads the process ids of all daemons from their log, the last one last.
+// daemonPIDs returns the pids of all daemons from their log, the latest last.
 func daemonPIDs(state string) []int {
 	log, err := os.ReadFile(filepath.Join(state, logName))
 	if err != nil {
@@ -84,11 +82,11 @@ func daemonPIDs(state string) []int {
 	return pids
 }
 
-// stopDaemon ends the daemon that runs on a state folder, if one does.
+// stopDaemon stops the daemon of a state directory, if one runs.
 func stopDaemon(state string) { endDaemon(state, syscall.SIGTERM) }
 
-// endDaemon sends a signal to the daemon that runs on a state folder, waits for its end, and says
-// whether there was one.
+// endDaemon sends a signal to the daemon of a state directory and waits for it. It reports whether
+// one was running.
 func endDaemon(state string, signal syscall.Signal) bool {
 	if held, err := locked(filepath.Join(state, daemonLock)); err != nil || !held {
 		return false
@@ -101,8 +99,7 @@ func endDaemon(state string, signal syscall.Signal) bool {
 	return true
 }
 
-// end sends a signal to a process, which need not be a child, and waits up to 20 s until it is
-// gone.
+// end sends a signal to a process, which need not be a child, and waits up to 20 s for its exit.
 func end(pid int, signal syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -113,7 +110,7 @@ func end(pid int, signal syscall.Signal) {
 	waitForExit(fd, 20*time.Second)
 }
 
-// waitForExit says whether the process of a descriptor ended in time.
+// waitForExit reports whether the process of a pidfd exited in time.
 func waitForExit(fd int, within time.Duration) bool {
 	for deadline := time.Now().Add(within); ; {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},

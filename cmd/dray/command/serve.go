@@ -27,16 +27,16 @@ func newServe(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon in the foreground",
-		Long: `serve runs the daemon until it gets SIGTERM or Ctrl-C. Then it takes no new
-calls, waits limits.drain for those that run, cancels the rest and exits with 0.
-A second signal ends it at once. Its log is JSON lines on stderr; the line with
-"event":"ready" names the socket.`,
+		Long: `serve runs the daemon until it receives SIGTERM or Ctrl-C. Then it refuses new calls,
+waits up to limits.drain for running calls, cancels the rest and exits with 0. On a
+second signal it exits at once. It logs JSON lines to stderr; the line with
+"event":"ready" contains the path of the socket.`,
 		Example: "  dray serve\n  dray serve --state /srv/dray --config /etc/dray/config.yaml",
 		Args:    noArgs,
 	}
-	cmd.Flags().DurationVar(&idle, "idle-exit", 0, "end after this `time` without a call")
+	cmd.Flags().DurationVar(&idle, "idle-exit", 0, "exit after this `time` without a call")
 	if err := cmd.Flags().MarkHidden("idle-exit"); err != nil {
-		panic(err) // the flag was added one line before
+		panic(err) // the flag exists
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error { return a.runServe(ctx, idle) })
 	return cmd
@@ -50,60 +50,59 @@ func (a *app) runServe(ctx context.Context, idle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	held, err := lockState(cfg)
+	stateLock, err := lockState(cfg)
 	if err != nil {
 		return err
 	}
-	defer held.unlock()
+	defer stateLock.unlock()
 	log := logging.New(a.err, zapcore.InfoLevel)
-	h, err := a.openServing(ctx, cfg, log, idle)
+	runner, err := a.openRunner(ctx, cfg, log, idle)
 	if err != nil {
 		return err
 	}
-	return h.serve(ctx, signals)
+	return runner.serve(ctx, signals)
 }
 
-// lockState makes the state folder and takes it for this daemon alone.
+// lockState creates the state directory and locks it for this daemon.
 func lockState(cfg *config.Config) (*lock, error) {
 	if err := cfg.MakeState(); err != nil {
 		return nil, err
 	}
-	held, err := tryLock(filepath.Join(string(cfg.State), daemonLock))
+	stateLock, err := tryLock(filepath.Join(string(cfg.State), daemonLock))
 	if errors.Is(err, errLocked) {
-		return nil, dray.Errorf(dray.CodeConflict, "another daemon runs on the state folder %s",
-			cfg.State).
-			WithHint("use that one: commands find it by themselves; or give this one a folder of its own with --state DIR")
+		return nil, dray.Errorf(dray.CodeConflict, "another daemon uses the state directory %s",
+			cfg.State).WithHint("commands find that daemon; for a second one use --state DIR")
 	}
-	return held, err
+	return stateLock, err
 }
 
-// openServing opens the service, then the socket, so that nobody can connect to a daemon that does
-// not come up.
-func (a *app) openServing(ctx context.Context, cfg *config.Config, log *zap.Logger,
+// openRunner opens the service, then the socket, so that no client connects to a daemon that fails
+// to start.
+func (a *app) openRunner(ctx context.Context, cfg *config.Config, log *zap.Logger,
 	idle time.Duration,
 ) (*serviceRunner, error) {
-	svc, err := a.open(ctx, cfg, log)
+	svc, err := a.newService(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	h, err := listen(ctx, svc, cfg, log, idle)
+	runner, err := listen(ctx, svc, cfg, log, idle)
 	if err != nil {
 		return nil, errors.Join(err, svc.Shutdown(ctx))
 	}
-	return h, nil
+	return runner, nil
 }
 
-// closingGrace is how long a retired daemon still answers those who connected before the name of
-// its socket was gone.
+// closingGrace is how long an idle daemon serves clients that connected before its socket was
+// removed.
 const closingGrace = 100 * time.Millisecond
 
-// serviceRunner runs a service on its socket until it is told to end, or nobody needs it any more.
+// serviceRunner runs a service on its socket until a signal, or until it is idle for long enough.
 type serviceRunner struct {
 	svc    service
 	socket net.Listener
 	path   string
 	drain  time.Duration
-	// idle is how long the service may have nothing to do; 0 is for ever.
+	// idle is the idle time after which the service stops; 0 means never.
 	idle time.Duration
 	log  *zap.Logger
 }
@@ -123,8 +122,8 @@ func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logge
 	}, nil
 }
 
-// serve accepts calls until a signal, the end of the context, or idleness. It returns when
-// everything is over, or at once on a second signal.
+// serve accepts calls until a signal, the end of ctx, or idleness. It returns when the service has
+// shut down, or at once on a second signal.
 func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) error {
 	failed := make(chan error, 1)
 	var serving sync.WaitGroup
@@ -133,23 +132,25 @@ func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) err
 	why, err := h.waitForStop(ctx, signals, failed)
 	h.log.Info("draining", zap.String("why", why), zap.Duration("limit", h.drain))
 
-	over := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
-		err := h.end(context.WithoutCancel(ctx))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.drain)
+		defer cancel()
+		err := h.svc.Shutdown(ctx) // the socket stays: clients that connect meanwhile get an error
 		serving.Wait()
-		over <- err
+		done <- err
 	}()
 	select {
-	case endErr := <-over:
+	case endErr := <-done:
 		h.log.Info("ended")
 		return errors.Join(err, endErr)
-	case s := <-signals: // whoever sends it wants no more waiting
+	case s := <-signals:
 		h.log.Warn("ended at once", zap.Stringer("why", s))
 		return exitError(exitFailed)
 	}
 }
 
-// waitForStop waits for a reason to end.
+// waitForStop blocks until there is a reason to stop, and returns it.
 func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signal,
 	failed <-chan error,
 ) (why string, err error) {
@@ -171,53 +172,39 @@ func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signa
 	case <-retired:
 		return "idle", nil
 	case err := <-failed:
-		return "no more connections", fmt.Errorf("accepting connections: %w", err)
+		return "no more connections", fmt.Errorf("accept connections: %w", err)
 	case <-ctx.Done():
-		return "told to", nil
+		return "context ended", nil
 	}
 }
 
-// shutdownWhenIdle waits until the daemon has been idle for long enough, and then until it can end
-// with nobody noticing: once the name of the socket is gone nobody can connect any more, who
-// connected before is still served, and who comes later starts a daemon of their own.
+// shutdownWhenIdle waits until the daemon has been idle for h.idle and removes its socket. It
+// returns true when the clients that had connected before have been served too. Later clients start
+// a new daemon.
 func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 	if !waitIdle(ctx, h.svc, h.idle) {
 		return false
 	}
-	h.removeSocket()
+	_ = os.Remove(h.path) // ours: the state directory is locked until the listener is closed
 	return waitIdle(ctx, h.svc, closingGrace)
 }
 
-// end lets the calls end. The socket stays until they have, so that whoever comes meanwhile is
-// told.
-func (h *serviceRunner) end(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.drain)
-	defer cancel()
-	return h.svc.Shutdown(ctx)
-}
-
-// removeSocket removes the name of the socket. It can be no other daemon's: the lock beside it is
-// ours until the listener is closed.
-func (h *serviceRunner) removeSocket() { _ = os.Remove(h.path) }
-
-// service is what serve runs: the HTTP server with everything behind it. newDaemon makes it of all
-// the packages.
+// service is the HTTP server with everything behind it. newDaemon creates the real one.
 type service interface {
-	// Serve answers requests from a listener, whose connections know their peer (*unixsock.Conn),
-	// until Shutdown, which closes it.
+	// Serve handles requests from l, whose connections are *unixsock.Conn, until Shutdown closes it.
 	Serve(l net.Listener) error
-	// Idle says since when nothing was asked and no call has run; ok is false while something is.
+	// Idle returns the time of the last activity; ok is false while a request or a call runs.
 	Idle() (since time.Time, ok bool)
-	// Shutdown refuses new calls, waits for those that run until the context ends, and cancels what is
-	// left then. It returns when the last answer is delivered and everything is closed. It is called
-	// once, whether or not Serve was.
+	// Shutdown refuses new calls, waits for running ones until ctx ends, and cancels the rest. It
+	// returns when the last response was sent and everything is closed. It must be called once, also
+	// if Serve was not.
 	Shutdown(ctx context.Context) error
 }
 
-// serviceFactory makes a service. Its context bounds the opening alone.
+// serviceFactory opens a service; ctx bounds the opening only.
 type serviceFactory func(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error)
 
-// openDaemon is the opener of the real program.
+// openDaemon is the serviceFactory of the program.
 func openDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
 	d, err := newDaemon(ctx, cfg, log)
 	if err != nil {
@@ -226,12 +213,12 @@ func openDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (servi
 	return d, nil
 }
 
-// idlePoll is how often a busy daemon is looked at.
-const idlePoll = time.Second
+// idlePollInterval is the time between checks of a busy service.
+const idlePollInterval = time.Second
 
-// waitIdle returns when a service has had nothing to do for so long: true; or when the context
-// ends: false. Time counts from the last moment in which the service was seen busy, since the end
-// of a call that no client waits for tells nobody.
+// waitIdle returns true when a service has been idle for the time after, and false when ctx ends.
+// Time counts from the last check that found it busy, since a call without a client ends without a
+// request.
 func waitIdle(ctx context.Context, svc service, after time.Duration) bool {
 	busy := time.Now()
 	for {
@@ -247,7 +234,7 @@ func waitIdle(ctx context.Context, svc service, after time.Duration) bool {
 			return true
 		}
 		if !idle {
-			left = min(left, idlePoll)
+			left = min(left, idlePollInterval)
 		}
 		if !pause(ctx, left) {
 			return false
@@ -255,7 +242,7 @@ func waitIdle(ctx context.Context, svc service, after time.Duration) bool {
 	}
 }
 
-// pause waits for a time: true; or for the end of the context: false.
+// pause returns true after d, and false when ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

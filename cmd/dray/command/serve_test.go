@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeService is a service that is busy when the test says so.
+// fakeService is a service that is busy as set by the test.
 type fakeService struct {
 	mu    sync.Mutex
 	busy  bool
@@ -34,7 +34,7 @@ func (d *fakeService) set(busy bool, asked bool) {
 	}
 }
 
-func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
+func TestWaitIdleCountsFromTheLastCallsEnd(t *testing.T) {
 	tests := map[string]struct {
 		happens func(d *fakeService)
 		want    time.Duration // after the start, to the second
@@ -52,7 +52,7 @@ func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
 		"a call that no client waits for": {func(d *fakeService) {
 			d.set(true, true)
 			time.Sleep(time.Hour)
-			d.set(false, false) // its end tells nobody
+			d.set(false, false) // the end makes no request
 		}, 70 * time.Minute},
 	}
 	for name, tt := range tests {
@@ -72,7 +72,7 @@ func TestIdleCountsFromTheLastCallsEnd(t *testing.T) {
 	}
 }
 
-func TestIdleEndsWithTheContext(t *testing.T) {
+func TestWaitIdleEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// syncFlags are what the command line says of a sync.
+// syncFlags are the flags of sync.
 type syncFlags struct {
 	workspace, container, destination string
 	dryRun, skipRefused, push         bool
@@ -28,33 +29,30 @@ func newSync(a *app) *cobra.Command {
 	var f syncFlags
 	cmd := &cobra.Command{
 		Use:   "sync PATH...",
-		Short: "Bring files of a container home, or take some there",
-		Long: `sync brings files and folders of a container home into the folder that
-sandbox.root names: all of them, or none. A path is the container's own or the
-host's; a relative one begins at the current folder, or at the workspace where
-that lies elsewhere. With --push files of the host go to the container.
+		Short: "Copy files between a container and the host",
+		Long: `sync copies files and directories from a container to the directory sandbox.root on
+the host: all of them, or none. With --push it copies files from the host to the
+container. A path is a container path or a host path. A relative path is resolved
+against the current directory, or against the workspace if the current directory is
+outside of it.
 
-It prints a line for each file: what became of it, its mode, size and path. With
---dry-run it prints what would: + is a new file, ~ one with another content (with
-both SHA-256), and what is the same is counted.
+It prints one line for each file: action, mode, size and path. With --dry-run it
+prints what would change: + is a new file, ~ a file with other content (with both
+SHA-256). Unchanged files are only counted.
 
 ` + exitHelpOthers,
-		Example: "  dray sync build/report --dry-run\n  dray sync /tmp/coverage.html --destination nightly\n  dray sync --push testdata",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("there is no path to sync").
-					WithHint("for instance: dray sync build/report --dry-run")
-			}
-			return nil
-		},
+		Example: "  dray sync build/report --dry-run\n" +
+			"  dray sync /tmp/coverage.html --destination nightly\n  dray sync --push testdata",
+		Args: atLeastOne("path", "dray sync build/report --dry-run"),
 	}
-	cmd.Flags().StringVarP(&f.workspace, "workspace", "w", "", "workspace `folder` (default the nearest with a devcontainer)")
-	cmd.Flags().StringVar(&f.container, "container", "", "files of this `container`, by name or id")
-	cmd.Flags().StringVar(&f.destination, "destination", "", "`folder` below the sandbox root, or with --push below the container's workspace folder")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and write nothing")
-	cmd.Flags().BoolVar(&f.skipRefused, "skip-refused", false,
-		"go on without the paths that are refused")
-	cmd.Flags().BoolVar(&f.push, "push", false, "take files of the host to the container")
+	addWorkspaceFlag(cmd, &f.workspace)
+	flags := cmd.Flags()
+	flags.StringVar(&f.container, "container", "", "copy files of this `container`, by name or id")
+	flags.StringVar(&f.destination, "destination", "",
+		"`directory` below sandbox.root; with --push, below the container's workspace folder")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and write nothing")
+	flags.BoolVar(&f.skipRefused, "skip-refused", false, "skip refused paths instead of failing")
+	flags.BoolVar(&f.push, "push", false, "copy files from the host to the container")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		request, err := f.request(args)
@@ -66,7 +64,6 @@ both SHA-256), and what is the same is counted.
 	return cmd
 }
 
-// request makes the body.
 func (f syncFlags) request(paths []string) (client.Sync, error) {
 	s := client.Sync{Container: f.container, Destination: f.destination, DryRun: f.dryRun}
 	if f.skipRefused {
@@ -75,12 +72,12 @@ func (f syncFlags) request(paths []string) (client.Sync, error) {
 	if f.push {
 		s.Direction = client.ToContainer
 	}
-	current, err := currentFolder()
+	current, err := currentDir()
 	switch {
 	case err != nil:
 		return s, err
 	case f.workspace != "" && f.container != "":
-		return s, usagef("--workspace and --container contradict each other")
+		return s, usagef("--workspace and --container exclude each other")
 	case f.container == "":
 		if s.Workspace, err = workspaceFolder(current, f.workspace); err != nil {
 			return s, err
@@ -91,55 +88,51 @@ func (f syncFlags) request(paths []string) (client.Sync, error) {
 	return s, err
 }
 
-// paths makes relative paths absolute. What is absolute goes out as it is: to judge it is the
-// daemon's business.
+// paths resolves relative paths. Absolute paths are sent unchanged: the daemon validates them.
 func (f syncFlags) paths(given []string, current, workspace string) ([]string, error) {
-	from := current
+	base := current
 	if workspace != "" && !f.push && !beneath(workspace, current) {
-		from = workspace
+		base = workspace
 	}
 	paths := make([]string, len(given))
 	for i, p := range given {
 		switch {
 		case !utf8.ValidString(p):
-			return nil, usagef("%q is not UTF-8", p).
-				WithHint("a request is JSON, which carries UTF-8 only: name the folder around it")
+			return nil, notUTF8(p)
 		case p == "":
 			return nil, usagef("a path is empty")
-		case filepath.IsAbs(p):
-			paths[i] = p
-		case f.container != "" && !f.push:
-			return nil, usagef("%q is relative, and the container has no current folder", p).
-				WithHint("write it from / on")
+		case f.container != "" && !f.push && !filepath.IsAbs(p):
+			return nil, usagef("relative path %q cannot be used with --container", p).
+				WithHint("use an absolute path")
 		default:
-			paths[i] = filepath.Join(from, p)
+			paths[i] = absolute(base, p)
 		}
 	}
 	return paths, nil
 }
 
 func (a *app) runSync(ctx context.Context, c *client.Client, request client.Sync) error {
-	shown := newSyncProgress(newProgress(a.err, progressPatience))
+	p := &syncProgress{progress: newProgress(a.err, progressDelay)}
 	l := &liveCall{
-		client: c, stdout: io.Discard, stderr: io.Discard, progress: shown.progress, onProgress: shown.show,
+		client: c, stdout: io.Discard, stderr: io.Discard, progress: p.progress, onProgress: p.show,
 		start: func(ctx context.Context) (*client.Stream, error) { return c.Sync(ctx, request) },
 	}
-	end, err := l.run(ctx)
+	result, err := l.run(ctx)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		err = a.printJSON(syncedOf(end.record))
+		err = a.printJSON(syncResultOf(result.record))
 	} else {
-		err = a.printSync(end.record)
+		err = a.printSync(result.record)
 	}
-	if code := syncExitCode(end.record); err == nil && code != exitOK {
+	if code := syncExitCode(result.record); err == nil && code != exitOK {
 		return exitError(code)
 	}
 	return err
 }
 
-// syncExitCode gives the exit code of a sync that ended.
+// syncExitCode returns the exit code of a sync that ended.
 func syncExitCode(rec dray.Record) int {
 	switch {
 	case rec.Status == dray.StatusSucceeded:
@@ -153,9 +146,8 @@ func syncExitCode(rec dray.Record) int {
 	}
 }
 
-// syncedFiles is a sync for programs: the answer of POST /v1/sync, and beside it why it was not
-// done.
-type syncedFiles struct {
+// syncResult is the JSON output of sync: the response of POST /v1/sync, and the error if it failed.
+type syncResult struct {
 	ID      string             `json:"id"`
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused"`
@@ -164,16 +156,15 @@ type syncedFiles struct {
 	Error   *dray.Error        `json:"error,omitzero"`
 }
 
-func syncedOf(rec dray.Record) syncedFiles {
-	s := syncedFiles{ID: rec.ID, Error: rec.Error}
+func syncResultOf(rec dray.Record) syncResult {
+	s := syncResult{ID: rec.ID, Error: rec.Error}
 	if r := rec.Metadata.Sync; r != nil {
 		s.Files, s.Refused, s.Bytes, s.DryRun = r.Files, r.Refused, r.Bytes, r.DryRun
 	}
 	return s
 }
 
-// printSync prints what became of the files on stdout, and on stderr what was refused, what went
-// wrong, and how much it was.
+// printSync prints the files on stdout, and on stderr refused paths, the error and a summary.
 func (a *app) printSync(rec dray.Record) error {
 	report := rec.Metadata.Sync
 	if report == nil {
@@ -185,16 +176,16 @@ func (a *app) printSync(rec dray.Record) error {
 		return nil
 	}
 	a.warn(rec.Metadata.Warnings)
-	t := manifestOf(report.Files)
+	t := manifest(report.Files)
 	if report.DryRun {
-		t = differenceOf(report.Files)
+		t = differences(report.Files)
 	}
 	if len(t.rows) > 0 {
 		if err := t.write(a.out); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
+	fmt.Fprintln(a.err, "dray: "+syncSummary(report))
 	return nil
 }
 
@@ -205,10 +196,11 @@ func (a *app) printRefused(report *dray.SyncReport) {
 	}
 }
 
-// maxOutputs is how many declared outputs are told of one by one.
+// maxOutputs bounds the declared outputs that are listed one by one.
 const maxOutputs = 10
 
-// withoutListedReasons is an error of a sync without the reasons that printRefused has given.
+// withoutListedReasons shortens the message of a sync's error if printRefused has printed the
+// reasons.
 func withoutListedReasons(e *dray.Error, report *dray.SyncReport) *dray.Error {
 	if e == nil || e.Code != dray.CodeSyncRefused || report == nil || len(report.Refused) == 0 {
 		return e
@@ -218,11 +210,11 @@ func withoutListedReasons(e *dray.Error, report *dray.SyncReport) *dray.Error {
 	return &short
 }
 
-// printOutputs says what became of the declared outputs of a call: what did not come always, and
-// what did to people only, since a program that reads stderr wants the tool's bytes.
+// printOutputs reports the declared outputs of a call: refused ones and errors always, synced ones
+// on a terminal only, as elsewhere stderr carries the tool's bytes.
 func (a *app) printOutputs(rec dray.Record) {
 	report := rec.Metadata.Sync
-	if report == nil || rec.Tool == "sync" { // whose end is that of the call
+	if report == nil || rec.Tool == "sync" { // its end is reported by printSync
 		return
 	}
 	a.printRefused(report)
@@ -236,57 +228,57 @@ func (a *app) printOutputs(rec dray.Record) {
 	for _, f := range report.Files[:min(len(report.Files), maxOutputs)] {
 		fmt.Fprintf(a.err, "dray: %s %s\n", escapeLine(string(f.Action)), escapeLine(f.Path))
 	}
-	fmt.Fprintln(a.err, "dray: "+summaryOf(report))
+	fmt.Fprintln(a.err, "dray: "+syncSummary(report))
 }
 
-// explainSync says why a sync was not done.
+// explainSync reports why a sync failed.
 func (a *app) explainSync(rec dray.Record) {
 	if rec.Reason == dray.ReasonTimeout && (rec.Error == nil || rec.Error.Code == "") {
-		a.printError((&dray.Error{Message: messageOrDefault(rec, "the sync timed out")}).
-			WithHint("sandbox.timeout says how long one may take"))
+		a.printError(endError(rec, "the sync timed out").
+			WithHint("sync fewer files, or raise sandbox.timeout"))
 		return
 	}
 	if short := withoutListedReasons(rec.Error, rec.Metadata.Sync); short != rec.Error {
-		rec.Error = short.WithHint("leave out what is refused, or let the others come: --skip-refused")
+		rec.Error = short.WithHint("omit the refused paths, or skip them with --skip-refused")
 	}
 	a.printEndReason(rec)
 }
 
-// manifestOf has a line for each file. The paths stand at the end, as they have any length.
-func manifestOf(files []dray.SyncedFile) table {
+// manifest returns a line for each file, with its path last.
+func manifest(files []dray.SyncedFile) table {
 	t := table{head: []string{"ACTION", "MODE", "SIZE", "PATH"}}
 	for _, f := range files {
-		t.add(string(f.Action), f.Mode, bytesText(f.Size), f.Path)
+		t.add(string(f.Action), f.Mode, formatBytes(f.Size), f.Path)
 	}
 	return t
 }
 
-// differenceOf has a line for each file that would be another one afterwards.
-func differenceOf(files []dray.SyncedFile) table {
+// differences returns a line for each file that would change.
+func differences(files []dray.SyncedFile) table {
 	t := table{head: []string{"", "MODE", "SIZE", "SHA-256", "PATH"}}
 	for _, f := range files {
 		switch f.Action {
 		case dray.FileCreated:
-			t.add("+", f.Mode, bytesText(f.Size), shortHash(f.SHA256), f.Path)
+			t.add("+", f.Mode, formatBytes(f.Size), shortHash(f.SHA256), f.Path)
 		case dray.FileReplaced:
-			t.add("~", f.Mode, bytesText(f.Size), shortHash(f.SHA256Before)+" -> "+shortHash(f.SHA256),
+			t.add("~", f.Mode, formatBytes(f.Size), shortHash(f.SHA256Before)+" -> "+shortHash(f.SHA256),
 				f.Path)
 		}
 	}
 	return t
 }
 
-// summaryOf says how much it was.
-func summaryOf(r *dray.SyncReport) string {
+// syncSummary returns the numbers of files and bytes on one line.
+func syncSummary(r *dray.SyncReport) string {
 	counts := map[dray.FileAction]int{}
 	for _, f := range r.Files {
 		counts[f.Action]++
 	}
 	var parts []string
-	for _, action := range []dray.FileAction{
-		dray.FileCreated, dray.FileReplaced, dray.FileUnchanged,
-		dray.FileMounted,
-	} {
+	actions := []dray.FileAction{
+		dray.FileCreated, dray.FileReplaced, dray.FileUnchanged, dray.FileMounted,
+	}
+	for _, action := range actions {
 		if n := counts[action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, action))
 		}
@@ -294,7 +286,11 @@ func summaryOf(r *dray.SyncReport) string {
 	if n := len(r.Refused); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d refused", n))
 	}
-	line := fmt.Sprintf("%s, %s: %s", countOf(len(r.Files), "file"), bytesText(r.Bytes),
+	files := "files"
+	if len(r.Files) == 1 {
+		files = "file"
+	}
+	line := fmt.Sprintf("%d %s, %s: %s", len(r.Files), files, formatBytes(r.Bytes),
 		cmp.Or(strings.Join(parts, ", "), "nothing to do"))
 	if r.DryRun {
 		line += "; nothing was written"
@@ -302,18 +298,12 @@ func summaryOf(r *dray.SyncReport) string {
 	return line
 }
 
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
-}
-
-// bytesText is a number of bytes as people read it.
-func bytesText(n int64) string {
+// formatBytes formats a number of bytes with a binary unit.
+func formatBytes(n int64) string {
 	if n < 1<<10 {
 		return strconv.FormatInt(n, 10) + " B"
 	}
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
 	value, unit := float64(n)/(1<<10), 0
 	for value >= 1<<10 && unit < len(units)-1 {
 		value, unit = value/(1<<10), unit+1
@@ -321,24 +311,21 @@ func bytesText(n int64) string {
 	return strconv.FormatFloat(value, 'f', 1, 64) + " " + units[unit]
 }
 
-var units = []string{"KiB", "MiB", "GiB", "TiB"}
+// transferMessage matches the progress message of a sync that transfers files.
+var transferMessage = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(\d{1,9}) files and folders, (\d{1,9}\.\d) MB$`)
+})
 
-// transferred is how a sync tells how far it is.
-var transferred = regexp.MustCompile(`^(\d{1,9}) files and folders, (\d{1,9}\.\d) MB$`)
-
-// syncProgress shows how far a sync is on a terminal: files, bytes, and how many bytes a second
-// since the first was told of. Where stderr is no terminal it shows what comes before alone, such
-// as a container that is brought up.
+// syncProgress adds the rate in bytes per second to the progress of a sync, and shows it on a
+// terminal only. Other progress, such as the start of a container, is always shown.
 type syncProgress struct {
 	progress *progress
-	since    time.Time
-	from     int64
+	start    time.Time // of the first transfer message
+	from     int64     // its bytes
 }
 
-func newSyncProgress(p *progress) *syncProgress { return &syncProgress{progress: p} }
-
 func (t *syncProgress) show(phase, message string) {
-	m := transferred.FindStringSubmatch(message)
+	m := transferMessage().FindStringSubmatch(message)
 	if m == nil {
 		t.progress.show(phase, message)
 		return
@@ -346,18 +333,18 @@ func (t *syncProgress) show(phase, message string) {
 	if !t.progress.terminal {
 		return
 	}
-	megabytes, _ := strconv.ParseFloat(m[2], 64) // it has so few digits that it is one
+	megabytes, _ := strconv.ParseFloat(m[2], 64) // cannot fail: the pattern bounds the digits
 	t.progress.show(phase, t.line(message, int64(megabytes*1e6), time.Now()))
 }
 
-// line is what is shown at a moment.
+// line returns the message with the rate since the first one.
 func (t *syncProgress) line(message string, bytes int64, now time.Time) string {
-	if t.since.IsZero() {
-		t.since, t.from = now, bytes
+	if t.start.IsZero() {
+		t.start, t.from = now, bytes
 		return message
 	}
-	if span := now.Sub(t.since); span > 0 && bytes >= t.from {
-		message += fmt.Sprintf(", %.1f MB/s", float64(bytes-t.from)/1e6/span.Seconds())
+	if elapsed := now.Sub(t.start); elapsed > 0 && bytes >= t.from {
+		message += fmt.Sprintf(", %.1f MB/s", float64(bytes-t.from)/1e6/elapsed.Seconds())
 	}
 	return message
 }

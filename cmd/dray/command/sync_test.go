@@ -9,19 +9,19 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-func TestBytesText(t *testing.T) {
+func TestFormatBytes(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 5 << 29: "2.5 GiB", 1 << 62: "4194304.0 TiB",
 	} {
-		if got := bytesText(n); got != want {
+		if got := formatBytes(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}
 }
 
-// The rate is that since the first word of progress, whatever the daemon says.
+// The rate counts from the first progress message.
 func TestSyncRate(t *testing.T) {
-	tr := newSyncProgress(newProgress(&strings.Builder{}, 0))
+	tr := &syncProgress{progress: newProgress(&strings.Builder{}, 0)}
 	begin := time.Unix(1000, 0)
 	for _, c := range []struct {
 		after time.Duration
@@ -40,30 +40,30 @@ func TestSyncRate(t *testing.T) {
 	}
 }
 
-// Where stderr is no terminal a sync that runs says nothing, and what comes before it does.
-func TestSyncProgressElsewhere(t *testing.T) {
+// Without a terminal, transfer messages are not shown; other progress is.
+func TestSyncProgress_NoTerminal(t *testing.T) {
 	var out strings.Builder
-	tr := newSyncProgress(newProgress(&out, 0))
+	tr := &syncProgress{progress: newProgress(&out, 0)}
 	tr.show("sync", "500 files and folders, 16.8 MB")
 	tr.show("build", "step 1 \x1b[2J")
 	if got, want := out.String(), "dray: build: step 1 \\x1b[2J\n"; got != want {
-		t.Errorf("it said %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// On a terminal one line tells how far a sync is, and goes when it is over.
-func TestSyncProgressOnATerminal(t *testing.T) {
+// On a terminal, one line shows the progress and is removed at the end.
+func TestSyncProgress_Terminal(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(&out, 0)
 	p.terminal = true
-	tr := newSyncProgress(p)
+	tr := &syncProgress{progress: p}
 	tr.show("sync", "500 files and folders, 16.8 MB")
-	tr.since = tr.since.Add(-time.Second)
+	tr.start = tr.start.Add(-time.Second)
 	tr.show("sync", "1000 files and folders, 33.6 MB")
 	p.clear()
 	want := `^dray: sync: 500 files and folders, 16\.8 MB\r\x1b\[Kdray: sync: 1000 files and folders, 33\.6 MB, [0-9]+\.[0-9] MB/s\r\x1b\[K$`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
-		t.Errorf("it showed %q", out.String())
+		t.Errorf("got %q", out.String())
 	}
 }
 
@@ -74,7 +74,7 @@ func TestSyncPaths(t *testing.T) {
 		want             string
 	}{
 		"within the workspace": {syncFlags{}, "out/", "/home/me", "/home/me/app/out"},
-		"the folder itself":    {syncFlags{}, ".", "/home/me/app", "/home/me/app"},
+		"the directory itself": {syncFlags{}, ".", "/home/me/app", "/home/me/app"},
 		"from elsewhere":       {syncFlags{workspace: "/srv/w"}, "out", "/srv/w", "/srv/w/out"},
 		"of the host, to elsewhere": {
 			syncFlags{workspace: "/srv/w", push: true},
@@ -84,10 +84,10 @@ func TestSyncPaths(t *testing.T) {
 		"of the host to a container": {
 			syncFlags{container: "c", push: true}, "out", "", "/home/me/app/out",
 		},
-		"absolute, as it is":  {syncFlags{}, "/tmp//a/../b/", "/home/me", "/tmp//a/../b/"},
+		"absolute, unchanged": {syncFlags{}, "/tmp//a/../b/", "/home/me", "/tmp//a/../b/"},
 		"of no one's folder":  {syncFlags{container: "c"}, "out", "", ""},
 		"empty":               {syncFlags{}, "", "/home/me", ""},
-		"in bytes of no text": {syncFlags{}, "/a\xff", "/home/me", ""},
+		"not UTF-8":           {syncFlags{}, "/a\xff", "/home/me", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.f.paths([]string{c.given}, "/home/me/app", c.workspace)
@@ -98,7 +98,7 @@ func TestSyncPaths(t *testing.T) {
 	}
 }
 
-// What ends a sync decides the exit code, by the table of all commands.
+// The error of a sync decides the exit code, by the table of all commands.
 func TestSyncExitCodes(t *testing.T) {
 	for _, c := range []struct {
 		reason dray.Reason

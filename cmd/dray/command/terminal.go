@@ -12,8 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// isTerminal says whether a reader or writer of ours is a terminal. Anything that is no file is
-// none.
+// isTerminal reports whether v is a file that is a terminal.
 func isTerminal(v any) bool {
 	f, ok := v.(*os.File)
 	if !ok {
@@ -23,14 +22,11 @@ func isTerminal(v any) bool {
 	return err == nil
 }
 
-// columns is the width of the terminal, 80 where it does not say.
-func columns(w io.Writer) int {
-	return int(sizeOf(w).Columns)
-}
+// columns returns the width of a terminal, by default 80.
+func columns(w io.Writer) int { return int(sizeOf(w).Columns) }
 
-// callerStdin gives what a tool may read of our stdin, nil if that is nothing: where it is
-// /dev/null, and where it is a terminal that belongs to another job, since reading it would stop
-// us.
+// callerStdin returns our stdin, or nil if the tool gets none: if it is closed, is /dev/null, or is
+// a terminal in whose background we run, where a read would stop us.
 func callerStdin(in io.Reader) io.Reader {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -50,22 +46,22 @@ func callerStdin(in io.Reader) io.Reader {
 	return f
 }
 
-// inForeground says whether a terminal is our job's. One that is not our controlling terminal is
-// nobody's job's.
+// inForeground reports whether we are in the foreground of a terminal, or it is not our controlling
+// terminal.
 func inForeground(f *os.File) bool {
-	owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-	return err != nil || owner == unix.Getpgrp()
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
 }
 
-// makeRaw has a terminal pass every byte as it is, in both directions: what cfmakeraw(3) does. It
-// gives the modes that were.
+// makeRaw sets a terminal to raw mode like cfmakeraw(3), and returns its previous modes.
 func makeRaw(f *os.File) (*unix.Termios, error) {
 	modes, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {
 		return nil, err
 	}
 	raw := *modes
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP |
+		unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	raw.Oflag &^= unix.OPOST
 	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
@@ -73,31 +69,30 @@ func makeRaw(f *os.File) (*unix.Termios, error) {
 	return modes, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// sizeOf gives the size of the first terminal among readers and writers of ours, 80x24 where none
-// says it.
+// sizeOf returns the size of the first terminal among the candidates, by default 80x24.
 func sizeOf(candidates ...any) dray.TerminalSize {
 	for _, v := range candidates {
 		f, ok := v.(*os.File)
 		if !ok {
 			continue
 		}
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 &&
-			size.Row > 0 {
+		size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+		if err == nil && size.Col > 0 && size.Row > 0 {
 			return dray.TerminalSize{Columns: size.Col, Rows: size.Row}
 		}
 	}
 	return dray.TerminalSize{Columns: 80, Rows: 24}
 }
 
-// ttyReader reads a terminal. A read that waits ends with Close, so that what is typed afterwards
-// is for whoever reads the terminal next, and no goroutine stays behind.
+// ttyReader reads a terminal. Close ends a blocked read, so that later input goes to the next
+// reader of the terminal and no goroutine is left.
 type ttyReader struct {
 	fd           int
 	wake, waking *os.File
 	once         sync.Once
 }
 
-func newKeyboard(f *os.File) (*ttyReader, error) {
+func newTTYReader(f *os.File) (*ttyReader, error) {
 	wake, waking, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -105,26 +100,27 @@ func newKeyboard(f *os.File) (*ttyReader, error) {
 	return &ttyReader{fd: int(f.Fd()), wake: wake, waking: waking}, nil
 }
 
-var errKeyboardClosed = errors.New("the terminal is no longer read")
+var errReaderClosed = errors.New("the terminal reader is closed")
 
-// Read waits for what is typed. A terminal that is gone is an end of file.
+// Read blocks until there is input. A terminal that was closed is an end of file.
 func (k *ttyReader) Read(p []byte) (int, error) {
 	for {
-		// descriptors
-		ready := []unix.PollFd{{Fd: int32(k.wake.Fd()), Events: unix.POLLIN}, {Fd: int32(k.fd), Events: unix.POLLIN}} //nolint:gosec
+		ready := []unix.PollFd{
+			{Fd: int32(k.wake.Fd()), Events: unix.POLLIN}, //nolint:gosec // an fd fits
+			{Fd: int32(k.fd), Events: unix.POLLIN},        //nolint:gosec // an fd fits
+		}
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return 0, os.NewSyscallError("poll", err)
 		}
 		if ready[0].Revents != 0 {
-			return 0, errKeyboardClosed
+			return 0, errReaderClosed
 		}
 		if ready[1].Revents == 0 {
 			continue
 		}
 		n, err := unix.Read(k.fd, p)
 		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err,
-			unix.EAGAIN): // another reader of the same terminal was faster
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // another reader was faster
 		case err != nil && !errors.Is(err, unix.EIO):
 			return 0, os.NewSyscallError("read", err)
 		case n <= 0:
@@ -135,30 +131,29 @@ func (k *ttyReader) Read(p []byte) (int, error) {
 	}
 }
 
-// Close wakes the reader. It may be called more than once.
+// Close ends a blocked Read. It may be called more than once.
 func (k *ttyReader) Close() error {
-	k.once.Do(func() { _ = k.waking.Close() }) // which makes the other end readable
+	k.once.Do(func() { _ = k.waking.Close() }) // makes wake readable
 	return nil
 }
 
-// free gives the descriptors back, once nobody reads any more.
+// free closes the pipe. It must not be called during a Read.
 func (k *ttyReader) free() { _ = k.wake.Close() }
 
-// The way out of a tool that takes Ctrl-C and does nothing with it: Ctrl-] three times within a
-// second. All of them reach the tool as well, so that nothing that is typed waits for what may
-// follow it.
+// The escape sequence, Ctrl-] three times within a second, cancels a tool that ignores Ctrl-C. The
+// tool receives these bytes too, so that no input is delayed.
 const (
-	escapeKey   = 0x1d
-	escapeCount = 3
-	escapeTime  = time.Second
+	escapeKey      = 0x1d
+	escapeCount    = 3
+	escapeInterval = time.Second
 )
 
-// escapeDetector watches for it in what is read.
+// escapeDetector calls onEscape when the escape sequence is read from r.
 type escapeDetector struct {
 	r        io.Reader
 	now      func() time.Time
 	onEscape func()
-	// of the last presses, the oldest first; zero where something else was typed since
+	// times of the last presses, oldest first; zero if another key was typed since
 	times [escapeCount]time.Time
 }
 
@@ -172,7 +167,7 @@ func (e *escapeDetector) Read(p []byte) (int, error) {
 		}
 		copy(e.times[:], e.times[1:])
 		e.times[escapeCount-1] = now
-		if !e.times[0].IsZero() && now.Sub(e.times[0]) <= escapeTime {
+		if !e.times[0].IsZero() && now.Sub(e.times[0]) <= escapeInterval {
 			e.times = [escapeCount]time.Time{}
 			e.onEscape()
 		}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo terminal: we hold one end, a command gets the other.
+// openTerminal opens a pseudo terminal: the test has one end, a command the other.
 func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -40,7 +40,7 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// onTerminal starts a command whose stdin, stdout and stderr are a terminal of its own.
+// onTerminal starts a command with a terminal as stdin, stdout and stderr.
 func onTerminal(t *testing.T, cmd *exec.Cmd) (*runningCommand, *os.File) {
 	t.Helper()
 	ours, theirs := openTerminal(t)
@@ -57,8 +57,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) (*runningCommand, *os.File) {
 	return &runningCommand{Cmd: cmd}, ours
 }
 
-// readUntil reads what a terminal shows until it has shown a text; without one, until nobody holds
-// the other end.
+// readUntil reads from a terminal until a text; for an empty text, until the other end is closed.
 func readUntil(t *testing.T, terminal io.Reader, text string) string {
 	t.Helper()
 	var got bytes.Buffer
@@ -76,7 +75,7 @@ func readUntil(t *testing.T, terminal io.Reader, text string) string {
 	return got.String()
 }
 
-func TestCtrlCOnATerminal(t *testing.T) {
+func TestExec_CtrlCOnTerminal(t *testing.T) {
 	t.Parallel()
 	r, terminal := onTerminal(t, newHome(t).
 		dray(t, "exec", "--", "sh", "-c", "echo ready; exec sleep 600"))
@@ -90,7 +89,7 @@ func TestCtrlCOnATerminal(t *testing.T) {
 	}
 }
 
-func TestTypedInput(t *testing.T) {
+func TestExec_TypedInput(t *testing.T) {
 	t.Parallel()
 	r, terminal := onTerminal(t, newHome(t).
 		dray(t, "exec", "--", "sh", "-c", "read line; echo got $line"))
@@ -105,9 +104,8 @@ func TestTypedInput(t *testing.T) {
 	}
 }
 
-// A job in the background that reads its terminal is stopped by the kernel: then it would never
-// end.
-func TestInTheBackgroundOfATerminal(t *testing.T) {
+// A background job that reads its terminal is stopped by the kernel, and would never end.
+func TestExec_BackgroundOfTerminal(t *testing.T) {
 	t.Parallel()
 	cmd := newHome(t).dray(t, "exec", "--", "echo", "done")
 	cmd.Args = []string{"sh", "-c", "set -m; dray exec -- echo done & wait $!"}
@@ -125,7 +123,7 @@ func TestInTheBackgroundOfATerminal(t *testing.T) {
 	}
 }
 
-func TestProgressIsGoneFromTheTerminal(t *testing.T) {
+func TestProgressIsRemovedFromTheTerminal(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	if err := os.WriteFile(h.dir+"/.devcontainer.json", []byte(`{"image":"x"}`), 0o600); err != nil {
@@ -141,7 +139,7 @@ func TestProgressIsGoneFromTheTerminal(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
+func TestEscapeDetector(t *testing.T) {
 	const key = "\x1d"
 	for name, c := range map[string]struct {
 		typed []string
@@ -169,7 +167,7 @@ func TestEscape(t *testing.T) {
 				now: func() time.Time { now = now.Add(c.gaps); return now }, onEscape: func() { escaped++ },
 			}
 			got, err := io.ReadAll(iotest.DataErrReader(e))
-			if err != nil || string(got) != strings.Join(c.typed, "") { // it keeps nothing back
+			if err != nil || string(got) != strings.Join(c.typed, "") { // no byte is withheld
 				t.Errorf("read %q, %v", got, err)
 			}
 			if escaped != c.want {
@@ -179,10 +177,10 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// What is typed after the close is for the next reader.
-func TestKeyboard(t *testing.T) {
+// Input typed after Close is read by the next reader.
+func TestTTYReader(t *testing.T) {
 	ours, theirs := openTerminal(t)
-	k, err := newKeyboard(theirs)
+	k, err := newTTYReader(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,23 +195,23 @@ func TestKeyboard(t *testing.T) {
 	read := make(chan error, 1)
 	go func() { _, err := k.Read(buf); read <- err }()
 	_, _ = k.Close(), k.Close()
-	if err := <-read; !errors.Is(err, errKeyboardClosed) {
-		t.Errorf("a read that waits ends with %v", err)
+	if err := <-read; !errors.Is(err, errReaderClosed) {
+		t.Errorf("the blocked read returned %v", err)
 	}
 	if _, err := ours.WriteString("two\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Read(buf); !errors.Is(err, errKeyboardClosed) {
-		t.Errorf("a read after the close: %v", err)
+	if _, err := k.Read(buf); !errors.Is(err, errReaderClosed) {
+		t.Errorf("read after Close: %v", err)
 	}
 	if n, err := theirs.Read(buf); err != nil || string(buf[:n]) != "two\n" {
 		t.Errorf("the next reader gets %q, %v", buf[:n], err)
 	}
 }
 
-func TestKeyboardOfATerminalThatIsGone(t *testing.T) {
+func TestTTYReader_TerminalClosed(t *testing.T) {
 	ours, theirs := openTerminal(t)
-	k, err := newKeyboard(theirs)
+	k, err := newTTYReader(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,30 +22,25 @@ func newTools(a *app) *cobra.Command {
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		return a.withClient(func(c *client.Client) error {
 			if len(args) == 1 {
-				return a.showTool(ctx, c, args[0])
+				reply, err := c.Tool(ctx, args[0])
+				return printReply(a, reply, err, a.printTool)
 			}
-			return a.listTools(ctx, c)
+			reply, err := c.Tools(ctx)
+			return printReply(a, reply, err, a.printTools)
 		})
 	})
 	return cmd
 }
 
-func (a *app) listTools(ctx context.Context, c *client.Client) error {
-	reply, err := c.Tools(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printRaw(reply.JSON)
-	}
+func (a *app) printTools(page client.Page[client.Tool]) error {
 	t := table{head: []string{"NAME", "RUNS", "DESCRIPTION"}}
-	for _, tool := range reply.Value.Items {
+	for _, tool := range page.Items {
 		t.add(tool.Name, runsIn(tool), firstSentence(tool.Description))
 	}
 	return t.write(a.out)
 }
 
-// firstSentence is what a list has room for; `dray tools NAME` shows the rest.
+// firstSentence shortens a description for a list; `dray tools NAME` shows all of it.
 func firstSentence(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	if sentence, _, more := strings.Cut(text, ". "); more {
@@ -54,41 +49,32 @@ func firstSentence(text string) string {
 	return text
 }
 
-func (a *app) showTool(ctx context.Context, c *client.Client, name string) error {
-	reply, err := c.Tool(ctx, name)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printRaw(reply.JSON)
-	}
-	tool := reply.Value
+func (a *app) printTool(tool client.Tool) error {
 	var head section
 	head.add("name", tool.Name)
 	head.add("runs", runsIn(tool))
 	head.add("about", tool.Description)
 	return writeSections(a.out, []section{
-		head, {title: "input schema", text: indented(tool.InputSchema)}, {
-			title: "output schema",
-			text:  indented(tool.OutputSchema),
-		},
+		head,
+		{title: "input schema", text: indented(tool.InputSchema)},
+		{title: "output schema", text: indented(tool.OutputSchema)},
 	})
 }
 
-// runsIn says where a tool runs: a word, or the container that it is bound to.
+// runsIn returns the environment of a tool: its kind, or the container that the tool is bound to.
 func runsIn(tool client.Tool) string {
-	var word string
-	if json.Unmarshal(tool.Environment, &word) == nil {
-		return word
+	var kind string
+	if json.Unmarshal(tool.Environment, &kind) == nil {
+		return kind
 	}
 	var bound struct {
 		Specific string `json:"specific"`
 	}
-	_ = json.Unmarshal(tool.Environment, &bound) // what cannot be read is shown as nothing
+	_ = json.Unmarshal(tool.Environment, &bound) // an unknown form is shown as empty
 	return bound.Specific
 }
 
-// indented lays JSON out in lines. null is nothing.
+// indented formats JSON over several lines. It returns "" for null and for invalid JSON.
 func indented(b []byte) string {
 	v := jsontext.Value(strings.TrimSpace(string(b)))
 	if v.Kind() == 'n' || v.Indent(jsontext.WithIndent("  ")) != nil {

@@ -26,8 +26,7 @@ import (
 	"github.com/dray-dev/dray/internal/tool"
 )
 
-// fakeDaemon is a daemon without containers: every room is the real one, but those that need an
-// engine, which are words. So the commands can be tested wherever the rest can.
+// fakeDaemon is a daemon without containers. The packages that need an engine are faked.
 type fakeDaemon struct {
 	*api.Server
 	store    *audit.Store
@@ -35,7 +34,7 @@ type fakeDaemon struct {
 	captures *capture.Store
 }
 
-// supervisor is the name that the test program answers to as the supervisor of a call.
+// supervisor is the name under which the test program runs as a supervisor.
 const supervisor = "dray-test-supervisor"
 
 func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (service, error) {
@@ -73,9 +72,9 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	}
 	chain = onHost(hosts, tool.Mapping(registry, chain))
 	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
-	chain = store.Executor(call.MarkAccepted(standInSync(routes.Executor(chain))))
+	chain = store.Executor(call.MarkAccepted(fakeSync(routes.Executor(chain))))
 	srv, err := api.New(api.Config{
-		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: fakeRouteChecker{}, Workspaces: standInWorkspaces{string(cfg.State)}, Paths: standInPaths{}, Captures: captures,
+		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: fakeRouteChecker{}, Workspaces: fakeWorkspaces{string(cfg.State)}, Paths: fakePaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *fakeDaemon) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 }
 
-// onHost gives every call the host. A variable of the call makes it tell a progress before, another
-// has it say that it made files.
+// onHost runs every call on the host. TEST_PROGRESS makes it report progress, TEST_CHANGES changed
+// files.
 func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
@@ -113,23 +112,23 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 			}
 		}
 		if paths := call.Invocation.Sync; len(paths) > 0 {
-			came, why := syncNamed(filepath.Base(paths[0]), false, false)
-			res.Metadata.Sync = came.Metadata.Sync
-			res.Metadata.Sync.Error = dray.AsError(why)
+			synced, syncErr := syncNamed(filepath.Base(paths[0]), false, false)
+			res.Metadata.Sync = synced.Metadata.Sync
+			res.Metadata.Sync.Error = dray.AsError(syncErr)
 		}
 		return res, err
 	})
 }
 
-// standInWorkspaces knows one. It trusts what it is told to, and brings nothing up.
-type standInWorkspaces struct{ state string }
+// fakeWorkspaces has one workspace and starts no container.
+type fakeWorkspaces struct{ state string }
 
-func (standInWorkspaces) List(context.Context) ([]api.Workspace, error) {
+func (fakeWorkspaces) List(context.Context) ([]api.Workspace, error) {
 	return []api.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}},
 		nil
 }
 
-func (d standInWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id string,
+func (d fakeWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id string,
 	progress func(phase, message string),
 ) (api.Workspace, error) {
 	w := api.Workspace{ID: "w1", Folder: id, State: "stopped"}
@@ -162,10 +161,10 @@ func (d standInWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id
 	return w, nil
 }
 
-// standInPaths has one mapping: the workspace to /workspaces/app.
-type standInPaths struct{}
+// fakePaths maps the workspace to /workspaces/app.
+type fakePaths struct{}
 
-func (standInPaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
+func (fakePaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
 	from, to := req.Workspace, "/workspaces/app"
 	if req.Direction == api.ToHost {
 		from, to = to, from
@@ -182,7 +181,7 @@ func (standInPaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply
 	return reply, nil
 }
 
-// fakeRouteChecker have room for every call.
+// fakeRouteChecker accepts every call.
 type fakeRouteChecker struct{}
 
 func (fakeRouteChecker) CheckRoute(context.Context, dray.Route,

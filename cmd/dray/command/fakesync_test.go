@@ -9,9 +9,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// standInSync is the tool sync without containers: it says of the same three files what became of
-// them, and the first path's name has it fail.
-func standInSync(next dray.Executor) dray.Executor {
+// fakeSync is the tool sync without containers. It reports three files, or fails if the first path
+// is named after an error.
+func fakeSync(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
@@ -43,7 +43,7 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 	}[name]
 	if name == "refuse" {
 		report.Refused = append(report.Refused,
-			dray.RefusedPath{Path: "/w/l\x1b[2Jnk", Code: dray.CodePathInvalid, Message: "is a link"})
+			dray.RefusedPath{Path: "/w/l\x1b[2Jnk", Code: dray.CodePathInvalid, Message: "is a symlink"})
 	}
 	if skip && name == "refuse" {
 		code = ""
@@ -51,7 +51,7 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 	if code != "" {
 		report.State = dray.SyncRefused
 		return dray.Result{Metadata: dray.Metadata{Sync: report}},
-			dray.Errorf(code, "nothing was written, because %s", name).WithHint("mend it")
+			dray.Errorf(code, "nothing was written, because %s", name).WithHint("fix it")
 	}
 	digest := func(digit string) string { return strings.Repeat(digit, 64) }
 	report.Bytes = 1536
