@@ -17,10 +17,10 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// What the documents say is held against the program: links, configurations, command lines, and
-// lists that must be complete.
+// These tests check the documentation against the program: links, configurations, command lines, and
+// complete lists.
 
-var update = flag.Bool("update", false, "write docs/reference/cli.md anew")
+var update = flag.Bool("update", false, "rewrite docs/reference/cli.md")
 
 // page is one document.
 type page struct {
@@ -28,13 +28,13 @@ type page struct {
 	blocks     []block
 }
 
-// block is a fenced part of a page.
+// block is a fenced block of a page.
 type block struct {
 	language, text string
 	line           int
 }
 
-// pages are all documents, with those that stand beside the code.
+// pages returns all Markdown files.
 func pages(t *testing.T) []page {
 	t.Helper()
 	var names []string
@@ -53,7 +53,7 @@ func pages(t *testing.T) []page {
 		}
 	}
 	if len(names) < 20 {
-		t.Fatalf("only %d documents were found: this test does not look where it should", len(names))
+		t.Fatalf("only %d documents were found", len(names))
 	}
 	all := make([]page, 0, len(names))
 	for _, name := range names {
@@ -106,7 +106,7 @@ func TestLinksResolve(t *testing.T) {
 				err = nil
 			}
 			if err != nil {
-				t.Errorf("%s: the link %s leads nowhere", p.name, m[1])
+				t.Errorf("%s: broken link %s", p.name, m[1])
 			} else if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
 				t.Errorf("%s: %s has no heading for %s", p.name, file, m[1])
 			}
@@ -114,9 +114,9 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsLedTo: the two maps of the documents leave out none.
-func TestEveryPageIsLedTo(t *testing.T) {
-	led := map[string]bool{filepath.Join("docs", "README.md"): true}
+// docs/README.md and docs/adr/README.md link to every page.
+func TestEveryPageIsLinked(t *testing.T) {
+	linked := map[string]bool{filepath.Join("docs", "README.md"): true}
 	all := pages(t)
 	for _, p := range all {
 		if !strings.HasPrefix(p.name, "docs/") || filepath.Base(p.name) != "README.md" {
@@ -124,17 +124,17 @@ func TestEveryPageIsLedTo(t *testing.T) {
 		}
 		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
 			target, _, _ := strings.Cut(m[1], "#")
-			led[filepath.Join(filepath.Dir(p.name), target)] = true
+			linked[filepath.Join(filepath.Dir(p.name), target)] = true
 		}
 	}
 	for _, p := range all {
-		if strings.HasPrefix(p.name, "docs/") && !led[p.name] {
-			t.Errorf("neither docs/README.md nor docs/adr/README.md leads to %s", p.name)
+		if strings.HasPrefix(p.name, "docs/") && !linked[p.name] {
+			t.Errorf("neither docs/README.md nor docs/adr/README.md links to %s", p.name)
 		}
 	}
 }
 
-// anchors are the names that a page's headings get where it is shown.
+// anchors returns the anchors of a page's headings.
 func anchors(text string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -143,7 +143,7 @@ func anchors(text string) []string {
 	return all
 }
 
-// TestConfigurationsLoad: every configuration that is shown is one (CF-01).
+// Every YAML block is a valid configuration (CF-01).
 func TestConfigurationsLoad(t *testing.T) {
 	found := 0
 	load := func(name, text string) {
@@ -176,21 +176,21 @@ func TestJSONIsJSON(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, b := range p.blocks {
 			if b.language == "json" && !json.Valid([]byte(b.text)) {
-				t.Errorf("%s:%d: this is not JSON", p.name, b.line)
+				t.Errorf("%s:%d: invalid JSON", p.name, b.line)
 			}
 		}
 	}
 }
 
-// TestReferenceIsComplete: what the code lists, the reference lists.
+// Codes, keys, endpoints and parameters in the code are in the reference.
 func TestReferenceIsComplete(t *testing.T) {
 	for _, tc := range []struct{ source, pattern, page, form string }{
 		{"errors.go", `Code\w+ +Code = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
 		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
-		{"config/keys.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
-		{"config/keys.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
+		{"config/settings.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
+		{"config/settings.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
 		{"internal/api/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
-		{"internal/api/routes.go", `path: invocationPath \+ "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
+		{"internal/api/routes.go", `path: invocationPath \+\s+"(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
 		{"internal/api/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
 		{"internal/api/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
 		{"internal/api/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
@@ -203,17 +203,17 @@ func TestReferenceIsComplete(t *testing.T) {
 			}
 			found++
 			if want := strings.ReplaceAll(tc.form, "%", m[1]); !strings.Contains(page, want) {
-				t.Errorf("%s has %s, and %s does not say %s", tc.source, m[1], tc.page, want)
+				t.Errorf("%s has %s, and %s does not contain %s", tc.source, m[1], tc.page, want)
 			}
 		}
 		if found == 0 {
-			t.Errorf("%s has nothing like %s: this test does not look where it should", tc.source, tc.pattern)
+			t.Errorf("%s does not match %s", tc.source, tc.pattern)
 		}
 	}
 }
 
-// TestStatusesAreTrue holds the HTTP statuses of the reference against the server's table.
-func TestStatusesAreTrue(t *testing.T) {
+// The HTTP statuses in the reference are those of the server's table.
+func TestReferenceHasTheStatuses(t *testing.T) {
 	codes := map[string]string{}
 	for _, m := range regexp.MustCompile(`(Code\w+) +Code = "(\w+)"`).FindAllStringSubmatch(read(t, "errors.go"), -1) {
 		codes[m[1]] = m[2]
@@ -222,7 +222,7 @@ func TestStatusesAreTrue(t *testing.T) {
 	for _, m := range regexp.MustCompile(`dray\.(Code\w+): +http\.Status(\w+),`).FindAllStringSubmatch(read(t, "internal/api/problem.go"), -1) {
 		row := regexp.MustCompile("(?m)^\\| `" + codes[m[1]] + "` \\| (\\d*)(?:, of a sync 422)? *\\|[^|]*\\|$").FindStringSubmatch(page)
 		if len(row) < 2 || !strings.Contains(row[1], statusNumbers[m[2]]) || statusNumbers[m[2]] == "" {
-			t.Errorf("%s is %s (%s) to the server, and docs/reference/codes.md says %q", codes[m[1]], m[2], statusNumbers[m[2]], row)
+			t.Errorf("%s is %s (%s) in the server, and docs/reference/codes.md has %q", codes[m[1]], m[2], statusNumbers[m[2]], row)
 		}
 	}
 }
@@ -233,10 +233,15 @@ var statusNumbers = map[string]string{
 	"InternalServerError": "500", "BadGateway": "502", "ServiceUnavailable": "503", "InsufficientStorage": "507",
 }
 
-// TestDefaultsAreTrue holds the defaults of the reference against the table of settings.
-func TestDefaultsAreTrue(t *testing.T) {
+// The defaults in the reference are those of the table of settings.
+func TestReferenceHasTheDefaults(t *testing.T) {
 	page := read(t, "docs/reference/configuration.md")
-	for _, m := range regexp.MustCompile(`(?m)^\t\tkey: "([\w.]+)"(?:, form: \w+)?, initial: "(\w+)"`).FindAllStringSubmatch(read(t, "config/keys.go"), -1) {
+	setting := regexp.MustCompile(`(?m)^\t\tkey: "([\w.]+)", defaultValue: "(\w+)"`)
+	found := setting.FindAllStringSubmatch(read(t, "config/settings.go"), -1)
+	if len(found) < 10 {
+		t.Fatalf("only %d defaults were found in config/settings.go", len(found))
+	}
+	for _, m := range found {
 		if want := "| `" + m[1] + "` | `" + m[2] + "` |"; !strings.Contains(page, want) {
 			t.Errorf("docs/reference/configuration.md does not have a row %s", want)
 		}
@@ -248,13 +253,13 @@ func TestMakeTargetsExist(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, m := range regexp.MustCompile("(?m)(?:`|^|=1 )make ([a-z]+)").FindAllStringSubmatch(p.text, -1) {
 			if !strings.Contains(makefile, "\n"+m[1]+":") {
-				t.Errorf("%s speaks of make %s, which is no target", p.name, m[1])
+				t.Errorf("%s mentions make %s, which is not a target", p.name, m[1])
 			}
 		}
 	}
 }
 
-// TestCLIReference keeps docs/reference/cli.md what the program's own help says.
+// docs/reference/cli.md is the program's help text.
 func TestCLIReference(t *testing.T) {
 	const name = "docs/reference/cli.md"
 	var b strings.Builder
