@@ -40,9 +40,10 @@
 //
 // # Who may import whom
 //
-//	dray, config, migrations,
+//	dray, migrations, internal/lexical,
 //	internal/linux, internal/pack,
 //	internal/shellprobe                   nothing of ours
+//	config                                internal/lexical
 //	pathmapper                            dray
 //	executor/process, internal/wire       dray, internal/linux, internal/pack; the agent links them
 //	executor/files/...                    the same, and each other; the agent links it too
@@ -50,10 +51,11 @@
 //	executor/...                          never internal/api, internal/call, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine
 //	internal/workspace                    joins internal/devcontainer with executor/...
-//	internal/router, internal/tool        never internal/api, internal/call
+//	internal/router                       dray, internal/lexical; it is pure
+//	internal/tool                         never internal/api, internal/call
 //	internal/call                         never internal/api
-//	internal/strictjson                   dray
-//	internal/transfer                     dray, executor/files/..., pathmapper
+//	internal/strictjson                   dray, internal/lexical
+//	internal/transfer                     dray, executor/files/..., internal/lexical, pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires

@@ -10,7 +10,7 @@ import (
 
 // Every tool that a daemon has by itself is in docs/reference/tools.md.
 func TestToolsAreDescribed(t *testing.T) {
-	tools, err := tool.NewRegistry(nil)
+	tools, err := tool.NewRegistry(tool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package dray
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code names what went wrong. The list is closed: callers switch on it, and every edge (HTTP
@@ -71,6 +72,15 @@ type Error struct {
 type Detail struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
+}
+
+// JSONPointer returns the RFC 6901 pointer that leads from prefix, a pointer itself, through the
+// given members and indices.
+func JSONPointer(prefix string, tokens ...string) string {
+	for _, t := range tokens {
+		prefix += "/" + strings.ReplaceAll(strings.ReplaceAll(t, "~", "~0"), "/", "~1")
+	}
+	return prefix
 }
 
 // Errorf makes an Error whose message is formatted; %w verbs keep the causes for errors.Is and

@@ -100,6 +100,8 @@ type PlanRouting struct {
 // Stdin.
 type Call struct {
 	Invocation Invocation
+	// Tool is the tool that the invocation names. Intake sets it, and no layer looks it up again.
+	Tool *Tool
 	// Stdin is what the process reads; nil is an empty stdin. Whoever made the call closes it.
 	Stdin io.Reader
 	// Control brings what whoever made the call wants done to its process; nil is nothing. It is

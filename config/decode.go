@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // decoder reads values into the configuration. Its methods report what is wrong and then give the
@@ -89,7 +91,7 @@ func (d *decoder) choice(v value, words ...string) string {
 		return s
 	}
 	fix := "write one of " + strings.Join(words, ", ")
-	if near := closest(s, words); near != "" {
+	if near := lexical.Closest(s, words); near != "" {
 		fix = "did you mean " + near + "?"
 	}
 	d.addValue(v, "is not one of the choices", fix)

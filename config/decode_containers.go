@@ -2,13 +2,11 @@ package config
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-)
 
-// containerName is what engines take for a reference.
-var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+	"github.com/dray-dev/dray/internal/lexical"
+)
 
 const fixContainerName = "begin with a letter or digit, go on with letters, digits, _ . and -"
 
@@ -56,7 +54,7 @@ func (d *decoder) containers(v value) map[string]Container {
 	all := map[string]Container{}
 	d.eachNamed(v, func(f field) {
 		switch {
-		case !containerName.MatchString(f.name):
+		case !lexical.IsName(f.name):
 			d.add(Diagnostic{
 				Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container",
 				Suggestion: fixContainerName,
@@ -120,7 +118,7 @@ func (d *decoder) checkTarget(v value, c Container) {
 // containerRef gives a full id or a name.
 func (d *decoder) containerRef(v value) string {
 	s, ok := d.text(v)
-	if ok && !containerName.MatchString(s) {
+	if ok && !lexical.IsName(s) {
 		d.addValue(v, "is neither an id nor the name of a container", fixContainerName)
 		return ""
 	}
@@ -187,7 +185,7 @@ func (d *decoder) mapping(v value) Mapping {
 	case len(d.mistakes) > before: // half a mapping has been reported
 	case m.Host == "" || m.Container == "":
 		d.addValue(v.withoutText(), "leads from nowhere or to nowhere", "give both host and container")
-	case beneath(m.Host, m.Container) || beneath(m.Container, m.Host):
+	case m.Host != m.Container && (lexical.Contains(m.Container, m.Host) || lexical.Contains(m.Host, m.Container)):
 		d.addValue(v.withoutText(),
 			"maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one lies in the other",
 			"make the two equal, or map folders that do not contain each other")
@@ -203,11 +201,6 @@ func (d *decoder) mappingRoot(v value) string {
 		return ""
 	}
 	return s
-}
-
-// beneath says that a path lies in a folder that is another one, by whole segments.
-func beneath(path, folder string) bool {
-	return strings.HasPrefix(path, folder+"/")
 }
 
 func (d *decoder) plans(v value) map[string]Plan {
@@ -238,7 +231,7 @@ func (d *decoder) routingTarget(v value) string {
 		return ""
 	case strings.HasPrefix(s, "/"):
 		return d.path(v)
-	case !containerName.MatchString(s):
+	case !lexical.IsName(s):
 		d.addValue(v, "names no place",
 			"write host, the name of a container, or the absolute folder of a workspace")
 		return ""
@@ -256,7 +249,7 @@ func (d *decoder) checkRoutingTargets() {
 			continue
 		}
 		fix := "add it under containers, or write host"
-		if near := closest(v.text, append(names, "host")); near != "" {
+		if near := lexical.Closest(v.text, append(names, "host")); near != "" {
 			fix = "did you mean " + near + "?"
 		}
 		d.addValue(v, "is not the name of a container that is configured", fix)

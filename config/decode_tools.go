@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	"github.com/dray-dev/dray/internal/lexical"
+)
 
 // maxToolName is the longest name of a tool in bytes.
 const maxToolName = 128
@@ -84,7 +84,7 @@ func (d *decoder) toolName(v value) string {
 		d.addValue(v, "is the name of a built-in tool", "name it otherwise")
 	case len(s) > maxToolName:
 		d.addValue(v, "is longer than 128 bytes", "shorten it")
-	case !toolName.MatchString(s):
+	case !lexical.IsName(s):
 		d.addValue(v, "is not the name of a tool",
 			"begin with a letter or digit, go on with letters, digits, . _ and -")
 	default:
@@ -286,7 +286,7 @@ func (d *decoder) checkSandbox(stack layeredValues) {
 		return
 	}
 	v, _ := stack.lookup("sandbox.root")
-	if contains(string(d.c.State), root) {
+	if lexical.Contains(string(d.c.State), root) {
 		d.addValue(v, fmt.Sprintf("lies in the state folder %s", quoteValue(string(d.c.State))),
 			fixSandboxRoot)
 		return
@@ -297,15 +297,10 @@ func (d *decoder) checkSandbox(stack layeredValues) {
 			d.c.Server.Socket,
 		},
 	} {
-		if own.path != "" && contains(root, own.path) {
+		if own.path != "" && lexical.Contains(root, own.path) {
 			d.addValue(v, fmt.Sprintf("holds %s %s, which a sync could replace", own.what,
 				quoteValue(own.path)), fixSandboxRoot)
 			return
 		}
 	}
-}
-
-// contains says that a path is a folder or lies in it.
-func contains(folder, path string) bool {
-	return folder != "" && (path == folder || beneath(path, folder))
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // environment is the process's environment by name.
@@ -73,7 +75,7 @@ func fixVariable(name string) string {
 	for _, s := range settings {
 		names = append(names, strings.TrimPrefix(envVarName(s.key), "DRAY_"))
 	}
-	if near := closest(strings.TrimPrefix(name, "DRAY_"), names); near != "" {
+	if near := lexical.Closest(strings.TrimPrefix(name, "DRAY_"), names); near != "" {
 		return "did you mean DRAY_" + near + "?"
 	}
 	for _, s := range settings {

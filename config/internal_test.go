@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // What a schema says in YAML it says in JSON: the order of its keys, the digits of its numbers, the
@@ -54,25 +56,8 @@ func TestSuggestions(t *testing.T) {
 		{"completely", ""},
 	}
 	for _, tt := range tests {
-		if got := closest(tt.name, namesIn("limits", true)); got != tt.want {
+		if got := lexical.Closest(tt.name, namesIn("limits", true)); got != tt.want {
 			t.Errorf("nearest to %q is %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestDistance(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {
-			"abc", "axc",
-			1,
-		}, {"abc", "ac", 1}, {"kitten", "sitting", 3},
-	}
-	for _, tt := range tests {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance of %q and %q is %d, want %d", tt.a, tt.b, got, tt.want)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Options are what the command line and the process give to Load.
@@ -247,7 +249,7 @@ func (l *loader) refuseDottedKey(f field) {
 func (l *loader) unknownKey(section string, f field) {
 	known, supported := namesIn(section, false), namesIn(section, true)
 	fix := suggestName(f.name, known, supported)
-	if key := sectionOf(f.name); key != "" && closest(f.name, known) == "" {
+	if key := sectionOf(f.name); key != "" && lexical.Closest(f.name, known) == "" {
 		fix = "did you mean " + key + "?"
 	}
 	l.add(Diagnostic{

@@ -113,6 +113,9 @@ func enumOf(words ...string) *schema { return &schema{Type: "string", Enum: word
 // What a value may look like, for editors: each of these is the schema of what the method of the
 // decoder with the like name reads. Patterns keep to what ECMAScript and RE2 have in common.
 
+// namePattern is lexical.IsName as a pattern.
+const namePattern = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
+
 // dotDotSchema finds "..", which no path may have.
 var dotDotSchema = &schema{Pattern: `(^|/)\.\.(/|$)`}
 
@@ -126,10 +129,10 @@ var (
 	anAddress      = &schema{Type: "string", Pattern: `^([^\x00-\x1f\x7f]*://[^\x00-\x1f\x7f]*)?$`}
 	aVariable      = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+$`}
 	aLabel         = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`}
-	aContainer     = &schema{Type: "string", Pattern: containerName.String()}
+	aContainer     = &schema{Type: "string", Pattern: namePattern}
 	targetSchema   = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: dotDotSchema}
 	aToolName      = &schema{
-		Type: "string", Pattern: toolName.String(), MaxLength: maxToolName,
+		Type: "string", Pattern: namePattern, MaxLength: maxToolName,
 		Not: &schema{Enum: builtIn},
 	}
 	aDeniedName = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
@@ -171,7 +174,7 @@ func containersSchema() *schema {
 		}}, {Required: []string{"workspace", "label"}},
 	}}
 	one.DependentRequired = map[string][]string{"config": {"workspace"}, "service": {"workspace"}}
-	return mapOf(&schema{Pattern: containerName.String(), Not: enumOf("host")}, one)
+	return mapOf(&schema{Pattern: namePattern, Not: enumOf("host")}, one)
 }
 
 func plansSchema() *schema { return mapOf(&schema{MinLength: 1}, objectOf(planKeys)) }

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,31 +11,23 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Deadline bounds a call by a timeout on the monotonic clock, on which the time does not count in
-// which the call waits for its turn. The call's own value goes before the tool's, the tool's before
-// the default.
-func Deadline(next dray.Executor, otherwise time.Duration,
-	ofTool func(name string) time.Duration,
-) dray.Executor {
+// Deadline returns an Executor that cancels a call with ErrTimeout when its timeout has elapsed on
+// the monotonic clock. The timeout is the call's, else its tool's, else defaultTimeout. Time spent
+// waiting for a slot does not count.
+func Deadline(next dray.Executor, defaultTimeout time.Duration) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
-		timeout := call.Invocation.Timeout
-		if timeout == 0 {
-			timeout = ofTool(call.Invocation.Tool)
-		}
-		if timeout == 0 {
-			timeout = otherwise
-		}
+		timeout := cmp.Or(call.Invocation.Timeout, call.Tool.Timeout, defaultTimeout)
 		ctx, stop := withPausableTimeout(ctx, timeout)
 		defer stop()
 		res, err := next.Execute(ctx, call, sink)
 		switch {
 		case err == nil || res.Reason != "":
 		case dray.CodeOf(err) == dray.CodeShuttingDown && errors.Is(err, ErrShutdown):
-			res.Reason = dray.ReasonCancelled // the error says more than the cause would
+			res.Reason = dray.ReasonCancelled // the error is more specific than the cause
 		case ctx.Err() != nil:
-			// it ended before anything ran, because the time was over or the caller left
+			// the call ended before a process started: it timed out or was cancelled
 			out := Outcome{Result: res}
 			out.stopped(context.Cause(ctx))
 			res, err = out.Result, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Config is what the host is allowed.
@@ -98,7 +99,7 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	}
 	var failure error
 	for _, root := range h.cfg.Roots {
-		rel, ok := beneath(dir, root)
+		rel, ok := lexical.Rel(root, dir)
 		if !ok {
 			continue
 		}
@@ -134,12 +135,6 @@ func openBeneath(root, rel string) (*os.File, error) {
 	defer func() { _ = r.Close() }()
 	// a FIFO in its place must not hold us
 	return r.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-}
-
-// beneath gives the path from root to dir, "." for the root itself.
-func beneath(dir, root string) (string, bool) {
-	rel, err := filepath.Rel(root, dir)
-	return rel, err == nil && filepath.IsLocal(rel)
 }
 
 // Check says whether a process may be started in a folder, without starting one. Empty means the

@@ -97,8 +97,8 @@ func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	go func() {
 		defer close(a.done)
 		defer cancel(nil)
-		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute,
-			func(string) time.Duration { return 0 })).Execute(ctx, dray.Call{Route: r}, a)
+		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute)).
+			Execute(ctx, dray.Call{Tool: &dray.Tool{}, Route: r}, a)
 	}()
 	synctest.Wait()
 	return a

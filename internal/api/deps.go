@@ -19,15 +19,12 @@ type AuditReader interface {
 	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
 }
 
-// Tools knows the tools.
+// Tools finds tools; internal/tool implements it.
 type Tools interface {
-	// List gives every tool, by name.
-	List() []Tool
-	// Find gives one tool, or unknown_tool.
-	Find(name string) (Tool, error)
-	// Validate holds an input, which is a JSON object, against the tool's schema. The error is
-	// invalid_input, its pointers begin with /input.
-	Validate(name string, input json.RawMessage) error
+	// List returns all tools, sorted by name.
+	List() []*dray.Tool
+	// Get returns one tool. It fails with unknown_tool if there is none.
+	Get(name string) (*dray.Tool, error)
 }
 
 // Tool is a tool as its callers see it.
@@ -36,7 +33,7 @@ type Tool struct {
 	Description  string           `json:"description"`
 	InputSchema  json.RawMessage  `json:"input_schema"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
-	Environment  json.RawMessage  `json:"environment,omitempty" doc:"auto, host, required, preferred, or {specific: NAME}."`
+	Environment  any              `json:"environment,omitempty" doc:"auto, host, required, preferred, or {specific: NAME}."`
 	Mapping      dray.MappingMode `json:"mapping,omitempty" enum:"schema,heuristic,none"`
 	Results      []string         `json:"results,omitempty" doc:"Files and folders that come home when a call of it ends."`
 	RewriteText  bool             `json:"rewrite_text,omitzero" doc:"Whether the paths in its text are rewritten in calls that do not say otherwise."`
@@ -46,16 +43,26 @@ type Tool struct {
 	Stdin bool `json:"stdin" doc:"Whether a call may bring a stdin of its own."`
 }
 
+func toolView(t *dray.Tool) Tool {
+	return Tool{
+		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
+		OutputSchema: t.OutputSchema, Environment: t.Environment, Mapping: t.Mapping,
+		Results: t.Results, RewriteText: t.RewriteText, Timeout: t.Timeout.Seconds(),
+		Stdin: t.AcceptsStdin,
+	}
+}
+
 // Router decides where a call runs, without running it; internal/router does.
 type Router interface {
-	// Route is pure. Beside an error it gives the rules that were looked at.
-	Route(inv dray.Invocation) (dray.Route, error)
+	// Route is pure; need is the requirement of the call's tool. The route that it returns with an
+	// error has only candidates.
+	Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error)
 }
 
 // RouteChecker knows the places that routes lead to.
 type RouteChecker interface {
-	// CheckRoute says what the call would be met with there, and changes nothing.
-	CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation) error
+	// CheckRoute says what a call of the tool would be met with there, and changes nothing.
+	CheckRoute(ctx context.Context, route dray.Route, inv dray.Invocation, tool *dray.Tool) error
 }
 
 // Workspaces are the host folders with a devcontainer. An id is one of the list, or an absolute

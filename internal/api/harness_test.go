@@ -38,7 +38,7 @@ var selfPrincipal = fmt.Sprintf("uid:%d", os.Geteuid())
 type fakeDeps struct {
 	trail      *fakeAudit
 	run        dray.ExecutorFunc
-	tools      map[string]api.Tool
+	tools      map[string]*dray.Tool
 	validate   func(name string, input json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
 	workspaces func(context.Context, api.WorkspaceAction, string,
@@ -172,31 +172,31 @@ type kept struct{ *bytes.Reader }
 
 func (kept) Close() error { return nil }
 
-func (p *fakeDeps) List() []api.Tool {
-	var all []api.Tool
+func (p *fakeDeps) List() []*dray.Tool {
+	var all []*dray.Tool
 	for _, t := range p.tools {
 		all = append(all, t)
 	}
 	return all
 }
 
-func (p *fakeDeps) Find(name string) (api.Tool, error) {
+func (p *fakeDeps) Get(name string) (*dray.Tool, error) {
 	t, ok := p.tools[name]
 	if !ok {
-		return t, dray.Errorf(dray.CodeUnknownTool, "there is no tool %s", name).WithHint("GET /v1/tools")
+		return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %s", name).WithHint("GET /v1/tools")
 	}
-	return t, nil
+	checked := *t
+	checked.CheckInput = func(input json.RawMessage) error { return p.validate(name, input) }
+	return &checked, nil
 }
 
-func (p *fakeDeps) Validate(name string,
-	input json.RawMessage,
-) error {
-	return p.validate(name, input)
+func (p *fakeDeps) Route(inv dray.Invocation, _ dray.Requirement) (dray.Route, error) {
+	return p.route(inv)
 }
 
-func (p *fakeDeps) Route(inv dray.Invocation) (dray.Route, error) { return p.route(inv) }
-
-func (p *fakeDeps) CheckRoute(context.Context, dray.Route, dray.Invocation) error { return nil }
+func (p *fakeDeps) CheckRoute(context.Context, dray.Route, dray.Invocation, *dray.Tool) error {
+	return nil
+}
 
 func (p *fakeDeps) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
 	return p.paths(req)
@@ -238,8 +238,8 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 	p := &fakeDeps{
 		trail: &fakeAudit{records: map[string]dray.Record{}},
 		run:   succeed,
-		tools: map[string]api.Tool{
-			"exec":  {Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`), Stdin: true},
+		tools: map[string]*dray.Tool{
+			"exec":  {Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`), AcceptsStdin: true},
 			"greet": {Name: "greet", Description: "greets", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		},
 		validate: func(string, json.RawMessage) error { return nil },

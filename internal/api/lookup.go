@@ -29,17 +29,18 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Tools.Find(inv.Tool); err != nil {
+	tool, err := s.cfg.Tools.Get(inv.Tool)
+	if err != nil {
 		return err
 	}
 	if body.Input != nil {
-		if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
+		if err := tool.CheckInput(inv.Input); err != nil {
 			return err
 		}
 	}
-	d, err := s.cfg.Router.Route(inv)
+	d, err := s.cfg.Router.Route(inv, tool.Environment)
 	if err == nil {
-		err = s.cfg.Places.CheckRoute(r.Context(), d, inv)
+		err = s.cfg.Places.CheckRoute(r.Context(), d, inv, tool)
 	}
 	return reply(w, routeReply{
 		Environment: d.Environment, Rule: d.Rule, Container: d.Container, Workspace: d.Workspace, Candidates: d.Candidates,
@@ -118,7 +119,11 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	return reply(w, listReply[Tool]{s.cfg.Tools.List()})
+	var all []Tool
+	for _, t := range s.cfg.Tools.List() {
+		all = append(all, toolView(t))
+	}
+	return reply(w, listReply[Tool]{all})
 }
 
 // tool answers with one tool.
@@ -131,11 +136,11 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request) error {
 	if err := m.queryErr(); err != nil {
 		return err
 	}
-	t, err := s.cfg.Tools.Find(name)
+	t, err := s.cfg.Tools.Get(name)
 	if err != nil {
 		return err
 	}
-	return reply(w, t)
+	return reply(w, toolView(t))
 }
 
 // stateReply is the answer of /healthz and /readyz.

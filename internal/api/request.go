@@ -159,29 +159,29 @@ func (b *callRequest) stdin() io.Reader {
 func (s *Server) newStartRequest(ctx context.Context, b *callRequest,
 	inv dray.Invocation,
 ) (call.StartRequest, error) {
-	tool, err := s.cfg.Tools.Find(inv.Tool)
+	tool, err := s.cfg.Tools.Get(inv.Tool)
 	if err != nil {
 		return call.StartRequest{}, err
 	}
-	if b.hasStdin() && !tool.Stdin {
+	if b.hasStdin() && !tool.AcceptsStdin {
 		return call.StartRequest{}, invalid("/tool", "the tool %s takes no stdin of the caller's",
 			inv.Tool).WithHint("give it everything in its input")
 	}
 	// there is nobody at the terminal, or it would show the input and cut it into lines
-	if inv.Terminal != nil && !tool.Stdin {
+	if inv.Terminal != nil && !tool.AcceptsStdin {
 		return call.StartRequest{}, invalid("/tty",
 			"the tool %s runs on no terminal: it starts no process, or its input comes on stdin", inv.Tool).
 			WithHint("leave tty out, or run the program with exec or shell")
 	}
-	if err := s.cfg.Tools.Validate(inv.Tool, inv.Input); err != nil {
+	if err := tool.CheckInput(inv.Input); err != nil {
 		return call.StartRequest{}, err
 	}
-	route, err := s.checkRoute(ctx, inv)
+	route, err := s.checkRoute(ctx, inv, tool)
 	if err != nil {
 		return call.StartRequest{}, err
 	}
 	return call.StartRequest{
-		Invocation: inv, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen,
+		Invocation: inv, Tool: tool, Route: route, Stdin: b.stdin(), StdinOpen: b.StdinOpen,
 		BlockOnReader: b.OnSlowReader == onSlowReaderWait,
 	}, nil
 }
@@ -189,10 +189,12 @@ func (s *Server) newStartRequest(ctx context.Context, b *callRequest,
 // checkRoute refuses a call whose own demands contradict each other, be it that its container is
 // not its workspace's. A place that is not there is another matter: it ends the call. The route is
 // the zero value where there is none.
-func (s *Server) checkRoute(ctx context.Context, inv dray.Invocation) (dray.Route, error) {
-	route, err := s.cfg.Router.Route(inv)
+func (s *Server) checkRoute(ctx context.Context, inv dray.Invocation,
+	tool *dray.Tool,
+) (dray.Route, error) {
+	route, err := s.cfg.Router.Route(inv, tool.Environment)
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
-		err = s.cfg.Places.CheckRoute(ctx, route, inv)
+		err = s.cfg.Places.CheckRoute(ctx, route, inv, tool)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:

@@ -9,14 +9,13 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
-	"github.com/dray-dev/dray/internal/api"
 )
 
 // syncing serves with a tool sync that ends as told.
 func syncing(t *testing.T, run dray.ExecutorFunc) *daemon {
 	t.Helper()
 	return start(t, func(p *fakeDeps) {
-		p.tools["sync"] = api.Tool{Name: "sync", Description: "syncs", InputSchema: json.RawMessage(`{"type":"object"}`)}
+		p.tools["sync"] = &dray.Tool{Name: "sync", Description: "syncs", InputSchema: json.RawMessage(`{"type":"object"}`)}
 		p.run = run
 	})
 }
@@ -145,7 +144,7 @@ func TestSyncFailures(t *testing.T) {
 // The tool's word on its input points into what was sent, and nothing is accepted.
 func TestSyncInputThatDoesNotFit(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
-		p.tools["sync"] = api.Tool{Name: "sync"}
+		p.tools["sync"] = &dray.Tool{Name: "sync"}
 		p.validate = func(string, json.RawMessage) error {
 			e := dray.Errorf(dray.CodeInvalidInput, "it is malformed").WithHint("see the schema")
 			e.Details = []dray.Detail{{Pointer: "/input/destination", Message: "is malformed"}}

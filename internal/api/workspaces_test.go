@@ -100,7 +100,7 @@ func TestPaths(t *testing.T) {
 func TestToolsAndHealth(t *testing.T) {
 	d := start(t, nil)
 	for path, want := range map[string]string{
-		"/v1/tools/greet": `{"name":"greet","description":"greets","input_schema":{"type":"object"},"stdin":false}`,
+		"/v1/tools/greet": `{"name":"greet","description":"greets","input_schema":{"type":"object"},"environment":"auto","stdin":false}`,
 		"/healthz":        `{"status":"ok"}`,
 		"/readyz":         `{"status":"ready"}`,
 	} {

@@ -63,6 +63,7 @@ func New(opts Options) *Registry {
 // StartRequest is a call to start. Its invocation has no id yet.
 type StartRequest struct {
 	Invocation dray.Invocation
+	Tool       *dray.Tool
 	// Route is where the call goes as far as its request says; the zero value where that is not
 	// decided.
 	Route dray.Route
@@ -99,7 +100,9 @@ func (r *Registry) Start(ctx context.Context, spec StartRequest) (*Call, error) 
 		}),
 		onAccept: func() { r.logBegin(inv) },
 	}
-	call := dray.Call{Invocation: inv, Stdin: spec.Stdin, Control: c.control, Route: spec.Route}
+	call := dray.Call{
+		Invocation: inv, Tool: spec.Tool, Stdin: spec.Stdin, Control: c.control, Route: spec.Route,
+	}
 	if spec.StdinOpen {
 		c.stdin = NewStdinPipe()
 		call.Stdin = c.stdin

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Labels that the reference puts on the containers that it makes.
@@ -79,7 +81,7 @@ func (l Location) withLabelPaths(c ContainerInfo) Location {
 	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
 		return l
 	}
-	if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {
+	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 		l.Config = filepath.Join(folder, rel)
 	}
 	l.Workspace = folder
@@ -111,7 +113,7 @@ func (l Location) names() labelPaths {
 	n := labelPaths{folders: []string{l.Workspace}, configs: []string{l.Config}}
 	if folder, err := filepath.EvalSymlinks(l.Workspace); err == nil && folder != l.Workspace {
 		n.folders = append(n.folders, folder)
-		if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {
+		if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 			n.configs = append(n.configs, filepath.Join(folder, rel))
 		}
 	}

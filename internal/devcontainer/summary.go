@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Summary is what a trust is about, for people: what `up` would do to this machine. Every string of
@@ -223,12 +224,5 @@ func plainLine(text string, limit int) string {
 	text = strings.TrimRight(text, "\r\n\t ")
 	text = text[strings.LastIndexByte(text, '\r')+1:]
 	text = escapeControl(strings.ReplaceAll(text, "\t", " "))
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "..."
+	return lexical.Truncate(text, limit)
 }

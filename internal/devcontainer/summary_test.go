@@ -108,7 +108,7 @@ func TestPlain(t *testing.T) {
 		"a\tb":                                   "a b",
 		"\x1b]0;title\x07text\x1b]8;;x\x1b\\link": "textlink",
 		"bell\x07 back\x08":                       `bell\u0007 back\u0008`,
-		"é" + strings.Repeat("é", 200):            strings.Repeat("é", 50) + "...",
+		"é" + strings.Repeat("é", 200):            strings.Repeat("é", 50) + "…",
 		"\x1b[31":                                 `\u001b[31`,
 		"\xff":                                    "\ufffd",
 	} {

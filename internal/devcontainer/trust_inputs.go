@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Limits of what trust is bound to. A workspace beyond them is not trusted by its hash.
@@ -88,7 +89,7 @@ func (l Location) canonical() (Location, error) {
 		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound, "resolve the workspace folder: %w",
 			err).WithHint("check the path")
 	}
-	if rel, err := filepath.Rel(l.Workspace, l.Config); err == nil && filepath.IsLocal(rel) {
+	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 		return Location{Workspace: folder, Config: filepath.Join(folder, rel)}, nil
 	}
 	config, err := filepath.EvalSymlinks(l.Config)
@@ -309,8 +310,7 @@ func (f *trustInputs) addCommands() error {
 			continue // not the name of a file that is known
 		}
 		path := resolvePath(f.loc.Workspace, word)
-		if rel, err := filepath.Rel(f.loc.Workspace, path); err != nil || !filepath.IsLocal(rel) ||
-			rel == "." {
+		if rel, ok := lexical.Rel(f.loc.Workspace, path); !ok || rel == "." {
 			continue
 		}
 		if err := f.addCommandWord(path); err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // The rules, by the names that routes carry.
@@ -24,33 +25,21 @@ const (
 // with.
 const RuleCallWorkspace = "call.workspace"
 
-// Request is all of a call that a decision depends on. Blank strings count as absent.
-type Request struct {
-	Container   string
-	Environment dray.EnvironmentChoice
-	// Workspace is a clean absolute host folder; Cwd is relative to it or absolute, clean, without
-	// "..".
-	Workspace string
-	Cwd       string
-	PlanID    string
-	Plan      dray.PlanRouting
-	Tool      Requirement
-}
-
-// Decide finds the first rule that says where the call runs and holds the tool's own need against
-// it. It fails with invalid_request where the call is malformed or says container and nothing names
-// one, with route_conflict where two rules disagree, and with container_not_found where a rule
-// names a container that is not configured. Beside an error the route holds the candidates alone.
-func (r *Router) Decide(req Request) (dray.Route, error) {
+// Route returns where a call runs, which rule decided it, and what the rules before it said (RT-03).
+// need is the requirement of the call's tool; blank strings of inv count as absent. Route fails with
+// invalid_request if the call is malformed or asks for a container that nothing names, with
+// route_conflict if two rules contradict each other, and with container_not_found if a rule names a
+// container that is not configured. The route that it returns with an error has only candidates.
+func (r *Router) Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error) {
 	for _, s := range []*string{
-		&req.Container, &req.Workspace, &req.Cwd, &req.PlanID,
-		&req.Plan.Override, &req.Plan.Fallback,
+		&inv.Container, &inv.Workspace, &inv.Cwd, &inv.Context.PlanID, &inv.Plan.Override,
+		&inv.Plan.Fallback,
 	} {
 		if blank(*s) {
 			*s = ""
 		}
 	}
-	d := evaluation{Router: r, req: req, candidates: []dray.Candidate{}}
+	d := evaluation{Router: r, inv: inv, need: need, candidates: []dray.Candidate{}}
 	rule, place, err := d.firstMatch()
 	if err == nil {
 		err = d.checkToolNeed(rule, place)
@@ -59,14 +48,16 @@ func (r *Router) Decide(req Request) (dray.Route, error) {
 		return dray.Route{Candidates: d.candidates}, err
 	}
 	return dray.Route{
-		Environment: place.kind, Rule: rule, Container: place.container, Workspace: place.workspace, Candidates: d.candidates,
+		Environment: place.kind, Rule: rule, Container: place.container, Workspace: place.workspace,
+		Candidates: d.candidates,
 	}, nil
 }
 
 // evaluation is one run through the rules.
 type evaluation struct {
 	*Router
-	req        Request
+	inv        dray.Invocation
+	need       dray.Requirement
 	candidates []dray.Candidate
 }
 
@@ -127,14 +118,14 @@ func (d *evaluation) levels() []ruleFunc {
 // validate refuses what the call itself got wrong, whether or not the rules would come to look at
 // it.
 func (d *evaluation) validate() error {
-	if d.req.Container != "" && !ValidContainer(d.req.Container) {
-		return invalid("/container", "container %q is malformed", d.req.Container).
+	if d.inv.Container != "" && !lexical.IsName(d.inv.Container) {
+		return invalid("/container", "container %q is malformed", d.inv.Container).
 			WithHint("a name or id is letters, digits, '_', '.' and '-', and begins with a letter or digit")
 	}
-	switch d.req.Environment {
+	switch d.inv.Environment {
 	case "", dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer:
 	default:
-		return invalid("/environment", "environment %q is unknown", d.req.Environment).
+		return invalid("/environment", "environment %q is unknown", d.inv.Environment).
 			WithHint("write auto, host or container")
 	}
 	for _, s := range []source{d.callOverride(), d.callFallback()} {
@@ -167,7 +158,7 @@ func invalid(pointer, format string, args ...any) *dray.Error {
 // where it ends. A folder outside the workspace may be one of the container's own, so it leads
 // nowhere: the search stays in the workspace.
 func (d *evaluation) dir() (dir, root string, ok bool) {
-	root, cwd := d.req.Workspace, d.req.Cwd
+	root, cwd := d.inv.Workspace, d.inv.Cwd
 	switch {
 	case root == "" && filepath.IsAbs(cwd): // the workspace is to be found, as the CLI finds it
 		return cwd, "/", true
@@ -177,27 +168,21 @@ func (d *evaluation) dir() (dir, root string, ok bool) {
 		return root, root, true
 	case !filepath.IsAbs(cwd):
 		return filepath.Join(root, cwd), root, true
-	case within(cwd, root):
+	case lexical.Contains(root, cwd):
 		return cwd, root, true
 	default:
 		return root, root, true
 	}
 }
 
-// within compares whole segments.
-func within(dir, root string) bool {
-	rel, err := filepath.Rel(root, dir)
-	return err == nil && filepath.IsLocal(rel)
-}
-
 // callContainer takes the container that the call names. A name that is not configured may be the
 // engine's, so it goes on as it is.
 func (d *evaluation) callContainer() (ruleResult, error) {
-	name := d.req.Container
+	name := d.inv.Container
 	if name == "" {
 		return noMatch("the call names no container")
 	}
-	if d.req.Environment == dray.ChooseHost {
+	if d.inv.Environment == dray.ChooseHost {
 		return ruleResult{}, conflictError(RuleCallContainer, fmt.Sprintf("container %q", name),
 			RuleCallEnvironment, "the host")
 	}
@@ -214,9 +199,9 @@ func (d *evaluation) callContainer() (ruleResult, error) {
 // configured for the container, it is that or a folder in it; else both stay in the route, and the
 // question is answered where the containers are known.
 func (d *evaluation) workspaceOf(name string) (string, error) {
-	given, folder := d.req.Workspace, d.rules.Containers[name]
+	given, folder := d.inv.Workspace, d.rules.Containers[name]
 	switch {
-	case given == "", folder != "" && within(folder, given):
+	case given == "", folder != "" && lexical.Contains(given, folder):
 		return folder, nil
 	case folder == "":
 		return given, nil
@@ -227,7 +212,7 @@ func (d *evaluation) workspaceOf(name string) (string, error) {
 }
 
 func (d *evaluation) callEnvironment() (ruleResult, error) {
-	switch d.req.Environment {
+	switch d.inv.Environment {
 	case dray.ChooseHost:
 		return d.host("the call says host"), nil
 	case dray.ChooseContainer:
@@ -252,7 +237,7 @@ func (d *evaluation) defaultContainer() (ruleResult, error) {
 			return f, nil
 		}
 	}
-	if d.req.Tool.Kind == NeedSpecific {
+	if d.need.Kind == dray.RequireSpecific {
 		f, err := d.toolEnvironment()
 		f.reason = "the call says container, and " + f.reason
 		return f, err
@@ -270,8 +255,8 @@ func (d *evaluation) workspaceContainer() (ruleResult, error) {
 	folder, found := d.nearest(dir, root)
 	switch {
 	case found:
-	case d.req.Workspace != "":
-		folder = d.req.Workspace
+	case d.inv.Workspace != "":
+		folder = d.inv.Workspace
 	default:
 		folder = dir
 	}
@@ -291,7 +276,7 @@ func (d *evaluation) configured(sources []source) (ruleResult, error) {
 		}
 		f := ruleResult{t, s.where + " names " + t.String()}
 		if t.kind == dray.KindHost {
-			f.workspace = d.req.Workspace
+			f.workspace = d.inv.Workspace
 		}
 		return f, nil
 	}
@@ -301,15 +286,15 @@ func (d *evaluation) configured(sources []source) (ruleResult, error) {
 // toolEnvironment decides for tools that belong to one place. The needs that leave a choice are
 // silent here.
 func (d *evaluation) toolEnvironment() (ruleResult, error) {
-	switch need := d.req.Tool; need.Kind {
-	case NeedHost:
+	switch need := d.need; need.Kind {
+	case dray.RequireHost:
 		return d.host("the tool runs on the host"), nil
-	case NeedSpecific:
-		t, err := d.rules.resolve(source{"the tool's environment", need.Name})
+	case dray.RequireSpecific:
+		t, err := d.rules.resolve(source{"the tool's environment", need.Container})
 		return ruleResult{t, "the tool runs in " + t.String()}, err
-	case NeedRequired:
+	case dray.RequireContainer:
 		return noMatch("the tool requires a container, and takes the one that the rules below lead to")
-	case NeedPreferred:
+	case dray.PreferContainer:
 		return noMatch("the tool prefers a container, and runs on the host where the rules below lead there")
 	default:
 		return noMatch("the tool runs anywhere")
@@ -330,19 +315,19 @@ func (d *evaluation) nearestDevcontainer() (ruleResult, error) {
 }
 
 func (d *evaluation) host(reason string) ruleResult {
-	return ruleResult{target{kind: dray.KindHost, workspace: d.req.Workspace}, reason}
+	return ruleResult{target{kind: dray.KindHost, workspace: d.inv.Workspace}, reason}
 }
 
 func (d *evaluation) planOverrides() []source {
 	return []source{
-		{planKey(d.req.PlanID, "override"), d.rules.Plans[d.req.PlanID].Override},
+		{planKey(d.inv.Context.PlanID, "override"), d.rules.Plans[d.inv.Context.PlanID].Override},
 		d.callOverride(),
 	}
 }
 
 func (d *evaluation) planFallbacks() []source {
 	return []source{
-		{planKey(d.req.PlanID, "fallback"), d.rules.Plans[d.req.PlanID].Fallback},
+		{planKey(d.inv.Context.PlanID, "fallback"), d.rules.Plans[d.inv.Context.PlanID].Fallback},
 		d.callFallback(),
 	}
 }
@@ -354,28 +339,28 @@ func (d *evaluation) projectOverrides() []source {
 func (d *evaluation) callOverride() source {
 	return source{
 		"call.plan.override",
-		d.req.Plan.Override,
+		d.inv.Plan.Override,
 	}
 }
 
 func (d *evaluation) callFallback() source {
 	return source{
 		"call.plan.fallback",
-		d.req.Plan.Fallback,
+		d.inv.Plan.Fallback,
 	}
 }
 
 // checkToolNeed holds the tool's own need against the decision.
 func (d *evaluation) checkToolNeed(rule string, t target) error {
-	need := d.req.Tool
+	need := d.need
 	var ok bool
 	switch need.Kind {
-	case NeedHost:
+	case dray.RequireHost:
 		ok = t.kind == dray.KindHost
-	case NeedRequired:
+	case dray.RequireContainer:
 		ok = t.kind == dray.KindContainer
-	case NeedSpecific:
-		ok = t.container == need.Name
+	case dray.RequireSpecific:
+		ok = t.container == need.Container
 	default:
 		ok = true
 	}

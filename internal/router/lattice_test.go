@@ -11,13 +11,13 @@ import (
 // written down once more and differently: as what each level says, not as how it is found out.
 func TestLattice(t *testing.T) { // RT-01, RT-02
 	said := []string{"", "host", "api"}
-	needs := []Requirement{
-		{Kind: NeedAuto},
-		{Kind: NeedHost},
-		{Kind: NeedRequired},
-		{Kind: NeedPreferred},
-		{Kind: NeedSpecific, Name: "api"},
-		{Kind: NeedSpecific, Name: "web"},
+	needs := []dray.Requirement{
+		{Kind: dray.RequireAny},
+		{Kind: dray.RequireHost},
+		{Kind: dray.RequireContainer},
+		{Kind: dray.PreferContainer},
+		{Kind: dray.RequireSpecific, Container: "api"},
+		{Kind: dray.RequireSpecific, Container: "web"},
 	}
 	tried := 0
 	for _, configured := range pairs(said) {
@@ -49,7 +49,7 @@ func pairs(values []string) (all [][2]string) {
 	return all
 }
 
-func requests(said []string, needs []Requirement) (all []Request) {
+func requests(said []string, needs []dray.Requirement) (all []call) {
 	for _, plan := range pairs(said) {
 		for _, container := range []string{"", "api"} {
 			for _, choice := range []dray.EnvironmentChoice{
@@ -58,7 +58,7 @@ func requests(said []string, needs []Requirement) (all []Request) {
 			} {
 				for _, workspace := range []string{"", "/ws"} {
 					for _, need := range needs {
-						all = append(all, Request{
+						all = append(all, call{
 							Container: container, Environment: choice, Workspace: workspace, PlanID: "p",
 							Plan: dray.PlanRouting{Override: plan[0], Fallback: plan[1]}, Tool: need,
 						})
@@ -70,10 +70,10 @@ func requests(said []string, needs []Requirement) (all []Request) {
 	return all
 }
 
-func check(t *testing.T, r *Router, rules Rules, found bool, req Request) {
+func check(t *testing.T, r *Router, rules Rules, found bool, req call) {
 	t.Helper()
 	want := expect(rules, found && req.Workspace != "", req)
-	route, err := r.Decide(req)
+	route, err := decide(r, req)
 	got := outcome{rule: route.Rule, place: string(route.Environment), code: codeOf(err)}
 	if route.Environment == dray.KindContainer {
 		got.place = route.Container + "@" + route.Workspace
@@ -104,7 +104,7 @@ type outcome struct {
 }
 
 // expect is RT-01 as a table: what each rule says, from the strongest to the weakest.
-func expect(rules Rules, devcontainer bool, req Request) outcome {
+func expect(rules Rules, devcontainer bool, req call) outcome {
 	if req.Container != "" && req.Environment == dray.ChooseHost {
 		return outcome{code: dray.CodeRouteConflict}
 	}
@@ -119,9 +119,9 @@ func expect(rules Rules, devcontainer bool, req Request) outcome {
 		{rule: RulePlanOverride, place: place[rules.Plans["p"].Override]},
 		{rule: RulePlanOverride, place: place[req.Plan.Override]},
 		{rule: RuleProjectOverride, place: place[rules.Override]},
-		{rule: RuleTool, place: map[RequirementKind]string{
-			NeedHost:     "host",
-			NeedSpecific: place[req.Tool.Name],
+		{rule: RuleTool, place: map[dray.RequirementKind]string{
+			dray.RequireHost:     "host",
+			dray.RequireSpecific: place[req.Tool.Container],
 		}[req.Tool.Kind]},
 		{rule: RuleNearest, place: map[bool]string{true: "@/ws"}[devcontainer]},
 		{rule: RulePlanFallback, place: place[rules.Plans["p"].Fallback]},
@@ -142,7 +142,7 @@ func expect(rules Rules, devcontainer bool, req Request) outcome {
 
 // meant is the container of a call that says "container": the first override's that names one, else
 // the tool's, else the workspace's.
-func meant(rules Rules, req Request) string {
+func meant(rules Rules, req call) string {
 	overrides := []string{req.Plan.Override, rules.Override}
 	if o := rules.Plans["p"].Override; o != "" {
 		overrides[0] = o
@@ -150,8 +150,8 @@ func meant(rules Rules, req Request) string {
 	switch {
 	case slices.Contains(overrides, "api"):
 		return "api@"
-	case req.Tool.Kind == NeedSpecific:
-		return map[string]string{"api": "api@", "web": "web@/srv/web"}[req.Tool.Name]
+	case req.Tool.Kind == dray.RequireSpecific:
+		return map[string]string{"api": "api@", "web": "web@/srv/web"}[req.Tool.Container]
 	case req.Workspace != "":
 		return "@/ws"
 	default:
@@ -159,14 +159,14 @@ func meant(rules Rules, req Request) string {
 	}
 }
 
-func fits(need Requirement, place string) bool {
+func fits(need dray.Requirement, place string) bool {
 	switch need.Kind {
-	case NeedHost:
+	case dray.RequireHost:
 		return place == "host"
-	case NeedRequired:
+	case dray.RequireContainer:
 		return place != "host"
-	case NeedSpecific:
-		return len(place) >= 4 && place[:4] == need.Name+"@"
+	case dray.RequireSpecific:
+		return len(place) >= 4 && place[:4] == need.Container+"@"
 	default:
 		return true
 	}
@@ -174,7 +174,7 @@ func fits(need Requirement, place string) bool {
 
 // saysHost is RT-02: the rule that decided for the host has to say host itself, and level 6 decides
 // only where no rule names anything.
-func saysHost(rules Rules, req Request, rule string) bool {
+func saysHost(rules Rules, req call, rule string) bool {
 	plan := rules.Plans["p"]
 	switch rule {
 	case RuleCallEnvironment:
@@ -184,7 +184,7 @@ func saysHost(rules Rules, req Request, rule string) bool {
 	case RuleProjectOverride:
 		return rules.Override == "host"
 	case RuleTool:
-		return req.Tool.Kind == NeedHost
+		return req.Tool.Kind == dray.RequireHost
 	case RulePlanFallback:
 		return plan.Fallback == "host" || plan.Fallback == "" && req.Plan.Fallback == "host"
 	case RuleProjectFallback:

@@ -14,7 +14,7 @@ func TestDecideRefuses(t *testing.T) {
 		name    string
 		rules   Rules
 		folders []string
-		req     Request
+		req     call
 		code    dray.Code
 		says    []string
 	}{
@@ -22,7 +22,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a malformed container",
 			Rules{},
 			nil,
-			Request{Container: "../x"},
+			call{Container: "../x"},
 			dray.CodeInvalidRequest,
 			[]string{"../x"},
 		},
@@ -30,7 +30,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a container's name is not trimmed",
 			Rules{},
 			nil,
-			Request{Container: " api"},
+			call{Container: " api"},
 			dray.CodeInvalidRequest,
 			nil,
 		},
@@ -38,7 +38,7 @@ func TestDecideRefuses(t *testing.T) {
 			"an unknown environment",
 			Rules{},
 			nil,
-			Request{Environment: "docker"},
+			call{Environment: "docker"},
 			dray.CodeInvalidRequest,
 			[]string{"docker"},
 		},
@@ -46,7 +46,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a malformed override",
 			Rules{},
 			nil,
-			Request{Plan: dray.PlanRouting{Override: "-x"}},
+			call{Plan: dray.PlanRouting{Override: "-x"}},
 			dray.CodeInvalidRequest,
 			[]string{"plan.override"},
 		},
@@ -54,7 +54,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a malformed fallback that is never looked at",
 			Rules{Override: "api"},
 			nil,
-			Request{Plan: dray.PlanRouting{Fallback: "/a/../b"}},
+			call{Plan: dray.PlanRouting{Fallback: "/a/../b"}},
 			dray.CodeInvalidRequest,
 			[]string{"plan.fallback"},
 		},
@@ -62,7 +62,7 @@ func TestDecideRefuses(t *testing.T) {
 			"an unknown override",
 			Rules{},
 			nil,
-			Request{Plan: dray.PlanRouting{Override: "apx"}},
+			call{Plan: dray.PlanRouting{Override: "apx"}},
 			dray.CodeContainerNotFound,
 			[]string{"apx", "plan.override"},
 		},
@@ -70,7 +70,7 @@ func TestDecideRefuses(t *testing.T) {
 			"an unknown fallback",
 			Rules{},
 			nil,
-			Request{Plan: dray.PlanRouting{Fallback: "Host"}},
+			call{Plan: dray.PlanRouting{Fallback: "Host"}},
 			dray.CodeContainerNotFound,
 			[]string{"Host"},
 		},
@@ -78,7 +78,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a container of nothing",
 			Rules{Fallback: "api"},
 			nil,
-			Request{Environment: dray.ChooseContainer},
+			call{Environment: dray.ChooseContainer},
 			dray.CodeInvalidRequest,
 			[]string{"workspace"},
 		},
@@ -86,7 +86,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a container on the host",
 			Rules{},
 			nil,
-			Request{Environment: dray.ChooseHost, Container: "api"},
+			call{Environment: dray.ChooseHost, Container: "api"},
 			dray.CodeRouteConflict,
 			[]string{RuleCallContainer, RuleCallEnvironment},
 		},
@@ -94,7 +94,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a container of another workspace",
 			Rules{},
 			nil,
-			Request{Container: "web", Workspace: "/srv/website"},
+			call{Container: "web", Workspace: "/srv/website"},
 			dray.CodeRouteConflict,
 			[]string{RuleCallContainer, RuleCallWorkspace, "/srv/web,", "/srv/website"},
 		},
@@ -102,7 +102,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool of host, sent into a container",
 			Rules{},
 			nil,
-			Request{Container: "api", Tool: Requirement{Kind: NeedHost}},
+			call{Container: "api", Tool: dray.Requirement{Kind: dray.RequireHost}},
 			dray.CodeRouteConflict,
 			[]string{RuleCallContainer, RuleTool},
 		},
@@ -110,7 +110,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool of host, overridden",
 			Rules{Override: "api"},
 			nil,
-			Request{Tool: Requirement{Kind: NeedHost}},
+			call{Tool: dray.Requirement{Kind: dray.RequireHost}},
 			dray.CodeRouteConflict,
 			[]string{RuleProjectOverride, RuleTool},
 		},
@@ -118,7 +118,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool that requires a container, sent to the host",
 			Rules{},
 			[]string{"/a"},
-			Request{Workspace: "/a", Environment: dray.ChooseHost, Tool: Requirement{Kind: NeedRequired}},
+			call{Workspace: "/a", Environment: dray.ChooseHost, Tool: dray.Requirement{Kind: dray.RequireContainer}},
 			dray.CodeRouteConflict,
 			[]string{RuleCallEnvironment, RuleTool},
 		},
@@ -126,7 +126,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool that requires a container, fallen back to the host",
 			Rules{Fallback: "host"},
 			nil,
-			Request{Workspace: "/a", Tool: Requirement{Kind: NeedRequired}},
+			call{Workspace: "/a", Tool: dray.Requirement{Kind: dray.RequireContainer}},
 			dray.CodeRouteConflict,
 			[]string{RuleProjectFallback, RuleTool},
 		},
@@ -134,7 +134,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool that requires a container where there is none",
 			Rules{},
 			nil,
-			Request{Workspace: "/a", Tool: Requirement{Kind: NeedRequired}},
+			call{Workspace: "/a", Tool: dray.Requirement{Kind: dray.RequireContainer}},
 			dray.CodeRouteConflict,
 			[]string{RuleHost, RuleTool},
 		},
@@ -142,7 +142,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool of another container",
 			Rules{},
 			nil,
-			Request{Container: "api", Tool: Requirement{NeedSpecific, "web"}},
+			call{Container: "api", Tool: dray.Requirement{Kind: dray.RequireSpecific, Container: "web"}},
 			dray.CodeRouteConflict,
 			[]string{"api", "web", RuleTool},
 		},
@@ -150,7 +150,7 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool of one container, overridden to the host",
 			Rules{Override: "host"},
 			nil,
-			Request{Tool: Requirement{NeedSpecific, "web"}},
+			call{Tool: dray.Requirement{Kind: dray.RequireSpecific, Container: "web"}},
 			dray.CodeRouteConflict,
 			[]string{RuleProjectOverride, RuleTool},
 		},
@@ -158,14 +158,14 @@ func TestDecideRefuses(t *testing.T) {
 			"a tool of an unknown container",
 			Rules{},
 			nil,
-			Request{Workspace: "/a", Tool: Requirement{NeedSpecific, "db"}},
+			call{Workspace: "/a", Tool: dray.Requirement{Kind: dray.RequireSpecific, Container: "db"}},
 			dray.CodeContainerNotFound,
 			[]string{"db"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			route, err := newRouter(t, tt.rules, tt.folders...).Decide(tt.req)
+			route, err := decide(newRouter(t, tt.rules, tt.folders...), tt.req)
 			if err == nil {
 				t.Fatalf("decided for %s by %s", route.Environment, route.Rule)
 			}
@@ -187,13 +187,13 @@ func TestDecideRefuses(t *testing.T) {
 
 // A value of the call that is malformed is pointed at in the caller's own JSON.
 func TestDecidePoints(t *testing.T) {
-	for pointer, req := range map[string]Request{
+	for pointer, req := range map[string]call{
 		"/container":     {Container: "a b"},
 		"/environment":   {Environment: "x"},
 		"/plan/override": {Plan: dray.PlanRouting{Override: "a b"}},
 		"/plan/fallback": {Plan: dray.PlanRouting{Fallback: "a\x00"}},
 	} {
-		_, err := newRouter(t, Rules{}).Decide(req)
+		_, err := decide(newRouter(t, Rules{}), req)
 		if d := dray.AsError(err).Details; len(d) != 1 || d[0].Pointer != pointer {
 			t.Errorf("want a pointer to %s, got %v", pointer, d)
 		}

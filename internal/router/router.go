@@ -2,47 +2,30 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Router decides by fixed rules. It is safe for concurrent use.
 type Router struct {
 	rules   Rules
 	nearest func(dir, workspaceRoot string) (folder string, ok bool)
-	need    func(tool string) (Requirement, error)
 }
 
 // New makes a router and refuses rules that name nothing known. Nearest finds the closest folder
-// with a devcontainer from dir up to workspaceRoot, both included; need gives a tool's own
-// environment, or unknown_tool.
+// with a devcontainer from dir up to workspaceRoot, both included.
 func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok bool),
-	need func(tool string) (Requirement, error),
 ) (*Router, error) {
 	if err := rules.check(); err != nil {
 		return nil, err
 	}
-	return &Router{rules: rules, nearest: nearest, need: need}, nil
-}
-
-// Route decides for an invocation. It is what execution does and what a dry run shows (RT-03).
-// Beside an error the route holds the rules that were looked at.
-func (r *Router) Route(inv dray.Invocation) (dray.Route, error) {
-	need, err := r.need(inv.Tool)
-	if err != nil {
-		return dray.Route{Candidates: []dray.Candidate{}}, err
-	}
-	return r.Decide(Request{
-		Container: inv.Container, Environment: inv.Environment, Workspace: inv.Workspace, Cwd: inv.Cwd,
-		PlanID: inv.Context.PlanID, Plan: inv.Plan, Tool: need,
-	})
+	return &Router{rules: rules, nearest: nearest}, nil
 }
 
 // Executor puts the decision into each call's result, whichever way it ends. A call that was
@@ -53,7 +36,7 @@ func (r *Router) Executor(next dray.Executor) dray.Executor {
 	) {
 		if call.Route.Rule == "" {
 			var err error
-			if call.Route, err = r.Route(call.Invocation); err != nil {
+			if call.Route, err = r.Route(call.Invocation, call.Tool.Environment); err != nil {
 				return dray.Result{Route: call.Route}, err
 			}
 		}
@@ -65,12 +48,6 @@ func (r *Router) Executor(next dray.Executor) dray.Executor {
 
 // hostValue is the one value of an override or fallback that leads to the host.
 const hostValue = string(dray.KindHost)
-
-var containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
-
-// ValidContainer says whether a name has the form of a container reference (EX-02). It is not
-// trimmed, and case counts.
-func ValidContainer(name string) bool { return containerName.MatchString(name) }
 
 // Rules are the configured part of routing. Each value is "host", a name from Containers, or a
 // workspace's absolute folder; blank says nothing.
@@ -93,7 +70,7 @@ type PlanRules struct {
 // call after call.
 func (r Rules) check() error {
 	for name := range r.Containers {
-		if !ValidContainer(name) || name == hostValue {
+		if !lexical.IsName(name) || name == hostValue {
 			return fmt.Errorf("containers.%s: %q cannot name a container", name, name)
 		}
 	}
@@ -135,7 +112,7 @@ func (r Rules) resolve(s source) (target, error) {
 		return target{kind: dray.KindHost}, nil
 	case strings.HasPrefix(s.value, "/"):
 		return workspaceTarget(s)
-	case !ValidContainer(s.value):
+	case !lexical.IsName(s.value):
 		return target{}, malformed(s)
 	}
 	folder, ok := r.Containers[s.value]
@@ -194,72 +171,3 @@ func (t target) String() string {
 
 // blank says whether a value counts as absent (EX-01). A value that is not blank is never trimmed.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
-
-// RequirementKind is the word that a tool's environment is declared with.
-type RequirementKind string
-
-// The kinds of need. The empty kind is NeedAuto.
-const (
-	NeedAuto      RequirementKind = "auto"
-	NeedHost      RequirementKind = "host"
-	NeedRequired  RequirementKind = "required"
-	NeedPreferred RequirementKind = "preferred"
-	NeedSpecific  RequirementKind = "specific"
-)
-
-// Requirement is a tool's own environment. Name is the configured container of NeedSpecific, and
-// empty for every other kind.
-type Requirement struct {
-	Kind RequirementKind
-	Name string
-}
-
-// ParseRequirement reads the two configured forms: a word, or the name behind the key "specific".
-// Exactly one of them may be given; neither is auto, and "container" says the same as "required".
-func ParseRequirement(word, specific string) (Requirement, error) {
-	switch {
-	case specific != "" && word != "":
-		return Requirement{}, fmt.Errorf("an environment is a word or {specific: NAME}, not both")
-	case specific != "" && !ValidContainer(specific):
-		return Requirement{}, fmt.Errorf("%q is no container's name", specific)
-	case specific != "":
-		return Requirement{Kind: NeedSpecific, Name: specific}, nil
-	}
-	switch RequirementKind(word) {
-	case "", NeedAuto:
-		return Requirement{Kind: NeedAuto}, nil
-	case NeedHost, NeedRequired, NeedPreferred:
-		return Requirement{Kind: RequirementKind(word)}, nil
-	case "container":
-		return Requirement{Kind: NeedRequired}, nil
-	default:
-		return Requirement{},
-			fmt.Errorf("environment %q is none of auto, host, required, container, preferred, {specific: NAME}", word)
-	}
-}
-
-// MarshalJSON writes the form of the configuration: a word, or {"specific": NAME}.
-func (n Requirement) MarshalJSON() ([]byte, error) {
-	switch n.Kind {
-	case NeedSpecific:
-		return json.Marshal(map[string]string{"specific": n.Name})
-	case "":
-		return json.Marshal(NeedAuto)
-	default:
-		return json.Marshal(n.Kind)
-	}
-}
-
-// String gives the need as a phrase, for reasons and errors.
-func (n Requirement) String() string {
-	switch n.Kind {
-	case NeedHost:
-		return "the host"
-	case NeedRequired:
-		return "a container"
-	case NeedSpecific:
-		return fmt.Sprintf("container %q", n.Name)
-	default:
-		return "no environment"
-	}
-}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // maxMessage bounds what an error repeats of the caller's own text.
@@ -92,17 +92,9 @@ func kind(k jsontext.Kind) string {
 	}
 }
 
-// truncate cuts a text on a character boundary, and makes it UTF-8 for the answer that carries it.
+// truncate bounds what an error repeats of a request, and makes it valid UTF-8.
 func truncate(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxMessage {
-		return s
-	}
-	n := maxMessage
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return lexical.Truncate(strings.ToValidUTF8(s, "\uFFFD"), maxMessage)
 }
 
 // encodeOptions is the one form that answers and events have: no null for what is empty, members of

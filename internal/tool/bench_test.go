@@ -3,7 +3,6 @@ package tool
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,21 +43,17 @@ func BenchmarkOutput(b *testing.B) {
 		name, schema, root string
 	}{{"mapped", "", "/srv/app"}, {"checked", "", root}, {"validated", schema, root}} {
 		b.Run(c.name, func(b *testing.B) {
-			tools := registry(b, command("lint", "", asJSON,
-				func(cmd *Command) { cmd.OutputSchema = json.RawMessage(c.schema) }))
-			lint, _ := tools.Get("lint")
-			exec := Mapping(tools, dray.ExecutorFunc(func(context.Context, dray.Call,
-				dray.Sink,
-			) (dray.Result, error) {
+			lint := defined(b, registry(b), "lint", command("lint", "", promising(c.schema)))
+			exec := replaced(lint, func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 				n := int64(len(printed))
 				output, _, err := parseOutput(bytes.NewReader(printed),
 					dray.StreamSummary{TotalBytes: n, KeptBytes: n})
 				res := dray.Result{Reason: dray.ReasonExited, Output: output}
 				if lint.output != nil {
-					res.Error = lint.checkOutputSchema(output, nil)
+					res.Error = lint.checkOutput(output, nil)
 				}
 				return res, err
-			}))
+			})
 			call := inBox("lint", `{}`, "")
 			call.Environment = capabilities{
 				Kind: dray.KindContainer, WorkspaceFolder: "/ws",

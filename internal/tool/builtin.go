@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/base64"
@@ -13,7 +14,6 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/internal/router"
 )
 
 // toolSpecs are the descriptions and schemas of the built-in tools, as models read them.
@@ -21,32 +21,36 @@ import (
 //go:embed builtin/*.json
 var toolSpecs embed.FS
 
-// builtins are the tools that every daemon has. They run wherever the rules lead.
-func builtins() ([]*Tool, error) {
-	all := []*Tool{
-		{Name: "exec", program: &processTool{argv: execArgv}},
-		{Name: "shell", program: &processTool{argv: shellArgv}},
-		{Name: "read_file", files: newFileTool(readFile)},
-		{Name: "write_file", files: newFileTool(writeFile), checkInput: inputCheck(refuseWrite)},
-		{Name: "edit_file", files: newFileTool(editFile), checkInput: inputCheck(checkEditInput)},
-		{Name: "list_dir", files: newFileTool(listDir)},
-		{Name: "stat", files: newFileTool(statFile), reportsSymlinks: true},
-		{Name: "glob", files: newFileTool(globFiles), checkInput: inputCheck(refuseGlob)},
-		{Name: "grep", files: newFileTool(grepFiles), checkInput: inputCheck(refuseGrep)},
-		{Name: "sync", isSync: true},
+// builtins returns the tools that every daemon has.
+func (r *Registry) builtins() ([]*definition, error) {
+	stat := fileTool(r, "stat", statFile, nil)
+	stat.paths.symlinks = true
+	r.sync = r.syncTool(inputOfCall)
+	all := []*definition{
+		processTool(r, "exec", execArgv),
+		processTool(r, "shell", shellArgv),
+		fileTool(r, "read_file", readFile, nil),
+		fileTool(r, "write_file", writeFile, refuseWrite),
+		fileTool(r, "edit_file", editFile, checkEditInput),
+		fileTool(r, "list_dir", listDir, nil),
+		fileTool(r, "glob", globFiles, refuseGlob),
+		fileTool(r, "grep", grepFiles, refuseGrep),
+		stat,
+		r.sync,
 	}
-	for _, t := range all {
-		if err := t.describe(); err != nil {
-			return nil, fmt.Errorf("built-in tool %s: %w", t.Name, err)
+	for _, d := range all {
+		if err := d.describe(); err != nil {
+			return nil, fmt.Errorf("built-in tool %s: %w", d.Name, err)
 		}
 	}
 	return all, nil
 }
 
-func (t *Tool) describe() error {
-	b, err := toolSpecs.ReadFile("builtin/" + t.Name + ".json")
+// describe sets the description and the schemas of a built-in tool from its embedded file.
+func (d *definition) describe() error {
+	b, err := toolSpecs.ReadFile("builtin/" + d.Name + ".json")
 	if err != nil {
-		return fmt.Errorf("read its text: %w", err)
+		return fmt.Errorf("read its description: %w", err)
 	}
 	var text struct {
 		Description  string          `json:"description"`
@@ -54,65 +58,33 @@ func (t *Tool) describe() error {
 		OutputSchema json.RawMessage `json:"output_schema"`
 	}
 	if err := read(b, &text); err != nil {
-		return fmt.Errorf("read its text: %w", err)
+		return fmt.Errorf("decode its description: %w", err)
 	}
-	t.Description = text.Description
-	t.Environment = router.Requirement{Kind: router.NeedAuto}
-	return t.setSchemas(text.InputSchema, text.OutputSchema)
+	d.Description, d.InputSchema, d.OutputSchema = text.Description, text.InputSchema, text.OutputSchema
+	d.Environment.Kind = dray.RequireAny
+	return d.compile()
 }
 
-// read decodes strictly. The input of a call has passed the tool's schema by then; a member that is
-// unknown here is a mistake of ours, and is not passed over.
+// read decodes JSON strictly. The input of a call has passed the tool's schema by then, so an
+// unknown member is an error of this package.
 func read(b []byte, into any) error {
 	return jsonv2.Unmarshal(b, into, jsonv2.RejectUnknownMembers(true))
 }
 
-// newFileTool is the tool that does some work with its input.
-func newFileTool[In any](work func(ctx context.Context, at fileScope, in In) (any,
-	error),
-) fileTool {
-	return func(ctx context.Context, at fileScope, input json.RawMessage) (any, error) {
-		var in In
-		if err := read(input, &in); err != nil {
-			return nil, fmt.Errorf("read the input: %w", err)
-		}
-		return work(ctx, at, in)
-	}
+type execInput struct {
+	Argv []string `json:"argv"`
 }
 
-// inputCheck looks for what the input's schema cannot say. What cannot even be read is refused,
-// too.
-func inputCheck[In any](check func(in In) []dray.Detail) func(json.RawMessage) []dray.Detail {
-	return func(input json.RawMessage) []dray.Detail {
-		var in In
-		if err := read(input, &in); err != nil {
-			return []dray.Detail{{Pointer: "/input", Message: cut(err.Error(), maxMessage)}}
-		}
-		return check(in)
-	}
+func execArgv(in execInput) []string { return in.Argv }
+
+type shellInput struct {
+	Command string `json:"command"`
+	Shell   string `json:"shell"`
 }
 
-func execArgv(input json.RawMessage) ([]string, error) {
-	var in struct {
-		Argv []string `json:"argv"`
-	}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of exec: %w", err)
-	}
-	return in.Argv, nil
-}
-
-// shellArgv leaves the command to the environment's shell: no shell of the host has a part in it
-// (EX-04).
-func shellArgv(input json.RawMessage) ([]string, error) {
-	in := struct {
-		Command string `json:"command"`
-		Shell   string `json:"shell"`
-	}{Shell: "/bin/sh"}
-	if err := read(input, &in); err != nil {
-		return nil, fmt.Errorf("read the input of shell: %w", err)
-	}
-	return []string{in.Shell, "-c", in.Command}, nil
+// shellArgv leaves the command to the environment's shell: no shell of the host reads it (EX-04).
+func shellArgv(in shellInput) []string {
+	return []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
 }
 
 // writeInput is the input of write_file.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // maxEdited is how large a file may be before and after an edit, in bytes.
@@ -35,7 +36,7 @@ func checkEditInput(in editInput) []dray.Detail {
 	}
 	if in.Patch != nil {
 		if _, err := parsePatch(*in.Patch); err != nil {
-			return []dray.Detail{{Pointer: "/input/patch", Message: cut(err.Error(), maxMessage)}}
+			return []dray.Detail{{Pointer: "/input/patch", Message: lexical.Truncate(err.Error(), maxMessage)}}
 		}
 	}
 	return nil

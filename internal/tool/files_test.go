@@ -376,8 +376,5 @@ func TestFileToolResult(t *testing.T) {
 		res.Stderr.TotalBytes != 0 {
 		t.Errorf("got %+v", res)
 	}
-	tool, _ := b.tools.Get("list_dir")
-	if broken := tool.checkOutputSchema(res.Output, nil); broken != nil {
-		t.Errorf("list_dir breaks its own schema: %v", broken.Details)
-	}
+	promised(t, b, "list_dir", res)
 }

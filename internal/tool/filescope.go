@@ -6,12 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // fileScope is where a file tool works, in the environment's own paths.
@@ -46,17 +46,17 @@ type target struct{ name, path string }
 // link leads out is the matter of Files, which knows the links.
 func (p fileScope) locate(given string) (target, error) {
 	if strings.ContainsRune(given, 0) || slices.Contains(strings.Split(given, "/"), "..") {
-		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, cut(given, maxMessage)).
+		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, lexical.Truncate(given, maxMessage)).
 			WithHint("write the path that is meant without ..: links decide where .. leads")
 	}
 	absolute := path.Clean(given)
 	if !path.IsAbs(given) {
 		absolute = path.Join(p.dir, given)
 	}
-	name, err := filepath.Rel(p.root, absolute)
-	if err != nil || !filepath.IsLocal(name) {
+	name, ok := lexical.Rel(p.root, absolute)
+	if !ok {
 		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s",
-			cut(given, maxMessage), p.root).
+			lexical.Truncate(given, maxMessage), p.root).
 			WithHint("file tools work in that folder: use exec or shell for files elsewhere")
 	}
 	return target{name, absolute}, nil

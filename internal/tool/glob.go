@@ -12,6 +12,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Bounds of a search. The schemas tell maxPaths and maxSkipped to callers.
@@ -157,7 +158,7 @@ func (s *fileSearch) skip(name, reason string) {
 	if len(s.skipped) < maxSkipped {
 		s.skipped = append(s.skipped, skippedPath{
 			dray.PrintablePath(path.Join(s.base.path, name)),
-			cut(dray.PrintablePath(reason), maxMessage),
+			lexical.Truncate(dray.PrintablePath(reason), maxMessage),
 		})
 	}
 }
@@ -238,7 +239,7 @@ func (g *glob) matchesFile(name string) bool {
 
 // mayContainMatch says whether something below a folder could match.
 func (g *glob) mayContainMatch(folder string) bool {
-	if g.base != "" && !within(folder, g.base) && !within(g.base, folder) {
+	if g.base != "" && !lexical.Contains(g.base, folder) && !lexical.Contains(folder, g.base) {
 		return false
 	}
 	if g.segments == nil {
@@ -252,11 +253,6 @@ func (g *glob) mayContainMatch(folder string) bool {
 // hasLiteral says whether a segment of the pattern is that very name.
 func (g *glob) hasLiteral(segment string) bool {
 	return slices.Contains(strings.Split(g.pattern, "/"), segment)
-}
-
-func within(name, folder string) bool {
-	rest, ok := strings.CutPrefix(name, folder)
-	return ok && (rest == "" || rest[0] == '/')
 }
 
 // countBraceExpansions counts the patterns without braces that a well-formed pattern stands for, up

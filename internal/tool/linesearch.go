@@ -7,6 +7,8 @@ import (
 	"io"
 	"regexp"
 	"regexp/syntax"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Bounds of a search for lines: the length of a pattern in bytes and of what it is compiled to, and
@@ -58,7 +60,7 @@ func newLinePattern(pattern string) (*linePattern, error) {
 // wrong says it without the pattern, which the caller knows.
 func wrong(err error) error {
 	if s, ok := errors.AsType[*syntax.Error](err); ok {
-		return fmt.Errorf("it is no regular expression (RE2 syntax): %s: %q", s.Code, cut(s.Expr, 100))
+		return fmt.Errorf("it is no regular expression (RE2 syntax): %s: %q", s.Code, lexical.Truncate(s.Expr, 100))
 	}
 	return err
 }

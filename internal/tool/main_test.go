@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is the mapping layer above the runner, as the daemon has them, on this host.
+// fixture is a registry whose tools run on this host. exec finds the tool of a call, as intake does,
+// and runs it.
 type fixture struct {
 	tools  *Registry
 	exec   dray.Executor
@@ -33,12 +34,11 @@ type fixture struct {
 	env    dray.Environment
 }
 
-// newFixture makes a bench whose workspace is a fresh folder.
-func newFixture(t *testing.T, commands ...Command) *fixture {
+// newFixture returns a fixture whose workspace is a new directory.
+func newFixture(t *testing.T, commands ...commandTool) *fixture {
 	t.Helper()
 	captures, err := capture.NewStore(capture.Options{
-		Dir: t.TempDir(), Limit: 1 << 20,
-		SummaryBytes: 16 << 10,
+		Dir: t.TempDir(), Limit: 1 << 20, SummaryBytes: 16 << 10,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,18 +47,82 @@ func newFixture(t *testing.T, commands ...Command) *fixture {
 	pool := processtest.NewPool(t)
 	folder := realDir(t)
 	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).Environment(folder)
-	tools := registry(t, commands...)
-	runner := &Runner{Tools: tools, Processes: &executor.Runner{Captures: captures}}
-	return &fixture{tools: tools, exec: Mapping(tools, runner), folder: folder, env: env}
+	tools := registryWith(t, Options{Processes: &executor.Runner{Captures: captures}}, commands...)
+	return &fixture{tools: tools, exec: resolving(tools), folder: folder, env: env}
 }
 
-func registry(t testing.TB, commands ...Command) *Registry {
+// resolving returns an executor that runs the tool with the name that a call's invocation has.
+func resolving(tools *Registry) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		var err error
+		if call.Tool, err = tools.Get(call.Invocation.Tool); err != nil {
+			return dray.Result{}, err
+		}
+		return dray.RunTool.Execute(ctx, call, sink)
+	})
+}
+
+// commandTool is a configured tool.
+type commandTool struct {
+	dray.Tool
+
+	argv []string
+	json bool
+}
+
+func registry(t testing.TB, commands ...commandTool) *Registry {
 	t.Helper()
-	r, err := NewRegistry(commands)
+	return registryWith(t, Options{}, commands...)
+}
+
+func registryWith(t testing.TB, opts Options, commands ...commandTool) *Registry {
+	t.Helper()
+	r, err := NewRegistry(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, c := range commands {
+		if err := r.AddCommand(c.Tool, c.argv, c.json); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return r
+}
+
+// defined returns the definition of a built-in tool, or of one of the given commands.
+func defined(t testing.TB, r *Registry, name string, commands ...commandTool) *definition {
+	t.Helper()
+	all, err := r.builtins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		d, err := r.command(c.Tool, c.argv, c.json)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	for _, d := range all {
+		if d.Name == name {
+			return d
+		}
+	}
+	t.Fatalf("no tool %s", name)
+	return nil
+}
+
+// replaced returns an executor of calls of d that maps their paths around next in place of the tool.
+func replaced(d *definition, next dray.ExecutorFunc) dray.Executor {
+	d.run = next
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		call.Tool = d.tool()
+		return d.mapPaths(ctx, call, sink)
+	})
 }
 
 func realDir(t *testing.T) string {

@@ -8,44 +8,38 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// Mapping gives an executor that turns the call's input and working folder into the environment's
-// paths for next, and the output of next into the caller's. What it refuses (path_invalid,
-// path_too_deep, bad_cwd) is refused before anything starts; a bad path in an output, and one that
-// a link on the host leads out of its folder, stays raw and is listed. For the text that the tool
-// prints or reads it hands a filter down where the call, or else the tool, asks for that. On the
-// host the paths are the caller's already: nothing is rewritten or listed, and the same inputs are
-// refused.
-func Mapping(tools *Registry, next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
-		t, err := tools.Get(call.Invocation.Tool)
-		if err != nil {
-			return dray.Result{}, err
-		}
-		m, err := newMapping(t, call)
-		if err != nil {
-			return dray.Result{}, err
-		}
-		if err := m.mapCall(&call); err != nil {
-			return m.withReport(dray.Result{}), err
-		}
-		res, err := next.Execute(ctx, call, sink)
-		return m.withReport(m.mapResult(res)), m.mapError(err)
-	})
+// mapPaths runs a call with its input and working directory in the environment's paths, and maps
+// the output back into the caller's. It refuses an input with an invalid path (path_invalid,
+// path_too_deep, bad_cwd) before anything starts. In an output, an invalid path stays raw and is
+// listed, as does one whose symlink on the host leads out of its directory. If the call, or else the
+// tool, rewrites text, mapPaths sets call.NewTextFilter. On the host the paths are the caller's
+// already: nothing is rewritten or listed, and the same inputs are refused.
+func (d *definition) mapPaths(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+	error,
+) {
+	m, err := d.newMapping(call)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	if err := m.mapCall(&call); err != nil {
+		return m.withReport(dray.Result{}), err
+	}
+	res, err := d.run(ctx, call, sink)
+	return m.withReport(m.mapResult(res)), m.mapError(err)
 }
 
-// mapping is the way of one call, down and up.
+// mapping maps the paths of one call.
 type mapping struct {
-	tool      *Tool
+	*definition
+
 	mode      dray.MappingMode
 	caps      dray.Capabilities
 	mapper    *pathmapper.Mapper
@@ -54,17 +48,13 @@ type mapping struct {
 	container bool
 }
 
-func newMapping(t *Tool, call dray.Call) (*mapping, error) {
+func (d *definition) newMapping(call dray.Call) (*mapping, error) {
 	m := &mapping{
-		tool: t, mode: cmp.Or(call.Invocation.Mapping, t.Mapping), caps: call.Environment.Capabilities(),
-		mapper: &pathmapper.Mapper{},
+		definition: d, caps: call.Environment.Capabilities(), mapper: &pathmapper.Mapper{},
+		mode: cmp.Or(d.paths.mode, call.Invocation.Mapping, d.Mapping),
 		report: dray.MappingReport{
-			Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{},
-			Errors: []dray.Detail{},
+			Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{},
 		},
-	}
-	if t.isSync {
-		m.mode = dray.MapNone // it knows by itself whose a path is
 	}
 	m.container = m.caps.Kind != dray.KindHost
 	if !m.container {
@@ -82,7 +72,7 @@ func (m *mapping) mapCall(call *dray.Call) error {
 		return err
 	}
 	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input),
-		m.options("/input", m.tool.inputPaths))
+		m.options("/input", m.inputPaths))
 	m.add(report)
 	if err != nil {
 		return err
@@ -97,7 +87,7 @@ func (m *mapping) mapCall(call *dray.Call) error {
 // rewritesText says whether the paths in text are rewritten. A program on a terminal draws by the
 // lengths of what it prints, so that stays.
 func (m *mapping) rewritesText(inv dray.Invocation) bool {
-	wanted := m.tool.RewriteText
+	wanted := m.RewriteText
 	if inv.RewriteText != nil {
 		wanted = *inv.RewriteText
 	}
@@ -107,7 +97,7 @@ func (m *mapping) rewritesText(inv dray.Invocation) bool {
 // mapError turns the paths in what a file tool says of its failure into the caller's: they are
 // those that the caller gave.
 func (m *mapping) mapError(err error) error {
-	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || m.tool.files == nil {
+	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || !m.paths.errors {
 		return err
 	}
 	e := dray.AsError(err)
@@ -126,12 +116,12 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 		m.add(*r)
 		res.Metadata.Mapping = nil
 	}
-	if !m.container || len(res.Output) == 0 || m.tool.isSync {
+	if !m.container || len(res.Output) == 0 {
 		return res
 	}
-	on := symlinkGuard{links: m.tool.reportsSymlinks}
+	on := symlinkGuard{links: m.paths.symlinks}
 	defer on.close()
-	opts := m.options("/output", m.tool.outputPaths)
+	opts := m.options("/output", m.outputPaths)
 	opts.CheckHostPath = on.check
 	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
@@ -230,8 +220,8 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 // the same step below the container's workspace folder: so it is where the container holds the
 // workspace in another way (a volume), or where the caller reaches it through a link.
 func (m *mapping) relativeToWorkspace(wanted, workspace, reason string) (dir string, ok bool) {
-	rest, err := filepath.Rel(workspace, wanted)
-	if err != nil || !filepath.IsLocal(rest) {
+	rest, ok := lexical.Rel(workspace, wanted)
+	if !ok {
 		return "", false
 	}
 	m.note(wanted, wanted, reason+"; taken as the same folder below the container's workspace folder")

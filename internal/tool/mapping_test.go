@@ -176,14 +176,14 @@ func (capabilities) Files(context.Context, string) (dray.Files, error) {
 // saw nothing.
 func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.Result, error) {
 	t.Helper()
-	tools := registry(t,
-		command("marked", "", func(c *Command) {
+	d := defined(t, registry(t), call.Invocation.Tool,
+		command("marked", "", func(c *commandTool) {
 			c.InputSchema = json.RawMessage(`{"type":"object","properties":{"p":{"type":"string","format":"path"},"text":{"type":"string"}}}`)
 		}),
-		command("none", "", func(c *Command) { c.Mapping = dray.MapNone }),
+		command("none", "", func(c *commandTool) { c.Mapping = dray.MapNone }),
 	)
 	var seen *dray.Call
-	next := dray.ExecutorFunc(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
+	next := func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 		seen = &c
 		res := dray.Result{
 			Reason:   dray.ReasonExited,
@@ -193,8 +193,8 @@ func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.R
 			res.Output = json.RawMessage(output[0])
 		}
 		return res, nil
-	})
-	res, err := Mapping(tools, next).Execute(t.Context(), call, dray.Discard)
+	}
+	res, err := replaced(d, next).Execute(t.Context(), call, dray.Discard)
 	return seen, res, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 const (
@@ -48,7 +49,7 @@ func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMess
 	}
 	raw := rawOutput{
 		strings.TrimSpace(view.Text),
-		parseError{cut(cause.message, maxMessage), cause.offset},
+		parseError{lexical.Truncate(cause.message, maxMessage), cause.offset},
 	}
 	output, err = jsonv2.Marshal(raw)
 	if err != nil {
@@ -318,7 +319,7 @@ func checkNumber(n string) error {
 
 // withPointer points at what decode found.
 func withPointer(err error, prefix string) dray.Detail {
-	d := dray.Detail{Pointer: prefix, Message: cut(err.Error(), maxMessage)}
+	d := dray.Detail{Pointer: prefix, Message: lexical.Truncate(err.Error(), maxMessage)}
 	if s, ok := errors.AsType[*syntaxError](err); ok {
 		d.Pointer += s.pointer
 	}

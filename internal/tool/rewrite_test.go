@@ -12,7 +12,7 @@ func TestTextRewriting(t *testing.T) {
 	asks := func(yes bool) func(*dray.Call) {
 		return func(c *dray.Call) { c.Invocation.RewriteText = &yes }
 	}
-	says := func(c *Command) { c.RewriteText = true }
+	says := func(c *commandTool) { c.RewriteText = true }
 	b := newFixture(t, command("plain", `pwd; pwd >&2`), command("rewrites", `pwd; pwd >&2`, says), command("both", `echo "{\"p\":\"$PWD\"}"`, asJSON, says))
 	onHost := *b
 	b.contain()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -16,20 +15,18 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 const draft2020 = "https://json-schema.org/draft/2020-12/schema"
 
-// schema is a compiled JSON Schema of an object, beside the text that callers are shown.
-type schema struct {
-	text     json.RawMessage
-	compiled *jsonschema.Schema
-}
+// schema is a compiled JSON Schema of an object.
+type schema struct{ compiled *jsonschema.Schema }
 
-// compileSchema accepts a draft 2020-12 schema of an object and nothing that it would have to
-// fetch.
-func compileSchema(text json.RawMessage) (*schema, error) {
-	doc, err := decode(text)
+// compileSchema compiles a draft 2020-12 schema of an object and compacts its text. It refuses
+// references to anything outside the schema.
+func compileSchema(text *json.RawMessage) (*schema, error) {
+	doc, err := decode(*text)
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
@@ -48,11 +45,12 @@ func compileSchema(text json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compile it: %w", err)
 	}
-	compact := bytes.Clone(text)
-	if err := (*jsontext.Value)(&compact).Compact(); err != nil {
+	compact := jsontext.Value(bytes.Clone(*text))
+	if err := compact.Compact(); err != nil {
 		return nil, fmt.Errorf("compact it: %w", err)
 	}
-	return &schema{text: json.RawMessage(compact), compiled: compiled}, nil
+	*text = json.RawMessage(compact)
+	return &schema{compiled}, nil
 }
 
 // describesObject refuses schemas that no input and no output could satisfy, since both are
@@ -125,10 +123,10 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 	if len(e.Causes) > 0 {
 		return
 	}
-	at := l.prefix + pointer(e.InstanceLocation)
+	at := dray.JSONPointer(l.prefix, e.InstanceLocation...)
 	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 		for _, name := range extra.Properties {
-			l.note(at+pointer([]string{name}), "is not known here")
+			l.note(dray.JSONPointer(at, name), "is not known here")
 		}
 		return
 	}
@@ -137,27 +135,6 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 
 func (l *violationList) note(at, what string) {
 	if len(l.details) < maxViolations {
-		l.details = append(l.details, dray.Detail{Pointer: at, Message: cut(what, maxMessage)})
+		l.details = append(l.details, dray.Detail{Pointer: at, Message: lexical.Truncate(what, maxMessage)})
 	}
-}
-
-// pointer writes RFC 6901.
-func pointer(tokens []string) string {
-	var b strings.Builder
-	for _, t := range tokens {
-		b.WriteByte('/')
-		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(t))
-	}
-	return b.String()
-}
-
-// cut shortens a text to at most limit bytes and three dots, on a character's boundary.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit] + "..."
 }

@@ -97,19 +97,19 @@ func TestLinksOutAreReported(t *testing.T) {
 // PM-12, PM-09: in lists and URIs, too.
 func TestLinksOutInListsAndURIs(t *testing.T) {
 	root := linked(t)
-	tools := registry(t, command("report", "", func(c *Command) {
+	report := defined(t, registry(t), "report", command("report", "", asJSON, func(c *commandTool) {
 		c.OutputSchema = json.RawMessage(`{"type":"object","properties":{"list":{"format":"path-list"},"uri":{"format":"file-uri"},"p":{"x-path":true}}}`)
 	}))
 	printed := `{"list":"/ws/build:/ws/passwd:/bin","uri":"file:///ws/%70asswd","p":"/ws/stays"}`
-	next := dray.ExecutorFunc(func(_ context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
+	next := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 		return dray.Result{Output: json.RawMessage(printed)}, nil
-	})
+	}
 	call := inBox("report", `{}`, "")
 	call.Environment = capabilities{
 		Kind: dray.KindContainer, WorkspaceFolder: "/ws",
 		Mounts: []dray.Mount{{Host: root, Container: "/ws"}},
 	}
-	res, err := Mapping(tools, next).Execute(t.Context(), call, dray.Discard)
+	res, err := replaced(report, next).Execute(t.Context(), call, dray.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/pathmapper"
 )
 
@@ -49,7 +50,7 @@ func (p pathResolver) inContainer(given string) (string, error) {
 	if t.Mapped {
 		return t.Path, nil
 	}
-	if rest, ok := below(given, p.workspace); ok && p.caps.WorkspaceFolder != "" {
+	if rest, ok := lexical.Rel(p.workspace, given); ok && p.caps.WorkspaceFolder != "" {
 		return path.Join(p.caps.WorkspaceFolder, rest), nil
 	}
 	return absolute(given, p.dir)
@@ -87,7 +88,7 @@ func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok b
 		if one.Configured || one.Host == "" {
 			continue
 		}
-		if rest, ok := below(inContainer, one.Container); ok && path.Join(one.Host, rest) == t.Path {
+		if rest, ok := lexical.Rel(one.Container, inContainer); ok && path.Join(one.Host, rest) == t.Path {
 			return one, rest, true
 		}
 	}
@@ -114,7 +115,7 @@ func (p pathResolver) roots(configured []string) []string {
 func (p pathResolver) configuredDirs(root string) []string {
 	var folders []string
 	for _, m := range p.caps.Mounts {
-		if _, ok := below(m.Host, root); ok && m.Configured {
+		if _, ok := lexical.Rel(root, m.Host); ok && m.Configured {
 			folders = append(folders, m.Container)
 		}
 	}
@@ -130,13 +131,13 @@ func (p pathResolver) configured(inContainer, root string) (lands string, ok boo
 	if err != nil || !t.Mapped {
 		return "", false
 	}
-	lands, ok = below(t.Path, root)
+	lands, ok = lexical.Rel(root, t.Path)
 	return lands, ok && lands != "."
 }
 
 // relToWorkspace is the way to a path below the workspace folder, else from the top.
 func (p pathResolver) relToWorkspace(inContainer string) string {
-	if rest, ok := below(inContainer, p.caps.WorkspaceFolder); ok {
+	if rest, ok := lexical.Rel(p.caps.WorkspaceFolder, inContainer); ok {
 		return rest
 	}
 	return path.Join(".", inContainer)
@@ -145,21 +146,11 @@ func (p pathResolver) relToWorkspace(inContainer string) string {
 // nearest gives the longest of some folders that a path lies in.
 func nearest(p string, folders []string) (folder, rest string, ok bool) {
 	for _, f := range folders {
-		if r, in := below(p, f); in && (!ok || len(f) > len(folder)) {
+		if r, in := lexical.Rel(f, p); in && (!ok || len(f) > len(folder)) {
 			folder, rest, ok = f, r, true
 		}
 	}
 	return folder, rest, ok
-}
-
-// below gives the path from a folder to what lies in it, "." for the folder itself. Both are
-// absolute and clean.
-func below(p, folder string) (rest string, ok bool) {
-	if folder == "" || !path.IsAbs(p) {
-		return "", false
-	}
-	rest, err := filepath.Rel(folder, p)
-	return rest, err == nil && filepath.IsLocal(rest)
 }
 
 // checkSource refuses what is no clean path. A slash at the end says that a folder is meant, and is

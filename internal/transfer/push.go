@@ -6,6 +6,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Push takes files and folders of the host into a container, as its user, with the guarantees of
@@ -117,7 +118,7 @@ func (j *syncJob) hostSource(given string, roots []string) (source, error) {
 		input: given, display: p, path: p, root: root, name: name,
 		target: path.Join(j.destination, path.Base(p)),
 	}
-	if rest, in := below(p, j.req.Workspace); in && j.req.Destination == "" {
+	if rest, in := lexical.Rel(j.req.Workspace, p); in && j.req.Destination == "" {
 		src.target = rest
 	}
 	return src, nil

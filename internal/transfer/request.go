@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Request is one sync.
@@ -104,7 +105,7 @@ func (j *syncJob) syncTargets(root string, from map[string]string) []dray.SyncTa
 			continue
 		}
 		for _, lands := range names {
-			if _, in := beneath(lands, s.target); in {
+			if _, in := lexical.Rel(s.target, lands); in {
 				add(from[lands], lands)
 			}
 		}

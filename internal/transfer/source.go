@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // source is one file or folder that is to be moved.
@@ -84,12 +85,12 @@ func (j *syncJob) dedupe() {
 	for _, s := range slices.SortedStableFunc(slices.Values(j.sources),
 		func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
 		i := slices.IndexFunc(kept,
-			func(k source) bool { _, in := beneath(s.target, k.target); return in })
+			func(k source) bool { _, in := lexical.Rel(k.target, s.target); return in })
 		if i < 0 {
 			kept = append(kept, s)
 			continue
 		}
-		rest, _ := beneath(s.target, kept[i].target)
+		rest, _ := lexical.Rel(kept[i].target, s.target)
 		if path.Join(kept[i].path, rest) != s.path {
 			j.refuse(s.input, invalid("%s would land where %s does", quote(s.input), quote(kept[i].input)).
 				WithHint("bring them home one at a time, each to a destination of its own"))
@@ -97,11 +98,6 @@ func (j *syncJob) dedupe() {
 	}
 	slices.SortFunc(kept, func(a, b source) int { return cmp.Compare(a.order, b.order) })
 	j.sources = kept
-}
-
-// beneath is below for relative names; "." holds all.
-func beneath(name, folder string) (rest string, ok bool) {
-	return below(path.Join("/", name), path.Join("/", folder))
 }
 
 // sourceGroup are sources beneath one folder, none of which lies in another.
@@ -126,8 +122,8 @@ func groups(sources []source) []sourceGroup {
 
 func (g sourceGroup) accepts(s source) bool {
 	return !slices.ContainsFunc(g.sources, func(o source) bool {
-		_, in := below(s.path, o.path)
-		_, around := below(o.path, s.path)
+		_, in := lexical.Rel(o.path, s.path)
+		_, around := lexical.Rel(s.path, o.path)
 		return in || around
 	})
 }
@@ -135,7 +131,7 @@ func (g sourceGroup) accepts(s source) bool {
 // of gives the source that an entry belongs to, and the way from there to it.
 func (g sourceGroup) of(name string) (s source, rest string, ok bool) {
 	for _, s := range g.sources {
-		if rest, ok := beneath(name, s.name); ok {
+		if rest, ok := lexical.Rel(s.name, name); ok {
 			return s, rest, true
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
-	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 	"github.com/dray-dev/dray/pathmapper"
@@ -95,34 +95,34 @@ func namedContainers(cfg *config.Config) map[string]workspace.Named {
 	return named
 }
 
-func newToolRegistry(cfg *config.Config) (*tool.Registry, error) {
-	commands := make([]tool.Command, len(cfg.Tools))
+// newToolRegistry returns the built-in tools and the configured ones.
+func newToolRegistry(cfg *config.Config, opts tool.Options) (*tool.Registry, error) {
+	registry, err := tool.NewRegistry(opts)
+	if err != nil {
+		return nil, err
+	}
 	for i, t := range cfg.Tools {
-		word := string(t.Environment)
-		if t.Container != "" {
-			word = ""
-		}
-		need, err := router.ParseRequirement(word, t.Container)
-		if err != nil {
-			return nil, fmt.Errorf("%s: tools[%d].environment: %w",
-				cfg.Origin(fmt.Sprintf("tools[%d].environment", i)), i, err)
-		}
-		commands[i] = tool.Command{
-			Name: t.Name, Description: t.Description, Argv: t.Argv, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, Environment: need,
-			Timeout: t.Timeout, Output: tool.Format(t.Output), Mapping: dray.MappingMode(t.Mapping),
-			RewriteText: t.RewriteText, Results: t.Results,
+		if err := addTool(registry, t); err != nil {
+			key := fmt.Sprintf("tools[%d]", i)
+			return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %s: tool %q: %w",
+				cfg.Origin(key+".name"), key, t.Name, err).
+				WithHint("correct the tool in the configuration")
 		}
 	}
-	tools, err := tool.NewRegistry(commands)
-	if wrong := (*tool.CommandError)(nil); errors.As(err, &wrong) {
-		at := cfg.Origin(fmt.Sprintf("tools[%d].name", wrong.Index))
-		return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %w", at, err).
-			WithHint("correct the tool in the configuration")
-	}
-	return tools, err
+	return registry, nil
 }
 
-func newRouter(cfg *config.Config, tools *tool.Registry,
+func addTool(registry *tool.Registry, t config.Tool) error {
+	return registry.AddCommand(dray.Tool{
+		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
+		OutputSchema: t.OutputSchema, Timeout: t.Timeout, Mapping: dray.MappingMode(t.Mapping),
+		RewriteText: t.RewriteText, Results: t.Results, Environment: dray.Requirement{
+			Kind: dray.RequirementKind(t.Environment), Container: t.Container,
+		},
+	}, t.Argv, t.Output == "json")
+}
+
+func newRouter(cfg *config.Config,
 	nearest func(dir, root string) (folder string, ok bool),
 ) (*router.Router, error) {
 	rules := router.Rules{
@@ -135,58 +135,16 @@ func newRouter(cfg *config.Config, tools *tool.Registry,
 	for name, c := range cfg.Containers {
 		rules.Containers[name] = c.Workspace
 	}
-	return router.New(rules, nearest, tools.Requirement)
+	return router.New(rules, nearest)
 }
 
-// toolList is the tools as the server shows them.
-type toolList struct{ registry *tool.Registry }
-
-func (t toolList) List() []api.Tool {
-	var all []api.Tool
-	for _, d := range t.registry.List() {
-		all = append(all, toolInfo(d))
-	}
-	return all
-}
-
-func (t toolList) Find(name string) (api.Tool, error) {
-	found, err := t.registry.Get(name)
-	if err != nil {
-		return api.Tool{}, err
-	}
-	return toolInfo(found.Describe()), nil
-}
-
-func toolInfo(d tool.Description) api.Tool {
-	environment, _ := json.Marshal(d.Environment) //nolint:errchkjson // it is made of words
-	return api.Tool{
-		Name: d.Name, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Environment: environment,
-		Mapping: d.Mapping, RewriteText: d.RewriteText, Results: d.Results, Timeout: d.Timeout.Seconds(), Stdin: d.Stdin,
-	}
-}
-
-func (t toolList) Validate(name string, input json.RawMessage) error {
-	found, err := t.registry.Get(name)
-	if err != nil {
-		return err
-	}
-	return found.CheckInput(input)
-}
-
-// environmentChecker is the manager as the server asks it what a call would be met with.
-type environmentChecker struct {
-	manager *workspace.Manager
-	tools   *tool.Registry
-}
+// environmentChecker adapts the workspace manager to the server.
+type environmentChecker struct{ manager *workspace.Manager }
 
 func (p environmentChecker) CheckRoute(ctx context.Context, route dray.Route,
-	inv dray.Invocation,
+	inv dray.Invocation, t *dray.Tool,
 ) error {
-	t, err := p.tools.Get(inv.Tool)
-	if err != nil {
-		return err
-	}
-	return p.manager.Check(ctx, route, inv, t.StartsProcess())
+	return p.manager.Check(ctx, route, inv, t.StartsProcess)
 }
 
 // workspaceAdapter is the manager as the server uses it.

@@ -134,22 +134,19 @@ func checkStart(cfg *config.Config) error {
 func checkTools(cfg *config.Config) []config.Diagnostic {
 	var found []config.Diagnostic
 	for i, t := range cfg.Tools {
-		if err := checkTool(cfg, t); err != nil {
+		if err := checkTool(t); err != nil {
 			found = append(found, toolDiagnostic(cfg, i, err))
 		}
 	}
 	return found
 }
 
-func checkTool(cfg *config.Config, t config.Tool) error {
-	one := *cfg
-	one.Tools = []config.Tool{t}
-	_, err := newToolRegistry(&one)
-	if invalid := (*tool.CommandError)(nil); errors.As(err, &invalid) {
-		text := invalid.Unwrap().Error()
-		return errors.New(strings.TrimPrefix(text, fmt.Sprintf("tool %q: ", t.Name)))
+func checkTool(t config.Tool) error {
+	registry, err := tool.NewRegistry(tool.Options{})
+	if err != nil {
+		return err
 	}
-	return err
+	return addTool(registry, t)
 }
 
 // toolDiagnostic returns the diagnostic for a tool. Its origin is the key that the error begins
@@ -170,14 +167,9 @@ func toolDiagnostic(cfg *config.Config, i int, err error) config.Diagnostic {
 	return d
 }
 
-// checkRouting creates a router. The tools are left out: they are checked one by one.
+// checkRouting creates a router.
 func checkRouting(cfg *config.Config) *config.Diagnostic {
-	without := *cfg
-	without.Tools = nil
-	tools, err := newToolRegistry(&without)
-	if err == nil {
-		_, err = newRouter(cfg, tools, devcontainer.Nearest)
-	}
+	_, err := newRouter(cfg, devcontainer.Nearest)
 	if err == nil {
 		return nil
 	}

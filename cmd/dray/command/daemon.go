@@ -17,10 +17,10 @@ import (
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/admission"
-	"github.com/dray-dev/dray/internal/devcontainer"
-	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -54,11 +54,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if err := d.openAudit(ctx, cfg, log); err != nil {
 		return err
 	}
-	tools, err := newToolRegistry(cfg)
-	if err != nil {
-		return err
-	}
-	rules, err := newRouter(cfg, tools, d.nearest)
+	rules, err := newRouter(cfg, d.nearest)
 	if err != nil {
 		return err
 	}
@@ -71,13 +67,17 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
 		return err
 	}
+	tools, err := newToolRegistry(cfg, d.toolOptions(cfg))
+	if err != nil {
+		return err
+	}
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	// what it starts lives as long as the daemon
 	d.server, err = api.New(api.Config{ //nolint:contextcheck
-		Executor: d.newExecutor(cfg, tools,
-			rules), Records: d.audit, Tools: toolList{tools}, Router: rules, Places: environmentChecker{d.workspaces, tools},
+		Executor: d.newExecutor(cfg, rules), Records: d.audit, Tools: tools, Router: rules,
+		Places:     environmentChecker{d.workspaces},
 		Workspaces: workspaceAdapter{d.workspaces}, Paths: pathAdapter{d.workspaces}, Captures: d.captures, Log: log,
 		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 		Ready: d.audit.Ready, Version: version,
@@ -152,30 +152,19 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 	return nil
 }
 
-// newExecutor is a call's way down, outermost first.
-func (d *daemon) newExecutor(cfg *config.Config, tools *tool.Registry,
-	rules *router.Router,
-) dray.Executor {
-	run := &tool.Runner{
-		Tools: tools, Processes: &executor.Runner{
-			Captures: d.captures,
-			Grace:    cfg.Limits.Grace,
-		}, IdleTimeout: cfg.Limits.IdleTimeout,
-		Transfer: d.transfer,
+func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
+	return tool.Options{
+		Processes:   &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace},
+		Transfer:    d.transfer,
+		IdleTimeout: cfg.Limits.IdleTimeout,
+		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
 	}
-	ofTool := func(name string) time.Duration {
-		t, err := tools.Get(name)
-		if err != nil {
-			return 0
-		}
-		if t.MovesFiles() {
-			return cfg.Sandbox.Timeout + syncTimeoutMargin
-		}
-		return t.Timeout
-	}
-	mapped := tool.Mapping(tools, tool.FetchOutputs(tools, d.transfer, run))
-	placed := d.workspaces.Executor(mapped, d.admission.Acquire)
-	bounded := executor.Deadline(placed, cfg.Limits.Timeout, ofTool)
+}
+
+// newExecutor returns the layers of a call, the outermost first.
+func (d *daemon) newExecutor(cfg *config.Config, rules *router.Router) dray.Executor {
+	inEnvironment := d.workspaces.Executor(dray.RunTool, d.admission.Acquire)
+	bounded := executor.Deadline(inEnvironment, cfg.Limits.Timeout)
 	return d.admission.Executor(d.audit.Executor(call.MarkAccepted(rules.Executor(bounded))))
 }
 

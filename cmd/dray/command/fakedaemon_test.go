@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -19,10 +18,10 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
-	"github.com/dray-dev/dray/internal/devcontainer"
-	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 )
 
@@ -49,14 +48,19 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	if err != nil {
 		return nil, err
 	}
-	registry, err := tool.NewRegistry([]tool.Command{
-		{Name: "count", Description: "Counts \x1b[31m.", Argv: []string{"sh", "-c", `echo '{"bytes":'$(wc -c)',"title":"\u009b31m"}'`}, Output: tool.FormatJSON},
+	registry, err := tool.NewRegistry(tool.Options{
+		Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace},
 	})
+	if err == nil {
+		count := dray.Tool{Name: "count", Description: "Counts \x1b[31m."}
+		err = registry.AddCommand(count, []string{
+			"sh", "-c", `echo '{"bytes":'$(wc -c)',"title":"\u009b31m"}'`,
+		}, true)
+	}
 	if err != nil {
 		return nil, err
 	}
-	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false },
-		registry.Requirement)
+	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +70,11 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	})
 	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env},
 		pool)
-	var chain dray.Executor = &tool.Runner{
-		Tools:     registry,
-		Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace},
-	}
-	chain = onHost(hosts, tool.Mapping(registry, chain))
-	chain = executor.Deadline(chain, cfg.Limits.Timeout, func(string) time.Duration { return 0 })
+	chain := executor.Deadline(onHost(hosts, dray.RunTool), cfg.Limits.Timeout)
 	chain = store.Executor(call.MarkAccepted(fakeSync(routes.Executor(chain))))
 	srv, err := api.New(api.Config{
-		Executor: chain, Records: store, Tools: toolList{registry}, Router: routes, Places: fakeRouteChecker{}, Workspaces: fakeWorkspaces{string(cfg.State)}, Paths: fakePaths{}, Captures: captures,
+		Executor: chain, Records: store, Tools: registry, Router: routes, Places: fakeRouteChecker{},
+		Workspaces: fakeWorkspaces{string(cfg.State)}, Paths: fakePaths{}, Captures: captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
 	})
 	if err != nil {
@@ -184,8 +184,6 @@ func (fakePaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, e
 // fakeRouteChecker accepts every call.
 type fakeRouteChecker struct{}
 
-func (fakeRouteChecker) CheckRoute(context.Context, dray.Route,
-	dray.Invocation,
-) error {
+func (fakeRouteChecker) CheckRoute(context.Context, dray.Route, dray.Invocation, *dray.Tool) error {
 	return nil
 }

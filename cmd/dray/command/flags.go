@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // callFlags are the flags of exec, call and route explain: where a call runs, and its options.
@@ -126,7 +127,7 @@ func (f *callFlags) resolvePaths(call *client.Call) error {
 		// --cwd may be a path in the container, which has no workspace on the host
 		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current))
 	}
-	if f.cwd == "" && beneath(call.Workspace, current) {
+	if f.cwd == "" && lexical.Contains(call.Workspace, current) {
 		call.Cwd = current
 	}
 	if call.Workspace != "" && !f.host {
@@ -142,15 +143,6 @@ func absolute(dir, path string) string {
 		return path
 	}
 	return filepath.Join(dir, path)
-}
-
-// beneath reports whether path is dir or lies in it. It is false for an empty dir.
-func beneath(dir, path string) bool {
-	if dir == "" {
-		return false
-	}
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // checkUTF8 returns an error for text that JSON cannot carry byte for byte: replaced bytes would

@@ -23,6 +23,7 @@ import (
 type singleSlotDaemon struct {
 	*daemon
 	chain  dray.Executor
+	tool   *dray.Tool // exec
 	folder string
 	logs   *observer.ObservedLogs
 }
@@ -52,17 +53,20 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 			t.Error(err)
 		}
 	})
-	tools, err := newToolRegistry(cfg)
+	tools, err := newToolRegistry(cfg, d.toolOptions(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := newRouter(cfg, tools, d.nearest)
+	rules, err := newRouter(cfg, d.nearest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, err := tools.Get("exec")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &singleSlotDaemon{
-		daemon: d, chain: d.newExecutor(cfg, tools, rules), folder: folder,
-		logs: logs,
+		daemon: d, chain: d.newExecutor(cfg, rules), tool: exec, folder: folder, logs: logs,
 	}
 }
 
@@ -76,7 +80,7 @@ func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id
 		t.Fatal(err)
 	}
 	id = uuid.Must(uuid.NewV7()).String()
-	res, err = o.chain.Execute(t.Context(), dray.Call{Invocation: dray.Invocation{
+	res, err = o.chain.Execute(t.Context(), dray.Call{Tool: o.tool, Invocation: dray.Invocation{
 		ID: id, Tool: "exec", Input: input, Environment: dray.ChooseHost, Workspace: o.folder, Principal: "uid:0",
 	}}, sink)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // syncFlags are the flags of sync.
@@ -91,7 +92,7 @@ func (f syncFlags) request(paths []string) (client.Sync, error) {
 // paths resolves relative paths. Absolute paths are sent unchanged: the daemon validates them.
 func (f syncFlags) paths(given []string, current, workspace string) ([]string, error) {
 	base := current
-	if workspace != "" && !f.push && !beneath(workspace, current) {
+	if workspace != "" && !f.push && !lexical.Contains(workspace, current) {
 		base = workspace
 	}
 	paths := make([]string, len(given))

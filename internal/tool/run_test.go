@@ -53,18 +53,18 @@ func TestStdinAndEnv(t *testing.T) {
 	}
 }
 
-func command(name, script string, change ...func(*Command)) Command {
-	c := Command{Name: name, Argv: []string{"/bin/sh", "-c", script}}
+func command(name, script string, change ...func(*commandTool)) commandTool {
+	c := commandTool{Tool: dray.Tool{Name: name}, argv: []string{"/bin/sh", "-c", script}}
 	for _, f := range change {
 		f(&c)
 	}
 	return c
 }
 
-func asJSON(c *Command) { c.Output = FormatJSON }
+func asJSON(c *commandTool) { c.json = true }
 
-func promising(schema string) func(*Command) {
-	return func(c *Command) { c.OutputSchema = json.RawMessage(schema) }
+func promising(schema string) func(*commandTool) {
+	return func(c *commandTool) { c.json, c.OutputSchema = true, json.RawMessage(schema) }
 }
 
 // EX-03: a command tool reads its input on stdin: one JSON object, then end of file, and nothing of
@@ -76,10 +76,6 @@ func TestCommandInput(t *testing.T) {
 	if want := `{"b": 1, "a": "$(touch x) é\n", "n": 12345678901234567890}|0|`; res.Stdout.Text != want {
 		t.Errorf("stdout %q, want %q", res.Stdout.Text, want)
 	}
-	res = b.call(t, "echo", `{}`, func(c *dray.Call) { c.Stdin = strings.NewReader("more") })
-	failedWith(t, res, dray.CodeInvalidRequest)
-	failedWith(t, b.call(t, "read_file", object{"path": "x"},
-		func(c *dray.Call) { c.Stdin = strings.NewReader("") }), dray.CodeInvalidRequest)
 	succeeded(t, newFixture(t, command("deaf", "exit 0")).
 		call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
 }
@@ -93,7 +89,7 @@ func TestCommandOutput(t *testing.T) {
 		command("noise", `echo hello; exit 4`, asJSON),
 		command("partial", `printf '{"a":'; kill -9 $$`, asJSON),
 		command("long", `printf '['; head -c 1100000 /dev/zero | tr '\0' 1; printf ']'`, asJSON),
-		command("missing", "", asJSON, func(c *Command) { c.Argv = []string{"no-such-program"} }),
+		command("missing", "", asJSON, func(c *commandTool) { c.argv = []string{"no-such-program"} }),
 	)
 	for name, want := range map[string]string{
 		"text":    ``,
@@ -170,18 +166,6 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// A tool that vanished between the layers is an error, not a crash.
-func TestUnknownTool(t *testing.T) {
-	b := newFixture(t)
-	call := dray.Call{Invocation: dray.Invocation{Tool: "exce"}, Environment: b.env}
-	for _, e := range []dray.Executor{b.exec, &Runner{Tools: b.tools}} {
-		if _, err := e.Execute(context.Background(), call,
-			dray.Discard); dray.CodeOf(err) != dray.CodeUnknownTool {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 // fakeTransfer notes what it is asked to move, and answers as it is told.
 type fakeTransfer struct {
 	asked  []transfer.Request
@@ -251,8 +235,7 @@ var oneFile = dray.SyncReport{
 // the changes.
 func TestSyncTool(t *testing.T) {
 	c := &fakeTransfer{report: oneFile}
-	tools := registry(t)
-	run := Mapping(tools, &Runner{Tools: tools, Transfer: c})
+	run := resolving(registryWith(t, Options{Transfer: c}))
 	res, err := run.Execute(t.Context(), syncCall(`{"paths":["/home/me/app/x","../y"],"destination":"d","on_refused":"skip","dry_run":true}`), dray.Discard)
 	if err != nil || res.Reason != dray.ReasonExited {
 		t.Fatalf("got %+v, %v", res, err)
@@ -283,7 +266,7 @@ func TestSyncToolFails(t *testing.T) {
 		State:   dray.SyncRefused,
 		Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}},
 	}}
-	run := &Runner{Tools: registry(t), Transfer: c}
+	run := resolving(registryWith(t, Options{Transfer: c}))
 	for _, code := range []dray.Code{
 		dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull,
 		dray.CodeTransferFailed,
@@ -297,6 +280,28 @@ func TestSyncToolFails(t *testing.T) {
 		if rec := dray.NormalizeResult(res, err); rec.Reason == dray.ReasonStartFailed {
 			t.Errorf("%s: reason %s", code, rec.Reason)
 		}
+	}
+}
+
+// The tool that Sync returns uses the typed input and never decodes the one of the call.
+func TestSync_TypedInput(t *testing.T) {
+	c := &fakeTransfer{report: oneFile}
+	in := SyncInput{Paths: []string{"/ws/<a>"}, DryRun: true, Direction: transfer.ToContainer}
+	r := registryWith(t, Options{Transfer: c, SyncTimeout: time.Minute})
+	tool, input, err := r.Sync(in)
+	if err != nil || string(input) != `{"paths":["/ws/<a>"],"dry_run":true,"direction":"to_container"}` {
+		t.Fatalf("input %s, %v", input, err)
+	}
+	if tool.Name != "sync" || tool.Timeout != time.Minute || tool.CheckInput(input) != nil {
+		t.Errorf("got %+v", tool)
+	}
+	call := syncCall(`{"paths":["other"]}`)
+	call.Tool = tool
+	if _, err := dray.RunTool.Execute(t.Context(), call, dray.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if req := c.asked[0]; !c.pushed || !req.DryRun || len(req.Paths) != 1 || req.Paths[0] != "/ws/<a>" {
+		t.Errorf("asked %+v", req)
 	}
 }
 
@@ -317,18 +322,14 @@ func outputs(t *testing.T, c *fakeTransfer, invSync []string,
 	end func() (dray.Result, error),
 ) (dray.Result, error) {
 	t.Helper()
-	tools := registry(t, Command{
-		Name: "report", Argv: []string{"report"}, Output: FormatJSON,
-		Results: []string{"out", "/tmp/log"},
-	})
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
-		error,
-	) {
-		return end()
-	})
+	report := commandTool{argv: []string{"report"}, json: true}
+	report.Name, report.Results = "report", []string{"out", "/tmp/log"}
+	r := registryWith(t, Options{Transfer: c})
+	next := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return end() }
 	call := syncCall(`{}`)
 	call.Invocation.Tool, call.Invocation.Sync, call.Invocation.Cwd = "report", invSync, "sub"
-	return Mapping(tools, FetchOutputs(tools, c, next)).Execute(t.Context(), call, dray.Discard)
+	return replaced(defined(t, r, "report", report), r.fetchOutputs(next)).
+		Execute(t.Context(), call, dray.Discard)
 }
 
 // SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths

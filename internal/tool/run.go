@@ -1,0 +1,196 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/internal/lexical"
+)
+
+// processTool returns a built-in tool that starts the process which argv makes of an input.
+func processTool[In any](r *Registry, name string, argv func(In) []string) *definition {
+	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		var in In
+		if err := read(call.MappedInput, &in); err != nil {
+			return dray.Result{}, fmt.Errorf("decode the input of %s: %w", name, err)
+		}
+		outcome, err := r.start(ctx, call, argv(in), call.Stdin, sink)
+		defer outcome.Release()
+		return outcome.Result, err
+	}
+	return &definition{
+		Tool: dray.Tool{Name: name, StartsProcess: true, AcceptsStdin: true},
+		run:  r.fetchOutputs(run),
+	}
+}
+
+// command returns a configured tool, which reads its input on stdin.
+func (r *Registry) command(t dray.Tool, argv []string, jsonOutput bool) (*definition, error) {
+	t.StartsProcess = true
+	d := &definition{Tool: t}
+	if len(t.OutputSchema) > 0 && !jsonOutput {
+		return d, errors.New("output is text, and output_schema needs json: set output to json, or remove output_schema")
+	}
+	if err := d.compile(); err != nil {
+		return d, err
+	}
+	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		input := bytes.NewReader(call.MappedInput)
+		outcome, err := r.start(ctx, call, slices.Clone(argv), input, sink)
+		defer outcome.Release()
+		// without a report of its end no process was started
+		if !jsonOutput || outcome.Result.Metadata.Kill == nil {
+			return outcome.Result, err
+		}
+		res, readErr := d.withOutput(outcome.Result, outcome.Stdout())
+		return res, cmp.Or(err, readErr)
+	})
+	return d, nil
+}
+
+func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, stdin io.Reader,
+	sink dray.Sink,
+) (executor.Outcome, error) {
+	inv := call.Invocation
+	spec := dray.ProcessSpec{
+		Argv: argv, Env: inv.Env, Dir: call.WorkDir, Terminal: inv.Terminal,
+		KeepLeftovers: inv.Leftovers == dray.KeepLeftovers,
+	}
+	opts := executor.Options{
+		ID: inv.ID, Stdin: stdin, Control: call.Control, Rewrite: call.NewTextFilter,
+		Idle: cmp.Or(inv.IdleTimeout, r.IdleTimeout),
+	}
+	return r.Processes.Run(ctx, call.Environment, spec, opts, sink)
+}
+
+// withOutput reads stdout as the output of a tool, whichever way the call ended (CA-06). A process
+// that exited by itself and whose output violates the output schema has failed with output_invalid.
+func (d *definition) withOutput(res dray.Result, stdout *capture.Capture) (dray.Result, error) {
+	captured := stdout.Open()
+	defer captured.Close()
+	output, cause, err := parseOutput(captured, res.Stdout)
+	if err != nil {
+		return res, err
+	}
+	res.Output = output
+	if cause != nil && cause.tooDeep {
+		// the output stays raw, and the mapping report says so (PM-08)
+		detail := dray.Detail{Pointer: "/output", Message: cause.message}
+		res.Metadata.Mapping = &dray.MappingReport{Errors: []dray.Detail{detail}}
+	}
+	if d.output != nil && res.Error == nil && res.Reason == dray.ReasonExited {
+		res.Error = d.checkOutput(output, cause)
+	}
+	return res, nil
+}
+
+// checkOutput returns how an output violates the output schema, or nil. Stdout that is not JSON
+// violates every schema; cause is its syntax error.
+func (d *definition) checkOutput(output json.RawMessage, cause *syntaxError) *dray.Error {
+	var details []dray.Detail
+	if cause != nil {
+		details = []dray.Detail{withPointer(cause, "/output")}
+	} else {
+		details = d.output.violations(output, "/output")
+	}
+	if len(details) == 0 {
+		return nil
+	}
+	e := dray.Errorf(dray.CodeOutputInvalid, "output of tool %s does not match its output_schema: %s: %s",
+		d.Name, details[0].Pointer, details[0].Message)
+	e.Details = details
+	return e.WithHint("fix the tool or its output_schema; output and stdout hold what it printed")
+}
+
+// fileTool returns a built-in tool that works on files: work gets the decoded input and returns the
+// output. check returns the violations that the input schema cannot express; it may be nil.
+func fileTool[In any](r *Registry, name string,
+	work func(ctx context.Context, at fileScope, in In) (any, error), check func(in In) []dray.Detail,
+) *definition {
+	d := &definition{Tool: dray.Tool{Name: name}, paths: pathRules{errors: true}}
+	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		var in In
+		if err := read(call.MappedInput, &in); err != nil {
+			return dray.Result{}, fmt.Errorf("decode the input of %s: %w", name, err)
+		}
+		return r.withFiles(ctx, call, sink, func(at fileScope) (any, error) { return work(ctx, at, in) })
+	})
+	if check != nil {
+		d.check = func(input json.RawMessage) []dray.Detail {
+			var in In
+			if err := read(input, &in); err != nil {
+				message := lexical.Truncate(err.Error(), maxMessage)
+				return []dray.Detail{{Pointer: "/input", Message: message}}
+			}
+			return check(in)
+		}
+	}
+	return d
+}
+
+// withFiles calls work with the files of the workspace folder.
+func (r *Registry) withFiles(ctx context.Context, call dray.Call, sink dray.Sink,
+	work func(at fileScope) (any, error),
+) (dray.Result, error) {
+	env := call.Environment.Capabilities()
+	root, err := fileToolRoot(env, call.WorkDir)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	files, err := call.Environment.Files(ctx, root)
+	if err != nil {
+		return dray.Result{}, fmt.Errorf("open the workspace folder: %w", err)
+	}
+	defer files.Close()
+	sink.Started()
+	var res dray.Result
+	out, err := work(fileScope{
+		files: files, root: root, dir: call.WorkDir, kind: env.Kind, changes: &res.Metadata.Changes,
+		rewrite: call.NewTextFilter, locks: &r.locks,
+	})
+	if err != nil {
+		return res, err // with the changes made before the error (AU-11)
+	}
+	return successResult(res, out)
+}
+
+// successResult returns the result of a tool that started no process. It reads like that of a
+// program that exited with 0 and printed nothing.
+func successResult(res dray.Result, output any) (dray.Result, error) {
+	var err error
+	if res.Output, err = jsonv2.Marshal(output); err != nil {
+		return res, fmt.Errorf("encode the output: %w", err)
+	}
+	res.Reason, res.ExitCode = dray.ReasonExited, new(0)
+	return res, nil
+}
+
+// fileToolRoot returns the directory beneath which file tools work: the workspace folder or, in a
+// container without one, the working directory of the call.
+func fileToolRoot(env dray.Capabilities, dir string) (string, error) {
+	if env.Kind != dray.KindContainer || env.WorkspaceFolder != "" {
+		return env.WorkspaceFolder, nil
+	}
+	if !path.IsAbs(dir) {
+		return "", dray.Errorf(dray.CodePathInvalid,
+			"the container has no workspace folder for file tools to work in").
+			WithHint("set cwd to a directory of the container, or name the workspace of the container in the call or in the configuration")
+	}
+	return path.Clean(dir), nil
+}

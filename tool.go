@@ -1,0 +1,92 @@
+package dray
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Tool is a tool that calls can name: what callers read about it, what intake and the layers above
+// the environment need to know, and the functions that check an input and run a call. A Tool must
+// not be changed after it is registered and is safe for concurrent use.
+type Tool struct {
+	Name        string
+	Description string
+	// InputSchema and OutputSchema are JSON Schemas of objects. OutputSchema is nil for a tool whose
+	// output has no schema.
+	InputSchema  json.RawMessage
+	OutputSchema json.RawMessage
+	// Environment is the environment that the tool needs.
+	Environment Requirement
+	// Timeout bounds a call that names no timeout of its own. Zero is the configured default.
+	Timeout time.Duration
+	// Mapping is the default of calls that name no mode. Empty is schema if a schema of the tool marks
+	// a path, else heuristic.
+	Mapping MappingMode
+	// RewriteText is the default of calls that do not say whether paths in text are rewritten.
+	RewriteText bool
+	// Results are the files and directories that are fetched when a call ends: absolute, or relative
+	// to the working directory of the call.
+	Results []string
+	// AcceptsStdin reports whether a call may bring a stdin or a terminal.
+	AcceptsStdin bool
+	// StartsProcess reports whether a call starts a process. Other tools work on files.
+	StartsProcess bool
+
+	// CheckInput checks an input in the caller's form. It fails with invalid_input and at most 50
+	// details, each with a JSON pointer that begins with /input.
+	CheckInput func(input json.RawMessage) error
+	// Run executes a call in call.Environment.
+	Run ExecutorFunc
+}
+
+// RunTool is the innermost Executor: it runs the tool of a call.
+var RunTool Executor = ExecutorFunc(func(ctx context.Context, call Call, sink Sink) (Result, error) {
+	return call.Tool.Run(ctx, call, sink)
+})
+
+// RequirementKind is what a tool needs of the environment that it runs in.
+type RequirementKind string
+
+// The kinds of requirement, as the configuration writes them. The empty kind is RequireAny.
+const (
+	RequireAny       RequirementKind = "auto"
+	RequireHost      RequirementKind = "host"
+	RequireContainer RequirementKind = "required"
+	PreferContainer  RequirementKind = "preferred"
+	RequireSpecific  RequirementKind = "specific"
+)
+
+// Requirement is the environment that a tool needs. Container is the configured name of a
+// container for RequireSpecific, and empty for every other kind.
+type Requirement struct {
+	Kind      RequirementKind
+	Container string
+}
+
+// MarshalJSON encodes the form of the configuration: a word, or {"specific": NAME}.
+func (r Requirement) MarshalJSON() ([]byte, error) {
+	switch r.Kind {
+	case RequireSpecific:
+		return json.Marshal(map[string]string{string(RequireSpecific): r.Container})
+	case "":
+		return json.Marshal(RequireAny)
+	default:
+		return json.Marshal(r.Kind)
+	}
+}
+
+// String returns the requirement as a phrase for reasons and errors.
+func (r Requirement) String() string {
+	switch r.Kind {
+	case RequireHost:
+		return "the host"
+	case RequireContainer:
+		return "a container"
+	case RequireSpecific:
+		return fmt.Sprintf("container %q", r.Container)
+	default:
+		return "no environment"
+	}
+}

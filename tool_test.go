@@ -1,0 +1,28 @@
+package dray_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/dray-dev/dray"
+)
+
+func TestRequirementMarshalJSON(t *testing.T) {
+	for want, r := range map[string]dray.Requirement{
+		`"auto"`:             {},
+		`"host"`:             {Kind: dray.RequireHost},
+		`"required"`:         {Kind: dray.RequireContainer},
+		`"preferred"`:        {Kind: dray.PreferContainer},
+		`{"specific":"api"}`: {Kind: dray.RequireSpecific, Container: "api"},
+	} {
+		if got, err := json.Marshal(r); err != nil || string(got) != want {
+			t.Errorf("%+v is %s, %v; want %s", r, got, err, want)
+		}
+	}
+}
+
+func TestJSONPointer(t *testing.T) {
+	if got := dray.JSONPointer("/input", "a/b~c", "0"); got != "/input/a~1b~0c/0" {
+		t.Error(got)
+	}
+}
