@@ -13,17 +13,18 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// Client are the files that a helper process serves.
+// Client accesses the files of a helper process. It implements dray.Files and is safe for concurrent
+// use; it runs one operation at a time.
 type Client struct {
 	close func() error
 
-	mu  sync.Mutex // one operation at a time
+	mu  sync.Mutex
 	w   io.Writer
 	r   *bufio.Reader
-	err error // the helper went, or talked nonsense: what it says from then on answers nothing
+	err error // that all further operations return: the helper was lost, or a tree is open
 }
 
-// NewClient talks to Serve over its stdin and stdout. Close calls close, which must end the helper.
+// NewClient returns a client of Serve, over its stdin and stdout. closeHelper must end the helper.
 func NewClient(stdin io.Writer, stdout io.Reader, closeHelper func() error) *Client {
 	return &Client{
 		close: sync.OnceValue(closeHelper), w: stdin,
@@ -46,41 +47,47 @@ func (c *Client) call(req request, data []byte) (response, []byte, error) {
 	if err == nil {
 		payload, err = readMessage(c.r, &resp, packResponse)
 	}
-	if err != nil {
-		c.err = lost(err)
-		return response{}, nil, c.err
-	}
-	if resp.Error != nil {
+	switch {
+	case err != nil:
+		return response{}, nil, c.fail(err)
+	case resp.Error != nil:
 		return response{}, nil, resp.Error.err()
+	default:
+		return resp, payload, nil
 	}
-	return resp, payload, nil
 }
 
-// lost is an end of the helper, or an answer that is none.
+// fail makes all further operations fail: their responses would not belong to their requests.
+func (c *Client) fail(err error) error {
+	c.err = lost(err)
+	return c.err
+}
+
+// lost returns the error for a helper that ended or sent an invalid response.
 func lost(err error) error {
 	if _, ok := errors.AsType[*dray.Error](err); ok {
 		return err
 	}
-	return dray.Errorf(dray.CodeAgentLost, "the file helper in the container went away: %w", err).
-		WithHint("repeat the call; if it happens again, look at the container's memory and disk")
+	return dray.Errorf(dray.CodeAgentLost, "the file helper in the container was lost: %w", err).
+		WithHint("repeat the call; if it fails again, check the container's memory and disk")
 }
 
-// Stat describes what a name is.
+// Stat implements dray.Files.
 func (c *Client) Stat(name string) (dray.FileInfo, error) {
 	resp, _, err := c.call(request{Op: opStat, Name: name}, nil)
 	return resp.Info, err
 }
 
-// Open reads a regular file from an offset.
+// Open implements dray.Files.
 func (c *Client) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
-	resp, beginning, err := c.call(request{Op: opOpen, Name: name, Offset: offset}, nil)
+	resp, data, err := c.call(request{Op: opOpen, Name: name, Offset: offset}, nil)
 	if err != nil {
 		return nil, dray.FileInfo{}, err
 	}
-	return &reader{handle{c, resp.Handle}, beginning, resp.EOF, resp.EOF}, resp.Info, nil
+	return &reader{handle{c, resp.Handle}, data, resp.EOF, resp.EOF}, resp.Info, nil
 }
 
-// Create makes a new file that must not exist.
+// Create implements dray.Files.
 func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 	resp, _, err := c.call(request{Op: opCreate, Name: name, Mode: mode}, nil)
 	if err != nil {
@@ -89,24 +96,24 @@ func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 	return &writer{handle{c, resp.Handle}}, nil
 }
 
-// Rename replaces newName by oldName.
+// Rename implements dray.Files.
 func (c *Client) Rename(oldName, newName string) error {
 	_, _, err := c.call(request{Op: opRename, Name: oldName, To: newName}, nil)
 	return err
 }
 
-// Remove removes one file or empty folder.
+// Remove implements dray.Files.
 func (c *Client) Remove(name string) error {
 	_, _, err := c.call(request{Op: opRemove, Name: name}, nil)
 	return err
 }
 
-// List gives at most limit entries of a folder.
+// List implements dray.Files.
 func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 	limit = min(max(limit, 0), MaxList)
 	resp, _, err := c.call(request{Op: opList, Name: name, Limit: limit}, nil)
 	if err == nil && len(resp.Entries) > limit {
-		err = lost(fmt.Errorf("it listed %d entries of %d asked for", len(resp.Entries), limit))
+		err = lost(fmt.Errorf("it returned %d entries (maximum %d)", len(resp.Entries), limit))
 	}
 	if err != nil {
 		return nil, false, err
@@ -114,7 +121,7 @@ func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 	return resp.Entries, resp.More, nil
 }
 
-// handle is a file that the helper holds open.
+// handle is a file that is open in the helper.
 type handle struct {
 	client *Client
 	id     int
@@ -127,9 +134,9 @@ func (h handle) Close() error {
 
 type reader struct {
 	handle
-	rest   []byte
-	eof    bool
-	closed bool // by the helper
+	buffered []byte
+	eof      bool
+	closed   bool // by the helper
 }
 
 func (r *reader) Close() error {
@@ -140,7 +147,7 @@ func (r *reader) Close() error {
 }
 
 func (r *reader) Read(p []byte) (int, error) {
-	if len(r.rest) == 0 && !r.eof {
+	if len(r.buffered) == 0 && !r.eof {
 		resp, data, err := r.client.call(request{Op: opRead, Handle: r.id, Limit: chunk}, nil)
 		if err != nil {
 			return 0, err
@@ -148,13 +155,13 @@ func (r *reader) Read(p []byte) (int, error) {
 		if len(data) == 0 && !resp.EOF {
 			return 0, lost(io.ErrNoProgress)
 		}
-		r.rest, r.eof = data, resp.EOF
+		r.buffered, r.eof = data, resp.EOF
 	}
-	if len(r.rest) == 0 {
+	if len(r.buffered) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
+	n := copy(p, r.buffered)
+	r.buffered = r.buffered[n:]
 	return n, nil
 }
 
@@ -172,9 +179,9 @@ func (w *writer) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// ReadTree lets the helper stream a tree, as Local.ReadTree makes it, and believes nothing of it
-// (package tree). While the tree is open, the other operations fail with conflict. A tree that is
-// not read to its end, and a context that is done, end the helper.
+// ReadTree makes the helper send a tree, which it reads with Local.ReadTree, and validates it
+// (package tree). While the tree is open, other operations fail with conflict. A tree that is closed
+// before its end, and the end of the context, end the helper.
 func (c *Client) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	if err := contextError(ctx); err != nil {
 		return nil, err
@@ -187,15 +194,14 @@ func (c *Client) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.
 	t.stop = context.AfterFunc(ctx, func() { _ = c.close() })
 	if err := c.startTree(what); err != nil {
 		t.stop()
-		if gone := contextError(ctx); gone != nil {
-			return nil, gone
+		if stopErr := t.stopErr(); stopErr != nil {
+			return nil, stopErr
 		}
 		return nil, err
 	}
 	return t, nil
 }
 
-// startTree asks the helper for a tree, and keeps everything else from it until the tree is over.
 func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +209,7 @@ func (c *Client) startTree(what dray.ReadTreeOptions) error {
 		return c.err
 	}
 	var resp response
-	err := writeMessage(c.w, &request{Op: opCollect}, packRequest, nil)
+	err := writeMessage(c.w, &request{Op: opReadTree}, packRequest, nil)
 	if err == nil {
 		err = tree.WriteRequest(c.w, what)
 	}
@@ -212,8 +218,7 @@ func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	}
 	switch {
 	case err != nil:
-		c.err = lost(err)
-		return c.err
+		return c.fail(err)
 	case resp.Error != nil:
 		return resp.Error.err()
 	default:
@@ -222,15 +227,8 @@ func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	}
 }
 
-var errTreeOpen = dray.Errorf(dray.CodeConflict, "files are being collected").
-	WithHint("close the tree first, or open the folder once more")
-
-// endTree lets other operations in again, or none ever.
-func (c *Client) endTree(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
+var errTreeOpen = dray.Errorf(dray.CodeConflict, "a tree is being read").
+	WithHint("close the tree first, or open the files a second time")
 
 // remoteTree is a tree that a helper sends.
 type remoteTree struct {
@@ -241,7 +239,7 @@ type remoteTree struct {
 	err     error
 }
 
-// Next goes to the next entry.
+// Next returns the next entry.
 func (t *remoteTree) Next() (dray.TreeEntry, error) {
 	if t.err != nil {
 		return dray.TreeEntry{}, t.err
@@ -256,33 +254,42 @@ func (t *remoteTree) Next() (dray.TreeEntry, error) {
 // Read reads the current file.
 func (t *remoteTree) Read(p []byte) (int, error) {
 	n, err := t.reader.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // the reader's own, never wrapped
+	if err != nil && err != io.EOF { //nolint:errorlint // never wrapped
 		return n, t.end(err)
 	}
 	return n, err
 }
 
-// end is the end of the stream. Where the helper itself ended it, other operations may follow; else
-// the helper is ended.
+// end records the end of the tree. If the helper ended the stream, other operations may follow;
+// otherwise the helper is ended.
 func (t *remoteTree) end(err error) error {
 	if t.err != nil {
 		return t.err
 	}
 	t.err = err
-	if gone := t.stopErr(); gone != nil {
-		t.err = gone
+	if stopErr := t.stopErr(); stopErr != nil {
+		t.err = stopErr
 	}
-	switch stopped := t.stop(); {
-	case stopped && t.reader.Complete() && t.client.r.Buffered() == 0:
-		t.client.endTree(nil)
-	default:
-		t.client.endTree(errTreeClosed)
-		_ = t.client.close()
-	}
+	complete := t.stop() && t.reader.Complete() && t.client.r.Buffered() == 0
+	t.client.treeEnded(complete)
 	return t.err
 }
 
-// Close gives the tree up, unless it is over.
+// treeEnded admits other operations again if the helper ended the stream; otherwise it ends the
+// helper.
+func (c *Client) treeEnded(complete bool) {
+	c.mu.Lock()
+	c.err = nil
+	if !complete {
+		c.err = errTreeClosed
+	}
+	c.mu.Unlock()
+	if !complete {
+		_ = c.close()
+	}
+}
+
+// Close closes the tree. It can be closed before its end.
 func (t *remoteTree) Close() error {
 	_ = t.end(errTreeClosed)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -14,14 +15,14 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// writeStopTimeout is how long a helper may take to end what it does after the context's end: it
-// takes back what it staged, or finishes a commit that has begun. Then it is ended, and the next
-// Place beneath the root puts things in order.
+// writeStopTimeout bounds how long a helper may take after the end of the context to remove its
+// staging directory, or to complete a commit. Then it is ended, and the next WriteTree beneath the
+// root recovers.
 const writeStopTimeout = 10 * time.Second
 
-// WriteTree sends a tree to the helper, which writes it as Local.WriteTree does. What the helper
-// says of it is believed in one point, what was there before; a digest that is not that of what was
-// sent is transfer_failed. When the helper fails it is not sent the rest. Other operations wait
+// WriteTree sends a tree to the helper, which writes it with Local.WriteTree. Of the response only
+// the state before the write is trusted; a digest that differs from what was sent is an error with
+// the code transfer_failed. If the helper fails, it is not sent the rest. Other operations block
 // meanwhile.
 func (c *Client) WriteTree(ctx context.Context, t dray.Tree,
 	how dray.WriteTreeOptions,
@@ -32,236 +33,223 @@ func (c *Client) WriteTree(ctx context.Context, t dray.Tree,
 		return nil, c.err
 	}
 	defer c.killOnTimeout(ctx)()
-	placed, err := c.push(ctx, t, how)
-	if gone := placeEnded(ctx); gone != nil && err != nil &&
+	written, err := c.sendTree(ctx, t, how)
+	if stopErr := writeStopped(ctx); stopErr != nil && err != nil &&
 		!errors.Is(err, stage.ErrCommitIncomplete) {
-		return nil, gone // whatever came of that, except a part of the tree
+		return nil, stopErr
 	}
-	return placed, err
+	return written, err
 }
 
-func (c *Client) push(ctx context.Context, t dray.Tree,
+func (c *Client) sendTree(ctx context.Context, t dray.Tree,
 	how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
-	if err := writeMessage(c.w, &request{Op: opPlace, Executable: how.Executable, DryRun: how.DryRun},
-		packRequest, nil); err != nil {
-		c.err = lost(err)
-		return nil, c.err
+	req := request{Op: opWriteTree, Executable: how.Executable, DryRun: how.DryRun}
+	if err := writeMessage(c.w, &req, packRequest, nil); err != nil {
+		return nil, c.fail(err)
 	}
-	p := &treeSender{
-		tree: t, how: how, answered: make(chan struct{}), hash: sha256.New(),
-		over: func() error { return placeEnded(ctx) },
+	s := &treeSender{
+		tree: t, how: how, responded: make(chan struct{}), hash: sha256.New(),
+		stopErr: func() error { return writeStopped(ctx) },
 	}
-	go func() { // ends with the helper's answer, or with the helper
-		defer close(p.answered)
+	go func() { // ends with the helper's response, or with the helper
+		defer close(s.responded)
 		_, _ = c.r.Peek(1)
 	}()
-	sent := tree.Send(c.w, p)
-	c.awaitAnswer(p, sent)
-	return c.placed(p, sent)
+	sendErr := tree.Send(c.w, s)
+	c.awaitResponse(s, sendErr)
+	return c.readOutcomes(s, sendErr)
 }
 
-func placeEnded(ctx context.Context) error {
+func writeStopped(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return dray.Errorf(dray.CodeTransferFailed, "placing the tree was given up: %w",
-		context.Cause(ctx)).
-		WithHint("repeat it, with more time if that ran out")
+	return dray.Errorf(dray.CodeTransferFailed, "the write was cancelled: %w", context.Cause(ctx)).
+		WithHint("repeat the write, with a longer timeout if that elapsed")
 }
 
-// killOnTimeout ends a helper that goes on for long after the context's end. The returned function
-// ends the watch.
+// killOnTimeout ends the helper if end is not called within writeStopTimeout of the context's end.
 func (c *Client) killOnTimeout(ctx context.Context) (end func()) {
-	over, watched := make(chan struct{}), make(chan struct{})
+	done, watched := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
-		timer := time.NewTimer(writeStopTimeout)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			_ = c.close()
-		case <-over:
-		}
+		c.closeAfter(writeStopTimeout, done)
 	})
 	return func() {
-		close(over)
+		close(done)
 		if !stop() {
 			<-watched
 		}
 	}
 }
 
-// awaitAnswer waits until the helper has answered. One that does not listen any more has to have
-// said why.
-func (c *Client) awaitAnswer(p *treeSender, sent error) {
-	if _, deaf := errors.AsType[*tree.WriteError](sent); deaf {
-		timer := time.NewTimer(time.Second)
-		defer timer.Stop()
-		select {
-		case <-p.answered:
-		case <-timer.C:
-			_ = c.close()
-		}
+// closeAfter ends the helper unless done is closed within the timeout.
+func (c *Client) closeAfter(timeout time.Duration, done <-chan struct{}) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		_ = c.close()
 	}
-	<-p.answered
 }
 
-// placed reads the answer, and holds it against what was sent.
-func (c *Client) placed(p *treeSender, sent error) ([]dray.WrittenFile, error) {
+// awaitResponse blocks until the helper has responded. A helper that stopped reading must have sent
+// its error before.
+func (c *Client) awaitResponse(s *treeSender, sendErr error) {
+	if _, ok := errors.AsType[*tree.WriteError](sendErr); ok {
+		c.closeAfter(time.Second, s.responded)
+	}
+	<-s.responded
+}
+
+// readOutcomes reads the response and compares it with what was sent.
+func (c *Client) readOutcomes(s *treeSender, sendErr error) ([]dray.WrittenFile, error) {
 	var list []outcome
 	for more := true; more; {
 		var resp response
 		_, err := readMessage(c.r, &resp, packResponse)
 		switch {
 		case err != nil:
-			c.err = lost(err)
-			return nil, c.err
+			return nil, c.fail(err)
 		case resp.Error != nil:
-			return nil, c.failed(withHint(resp.Error.err()), sent)
+			return nil, c.writeError(withHint(resp.Error.err()), sendErr)
 		}
 		list, more = append(list, resp.Outcomes...), resp.More
-		if sent != nil || len(list) > len(p.files) || more && len(resp.Outcomes) == 0 {
-			c.err = lost(errors.New("it says that it wrote what it was not sent"))
-			return nil, c.err
+		if sendErr != nil || len(list) > len(s.files) || more && len(resp.Outcomes) == 0 {
+			return nil, c.fail(errors.New("it reported files that it was not sent"))
 		}
 	}
-	return p.results(list)
+	return s.results(list)
 }
 
-// failed is why a tree was not placed: what its own end was, or what the helper says. One that
-// stopped to listen cannot be spoken to any more.
-func (c *Client) failed(said, sent error) error {
-	deaf, is := errors.AsType[*tree.WriteError](sent)
-	if is {
-		c.err = lost(deaf)
+// writeError returns the error of the tree if there is one, else that of the helper. A helper that
+// stopped reading cannot be used any more.
+func (c *Client) writeError(helperErr, sendErr error) error {
+	writeErr, ok := errors.AsType[*tree.WriteError](sendErr)
+	if ok {
+		_ = c.fail(writeErr)
 	}
-	if sent == nil || is || errors.Is(sent, errAnswered) {
-		return said
+	if sendErr == nil || ok || errors.Is(sendErr, errResponded) {
+		return helperErr
 	}
-	return sent
+	return sendErr
 }
 
-// withHint says what to do about what a helper says. It is not for the helper to say that: its
-// words come out of the container.
-func withHint(said error) error {
-	e, ok := errors.AsType[*dray.Error](said)
+// withHint adds a hint to an error of the helper. Hints are not taken from the container.
+func withHint(err error) error {
+	e, ok := errors.AsType[*dray.Error](err)
 	switch {
 	case !ok:
-		return said
-	case errors.Is(said, stage.ErrCommitIncomplete):
-		return e.WithHint("mend what the message names; the next sync to this folder of the container finishes it")
+		return err
+	case errors.Is(err, stage.ErrCommitIncomplete):
+		return e.WithHint("fix the reported cause; the next sync to this directory of the container completes it")
 	case e.Code == dray.CodeDiskFull:
-		return e.WithHint("free space in the container, or raise the quota there, and repeat it")
+		return e.WithHint("free disk space in the container, or raise its quota, then repeat the write")
 	case e.Code == dray.CodeLimitExceeded:
-		return e.WithHint("place less at once, or raise the limit that the message names, in the container")
+		return e.WithHint("write fewer files at once, or raise the reported limit in the container")
 	default:
-		return said
+		return err
 	}
 }
 
-// treeSender is a tree on its way to a helper. It ends early when the helper answers early, for
-// then it has failed.
+// treeSender is a tree that is sent to a helper. It ends when the helper responds before the end of
+// the tree, because then the helper has failed.
 type treeSender struct {
-	tree     dray.Tree
-	how      dray.WriteTreeOptions
-	answered chan struct{}
-	over     func() error
-	hash     hash.Hash
-	files    []dray.WrittenFile // what was sent of each, the last one's digest to come
+	tree      dray.Tree
+	how       dray.WriteTreeOptions
+	responded chan struct{}
+	stopErr   func() error
+	hash      hash.Hash
+	files     []dray.WrittenFile // that were sent; the digest of the last one is missing
 }
 
-var errAnswered = errors.New("the helper wants no more")
+var errResponded = errors.New("the helper has responded before the end of the tree")
 
-func (p *treeSender) stopErr() error {
+func (s *treeSender) checkStop() error {
 	select {
-	case <-p.answered:
-		return errAnswered
+	case <-s.responded:
+		return errResponded
 	default:
-		return p.over()
+		return s.stopErr()
 	}
 }
 
-// Next goes to the next entry.
-func (p *treeSender) Next() (dray.TreeEntry, error) {
-	if err := p.stopErr(); err != nil {
+// Next returns the next entry.
+func (s *treeSender) Next() (dray.TreeEntry, error) {
+	if err := s.checkStop(); err != nil {
 		return dray.TreeEntry{}, err
 	}
-	e, err := p.tree.Next()
-	p.recordDigest()
+	e, err := s.tree.Next()
+	s.recordDigest()
 	if err == nil && e.Refused == nil && e.Type == "file" {
-		p.files = append(p.files, dray.WrittenFile{
-			Name: e.Name, Size: e.Size,
-			Mode: stage.ModeOf(e.Mode, p.how),
+		s.files = append(s.files, dray.WrittenFile{
+			Name: e.Name, Size: e.Size, Mode: stage.ModeOf(e.Mode, s.how),
 		})
 	}
 	return e, err
 }
 
-// recordDigest notes the digest of the file that was sent last.
-func (p *treeSender) recordDigest() {
-	if n := len(p.files); n > 0 && p.files[n-1].SHA256 == "" {
-		p.files[n-1].SHA256 = hex.EncodeToString(p.hash.Sum(nil))
+// recordDigest sets the digest of the file that was sent last.
+func (s *treeSender) recordDigest() {
+	if n := len(s.files); n > 0 && s.files[n-1].SHA256 == "" {
+		s.files[n-1].SHA256 = hex.EncodeToString(s.hash.Sum(nil))
 	}
-	p.hash.Reset()
+	s.hash.Reset()
 }
 
 // Read reads the current file.
-func (p *treeSender) Read(b []byte) (int, error) {
-	if err := p.stopErr(); err != nil {
+func (s *treeSender) Read(b []byte) (int, error) {
+	if err := s.checkStop(); err != nil {
 		return 0, err
 	}
-	n, err := p.tree.Read(b)
-	_, _ = p.hash.Write(b[:n])
+	n, err := s.tree.Read(b)
+	_, _ = s.hash.Write(b[:n])
 	return n, err
 }
 
-// Close leaves the tree to its owner.
-func (p *treeSender) Close() error { return nil }
+// Close does nothing: the caller closes the tree.
+func (s *treeSender) Close() error { return nil }
 
-// results puts what was sent and what became of it together.
-func (p *treeSender) results(list []outcome) ([]dray.WrittenFile, error) {
-	if len(list) != len(p.files) {
-		return nil, mismatchError(fmt.Errorf("it was sent %d files and says that it wrote %d",
-			len(p.files), len(list)))
+// results returns the files that were sent, with the outcomes of the helper.
+func (s *treeSender) results(list []outcome) ([]dray.WrittenFile, error) {
+	if len(list) != len(s.files) {
+		return nil, mismatchError("it was sent %d files and reports %d", len(s.files), len(list))
 	}
 	for i, o := range list {
-		f := &p.files[i]
+		f := &s.files[i]
 		if o.Action == 0 || int(o.Action) >= len(actions) || len(o.Before) != 0 &&
 			len(o.Before) != sha256.Size {
-			return nil, mismatchError(fmt.Errorf("it says nothing that can be of %q", f.Name))
+			return nil, mismatchError("it reports an invalid outcome of %q", f.Name)
 		}
 		if hex.EncodeToString(o.Sum) != f.SHA256 {
-			return nil, mismatchError(fmt.Errorf("it says that it wrote %q with the digest %x, and %s was sent", f.Name, o.Sum, f.SHA256))
+			return nil, mismatchError("it reports the digest %x of %q, not %s", o.Sum, f.Name, f.SHA256)
 		}
 		f.Action, f.SHA256Before = actions[o.Action], hex.EncodeToString(o.Before)
 	}
-	return p.files, nil
+	return s.files, nil
 }
 
-// mismatchError is an answer that does not belong to what was sent.
-func mismatchError(err error) error {
+// mismatchError returns the error for a response that does not match what was sent.
+func mismatchError(format string, args ...any) error {
 	return dray.Errorf(dray.CodeTransferFailed,
-		"the file helper in the container did not write what it was sent: %w", err).
-		WithHint("look at the files there; something in the container may be standing in for dray's agent")
+		"the file helper in the container did not write the files that it was sent: %w",
+		fmt.Errorf(format, args...)).
+		WithHint("check the files there; a process in the container may be impersonating the agent")
 }
 
-// outcome is what became of one file, in the order of the tree.
+// outcome describes the write of one file. Outcomes are in the order of the tree.
 type outcome struct {
 	Action uint8 // an index of actions
-	// Sum and Before are digests; Before is empty where no file was.
+	// Sum and Before are digests. Before is empty if there was no file.
 	Sum, Before []byte
 }
 
-var actions = [...]dray.FileAction{1: dray.FileCreated, 2: dray.FileReplaced, 3: dray.FileUnchanged}
+var actions = []dray.FileAction{"", dray.FileCreated, dray.FileReplaced, dray.FileUnchanged}
 
-func outcomeOf(p dray.WrittenFile) (o outcome) {
-	for i, a := range actions {
-		if a == p.Action {
-			o.Action = uint8(i)
-		}
-	}
-	o.Sum, _ = hex.DecodeString(p.SHA256) // both are our own
-	o.Before, _ = hex.DecodeString(p.SHA256Before)
-	return o
+func newOutcome(f dray.WrittenFile) outcome {
+	sum, _ := hex.DecodeString(f.SHA256) // both are from package stage
+	before, _ := hex.DecodeString(f.SHA256Before)
+	return outcome{Action: uint8(slices.Index(actions, f.Action)), Sum: sum, Before: before} //nolint:gosec // few
 }

@@ -67,7 +67,7 @@ func serve(t *testing.T, root string) *files.Client {
 	}()
 	return files.NewClient(ourOut, ourIn, func() error {
 		_, _ = ourOut.Close(), ourIn.Close()
-		// it is in the midst of an answer when it is ended, as a killed one
+		// a helper that is ended may be writing a response
 		if err := <-served; !errors.Is(err, io.ErrClosedPipe) {
 			return err
 		}
@@ -80,9 +80,9 @@ func TestClient(t *testing.T) {
 		func(t *testing.T, root string) dray.Files { return serve(t, root) }))
 }
 
-func TestHelperLimits(t *testing.T) {
+func TestHelper_MaxOpen(t *testing.T) {
 	dir := t.TempDir()
-	// longer than what comes with its opening
+	// larger than readAhead
 	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestHelperLimits(t *testing.T) {
 	}
 }
 
-// A helper without its root says so.
-func TestHelperWithoutRoot(t *testing.T) {
+// A helper without its root reports that.
+func TestHelper_NoRoot(t *testing.T) {
 	c := serve(t, t.TempDir()+"/none")
 	if _, err := c.Stat("f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)

@@ -9,36 +9,39 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files/stage"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// Local are the files beneath one folder, as this process may use them.
+// Local accesses the files beneath a directory as the user of this process. It implements
+// dray.Files and is safe for concurrent use.
 type Local struct{ root *os.Root }
 
-// Open opens a folder as a root.
+// Open opens a directory as a root.
 func Open(root string) (*Local, error) {
-	// OpenRoot itself would wait for a FIFO's writer
+	// OpenRoot alone would block on a FIFO
 	dir, err := os.OpenFile(root, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("opening the root: %w", err)
+		return nil, fmt.Errorf("open the root: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	r, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("opening the root: %w", err)
+		return nil, fmt.Errorf("open the root: %w", err)
 	}
 	return &Local{root: r}, nil
 }
 
-// Close ends the access.
+// Close closes the root.
 func (l *Local) Close() error { return l.root.Close() }
 
-// Stat describes what a name is, without following a link at its end.
+// Stat describes a file. It does not follow a symlink.
 func (l *Local) Stat(name string) (dray.FileInfo, error) {
 	info, err := l.root.Lstat(clean(name))
 	if err != nil {
@@ -48,18 +51,25 @@ func (l *Local) Stat(name string) (dray.FileInfo, error) {
 }
 
 func (l *Local) describe(name string, info fs.FileInfo) dray.FileInfo {
-	// what a file has on Linux
-	d := fileInfo(info.Name(), info.Sys().(*syscall.Stat_t)) //nolint:forcetypeassert,errcheck
-	if d.Type == "symlink" {
-		d.Target, _ = l.root.Readlink(clean(name)) // a link that went meanwhile has no target
+	d := dray.FileInfo{
+		Name: info.Name(), Type: "other", Size: info.Size(), Mode: info.Mode().Perm(),
+		Modified: info.ModTime().UTC(),
+	}
+	switch info.Mode().Type() {
+	case 0:
+		d.Type = "file"
+	case fs.ModeDir:
+		d.Type = "directory"
+	case fs.ModeSymlink:
+		d.Type = "symlink"
+		d.Target, _ = l.root.Readlink(clean(name)) // empty if the symlink was removed meanwhile
 	}
 	return d
 }
 
-// Open reads a regular file from an offset.
+// Open opens a regular file for reading from an offset.
 func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, error) {
-	// a FIFO must not hold us
-	f, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
 	if err != nil {
 		return nil, dray.FileInfo{}, classify(err)
 	}
@@ -78,8 +88,7 @@ func (l *Local) Open(name string, offset int64) (io.ReadCloser, dray.FileInfo, e
 	return regular{f}, l.describe(name, info), nil
 }
 
-// regular is a file that was found to be one. Its errors have codes: a file of a failing disk or of
-// the kernel's own may open and not be read.
+// regular is a regular file whose errors have codes.
 type regular struct{ file *os.File }
 
 func (f regular) Close() error { return classify(f.file.Close()) }
@@ -92,7 +101,7 @@ func (f regular) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Create makes a new file that must not exist. The mode is exact, whatever the umask.
+// Create creates a file that must not exist, with exactly that mode, whatever the umask.
 func (l *Local) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 	f, err := l.root.OpenFile(clean(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm())
 	if err != nil {
@@ -105,18 +114,18 @@ func (l *Local) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 	return f, nil
 }
 
-// Rename replaces newName by oldName in one step.
+// Rename replaces newName with oldName in one step.
 func (l *Local) Rename(oldName, newName string) error {
 	return classify(l.root.Rename(clean(oldName), clean(newName)))
 }
 
-// Remove removes one file or empty folder.
+// Remove removes a file or an empty directory.
 func (l *Local) Remove(name string) error { return classify(l.root.Remove(clean(name))) }
 
-// List gives at most limit entries of a folder, by name. To know the first by name, all names are
-// read; they alone are kept.
+// List returns at most limit entries of a directory in the order of their names, and reports whether
+// there are more.
 func (l *Local) List(name string, limit int) ([]dray.FileInfo, bool, error) {
-	dir, err := l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
+	dir, err := l.openDir(name)
 	if err != nil {
 		return nil, false, classify(err)
 	}
@@ -126,19 +135,22 @@ func (l *Local) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 		return nil, false, classify(err)
 	}
 	slices.Sort(names)
-	limit = max(limit, 0)
-	more := len(names) > limit
-	entries := make([]dray.FileInfo, 0, min(len(names), limit))
-	for _, n := range names[:min(len(names), limit)] {
+	count := min(len(names), max(limit, 0))
+	entries := make([]dray.FileInfo, 0, count)
+	for _, n := range names[:count] {
 		full := path.Join(clean(name), n)
-		if info, err := l.root.Lstat(full); err == nil { // one that went meanwhile is not there
+		if info, err := l.root.Lstat(full); err == nil { // a removed file is omitted
 			entries = append(entries, l.describe(full, info))
 		}
 	}
-	return entries, more, nil
+	return entries, len(names) > count, nil
 }
 
-// clean makes a name relative to the root. ".." stays for os.Root to judge.
+func (l *Local) openDir(name string) (*os.File, error) {
+	return l.root.OpenFile(clean(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
+}
+
+// clean returns a name relative to the root. os.Root handles "..".
 func clean(name string) string {
 	name = strings.TrimLeft(name, "/")
 	if name == "" {
@@ -147,7 +159,7 @@ func clean(name string) string {
 	return name
 }
 
-// classify gives errors that are not about existence or permission a code of the closed list.
+// classify adds a code to errors that are not about existence or permission.
 func classify(err error) error {
 	var coded *dray.Error
 	switch {
@@ -161,30 +173,30 @@ func classify(err error) error {
 	}
 }
 
-// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does
-// not close the tree.
+// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does not
+// close the tree.
 func (l *Local) WriteTree(ctx context.Context, tree dray.Tree,
 	how dray.WriteTreeOptions,
-) (placed []dray.WrittenFile, err error) {
+) (written []dray.WrittenFile, err error) {
 	err = l.withRoot(func(root *os.File) error {
-		placed, err = stage.WriteTree(ctx, root, tree, how)
+		written, err = stage.WriteTree(ctx, root, tree, how)
 		return err
 	})
-	return placed, err
+	return written, err
 }
 
-// Recover finishes or removes what processes that died in the middle of a Place left beneath the
-// root, and says how many trees it finished; see [stage.Recover].
-func (l *Local) Recover(ctx context.Context) (finished int, err error) {
+// Recover completes or removes what processes that died during WriteTree left beneath the root, and
+// returns how many writes it completed; see [stage.Recover].
+func (l *Local) Recover(ctx context.Context) (completed int, err error) {
 	err = l.withRoot(func(root *os.File) error {
-		finished, err = stage.Recover(ctx, root)
+		completed, err = stage.Recover(ctx, root)
 		return err
 	})
-	return finished, err
+	return completed, err
 }
 
 func (l *Local) withRoot(use func(root *os.File) error) error {
-	root, err := l.root.Open(".")
+	root, err := l.openDir(".")
 	if err != nil {
 		return classify(err)
 	}
@@ -192,94 +204,67 @@ func (l *Local) withRoot(use func(root *os.File) error) error {
 	return use(root)
 }
 
-// descriptor is an open file. Tens of thousands of them pass through a collection, each for a few
-// reads: an os.File, which the runtime polls and finalizes, would cost more than the file.
-type descriptor int
+// fd is an open file. ReadTree and Walk open tens of thousands of them for a few reads each; an
+// os.File, which the runtime polls and finalizes, would cost more than the file.
+type fd int
 
-// nowhere is no descriptor.
-const nowhere descriptor = -1
+const noFD fd = -1
 
-// oPath is O_PATH: it opens a name without opening what is there, so that a FIFO waits for nobody
-// and a device does nothing. Package syscall has no name for it; the number is that of amd64 and
-// arm64.
-const oPath = 0x200000
-
-// at opens a single element of a path, never through a link.
-func (d descriptor) at(element string, flags int) (descriptor, error) {
-	return retried(func() (int, error) {
-		return syscall.Openat(int(d), element, flags|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
-	})
+// open opens one component of a path, never through a symlink.
+func (d fd) open(component string, flags int) (fd, error) {
+	n, err := linux.Openat(int(d), component, flags|unix.O_NOFOLLOW, 0)
+	return fd(n), err
 }
 
-// look opens a single element of a path with oPath, and says what it is.
-func (d descriptor) look(element string, s *syscall.Stat_t) (descriptor, error) {
-	there, err := d.at(element, oPath)
+// openDir opens the directory itself again, for reading its names.
+func (d fd) openDir() (fd, error) { return d.open(".", unix.O_RDONLY|unix.O_DIRECTORY) }
+
+// inspect opens one component of a path with O_PATH, which neither blocks on a FIFO nor affects a
+// device, and describes it.
+func (d fd) inspect(component string, st *unix.Stat_t) (fd, error) {
+	f, err := d.open(component, unix.O_PATH)
 	if err != nil {
-		return nowhere, err
+		return noFD, err
 	}
-	if err := there.stat(s); err != nil {
-		there.close()
-		return nowhere, err
+	if err := linux.Stat(int(f), st); err != nil {
+		f.close()
+		return noFD, err
 	}
-	return there, nil
+	return f, nil
 }
 
-// reopen opens what a descriptor of oPath names: that very thing, not whatever has its name by now.
-func (d descriptor) reopen(flags int) (descriptor, error) {
-	return retried(func() (int, error) {
-		return syscall.Open("/proc/self/fd/"+strconv.Itoa(int(d)),
-			flags|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	})
+// reopen opens the file that an O_PATH fd refers to, not whatever has its name by now.
+func (d fd) reopen(flags int) (fd, error) {
+	n, err := linux.Reopen(int(d), flags)
+	return fd(n), err
 }
 
-func (d descriptor) stat(s *syscall.Stat_t) error {
-	_, err := retried(func() (int, error) { return 0, syscall.Fstat(int(d), s) })
-	return err
+func (d fd) read(p []byte) (int, error) {
+	return linux.RetryValue(func() (int, error) { return unix.Read(int(d), p) })
 }
 
-// names reads the names in a folder, in no order. Where there are more than most it fails with
-// errTooMany.
-func (d descriptor) names(buf []byte, most int) ([]string, error) {
+func (d fd) close() { linux.Close(int(d)) }
+
+var errTooMany = errors.New("too many names")
+
+// newNamesBuffer returns a buffer for names.
+func newNamesBuffer() []byte { return make([]byte, 32<<10) }
+
+// names returns the sorted names in a directory. It fails with errTooMany if there are more than
+// limit.
+func (d fd) names(buf []byte, limit int) ([]string, error) {
 	var names []string
 	for {
-		n, err := retried(func() (int, error) { return syscall.ReadDirent(int(d), buf) })
+		n, err := linux.RetryValue(func() (int, error) { return unix.ReadDirent(int(d), buf) })
 		if err != nil {
 			return nil, err
 		}
 		if n <= 0 {
+			slices.Sort(names)
 			return names, nil
 		}
-		if _, _, names = syscall.ParseDirent(buf[:n], -1, names); len(names) > most {
+		if _, _, names = unix.ParseDirent(buf[:n], -1, names); len(names) > limit {
 			return nil, errTooMany
-		}
-	}
-}
-
-var errTooMany = errors.New("too many names")
-
-// newNamesBuffer is room for names to be read into.
-func newNamesBuffer() []byte { return make([]byte, 32<<10) }
-
-func (d descriptor) read(p []byte) (int, error) {
-	n, err := retried(func() (int, error) { return syscall.Read(int(d), p) })
-	return int(n), err
-}
-
-func (d descriptor) close() {
-	if d != nowhere {
-		_ = syscall.Close(int(d)) // it was only read
-	}
-}
-
-// retried repeats what a signal interrupted.
-func retried(call func() (int, error)) (descriptor, error) {
-	for {
-		n, err := call()
-		if err == nil {
-			return descriptor(n), nil
-		}
-		if err != syscall.EINTR { //nolint:errorlint // as package syscall gives it
-			return nowhere, err
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// counted is a tree of files of one MiB, the first called first.
+// counted is a tree of files of 1 MiB; first is the name of the first one.
 type counted struct {
 	first     string
 	files, at int
@@ -47,7 +47,7 @@ func (c *counted) Read(p []byte) (int, error) {
 
 func (*counted) Close() error { return nil }
 
-// helped is a client of a helper in this process.
+// helped returns a client of a helper in this process.
 func helped(t *testing.T, root string) *Client {
 	t.Helper()
 	theirIn, ourOut := io.Pipe()
@@ -67,8 +67,8 @@ func helped(t *testing.T, root string) *Client {
 	return c
 }
 
-// A helper that has failed is not sent the rest of the tree.
-func TestPlaceStopsEarly(t *testing.T) {
+// After an error of the helper the rest of the tree is not sent.
+func TestWriteTree_HelperFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/folder", 0o700); err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestPlaceStopsEarly(t *testing.T) {
 	}
 }
 
-// A helper without its root says so before anything is read of the tree.
-func TestPlaceWithoutRoot(t *testing.T) {
+// A helper without its root responds before it reads the tree.
+func TestWriteTree_NoRoot(t *testing.T) {
 	c := helped(t, t.TempDir()+"/none")
 	if _, err := c.WriteTree(t.Context(), &counted{first: "x", files: 3},
 		dray.WriteTreeOptions{}); !errors.Is(err, os.ErrNotExist) {
@@ -96,10 +96,10 @@ func TestPlaceWithoutRoot(t *testing.T) {
 	}
 }
 
-// SY-10: what a helper says that it wrote has to be what it was sent.
-func TestPlaceHostile(t *testing.T) {
+// The files that a helper reports must be those that it was sent (SY-10).
+func TestWriteTree_InvalidResponses(t *testing.T) {
 	sum := strings.Repeat("\x00", 32)
-	// SHA-256 of a MiB of zeros
+	// SHA-256 of 1 MiB of zeros
 	zeros := "\x30\xe1\x49\x55\xeb\xf1\x35\x22\x66\xdc\x2f\xf8\x06\x7e\x68\x10\x46\x07\xe7\x50\xab\xb9\xd3\xb3\x65\x82\xb8\xaf\x90\x9f\xcb\x58"
 	for _, c := range []struct {
 		name  string
@@ -142,7 +142,7 @@ func TestPlaceHostile(t *testing.T) {
 		{"the truth", answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// It answers when it was sent all: earlier, it could only have failed.
+			// The helper responds after the tree: an earlier response could only be an error.
 			heard, said := io.Pipe()
 			much := &counted{first: "x", files: 1}
 			client := NewClient(listener{to: said, said: c.said}, heard, heard.Close)
@@ -156,7 +156,7 @@ func TestPlaceHostile(t *testing.T) {
 		})
 	}
 
-	// One that says early that all is there lies.
+	// An early success is an invalid response.
 	synctest.Test(t, func(t *testing.T) {
 		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{
 			1,
@@ -170,7 +170,7 @@ func TestPlaceHostile(t *testing.T) {
 	})
 }
 
-// listener answers when the tree was sent.
+// listener responds when the tree was sent.
 type listener struct {
 	to        *io.PipeWriter
 	said      string
@@ -190,7 +190,7 @@ func (l listener) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// late is a tree that comes when everybody waits for it.
+// late is a tree whose entries arrive when all goroutines wait.
 type late struct{ counted }
 
 func (l *late) Next() (dray.TreeEntry, error) {
@@ -198,13 +198,13 @@ func (l *late) Next() (dray.TreeEntry, error) {
 	return l.counted.Next()
 }
 
-// SY-06: where a part of a tree came, the end of the context does not hide it.
-func TestPlaceUnfinished(t *testing.T) {
+// The end of the context does not hide an incomplete commit (SY-06).
+func TestWriteTree_CommitIncomplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heard, said := io.Pipe()
 	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrCommitIncomplete, os.ErrPermission)
 	client := NewClient(listener{
-		to: said, said: answer(response{Error: toFailure(cause)}),
+		to: said, said: answer(response{Error: newWireError(cause)}),
 		meanwhile: cancel,
 	}, heard, heard.Close)
 	_, err := client.WriteTree(ctx, &counted{first: "x", files: 1}, dray.WriteTreeOptions{})
@@ -213,8 +213,8 @@ func TestPlaceUnfinished(t *testing.T) {
 	}
 }
 
-// SY-09: a full disk is told as that, with what to do, wherever it is.
-func TestPlaceOnFullDisk(t *testing.T) {
+// A full disk has its code and a hint, local and in a helper (SY-09).
+func TestWriteTree_DiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a file system of its own needs root")
 	}
@@ -236,8 +236,8 @@ func TestPlaceOnFullDisk(t *testing.T) {
 	}
 }
 
-// A helper that does nothing more is ended after the context, and with it the call.
-func TestPlaceStuck(t *testing.T) {
+// A stuck helper is ended after the context, and so is the call.
+func TestWriteTree_StuckHelper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard, said := io.Pipe()
 		deaf, hears := io.Pipe()

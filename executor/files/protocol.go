@@ -16,20 +16,20 @@ import (
 
 // Sizes, in bytes.
 const (
-	// chunk is how many bytes of a file travel in one message.
+	// chunk is the maximum size of the file data in one message.
 	chunk = 256 << 10
-	// readAhead is how much of a file comes with its opening.
+	// readAhead is the size of the file data in the response to opOpen.
 	readAhead = 64 << 10
-	// maxHead bounds the rest of a message, maxListing the names and targets in it: with all that
-	// stands around 10,000 of them they stay below.
+	// maxHead is the maximum size of the rest of a message, maxListing that of the names and targets
+	// in it. 10,000 entries with that many bytes of names are smaller than maxHead.
 	maxHead    = 3 << 20
 	maxListing = 2 << 20
 )
 
-// MaxList is how many entries one listing may have.
+// MaxList is the maximum number of entries that List returns.
 const MaxList = 10000
 
-// operation is what the helper is asked for.
+// operation is an operation of the helper.
 type operation uint8
 
 const (
@@ -43,22 +43,22 @@ const (
 	opRemove
 	opList
 	opWalk
-	opWalkOn
-	opCollect // answered with a tree behind the response; what it is of stands behind the request
-	opPlace   // a tree stands behind the request; the answer may come before its end
+	opWalkNext
+	opReadTree  // a tree request follows the request, and a tree the response
+	opWriteTree // a tree follows the request; the response may come before its end
 )
 
-// request is one operation. A message is the length of this, packed, then this, the length of the
-// data, the data.
+// request is the request of one operation. A message has the length of the packed request, the
+// request, the length of the data, and the data.
 type request struct {
 	Op     operation
-	Name   string // bytes: a name need not be text
+	Name   string // any bytes
 	To     string
 	Mode   fs.FileMode
 	Offset int64
 	Limit  int
 	Handle int
-	// Of a placement.
+	// Options of opWriteTree.
 	Executable, DryRun bool
 }
 
@@ -86,11 +86,11 @@ type response struct {
 }
 
 func packResponse(f *pack.Fields, r *response) {
-	pack.Optional(f, &r.Error, packFailure)
+	pack.Optional(f, &r.Error, packError)
 	pack.Int(f, &r.Handle)
 	packInfo(f, &r.Info)
 	pack.List(f, &r.Entries, MaxList, packInfo)
-	pack.List(f, &r.WalkSteps, maxBatch, packTold)
+	pack.List(f, &r.WalkSteps, maxBatch, packStep)
 	pack.List(f, &r.Outcomes, MaxList, packOutcome)
 	pack.Bool(f, &r.More)
 	pack.Bool(f, &r.EOF)
@@ -111,20 +111,20 @@ func packInfo(f *pack.Fields, i *dray.FileInfo) {
 	pack.Text(f, &i.Target)
 }
 
-// wireError is an error on its way: its kind, so that errors.Is works on the other side too.
+// wireError is an error in a message. Its kind makes errors.Is work on the other side.
 type wireError struct {
 	Kind    string
 	Code    dray.Code
 	Message string
 }
 
-func packFailure(f *pack.Fields, x *wireError) {
+func packError(f *pack.Fields, x *wireError) {
 	pack.Text(f, &x.Kind)
 	pack.Text(f, &x.Code)
 	pack.Text(f, &x.Message)
 }
 
-// errorKinds are what an error is on the other side too. Of several the first counts.
+// errorKinds are the errors for which errors.Is works on the other side. The first match counts.
 var errorKinds = []struct {
 	name string
 	err  error
@@ -136,7 +136,7 @@ var errorKinds = []struct {
 	{"permission", fs.ErrPermission},
 }
 
-func toFailure(err error) *wireError {
+func newWireError(err error) *wireError {
 	f := &wireError{Message: err.Error()}
 	for _, kind := range errorKinds {
 		if errors.Is(err, kind.err) {
@@ -150,14 +150,14 @@ func toFailure(err error) *wireError {
 	return f
 }
 
-// codes are those with which a helper may refuse; any other is not its to give, nor are endless
-// words.
-var codes = []dray.Code{
+// helperCodes are the codes that a helper may return.
+var helperCodes = []dray.Code{
 	dray.CodePathInvalid, dray.CodeDenied, dray.CodeDiskFull,
 	dray.CodeLimitExceeded, dray.CodeTransferFailed, dray.CodeInternal,
 }
 
-const maxMessageBytes = 8 << 10 // a path of 4096 bytes twice
+// maxMessageBytes is the maximum size of an error message: two paths of 4096 bytes.
+const maxMessageBytes = 8 << 10
 
 func (f *wireError) err() error {
 	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessageBytes)], "\uFFFD")
@@ -165,7 +165,7 @@ func (f *wireError) err() error {
 	if kind != nil && code == "" {
 		return &remoteError{message: message, kind: kind}
 	}
-	if !slices.Contains(codes, code) {
+	if !slices.Contains(helperCodes, code) {
 		code = dray.CodePathInvalid
 	}
 	return dray.Errorf(code, "%w", &remoteError{message: message, kind: kind})
@@ -180,7 +180,7 @@ func (f *wireError) kind() error {
 	return nil
 }
 
-// remoteError keeps the other side's words and our kind.
+// remoteError has the message of the other side, and unwraps to our error of that kind.
 type remoteError struct {
 	message string
 	kind    error
@@ -197,15 +197,15 @@ func writeMessage[T any](w io.Writer, head *T, fields func(*pack.Fields, *T), da
 	return err
 }
 
-// readMessage reads a message into head and gives its data. The peer is not trusted with our
-// memory.
+// readMessage reads a message into head and returns its data. It bounds the memory that the peer can
+// make it use.
 func readMessage[T any](r io.Reader, head *T, fields func(*pack.Fields, *T)) ([]byte, error) {
 	b, err := readBlock(r, maxHead)
 	if err != nil {
 		return nil, err
 	}
 	if err := pack.Decode(b, head, fields); err != nil {
-		return nil, fmt.Errorf("decoding a file message: %w", err)
+		return nil, fmt.Errorf("decode a file message: %w", err)
 	}
 	return readBlock(r, chunk)
 }
@@ -217,7 +217,7 @@ func readBlock(r io.Reader, limit uint32) ([]byte, error) {
 	}
 	n := binary.LittleEndian.Uint32(size[:])
 	if n > limit {
-		return nil, fmt.Errorf("a file message of %d bytes, at most %d are allowed", n, limit)
+		return nil, fmt.Errorf("a file message has %d bytes (maximum %d)", n, limit)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)

@@ -18,9 +18,8 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// A helper that talks nonsense answers nothing from then on: the answers would not belong to the
-// questions.
-func TestHostileHelper(t *testing.T) {
+// After an invalid response all operations fail: responses would not belong to their requests.
+func TestClient_InvalidResponses(t *testing.T) {
 	honest := answer(response{Info: dray.FileInfo{Size: 12345}})
 	for name, said := range map[string]string{
 		"too long":   "\xff\xff\xff\x7f" + strings.Repeat("x", 100),
@@ -48,15 +47,15 @@ func TestHostileHelper(t *testing.T) {
 	}
 }
 
-// answer is a message of a helper's, without data.
+// answer returns a message of a helper without data.
 func answer(r response) string {
 	var b bytes.Buffer
 	_ = writeMessage(&b, &r, packResponse, nil) // a buffer takes all
 	return b.String()
 }
 
-// What crosses is what was sent, names that are not text and moments to the nanosecond too.
-func TestMessagesCross(t *testing.T) {
+// Messages arrive unchanged, also names that are not text, and times in nanoseconds.
+func TestMessageRoundTrip(t *testing.T) {
 	info := dray.FileInfo{
 		Name: "\xff\n", Type: "symlink", Size: 1 << 40, Mode: 0o644,
 		Modified: time.Unix(1700000000, 123456789).UTC(), Target: "\xfe",
@@ -66,7 +65,7 @@ func TestMessagesCross(t *testing.T) {
 		Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true,
 	}
 	var got response
-	// there is no error in it
+	// it contains no error
 	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -83,9 +82,9 @@ func TestMessagesCross(t *testing.T) {
 	}
 }
 
-// FuzzServe feeds the helper whatever bytes: it ends, and nothing outside its root is touched.
+// FuzzServe sends any bytes to the helper: it ends, and nothing outside its root changes.
 func FuzzServe(f *testing.F) {
-	for op := range opPlace + 2 {
+	for op := range opWriteTree + 2 {
 		var b bytes.Buffer
 		_ = writeMessage(&b, &request{Op: op, Name: ".", Handle: 1, Limit: -1, Offset: -5}, packRequest,
 			[]byte("x"))
@@ -103,7 +102,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// FuzzClient feeds the client whatever answers: every operation ends.
+// FuzzClient sends any responses to the client: every operation ends.
 func FuzzClient(f *testing.F) {
 	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) +
 		answer(response{EOF: true})))
@@ -118,7 +117,7 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte(answer(response{}) + oneFile))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		client := func() *Client { return NewClient(io.Discard, bytes.NewReader(input), func() error { return nil }) }
-		collectAll(client())
+		readTreeAll(client())
 		peer := &answering{Reader: bytes.NewReader(input), asked: make(chan struct{}), writes: 2}
 		placed, err := NewClient(peer, peer, func() error { return nil }).
 			WriteTree(t.Context(), tree.NewReaderAny(bufio.NewReader(strings.NewReader(oneFile)),
@@ -137,8 +136,8 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// answering answers when so much was written to it: a request and a tree, of which an earlier
-// answer would be none.
+// answering responds after a number of writes: a request and a tree. Earlier responses would be
+// errors.
 type answering struct {
 	io.Reader
 	asked  chan struct{}
@@ -157,7 +156,7 @@ func (l *answering) Read(p []byte) (int, error) {
 	return l.Reader.Read(p)
 }
 
-// oneFile is the tree of a file f with the content x.
+// oneFile is the stream of a tree with the file f and the content x.
 const oneFile = "drt1F\x01f\xa4\x03\x01v\x01\x00C\x01\x00\x00\x00xEZ\x01\x01"
 
 func sha256Of(content string) []byte {
@@ -165,7 +164,7 @@ func sha256Of(content string) []byte {
 	return sum[:]
 }
 
-func collectAll(c *Client) {
+func readTreeAll(c *Client) {
 	t, err := c.ReadTree(context.Background(), dray.ReadTreeOptions{Names: []string{"f"}})
 	for err == nil {
 		_, err = t.Next()
@@ -175,7 +174,7 @@ func collectAll(c *Client) {
 	}
 }
 
-// BenchmarkListing is a folder of a hundred files on its way from the helper.
+// BenchmarkListing sends a directory of a hundred files.
 func BenchmarkListing(b *testing.B) {
 	list := response{}
 	for i := range 100 {

@@ -16,9 +16,9 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// A file that holds more than it says, as those of /proc do, is no file to take.
-func TestCollectFromProc(t *testing.T) {
-	for way, f := range collectors(t, "/proc/self") {
+// A file with more content than its size, as in /proc, is an error.
+func TestReadTree_Proc(t *testing.T) {
+	for way, f := range openBoth(t, "/proc/self") {
 		if got, err := entries(t, f,
 			dray.ReadTreeOptions{Names: []string{"status"}}); dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", way, got, err)
@@ -26,8 +26,8 @@ func TestCollectFromProc(t *testing.T) {
 	}
 }
 
-// collectors are the ways to collect in this process.
-func collectors(t *testing.T, root string) map[string]dray.Files {
+// openBoth opens a directory in both ways.
+func openBoth(t *testing.T, root string) map[string]dray.Files {
 	t.Helper()
 	local, err := files.Open(root)
 	if err != nil {
@@ -41,7 +41,7 @@ func collectors(t *testing.T, root string) map[string]dray.Files {
 	return map[string]dray.Files{"local": local, "helper": helper}
 }
 
-// entries collects a source and names what came.
+// entries reads a tree and lists its entries.
 func entries(t *testing.T, f dray.Files, what dray.ReadTreeOptions) (all []string, err error) {
 	t.Helper()
 	tree, err := f.ReadTree(t.Context(), what)
@@ -68,9 +68,9 @@ func entries(t *testing.T, f dray.Files, what dray.ReadTreeOptions) (all []strin
 	}
 }
 
-// SY-02: devices and sockets are refused by their names, and are not even opened: opening a device
-// can do things.
-func TestCollectSpecial(t *testing.T) {
+// Devices and sockets are refused by name and not opened, because opening a device can have effects
+// (SY-02).
+func TestReadTree_SpecialFiles(t *testing.T) {
 	dir := t.TempDir()
 	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
 	if err != nil {
@@ -79,14 +79,14 @@ func TestCollectSpecial(t *testing.T) {
 	defer func() { _ = socket.Close() }()
 	want := []string{`socket: "socket" is a socket`}
 	for name, kind := range map[string]uint32{"block": syscall.S_IFBLK, "char": syscall.S_IFCHR} {
-		// Numbers of no driver: opening them would fail, and so be told as something else.
+		// No driver has these numbers: opening the devices would fail with another error.
 		if err := syscall.Mknod(filepath.Join(dir, name), kind|0o666, 0xee<<8|0xee); err != nil {
 			t.Skipf("only root makes devices: %v", err)
 		}
 		want = append(want, name+`: "`+name+`" is a device`)
 	}
 	slices.Sort(want)
-	for way, f := range collectors(t, dir) {
+	for way, f := range openBoth(t, dir) {
 		if got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}}); err != nil ||
 			!slices.Equal(got, want) {
 			t.Errorf("%s: got %q, %v", way, got, err)
@@ -94,8 +94,8 @@ func TestCollectSpecial(t *testing.T) {
 	}
 }
 
-// Whatever ends a tree, nothing stays open.
-func TestCollectClosesAll(t *testing.T) {
+// However a tree ends, nothing stays open.
+func TestReadTreeClosesAllFiles(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "top", strings.Repeat("d/", 40))
 	if err := os.MkdirAll(deep, 0o700); err != nil {
@@ -106,7 +106,7 @@ func TestCollectClosesAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for way, f := range collectors(t, dir) {
+	for way, f := range openBoth(t, dir) {
 		if way == "helper" {
 			continue // it cannot be used again once a tree was given up
 		}
@@ -140,8 +140,8 @@ func open(t *testing.T) int {
 	return len(list)
 }
 
-// SY-01: ten thousand files pass, and not one more.
-func TestCollectMany(t *testing.T) {
+// Ten thousand files are read, and not one more (SY-01).
+func TestReadTree_MaxFiles(t *testing.T) {
 	dir := t.TempDir()
 	const count = 10000
 	for i := range count {
@@ -149,7 +149,7 @@ func TestCollectMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for way, f := range collectors(t, dir) {
+	for way, f := range openBoth(t, dir) {
 		got, err := entries(t, f, dray.ReadTreeOptions{
 			Names:  []string{"."},
 			Limits: dray.TreeLimits{MaxFiles: count},
@@ -167,8 +167,8 @@ func TestCollectMany(t *testing.T) {
 	}
 }
 
-// A path that is longer than the kernel takes cannot be named, and ends the tree.
-func TestCollectLongPath(t *testing.T) {
+// A path longer than the kernel's limit ends the tree.
+func TestReadTree_LongPath(t *testing.T) {
 	dir, element := t.TempDir(), strings.Repeat("x", 250)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestCollectLongPath(t *testing.T) {
 		root = next
 	}
 	_ = root.Close()
-	for way, f := range collectors(t, dir) {
+	for way, f := range openBoth(t, dir) {
 		got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}})
 		if dray.CodeOf(err) != dray.CodeLimitExceeded || len(got) != 16 {
 			t.Errorf("%s: got %d, %v", way, len(got), err)
@@ -194,8 +194,8 @@ func TestCollectLongPath(t *testing.T) {
 	}
 }
 
-// While a tree is open a helper does nothing else; what was asked meanwhile says why.
-func TestHelperIsBusyWithATree(t *testing.T) {
+// While a tree is open, other operations of a helper fail with conflict.
+func TestOpenTreeExcludesOtherOperations(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/f", make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -224,9 +224,8 @@ func TestHelperIsBusyWithATree(t *testing.T) {
 	}
 }
 
-// SY-07: a helper whose answer is no tree, or goes on behind it, is believed nothing and asked
-// nothing more.
-func TestHostileTree(t *testing.T) {
+// A helper that sends an invalid tree, or bytes after it, is not used any more (SY-07).
+func TestReadTree_InvalidStream(t *testing.T) {
 	const done = "drt1D\x01a\xed\x03Z\x01\x00"
 	for name, stream := range map[string]string{
 		"nonsense": "\x00\x00\x00\x00", "nothing": "",
@@ -244,7 +243,7 @@ func TestHostileTree(t *testing.T) {
 	}
 }
 
-// answer is what an honest helper says before a tree.
+// answer returns the response before a tree.
 func answer(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
@@ -258,7 +257,7 @@ func answer(t *testing.T) string {
 	return before
 }
 
-// question is what a client asks for a tree.
+// question returns the request of a tree.
 func question(t *testing.T) string {
 	t.Helper()
 	var asked strings.Builder

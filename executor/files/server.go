@@ -4,71 +4,50 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// maxOpen bounds the files that one client holds open.
+// maxOpen is the maximum number of files that one client may have open.
 const maxOpen = 64
 
-// Serve answers operations on the files beneath root until its input ends.
+// Serve handles operations on the files beneath root until its input ends.
 func Serve(root string, in io.Reader, out io.Writer) error {
 	local, err := Open(root)
 	if err != nil {
-		// The client learns it from its first operation; there is no other way to tell it.
 		return serveError(err, in, out)
 	}
-	s := &server{local: local, open: map[int]io.Closer{}}
+	s := &server{local: local, open: map[int]io.Closer{}, r: bufio.NewReader(in), w: out}
 	defer s.close()
-	r := bufio.NewReader(in)
 	for {
-		var req request
-		data, err := readMessage(r, &req, packRequest)
+		err := s.serveOne()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if streams, err := s.stream(req, r, out); err != nil {
-			return err
-		} else if streams {
-			continue
-		}
-		resp, payload := s.handle(req, data)
-		if err := writeMessage(out, &resp, packResponse, payload); err != nil {
-			return err
-		}
 	}
 }
 
-// stream answers the operations that a tree goes with. An error means that the client cannot be
-// answered any more.
-func (s *server) stream(req request, r *bufio.Reader, out io.Writer) (streams bool, err error) {
-	switch req.Op {
-	case opCollect:
-		return true, s.collect(r, out)
-	case opPlace:
-		return true, s.place(r, out, req)
-	default:
-		return false, nil
-	}
-}
-
+// serveError returns an error to the first operation of the client.
 func serveError(cause error, in io.Reader, out io.Writer) error {
 	var req request
 	if _, err := readMessage(in, &req, packRequest); err != nil {
 		return cause
 	}
-	return writeMessage(out, &response{Error: toFailure(classify(cause))}, packResponse, nil)
+	return writeMessage(out, &response{Error: newWireError(classify(cause))}, packResponse, nil)
 }
 
 type server struct {
 	local *Local
+	r     *bufio.Reader
+	w     io.Writer
 	open  map[int]io.Closer
-	last  int
+	last  int // handle
 }
 
 func (s *server) close() {
@@ -78,12 +57,28 @@ func (s *server) close() {
 	_ = s.local.Close()
 }
 
-func (s *server) handle(req request, data []byte) (response, []byte) {
+// serveOne handles one operation. An error means that the connection is unusable.
+func (s *server) serveOne() error {
+	var req request
+	data, err := readMessage(s.r, &req, packRequest)
+	if err != nil {
+		return err
+	}
+	switch req.Op {
+	case opReadTree:
+		return s.readTree()
+	case opWriteTree:
+		return s.writeTree(req)
+	}
 	resp, payload, err := s.dispatch(req, data)
 	if err != nil {
-		return response{Error: toFailure(err)}, nil
+		resp, payload = response{Error: newWireError(err)}, nil
 	}
-	return resp, payload
+	return s.respond(&resp, payload)
+}
+
+func (s *server) respond(resp *response, payload []byte) error {
+	return writeMessage(s.w, resp, packResponse, payload)
 }
 
 func (s *server) dispatch(req request, data []byte) (resp response, payload []byte, err error) {
@@ -99,8 +94,8 @@ func (s *server) dispatch(req request, data []byte) (resp response, payload []by
 		if err != nil {
 			return resp, nil, err
 		}
-		handle, err := s.addHandle(f)
-		return response{Handle: handle}, nil, err
+		resp.Handle, err = s.addHandle(f)
+		return resp, nil, err
 	case opRead:
 		return s.read(req)
 	case opWrite:
@@ -115,15 +110,15 @@ func (s *server) dispatch(req request, data []byte) (resp response, payload []by
 		return s.list(name, req.Limit)
 	case opWalk:
 		return s.walk(name)
-	case opWalkOn:
+	case opWalkNext:
 		return s.walkNext(req.Handle, req.Limit)
 	default:
 		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
 	}
 }
 
-// openFile opens a file and reads its beginning, so that a small one takes one message. What was
-// read to its end is not kept open.
+// openFile opens a file and reads its start, so that a small file needs one message. It closes a
+// file that was read to its end.
 func (s *server) openFile(req request) (response, []byte, error) {
 	f, info, err := s.local.Open(req.Name, req.Offset)
 	if err != nil {
@@ -201,62 +196,61 @@ func (s *server) list(name string, limit int) (response, []byte, error) {
 	return resp, nil, err
 }
 
-// collect streams a tree. An error means that the client cannot be answered any more.
-func (s *server) collect(r *bufio.Reader, out io.Writer) error {
-	what, err := tree.ReadRequest(r)
+// readTree sends a tree. The daemon ends this process to cancel it.
+func (s *server) readTree() error {
+	what, err := tree.ReadRequest(s.r)
 	if err != nil {
 		return err
 	}
-	// the daemon ends this process where it wants no more
 	t, err := s.local.ReadTree(context.Background(), what)
 	if err != nil {
-		return writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil)
+		return s.respond(&response{Error: newWireError(err)}, nil)
 	}
 	defer func() { _ = t.Close() }()
-	if err := writeMessage(out, &response{}, packResponse, nil); err != nil {
+	if err := s.respond(&response{}, nil); err != nil {
 		return err
 	}
-	if broken, ok := errors.AsType[*tree.WriteError](tree.Send(out, t)); ok {
-		return broken
+	if writeErr, ok := errors.AsType[*tree.WriteError](tree.Send(s.w, t)); ok {
+		return writeErr
 	}
-	return nil // whatever else ended the tree was told
+	return nil // the stream contains any other error
 }
 
-// place takes the tree that follows its request. An error means that the client cannot be answered
-// any more.
-func (s *server) place(r *bufio.Reader, out io.Writer, req request) error {
-	ctx := context.Background() // the daemon ends the stream, or this process, where it wants no more
+// writeTree writes the tree that follows the request. The daemon ends the stream, or this process,
+// to cancel it.
+func (s *server) writeTree(req request) error {
+	ctx := context.Background()
 	if !req.DryRun {
-		_, _ = s.local.Recover(ctx) // what cannot be finished there is no reason not to place this
+		_, _ = s.local.Recover(ctx) // a failed recovery does not prevent the write
 	}
-	t := tree.NewReaderAny(r, dray.TreeLimits{})
-	placed, err := s.local.WriteTree(ctx, t,
+	t := tree.NewReaderAny(s.r, dray.TreeLimits{})
+	written, err := s.local.WriteTree(ctx, t,
 		dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun})
 	if err != nil {
-		if err := writeMessage(out, &response{Error: toFailure(err)}, packResponse, nil); err != nil {
+		if err := s.respond(&response{Error: newWireError(err)}, nil); err != nil {
 			return err
 		}
-		return rest(t)
+		return drain(t)
 	}
 	for more := true; more; {
-		n := min(len(placed), MaxList)
-		resp := response{More: n < len(placed)}
-		for _, p := range placed[:n] {
-			resp.Outcomes = append(resp.Outcomes, outcomeOf(p))
+		n := min(len(written), MaxList)
+		resp := response{More: n < len(written)}
+		for _, f := range written[:n] {
+			resp.Outcomes = append(resp.Outcomes, newOutcome(f))
 		}
-		if err := writeMessage(out, &resp, packResponse, nil); err != nil {
+		if err := s.respond(&resp, nil); err != nil {
 			return err
 		}
-		placed, more = placed[n:], resp.More
+		written, more = written[n:], resp.More
 	}
 	return nil
 }
 
-// rest reads what is left of a tree that is not wanted, so that the next request follows.
-func rest(t *tree.Reader) error {
+// drain reads the rest of a tree, so that the next request follows.
+func drain(t *tree.Reader) error {
 	for !t.Complete() {
 		if _, err := t.Next(); err != nil && !t.Complete() {
-			return errors.Join(errors.New("the rest of a tree"), err)
+			return fmt.Errorf("read the rest of a tree: %w", err)
 		}
 	}
 	return nil

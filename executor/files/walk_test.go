@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// What a helper tells of a walk is in the order of one, or it is no answer.
-func TestTrail(t *testing.T) {
+// Steps of a helper that are not in the order of a walk are refused.
+func TestOrderChecker(t *testing.T) {
 	dir := func(depth int,
 		name string,
 	) step {
@@ -38,16 +38,16 @@ func TestTrail(t *testing.T) {
 			file(2, "a"), file(1, "c"),
 		}, ""},
 		{"a file alone", []step{file(0, "a")}, ""},
-		// nobody uses it
+		// it is not used
 		{"a name from elsewhere at its beginning", []step{dir(0, "../x"), file(1, "a")}, ""},
-		{"twice", []step{dir(0, "."), file(1, "a"), file(1, "a")}, "behind"},
-		{"out of order", []step{dir(0, "."), dir(1, "b"), file(2, "x"), dir(1, "a")}, "behind"},
+		{"twice", []step{dir(0, "."), file(1, "a"), file(1, "a")}, "follows"},
+		{"out of order", []step{dir(0, "."), dir(1, "b"), file(2, "x"), dir(1, "a")}, "follows"},
 		{"below a file", []step{dir(0, "."), file(1, "a"), file(2, "x")}, "depth"},
 		{"below a file alone", []step{file(0, "a"), file(1, "x")}, "depth"},
 		{"below a closed folder", []step{dir(0, "."), closed, file(2, "x")}, "depth"},
 		{"two at once", []step{dir(0, "."), file(2, "x")}, "depth"},
 		{"not from the beginning", []step{dir(1, "a")}, "depth"},
-		{"a second beginning", []step{dir(0, "."), dir(0, "b")}, "begins again"},
+		{"a second beginning", []step{dir(0, "."), dir(0, "b")}, "repeated"},
 		{"above the beginning", []step{dir(0, "."), dir(-1, "b")}, "depth"},
 		{"a parent", []step{dir(0, "."), file(1, "..")}, "name"},
 		{"a path", []step{dir(0, "."), file(1, "a/b")}, "name"},
@@ -72,8 +72,8 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// The kernel's own file systems are named and not entered, but for one who begins there.
-func TestWalkOfTheKernelsFiles(t *testing.T) {
+// Pseudo file systems are visited and not entered, unless the walk starts there.
+func TestWalk_PseudoFileSystems(t *testing.T) {
 	l, err := Open("/")
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestWalkOfTheKernelsFiles(t *testing.T) {
 	}
 }
 
-func TestWalkEndsWithItsContext(t *testing.T) {
+func TestWalk_ContextEnds(t *testing.T) {
 	l, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

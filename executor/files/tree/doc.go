@@ -1,20 +1,19 @@
-// Package tree is how a dray.Tree travels as bytes. [Send] writes one; [Reader] is one over bytes
-// that somebody else wrote, whom it does not trust: it takes nothing that was not asked for, checks
-// every name, order, size and count by itself, and keeps no more of a stream than the names in it.
+// Package tree is the stream format of a dray.Tree. [Send] writes one. [Reader] reads one that an
+// untrusted process wrote: it accepts only what was requested, validates every name, order, size and
+// count, and keeps only the names in memory.
 //
 // A stream is the four bytes "drt1" and then records, each a letter and its fields. Numbers are
-// uvarints of encoding/binary, texts a number of bytes and the bytes.
+// uvarints of encoding/binary; a text is its length and its bytes.
 //
-//	D name mode                       a folder, before anything that lies in it
-//	F name mode version size from     a file, followed by
-//	  C length bytes                  a piece of it, the length in four bytes, little-endian, and
-//	  E                               its end, after exactly size - from bytes
-//	R name code message               an entry that is not taken, and why
-//	Z entries bytes                   the end of the tree: how many D, F and R there were, and how many bytes of files
-//	X code message                    the tree breaks off here, and why; it may stand for any record
+//	D name mode                         a directory, before its content
+//	F name mode version size offset     a file, followed by
+//	  C length bytes                    a piece of it, with the length in four bytes, little-endian, and
+//	  E                                 its end, after exactly size - offset bytes
+//	R name code message                 a refused entry
+//	Z entries bytes                     the end: the number of D, F and R, and of bytes of files
+//	X code message                      the sender aborts the tree; allowed in place of any record
 //
-// There are no links, no devices, no owners, no times and no holes: what is not in the list cannot
-// be said.
+// There are no symlinks, devices, owners, times and holes.
 //
-// Standard library only, because the agent links it.
+// The agent links this package.
 package tree

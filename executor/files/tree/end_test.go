@@ -12,9 +12,8 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// The end of an agent, which is told as an end of file too, is not the end of a tree: neither for
-// who reads it nor for who sends it on.
-func TestEndOfSomethingElse(t *testing.T) {
+// A wrapped io.EOF of an agent is not the end of a tree, neither for a reader nor for a sender.
+func TestWrappedEOFIsNotTheEnd(t *testing.T) {
 	lost := dray.Errorf(dray.CodeAgentLost, "the agent is lost: %w", io.EOF).WithHint("repeat it")
 	r := tree.NewReaderAny(bufio.NewReader(iotest.ErrReader(lost)), dray.TreeLimits{})
 	if _, err := r.Next(); errors.Is(err, io.EOF) || dray.CodeOf(err) != dray.CodeAgentLost ||

@@ -14,9 +14,9 @@ import (
 
 const magic = "drt1"
 
-// The letters of the records.
+// The first byte of each record.
 const (
-	recordFolder  = 'D'
+	recordDir     = 'D'
 	recordFile    = 'F'
 	recordPiece   = 'C'
 	recordEnd     = 'E'
@@ -25,11 +25,11 @@ const (
 	recordAbort   = 'X'
 )
 
-// Bounds of what a stream may say, in bytes. Names are as long as the kernel takes them.
+// Limits of a stream, in bytes. Names have the limits of the kernel.
 const (
-	// MaxPiece is the longest piece of a file.
+	// MaxPiece is the maximum length of a piece of a file.
 	MaxPiece = 256 << 10
-	// MaxName and MaxElement bound a name and what lies between two slashes of it.
+	// MaxName and MaxElement are the maximum lengths of a name and of a component of it.
 	MaxName    = 4096
 	MaxElement = 255
 	maxVersion = 128
@@ -38,12 +38,12 @@ const (
 
 // The types of entries.
 const (
-	typeFile   = "file"
-	typeFolder = "directory"
+	typeFile = "file"
+	typeDir  = "directory"
 )
 
-// refusals are the codes that an entry may be refused with, breaks those that a tree may break off
-// with. A code travels as its place in the list.
+// entryCodes are the codes of refused entries, abortCodes those of aborted trees. A record has the
+// index of a code.
 var (
 	entryCodes = []dray.Code{
 		dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound,
@@ -52,29 +52,28 @@ var (
 	abortCodes = []dray.Code{dray.CodeTransferFailed, dray.CodeLimitExceeded, dray.CodePathInvalid}
 )
 
-// codeIndex gives the number of a code; one that is not in the list is told as the first.
+// codeIndex returns the index of a code, 0 for one that is not in the list.
 func codeIndex(list []dray.Code, code dray.Code) uint64 {
 	return uint64(max(slices.Index(list, code), 0))
 }
 
-// Hint says what to do about a code.
+// Hint returns the hint for an error with that code.
 func Hint(code dray.Code) string {
 	switch code {
 	case dray.CodePathInvalid:
-		return "name regular files and folders; links, devices, FIFOs and sockets are never taken"
+		return "name regular files and directories; symlinks, devices, FIFOs and sockets are never copied"
 	case dray.CodeDenied:
-		return "give the user that tools run as the right to read it"
+		return "make it readable for the user that tools run as"
 	case dray.CodeNotFound:
-		return "look whether the tool has written it, and where"
+		return "check whether the tool has written it, and where"
 	case dray.CodeLimitExceeded:
-		return "take less at once, or raise the limit in the configuration (sandbox.max_file, max_total, max_files, max_depth)"
+		return "copy fewer files at once, or raise the limit in the configuration (sandbox.max_file, max_total, max_files, max_depth)"
 	default:
-		return "repeat it; if it happens again, look at what changes the files meanwhile, and at the container's memory"
+		return "repeat the call; if it fails again, check which program changes the files, and the container's memory"
 	}
 }
 
-// recordReader reads the fields of records, none longer than it may be. An end of file within a
-// field is no end.
+// recordReader reads the fields of records and limits their length.
 type recordReader struct{ *bufio.Reader }
 
 func (in recordReader) magic() error {
@@ -83,7 +82,7 @@ func (in recordReader) magic() error {
 		return err
 	}
 	if string(got[:]) != magic {
-		return protocolError("it begins with %q", got)
+		return protocolError("it starts with %q", got)
 	}
 	return nil
 }
@@ -91,7 +90,7 @@ func (in recordReader) magic() error {
 func (in recordReader) number(limit uint64, what string) (uint64, error) {
 	n, err := binary.ReadUvarint(in)
 	if err == nil && n > limit {
-		return 0, protocolError("it has a %s of %d, at most %d is allowed", what, n, limit)
+		return 0, protocolError("the %s is %d (maximum %d)", what, n, limit)
 	}
 	return n, err
 }
@@ -102,7 +101,7 @@ func (in recordReader) size() (int64, error) {
 }
 
 func (in recordReader) text(limit uint64, what string) (string, error) {
-	n, err := in.number(limit, "length of a "+what)
+	n, err := in.number(limit, "length of the "+what)
 	if err != nil {
 		return "", err
 	}
@@ -111,17 +110,17 @@ func (in recordReader) text(limit uint64, what string) (string, error) {
 	return string(b), err
 }
 
-// length is that of a piece.
+// length reads the length of a piece.
 func (in recordReader) length() (int64, error) {
 	var b [4]byte
 	_, err := io.ReadFull(in, b[:])
 	return int64(binary.LittleEndian.Uint32(b[:])), err
 }
 
-// maxEmptyReads is how often a source may give nothing before it counts as one that never will.
+// maxEmptyReads is the number of empty reads after which a source fails with io.ErrNoProgress.
 const maxEmptyReads = 100
 
-// readSome reads at least a byte.
+// readSome reads at least one byte.
 func (in recordReader) readSome(p []byte) (int, error) {
 	for range maxEmptyReads {
 		if n, err := in.Read(p); n > 0 || err != nil {
@@ -131,64 +130,63 @@ func (in recordReader) readSome(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// readError reads a code of a list and what was said about it. It is the sender's own, so that it
-// is no more than text.
+// readError reads a code and a message. The message is printable text; the hint is our own.
 func (in recordReader) readError(list []dray.Code) (*dray.Error, error) {
 	n, err := in.number(uint64(len(list)-1), "code") //nolint:gosec // not empty
 	if err != nil {
 		return nil, err
 	}
-	said, err := in.text(maxMessage, "message")
+	message, err := in.text(maxMessage, "message")
 	if err != nil {
 		return nil, err
 	}
 	code := list[n]
-	return dray.Errorf(code, "%s", sanitize(said)).WithHint("%s", Hint(code)), nil
+	return dray.Errorf(code, "%s", sanitize(message)).WithHint("%s", Hint(code)), nil
 }
 
-// sanitize keeps what can be printed.
-func sanitize(said string) string {
+// sanitize replaces characters that are not printable.
+func sanitize(message string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, said)
+	}, message)
 }
 
-// CheckName refuses a name that no entry can have: absolute, empty, not clean, with "." or ".." in
-// it, with NUL, longer than MaxName or with an element longer than MaxElement. Any other bytes are
-// a name. The error is path_invalid.
+// CheckName fails with path_invalid for a name that no entry can have: one that is absolute, empty,
+// not clean, contains "." or ".." as a component or NUL, or is longer than MaxName or has a
+// component longer than MaxElement. All other bytes are allowed.
 func CheckName(name string) error {
 	switch {
 	case name == "":
 		return invalid(name, "it is empty")
 	case len(name) > MaxName:
-		return invalid(name, "it is longer than the kernel takes")
+		return invalid(name, "it is too long")
 	case strings.IndexByte(name, 0) >= 0:
-		return invalid(name, "it has a NUL")
+		return invalid(name, "it contains NUL")
 	}
-	for element := range strings.SplitSeq(name, "/") {
+	for component := range strings.SplitSeq(name, "/") {
 		switch {
-		case element == "" || element == "." || element == "..":
-			return invalid(name, "it is not a clean path below the root")
-		case len(element) > MaxElement:
-			return invalid(name, "a part of it is longer than the kernel takes")
+		case component == "" || component == "." || component == "..":
+			return invalid(name, "it is not a clean path beneath the root")
+		case len(component) > MaxElement:
+			return invalid(name, "a component of it is too long")
 		}
 	}
 	return nil
 }
 
 func invalid(name, why string) *dray.Error {
-	return dray.Errorf(dray.CodePathInvalid, "%.200q is no name of a file to take: %s", name, why).
-		WithHint("give names relative to the root, with single slashes, without . and ..")
+	return dray.Errorf(dray.CodePathInvalid, "invalid name %.200q: %s", name, why).
+		WithHint("use names relative to the root, with single slashes, without . and ..")
 }
 
-// Sources gives the names that a Collection asks for, in their order, without those that lie
-// beneath another or stand twice. "." asks for all that lies beneath the root, and is the only one
-// then. The error is path_invalid.
+// Sources returns the names of a request in their order, without duplicates and names beneath
+// another one. "." is everything beneath the root, and then the only name. It fails with
+// path_invalid.
 func Sources(names []string) ([]string, error) {
-	asked := make(map[string]bool, len(names))
+	requested := make(map[string]bool, len(names))
 	for _, name := range names {
 		if name == "." {
 			return []string{"."}, nil
@@ -196,29 +194,29 @@ func Sources(names []string) ([]string, error) {
 		if err := CheckName(name); err != nil {
 			return nil, err
 		}
-		asked[name] = true
+		requested[name] = true
 	}
-	sources := make([]string, 0, len(asked))
+	sources := make([]string, 0, len(requested))
 	for _, name := range names {
-		if asked[name] && !beneath(name, asked) {
+		if requested[name] && !beneath(name, requested) {
 			sources = append(sources, name)
-			asked[name] = false // the next time it stands there
+			requested[name] = false // for the next time
 		}
 	}
 	return sources, nil
 }
 
-// beneath says whether a folder above a name was asked for.
-func beneath(name string, asked map[string]bool) bool {
+// beneath reports whether a directory above a name was requested.
+func beneath(name string, requested map[string]bool) bool {
 	for above, ok := parent(name); ok; above, ok = parent(above) {
-		if _, there := asked[above]; there {
+		if _, ok := requested[above]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-// parent gives the folder that a name lies in; a name without a slash lies in the root.
+// parent returns the directory of a name, and false for a name directly beneath the root.
 func parent(name string) (string, bool) {
 	i := strings.LastIndexByte(name, '/')
 	if i < 0 {

@@ -17,11 +17,10 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// forge writes a stream by hand, as no sender of ours does. It knows the format from its
-// description alone.
+// forge builds a stream by hand, from the description of the format alone.
 func forge(records ...string) []byte { return []byte("drt1" + strings.Join(records, "")) }
 
-// record is a letter, and texts and numbers.
+// record builds a record of a letter, texts and numbers.
 func record(letter byte, fields ...any) string {
 	b := []byte{letter}
 	for _, field := range fields {
@@ -47,8 +46,7 @@ func pieceOf(length int, content string) string {
 	return string(binary.LittleEndian.AppendUint32([]byte("C"), uint32(length))) + content
 }
 
-// SY-07: what a hostile stream may say, one lie each. The tree that it lies about is the folder
-// "a".
+// Streams with one violation each. The requested directory is "a" (SY-07).
 func TestHostileStreams(t *testing.T) {
 	const failed, exceeded = dray.CodeTransferFailed, dray.CodeLimitExceeded
 	long := strings.Repeat("x", 256)
@@ -180,8 +178,8 @@ func TestHostileStreams(t *testing.T) {
 	}
 }
 
-// SY-07: a stream of entries without an end is over at the cap, refused ones among them.
-func TestTooManyEntries(t *testing.T) {
+// An endless stream of entries ends at the limit, also of refused ones (SY-07).
+func TestReader_MaxFiles(t *testing.T) {
 	for _, letter := range []byte{'D', 'R'} {
 		for limit, want := range map[int]dray.Code{
 			9: dray.CodeLimitExceeded, 10: dray.CodeLimitExceeded,
@@ -208,8 +206,8 @@ func TestTooManyEntries(t *testing.T) {
 	}
 }
 
-// SY-07: every beginning of a tree is refused.
-func TestTruncated(t *testing.T) {
+// Every truncated stream is an error (SY-07).
+func TestReader_Truncated(t *testing.T) {
 	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid),
 		folder("a/b"), file("b", ""))
 	for i := range whole {
@@ -220,8 +218,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// SY-07: one byte that is another gives the same tree or an error, and never a name from outside.
-func TestOneByteChanged(t *testing.T) {
+// A modified byte leads to the same tree or an error, and never to a name outside (SY-07).
+func TestReader_ModifiedByte(t *testing.T) {
 	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid))
 	for i := range whole {
 		for _, b := range []byte{
@@ -269,15 +267,14 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// SY-07: ten gigabytes of zeros are read no further than the size that was allowed, and kept
-// nowhere.
-func TestEndlessFile(t *testing.T) {
+// Ten gigabytes of zeros are read up to the limit, and not stored (SY-07).
+func TestReader_EndlessFile(t *testing.T) {
 	const size = 8 << 20
 	z := &zeros{
 		head:  bytes.NewReader(forge(dir("a"), head("a/f", size))),
 		piece: forge(piece(strings.Repeat("\x00", 1<<16)))[4:],
 	}
-	r := readerOf(t, bufio.NewReader(z),
+	r := newReader(t, bufio.NewReader(z),
 		dray.ReadTreeOptions{Names: []string{"a"}, Limits: dray.TreeLimits{MaxFile: size}})
 	_, _ = r.Next()
 	_, _ = r.Next()
@@ -287,11 +284,11 @@ func TestEndlessFile(t *testing.T) {
 	}
 }
 
-// A source that gives nothing, again and again, is no source.
-func TestNoProgress(t *testing.T) {
+// A source with only empty reads fails.
+func TestReader_NoProgress(t *testing.T) {
 	stream := io.MultiReader(bytes.NewReader(forge(dir("a"), head("a/f", 5), pieceOf(5, "1"))),
 		stuck{})
-	r := readerOf(t, bufio.NewReader(stream), names("a"))
+	r := newReader(t, bufio.NewReader(stream), names("a"))
 	if _, err := read(r); dray.CodeOf(err) != dray.CodeTransferFailed ||
 		!errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("got %v", err)
@@ -302,14 +299,14 @@ type stuck struct{}
 
 func (stuck) Read([]byte) (int, error) { return 0, nil }
 
-// What a stream claims to bring costs nothing until it brings it.
-func TestClaimsCostNothing(t *testing.T) {
+// A declared size allocates no memory.
+func TestDeclaredSizeAllocatesNothing(t *testing.T) {
 	stream := forge(dir("a"), head("a/f", uint64(math.MaxInt64)), pieceOf(tree.MaxPiece, "x"))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 100 {
 		in := bufio.NewReaderSize(bytes.NewReader(stream), 16)
-		r := readerOf(t, in, names("a"))
+		r := newReader(t, in, names("a"))
 		for {
 			if _, err := r.Next(); err != nil {
 				break
@@ -322,8 +319,8 @@ func TestClaimsCostNothing(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever comes, what is given is beneath what was asked for, within the limits, in
-// order, and ends. SY-07.
+// FuzzReader checks that any stream ends, with entries beneath the source, within the limits and in
+// order (SY-07).
 func FuzzReader(f *testing.F) {
 	deep := file("a/b/f", "resumed")
 	deep.Size, deep.Offset, deep.Version = 10, 3, "h"
@@ -369,7 +366,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// broken says in which way a tree that came is not one, by rules of its own.
+// broken returns how a received tree violates the rules; nil if it does not.
 func broken(got []entry, whole bool) error {
 	kinds, total := map[string]string{}, int64(0)
 	for i, e := range got {

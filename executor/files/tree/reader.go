@@ -10,41 +10,41 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Reader is a dray.Tree over a stream that somebody wrote who is not trusted. What it gives lies
-// within the limits and beneath the sources of its Collection, a folder before what it holds, no
-// name twice; every source was told of by the end. Its errors are transfer_failed for a stream that
-// lies or ends before its end, limit_exceeded for one beyond a limit, and what the sender broke off
-// with; each is told again by whatever is called then.
+// Reader is a dray.Tree that it reads from an untrusted stream. Its entries are within the limits
+// and beneath the requested sources, a directory before its content, no name twice, and none of the
+// sources is missing. Next and Read fail with transfer_failed for a stream that violates the format
+// or is truncated, with limit_exceeded beyond a limit, and with the error of the sender. After an
+// error they return it again.
 type Reader struct {
-	in    recordReader
-	rules validator
+	in        recordReader
+	validator validator
 
-	headerRead, over bool
-	err              error // the end, or what was wrong
-	inFile           bool  // the records of a file come
-	name             string
-	left             int64 // of the file
-	piece            int64 // of that, what is left of the current piece
-	count, bytes     uint64
-	declared         int64 // what the files said that they hold, in all
+	headerRead, complete bool
+	err                  error // io.EOF at the end of the tree
+	inFile               bool
+	name                 string
+	left                 int64 // bytes of the file
+	piece                int64 // bytes of the current piece
+	count, bytes         uint64
+	declared             int64 // total size of the files
 }
 
-// NewReader reads the tree that a Collection asked for. What follows the tree in the stream stays
-// unread. The error is that of Sources.
+// NewReader reads the tree of a request. It does not read bytes after the tree. It fails as Sources
+// does.
 func NewReader(r *bufio.Reader, what dray.ReadTreeOptions) (*Reader, error) {
 	sources, err := Sources(what.Names)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{in: recordReader{r}, rules: newRules(sources, what)}, nil
+	return &Reader{in: recordReader{r}, validator: newValidator(sources, what)}, nil
 }
 
-// NewReaderAny is NewReader for a tree of whatever names.
+// NewReaderAny is NewReader for a tree with any names.
 func NewReaderAny(r *bufio.Reader, limits dray.TreeLimits) *Reader {
-	return &Reader{in: recordReader{r}, rules: newRules(nil, dray.ReadTreeOptions{Limits: limits})}
+	return &Reader{in: recordReader{r}, validator: newValidator(nil, dray.ReadTreeOptions{Limits: limits})}
 }
 
-// Next goes to the next entry and passes over what is left of the current file.
+// Next skips the rest of the current file and returns the next entry.
 func (r *Reader) Next() (dray.TreeEntry, error) {
 	for r.err == nil && r.inFile {
 		r.skip()
@@ -63,50 +63,49 @@ func (r *Reader) Next() (dray.TreeEntry, error) {
 	return entry, nil
 }
 
-// fail keeps the first error, the end of the tree among them.
+// fail records the first error, or the end of the tree.
 func (r *Reader) fail(err error) {
 	if r.err == nil && err != nil {
 		r.err = withCode(err)
 	}
 }
 
-// withCode gives what the stream's source failed with a code. The end of the tree is io.EOF itself;
-// any other end is none.
+// withCode adds a code to an error of the stream. The end of the tree becomes io.EOF, and any other
+// io.EOF an error that is not io.EOF.
 func withCode(err error) error {
 	var coded *dray.Error
 	switch {
-	case err == errDone: //nolint:errorlint // our own, never wrapped
+	case err == errDone: //nolint:errorlint // never wrapped
 		return io.EOF
 	case errors.As(err, &coded) && errors.Is(err, io.EOF):
-		// The end of the agent or of the wire. Who asks whether this is the end of the tree must not be
-		// told so.
+		// The agent or the connection has ended. Callers must not take that for the end of the tree.
 		return dray.Errorf(coded.Code, "%s", err.Error()).WithHint("%s", coded.Hint)
 	case coded != nil:
 		return err
 	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	}
-	return dray.Errorf(dray.CodeTransferFailed, "the files did not come to their end: %w", err).
+	return dray.Errorf(dray.CodeTransferFailed, "the file stream was truncated: %w", err).
 		WithHint("%s", Hint(dray.CodeTransferFailed))
 }
 
-var errDone = errors.New("the end of the tree")
+var errDone = errors.New("end of the tree")
 
-// record reads the next entry, or the end.
+// record reads the next entry, or the end of the tree.
 func (r *Reader) record() (dray.TreeEntry, error) {
 	letter, err := r.in.ReadByte()
 	if err != nil {
 		return dray.TreeEntry{}, err
 	}
 	switch letter {
-	case recordFolder, recordFile, recordRefused:
+	case recordDir, recordFile, recordRefused:
 		return r.entry(letter)
 	case recordDone:
 		return dray.TreeEntry{}, r.done()
 	case recordAbort:
 		return dray.TreeEntry{}, r.readAbort()
 	default:
-		return dray.TreeEntry{}, protocolError("it has a record %q where an entry belongs", letter)
+		return dray.TreeEntry{}, protocolError("unexpected record %q", letter)
 	}
 }
 
@@ -116,7 +115,7 @@ func (r *Reader) entry(letter byte) (dray.TreeEntry, error) {
 		return dray.TreeEntry{}, err
 	}
 	r.name, r.count = name, r.count+1
-	if err := r.rules.admit(name, letter); err != nil {
+	if err := r.validator.admit(name, letter); err != nil {
 		return dray.TreeEntry{}, err
 	}
 	if letter == recordRefused {
@@ -125,14 +124,14 @@ func (r *Reader) entry(letter byte) (dray.TreeEntry, error) {
 	}
 	mode, err := r.in.number(uint64(fs.ModePerm), "mode")
 	// at most fs.ModePerm
-	e := dray.TreeEntry{Name: name, Type: typeFolder, Mode: fs.FileMode(mode)} //nolint:gosec
+	e := dray.TreeEntry{Name: name, Type: typeDir, Mode: fs.FileMode(mode)} //nolint:gosec
 	if err == nil && letter == recordFile {
 		err = r.file(&e)
 	}
 	return e, err
 }
 
-// file reads what a file's record has beyond a folder's.
+// file reads the fields that only files have.
 func (r *Reader) file(e *dray.TreeEntry) (err error) {
 	e.Type = typeFile
 	if e.Version, err = r.in.text(maxVersion, "version"); err != nil {
@@ -144,7 +143,7 @@ func (r *Reader) file(e *dray.TreeEntry) (err error) {
 	if e.Offset, err = r.in.size(); err != nil {
 		return err
 	}
-	if err := r.rules.checkFile(e, r.declared); err != nil {
+	if err := r.validator.checkFile(e, r.declared); err != nil {
 		return err
 	}
 	r.declared += e.Size
@@ -152,7 +151,7 @@ func (r *Reader) file(e *dray.TreeEntry) (err error) {
 	return nil
 }
 
-// done checks what the end says of the whole.
+// done verifies the totals at the end of the tree.
 func (r *Reader) done() error {
 	count, err := r.in.number(1<<63, "count")
 	if err != nil {
@@ -163,31 +162,31 @@ func (r *Reader) done() error {
 		return err
 	}
 	if count != r.count || bytes != r.bytes {
-		return protocolError("it says at its end that it had %d entries and %d bytes, and had %d and %d",
-			count, bytes, r.count, r.bytes)
+		return protocolError("it has %d entries and %d bytes, and declares %d and %d", r.count, r.bytes, count,
+			bytes)
 	}
-	if source, missing := r.rules.missing(); missing {
-		return protocolError("it says nothing of %.200q", source)
+	if source, missing := r.validator.missing(); missing {
+		return protocolError("%.200q is missing", source)
 	}
-	r.over = true
+	r.complete = true
 	return errDone
 }
 
-// readAbort reads why the sender broke off.
+// readAbort reads why the sender aborted the tree.
 func (r *Reader) readAbort() error {
-	said, err := r.in.readError(abortCodes)
+	reason, err := r.in.readError(abortCodes)
 	if err != nil {
 		return err
 	}
-	r.over = true
-	return said
+	r.complete = true
+	return reason
 }
 
-// Complete says that the stream was read to where the sender ended it: at the end of the tree, or
-// where it broke off. What follows is no part of the tree.
-func (r *Reader) Complete() bool { return r.over }
+// Complete reports whether the stream was read to the end of the tree, or to the point where the
+// sender aborted it.
+func (r *Reader) Complete() bool { return r.complete }
 
-// Read reads the current file. Its end is told only when the sender has said that it is whole.
+// Read reads the current file. It returns io.EOF only after the sender's end of the file.
 func (r *Reader) Read(p []byte) (int, error) {
 	switch {
 	case r.err != nil && !errors.Is(r.err, io.EOF):
@@ -201,33 +200,33 @@ func (r *Reader) Read(p []byte) (int, error) {
 		return 0, r.stop(err)
 	}
 	n, err := r.in.readSome(p[:min(int64(len(p)), r.piece)])
-	r.took(n)
+	r.consume(n)
 	if err != nil {
 		return n, r.stop(err)
 	}
 	return n, nil
 }
 
-// skip passes over the current piece, or the end of the file.
+// skip skips the current piece, or reads the end of the file.
 func (r *Reader) skip() {
 	err := r.advance()
 	if err == nil {
 		var n int
 		n, err = r.in.Discard(int(r.piece))
-		r.took(n)
+		r.consume(n)
 	}
 	_ = r.stop(err)
 }
 
-func (r *Reader) took(n int) {
+func (r *Reader) consume(n int) {
 	r.piece -= int64(n)
 	r.left -= int64(n)
 	r.bytes += uint64(n) //nolint:gosec // never negative
 }
 
-// stop tells the end of a file from that of the tree.
+// stop handles the end of a file, and records any other error.
 func (r *Reader) stop(err error) error {
-	if err == errFileEnd { //nolint:errorlint // our own, never wrapped
+	if err == errFileEnd { //nolint:errorlint // never wrapped
 		r.inFile = false
 		return io.EOF
 	}
@@ -235,9 +234,9 @@ func (r *Reader) stop(err error) error {
 	return r.err
 }
 
-var errFileEnd = errors.New("the end of the file")
+var errFileEnd = errors.New("end of the file")
 
-// advance makes sure that there is something left of a piece.
+// advance reads the start of the next piece, unless the current one has bytes left.
 func (r *Reader) advance() error {
 	if r.piece > 0 {
 		return nil
@@ -250,31 +249,31 @@ func (r *Reader) advance() error {
 	case recordPiece:
 		n, err := r.in.length()
 		if err == nil && (n == 0 || n > MaxPiece || n > r.left) {
-			err = protocolError("it has %d bytes for %.200q, of which %d are left", n, r.name, r.left)
+			err = protocolError("%.200q has a piece of %d bytes, and %d bytes left", r.name, n, r.left)
 		}
 		r.piece = n
 		return err
 	case recordEnd:
 		if r.left > 0 {
-			return protocolError("it ends %.200q %d bytes early", r.name, r.left)
+			return protocolError("%.200q ends %d bytes early", r.name, r.left)
 		}
 		return errFileEnd
 	case recordAbort:
 		return r.readAbort()
 	default:
-		return protocolError("it has a record %q within %.200q", letter, r.name)
+		return protocolError("unexpected record %q in %.200q", letter, r.name)
 	}
 }
 
-// Close gives the tree up. The stream stays its owner's.
+// Close ends the tree. It does not close the stream.
 func (r *Reader) Close() error {
 	r.fail(fs.ErrClosed)
 	return nil
 }
 
-// protocolError is what no honest sender writes.
+// protocolError returns a transfer_failed error for a stream that violates the format.
 func protocolError(format string, args ...any) *dray.Error {
-	return dray.Errorf(dray.CodeTransferFailed, "what came is no tree of files: %w",
+	return dray.Errorf(dray.CodeTransferFailed, "invalid file stream from the container: %w",
 		fmt.Errorf(format, args...)).
-		WithHint("nothing of it was taken; something in the container may be standing in for dray's agent")
+		WithHint("nothing was written; a process in the container may be impersonating the agent")
 }

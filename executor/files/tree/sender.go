@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// sendBuffer is how much is written at once: half of a large pipe, so that who reads and who
-	// writes need not take turns.
+	// sendBuffer is the size of one write: half of a large pipe, so that reader and writer work at the
+	// same time.
 	sendBuffer = 512 << 10
-	// minPiece is the room in the buffer below which it is written out rather than filled up with a
-	// small piece.
+	// minPiece is the free space below which the buffer is written instead of filled with a small
+	// piece.
 	minPiece = 16 << 10
-	// pieceHead is how long a piece's letter and length are, recordRoom how long any other record may
-	// be.
+	// pieceHead is the size of a piece without its bytes, recordRoom the maximum size of any other
+	// record.
 	pieceHead  = 5
 	recordRoom = MaxName + maxVersion + maxMessage + 64
 )
 
-// WriteError is a stream that could not be written to: its reader knows nothing of it.
+// WriteError is returned by Send if the stream could not be written.
 type WriteError struct{ cause error }
 
-// Error says what the writer said.
-func (e *WriteError) Error() string { return "writing a tree: " + e.cause.Error() }
+// Error returns the message of the writer's error.
+func (e *WriteError) Error() string { return "write a tree: " + e.cause.Error() }
 
-// Unwrap gives the writer's error.
+// Unwrap returns the writer's error.
 func (e *WriteError) Unwrap() error { return e.cause }
 
-// Send writes a tree until its end. A tree that ends with an error is broken off in the stream too,
-// so that its reader fails with the same code, and Send gives that error; a *WriteError is a stream
-// that ends anywhere. The tree is not closed.
+// Send writes a tree to its end. If the tree fails, Send writes its code and message, so that the
+// reader fails with the same code, and returns its error. It returns a *WriteError if the stream is
+// truncated. It does not close the tree.
 func Send(w io.Writer, t dray.Tree) error {
 	s := &sender{w: w, buf: append(make([]byte, 0, sendBuffer), magic...)}
 	err := s.entries(t)
@@ -53,7 +53,7 @@ func Send(w io.Writer, t dray.Tree) error {
 	return err
 }
 
-// sender collects records in a buffer. Once it cannot write it does nothing more.
+// sender buffers records. After a write error it does nothing.
 type sender struct {
 	w            io.Writer
 	buf          []byte
@@ -64,7 +64,7 @@ type sender struct {
 func (s *sender) entries(t dray.Tree) error {
 	for s.err == nil {
 		entry, err := t.Next()
-		// an end of anything else may be wrapped, as that of an agent is
+		// a wrapped io.EOF is the end of something else, such as the agent
 		if err == io.EOF { //nolint:errorlint
 			return nil
 		}
@@ -89,8 +89,8 @@ func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
 		s.letter(recordRefused)
 		s.text(e.Name)
 		s.writeReason(entryCodes, e.Refused)
-	case e.Type == typeFolder:
-		s.letter(recordFolder)
+	case e.Type == typeDir:
+		s.letter(recordDir)
 		s.text(e.Name)
 		s.number(uint64(e.Mode.Perm()))
 	case e.Type == typeFile && e.Offset >= 0 && e.Size >= e.Offset && len(e.Version) <= maxVersion:
@@ -102,13 +102,13 @@ func (s *sender) entry(t dray.Tree, e dray.TreeEntry) error {
 		s.number(uint64(e.Offset))
 		return s.content(t, e.Size-e.Offset)
 	default:
-		return dray.Errorf(dray.CodeInternal, "the tree gave %.200q as a %q of %d bytes from %d", e.Name,
-			e.Type, e.Size, e.Offset)
+		return dray.Errorf(dray.CodeInternal, "invalid entry %.200q: type %q, size %d, offset %d",
+			e.Name, e.Type, e.Size, e.Offset)
 	}
 	return nil
 }
 
-// content writes a file. Its pieces are read to where they go from.
+// content writes a file. It reads the pieces directly into the buffer.
 func (s *sender) content(t dray.Tree, length int64) error {
 	for s.err == nil {
 		if cap(s.buf)-len(s.buf) < minPiece {
@@ -118,7 +118,7 @@ func (s *sender) content(t dray.Tree, length int64) error {
 		piece := s.buf[at+pieceHead : min(at+pieceHead+MaxPiece, cap(s.buf))]
 		n, err := t.Read(piece)
 		if length -= int64(n); length < 0 {
-			return dray.Errorf(dray.CodeInternal, "the tree gave more of a file than it has")
+			return dray.Errorf(dray.CodeInternal, "a file is longer than its size")
 		}
 		if n > 0 {
 			s.buf = s.buf[:at+pieceHead+n]
@@ -127,10 +127,10 @@ func (s *sender) content(t dray.Tree, length int64) error {
 			s.bytes += uint64(n)
 		}
 		switch {
-		case err == io.EOF && length > 0: //nolint:errorlint // as above
-			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes before its end: %w", length,
+		case err == io.EOF && length > 0: //nolint:errorlint // never wrapped
+			return dray.Errorf(dray.CodeTransferFailed, "a file ended %d bytes early: %w", length,
 				io.ErrUnexpectedEOF)
-		case err == io.EOF: //nolint:errorlint // as above
+		case err == io.EOF: //nolint:errorlint // never wrapped
 			s.reserve()
 			s.letter(recordEnd)
 			return nil
@@ -141,7 +141,7 @@ func (s *sender) content(t dray.Tree, length int64) error {
 	return nil
 }
 
-// reserve makes sure that one more record fits into the buffer.
+// reserve ensures that the buffer has space for one more record.
 func (s *sender) reserve() {
 	if cap(s.buf)-len(s.buf) < recordRoom {
 		s.flush()
@@ -163,21 +163,21 @@ func (s *sender) text(t string) {
 	s.buf = append(s.buf, t...)
 }
 
-// writeReason writes a code of a list, the first for one that is not in it, and the words.
+// writeReason writes the code and the message of an error.
 func (s *sender) writeReason(list []dray.Code, err error) {
 	s.number(codeIndex(list, dray.CodeOf(err)))
-	words := err.Error()
-	s.text(words[:min(len(words), maxMessage)])
+	message := err.Error()
+	s.text(message[:min(len(message), maxMessage)])
 }
 
-// Bounds of what may be asked for. The daemon asks, so that they bound a mistake, not an attack.
+// Limits of a request. It comes from the daemon, so they guard against errors, not attacks.
 const (
 	maxNames = 1 << 20
 	maxLimit = math.MaxInt64
 )
 
-// WriteRequest writes what a tree is wanted of: counts and texts as in a tree, the names, the
-// limits, and what is held.
+// WriteRequest writes a request: the names, the limits, and the files of which the caller has a
+// part.
 func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
 	b := binary.AppendUvarint(nil, uint64(len(what.Names)))
 	for _, name := range what.Names {
@@ -188,9 +188,9 @@ func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
 		b = binary.AppendUvarint(b, uint64(max(n, 0)))
 	}
 	b = binary.AppendUvarint(b, uint64(len(what.Partial)))
-	for name, held := range what.Partial {
-		b = binary.AppendUvarint(appendText(appendText(b, name), held.Version),
-			uint64(max(held.Bytes, 0)))
+	for name, partial := range what.Partial {
+		b = binary.AppendUvarint(appendText(appendText(b, name), partial.Version),
+			uint64(max(partial.Bytes, 0)))
 	}
 	_, err := w.Write(b)
 	return err
@@ -200,7 +200,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// ReadRequest reads what Ask wrote.
+// ReadRequest reads what WriteRequest wrote.
 func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
 	in := requestReader{recordReader: recordReader{r}}
 	var what dray.ReadTreeOptions
@@ -222,7 +222,7 @@ func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
 	return what, in.err
 }
 
-// requestReader reads fields until one fails, and nothing from then on.
+// requestReader reads fields. After an error it returns zero values.
 type requestReader struct {
 	recordReader
 	err error

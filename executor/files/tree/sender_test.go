@@ -37,7 +37,7 @@ func badNames() []string {
 	}
 }
 
-func TestAsk(t *testing.T) {
+func TestRequestRoundTrip(t *testing.T) {
 	want := dray.ReadTreeOptions{
 		Names:   []string{"a", "\xff\n", strings.Repeat("x", 255)},
 		Limits:  dray.TreeLimits{MaxFile: 1, MaxTotal: 1 << 62, MaxFiles: 3, MaxDepth: 4},

@@ -18,7 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// entry is one of a tree that a test makes, or that came.
+// entry is an entry of a tree, sent or received.
 type entry struct {
 	dray.TreeEntry
 	content string
@@ -66,7 +66,7 @@ func refused(name string, code dray.Code) entry {
 	return entry{TreeEntry: dray.TreeEntry{Name: name, Refused: dray.Errorf(code, "it is odd")}}
 }
 
-// sent gives a tree as bytes.
+// sent returns the stream of a tree.
 func sent(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -96,10 +96,10 @@ func read(t dray.Tree) (all []entry, err error) {
 
 func reader(t testing.TB, stream []byte, what dray.ReadTreeOptions) *tree.Reader {
 	t.Helper()
-	return readerOf(t, bufio.NewReader(bytes.NewReader(stream)), what)
+	return newReader(t, bufio.NewReader(bytes.NewReader(stream)), what)
 }
 
-func readerOf(t testing.TB, in *bufio.Reader, what dray.ReadTreeOptions) *tree.Reader {
+func newReader(t testing.TB, in *bufio.Reader, what dray.ReadTreeOptions) *tree.Reader {
 	t.Helper()
 	r, err := tree.NewReader(in, what)
 	if err != nil {
@@ -117,8 +117,8 @@ func same(a, b entry) bool {
 
 func names(sources ...string) dray.ReadTreeOptions { return dray.ReadTreeOptions{Names: sources} }
 
-// What is sent arrives, whatever the names and sizes, and however the bytes are cut on their way.
-// What follows it stays.
+// A tree arrives unchanged, whatever the names and sizes, and however the stream is split. Bytes
+// after it are not read.
 func TestRoundTrip(t *testing.T) {
 	odd := []string{
 		"new\nline", "\xff\xfe", strings.Repeat("n", 255), "README", "readme", "caf\u00e9",
@@ -137,7 +137,7 @@ func TestRoundTrip(t *testing.T) {
 		"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "by halves": iotest.HalfReader, "data and error": iotest.DataErrReader,
 	} {
 		in := bufio.NewReader(cut(io.MultiReader(bytes.NewReader(stream), strings.NewReader("and more"))))
-		r := readerOf(t, in, names("a", "b", "c/d/e"))
+		r := newReader(t, in, names("a", "b", "c/d/e"))
 		got, err := read(r)
 		rest, _ := io.ReadAll(in)
 		if err != nil || !slices.EqualFunc(want, got, same) || !r.Complete() ||
@@ -148,8 +148,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Entries that are passed over are checked as well, and the rest comes.
-func TestPassedOver(t *testing.T) {
+// Skipped entries are validated as well, and the rest arrives.
+func TestNextSkipsContent(t *testing.T) {
 	r := reader(t, sent(t, folder("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")),
 		names("a"))
 	for range 2 {
@@ -166,11 +166,11 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
-// A property: any honest tree arrives as it was.
-func TestRoundTripOfAny(t *testing.T) {
+// Random trees arrive unchanged.
+func TestRoundTrip_RandomTrees(t *testing.T) {
 	r := soakreport.Rand(t)
 	for range soakreport.Count(20_000, 200) {
-		want := anyTree(r, 40)
+		want := randomTree(r, 40)
 		sources := sourcesOf(want)
 		got, err := read(reader(t, sent(t, want...), sources))
 		if err != nil || !slices.EqualFunc(want, got, same) {
@@ -179,12 +179,12 @@ func TestRoundTripOfAny(t *testing.T) {
 	}
 }
 
-func anyTree(r *rand.Rand, most int) []entry {
+func randomTree(r *rand.Rand, most int) []entry {
 	all := []entry{}
 	folders, used := []string{""}, map[string]bool{}
 	for range r.IntN(most) {
 		in := folders[r.IntN(len(folders))]
-		name := path.Join(in, anyElement(r))
+		name := path.Join(in, randomComponent(r))
 		if used[name] {
 			continue
 		}
@@ -196,13 +196,13 @@ func anyTree(r *rand.Rand, most int) []entry {
 		case 1:
 			all = append(all, refused(name, dray.CodeDenied))
 		default:
-			all = append(all, file(name, strings.Repeat("c", anySize(r))))
+			all = append(all, file(name, strings.Repeat("c", randomSize(r))))
 		}
 	}
 	return all
 }
 
-func anyElement(r *rand.Rand) string {
+func randomComponent(r *rand.Rand) string {
 	b := make([]byte, 1+r.IntN(8))
 	for i := range b {
 		for b[i] = 0; b[i] == 0 || b[i] == '/' || b[i] == '.'; {
@@ -212,7 +212,7 @@ func anyElement(r *rand.Rand) string {
 	return string(b)
 }
 
-func anySize(r *rand.Rand) int {
+func randomSize(r *rand.Rand) int {
 	if r.IntN(20) == 0 {
 		return tree.MaxPiece - 1 + r.IntN(3)
 	}
@@ -228,8 +228,8 @@ func sourcesOf(all []entry) (what dray.ReadTreeOptions) {
 	return what
 }
 
-// Only the part of a file that was asked for may be left out.
-func TestResumed(t *testing.T) {
+// Only the requested start of a file may be omitted.
+func TestReader_PartialFiles(t *testing.T) {
 	resumed := func(version string, from int64) []byte {
 		e := file("f", "rest")
 		e.Size, e.Offset, e.Version = from+4, from, version
@@ -253,8 +253,8 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// SY-09: why a tree broke off is told on the other side, by a code of the list.
-func TestBrokenOff(t *testing.T) {
+// An aborted tree fails with the same code for the reader (SY-09).
+func TestAbortedTree(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want dray.Code
@@ -276,7 +276,7 @@ func TestBrokenOff(t *testing.T) {
 			}
 			b.WriteString("and more")
 			in := bufio.NewReader(&b)
-			r := readerOf(t, in, names("a"))
+			r := newReader(t, in, names("a"))
 			_, err := read(r)
 			_, again := r.Next()
 			if dray.CodeOf(err) != c.want || !errors.Is(again, err) || !r.Complete() ||
@@ -290,8 +290,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// What a tree must not be: a sender that is asked to send it says so, to both sides.
-func TestNotToSend(t *testing.T) {
+// A sender refuses invalid trees, for both sides.
+func TestSendRefusesInvalidTrees(t *testing.T) {
 	short, long, negative := file("f", "short"), file("f", "long"), file("f", "")
 	short.Size, long.Size, negative.Offset = 6, 3, -1
 	for name, e := range map[string]entry{
@@ -317,8 +317,8 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A sender whose stream is gone says that, and reads no more of the tree.
-func TestUnsent(t *testing.T) {
+// A sender whose stream fails reads no more of the tree.
+func TestSend_WriteError(t *testing.T) {
 	endless := &made{}
 	for i := range 100 {
 		endless.entries = append(endless.entries, file(strconv.Itoa(i), strings.Repeat("x", 300000)))
@@ -330,8 +330,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// Any takes what it was not told of, and still nothing that contradicts itself.
-func TestAny(t *testing.T) {
+// NewReaderAny accepts any names, but no inconsistent ones.
+func TestNewReaderAny(t *testing.T) {
 	anyOf := func(stream []byte, limits dray.TreeLimits) error {
 		_, err := read(tree.NewReaderAny(bufio.NewReader(bytes.NewReader(stream)), limits))
 		return err

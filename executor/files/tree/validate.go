@@ -7,120 +7,119 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// validator are what the entries of a tree keep to.
+// validator checks the entries of a tree.
 type validator struct {
 	limits  dray.TreeLimits
-	held    map[string]dray.PartialFile
-	strict  bool            // only what was asked for may come
-	sources map[string]bool // true once something was said of it
+	partial map[string]dray.PartialFile
+	strict  bool            // only requested names are allowed
+	sources map[string]bool // true after its entry
 	seen    map[string]entryState
 }
 
-// entryState is a name that came, or in a tree of whatever names a folder that one lies in.
+// entryState is an entry, or the implied parent of one in a tree with any names.
 type entryState struct {
-	folder, implied bool
-	inner           int // the depth of what lies in it
+	dir, implied bool
+	inner        int // depth of its content
 }
 
-// newRules makes the rules for what was asked for; without sources anything may come.
-func newRules(sources []string, what dray.ReadTreeOptions) validator {
-	r := validator{
-		limits: what.Limits, held: what.Partial, strict: sources != nil,
+// newValidator returns a validator for a request. Without sources all names are allowed.
+func newValidator(sources []string, what dray.ReadTreeOptions) validator {
+	v := validator{
+		limits: what.Limits, partial: what.Partial, strict: sources != nil,
 		sources: map[string]bool{}, seen: map[string]entryState{},
 	}
 	for _, s := range sources {
-		r.sources[s] = false
+		v.sources[s] = false
 	}
-	return r
+	return v
 }
 
-// admit takes one more entry by its name. Refused ones count, or a stream of them had no end.
-func (r *validator) admit(name string, letter byte) error {
+// admit checks the name of an entry. Refused entries count as well, so that their number is
+// limited.
+func (v *validator) admit(name string, letter byte) error {
 	if err := CheckName(name); err != nil {
 		return protocolError("%w", err)
 	}
-	if _, twice := r.seen[name]; twice {
-		return protocolError("%.200q comes twice, or after what lies in it", name)
+	if _, twice := v.seen[name]; twice {
+		return protocolError("%.200q is repeated, or follows its content", name)
 	}
-	depth, inner, err := r.depth(name)
+	depth, inner, err := v.depth(name)
 	if err != nil {
 		return err
 	}
-	if limit := r.limits.MaxFiles; limit > 0 && len(r.seen) >= limit {
-		return exceeded("there are more than %d files and folders", limit)
+	if limit := v.limits.MaxFiles; limit > 0 && len(v.seen) >= limit {
+		return LimitError("there are more than %d files and directories", limit)
 	}
-	if limit := r.limits.MaxDepth; limit > 0 && depth > limit && letter != recordRefused {
-		return exceeded("%.200q lies deeper than %d folders", name, limit)
+	if limit := v.limits.MaxDepth; limit > 0 && depth > limit && letter != recordRefused {
+		return LimitError("%.200q is deeper than %d directories", name, limit)
 	}
-	r.seen[name] = entryState{folder: letter == recordFolder, inner: inner}
+	v.seen[name] = entryState{dir: letter == recordDir, inner: inner}
 	return nil
 }
 
-// depth says how many folders an entry lies in below its source, and what lies in the entry. It
-// refuses one that may not come: it is no source, and the folder that it lies in did not come.
-func (r *validator) depth(name string) (depth, inner int, err error) {
-	if _, asked := r.sources[name]; asked {
-		r.sources[name] = true
+// depth returns the depth of an entry below its source, and that of its content. It fails for an
+// entry that is not a source and whose directory is not in the tree.
+func (v *validator) depth(name string) (depth, inner int, err error) {
+	if _, ok := v.sources[name]; ok {
+		v.sources[name] = true
 		return 0, 0, nil
 	}
-	folder, below := parent(name)
-	if _, all := r.sources["."]; all && !below {
+	dir, below := parent(name)
+	if _, all := v.sources["."]; all && !below {
 		return 0, 1, nil
 	}
-	above, came := r.seen[folder]
+	above, seen := v.seen[dir]
 	switch {
-	case below && came && above.folder && !above.implied:
+	case below && seen && above.dir && !above.implied:
 		return above.inner, above.inner + 1, nil
-	case r.strict:
-		return 0, 0, protocolError("%.200q was not asked for, or the folder that it lies in did not come",
-			name)
+	case v.strict:
+		return 0, 0, protocolError("%.200q was not requested, or its directory is missing", name)
 	default:
-		return 0, 0, r.addParents(name)
+		return 0, 0, v.addParents(name)
 	}
 }
 
-// addParents takes the folders above a name that has no source: whoever writes the tree makes them,
-// and nothing else may come in their places.
-func (r *validator) addParents(name string) error {
-	for folder, below := parent(name); below; folder, below = parent(folder) {
-		if above, came := r.seen[folder]; came && !above.implied {
-			return protocolError("%.200q lies in what is no folder, or in one that did not come", name)
+// addParents adds the parents of a name without a source: they are implied directories.
+func (v *validator) addParents(name string) error {
+	for dir, below := parent(name); below; dir, below = parent(dir) {
+		if above, seen := v.seen[dir]; seen && !above.implied {
+			return protocolError("%.200q is not in a directory of the tree", name)
 		}
-		r.seen[folder] = entryState{folder: true, implied: true}
+		v.seen[dir] = entryState{dir: true, implied: true}
 	}
 	return nil
 }
 
-// checkFile checks what a file says of itself; declared is what those before it said that they
-// hold.
-func (r *validator) checkFile(e *dray.TreeEntry, declared int64) error {
-	held := r.held[e.Name]
+// checkFile checks the fields of a file; declared is the total size of the files before it.
+func (v *validator) checkFile(e *dray.TreeEntry, declared int64) error {
+	partial := v.partial[e.Name]
 	switch {
 	case strings.ContainsFunc(e.Version, func(c rune) bool { return c <= ' ' || c > '~' }):
-		return protocolError("the version of %.200q is no word", e.Name)
-	case e.Offset > e.Size || e.Offset > 0 && (e.Offset != held.Bytes || e.Version != held.Version):
-		return protocolError("%.200q begins at byte %d, which was not asked for", e.Name, e.Offset)
+		return protocolError("the version of %.200q is not printable", e.Name)
+	case e.Offset > e.Size || e.Offset > 0 && (e.Offset != partial.Bytes || e.Version != partial.Version):
+		return protocolError("%.200q starts at byte %d, which was not requested", e.Name, e.Offset)
 	case declared > math.MaxInt64-e.Size:
-		return protocolError("the files are larger than a file system can hold")
-	case r.limits.MaxFile > 0 && e.Size > r.limits.MaxFile:
-		return exceeded("%.200q has %d bytes, more than %d", e.Name, e.Size, r.limits.MaxFile)
-	case r.limits.MaxTotal > 0 && declared+e.Size > r.limits.MaxTotal:
-		return exceeded("the files have more than %d bytes in all", r.limits.MaxTotal)
+		return protocolError("the total size of the files overflows")
+	case v.limits.MaxFile > 0 && e.Size > v.limits.MaxFile:
+		return LimitError("%.200q has %d bytes (maximum %d)", e.Name, e.Size, v.limits.MaxFile)
+	case v.limits.MaxTotal > 0 && declared+e.Size > v.limits.MaxTotal:
+		return LimitError("the files have more than %d bytes in total", v.limits.MaxTotal)
 	}
 	return nil
 }
 
-// missing gives a source that nothing was said of.
-func (r *validator) missing() (string, bool) {
-	for source, told := range r.sources {
-		if !told && source != "." {
+// missing returns a source without an entry.
+func (v *validator) missing() (string, bool) {
+	for source, seen := range v.sources {
+		if !seen && source != "." {
 			return source, true
 		}
 	}
 	return "", false
 }
 
-func exceeded(format string, args ...any) *dray.Error {
+// LimitError returns a limit_exceeded error with its hint.
+func LimitError(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
 		WithHint("%s", Hint(dray.CodeLimitExceeded))
 }
