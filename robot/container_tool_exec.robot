@@ -321,7 +321,7 @@ A Killed Daemon Leaves Nothing In The Container, And Its Call Is Interrupted
     ${pid} =    Background Daemon
     Signal Process    SIGKILL    ${pid}
     ${r} =    End Of    ${live}
-    Said    ${r}    125    the daemon was lost
+    Said    ${r}    125    the connection to the daemon was lost
     Container Should Not Have    ${WS}    sleep 585    within=10
     ${last} =    Last Call
     Should Be Equal    ${last}[reason]    interrupted

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,62 +24,59 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxReply bounds what is read of one answer that is not a stream. A record carries its call's
-// input, 64 MiB at most, beside its output.
+// maxReply bounds a response in bytes. A record contains the call's input, at most 64 MiB, and
+// output.
 const maxReply = 256 << 20
 
-// The waits for a daemon that ends: longer than a drain and the kill after it take by default.
+// The time bounds of the wait for the exit of a daemon that shuts down: longer than a drain takes
+// by default.
 const (
-	exitWait = time.Minute
-	endPoll  = 20 * time.Millisecond
+	exitWait         = time.Minute
+	exitPollInterval = 20 * time.Millisecond
 )
 
-// Client is a connection pool to one daemon. It may be used from several goroutines.
+// Client is a connection pool to one daemon. It is safe for concurrent use.
 type Client struct {
-	// Waiting, if set, is called once when an answer is long in coming and the daemon lives, from
-	// another goroutine.
+	// OnSlow, if set, is called once, from another goroutine, when a response takes long and the
+	// daemon is alive.
 	OnSlow func()
-	// Version is that of the program. Other, if set, is called once when the daemon is of another,
-	// with its process id (0: unknown).
+	// Version is the version of this program. OnVersionMismatch, if set, is called once if the daemon
+	// has another version, with the daemon's pid (0 if unknown).
 	Version           string
 	OnVersionMismatch func(version string, pid int)
 
 	mismatchOnce sync.Once
 	http         *http.Client
-	socket       string
-	autostart    bool
+	dialer       dialer
 
-	slowAfter, probeTime time.Duration
+	slowAfter, probeTimeout time.Duration
 }
 
-// Reply is an answer of the daemon: its value, and the JSON that it was read from, which may have
-// members that this version does not know.
+// Reply is a response of the daemon: its value, and its JSON, which may have additional members.
 type Reply[T any] struct {
 	Value T
 	JSON  jsontext.Value
 }
 
-// New makes a client of the daemon that listens on the socket. With a start function, a daemon that
-// does not answer is started by it, and the connection is tried once more; without one, the error
-// is [ErrNoDaemon]. Nothing is sent before a request is.
+// New returns a client of the daemon that listens on the socket. If no daemon listens, start is
+// called and the connection is tried once more; if start is nil, the error is [ErrNoDaemon].
 func New(socket string, start func(context.Context) error) *Client {
-	d := dialer{socket: socket, start: start}
-	transport := &http.Transport{DialContext: d.dial, DisableCompression: true, MaxIdleConnsPerHost: 4}
-	return &Client{
-		http: &http.Client{
-			Transport:     transport,
-			CheckRedirect: noRedirect,
-		}, socket: socket, autostart: start != nil,
-		slowAfter: slowAfter, probeTime: probeTime,
+	c := &Client{
+		dialer: dialer{socket: socket, start: start}, slowAfter: slowAfter, probeTimeout: probeTimeout,
 	}
+	c.http = &http.Client{
+		Transport: &http.Transport{
+			DialContext: c.dialer.dial, DisableCompression: true, MaxIdleConnsPerHost: 4,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
 }
 
-// Close ends the connections that no request uses.
+// Close closes the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// get reads one JSON value.
+// get requests one JSON value.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (Reply[T], error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -86,54 +84,60 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	return exchange[T](ctx, c, http.MethodGet, path, nil)
 }
 
-// exchange sends a body as JSON, if there is one, and reads one JSON value.
-func exchange[T any](ctx context.Context, c *Client, method, path string, body any) (Reply[T],
-	error,
-) {
+// post sends body as JSON, unless it is nil, and returns the JSON value of the response.
+func post[T any](ctx context.Context, c *Client, path string, body any) (Reply[T], error) {
+	return exchange[T](ctx, c, http.MethodPost, path, body)
+}
+
+func exchange[T any](ctx context.Context, c *Client, method, path string, body any,
+) (Reply[T], error) {
 	var reply Reply[T]
 	resp, err := c.send(ctx, method, path, body, "application/json")
 	if err != nil {
 		return reply, err
 	}
 	defer resp.Body.Close()
-	reply.JSON, err = readAll(resp.Body)
-	if err != nil {
-		return reply, fmt.Errorf("reading the daemon's answer: %w", err)
+	if reply.JSON, err = readAll(resp.Body); err != nil {
+		return reply, fmt.Errorf("read the response of %s %s: %w", method, path, err)
 	}
 	if err := json.Unmarshal(reply.JSON, &reply.Value); err != nil {
-		return reply, dray.Errorf(dray.CodeInternal, "understanding the daemon's answer to %s %s: %w",
-			method, path, err).
-			WithHint("daemon and command may be of different versions: end the daemon and try again")
+		return reply, dray.Errorf(dray.CodeInternal, "decode response of %s %s: %w", method, path, err).
+			WithHint("the daemon may be of another version: stop it and try again")
 	}
 	return reply, nil
 }
 
-// send makes one request and turns a refusal into its error. The caller closes the body of the
+// command makes a POST request whose response has no content.
+func (c *Client) command(ctx context.Context, path string, body any) error {
+	resp, err := c.send(ctx, http.MethodPost, path, body, "application/json")
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// send makes a request and returns a refusal as an error. The caller closes the body of the
 // response.
 //
-// A daemon that ends refuses what is new, and nothing of it has run. Where another may be started,
-// its end is waited for, and the request is made once more.
+// A daemon that shuts down refuses new calls and runs none of them. If another daemon may be
+// started, send waits for the exit of this one and repeats the request.
 func (c *Client) send(ctx context.Context, method, path string, body any,
 	accept string,
 ) (*http.Response, error) {
 	resp, err := c.sendOnce(ctx, method, path, body, accept)
-	if err == nil || dray.CodeOf(err) != dray.CodeShuttingDown || !c.autostart || !c.waitForExit(ctx) {
+	if dray.CodeOf(err) != dray.CodeShuttingDown || c.dialer.start == nil || !c.waitForExit(ctx) {
 		return resp, err
 	}
 	return c.sendOnce(ctx, method, path, body, accept)
 }
 
-// waitForExit waits until nobody answers on the socket.
+// waitForExit waits until no daemon listens on the socket, and reports whether that is so.
 func (c *Client) waitForExit(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, exitWait)
 	defer cancel()
 	c.Close()
-	tick := time.NewTicker(endPoll)
-	defer tick.Stop()
-	for IsListening(ctx, c.socket) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+	for IsListening(ctx, c.dialer.socket) {
+		if sleep(ctx, exitPollInterval) != nil {
 			return false
 		}
 	}
@@ -147,11 +151,11 @@ func (c *Client) sendOnce(ctx context.Context, method, path string, body any,
 	if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
-			return nil, fmt.Errorf("encoding the request: %w", err)
+			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		payload = bytes.NewReader(encoded)
 	}
-	req, err := c.request(ctx, method, path, payload)
+	req, err := newRequest(ctx, method, path, payload)
 	if err != nil {
 		return nil, err
 	}
@@ -162,19 +166,16 @@ func (c *Client) sendOnce(ctx context.Context, method, path string, body any,
 	return c.do(req)
 }
 
-// request makes a request for a path. The host is a name that no resolver is asked for: the
-// transport knows one socket only.
-func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request,
-	error,
-) {
+// newRequest returns a request. Its host is a dummy: the transport connects to the socket only.
+func newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("making the request: %w", err)
+		return nil, fmt.Errorf("create the request: %w", err)
 	}
 	return req, nil
 }
 
-// do sends a request and turns a refusal into its error.
+// do sends a request and returns a refusal as an error.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
 	resp, err := c.doWatched(req)
 	if err != nil {
@@ -185,46 +186,46 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, refusal(resp)
+	return nil, problemError(resp)
 }
 
-// versionHeader is where the daemon says its version.
+// versionHeader contains the version of the daemon.
 const versionHeader = "Dray-Version"
 
-// checkVersion tells of a daemon that is of another version.
 func (c *Client) checkVersion(daemon string) {
 	if c.OnVersionMismatch == nil || daemon == "" || c.Version == "" || daemon == c.Version {
 		return
 	}
-	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.socket)) })
+	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.dialer.socket)) })
 }
 
-// transportError says what became of a request that got no answer. The cause of a cancelled context
-// goes before the broken connection that it left.
+// transportError returns the error of a request without a response. The cause of a cancelled
+// context takes precedence over the broken connection.
 func (c *Client) transportError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	if request := (*url.Error)(nil); errors.As(err, &request) {
-		err = request.Err // without the method and the address, which says nothing
+		err = request.Err // without method and dummy address
 	}
 	if known := (*dray.Error)(nil); errors.Is(err, ErrNoDaemon) || errors.As(err, &known) {
 		return err
 	}
-	return dray.Errorf(dray.CodeInternal, "talking to the daemon on %s: %w", c.socket, err).
-		WithHint("the daemon may have ended: its log is daemon.log in the state folder")
+	return dray.Errorf(dray.CodeInternal, "send a request to the daemon on %s: %w",
+		c.dialer.socket, err).
+		WithHint("the daemon may have exited: see daemon.log in the state directory")
 }
 
-// readAll reads an answer as far as maxReply.
+// readAll reads a response of at most maxReply bytes.
 func readAll(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxReply+1))
 	if err == nil && len(b) > maxReply {
-		err = fmt.Errorf("it is longer than %d bytes", maxReply)
+		err = fmt.Errorf("longer than %d bytes", maxReply)
 	}
 	return b, err
 }
 
-// problem is RFC 9457 with the members that the daemon adds.
+// problem is an RFC 9457 problem with the daemon's additional members.
 type problem struct {
 	Title  string        `json:"title"`
 	Detail string        `json:"detail"`
@@ -233,36 +234,34 @@ type problem struct {
 	Errors []dray.Detail `json:"errors"`
 }
 
-// refusal reads the error that an answer carries. Whatever listens there and does not speak as the
-// daemon does reads as internal.
-func refusal(resp *http.Response) error {
+// problemError returns the error in a response. A response that no daemon sends is an internal
+// error.
+func problemError(resp *http.Response) error {
 	var p problem
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	body, err := readAll(resp.Body)
 	if err != nil || kind != "application/problem+json" || json.Unmarshal(body, &p) != nil ||
 		p.Code == "" {
-		return dray.Errorf(dray.CodeInternal, "the daemon answered %q and did not say why", resp.Status).
-			WithHint("check that the socket is that of a dray daemon of this version")
+		return dray.Errorf(dray.CodeInternal, "unexpected response %q", resp.Status).
+			WithHint("check that a dray daemon of this version listens on the socket")
 	}
-	message := p.Detail
-	if message == "" {
-		message = p.Title
+	return &dray.Error{
+		Code: p.Code, Message: cmp.Or(p.Detail, p.Title), Hint: p.Hint, Details: p.Errors,
 	}
-	return &dray.Error{Code: p.Code, Message: message, Hint: p.Hint, Details: p.Errors}
 }
 
-// ErrNoDaemon says that no daemon answers on the socket. Nothing was sent.
-var ErrNoDaemon = errors.New("no daemon answers")
+// ErrNoDaemon is returned if no daemon listens on the socket. Nothing was sent.
+var ErrNoDaemon = errors.New("no daemon is running")
 
-// dialer connects to the socket, and starts the daemon if it may and must.
+// dialer connects to the socket. It starts the daemon if start is not nil and no daemon listens.
 type dialer struct {
 	socket string
 	start  func(context.Context) error
 }
 
-// dial is http.Transport's DialContext. Starting belongs here, and not before the first request:
-// between a check and a request an idle daemon may end, and a connection that was refused is the
-// one failure after which a repeat can never run a call twice.
+// dial is http.Transport's DialContext. The daemon is started here and not before the first
+// request: an idle daemon may exit between a check and a request. Only after a refused connection a
+// repeat can never run a call twice.
 func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	conn, err := connect(ctx, d.socket)
 	if !errors.Is(err, ErrNoDaemon) || d.start == nil {
@@ -274,7 +273,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return connect(ctx, d.socket)
 }
 
-// IsListening says whether a daemon accepts connections on the socket.
+// IsListening reports whether a daemon accepts connections on the socket.
 func IsListening(ctx context.Context, socket string) bool {
 	conn, err := connect(ctx, socket)
 	if err != nil {
@@ -300,22 +299,21 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 	return conn, nil
 }
 
-// checkPeer refuses a daemon of another user, root aside: a call carries the caller's environment,
-// and a socket in a shared folder may be anyone's.
+// checkPeer returns an error if the daemon belongs to another user, except root: calls carry the
+// caller's environment variables, and any user may listen in a shared directory.
 func checkPeer(conn *net.UnixConn) error {
 	cred, err := peer(conn)
 	if err != nil {
-		return fmt.Errorf("asking who listens: %w", err)
+		return fmt.Errorf("read the credentials of the daemon: %w", err)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return dray.Errorf(dray.CodeUnauthorized, "the daemon on this socket belongs to user %d",
-			cred.Uid).
-			WithHint("use a state folder of your own: --state DIR")
+			cred.Uid).WithHint("use your own state directory: --state DIR")
 	}
 	return nil
 }
 
-// peer asks the kernel who listens.
+// peer returns the credentials of the listening process.
 func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -331,7 +329,7 @@ func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	return cred, credErr
 }
 
-// peerPID is the process that listens on a socket, 0 where that is not known.
+// peerPID returns the pid of the process that listens on a socket, or 0.
 func peerPID(socket string) int {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve runs a handler on a unix socket and gives a client of it.
+// serve runs a handler on a unix socket and returns a client of it.
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -36,7 +36,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	return c
 }
 
-func TestRefusalsKeepCodeAndHint(t *testing.T) {
+func TestProblemsKeepCodeAndHint(t *testing.T) {
 	tests := map[string]struct {
 		kind, body string
 		want       dray.Error
@@ -54,11 +54,11 @@ func TestRefusalsKeepCodeAndHint(t *testing.T) {
 		},
 		"something else": {
 			"text/plain", "nope",
-			dray.Error{Code: dray.CodeInternal, Message: `the daemon answered "404 Not Found" and did not say why`},
+			dray.Error{Code: dray.CodeInternal, Message: `unexpected response "404 Not Found"`},
 		},
 		"a problem of somebody else": {
 			"application/problem+json", `{"title":"Not Found"}`,
-			dray.Error{Code: dray.CodeInternal, Message: `the daemon answered "404 Not Found" and did not say why`},
+			dray.Error{Code: dray.CodeInternal, Message: `unexpected response "404 Not Found"`},
 		},
 	}
 	for name, tt := range tests {
@@ -81,7 +81,7 @@ func TestRefusalsKeepCodeAndHint(t *testing.T) {
 	}
 }
 
-func TestReplyKeepsWhatItDoesNotKnow(t *testing.T) {
+func TestReplyKeepsUnknownMembers(t *testing.T) {
 	const body = `{"items":[{"name":"exec","later":1}],"next_cursor":""}`
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 	reply, err := c.Tools(t.Context())
@@ -93,7 +93,7 @@ func TestReplyKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestRequestsCarryUTF8Only(t *testing.T) {
+func TestRequests_NotUTF8(t *testing.T) {
 	c := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was made") })
 	if _, err := c.Start(t.Context(), Call{Tool: "exec", Input: []byte(`{}`), Cwd: "a\xffb"}); err == nil {
 		t.Error("bytes that are no UTF-8 were sent as something else")
@@ -107,8 +107,8 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// A socket file that nobody listens on is what a daemon leaves that was killed.
-func TestStaleSocketIsNoDaemon(t *testing.T) {
+// A killed daemon leaves its socket file.
+func TestNoDaemon_StaleSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	if err != nil {
@@ -124,13 +124,13 @@ func TestStaleSocketIsNoDaemon(t *testing.T) {
 	}
 }
 
-func TestStartsTheDaemonThatIsMissing(t *testing.T) {
+func TestClientStartsTheDaemon(t *testing.T) {
 	running := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"items":[]}`) })
 	socket := filepath.Join(t.TempDir(), "s")
 	started := 0
 	c := New(socket, func(context.Context) error {
 		started++
-		return os.Link(running.socket, socket)
+		return os.Link(running.dialer.socket, socket)
 	})
 	t.Cleanup(c.Close)
 	for range 2 {
@@ -143,7 +143,7 @@ func TestStartsTheDaemonThatIsMissing(t *testing.T) {
 	}
 }
 
-func TestStartThatFails(t *testing.T) {
+func TestClient_StartFails(t *testing.T) {
 	want := errors.New("no")
 	c := New(filepath.Join(t.TempDir(), "s"), func(context.Context) error { return want })
 	if _, err := c.Tools(t.Context()); !errors.Is(err, want) {
@@ -151,7 +151,7 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-func TestCancelledRequestGivesTheCause(t *testing.T) {
+func TestCancelledRequestReturnsTheCause(t *testing.T) {
 	arrived := make(chan struct{})
 	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)

@@ -1,7 +1,7 @@
-// Package client speaks the daemon's HTTP interface over its unix socket, in types. The commands of
-// the CLI are its users; it decides nothing for them: no exit codes, no text for a terminal.
+// Package client is a typed client of the daemon's HTTP interface on its unix socket, for the
+// commands of the CLI.
 //
-// Every method takes a context that bounds the whole exchange, and returns a [dray.Error] with the
-// daemon's own code, message and hint where the daemon refused. Where none answers on the socket
-// the error is [ErrNoDaemon], and nothing was sent: it is safe to start one and repeat.
+// Every method takes a context that bounds the whole exchange. If the daemon refuses a request, the
+// error is a [dray.Error] with the daemon's code, message and hint. If no daemon listens on the
+// socket, the error is [ErrNoDaemon], and nothing was sent.
 package client

@@ -12,7 +12,7 @@ import (
 
 const accepted = `{"seq":1,"event":"state","id":"i1","status":"running","phase":"accepted"}` + "\n"
 
-// stream starts a call whose events are given.
+// stream starts a call with the given events.
 func stream(t *testing.T, events string) (*Stream, error) {
 	t.Helper()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func stream(t *testing.T, events string) (*Stream, error) {
 	return s, err
 }
 
-func TestStreamGivesEveryByteOnce(t *testing.T) {
+func TestStreamReturnsEveryByteOnce(t *testing.T) {
 	s, err := stream(t, accepted+
 		`{"seq":2,"event":"progress","phase":"build","message":"step 1"}
 		 {"seq":3,"event":"stdout","offset":0,"text":"hel"}
@@ -67,13 +67,13 @@ func TestBrokenStreams(t *testing.T) {
 		events string
 		want   string
 	}{
-		"a hole":                {accepted + `{"seq":2,"event":"stdout","offset":0,"text":"ab"}{"seq":9,"event":"stdout","offset":5,"text":"f"}`, "3 bytes of stdout after byte 2"},
-		"ends before the call":  {accepted, "the daemon was lost"},
-		"ends inside an event":  {accepted + `{"seq":2,"event":"std`, "the daemon was lost"},
-		"does not name itself":  {`{"seq":1,"event":"progress","phase":"x"}`, "did not name it"},
-		"is empty":              {"", "the daemon was lost"},
-		"is no JSON":            {accepted + "oops", "the daemon was lost"},
-		"has two keys the same": {accepted + `{"seq":2,"event":"stdout","event":"end"}`, "the daemon was lost"},
+		"gap":                   {accepted + `{"seq":2,"event":"stdout","offset":0,"text":"ab"}{"seq":9,"event":"stdout","offset":5,"text":"f"}`, "3 bytes of stdout after byte 2"},
+		"ends before the call":  {accepted, "the connection to the daemon was lost"},
+		"ends inside an event":  {accepted + `{"seq":2,"event":"std`, "the connection to the daemon was lost"},
+		"no id":                 {`{"seq":1,"event":"progress","phase":"x"}`, "sent no id"},
+		"is empty":              {"", "the connection to the daemon was lost"},
+		"is no JSON":            {accepted + "oops", "the connection to the daemon was lost"},
+		"has two keys the same": {accepted + `{"seq":2,"event":"stdout","event":"end"}`, "the connection to the daemon was lost"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -84,15 +84,14 @@ func TestBrokenStreams(t *testing.T) {
 			if !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q in it", err, tt.want)
 			}
-			if hole := errors.Is(err, ErrOutputGap); hole != (name == "a hole") {
-				t.Errorf("ErrHole: %v", hole)
+			if gap := errors.Is(err, ErrOutputGap); gap != (name == "gap") {
+				t.Errorf("ErrOutputGap: %v", gap)
 			}
 		})
 	}
 }
 
-// FuzzStream feeds a stream anything: it may fail, but gives no byte twice and none that was not
-// sent.
+// FuzzStream checks that a stream returns only bytes that were sent, and none of them twice.
 func FuzzStream(f *testing.F) {
 	f.Add(`{"seq":2,"event":"stdout","offset":0,"text":"ab"}`)
 	f.Add(`{"seq":2,"event":"stdout","offset":-5,"base64":"/wA="}{"event":"stdout","offset":1}`)
@@ -110,7 +109,7 @@ func FuzzStream(f *testing.F) {
 			if ev.Name == EventStdout {
 				total += int64(len(ev.Bytes))
 				if total != s.next[EventStdout] {
-					t.Fatalf("gave %d bytes, counted %d", total, s.next[EventStdout])
+					t.Fatalf("returned %d bytes, counted %d", total, s.next[EventStdout])
 				}
 			}
 		}

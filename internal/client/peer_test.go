@@ -13,9 +13,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A socket in a folder that others may write to can be anybody's: a call with its variables must
-// not go there.
-func TestRefusesTheSocketOfAnotherUser(t *testing.T) {
+// Any user may listen in a shared directory. The caller's variables must not be sent there.
+func TestClientRefusesTheSocketOfAnotherUser(t *testing.T) {
 	if socket := os.Getenv("DRAY_TEST_LISTEN"); socket != "" {
 		listenAndWait(socket)
 	}
@@ -36,7 +35,7 @@ func TestRefusesTheSocketOfAnotherUser(t *testing.T) {
 	}
 }
 
-// listenAs runs this test program again as another user, until the test is over.
+// listenAs runs this test program as another user until the end of the test.
 func listenAs(t *testing.T, uid uint32, socket string) {
 	t.Helper()
 	program := filepath.Join(filepath.Dir(socket), "listen")
@@ -47,7 +46,7 @@ func listenAs(t *testing.T, uid uint32, socket string) {
 	if err := os.WriteFile(program, self, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-test.run", "^TestRefusesTheSocketOfAnotherUser$")
+	cmd := exec.Command(program, "-test.run", "^TestClientRefusesTheSocketOfAnotherUser$")
 	cmd.Env = []string{"DRAY_TEST_LISTEN=" + socket}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -63,11 +62,11 @@ func listenAs(t *testing.T, uid uint32, socket string) {
 		_ = cmd.Wait()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the other user's program said %q: %v", line, err)
+		t.Fatalf("the other user's program printed %q: %v", line, err)
 	}
 }
 
-// listenAndWait is the other user's program.
+// listenAndWait is run as the other user.
 func listenAndWait(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Direction is which way paths are mapped.
+// Direction is the direction in which paths are mapped or files are synced.
 type Direction string
 
 // The directions.
@@ -20,7 +20,7 @@ const (
 	ToContainer Direction = "to_container"
 )
 
-// MapPathsRequest asks for the other name of paths. Exactly one of Workspace and Container is set.
+// MapPathsRequest is the body of POST /v1/paths. Exactly one of Workspace and Container is set.
 type MapPathsRequest struct {
 	Workspace string    `json:"workspace,omitzero"`
 	Container string    `json:"container,omitzero"`
@@ -28,45 +28,44 @@ type MapPathsRequest struct {
 	Paths     []string  `json:"paths"`
 }
 
-// MapPathsReply has the paths in the order in which they were asked for. Those that have no other
-// name stand unchanged in Paths and again in Unmapped.
+// MapPathsReply contains the paths in the order of the request. Paths without a mapping are
+// unchanged in Paths, and also in Unmapped.
 type MapPathsReply struct {
 	Paths    []string `json:"paths"`
 	Unmapped []string `json:"unmapped"`
 }
 
-// MapPaths maps paths. Nothing is looked up on a disk.
+// MapPaths maps paths without looking them up in a file system.
 func (c *Client) MapPaths(ctx context.Context, m MapPathsRequest) (Reply[MapPathsReply], error) {
-	return exchange[MapPathsReply](ctx, c, http.MethodPost, "/v1/paths", m)
+	return post[MapPathsReply](ctx, c, "/v1/paths", m)
 }
 
-// Sync is the body of a sync: files and folders that move between the sandbox root and a container,
-// all of them or none. It has a Workspace or a Container.
+// Sync is the body of POST /v1/sync: files and directories to copy between the sandbox root and a
+// container. Exactly one of Workspace and Container is set.
 type Sync struct {
 	Workspace string `json:"workspace,omitzero"`
 	Container string `json:"container,omitzero"`
-	// Paths are the container's own names, or the caller's.
+	// Paths are container paths or host paths.
 	Paths []string `json:"paths"`
-	// Destination is a folder below the root of what they go to; empty leaves it to the daemon.
+	// Destination is a directory below the root on the receiving side; empty is the default.
 	Destination string `json:"destination,omitzero"`
 	DryRun      bool   `json:"dry_run,omitzero"`
-	// OnRefused "skip" goes on without the paths that are refused.
+	// OnRefused is "skip" to skip refused paths instead of failing.
 	OnRefused string `json:"on_refused,omitzero"`
-	// Direction is ToHost where it is empty.
+	// Direction is ToHost by default.
 	Direction Direction         `json:"direction,omitzero"`
 	LocalEnv  map[string]string `json:"local_env,omitempty"`
 }
 
-// Sync starts a sync, which is a call of the tool sync, and gives its events while it runs. Leaving
-// the stream cancels it, as for Start.
+// Sync starts a sync, which is a call of the tool sync, and returns its events. Cancelling ctx or
+// closing the stream cancels the sync.
 func (c *Client) Sync(ctx context.Context, sync Sync) (*Stream, error) {
 	return c.stream(ctx, "/v1/sync", sync)
 }
 
-// stream makes a request whose answer is the events of a call.
+// stream makes a request whose response is the events of a call.
 func (c *Client) stream(ctx context.Context, path string, body any) (*Stream, error) {
-	// the stream closes it
-	resp, err := c.send(ctx, http.MethodPost, path, body, ndjson) //nolint:bodyclose
+	resp, err := c.send(ctx, http.MethodPost, path, body, ndjson) //nolint:bodyclose // by the stream
 	if err != nil {
 		return nil, err
 	}
@@ -77,54 +76,54 @@ func (c *Client) stream(ctx context.Context, path string, body any) (*Stream, er
 	return s, err
 }
 
-// Tool is one tool as it is listed.
+// Tool describes a tool.
 type Tool struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	// Environment is a word, or {"specific": NAME}.
+	// Environment is a kind, or {"specific": NAME}.
 	Environment  jsontext.Value `json:"environment"`
 	InputSchema  jsontext.Value `json:"input_schema"`
 	OutputSchema jsontext.Value `json:"output_schema"`
 }
 
-// Tools lists what can be called.
+// Tools returns all tools.
 func (c *Client) Tools(ctx context.Context) (Reply[Page[Tool]], error) {
 	return get[Page[Tool]](ctx, c, "/v1/tools", nil)
 }
 
-// Tool gives one tool.
+// Tool returns the tool with the given name.
 func (c *Client) Tool(ctx context.Context, name string) (Reply[Tool], error) {
 	return get[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name), nil)
 }
 
-// Workspace is a host folder with a devcontainer configuration.
+// Workspace is a host directory with a devcontainer configuration.
 type Workspace struct {
 	ID      string `json:"id"`
 	Folder  string `json:"folder"`
 	State   string `json:"state"`
 	Trusted bool   `json:"trusted"`
-	// Container is the full id of its container, empty if there is none.
+	// Container is the full id of its container, or empty.
 	Container string `json:"container"`
-	// Trust is what trusting it covers.
+	// Trust is the summary of what its trust covers.
 	Trust jsontext.Value `json:"trust"`
 }
 
-// Workspaces lists the workspaces that the daemon knows.
+// Workspaces returns the workspaces known to the daemon.
 func (c *Client) Workspaces(ctx context.Context) (Reply[Page[Workspace]], error) {
 	return get[Page[Workspace]](ctx, c, "/v1/workspaces", nil)
 }
 
-// Stop stops the container of a workspace, named by its id or folder.
+// Stop stops the container of a workspace, given by its id or folder.
 func (c *Client) Stop(ctx context.Context, workspace string) (Reply[Workspace], error) {
-	return exchange[Workspace](ctx, c, http.MethodPost, workspacePath(workspace, "stop"), nil)
+	return post[Workspace](ctx, c, workspacePath(workspace, "stop"), nil)
 }
 
-// Trust trusts the configuration of a workspace as it is now.
+// Trust trusts the current configuration of a workspace.
 func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace], error) {
-	return exchange[Workspace](ctx, c, http.MethodPost, workspacePath(workspace, "trust"), nil)
+	return post[Workspace](ctx, c, workspacePath(workspace, "trust"), nil)
 }
 
-// Up brings the container of a workspace up, and tells what it waits for.
+// Up starts the container of a workspace, and reports its progress.
 func (c *Client) Up(ctx context.Context, workspace string,
 	progress func(phase, message string),
 ) (Reply[Workspace], error) {
@@ -140,7 +139,7 @@ func (c *Client) Up(ctx context.Context, workspace string,
 	return reply, err
 }
 
-// upEvent is one line of the answer. The last has the workspace, or why it is not up.
+// upEvent is a line of the response. The last one contains the workspace or the error.
 type upEvent struct {
 	Name      string         `json:"event"`
 	Phase     string         `json:"phase"`
@@ -149,9 +148,8 @@ type upEvent struct {
 	Error     *dray.Error    `json:"error"`
 }
 
-func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Reply[Workspace],
-	error,
-) {
+func followUp(dec *jsontext.Decoder, progress func(phase, message string),
+) (Reply[Workspace], error) {
 	for {
 		var ev upEvent
 		if err := json.UnmarshalDecode(dec, &ev); err != nil {
@@ -172,6 +170,6 @@ func followUp(dec *jsontext.Decoder, progress func(phase, message string)) (Repl
 	}
 }
 
-func workspacePath(workspace, verb string) string {
-	return "/v1/workspaces/" + url.PathEscape(workspace) + "/" + verb
+func workspacePath(workspace, action string) string {
+	return "/v1/workspaces/" + url.PathEscape(workspace) + "/" + action
 }

@@ -13,16 +13,15 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// stdinChunk is what one request carries: as much as a pipe holds, so that a tool that reads slowly
-// is felt by whoever writes.
+// stdinChunk is the maximum size of one request in bytes: the size of a pipe's buffer, so that a
+// slow reader slows down the writer.
 const stdinChunk = 64 << 10
 
-// stdinWait is how long to wait after a 429 that does not say; most tools read again soon.
+// stdinWait is the wait after a 429 without Retry-After.
 const stdinWait = 100 * time.Millisecond
 
-// Stdin passes everything that r gives to a running call, then end of file. It returns when that is
-// done, when the call is over (which is no error, whether or not it has read), or with the error of
-// reading or sending. While the tool does not read, it waits, and r is not read either.
+// Stdin sends the content of r to a running call, then end of file. It blocks while the tool does
+// not read. It returns nil if the call has ended, whether or not the tool has read everything.
 func (c *Client) Stdin(ctx context.Context, id string, r io.Reader) error {
 	buf := make([]byte, stdinChunk)
 	var offset int64
@@ -30,7 +29,7 @@ func (c *Client) Stdin(ctx context.Context, id string, r io.Reader) error {
 		n, readErr := r.Read(buf)
 		eof := readErr == io.EOF
 		if n > 0 || eof {
-			if over, err := c.write(ctx, id, offset, buf[:n], eof); over || err != nil {
+			if ended, err := c.write(ctx, id, offset, buf[:n], eof); ended || err != nil {
 				return err
 			}
 		}
@@ -39,16 +38,15 @@ func (c *Client) Stdin(ctx context.Context, id string, r io.Reader) error {
 			return nil
 		}
 		if readErr != nil {
-			return fmt.Errorf("reading stdin: %w", readErr)
+			return fmt.Errorf("read stdin: %w", readErr)
 		}
 	}
 }
 
-// write passes one chunk, as often as the daemon says that there is no room yet. A repeat never
-// doubles: the offset says what was there before.
-func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, eof bool) (over bool,
-	err error,
-) {
+// write sends one chunk, repeatedly while the daemon's buffer is full. The offset makes a repeat
+// harmless.
+func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, eof bool,
+) (ended bool, err error) {
 	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
 	if eof {
 		query.Set("eof", "1")
@@ -58,7 +56,10 @@ func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, e
 		wait, err := c.writeOnce(ctx, target, p)
 		switch {
 		case err != nil:
-			return true, ignoreCallEnded(err)
+			if IsCallEnded(err) {
+				err = nil
+			}
+			return true, err
 		case wait == 0:
 			return false, nil
 		}
@@ -68,11 +69,11 @@ func (c *Client) write(ctx context.Context, id string, offset int64, p []byte, e
 	}
 }
 
-// writeOnce makes one request; a wait above 0 says that it has to be made again.
+// writeOnce makes one request. It returns a positive wait if the request must be repeated.
 func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait time.Duration,
 	err error,
 ) {
-	req, err := c.request(ctx, http.MethodPost, target, bytes.NewReader(p))
+	req, err := newRequest(ctx, http.MethodPost, target, bytes.NewReader(p))
 	if err != nil {
 		return 0, err
 	}
@@ -82,20 +83,20 @@ func (c *Client) writeOnce(ctx context.Context, target string, p []byte) (wait t
 		return 0, cause
 	}
 	if err != nil {
-		return 0, disconnectedError(err) // the call's stream will say the same, sooner or later
+		return 0, disconnectedError(err) // the call's stream returns the same error
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		return retryAfter(resp.Header), nil
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		return 0, refusal(resp)
+		return 0, problemError(resp)
 	}
 	return 0, nil
 }
 
-// IsCallEnded says of an error that the call has ended, ends with the daemon, or takes no stdin any
-// more. What was sent to it then has nobody to miss it.
+// IsCallEnded reports whether err means that the call has ended, is being ended with the daemon, or
+// no longer reads stdin.
 func IsCallEnded(err error) bool {
 	switch dray.CodeOf(err) {
 	case dray.CodeNotFound, dray.CodeConflict, dray.CodeShuttingDown:
@@ -105,15 +106,8 @@ func IsCallEnded(err error) bool {
 	}
 }
 
-func ignoreCallEnded(err error) error {
-	if IsCallEnded(err) {
-		return nil
-	}
-	return err
-}
-
-// retryAfter reads a wait in seconds, fractions allowed, as the daemon gives it for waits shorter
-// than the standard's whole seconds.
+// retryAfter returns the wait in seconds. The daemon also sends fractions, which the standard does
+// not have.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
 	if err != nil || seconds <= 0 || seconds > 60 {

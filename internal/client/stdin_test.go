@@ -14,14 +14,14 @@ import (
 	"testing/iotest"
 )
 
-// tool is the daemon's side of stdin: it keeps what it is given, and refuses every other chunk
+// tool is the daemon's side of stdin. It stores what it receives, and refuses every other chunk
 // once.
 type tool struct {
 	mu      sync.Mutex
 	got     []byte
 	eof     bool
 	refused map[string]bool
-	limit   int // bytes after which the call is over; 0: never
+	limit   int // bytes after which the call has ended; 0: never
 }
 
 func (s *tool) handle(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func problemJSON(w http.ResponseWriter, status int, code string) {
 	_, _ = io.WriteString(w, `{"title":"x","code":"`+code+`"}`)
 }
 
-func TestStdinPassesEveryByte(t *testing.T) {
+func TestStdinSendsEveryByte(t *testing.T) {
 	input := make([]byte, 3*stdinChunk+17)
 	_, _ = rand.Read(input)
 	tests := map[string]struct {
@@ -81,13 +81,13 @@ func TestStdinPassesEveryByte(t *testing.T) {
 	}
 }
 
-func TestStdinOfACallThatIsOver(t *testing.T) {
+func TestStdin_CallEnded(t *testing.T) {
 	s := &tool{limit: stdinChunk}
 	c := serve(t, s.handle)
 	endless := iotest.TimeoutReader(neverEnding{}) // fails at its second read
 	if err := c.Stdin(t.Context(), "i1",
 		io.MultiReader(bytes.NewReader(make([]byte, 2*stdinChunk)), endless)); err != nil {
-		t.Errorf("got %v: a tool that does not read its stdin must not matter", err)
+		t.Errorf("got %v, want nil: the tool need not read stdin", err)
 	}
 }
 
@@ -95,8 +95,8 @@ type neverEnding struct{}
 
 func (neverEnding) Read(p []byte) (int, error) { return len(p), nil }
 
-// What was read before an error is not the whole input, so the tool must not see an end of file.
-func TestStdinThatCannotBeRead(t *testing.T) {
+// After a read error the tool must not see an end of file: the input is incomplete.
+func TestStdin_ReadError(t *testing.T) {
 	s := &tool{}
 	c := serve(t, s.handle)
 	want := errors.New("broken disk")
@@ -106,7 +106,7 @@ func TestStdinThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestStdinStopsWaitingWithTheContext(t *testing.T) {
+func TestStdin_ContextCancelled(t *testing.T) {
 	want := errors.New("the call is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {

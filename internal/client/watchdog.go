@@ -12,19 +12,18 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// ErrUnresponsive says that a daemon takes connections and answers nothing, not even whether it
-// lives. What was sent to it may still be done.
-var ErrUnresponsive = errors.New("the daemon does not answer")
+// ErrUnresponsive is returned if a daemon accepts connections and does not respond, not even to a
+// health check. It may still execute the request.
+var ErrUnresponsive = errors.New("the daemon does not respond")
 
-// An answer that takes longer than patience has the daemon asked whether it lives. What takes long
-// is waited for as long as it takes; a daemon that does not answer that question within probeTime
-// hangs, or is stopped.
+// If there is no response after slowAfter, the daemon's health is checked. The request fails if
+// that gets no response within probeTimeout; otherwise it may take any time.
 const (
-	slowAfter = 5 * time.Second
-	probeTime = 20 * time.Second
+	slowAfter    = 5 * time.Second
+	probeTimeout = 20 * time.Second
 )
 
-// doWatched makes a request, and gives it up where the daemon hangs.
+// doWatched makes a request. It fails with ErrUnresponsive if the daemon hangs.
 func (c *Client) doWatched(req *http.Request) (*http.Response, error) {
 	ctx, leave := context.WithCancelCause(req.Context())
 	probing, answered := context.WithCancel(ctx)
@@ -44,9 +43,9 @@ func (c *Client) doWatched(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// pollHealth asks again and again whether the daemon lives, until the context ends.
+// pollHealth checks the daemon's health repeatedly until ctx ends.
 func (c *Client) pollHealth(ctx context.Context, leave context.CancelCauseFunc) {
-	for told := false; sleep(ctx, c.slowAfter) == nil; {
+	for reported := false; sleep(ctx, c.slowAfter) == nil; {
 		err := c.probe(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -54,22 +53,22 @@ func (c *Client) pollHealth(ctx context.Context, leave context.CancelCauseFunc) 
 		case errors.Is(err, context.DeadlineExceeded):
 			leave(c.unresponsiveError())
 			return
-		case err == nil && c.OnSlow != nil && !told:
+		case err == nil && c.OnSlow != nil && !reported:
 			c.OnSlow()
-			told = true
-		} // that the daemon is gone, or not there yet, the request itself will tell
+			reported = true
+		} // the request itself reports any other failure
 	}
 }
 
-// probe asks the daemon whether it lives, over a connection of its own, and starts none.
+// probe checks the daemon's health on a new connection. It does not start a daemon.
 func (c *Client) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.probeTime)
+	ctx, cancel := context.WithTimeout(ctx, c.probeTimeout)
 	defer cancel()
-	req, err := c.request(ctx, http.MethodGet, "/healthz", nil)
+	req, err := newRequest(ctx, http.MethodGet, "/healthz", nil)
 	if err != nil {
 		return err
 	}
-	d := dialer{socket: c.socket}
+	d := dialer{socket: c.dialer.socket}
 	alone := http.Transport{DialContext: d.dial, DisableKeepAlives: true}
 	resp, err := alone.RoundTrip(req)
 	if err != nil {
@@ -79,16 +78,16 @@ func (c *Client) probe(ctx context.Context) error {
 }
 
 func (c *Client) unresponsiveError() error {
-	end := "end it"
-	if pid := peerPID(c.socket); pid != 0 {
-		end = fmt.Sprintf("end it (kill -9 %d)", pid)
+	hint := "it may be stopped or hung: resume or kill it, and repeat the command"
+	if pid := peerPID(c.dialer.socket); pid != 0 {
+		hint = fmt.Sprintf("it may be stopped or hung: run `kill -CONT %d`, or `kill -9 %d`, "+
+			"and repeat the command", pid, pid)
 	}
-	return dray.Errorf(dray.CodeInternal, "%w: it takes connections on %s and says nothing",
-		ErrUnresponsive, c.socket).
-		WithHint("it hangs or is stopped: %s, then repeat the command", end)
+	return dray.Errorf(dray.CodeInternal, "%w: it accepts connections on %s", ErrUnresponsive,
+		c.dialer.socket).WithHint("%s", hint)
 }
 
-// cancelOnClose ends the request's context with its answer.
+// cancelOnClose cancels the request's context when the response is closed.
 type cancelOnClose struct {
 	io.ReadCloser
 	leave context.CancelCauseFunc

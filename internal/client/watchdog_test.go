@@ -15,17 +15,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Who takes connections and answers nothing is given up, and what to do about it is said.
+// A daemon that accepts connections and does not respond is an error with a hint.
 func TestUnresponsiveDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", socket) // the kernel takes the connections
+	l, err := net.Listen("unix", socket) // the kernel accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	c := New(socket, nil)
 	defer c.Close()
-	c.slowAfter, c.probeTime = time.Millisecond, 10*time.Millisecond
+	c.slowAfter, c.probeTimeout = time.Millisecond, 10*time.Millisecond
 	c.OnSlow = func() { t.Error("it is said to live") }
 	_, err = c.Tools(t.Context())
 	end := fmt.Sprintf("kill -9 %d", os.Getpid())
@@ -35,9 +35,9 @@ func TestUnresponsiveDaemon(t *testing.T) {
 	}
 }
 
-// A daemon that lives is waited for, however long it takes, and that is told once.
-func TestSlowAnswer(t *testing.T) {
-	var probes, told atomic.Int32
+// A slow response is waited for, and OnSlow is called once.
+func TestSlowResponse(t *testing.T) {
+	var probes, slow atomic.Int32
 	enough := make(chan struct{})
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
@@ -49,37 +49,37 @@ func TestSlowAnswer(t *testing.T) {
 		<-enough
 		_, _ = w.Write([]byte(`{"items":[]}`))
 	})
-	c.slowAfter, c.probeTime = time.Millisecond, time.Minute
-	c.OnSlow = func() { told.Add(1) }
+	c.slowAfter, c.probeTimeout = time.Millisecond, time.Minute
+	c.OnSlow = func() { slow.Add(1) }
 	if _, err := c.Tools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told.Load() != 1 {
-		t.Errorf("it was told %d times", told.Load())
+	if slow.Load() != 1 {
+		t.Errorf("OnSlow was called %d times", slow.Load())
 	}
 }
 
-// That the daemon is of another version is told once, with its process.
-func TestDaemonOfAnotherVersion(t *testing.T) {
+// OnVersionMismatch is called once, with the pid of the daemon.
+func TestVersionMismatch(t *testing.T) {
 	for theirs, want := range map[string]string{"": "[]", "v1": "[]", "v2": "[v2 true]"} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Dray-Version", theirs)
 			_, _ = w.Write([]byte(`{"items":[]}`))
 		})
 		c.Version = "v1"
-		told := []string{}
+		slow := []string{}
 		c.OnVersionMismatch = func(version string,
 			pid int,
 		) {
-			told = append(told, fmt.Sprint(version, " ", pid == os.Getpid()))
+			slow = append(slow, fmt.Sprint(version, " ", pid == os.Getpid()))
 		}
 		for range 2 {
 			if _, err := c.Tools(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := fmt.Sprint(told); got != want {
-			t.Errorf("a daemon of version %q: told %s, want %s", theirs, got, want)
+		if got := fmt.Sprint(slow); got != want {
+			t.Errorf("a daemon of version %q: got %s, want %s", theirs, got, want)
 		}
 	}
 }

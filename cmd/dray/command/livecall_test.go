@@ -224,7 +224,7 @@ func TestExec_DaemonKilled(t *testing.T) {
 	pid := r.pid(t)
 	pids := daemonPIDs(h.state)
 	_ = syscall.Kill(pids[len(pids)-1], syscall.SIGKILL)
-	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "the daemon was lost") {
+	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "the connection to the daemon was lost") {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
 	waitGone(t, pid)
@@ -243,7 +243,7 @@ func TestExec_OutputReadTooSlowly(t *testing.T) {
 		t.Errorf("got %d bytes, %v", got, err)
 	}
 	if code := r.exit(t); code != 125 ||
-		!strings.Contains(r.err.String(), "a part of the output was not received") {
+		!strings.Contains(r.err.String(), "output was dropped because it was read too slowly") {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
 }
