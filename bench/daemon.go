@@ -18,25 +18,27 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// readyTime bounds the daemon's start, stopTime its end.
+// startTimeout bounds the daemon's start, stopTimeout its end.
 const (
-	readyTime = 20 * time.Second
-	stopTime  = 20 * time.Second
+	startTimeout = 20 * time.Second
+	stopTimeout  = 20 * time.Second
 )
 
 // daemon is a `dray serve` of the bench's own.
 type daemon struct {
-	name   string // by the channel that it talks to the container over
-	cmd    *exec.Cmd
-	state  string
-	socket string
-	web    *web
-	calls  atomic.Int64 // that went through it and ended well
-	ended  chan error   // gets the end of the process, once
+	name    string // by the channel to the container
+	program string
+	config  string // path
+	state   string
+	socket  string
+	http    *httpClient
+	calls   atomic.Int64 // that succeeded
+	cmd     *exec.Cmd
+	ended   chan error // receives the end of the process, once
 }
 
-// settings are the configuration of a daemon that runs tools of the host in the workspace, and so
-// many calls at once as are measured.
+// settings returns a configuration that permits tools of the host in the workspace, and as many
+// calls at once as are measured.
 func settings(workspace, transport string) ([]byte, error) {
 	return json.Marshal(map[string]any{ // JSON is YAML
 		"host":   map[string]any{"roots": []string{workspace}},
@@ -45,45 +47,50 @@ func settings(workspace, transport string) ([]byte, error) {
 	})
 }
 
-// startDaemon starts one on a state folder below dir.
-func startDaemon(ctx context.Context, program, dir, workspace, transport string) (*daemon, error) {
-	d := &daemon{state: filepath.Join(dir, "state"), ended: make(chan error, 1)}
+// newDaemon configures and starts a daemon with its state below dir.
+func newDaemon(ctx context.Context, program, dir, workspace, transport string) (*daemon, error) {
+	d := &daemon{
+		program: program, config: filepath.Join(dir, "config.yaml"), state: filepath.Join(dir, "state"),
+	}
 	d.socket = filepath.Join(d.state, "dray.sock")
-	d.web = newHTTP(d.socket)
+	d.http = newHTTPClient(d.socket)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	config := filepath.Join(dir, "config.yaml")
 	text, err := settings(workspace, transport)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, text, 0o600); err != nil {
+	if err := os.WriteFile(d.config, text, 0o600); err != nil {
 		return nil, err
 	}
-	// Its life is the rig's, not the context's: the rig ends it in order, with what it has made.
-	// what is measured
-	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--state", d.state, "--config", config) //nolint:gosec
-	// Ctrl-C is for the bench alone
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return d, d.start(ctx)
+}
+
+// start starts the process and waits until it accepts calls. It outlives ctx: stop ends it.
+func (d *daemon) start(ctx context.Context) error {
+	//nolint:gosec // what is measured
+	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), d.program, "serve", "--state", d.state,
+		"--config", d.config)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the bench alone
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the daemon: %w", err)
+		return fmt.Errorf("start the daemon: %w", err)
 	}
-	ready := make(chan error, 1)
+	ready, ended, cmd := make(chan error, 1), make(chan error, 1), d.cmd
+	d.ended = ended
 	go func() { // ends with the daemon
 		err := untilReady(log, ready)
 		_, _ = io.Copy(io.Discard, log)
-		d.ended <- errors.Join(err, d.cmd.Wait())
+		ended <- errors.Join(err, cmd.Wait())
 	}()
-	err = d.await(ctx, ready)
-	return d, err
+	return d.await(ctx, ready)
 }
 
-// untilReady reads the log as far as the line that says that calls are accepted.
+// untilReady reads the log up to the event ready.
 func untilReady(log io.Reader, ready chan<- error) error {
 	var last []byte
 	for lines := bufio.NewScanner(log); lines.Scan(); last = bytes.Clone(lines.Bytes()) {
@@ -93,13 +100,13 @@ func untilReady(log io.Reader, ready chan<- error) error {
 			return nil
 		}
 	}
-	err := fmt.Errorf("the daemon ended before it was ready: %s", last)
+	err := fmt.Errorf("the daemon exited before it was ready: %s", last)
 	ready <- err
 	return err
 }
 
 func (d *daemon) await(ctx context.Context, ready <-chan error) error {
-	timer := time.NewTimer(readyTime)
+	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
 	var err error
 	select {
@@ -107,19 +114,20 @@ func (d *daemon) await(ctx context.Context, ready <-chan error) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timer.C:
-		err = fmt.Errorf("the daemon was not ready after %s", readyTime)
+		err = fmt.Errorf("the daemon was not ready after %s", startTimeout)
 	}
 	if err != nil {
-		_ = d.stop() // why it is stopped is the error that counts
+		_ = d.stop() // err is the cause
 	}
 	return err
 }
 
-// stop ends the daemon and waits for its end.
+// stop ends the daemon and waits until it has exited.
 func (d *daemon) stop() error {
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // one that is over takes none
-	timer := time.AfterFunc(stopTime, func() { _ = d.cmd.Process.Kill() })
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails if it has exited
+	timer := time.AfterFunc(stopTimeout, func() { _ = d.cmd.Process.Kill() })
 	defer timer.Stop()
+	d.http.client.CloseIdleConnections()
 	return <-d.ended
 }
 
@@ -129,10 +137,9 @@ const (
 	daemonStdio  = "dray, HTTP, stdio"
 )
 
-// channel makes a call and gives the name that the daemon has by what its record says of the
-// channel.
+// channel makes a call and returns the daemon's name by the channel in the call's record.
 func (d *daemon) channel(ctx context.Context, workspace string) (string, error) {
-	record, err := d.web.run(ctx, workspace, dray.ChooseContainer, runTrue.argv)
+	record, err := d.http.run(ctx, workspace, dray.ChooseContainer, runTrue.argv)
 	if err != nil {
 		return "", err
 	}
@@ -143,16 +150,15 @@ func (d *daemon) channel(ctx context.Context, workspace string) (string, error) 
 	return daemonStdio, nil
 }
 
-// runDir is where the daemon keeps the folders that containers have of it.
+// runDir returns the directory that the daemon mounts into containers.
 func (d *daemon) runDir() string { return filepath.Join(d.state, "run") }
 
-// pid is the daemon's process.
+// pid returns the daemon's pid.
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// counted counts the calls that went through the daemon and ended well: so many must be in its
-// trail.
+// counted returns a runner that counts its successful calls: its audit log must contain as many.
 func (d *daemon) counted(run runner) runner {
-	return func(ctx context.Context, c command) error {
+	return func(ctx context.Context, c *command) error {
 		err := run(ctx, c)
 		if err == nil {
 			d.calls.Add(1)
@@ -161,20 +167,20 @@ func (d *daemon) counted(run runner) runner {
 	}
 }
 
-// call runs commands through the daemon.
+// call returns a runner of calls through the daemon.
 func (d *daemon) call(workspace string, where dray.EnvironmentChoice) runner {
-	return d.counted(d.web.call(workspace, where))
+	return d.counted(d.http.call(workspace, where))
 }
 
-// inTrail proves that every call that went through the daemon was recorded, begin and end.
-func (d *daemon) inTrail(ctx context.Context) (calls int, err error) {
-	well, all, err := recorded(ctx, d.socket)
+// checkAuditLog checks that every call that went through the daemon has its begin and end record.
+func (d *daemon) checkAuditLog(ctx context.Context) (calls int, err error) {
+	succeeded, all, err := countRecords(ctx, d.socket)
 	if err != nil {
 		return 0, err
 	}
-	if calls = int(d.calls.Load()); well != calls || all != calls {
-		return 0, fmt.Errorf("%d calls went through the daemon, its trail has %d, and %d that ended well",
-			calls, all, well)
+	if calls = int(d.calls.Load()); succeeded != calls || all != calls {
+		return 0, fmt.Errorf("the daemon made %d calls; its audit log has %d, %d of them succeeded",
+			calls, all, succeeded)
 	}
 	return calls, nil
 }

@@ -19,38 +19,38 @@ import (
 	drayclient "github.com/dray-dev/dray/internal/client"
 )
 
-// direct is a transport over kept connections that writes a request and reads its answer in the
-// caller's own goroutine. The transport of package net/http hands both to goroutines of the
-// connection: on few cores their changing of places costs a client as much as some servers need for
-// the whole call, and the servers are what is compared.
+// direct is a transport over persistent connections that writes a request and reads its response
+// in the caller's goroutine. The transport of package net/http passes both to other goroutines,
+// which on few cores costs as much as some servers need for the whole call; the servers are what is
+// compared.
 type direct struct {
 	dial func(ctx context.Context) (net.Conn, error)
 
 	mu   sync.Mutex
-	idle []*kept
+	idle []*persistent
 }
 
-// kept is a connection between two requests, or with one.
-type kept struct {
+// persistent is a connection for one request after the other.
+type persistent struct {
 	net.Conn
 	from *bufio.Reader
 	used bool
 }
 
-// RoundTrip makes one request. A kept connection that its server has closed meanwhile gives way to
-// a new one.
+// RoundTrip makes one request. It retries on another connection if the server had closed an idle
+// one.
 func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	for {
-		c, err := d.take(req.Context())
+		c, err := d.acquire(req.Context())
 		if err != nil {
 			return nil, err
 		}
-		resp, err := d.ask(c, req)
+		resp, err := c.exchange(d, req)
 		if err == nil {
 			return resp, nil
 		}
 		_ = c.Close()
-		if !c.used || req.GetBody == nil || !gone(err) {
+		if !c.used || req.GetBody == nil || !isClosed(err) {
 			return nil, err
 		}
 		if req.Body, err = req.GetBody(); err != nil {
@@ -59,9 +59,9 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// gone says that the server had closed the connection; whether the write or the read tells so is
-// chance.
-func gone(err error) bool {
+// isClosed reports whether err is what a write or a read returns if the server closed the
+// connection.
+func isClosed(err error) bool {
 	for _, end := range []error{
 		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE,
 		syscall.ECONNRESET,
@@ -73,7 +73,7 @@ func gone(err error) bool {
 	return false
 }
 
-func (d *direct) ask(c *kept, req *http.Request) (*http.Response, error) {
+func (c *persistent) exchange(d *direct, req *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(req.Context(), func() { _ = c.SetDeadline(time.Now()) })
 	to := bufio.NewWriterSize(c, 16<<10)
 	err := req.Write(to)
@@ -88,7 +88,7 @@ func (d *direct) ask(c *kept, req *http.Request) (*http.Response, error) {
 		stop()
 		return nil, err
 	}
-	resp.Body = &answer{ReadCloser: resp.Body, done: func(whole bool) {
+	resp.Body = &responseBody{ReadCloser: resp.Body, done: func(whole bool) {
 		if stop() && whole && !resp.Close {
 			d.put(c)
 			return
@@ -98,7 +98,7 @@ func (d *direct) ask(c *kept, req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func (d *direct) take(ctx context.Context) (*kept, error) {
+func (d *direct) acquire(ctx context.Context) (*persistent, error) {
 	d.mu.Lock()
 	if n := len(d.idle); n > 0 {
 		c := d.idle[n-1]
@@ -111,17 +111,17 @@ func (d *direct) take(ctx context.Context) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kept{Conn: conn, from: bufio.NewReaderSize(conn, 64<<10)}, nil
+	return &persistent{Conn: conn, from: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-func (d *direct) put(c *kept) {
+func (d *direct) put(c *persistent) {
 	c.used = true
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.idle = append(d.idle, c)
 }
 
-// CloseIdleConnections is what http.Client asks for.
+// CloseIdleConnections closes the idle connections; http.Client calls it.
 func (d *direct) CloseIdleConnections() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,20 +131,20 @@ func (d *direct) CloseIdleConnections() {
 	d.idle = nil
 }
 
-// answer is a body whose connection is kept if it was read to its end.
-type answer struct {
+// responseBody is a body whose connection is used again if it was read to its end.
+type responseBody struct {
 	io.ReadCloser
 	done  func(whole bool)
 	whole bool
 }
 
-func (a *answer) Read(p []byte) (int, error) {
+func (a *responseBody) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	a.whole = a.whole || err == io.EOF
 	return n, err
 }
 
-func (a *answer) Close() error {
+func (a *responseBody) Close() error {
 	err := a.ReadCloser.Close()
 	if a.done != nil {
 		a.done(a.whole)
@@ -153,19 +153,18 @@ func (a *answer) Close() error {
 	return err
 }
 
-// web is a client of the daemon's HTTP interface, as a framework in any language has one:
-// connections are kept, the answer is JSON.
-type web struct{ client *http.Client }
+// httpClient is a client of the daemon's HTTP interface over persistent connections.
+type httpClient struct{ client *http.Client }
 
-func newHTTP(socket string) *web {
+func newHTTPClient(socket string) *httpClient {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}
-	return &web{client: &http.Client{Transport: &direct{dial: dial}}}
+	return &httpClient{client: &http.Client{Transport: &direct{dial: dial}}}
 }
 
-// body is a call as a caller writes it.
+// body is the body of a request.
 type body struct {
 	Tool        string                 `json:"tool"`
 	Input       input                  `json:"input"`
@@ -177,10 +176,14 @@ type input struct {
 	Argv []string `json:"argv"`
 }
 
-// call makes calls in a workspace. It is over when the record of the call was read and understood.
-func (w *web) call(workspace string, where dray.EnvironmentChoice) runner {
-	return func(ctx context.Context, c command) error {
-		record, err := w.run(ctx, workspace, where, c.argv)
+func newBody(workspace string, where dray.EnvironmentChoice, argv []string) body {
+	return body{Tool: "exec", Input: input{argv}, Workspace: workspace, Environment: where}
+}
+
+// call returns a runner of calls in a workspace. A call has ended when its record was decoded.
+func (h *httpClient) call(workspace string, where dray.EnvironmentChoice) runner {
+	return func(ctx context.Context, c *command) error {
+		record, err := h.run(ctx, workspace, where, c.argv)
 		if err != nil {
 			return err
 		}
@@ -188,18 +191,15 @@ func (w *web) call(workspace string, where dray.EnvironmentChoice) runner {
 	}
 }
 
-// run gives the record of a call whose tool ended by itself, in the right place.
-func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentChoice,
+// run makes a call and returns its record. It fails if the tool did not exit, or ran elsewhere.
+func (h *httpClient) run(ctx context.Context, workspace string, where dray.EnvironmentChoice,
 	argv []string,
 ) (record dray.Record, err error) {
-	b, err := json.Marshal(body{
-		Tool: "exec", Input: input{argv}, Workspace: workspace,
-		Environment: where,
-	})
+	b, err := json.Marshal(newBody(workspace, where, argv))
 	if err != nil {
 		return record, err
 	}
-	if record, err = w.post(ctx, b); err != nil {
+	if record, err = h.post(ctx, b); err != nil {
 		return record, err
 	}
 	if record.Error != nil {
@@ -216,47 +216,47 @@ func (w *web) run(ctx context.Context, workspace string, where dray.EnvironmentC
 	return record, nil
 }
 
-func (w *web) post(ctx context.Context, b []byte) (record dray.Record, err error) {
+func (h *httpClient) post(ctx context.Context, b []byte) (record dray.Record, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/invocations",
 		bytes.NewReader(b))
 	if err != nil {
 		return record, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := w.client.Do(req)
+	resp, err := h.client.Do(req)
 	if err != nil {
 		return record, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return record, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return record, fmt.Errorf("the daemon answered %s: %s", resp.Status, answer)
+		return record, fmt.Errorf("the daemon responded %s: %s", resp.Status, text)
 	}
-	err = json.Unmarshal(answer, &record)
+	err = json.Unmarshal(text, &record)
 	return record, err
 }
 
-// recorded counts the calls in the trail that ended well, and all.
-func recorded(ctx context.Context, socket string) (well, all int, err error) {
+// countRecords counts the invocations in the audit log that succeeded, and all.
+func countRecords(ctx context.Context, socket string) (succeeded, all int, err error) {
 	c := drayclient.New(socket, nil)
 	defer c.Close()
 	filters := url.Values{"limit": {"1000"}}
 	for {
 		page, err := c.Invocations(ctx, filters)
 		if err != nil {
-			return 0, 0, fmt.Errorf("reading the trail: %w", err)
+			return 0, 0, fmt.Errorf("read the audit log: %w", err)
 		}
 		for _, record := range page.Value.Items {
 			all++
 			if record.Status == dray.StatusSucceeded && record.EndedAt != nil {
-				well++
+				succeeded++
 			}
 		}
 		if page.Value.NextCursor == "" {
-			return well, all, nil
+			return succeeded, all, nil
 		}
 		filters.Set("cursor", page.Value.NextCursor)
 	}

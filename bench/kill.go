@@ -11,20 +11,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/dray-dev/dray"
 )
 
-// treeSize is how many processes a tree has, beside its leader.
+// treeSize is the number of processes of a tree beside its leader.
 const treeSize = 50
 
-func treeOf(n int) []string { return []string{"./" + toolName, "tree", strconv.Itoa(n)} }
+func treeArgs() []string { return []string{"./" + toolName, "tree", strconv.Itoa(treeSize)} }
 
-// killRun is one way to end a tree of processes that do all to escape.
+// killRun is one way to end a tree of processes that have left their session and parent.
 type killRun struct {
 	name string
 	run  func(ctx context.Context) (took time.Duration, left int, err error)
@@ -34,17 +34,14 @@ type killRun struct {
 	left []int // processes that were there afterwards, by round
 }
 
-// The names of the ways to end a tree that are no environment's.
 const killDocker = "`docker exec`, its client killed"
 
-func killOf(name string) string { return name + ", a tree of 50" }
-
-// killings are all ways to end a tree, in the order of the table.
-func killings(r *testbed) []*killRun {
+// newKillRuns returns all ways in the order of the table.
+func newKillRuns(b *testbed) []*killRun {
 	var all []*killRun
-	for _, e := range r.environments {
+	for _, e := range b.environments {
 		all = append(all, &killRun{
-			name: killOf(e.name),
+			name: e.name,
 			run: func(ctx context.Context) (time.Duration, int, error) {
 				took, err := killTree(ctx, e.Environment)
 				if err != nil {
@@ -55,35 +52,31 @@ func killings(r *testbed) []*killRun {
 			},
 		})
 	}
-	return append(all, &killRun{name: killDocker, run: r.fellDocker})
+	return append(all, &killRun{name: killDocker, run: b.killDockerExec})
 }
 
-// kill runs every way in every round. The client of the CLI is slow, and what it leaves does not
-// change: a few rounds of it are enough.
-func kill(ctx context.Context, all []*killRun, rounds int, progress func(string)) error {
-	const dockerRounds = 3
+// measureKills runs every way in each round, the docker CLI, which is slow, in three.
+func measureKills(ctx context.Context, all []*killRun, rounds int) error {
+	progress("kill")
 	for round, order := range shuffled(rounds, len(all)) {
-		if round%10 == 0 {
-			progress(fmt.Sprintf("kill: round %d of %d", round+1, rounds))
-		}
 		for _, i := range order {
-			if all[i].name == killDocker && round >= dockerRounds {
+			if all[i].name == killDocker && round >= 3 {
 				continue
 			}
 			took, left, err := all[i].run(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].name, err)
 			}
-			all[i].add([]time.Duration{took})
+			all[i].add(took)
 			all[i].left = append(all[i].left, left)
 		}
 	}
 	return nil
 }
 
-// killTree ends a tree without any grace: from the word KILL until the end was proved.
+// killTree ends a tree without a grace and returns the time from KILL to the verified end.
 func killTree(ctx context.Context, env dray.Environment) (took time.Duration, err error) {
-	proc, err := env.Start(ctx, dray.ProcessSpec{Argv: treeOf(treeSize)})
+	proc, err := env.Start(ctx, dray.ProcessSpec{Argv: treeArgs()})
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +96,7 @@ func killTree(ctx context.Context, env dray.Environment) (took time.Duration, er
 	case err != nil:
 		return 0, err
 	case !exit.Survivors.Proven || len(exit.Survivors.PIDs) > 0:
-		return 0, fmt.Errorf("the end is not proved: %+v", exit.Survivors)
+		return 0, fmt.Errorf("the end is not verified: %+v", exit.Survivors)
 	}
 	return took, nil
 }
@@ -111,14 +104,14 @@ func killTree(ctx context.Context, env dray.Environment) (took time.Duration, er
 func ready(out *bufio.Reader) error {
 	line, err := out.ReadString('\n')
 	if err != nil || line != "ready\n" {
-		return errors.Join(fmt.Errorf("the tree said %q", line), err)
+		return errors.Join(fmt.Errorf("the tree printed %q", line), err)
 	}
 	return nil
 }
 
-// fellDocker kills the client of the docker CLI, which is what a timeout around it does.
-func (r *testbed) fellDocker(ctx context.Context) (took time.Duration, left int, err error) {
-	argv := append(r.dockerExec(), treeOf(treeSize)...)
+// killDockerExec kills the client of `docker exec`, as a timeout around it does.
+func (b *testbed) killDockerExec(ctx context.Context) (took time.Duration, left int, err error) {
+	argv := slices.Concat(b.dockerExec(), treeArgs())
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -139,7 +132,7 @@ func (r *testbed) fellDocker(ctx context.Context) (took time.Duration, left int,
 	return took, len(pids), errors.Join(err, endAll(pids))
 }
 
-// endAll ends what a way that is compared left behind, and waits until it is gone.
+// endAll kills processes and waits until they have ended.
 func endAll(pids []int) error {
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -152,13 +145,13 @@ func endAll(pids []int) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes do not end", len(left))
+			return fmt.Errorf("%d processes have not ended", len(left))
 		}
 	}
 }
 
-// trees gives the living processes of the bench's own program, wherever they run: the kernel's
-// word, not that of what is measured.
+// trees returns the pids of the processes that run the bench's own program, on the host or in a
+// container, from the host's /proc.
 func trees() (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -177,37 +170,47 @@ func trees() (pids []int, err error) {
 	return pids, nil
 }
 
-// isTree reads a line of proc(5)'s stat: pid, name in parentheses, state. A zombie is no living
-// process.
+// isTree parses the text of /proc/PID/stat: pid, name in parentheses, state. Zombies do not count.
 func isTree(stat []byte) bool {
 	_, rest, _ := bytes.Cut(stat, []byte("("))
 	name, state, found := bytes.Cut(rest, []byte(") "))
 	return found && string(name) == toolName && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
 }
 
-// toolName is also what the kernel shows as the name of its processes: nothing else on a machine is
-// called so.
+// toolName is also the name of the program's processes in /proc.
 const toolName = "benchtool"
 
 //go:embed tool/tool.c
 var toolSource string
 
-// compileTool puts the bench's own program into a folder. It needs the C compiler that dray itself
-// is built with, and none of its libraries.
-func compileTool(ctx context.Context, folder string) error {
-	compiler := os.Getenv("CC")
-	if compiler == "" {
-		compiler = "cc"
+// compileTool compiles the bench's own program into a directory, without any library.
+func compileTool(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, toolName)
+	if err := compile(ctx, toolSource, path, "-static", "-nostdlib", "-ffreestanding",
+		"-fno-stack-protector", "-fno-pie", "-no-pie", "-O2"); err != nil {
+		return err
 	}
-	argv := append(strings.Fields(compiler),
-		"-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie", "-O2",
-		"-x", "c", "-o", filepath.Join(folder, toolName), "-")
-	// the compiler that the operator names
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec
-	cmd.Stdin = strings.NewReader(toolSource)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compiling the bench's own program: %w: %s (run `scripts/setup compiler`)", err, out)
+	return os.Chmod(path, 0o755) //nolint:gosec // the container's user runs it
+}
+
+func killTable(all []*killRun) string {
+	var rows [][]string
+	for _, k := range all {
+		rows = append(rows, []string{
+			k.name, fmt.Sprint(k.count()), millis(k.quantile(0.5)), millis(k.quantile(0.99)),
+			fmt.Sprint(slices.Max(k.left)),
+		})
 	}
-	// the container's user runs it
-	return os.Chmod(filepath.Join(folder, toolName), 0o755) //nolint:gosec
+	return table([]string{"method", "trees", "p50", "p99", "processes left at most"}, rows)
+}
+
+func killP50(name string) value {
+	return func(m *measurements) (float64, bool) {
+		for _, k := range m.kills {
+			if k.name == name {
+				return float64(k.quantile(0.5)), k.count() > 0
+			}
+		}
+		return 0, false
+	}
 }

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
-// options are the command's flags.
+// options are the command's flags and arguments.
 type options struct {
-	only   string
+	parts  []string
 	write  string
 	check  bool
 	dray   string
@@ -22,13 +24,13 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure these `parts` alone, separated by commas: latency, parallel, stream, memory, kill, paths, sync")
-	flag.StringVar(&o.write, "write", "", "put the tables into this `page` instead of printing them")
-	flag.BoolVar(&o.check, "check", false, "end with status 1 if a target is missed")
+	flag.StringVar(&o.write, "write", "", "replace the tables in this `page` instead of printing them")
+	flag.BoolVar(&o.check, "check", false, "exit with status 1 if a target is missed")
 	flag.StringVar(&o.dray, "dray", "bin/dray", "the `program` to measure")
-	flag.StringVar(&o.image, "image", image(), "the devcontainer's `image`; it has a user "+remoteUser)
-	flag.IntVar(&o.rounds, "rounds", 20, "how many rounds; fewer are quicker and noisier")
+	flag.StringVar(&o.image, "image", image(), "the container's `image`, with a user "+remoteUser)
+	flag.IntVar(&o.rounds, "rounds", 20, "the number of rounds; fewer are quicker and noisier")
 	flag.Parse()
+	o.parts = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -48,45 +50,52 @@ func progress(text string) { fmt.Fprintln(os.Stderr, "bench:", text) }
 
 // run measures, removes what it made, and only then publishes.
 func run(ctx context.Context, o options) error {
-	chosen, err := parseParts(o.only)
-	switch {
-	case err != nil:
-		return err
-	case flag.NArg() > 0 || o.rounds < 1:
-		return errors.New("no arguments are taken, and at least one round is needed (-help lists the flags)")
-	case o.write != "" && len(chosen) < len(partNames):
-		return errors.New("a page shows a whole run: leave -only out with -write")
+	for _, name := range o.parts {
+		if !slices.Contains(partNames, name) {
+			return fmt.Errorf("unknown part %q: the parts are %s", name, strings.Join(partNames, ", "))
+		}
 	}
-	f, err := measure(ctx, o, chosen)
+	if o.write != "" && len(o.parts) > 0 {
+		return errors.New("-write needs a run of all parts: leave out the arguments")
+	}
+	if len(o.parts) == 0 {
+		o.parts = partNames
+	}
+	m, err := measure(ctx, o)
 	if err != nil {
 		return err
 	}
-	verdicts := judge(f)
-	if err := publish(o.write, page(f, verdicts), lineOf(f), os.Stdout); err != nil {
+	verdicts := judge(m)
+	if err := publish(o.write, page(m, verdicts), os.Stdout); err != nil {
 		return err
 	}
 	return missed(verdicts, o.check, progress)
 }
 
-func measure(ctx context.Context, o options, chosen map[string]bool) (f *measurements, err error) {
+func measure(ctx context.Context, o options) (m *measurements, err error) {
 	p, err := findPrograms(o.dray)
 	if err != nil {
 		return nil, err
 	}
-	before := loadAverage() // what the machine does without us
-	r, err := newTestbed(ctx, p, o.image, progress)
+	load := loadAverage()
+	b, err := newTestbed(ctx, p, o.image)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		progress("removing what was made")
-		err = errors.Join(err, r.close(ctx))
+		err = errors.Join(err, b.close(ctx))
 	}()
-	f = &measurements{}
-	if f.machine, err = describe(ctx, r.api, p, o.image); err != nil {
+	m = &measurements{methods: newMethods(b), runs: runs{}, rounds: o.rounds}
+	if m.machine, err = describe(ctx, b.api, p, o.image); err != nil {
 		return nil, err
 	}
-	err = f.measure(ctx, r, chosen, o.rounds, progress)
-	f.machine.load, f.machine.after = before, loadAverage()
-	return f, err
+	for _, name := range o.parts {
+		if err := m.measure(ctx, b, name); err != nil {
+			return nil, err
+		}
+	}
+	m.machine.loadBefore, m.machine.loadAfter = load, loadAverage()
+	m.recorded, err = checkAuditLogs(ctx, b)
+	return m, err
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// rssTracker is what a set of processes holds in memory. The kernel keeps the peak, so none is
-// missed between two looks.
+// rssTracker measures the growth of resident memory of a set of processes. The kernel keeps the
+// peak.
 type rssTracker struct {
-	before map[int]int64 // bytes by pid, when the peak was set back
+	before map[int]int64 // bytes by pid, when the peak was reset
 }
 
-// watchMemory sets the peak of processes back to what they hold now.
+// watchMemory resets the peak of the processes to what they use now.
 func watchMemory(pids []int) (*rssTracker, error) {
 	r := &rssTracker{before: map[int]int64{}}
 	for _, pid := range pids {
@@ -27,20 +27,20 @@ func watchMemory(pids []int) (*rssTracker, error) {
 		}
 		const peak = "5" // see proc(5)
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(peak), 0); err != nil {
-			return nil, fmt.Errorf("setting the peak of memory back: %w", err)
+			return nil, fmt.Errorf("reset the peak of memory: %w", err)
 		}
 		r.before[pid] = now
 	}
 	return r, nil
 }
 
-// growth is by how many bytes the peaks of those that still live lie above what they held before,
-// added up. One that was not there before counts with its whole peak.
+// growth returns the sum of the differences between peak and former use in bytes. A process that
+// was not there before counts with its whole peak, one that has ended not at all.
 func (r *rssTracker) growth(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		peak, err := memoryOf(pid, "VmHWM")
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it ended meanwhile
+			continue
 		}
 		if err != nil {
 			return 0, err
@@ -58,7 +58,8 @@ func memoryOf(pid int, field string) (bytes int64, err error) {
 	return statusField(string(b), field)
 }
 
-// statusField reads one size of proc(5)'s status file.
+// statusField returns a size in bytes from the text of /proc/PID/status. It returns
+// os.ErrNotExist if there is none, as for a zombie.
 func statusField(status, field string) (bytes int64, err error) {
 	for line := range strings.Lines(status) {
 		if rest, ok := strings.CutPrefix(line, field+":"); ok {
@@ -66,15 +67,16 @@ func statusField(status, field string) (bytes int64, err error) {
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("the kernel tells no %s: %w", field, os.ErrNotExist)
+	return 0, fmt.Errorf("no field %s in /proc/PID/status: %w", field, os.ErrNotExist)
 }
 
-// containerPIDs gives the host's pids of the container's processes whose command line has a word.
-func (r *testbed) containerPIDs(ctx context.Context, word string) (pids []int, err error) {
-	top, err := r.api.ContainerTop(ctx, r.container.ID,
+// containerPIDs returns the host's pids of the container's processes whose command line contains a
+// word.
+func (b *testbed) containerPIDs(ctx context.Context, word string) (pids []int, err error) {
+	top, err := b.api.ContainerTop(ctx, b.container.ID,
 		client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}})
 	if err != nil {
-		return nil, fmt.Errorf("listing the container's processes: %w", err)
+		return nil, fmt.Errorf("list the container's processes: %w", err)
 	}
 	for _, row := range top.Processes {
 		pid, err := strconv.Atoi(strings.TrimSpace(row[0]))
@@ -85,111 +87,133 @@ func (r *testbed) containerPIDs(ctx context.Context, word string) (pids []int, e
 	return pids, nil
 }
 
-// The words by which the processes in the container are known.
-const (
-	agentWord = "dray-agent"
-	rexWord   = "swerex.server"
-)
-
-// memoryLoad is something that is done while memory is watched.
+// memoryLoad is something that is done while memory is measured.
 type memoryLoad struct {
-	name string
-	who  func(ctx context.Context) (map[string][]int, error) // pids by part
-	run  func(ctx context.Context) error
+	name      string
+	processes func(ctx context.Context) (map[string][]int, error) // pids by program
+	run       func(ctx context.Context) error
 }
 
-// memoryGrowth is by how much the parts grew under a load, in bytes.
+// memoryGrowth is the growth of the programs under a load, in bytes.
 type memoryGrowth struct {
 	load string
 	grew map[string]int64
 }
 
-// The parts whose memory is told.
+// The programs whose memory is measured.
 const (
-	partDaemon = "daemon"
-	partAgent  = "agents and supervisors"
-	partRex    = "SWE-ReX's server"
+	processDaemon = "daemon"
+	processAgent  = "agents and supervisors"
+	processRex    = "SWE-ReX's server"
 )
 
-// memory watches each load.
-func memory(ctx context.Context, loads []memoryLoad, progress func(string)) ([]memoryGrowth,
-	error,
-) {
+func measureMemory(ctx context.Context, loads []memoryLoad) ([]memoryGrowth, error) {
 	all := make([]memoryGrowth, 0, len(loads))
 	for _, l := range loads {
 		progress("memory: " + l.name)
-		h, err := l.watched(ctx)
+		g, err := l.measure(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("memory under %s: %w", l.name, err)
+			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
-		all = append(all, h)
+		all = append(all, g)
 	}
 	return all, nil
 }
 
-func (l memoryLoad) watched(ctx context.Context) (memoryGrowth, error) {
-	h := memoryGrowth{load: l.name, grew: map[string]int64{}}
-	before, err := l.who(ctx)
+func (l memoryLoad) measure(ctx context.Context) (memoryGrowth, error) {
+	g := memoryGrowth{load: l.name, grew: map[string]int64{}}
+	before, err := l.processes(ctx)
 	if err != nil {
-		return h, err
+		return g, err
 	}
-	parts := map[string]*rssTracker{}
-	for part, pids := range before {
-		if parts[part], err = watchMemory(pids); err != nil {
-			return h, err
+	trackers := map[string]*rssTracker{}
+	for program, pids := range before {
+		if trackers[program], err = watchMemory(pids); err != nil {
+			return g, err
 		}
 	}
 	if err := l.run(ctx); err != nil {
-		return h, err
+		return g, err
 	}
-	after, err := l.who(ctx)
+	after, err := l.processes(ctx)
 	if err != nil {
-		return h, err
+		return g, err
 	}
-	for part, r := range parts {
-		if h.grew[part], err = r.growth(after[part]); err != nil {
-			return h, err
+	for program, r := range trackers {
+		if g.grew[program], err = r.growth(after[program]); err != nil {
+			return g, err
 		}
 	}
-	return h, nil
+	return g, nil
 }
 
-// loads are what memory is watched under.
-func loads(r *testbed, bytes int64) []memoryLoad {
+func memoryLoads(b *testbed) []memoryLoad {
 	var all []memoryLoad
-	for _, d := range r.daemons() {
-		who := func(ctx context.Context) (map[string][]int, error) {
-			agents, err := r.containerPIDs(ctx, agentWord)
-			return map[string][]int{partDaemon: {d.pid()}, partAgent: agents}, err
+	for _, d := range b.daemons() {
+		add := func(name string, argv []string, stdout, stderr int64) {
+			all = append(all, memoryLoad{
+				name: name,
+				processes: func(ctx context.Context) (map[string][]int, error) {
+					agents, err := b.containerPIDs(ctx, "dray-agent")
+					return map[string][]int{processDaemon: {d.pid()}, processAgent: agents}, err
+				},
+				run: func(ctx context.Context) error {
+					return d.flood(ctx, b.workspace, argv, stdout, stderr)
+				},
+			})
 		}
-		all = append(all,
-			memoryLoad{
-				loadOne(d.name), who,
-				func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(bytes), bytes, 0) },
-			},
-			memoryLoad{
-				loadBoth(d.name), who,
-				func(ctx context.Context) error { return d.flood(ctx, r.workspace, bothOf(bytes), bytes, bytes) },
-			},
-			memoryLoad{
-				loadSmall(d.name), who,
-				func(ctx context.Context) error { return d.flood(ctx, r.workspace, floodOf(rexBytes), rexBytes, 0) },
-			},
-		)
+		add(loadBoth(d.name), bothArgs(floodBytes), floodBytes, floodBytes)
+		add(loadSmall(d.name), floodArgs(rexBytes), rexBytes, 0)
 	}
-	if r.rex != nil {
-		who := func(ctx context.Context) (map[string][]int, error) {
-			pids, err := r.containerPIDs(ctx, rexWord)
-			return map[string][]int{partRex: pids}, err
-		}
+	if b.rex != nil {
 		all = append(all, memoryLoad{
-			loadSmall(wayRex), who,
-			func(ctx context.Context) error { return r.rex.flood(ctx, rexBytes) },
+			name: loadSmall(methodRex),
+			processes: func(ctx context.Context) (map[string][]int, error) {
+				pids, err := b.containerPIDs(ctx, "swerex.server")
+				return map[string][]int{processRex: pids}, err
+			},
+			run: func(ctx context.Context) error { return b.rex.flood(ctx, rexBytes) },
 		})
 	}
 	return all
 }
 
-func loadOne(name string) string   { return name + ": 2 GB of stdout" }
 func loadBoth(name string) string  { return name + ": 2 GB on both streams at once" }
 func loadSmall(name string) string { return name + ": 500 MB of stdout" }
+
+func memoryTable(all []memoryGrowth) string {
+	var rows [][]string
+	programs := []string{processDaemon, processAgent, processRex}
+	for _, g := range all {
+		row := []string{g.load}
+		for _, program := range programs {
+			cell := ""
+			if bytes, ok := g.grew[program]; ok {
+				cell = mebibytes(float64(bytes))
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	return table(append([]string{"growth of resident memory at its peak"}, programs...), rows)
+}
+
+func growthOf(load, program string) value {
+	return func(m *measurements) (float64, bool) {
+		for _, g := range m.memory {
+			if bytes, ok := g.grew[program]; ok && g.load == load {
+				return float64(bytes), true
+			}
+		}
+		return 0, false
+	}
+}
+
+// rexGrowthRatio compares what all processes of each needed; less than a page counts as one.
+func rexGrowthRatio(m *measurements) (float64, bool) {
+	const page = 4096
+	theirs, ok := growthOf(loadSmall(methodRex), processRex)(m)
+	daemon, measured := growthOf(loadSmall(daemonSocket), processDaemon)(m)
+	agents, _ := growthOf(loadSmall(daemonSocket), processAgent)(m)
+	return theirs / max(page, daemon+agents), ok && measured
+}

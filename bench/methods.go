@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,156 +18,170 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// command is what every way runs. Its working folder is the workspace.
+// command is what every method runs. Its working directory is the workspace.
 type command struct {
 	name   string // as Markdown
 	argv   []string
 	stdout string
 }
 
-// The commands. The tool of the bench is the same file on the host and in the container, and as
-// small as a program can be.
 var (
 	runTrue  = command{name: "`true`", argv: []string{"true"}}
-	runTool  = command{name: "a static program", argv: []string{"./" + toolName}, stdout: "hi\n"}
-	runSleep = command{name: "`sleep 0.05; echo`", argv: []string{"sh", "-c", "sleep 0.05; echo"}, stdout: "\n"}
+	runSleep = command{
+		name: "`sleep 0.05; echo`", argv: []string{"sh", "-c", "sleep 0.05; echo"}, stdout: "\n",
+	}
 )
 
-// runner runs a command to its end and proves that it did run.
-type runner func(ctx context.Context, c command) error
+// mostCallers is the largest number of callers at once.
+const mostCallers = 256
 
-// method is one way to run a command. A call that did not print what it should, or did not end with
-// 0, is an error, and ends the bench: a time of something that did not happen is no time.
+// The loads, by part.
+var (
+	oneCaller     = load{1, &runTrue}
+	manyCallers   = load{32, &runTrue}
+	callLoads     = []load{oneCaller, manyCallers}
+	parallelLoads = []load{{8, &runSleep}, {mostCallers, &runSleep}}
+)
+
+// runner runs a command to its end and checks its exit code and output: the time of a call that did
+// not happen is worth nothing.
+type runner func(ctx context.Context, c *command) error
+
+// method is one way to run a command.
 type method struct {
 	name string
-	// calls is how many calls of one command a round has. It follows from the cost of one, so that no
-	// way takes most of the run.
-	calls int
-	// concurrentCalls is how many calls a round has in all that are made by so many callers at once. A
-	// way takes no part where it names none.
-	concurrentCalls map[int]int
-	// singleRound keeps a slow way to one round of calls at once.
-	singleRound bool
-	run         runner
+	// calls is the number of calls in a round by the number of callers. It depends on what a call
+	// costs, so that no method takes most of the run. A method without calls for a load is left out.
+	calls map[int]int
+	slow  bool // three rounds are enough
+	run   runner
+	// floor is a mode of the floor program, which then makes the calls of a round itself.
+	floor        string
+	floorProgram *floorProgram
 }
 
-// The names by which targets and tables know the ways.
+// The names of the methods.
 const (
-	wayDray         = "dray, HTTP"
-	waySocket       = "dray, executor, socket"
-	wayStdio        = "dray, executor, stdio"
-	wayPool         = "dray, executor, host"
-	wayCLI          = "dray, `dray exec`"
-	wayEngine       = "engine API"
-	wayDockerExec   = "`docker exec`"
-	wayDevcontainer = "`devcontainer exec`"
-	wayRex          = "SWE-ReX"
-	wayHost         = "host, os/exec"
-	wayHostHTTP     = "host, dray, HTTP"
+	methodHTTP         = "dray, HTTP"
+	methodHostHTTP     = "dray, HTTP, tool on the host"
+	methodCLI          = "`dray exec`"
+	methodPlain        = "plain HTTP client, a process"
+	methodSocket       = "dray, executor, socket"
+	methodStdio        = "dray, executor, stdio"
+	methodPool         = "dray, executor, host"
+	methodEngine       = "engine API"
+	methodDockerExec   = "`docker exec`"
+	methodDevcontainer = "`devcontainer exec`"
+	methodRex          = "SWE-ReX"
+	methodHost         = "host, os/exec"
+	floorExec          = "floor: fork and exec"
+	floorSupervised    = "floor: through a supervisor"
+	floorRecorded      = "floor: through a server with a log"
 )
 
-// expect proves that a call did what it should.
-func expect(c command, code int, stdout string) error {
+// The numbers of calls in a round, by the number of callers.
+var (
+	fast   = map[int]int{1: 50, 8: 160, 32: 320, mostCallers: 512}
+	engine = map[int]int{1: 5, 8: 64, mostCallers: 256}
+	five   = map[int]int{1: 5}
+)
+
+// newMethods returns all methods in the order of the tables.
+func newMethods(b *testbed) []method {
+	all := []method{
+		{name: methodHTTP, calls: fast, run: b.daemon.call(b.workspace, dray.ChooseContainer)},
+		{name: methodHostHTTP, calls: fast, run: b.daemon.call(b.workspace, dray.ChooseHost)},
+		{name: methodCLI, calls: five, run: b.daemon.counted(b.program(b.dray, "exec", "--state",
+			b.daemon.state, "--workspace", b.workspace, "--"))},
+		{name: methodPlain, calls: five, run: b.daemon.counted(b.plainClient)},
+	}
+	for _, e := range b.environments {
+		all = append(all, method{name: e.name, calls: fast, run: startAndWait(e.Environment)})
+	}
+	all = append(all,
+		method{name: methodEngine, calls: engine, slow: true, run: b.engineAPI},
+		method{name: methodDockerExec, calls: five, run: b.program(b.dockerExec()...)},
+		method{
+			name: methodDevcontainer, calls: map[int]int{1: 1},
+			run: b.program(b.devcontainer, "exec", "--workspace-folder", b.workspace),
+		})
+	if b.rex != nil {
+		all = append(all, method{name: methodRex, calls: map[int]int{1: 50, 32: 96}, run: b.rex.call})
+	}
+	all = append(all, method{name: methodHost, calls: fast, run: b.program()})
+	for name, mode := range map[string]string{
+		floorExec: "exec", floorSupervised: "supervised", floorRecorded: "recorded",
+	} {
+		all = append(all, method{
+			name: name, calls: map[int]int{1: 50, 32: 320}, floor: mode, floorProgram: b.floor,
+		})
+	}
+	slices.SortStableFunc(all, func(x, y method) int { return strings.Compare(x.floor, y.floor) })
+	return all
+}
+
+// expect checks that a call did what it should.
+func expect(c *command, code int, stdout string) error {
 	if code != 0 || stdout != c.stdout {
-		return fmt.Errorf("%q ended with %d and printed %q, and should have ended with 0 and printed %q",
-			c.argv, code, stdout, c.stdout)
+		return fmt.Errorf("%q exited with %d and printed %q, want 0 and %q", c.argv, code, stdout,
+			c.stdout)
 	}
 	return nil
 }
 
-// How many calls a round of calls at once has, by number of callers.
-var (
-	fastCrowd   = map[int]int{8: 160, 32: 320, 64: 320, mostCallers: 512}
-	engineCrowd = map[int]int{8: 64, 64: 64, mostCallers: 256}
-	dockerCrowd = map[int]int{32: 64}
-	rexCrowd    = map[int]int{32: 96}
-)
-
-// ways are all that is compared, in the order of the tables.
-func ways(r *testbed) []method {
-	all := []method{
-		{
-			name: wayDray, calls: 50, concurrentCalls: fastCrowd,
-			run: r.daemon.call(r.workspace, dray.ChooseContainer),
-		},
-		{name: wayCLI, calls: 5, run: r.daemon.counted(r.program(r.dray, "exec", "--state",
-			r.daemon.state, "--workspace", r.workspace, "--"))},
-	}
-	for _, e := range r.environments {
-		all = append(all, method{
-			name: e.name, calls: 50, concurrentCalls: fastCrowd,
-			run: executorAlone(e.Environment),
-		})
-	}
-	all = append(all,
-		method{
-			name: wayEngine, calls: 5, concurrentCalls: engineCrowd, singleRound: true,
-			run: engineAPI(r),
-		},
-		method{
-			name: wayDockerExec, calls: 5, concurrentCalls: dockerCrowd, singleRound: true,
-			run: r.program(r.dockerExec()...),
-		},
-		method{
-			name: wayDevcontainer, calls: 1,
-			run: r.program(r.devcontainer, "exec", "--workspace-folder", r.workspace),
-		},
-	)
-	if r.rex != nil {
-		all = append(all, method{name: wayRex, calls: 50, concurrentCalls: rexCrowd, run: r.rex.call})
-	}
-	return append(all,
-		method{name: wayHost, calls: 50, concurrentCalls: fastCrowd, run: r.program()},
-		method{
-			name: wayHostHTTP, calls: 50, concurrentCalls: fastCrowd,
-			run: r.daemon.call(r.workspace, dray.ChooseHost),
-		},
-	)
+func (b *testbed) dockerExec() []string {
+	return []string{b.docker, "exec", "--user", remoteUser, "--workdir", b.folder, b.container.ID}
 }
 
-func (r *testbed) dockerExec() []string {
-	return []string{r.docker, "exec", "--user", remoteUser, "--workdir", r.folder, r.container.ID}
-}
-
-// program runs the command through a program that takes it as its last arguments, or by itself,
-// with all three streams as pipes.
-func (r *testbed) program(prefix ...string) runner {
-	return func(ctx context.Context, c command) error {
-		argv := slices.Concat(prefix, c.argv)
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
-		var stdout, stderr bytes.Buffer
-		cmd.Dir = r.workspace
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(""), &stdout, &stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
-		}
-		return expect(c, 0, stdout.String())
+// program runs the command as a process of the host, as the last arguments of prefix if there is
+// one. All three streams are pipes.
+func (b *testbed) program(prefix ...string) runner {
+	return func(ctx context.Context, c *command) error {
+		return b.process(ctx, c, slices.Concat(prefix, c.argv))
 	}
 }
 
-// engineAPI is the least that the engine's own interface needs: create, start and attach, the end
-// of the stream, the exit code.
-func engineAPI(r *testbed) runner {
-	return func(ctx context.Context, c command) error {
-		var stdout bytes.Buffer
-		code, err := r.engineExec(ctx, c.argv, &stdout)
-		if err != nil {
-			return err
-		}
-		return expect(c, code, stdout.String())
+// plainClient makes the call of methodHTTP by a client that is a process.
+func (b *testbed) plainClient(ctx context.Context, c *command) error {
+	body, err := json.Marshal(newBody(b.workspace, dray.ChooseContainer, c.argv))
+	if err != nil {
+		return err
 	}
+	return b.process(ctx, c, []string{b.plain, b.daemon.socket, string(body)})
 }
 
-func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int,
+func (b *testbed) process(ctx context.Context, c *command, argv []string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what is compared
+	var stdout, stderr bytes.Buffer
+	cmd.Dir = b.workspace
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(""), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return expect(c, 0, stdout.String())
+}
+
+// engineAPI is the least that the engine's own interface needs: create an exec, start it attached,
+// read to the end of the stream, get the exit code.
+func (b *testbed) engineAPI(ctx context.Context, c *command) error {
+	var stdout bytes.Buffer
+	code, err := b.engineExec(ctx, c.argv, &stdout)
+	if err != nil {
+		return err
+	}
+	return expect(c, code, stdout.String())
+}
+
+func (b *testbed) engineExec(ctx context.Context, argv []string, stdout io.Writer) (code int,
 	err error,
 ) {
-	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
-		User: remoteUser, WorkingDir: r.folder, Cmd: argv, AttachStdout: true, AttachStderr: true,
+	created, err := b.api.ExecCreate(ctx, b.container.ID, client.ExecCreateOptions{
+		User: remoteUser, WorkingDir: b.folder, Cmd: argv, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, err
 	}
-	attached, err := r.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	attached, err := b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -174,14 +189,13 @@ func (r *testbed) engineExec(ctx context.Context, argv []string, stdout io.Write
 	if _, err := stdcopy.StdCopy(stdout, io.Discard, attached.Reader); err != nil {
 		return 0, err
 	}
-	ended, err := r.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
+	ended, err := b.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
 	return ended.ExitCode, err
 }
 
-// executorAlone is a process of an environment, and nothing around it: no request, no trail, no
-// capture.
-func executorAlone(env dray.Environment) runner {
-	return func(ctx context.Context, c command) error {
+// startAndWait runs a process in an environment without a request, an audit log or a capture.
+func startAndWait(env dray.Environment) runner {
+	return func(ctx context.Context, c *command) error {
 		proc, err := env.Start(ctx, dray.ProcessSpec{Argv: c.argv})
 		if err != nil {
 			return err
@@ -191,7 +205,7 @@ func executorAlone(env dray.Environment) runner {
 		var errs [2]error
 		streams.Go(func() { _, errs[0] = io.Copy(&stdout, proc.Output(dray.Stdout)) })
 		streams.Go(func() { _, errs[1] = io.Copy(io.Discard, proc.Output(dray.Stderr)) })
-		_ = proc.Stdin().Close() // a process that is over needs no end of file
+		_ = proc.Stdin().Close() // fails if the process has ended already
 		exit, err := proc.Wait()
 		streams.Wait()
 		if err := errors.Join(err, errs[0], errs[1]); err != nil {

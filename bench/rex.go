@@ -18,29 +18,28 @@ import (
 )
 
 const (
-	// rexFolder is where `scripts/setup swerex` installs the server, rexMount where the container sees
-	// it.
-	rexFolder = ".tools/swerex"
-	rexMount  = "/opt/swerex"
-	rexPort   = 8377
-	// rexPatience bounds the wait for its first answer.
-	rexPatience = 30 * time.Second
+	// rexDir is where `scripts/setup swerex` installs the server, rexMount its mount point.
+	rexDir   = ".tools/swerex"
+	rexMount = "/opt/swerex"
+	rexPort  = 8377
+	// rexTimeout bounds the wait for its first response.
+	rexTimeout = 30 * time.Second
 )
 
-// findRex gives the folder of the installed server, empty where there is none.
+// findRex returns the directory of the installed server, or "".
 func findRex() string {
-	folder, err := filepath.Abs(rexFolder)
+	dir, err := filepath.Abs(rexDir)
 	if err != nil {
 		return ""
 	}
-	if _, err := os.Stat(filepath.Join(folder, "swerex", "server.py")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "swerex", "server.py")); err != nil {
 		return ""
 	}
-	return folder
+	return dir
 }
 
-// rex is SWE-ReX's server in the container. It runs each command by itself, without any shell
-// session: its fastest way.
+// rex is a client of SWE-ReX's server in the container. It runs each command without a shell
+// session, which is the fastest that the server offers.
 type rex struct {
 	client *http.Client
 	url    string
@@ -48,10 +47,10 @@ type rex struct {
 	folder string // where commands run
 }
 
-// startRex starts the server in the container and waits for its first answer. It ends with the
+// startRex starts the server in the container and waits for its first response. It ends with the
 // container.
-func (r *testbed) startRex(ctx context.Context) error {
-	inspected, err := r.api.ContainerInspect(ctx, r.container.ID, client.ContainerInspectOptions{})
+func (b *testbed) startRex(ctx context.Context) error {
+	inspected, err := b.api.ContainerInspect(ctx, b.container.ID, client.ContainerInspectOptions{})
 	if err != nil {
 		return err
 	}
@@ -65,9 +64,9 @@ func (r *testbed) startRex(ctx context.Context) error {
 	}
 	x := &rex{
 		client: &http.Client{Transport: &direct{dial: dial}}, url: "http://" + address,
-		token: rand.Text(), folder: r.folder,
+		token: rand.Text(), folder: b.folder,
 	}
-	created, err := r.api.ExecCreate(ctx, r.container.ID, client.ExecCreateOptions{
+	created, err := b.api.ExecCreate(ctx, b.container.ID, client.ExecCreateOptions{
 		User: remoteUser, WorkingDir: "/", Env: []string{"PYTHONPATH=" + rexMount},
 		Cmd: []string{
 			"python3", "-m", "swerex.server", "--port", fmt.Sprint(rexPort), "--auth-token",
@@ -75,24 +74,24 @@ func (r *testbed) startRex(ctx context.Context) error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("starting SWE-ReX: %w", err)
+		return fmt.Errorf("start SWE-ReX: %w", err)
 	}
-	if _, err := r.api.ExecStart(ctx, created.ID, client.ExecStartOptions{Detach: true}); err != nil {
-		return fmt.Errorf("starting SWE-ReX: %w", err)
+	if _, err := b.api.ExecStart(ctx, created.ID, client.ExecStartOptions{Detach: true}); err != nil {
+		return fmt.Errorf("start SWE-ReX: %w", err)
 	}
-	r.rex = x
-	r.onClose(func(context.Context) error { x.client.CloseIdleConnections(); return nil })
+	b.rex = x
+	b.onClose(func(context.Context) error { x.client.CloseIdleConnections(); return nil })
 	return x.await(ctx)
 }
 
 func (x *rex) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, rexPatience,
-		errors.New("SWE-ReX's server did not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, rexTimeout,
+		errors.New("SWE-ReX's server did not respond"))
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if err := x.call(ctx, runTrue); err == nil {
+		if err := x.call(ctx, &runTrue); err == nil {
 			return nil
 		} else if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
@@ -104,30 +103,31 @@ func (x *rex) await(ctx context.Context) error {
 	}
 }
 
-// call is one command, until its answer was read and decoded.
-func (x *rex) call(ctx context.Context, c command) error {
+// call runs one command and decodes the response.
+func (x *rex) call(ctx context.Context, c *command) error {
 	body, err := x.execute(ctx, c.argv)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	var answer struct {
+	var response struct {
 		Stdout string `json:"stdout"`
 		Code   int    `json:"exit_code"`
 	}
-	if err := json.NewDecoder(body).Decode(&answer); err != nil {
-		return fmt.Errorf("reading SWE-ReX's answer: %w", err)
+	if err := json.NewDecoder(body).Decode(&response); err != nil {
+		return fmt.Errorf("decode SWE-ReX's response: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, body) // so that the connection is kept
-	return expect(c, answer.Code, answer.Stdout)
+	_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
+	return expect(c, response.Code, response.Stdout)
 }
 
 func (x *rex) execute(ctx context.Context, argv []string) (io.ReadCloser, error) {
-	b, err := json.Marshal(map[string]any{"command": argv, "cwd": x.folder})
+	text, err := json.Marshal(map[string]any{"command": argv, "cwd": x.folder})
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/execute", bytes.NewReader(b))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/execute",
+		bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
@@ -140,22 +140,21 @@ func (x *rex) execute(ctx context.Context, argv []string) (io.ReadCloser, error)
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, fmt.Errorf("SWE-ReX answered %s: %s", resp.Status, text)
+		return nil, fmt.Errorf("SWE-ReX responded %s: %s", resp.Status, text)
 	}
 	return resp.Body, nil
 }
 
-// flood counts the answer instead of keeping it, which no client of it does: the memory that is
-// measured is the server's alone.
+// flood counts the bytes of the response and drops them: only the server's memory is measured.
 func (x *rex) flood(ctx context.Context, n int64) error {
-	body, err := x.execute(ctx, floodOf(n))
+	body, err := x.execute(ctx, floodArgs(n))
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	got, err := io.Copy(io.Discard, body)
 	if err == nil && got < n {
-		err = fmt.Errorf("%d bytes were printed, and the answer has %d", n, got)
+		err = fmt.Errorf("%d bytes were written, and the response has %d", n, got)
 	}
 	return err
 }

@@ -19,95 +19,93 @@ import (
 )
 
 const (
-	// memoryMount is where the container has the folder that lies in the host's memory.
+	// memoryMount is the mount point of the directory in the host's memory.
 	memoryMount = "/bench-memory"
-	// smallFiles of smallBytes each are one load, a file of largeBytes the other.
+	// One load is smallFiles files of smallBytes bytes each, the other a file of largeBytes.
 	smallFiles, smallBytes = 10_000, 4 << 10
 	largeBytes             = 1 << 30
 )
 
-// The loads, which are folders too.
+// The loads, which are directory names too.
 const (
 	loadFiles = "small"
 	loadFile  = "large"
 )
 
-// The sites.
+// The file systems.
 const (
 	inMemory = "in memory"
 	onDisk   = "on disk"
 )
 
-// The ways of a haul.
+// The methods.
 const (
-	haulSocket = "sync, streamed, socket"
-	haulStdio  = "sync, streamed, stdio"
-	haulDocker = "`docker cp`"
-	haulCopy   = "`cp -a` on the host, and syncfs"
+	syncSocket = "sync, socket"
+	syncStdio  = "sync, stdio"
+	syncDocker = "`docker cp`"
+	syncCopy   = "`cp -a` on the host, and syncfs"
 )
 
-// storage is where files lie and come to: in memory or on a disk.
+// storage is a file system from and to which files are copied.
 type storage struct {
 	name string
-	// from is the folder with the loads on the host, inside its name in the container, to an empty
-	// folder on the same file system.
+	// from is the directory of the loads on the host, inside the same in the container, and to an
+	// empty directory on the same file system.
 	from, inside, to string
 }
 
-// syncRun is one way to get one load out of the container.
+// syncRun is one method to get one load out of the container.
 type syncRun struct {
-	site storage
-	load string
-	way  string
-	run  func(ctx context.Context, to string) error
+	storage storage
+	load    string
+	method  string
+	run     func(ctx context.Context, to string) error
 	sample
 }
 
-// syncRuns fill the sites and give all ways for each of them.
-func syncRuns(ctx context.Context, r *testbed) (all []*syncRun, err error) {
+// newSyncRuns writes the loads and returns all methods for each of them.
+func newSyncRuns(ctx context.Context, b *testbed) (all []*syncRun, err error) {
 	sites := []storage{
-		{inMemory, r.memory + "/from", memoryMount + "/from", r.memory + "/to"},
-		{onDisk, r.workspace + "/from", r.folder + "/from", r.dir + "/to"},
+		{inMemory, b.memory + "/from", memoryMount + "/from", b.memory + "/to"},
+		{onDisk, b.workspace + "/from", b.folder + "/from", b.dir + "/to"},
 	}
-	senders, err := r.senders(ctx)
+	senders, err := b.senders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range sites {
 		if err := errors.Join(os.MkdirAll(s.to, 0o700), fill(s.from, i == 0)); err != nil {
-			return nil, fmt.Errorf("making what is brought: %w", err)
+			return nil, fmt.Errorf("write the loads: %w", err)
 		}
 		loads := []string{loadFiles, loadFile}
 		if i > 0 {
 			loads = loads[:1]
 		}
 		for _, load := range loads {
-			all = append(all, r.haulsOf(s, load, senders)...)
+			all = append(all, b.syncsOf(s, load, senders)...)
 		}
 	}
 	return all, nil
 }
 
-// haulsOf are the ways for one load.
-func (r *testbed) haulsOf(s storage, load string, senders []environment) []*syncRun {
+// syncsOf returns the methods for one load.
+func (b *testbed) syncsOf(s storage, load string, senders []environment) []*syncRun {
 	var all []*syncRun
-	add := func(way string, run func(ctx context.Context, to string) error) {
-		all = append(all, &syncRun{site: s, load: load, way: way, run: run})
+	add := func(method string, run func(ctx context.Context, to string) error) {
+		all = append(all, &syncRun{storage: s, load: load, method: method, run: run})
 	}
 	for _, env := range senders {
-		add(env.name, func(ctx context.Context,
-			to string,
-		) error {
+		add(env.name, func(ctx context.Context, to string) error {
 			return syncOnce(ctx, env, s.inside+"/"+load, to)
 		})
 	}
-	add(haulDocker, func(ctx context.Context, to string) error {
-		// what is compared
-		return quietly(exec.CommandContext(ctx, r.docker, "cp", r.container.ID+":"+s.inside+"/"+load, to)) //nolint:gosec
+	add(syncDocker, func(ctx context.Context, to string) error {
+		source := b.container.ID + ":" + s.inside + "/" + load
+		return quietly(exec.CommandContext(ctx, b.docker, "cp", source, to)) //nolint:gosec // compared
 	})
-	add(haulCopy, func(ctx context.Context, to string) error {
-		// the same
-		if err := quietly(exec.CommandContext(ctx, "cp", "-a", s.from+"/"+load, to)); err != nil { //nolint:gosec
+	add(syncCopy, func(ctx context.Context, to string) error {
+		//nolint:gosec // the same
+		if err := quietly(exec.CommandContext(ctx, "cp", "-a", s.from+"/"+load, to)); err != nil {
 			return err
 		}
 		return syncfs(to)
@@ -115,35 +113,35 @@ func (r *testbed) haulsOf(s storage, load string, senders []environment) []*sync
 	return all
 }
 
-// senders are environments whose files come in each way.
-func (r *testbed) senders(ctx context.Context) (all []environment, err error) {
-	for _, way := range []struct {
+// senders returns an environment for each channel.
+func (b *testbed) senders(ctx context.Context) (all []environment, err error) {
+	for _, sender := range []struct {
 		name      string
 		transport container.Transport
-	}{{haulSocket, container.TransportSocket}, {haulStdio, container.TransportStdio}} {
-		if way.transport == container.TransportSocket && r.daemon.name != daemonSocket {
+	}{{syncSocket, container.TransportSocket}, {syncStdio, container.TransportStdio}} {
+		if sender.transport == container.TransportSocket && b.daemon.name != daemonSocket {
 			continue
 		}
-		engine, err := r.engineWith(container.Options{
-			Transport: way.transport, RunDir: r.daemon.runDir(),
+		engine, err := b.engineWith(container.Options{
+			Transport: sender.transport, RunDir: b.daemon.runDir(),
 		})
 		if err != nil {
 			return nil, err
 		}
 		env, err := engine.Environment(ctx,
 			container.EnvironmentSpec{
-				Container: r.container, User: remoteUser, WorkspaceFolder: r.folder,
+				Container: b.container, User: remoteUser, WorkspaceFolder: b.folder,
 				Probe: probe,
 			})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", way.name, err)
+			return nil, fmt.Errorf("%s: %w", sender.name, err)
 		}
-		all = append(all, environment{env, way.name})
+		all = append(all, environment{env, sender.name})
 	}
 	return all, nil
 }
 
-// syncOnce is a whole sync: collected, checked, staged, hashed, durable, committed.
+// syncOnce runs a whole sync: read, checked, hashed, staged, synchronized to disk, committed.
 func syncOnce(ctx context.Context, env dray.Environment, source, to string) (err error) {
 	s, err := transfer.Open(ctx, transfer.Config{
 		Root: to, Sources: []string{memoryMount},
@@ -170,8 +168,8 @@ func quietly(cmd *exec.Cmd) error {
 	return nil
 }
 
-func syncfs(folder string) error {
-	dir, err := os.Open(folder)
+func syncfs(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -179,7 +177,7 @@ func syncfs(folder string) error {
 	return unix.Syncfs(int(dir.Fd()))
 }
 
-// content gives bytes that do not repeat within a file system's block.
+// content returns n bytes that do not repeat within a block of a file system.
 func content(n int) []byte {
 	b := make([]byte, 0, n+sha256.Size)
 	for sum := sha256.Sum256(nil); len(b) < n; sum = sha256.Sum256(sum[:]) {
@@ -188,20 +186,20 @@ func content(n int) []byte {
 	return b[:n]
 }
 
-// fill makes the loads.
+// fill writes the loads into a directory.
 func fill(dir string, large bool) error {
 	block := content(1 << 20)
 	for i := range smallFiles {
-		folder := fmt.Sprintf("%s/%s/%d", dir, loadFiles, i/100)
+		parent := fmt.Sprintf("%s/%s/%d", dir, loadFiles, i/100)
 		if i%100 == 0 {
-			// the container's user reads it
-			if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec
+			//nolint:gosec // the container's user reads it
+			if err := os.MkdirAll(parent, 0o755); err != nil {
 				return err
 			}
 		}
 		at := i % 200 * smallBytes
-		// the same
-		if err := os.WriteFile(fmt.Sprintf("%s/%d", folder, i), block[at:at+smallBytes], 0o644); err != nil { //nolint:gosec
+		path, text := fmt.Sprintf("%s/%d", parent, i), block[at:at+smallBytes]
+		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // the same
 			return err
 		}
 	}
@@ -211,8 +209,8 @@ func fill(dir string, large bool) error {
 	if err := os.MkdirAll(dir+"/"+loadFile, 0o755); err != nil { //nolint:gosec // the same
 		return err
 	}
-	// the same
-	f, err := os.OpenFile(dir+"/"+loadFile+"/file", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec
+	//nolint:gosec // the same
+	f, err := os.OpenFile(dir+"/"+loadFile+"/file", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -224,35 +222,34 @@ func fill(dir string, large bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// runSyncs runs every haul in every round. What came is counted, outside of the time.
-func runSyncs(ctx context.Context, all []*syncRun, rounds int, progress func(string)) error {
+// measureSyncs runs every method in each round. It counts the files after the time was taken.
+func measureSyncs(ctx context.Context, all []*syncRun, rounds int) error {
 	for round, order := range shuffled(rounds, len(all)) {
 		progress(fmt.Sprintf("sync: round %d of %d", round+1, rounds))
 		for _, i := range order {
 			if err := all[i].once(ctx, round); err != nil {
-				return fmt.Errorf("%s, %s, %s: %w", all[i].way, all[i].load, all[i].site.name, err)
+				return fmt.Errorf("%s, %s, %s: %w", all[i].method, all[i].load, all[i].storage.name, err)
 			}
 		}
 	}
 	return nil
 }
 
-func (h *syncRun) once(ctx context.Context, round int) error {
-	to, err := os.MkdirTemp(h.site.to, fmt.Sprint(round, "-"))
+func (s *syncRun) once(ctx context.Context, round int) error {
+	to, err := os.MkdirTemp(s.storage.to, fmt.Sprint(round, "-"))
 	if err != nil {
 		return err
 	}
-	if err := syncfs(to); err != nil { // nobody pays for what was written before
+	if err := syncfs(to); err != nil { // the method does not pay for earlier writes
 		return err
 	}
 	begun := time.Now()
-	if err := h.run(ctx, to); err != nil {
+	if err := s.run(ctx, to); err != nil {
 		return err
 	}
-	h.add([]time.Duration{time.Since(begun)})
-	if err := verifySynced(to, h.load); err != nil || h.site.name == onDisk {
-		// what was removed from a disk slows down whoever writes there next: it goes with the rig
-		return err
+	s.add(time.Since(begun))
+	if err := verifySynced(to, s.load); err != nil || s.storage.name == onDisk {
+		return err // removing files from a disk would slow down the next round: close removes them
 	}
 	return os.RemoveAll(to)
 }
@@ -276,43 +273,42 @@ func verifySynced(to, load string) error {
 		wantFiles, wantBytes = 1, largeBytes
 	}
 	if err == nil && (files != wantFiles || sum != wantBytes) {
-		err = fmt.Errorf("%d files of together %d bytes came: %w", files, sum, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("%d files with %d bytes arrived: %w", files, sum, io.ErrUnexpectedEOF)
 	}
 	return err
 }
 
-// haulTable compares the ways of one load in one place.
-func haulTable(all []*syncRun, load, where string) string {
+func syncTable(all []*syncRun, load, storage string) string {
 	var rows [][]string
-	docker, plain := haulOf(all, load, where, haulDocker).
-		quantile(0.5), haulOf(all, load, where, haulCopy).quantile(0.5)
-	for _, h := range all {
-		if h.load != load || h.site.name != where || h.count() == 0 {
+	p50 := func(method string) float64 {
+		return float64(syncOf(all, load, storage, method).quantile(0.5))
+	}
+	for _, s := range all {
+		if s.load != load || s.storage.name != storage || s.count() == 0 {
 			continue
 		}
-		p50 := h.quantile(0.5)
-		low, high := h.spread()
 		rows = append(rows, []string{
-			h.way, fmt.Sprint(h.count()), millis(p50), millis(low) + " to " +
-				millis(high), factor(ratio(docker, p50)), factor(ratio(p50, plain)),
+			s.method, fmt.Sprint(s.count()), millis(s.quantile(0.5)), spreadText(&s.sample),
+			ratio(p50(syncDocker), p50(s.method)), ratio(p50(s.method), p50(syncCopy)),
 		})
 	}
-	return unlessEmpty([]string{"way", "times", "p50", "lowest to highest", "`docker cp`'s / its", "its / `cp -a`'s"}, rows)
+	return table([]string{
+		"method", "times", "p50", "lowest to highest", "`docker cp` / p50", "p50 / `cp -a`",
+	}, rows)
 }
 
-func haulOf(all []*syncRun, load, where, way string) *syncRun {
-	for _, h := range all {
-		if h.load == load && h.site.name == where && h.way == way {
-			return h
+func syncOf(all []*syncRun, load, storage, method string) *syncRun {
+	for _, s := range all {
+		if s.load == load && s.storage.name == storage && s.method == method {
+			return s
 		}
 	}
 	return &syncRun{}
 }
 
-// haulRatio is how long a way takes over how long a base takes.
-func haulRatio(load, where, way, base string) func(*measurements) (float64, bool) {
-	return func(f *measurements) (float64, bool) {
-		return divided(float64(haulOf(f.hauls, load, where, way).quantile(0.5)),
-			float64(haulOf(f.hauls, load, where, base).quantile(0.5)))
+func syncP50(load, storage, method string) value {
+	return func(m *measurements) (float64, bool) {
+		s := syncOf(m.syncs, load, storage, method)
+		return float64(s.quantile(0.5)), s.count() > 0
 	}
 }
