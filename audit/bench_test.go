@@ -2,12 +2,13 @@ package audit
 
 import (
 	"context"
+	"runtime"
 	"testing"
 
 	"github.com/dray-dev/dray"
 )
 
-// BenchmarkCall is one call that does nothing: its begin and its end, both committed and synced.
+// BenchmarkCall measures the begin and end records of one call, each committed and synced.
 func BenchmarkCall(b *testing.B) {
 	b.Run("serial", func(b *testing.B) {
 		call := benchmarkCall(b)
@@ -15,9 +16,9 @@ func BenchmarkCall(b *testing.B) {
 			call()
 		}
 	})
-	b.Run("64 at once", func(b *testing.B) {
+	b.Run("parallel 64", func(b *testing.B) {
 		call := benchmarkCall(b)
-		b.SetParallelism(32) // times GOMAXPROCS, 2 on the machine of the figures
+		b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				call()
@@ -41,12 +42,33 @@ func benchmarkCall(b *testing.B) func() {
 	}
 }
 
-// BenchmarkList is a page of 50 among 10,000 calls.
+// BenchmarkFloor measures two inserts of the size of an event, each committed and synced by SQLite
+// with the same settings: the minimum for a call.
+func BenchmarkFloor(b *testing.B) {
+	opts := options(b.TempDir())
+	if f, err := openPrivate(opts.Path); err != nil || f.Close() != nil {
+		b.Fatal(err)
+	}
+	db, err := openWriter(context.Background(), opts.Path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	mustExec(b, db, `CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)`)
+	body := string(longJSON(1 << 10))
+	for b.Loop() {
+		for range 2 {
+			mustExec(b, db, `INSERT INTO t (body) VALUES (?)`, body)
+		}
+	}
+}
+
+// BenchmarkList measures a page of 50 among 10,000 calls.
 func BenchmarkList(b *testing.B) {
 	s := open(b, options(b.TempDir()))
 	jobs := make([]*pendingEvent, 10_000)
 	for i := range jobs {
-		j, _, err := s.beginJob(newInvocation("exec"), epoch)
+		j, _, err := s.beginEvent(newInvocation("exec"), epoch)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,42 +12,51 @@ import (
 	"strings"
 )
 
-// blobRef names the file that holds a value too long for a row.
+// blobRef names the file of a value that is too long for a row.
 type blobRef struct {
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// blobStore are content-addressed files in one folder: the name is the SHA-256 of the content, so
-// the same content lies there once.
+// name returns the column value of a reference, NULL for nil.
+func (r *blobRef) name() sql.NullString {
+	if r == nil {
+		return sql.NullString{}
+	}
+	return nullString(r.SHA256)
+}
+
+// blobStore stores content-addressed files in one directory: the name of a file is the SHA-256 of
+// its content.
 type blobStore struct{ dir string }
 
 const newPrefix = ".new-"
 
-// openBlobs makes the folder, private to its owner, and removes what a crash left half written.
+// openBlobs creates the directory, private to its owner, and removes files that a crash left
+// incomplete.
 func openBlobs(dir string) (*blobStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the captures folder: %w", err)
+		return nil, fmt.Errorf("create the captures directory: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // the x of a folder lets its owner in
-		return nil, fmt.Errorf("make the captures folder private: %w", err)
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs x
+		return nil, fmt.Errorf("make the captures directory private: %w", err)
 	}
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look into the captures folder: %w", err)
+		return nil, fmt.Errorf("list the captures directory: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), newPrefix) {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover costs space and nothing else
+			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover only takes space
 		}
 	}
 	return &blobStore{dir: dir}, nil
 }
 
-// put stores data; when it returns, the content and its name are on disk.
+// put stores data. When it returns, the content and its name are on disk.
 func (f *blobStore) put(data []byte) (blobRef, error) {
 	sum := sha256.Sum256(data)
 	ref := blobRef{SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(data))}
@@ -55,12 +65,12 @@ func (f *blobStore) put(data []byte) (blobRef, error) {
 			return blobRef{}, err
 		}
 	}
-	// Also for a file that was there: whoever is just making it may not have come to this yet.
+	// An existing file is synced too: another call may have renamed it just now.
 	return ref, syncDir(f.dir)
 }
 
-// contains says whether the content is there. A file gets its name only once it is whole; the size
-// tells a truncation after that.
+// contains reports whether the content is stored. A file gets its name when it is complete; the
+// size detects a later truncation.
 func (f *blobStore) contains(ref blobRef) bool {
 	info, err := os.Lstat(filepath.Join(f.dir, ref.SHA256))
 	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes
@@ -83,19 +93,19 @@ func (f *blobStore) write(ref blobRef, data []byte) (err error) {
 		return fmt.Errorf("write a capture: %w", err)
 	}
 	if err = os.Rename(tmp.Name(), filepath.Join(f.dir, ref.SHA256)); err != nil {
-		return fmt.Errorf("name a capture: %w", err)
+		return fmt.Errorf("rename a capture: %w", err)
 	}
 	return nil
 }
 
-// get reads a file and refuses it if it is not what was stored.
+// get reads a file and fails if its content is not what was stored.
 func (f *blobStore) get(ref blobRef) ([]byte, error) {
 	if sum, err := hex.DecodeString(ref.SHA256); err != nil || len(sum) != sha256.Size {
 		return nil, fmt.Errorf("read a capture: %q is not a SHA-256", ref.SHA256)
 	}
 	data, err := os.ReadFile(filepath.Join(f.dir, ref.SHA256))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the capture %s is gone", ref.SHA256)
+		return nil, fmt.Errorf("the capture %s is missing", ref.SHA256)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read a capture: %w", err)
@@ -106,7 +116,7 @@ func (f *blobStore) get(ref blobRef) ([]byte, error) {
 	return data, nil
 }
 
-// syncDir makes the names in a folder durable.
+// syncDir syncs the names in a directory.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -10,11 +10,10 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// changedFiles are the files that a call changed, on their way into the table changed_files. They
-// are one text, which SQLite takes apart: a sync may have changed very many, and while they are
-// written nobody else's begin or end is.
+// changedFiles are the files that a call changed. They are inserted by one statement, because a sync
+// may have changed thousands and no other event is written meanwhile.
 type changedFiles struct {
-	list      []byte // a JSON list of dray.FileChange
+	list      []byte // a JSON list of dray.FileChange, for json_each
 	principal string
 	plan      sql.NullString
 	at        int64
@@ -25,7 +24,7 @@ const insertChangedFiles = `INSERT INTO changed_files
 	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action', value ->> 'sha256_before', value ->> 'sha256_after', ?
 	FROM json_each(?)`
 
-// newChangedFiles gives what is to be written of a result; nil where nothing was changed.
+// newChangedFiles returns the changed files of a result, or nil if there are none.
 func newChangedFiles(inv dray.Invocation, res dray.Result) (*changedFiles, error) {
 	if len(res.Metadata.Changes) == 0 {
 		return nil, nil
@@ -40,30 +39,28 @@ func newChangedFiles(inv dray.Invocation, res dray.Result) (*changedFiles, error
 	}, nil
 }
 
-func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64,
-	invocation string,
-) error {
+func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
 	if c == nil {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, insertChangedFiles, seq, invocation, c.principal, c.plan, c.at,
-		string(c.list)); err != nil {
+	_, err := tx.ExecContext(ctx, insertChangedFiles,
+		seq, invocation, c.principal, c.plan, c.at, string(c.list))
+	if err != nil {
 		return fmt.Errorf("write the changed files: %w", err)
 	}
 	return nil
 }
 
-// ChangeQuery says which changed files are wanted. What is empty does not restrict; texts are
-// compared exactly.
+// ChangeQuery selects changed files. An empty field does not restrict; strings are compared exactly.
 type ChangeQuery struct {
 	PlanID, Invocation, Path, Principal string
 	// Limit is 50 if zero, at most 1000.
 	Limit int
-	// Cursor is the NextCursor of the page before, or empty.
+	// Cursor is the NextCursor of the previous page, or empty.
 	Cursor string
 }
 
-// Change is a file that dray changed, with the call that it did so for.
+// Change is a file that dray changed for a call.
 type Change struct {
 	Invocation string `json:"invocation"`
 	PlanID     string `json:"plan_id,omitzero"`
@@ -72,16 +69,17 @@ type Change struct {
 	At time.Time `json:"at"`
 }
 
-// ChangePage is a part of an answer: the files of the call that ended last come first, and of one
-// call the last.
+// ChangePage is a page of changed files. The call that ended last comes first, and of its files the
+// last one.
 type ChangePage struct {
 	Items []Change `json:"items"`
-	// NextCursor leads to the next page; it is empty on the last.
+	// NextCursor selects the next page; it is empty on the last one.
 	NextCursor string `json:"next_cursor"`
 }
 
-// Changes gives a page of changed files. What is recorded meanwhile comes before the first page. It
-// fails with invalid_request for a limit or cursor that cannot be, else with audit_unavailable.
+// Changes returns a page of changed files. Files recorded between two calls sort before the first
+// page. Changes fails with invalid_request for an invalid limit or cursor, else with
+// audit_unavailable.
 func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) {
 	stmt, err := q.statement()
 	if err != nil {
@@ -100,8 +98,7 @@ func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) 
 
 func (q ChangeQuery) limit() int { return Query{Limit: q.Limit}.limit() }
 
-// statement gives the query for one row more than the limit, which tells whether there is another
-// page.
+// statement returns the query for one row more than the limit: it exists if there is another page.
 func (q ChangeQuery) statement() (selectQuery, error) {
 	if err := (Query{Limit: q.Limit}).check(); err != nil {
 		return selectQuery{}, err
@@ -133,7 +130,7 @@ func (q ChangeQuery) statement() (selectQuery, error) {
 	}, nil
 }
 
-// changes runs the query and gives at most limit rows, and the place of the last of them where
+// changes runs the query. It returns at most limit rows, and the position of the last of them if
 // there are more.
 func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found []Change,
 	last *position, err error,
@@ -156,7 +153,8 @@ func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found
 			&before, &after, &at); err != nil {
 			return nil, nil, err
 		}
-		c.PlanID, c.SHA256Before, c.SHA256After, c.At = plan.String, before.String, after.String, time.Unix(0, at).UTC()
+		c.PlanID, c.SHA256Before, c.SHA256After = plan.String, before.String, after.String
+		c.At = time.Unix(0, at).UTC()
 		found = append(found, c)
 	}
 	return found, nil, rows.Err()

@@ -14,7 +14,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// changed are n files that a call changed, each other file a new one.
+// changed returns n changes of files, alternately created and replaced.
 func changed(n int, folder string) []dray.FileChange {
 	all := make([]dray.FileChange, n)
 	for i := range all {
@@ -29,7 +29,7 @@ func changed(n int, folder string) []dray.FileChange {
 	return all
 }
 
-// synced is the result of a sync of n files.
+// synced returns the result of a sync of n files.
 func synced(n int) dray.Result {
 	res := exited(0)
 	report := &dray.SyncReport{
@@ -59,8 +59,8 @@ func listChanges(t testing.TB, s *Store, q ChangeQuery) ChangePage {
 	return page
 }
 
-// AU-11: what a call changed is there when its end is, with action and hashes, and is listed by
-// plan, call and path.
+// The changes of a call are recorded with its end record, with action and hashes, and are listed by
+// plan, call and path (AU-11).
 func TestChangesAreListed(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	db := rawDB(t, s.path)
@@ -80,7 +80,7 @@ func TestChangesAreListed(t *testing.T) {
 		ids = append(ids, inv.ID)
 	}
 	if got := scan[int](t, db, `SELECT count(*) FROM changed_files c JOIN events e ON e.seq = c.seq AND e.kind = 'ended' AND e.invocation = c.invocation`); got != 6 {
-		t.Errorf("%d changes stand beside the end of their call", got)
+		t.Errorf("%d changes have the seq of their end record, want 6", got)
 	}
 	first := changed(2, "/a")
 	for name, tt := range map[string]struct {
@@ -119,8 +119,8 @@ func TestChangesAreListed(t *testing.T) {
 	}
 }
 
-// AU-11: page by page every change comes once, in one order, whatever is recorded meanwhile.
-func TestChangePages(t *testing.T) {
+// The pages contain each change once, in one order, also if changes are recorded meanwhile (AU-11).
+func TestChangePagesContainEachChangeOnce(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	for i := range 4 {
 		inv := newInvocation("sync")
@@ -157,12 +157,12 @@ func TestChangePages(t *testing.T) {
 	} {
 		if _, err := s.Changes(context.Background(), q); codeOf(err) != dray.CodeInvalidRequest ||
 			dray.AsError(err).Hint == "" {
-			t.Errorf("%+v gives %v", q, err)
+			t.Errorf("%+v returns %v", q, err)
 		}
 	}
 }
 
-// AU-08: each way to ask is answered from an index, newest first without sorting.
+// Each filter is answered from an index, newest first without sorting (AU-08).
 func TestChangesUseIndexes(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	for name, q := range map[string]ChangeQuery{
@@ -173,12 +173,12 @@ func TestChangesUseIndexes(t *testing.T) {
 	} {
 		if plan := queryPlan(t, s, q); !strings.Contains(plan, name) ||
 			strings.Contains(plan, "TEMP B-TREE") {
-			t.Errorf("%+v is answered by\n%s", q, plan)
+			t.Errorf("the plan of %+v is\n%s", q, plan)
 		}
 	}
 }
 
-// sameLists says that two records' lists of files are the same, and whole.
+// sameLists reports whether the lists of files of two records are equal and complete.
 func sameLists(a, b dray.Metadata) bool {
 	return a.ChangesOmitted == 0 && a.Sync.FilesOmitted == 0 && a.Sync.RefusedOmitted == 0 &&
 		a.Sync.TargetsOmitted == 0 &&
@@ -187,16 +187,16 @@ func sameLists(a, b dray.Metadata) bool {
 		slices.Equal(a.Sync.Targets, b.Sync.Targets)
 }
 
-// SY-10: a sync of ten thousand files reads back whole, and neither its row nor a list of calls
-// carries all of them.
-func TestLongListsLieInAFile(t *testing.T) {
+// A sync of ten thousand files reads back complete. Neither its row nor a list of calls contains all
+// of them (SY-10).
+func TestLongListsAreStoredInFile(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)
 	inv := newInvocation("sync")
 	want := run(t, s, inv, synced(10_000))
 	rec := get(t, s, inv.ID)
 	if !sameLists(rec.Metadata, want.Metadata) {
-		t.Error("the metadata does not read back as it was")
+		t.Error("the metadata does not read back equal")
 	}
 	if got := scan[int](t, rawDB(t, s.path), `SELECT max(length(body)) FROM events`); got > 16<<10 {
 		t.Errorf("the body of an event has %d bytes", got)
@@ -216,7 +216,7 @@ func TestLongListsLieInAFile(t *testing.T) {
 	if got := scan[int](t, rawDB(t, s.path), `SELECT count(*) FROM changed_files WHERE invocation = ?`, inv.ID); got != 10_000 {
 		t.Errorf("%d changes are in the table", got)
 	}
-	// AU-05: without the file the row is returned, with what it has and a warning.
+	// Without the file the rest of the row is returned with a warning (AU-05).
 	if err := os.RemoveAll(opts.CapturesDir); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestLongListsLieInAFile(t *testing.T) {
 	}
 }
 
-// What is short stands in the row, as it does in a list.
+// Short lists are complete in the row and in a list of calls.
 func TestShortListsStayInTheRow(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)
@@ -240,8 +240,8 @@ func TestShortListsStayInTheRow(t *testing.T) {
 	}
 }
 
-// AU-11: that a result is lost does not lose what was done to files.
-func TestChangesOutliveTheirResult(t *testing.T) {
+// A lost result does not lose the changes of files (AU-11).
+func TestChangesAreRecordedWithoutResult(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("sync")
 	res := synced(3)
@@ -254,7 +254,7 @@ func TestChangesOutliveTheirResult(t *testing.T) {
 	}
 }
 
-// BenchmarkLongSync is the end of a sync of 10,000 files: nobody else writes meanwhile.
+// BenchmarkLongSync measures the end record of a sync of 10,000 files, which blocks other writes.
 func BenchmarkLongSync(b *testing.B) {
 	s := open(b, options(b.TempDir()))
 	res := synced(10_000)

@@ -17,14 +17,14 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The test binary, started with this variable, is a daemon that makes calls until it is killed.
+// The test binary, started with these variables, makes calls until it is killed.
 const (
 	crashDir   = "DRAY_TEST_CRASH_DIR"
 	crashRound = "DRAY_TEST_CRASH_ROUND"
 	crashSeed  = "DRAY_TEST_CRASH_SEED"
 )
 
-// crashID is the id of a call; the exit code and the input of the call follow from it.
+// crashID returns the id of a call, which determines its exit code and input.
 func crashID(round, n int) string { return fmt.Sprintf("019a7b2c-0000-7000-9%03x-%012x", round, n) }
 
 func crashCode(id string) int {
@@ -35,9 +35,8 @@ func crashCode(id string) int {
 	return int(n % 100)
 }
 
-// crashChild makes calls from many goroutines and says on stdout what it is about to do and what
-// was done: "try ID" before a call, "ran ID" within it, "end ID" after it. Each line is one write,
-// so a kill leaves whole lines.
+// crashChild makes calls from several goroutines and prints "try ID" before a call, "ran ID" within
+// it and "end ID" after it. Each line is one write, so a kill leaves complete lines.
 func crashChild(dir string) {
 	s, _, err := Open(context.Background(), options(dir))
 	if err != nil {
@@ -47,11 +46,11 @@ func crashChild(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	say := func(word, id string) { _, _ = os.Stdout.WriteString(word + " " + id + "\n") }
+	log := func(step, id string) { _, _ = os.Stdout.WriteString(step + " " + id + "\n") }
 	next := dray.ExecutorFunc(func(_ context.Context, call dray.Call, _ dray.Sink) (dray.Result,
 		error,
 	) {
-		say("ran", call.Invocation.ID)
+		log("ran", call.Invocation.ID)
 		return exited(crashCode(call.Invocation.ID)), nil
 	})
 	const callers = 16
@@ -63,23 +62,23 @@ func crashChild(dir string) {
 				if n%7 == 0 {
 					inv.Input = longJSON(maxInline + 1 + n)
 				}
-				say("try", inv.ID)
+				log("try", inv.ID)
 				if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 					dray.Discard); err != nil {
 					panic(err)
 				}
-				say("end", inv.ID)
+				log("end", inv.ID)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// said is what a child said of its calls.
-type said struct{ tried, ran, ended map[string]bool }
+// childLog is what a child printed about its calls.
+type childLog struct{ tried, ran, ended map[string]bool }
 
-// crash runs a child and kills it after so many lines.
-func crash(t *testing.T, dir string, round, lines int) said {
+// crash runs a child and kills it after the given number of lines.
+func crash(t *testing.T, dir string, round, lines int) childLog {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashDir+"="+dir, crashRound+"="+strconv.Itoa(round))
@@ -92,11 +91,11 @@ func crash(t *testing.T, dir string, round, lines int) said {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	told := said{tried: map[string]bool{}, ran: map[string]bool{}, ended: map[string]bool{}}
+	printed := childLog{tried: map[string]bool{}, ran: map[string]bool{}, ended: map[string]bool{}}
 	scanner := bufio.NewScanner(out)
 	for n := 0; scanner.Scan(); n++ {
-		word, id, _ := strings.Cut(scanner.Text(), " ")
-		map[string]map[string]bool{"try": told.tried, "ran": told.ran, "end": told.ended}[word][id] = true
+		step, id, _ := strings.Cut(scanner.Text(), " ")
+		map[string]map[string]bool{"try": printed.tried, "ran": printed.ran, "end": printed.ended}[step][id] = true
 		if n == lines {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -108,12 +107,12 @@ func crash(t *testing.T, dir string, round, lines int) said {
 		status.Signal() != syscall.SIGKILL {
 		t.Fatalf("the child ended by itself: %v", cmd.ProcessState)
 	}
-	return told
+	return printed
 }
 
-// AU-01, AU-03: a daemon is killed at any point of its traffic, twenty times over. What it
-// acknowledged is there, what it never tried is not, and every call has exactly one end.
-func TestCrash(t *testing.T) {
+// A process is killed twenty times at random points. Acknowledged calls are recorded, calls never
+// tried are not, and every call has exactly one end (AU-01, AU-03).
+func TestKilledProcessLosesNothing(t *testing.T) {
 	rounds := 20
 	if testing.Short() {
 		rounds = 4
@@ -128,13 +127,13 @@ func TestCrash(t *testing.T) {
 	t.Logf("%s=%d", crashSeed, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
-	before := map[string]string{} // how each call of the rounds before ended
+	before := map[string]string{} // reason of each call of the earlier rounds
 	for round := range rounds {
-		told := crash(t, dir, round, random.IntN(600))
+		printed := crash(t, dir, round, random.IntN(600))
 		s, found := reopen(t, options(dir))
-		checkTrail(t, s)
+		checkLog(t, s)
 		after := reasons(t, s)
-		checkRound(t, told, before, after, found)
+		checkRound(t, printed, before, after, found)
 		before = after
 		if err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)
@@ -151,11 +150,11 @@ func TestCrash(t *testing.T) {
 	}
 	t.Logf("%d calls, %d of them interrupted", len(before), interrupted)
 	if interrupted == 0 {
-		t.Error("no round caught a call between begin and end: the test shows nothing")
+		t.Error("no call was killed between its begin and end records: the test proves nothing")
 	}
 }
 
-// reasons gives why each call ended, and checks that what it recorded is its own.
+// reasons returns the reason of each call, and checks that its other columns belong to it.
 func reasons(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	rows, err := s.read.QueryContext(context.Background(), `SELECT id, reason, exit_code, input_sha256 IS NOT NULL FROM invocations`)
@@ -172,7 +171,7 @@ func reasons(t *testing.T, s *Store) map[string]string {
 			t.Fatal(err)
 		}
 		if exited := reason == "exited"; exited != (code != nil) || exited && *code != crashCode(id) {
-			t.Errorf("%s ended as %s with another call's code", id, reason)
+			t.Errorf("%s ended as %s with the code of another call", id, reason)
 		}
 		if long {
 			if rec := get(t, s, id); len(rec.Input) <= maxInline || len(rec.Metadata.Warnings) > 0 {
@@ -187,21 +186,21 @@ func reasons(t *testing.T, s *Store) map[string]string {
 	return got
 }
 
-func checkRound(t *testing.T, told said, before, after map[string]string, found int) {
+func checkRound(t *testing.T, printed childLog, before, after map[string]string, found int) {
 	t.Helper()
 	for id, reason := range before {
 		if after[id] != reason {
 			t.Errorf("lost: %s had ended as %s, now %q", id, reason, after[id])
 		}
 	}
-	for id := range told.ran {
+	for id := range printed.ran {
 		if after[id] == "" {
 			t.Errorf("lost: %s ran and has no row", id)
 		}
 	}
-	for id := range told.ended {
+	for id := range printed.ended {
 		if after[id] != "exited" {
-			t.Errorf("lost: the end of %s was acknowledged, it is %q", id, after[id])
+			t.Errorf("lost: the end of %s was acknowledged, its reason is %q", id, after[id])
 		}
 	}
 	interrupted := 0
@@ -209,7 +208,7 @@ func checkRound(t *testing.T, told said, before, after map[string]string, found 
 		if before[id] != "" {
 			continue
 		}
-		if !told.tried[id] {
+		if !printed.tried[id] {
 			t.Errorf("invented: %s was never tried", id)
 		}
 		if reason == "interrupted" {
@@ -217,6 +216,6 @@ func checkRound(t *testing.T, told said, before, after map[string]string, found 
 		}
 	}
 	if interrupted != found {
-		t.Errorf("Open tells of %d interrupted calls, there are %d", found, interrupted)
+		t.Errorf("Open returns %d interrupted calls, there are %d", found, interrupted)
 	}
 }

@@ -21,66 +21,58 @@ import (
 )
 
 const (
-	// maxReaders bounds the connections that read; more would only share the same disk.
+	// maxReaders bounds the reading connections; more would only share the same disk.
 	maxReaders = 4
-	// busyTimeout is how long SQLite itself waits for a lock, in milliseconds. The writer tries again
-	// after it; it is short because nothing can break this wait off when the daemon ends.
+	// busyTimeout is how long SQLite itself waits for a lock, in milliseconds. It is short because the
+	// wait cannot be interrupted when the daemon ends; the writer tries again.
 	busyTimeout = "200"
 )
 
-// openDatabase opens the writer's connection, brings the schema up to date and opens the readers.
-func (s *Store) openDatabase(ctx context.Context) (err error) {
-	if s.write, err = openWriter(ctx, s.path); err != nil {
-		return err
-	}
-	if err := migrate(ctx, s.write, s.path); err != nil {
-		return err
-	}
-	s.read, err = sql.Open("sqlite3", dsn(s.path, url.Values{
+func openReaders(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite3", dsn(path, url.Values{
 		"mode": {"ro"}, "_query_only": {"1"}, "_busy_timeout": {"5000"}, "_stmt_cache_size": {"16"},
 	}))
 	if err != nil {
-		return fmt.Errorf("open the database for readers: %w", err)
+		return nil, fmt.Errorf("open the database for readers: %w", err)
 	}
-	s.read.SetMaxOpenConns(maxReaders)
-	s.read.SetMaxIdleConns(maxReaders)
-	return nil
+	db.SetMaxOpenConns(maxReaders)
+	db.SetMaxIdleConns(maxReaders)
+	return db, nil
 }
 
-// openWriter opens the one connection that writes, and makes sure that it writes as durably as was
-// asked: on some file systems SQLite falls back from WAL without an error.
+// openWriter opens the one connection that writes and verifies its durability: on some file systems
+// SQLite falls back from WAL without an error.
 func openWriter(ctx context.Context, path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite3", dsn(path, url.Values{
-		"mode": {"rw"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"}, "_busy_timeout": {busyTimeout},
-		"_txlock": {"immediate"}, "_stmt_cache_size": {"16"},
+		"mode": {"rw"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"},
+		"_busy_timeout": {busyTimeout}, "_txlock": {"immediate"}, "_stmt_cache_size": {"16"},
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	db.SetMaxOpenConns(1)
 	for pragma, want := range map[string]string{
-		"journal_mode": "wal", "synchronous": "2",
-		"foreign_keys": "1",
+		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1",
 	} {
 		var got string
 		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil {
 			return db, fmt.Errorf("open the database: %w", err)
 		}
 		if got != want {
-			return db, fmt.Errorf("open the database: %s is %s and not %s: the trail needs a local file system", pragma, got, want)
+			return db, fmt.Errorf("open the database: %s is %s instead of %s: a local file system is required",
+				pragma, got, want)
 		}
 	}
 	return db, nil
 }
 
-// dsn writes a path as the URI that SQLite takes.
+// dsn returns the path as a URI for SQLite.
 func dsn(path string, params url.Values) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?" + params.Encode()
 }
 
-// migrate applies what is missing, each file in a transaction of its own, so that it goes on where
-// it was broken off. A schema that this program does not know is refused before anything is
-// written.
+// migrate applies the missing migrations, each in its own transaction, so that an interrupted
+// migration resumes. It refuses an unknown schema before it writes anything.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
 	p, err := newMigrator(db)
 	if err != nil {
@@ -93,8 +85,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	sources := p.ListSources()
 	if known := sources[len(sources)-1].Version; have > known {
 		return dray.Errorf(dray.CodeAuditUnavailable,
-			"open the trail %s: a newer dray wrote it (schema %d, this one knows %d)", path, have, known).
-			WithHint("run the newer dray, or choose another state folder with --state")
+			"open the audit log %s: schema %d is newer than this version of dray (%d)", path, have, known).
+			WithHint("run the newer dray, or choose another state directory with --state")
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
@@ -116,20 +108,20 @@ const (
 	insertEvent = `INSERT INTO events (seq, invocation, kind, at, body, leaf) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
-// errNotRunning says that a projection found nothing to change: the call was never begun, or is
-// over already.
-var errNotRunning = errors.New("no such call is running in the trail")
+// errNotRunning is returned when a projection changes no row: the call has no begin record, or has
+// ended already.
+var errNotRunning = errors.New("no such call is running in the audit log")
 
-// commit writes a batch in one transaction: all of it or nothing. All events of it have one time,
-// that of the transaction. Waiting for the lock may take long, so which jobs are still wanted is
-// asked after it; those were written.
+// commit writes a batch in one transaction: all of it or nothing. Its events share the time of the
+// transaction. Begin records that were given up while the transaction waited for its lock are not
+// written; commit returns the events that were.
 //
-// The transaction is written out in SQL. A sql.Tx starts goroutines that watch its context, which
-// never ends here, and wake up with each commit.
-func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent,
-	wanted func([]*pendingEvent) []*pendingEvent,
-) (written []*pendingEvent, err error) {
-	tx, err := db.Conn(ctx)
+// The transaction is plain SQL: a sql.Tx starts goroutines that watch its context, which never ends
+// here, and that wake up with each commit.
+func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (written []*pendingEvent,
+	err error,
+) {
+	tx, err := w.db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin to write: %w", err)
 	}
@@ -139,51 +131,55 @@ func commit(ctx context.Context, db *sql.DB, batch []*pendingEvent,
 	}
 	defer func() {
 		if err != nil {
-			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done it by itself
+			_, _ = tx.ExecContext(ctx, `ROLLBACK`) // SQLite may have done so already
 		}
 	}()
-	// before that: what was written until a panic is taken back, and the connection goes on
-	defer recoverTo(&err)
-	// Asked each time: another program may have appended, and a gap or a clash would be refused.
-	var last int64
-	if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
-		return nil, fmt.Errorf("find the last event: %w", err)
+	defer recoverTo(&err) // runs first: after a panic the transaction is rolled back too
+	last := w.last
+	w.last = 0
+	if last == 0 {
+		if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
+			return nil, fmt.Errorf("find the last event: %w", err)
+		}
 	}
 	at := time.Now().UnixNano()
-	written = wanted(batch)
-	for i, j := range written {
-		if err := j.write(ctx, tx, last+int64(i)+1, at); err != nil {
+	w.mu.Lock()
+	written = w.dropAbandoned(batch)
+	w.mu.Unlock()
+	for _, e := range written {
+		last++
+		if err := e.write(ctx, tx, last, at); err != nil {
 			return nil, err
 		}
 	}
 	if _, err := tx.ExecContext(ctx, `COMMIT`); err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
+	w.last = last
 	return written, nil
 }
 
-// write appends the event and changes the projection.
-func (j *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
-	e := j.event
+// write appends the event and updates the projection.
+func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
+	e := p.event
 	e.seq, e.at = seq, at
 	leaf := e.leaf()
-	_, err := tx.ExecContext(ctx, insertEvent, e.seq, e.invocation, string(e.kind), e.at,
-		string(e.body), leaf[:])
-	if err != nil {
+	if _, err := tx.ExecContext(ctx, insertEvent,
+		e.seq, e.invocation, string(e.kind), e.at, string(e.body), leaf[:]); err != nil {
 		return fmt.Errorf("append the event: %w", err)
 	}
-	changed, err := tx.ExecContext(ctx, j.projectionSQL, append([]any{seq}, j.args...)...)
+	changed, err := tx.ExecContext(ctx, p.projectionSQL, append([]any{seq}, p.args...)...)
 	if err != nil {
 		return fmt.Errorf("write the projection: %w", err)
 	}
 	if n, err := changed.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(errNotRunning, err)
 	}
-	return j.changes.write(ctx, tx, seq, e.invocation)
+	return p.changes.write(ctx, tx, seq, e.invocation)
 }
 
-// isRetryable says whether a write may succeed later although nobody changes what is written: the
-// file is locked, the disk is full, or the system refuses now.
+// isRetryable reports whether the same write may succeed later: the file is locked, the disk is
+// full, or the system refuses for now.
 func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
 	if !ok {
@@ -198,7 +194,8 @@ func isRetryable(err error) bool {
 	}
 }
 
-// unavailableError makes the error of a trail that cannot be used, with what to do about its cause.
+// unavailableError returns the error of an operation that the audit log refused, with a hint for
+// its cause. A dray.Error is returned unchanged.
 func unavailableError(path, doing string, err error) *dray.Error {
 	if known, ok := errors.AsType[*dray.Error](err); ok {
 		return known
@@ -208,16 +205,16 @@ func unavailableError(path, doing string, err error) *dray.Error {
 	switch {
 	case errors.Is(err, errClosed):
 		return dray.Errorf(dray.CodeShuttingDown, "%s: %w", doing, err).
-			WithHint("the daemon is ending: repeat the call when it runs again")
+			WithHint("repeat the call when the daemon runs again")
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		return e.WithHint("ask for less, or allow more time")
+		return e.WithHint("request less, or allow more time")
 	case !known:
-		return e.WithHint("look at the disk of %s, then repeat the call", path)
+		return e.WithHint("check the disk of %s, then repeat the call", path)
 	}
 	switch cause.Code {
 	case sqlite3.ErrConstraint:
 		return dray.Errorf(dray.CodeConflict, "%s: %w", doing, err).
-			WithHint("there is an invocation with this id: make a new one")
+			WithHint("an invocation with this id exists: use a new id")
 	case sqlite3.ErrBusy, sqlite3.ErrLocked:
 		return e.WithHint("another program has locked %s: end it (fuser %s), then repeat the call", path,
 			path)
@@ -226,13 +223,12 @@ func unavailableError(path, doing string, err error) *dray.Error {
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
 		return e.WithHint("%s is damaged: stop the daemon, move the file away and restore a backup", path)
 	default:
-		return e.WithHint("look at the disk and the permissions of %s, then repeat the call", path)
+		return e.WithHint("check the disk and the permissions of %s, then repeat the call", path)
 	}
 }
 
-// lock takes the lock file beside the database, or says who has it. The lock goes with the process,
-// however it ends. The file stays: removing it would let two others hold a lock on two files of one
-// name.
+// lock takes the lock file beside the database. The kernel releases the lock with the process. The
+// file is never removed, because two processes could then lock two files of the same name.
 func lock(path string) (*os.File, error) {
 	f, err := openPrivate(path + ".lock")
 	if err != nil {
@@ -242,20 +238,19 @@ func lock(path string) (*os.File, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
 		return nil, dray.Errorf(dray.CodeAuditUnavailable,
-			"open the trail %s: another dray%s has it open", path, holder(f)).
-			WithHint("use the daemon that runs, stop it, or choose another state folder with --state")
+			"open the audit log %s: another dray%s has it open", path, holder(f)).
+			WithHint("use the running daemon, stop it, or choose another state directory with --state")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
-	// Who holds it is a courtesy to the one who is refused: failing to write it is no harm.
-	if f.Truncate(0) == nil {
+	if f.Truncate(0) == nil { // the pid is only for the error message of another process
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
 	}
 	return f, nil
 }
 
-// holder reads the process id that the holder of the lock left.
+// holder reads the pid that the holder of the lock wrote.
 func holder(f *os.File) string {
 	b, err := io.ReadAll(io.LimitReader(f, 32))
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -265,8 +260,8 @@ func holder(f *os.File) string {
 	return fmt.Sprintf(" (process %d)", pid)
 }
 
-// openPrivate opens or makes a file that only its owner can read, whatever the umask and whatever
-// mode it had.
+// openPrivate opens or creates a file that only its owner can read, regardless of the umask and of
+// its mode.
 func openPrivate(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

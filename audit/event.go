@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// kind says what an event tells.
+// kind is the kind of an event.
 type kind string
 
 const (
@@ -24,7 +24,7 @@ const (
 	interrupted kind = "interrupted"
 )
 
-// event is one row of the trail.
+// event is one row of the table events.
 type event struct {
 	seq        int64
 	invocation string
@@ -33,19 +33,19 @@ type event struct {
 	body       []byte
 }
 
-// canonical gives the bytes that stand for the event in a Merkle log; the package's documentation
-// describes them for others.
+// canonical returns the bytes of the event that a Merkle log hashes. The package documentation
+// defines them.
 func (e event) canonical() []byte {
 	return fmt.Appendf(nil, "dray event v1\n%d\n%d\n%s\n%s\n%x\n", e.seq, e.at, e.kind, e.invocation,
 		sha256.Sum256(e.body))
 }
 
-// leaf is the RFC 6962 leaf hash of the event.
+// leaf returns the RFC 6962 leaf hash of the event.
 func (e event) leaf() tlog.Hash {
 	return tlog.RecordHash(e.canonical())
 }
 
-// validID says whether s is a UUID in lower case: what may stand in a line of the canonical bytes.
+// validID reports whether s is a lower-case UUID, as the canonical bytes require.
 func validID(s string) bool {
 	if len(s) != 36 {
 		return false
@@ -60,12 +60,12 @@ func validID(s string) bool {
 	return true
 }
 
-// maxInline is how much of an input or output stands in the body of an event; what is longer lies
-// in a file.
+// maxInline is the maximum size in bytes of an input or output in the body of an event. Longer ones
+// are files.
 const maxInline = 8 << 10
 
-// beginBody is the body of a begun event: the invocation as it was accepted. Two fields of it are
-// shadowed: of the environment only the names are kept, and a long input is in a file.
+// beginBody is the body of a begun event: the accepted invocation. Two of its fields are shadowed:
+// the environment has only the names, and a long input is a file.
 type beginBody struct {
 	dray.Invocation
 	Env       []string        `json:"env,omitempty"`
@@ -90,52 +90,53 @@ type endBody struct {
 	Duration   *time.Duration     `json:"duration_ns"`
 	Output     json.RawMessage    `json:"output,omitempty"`
 	OutputFile *blobRef           `json:"output_file,omitempty"`
-	// ListsFile holds the lists of the metadata where they are longer than they are here.
+	// ListsFile contains the complete lists of the metadata if they are truncated here.
 	ListsFile *blobRef `json:"lists_file,omitempty"`
 }
 
-// encodeBegin gives the body of a begun event and, where the input is too long for it, the file
-// that holds it. An input that is not JSON is left out and told as unfit; the body is good all the
-// same.
-func encodeBegin(inv dray.Invocation, at time.Time, files *blobStore) (body []byte, file *blobRef,
-	unfit, err error,
+// encodeBegin returns the body of a begun event, and the reference of an input that is too long for
+// it. An input that is not JSON is omitted and reported by inputErr.
+func encodeBegin(inv dray.Invocation, at time.Time, blobs *blobStore) (body []byte, ref *blobRef,
+	inputErr, err error,
 ) {
 	b := beginBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
-	inline, file, err := inlineOrBlob(inv.Input, files)
+	inline, ref, err := inlineOrBlob(inv.Input, blobs)
 	if errors.Is(err, errNotJSON) {
-		unfit, err = err, nil
+		inputErr, err = err, nil
 	}
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("keep the input: %w", err)
+		return nil, nil, nil, fmt.Errorf("store the input: %w", err)
 	}
-	b.InputFile = file
+	b.InputFile = ref
 	body, err = encode(b, "input", inline)
-	return body, file, unfit, err
+	return body, ref, inputErr, err
 }
 
-// encodeEnd gives the body of an ended event and, where the output is too long for it, the file
-// that holds it.
-func encodeEnd(res dray.Result, files *blobStore) ([]byte, *blobRef, error) {
-	inline, file, err := inlineOrBlob(res.Output, files)
+// encodeEnd returns the body of an ended event, and the reference of an output that is too long for
+// it.
+func encodeEnd(res dray.Result, blobs *blobStore) ([]byte, *blobRef, error) {
+	inline, ref, err := inlineOrBlob(res.Output, blobs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("keep the output: %w", err)
+		return nil, nil, fmt.Errorf("store the output: %w", err)
 	}
-	metadata, lists, err := storeLists(res.Metadata, files)
+	metadata, lists, err := storeLists(res.Metadata, blobs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("keep the lists of files: %w", err)
+		return nil, nil, fmt.Errorf("store the lists of files: %w", err)
 	}
 	body, err := encode(endBody{
-		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal, Stdout: res.Stdout, Stderr: res.Stderr,
-		Error: res.Error, Route: res.Route, Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration, OutputFile: file, ListsFile: lists,
+		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal,
+		Stdout: res.Stdout, Stderr: res.Stderr, Error: res.Error, Route: res.Route,
+		Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration,
+		OutputFile: ref, ListsFile: lists,
 	}, "output", inline)
-	return body, file, err
+	return body, ref, err
 }
 
 var errNotJSON = errors.New("it is not valid JSON")
 
-// inlineOrBlob decides where a JSON value lies: in the body, or in a file that is durable when
-// place returns.
-func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage, file *blobRef,
+// inlineOrBlob returns a JSON value for the body, or the reference of a file that is durable when
+// inlineOrBlob returns.
+func inlineOrBlob(raw json.RawMessage, blobs *blobStore) (inline json.RawMessage, ref *blobRef,
 	err error,
 ) {
 	switch {
@@ -146,21 +147,21 @@ func inlineOrBlob(raw json.RawMessage, files *blobStore) (inline json.RawMessage
 	case len(raw) <= maxInline:
 		return raw, nil, nil
 	}
-	ref, err := files.put(raw)
+	stored, err := blobs.put(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return nil, &ref, nil
+	return nil, &stored, nil
 }
 
-// isJSON says what json.Valid does, and is faster: outputs may be long.
+// isJSON returns the same as json.Valid, and is faster.
 func isJSON(raw json.RawMessage) bool {
 	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 }
 
-// encode marshals v, an object, and adds the member name with the very bytes of raw: the encoder
-// would strip its spaces, and a record shall read back equal.
+// encode marshals v, an object, and adds the member name with the bytes of raw. The encoder would
+// remove spaces from raw, and a record must read back equal.
 func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -173,12 +174,11 @@ func encode(v any, name string, raw json.RawMessage) ([]byte, error) {
 	return append(append(body, raw...), '}'), nil
 }
 
-// maxInlineEntries is how many entries of each of its lists of files a body has. All of them stand
-// in a file beside the database where there are more: a sync of ten thousand files is megabytes,
-// which nobody wants to read to see that there was one.
+// maxInlineEntries is the maximum number of entries of each list of files in a body. Longer lists
+// are stored in a file, because a sync of ten thousand files takes megabytes.
 const maxInlineEntries = 10
 
-// fileLists are the lists of a result's metadata that grow with what a call did.
+// fileLists are the lists of files in the metadata of a result.
 type fileLists struct {
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused"`
@@ -186,8 +186,8 @@ type fileLists struct {
 	Changes []dray.FileChange  `json:"changes"`
 }
 
-// truncateLists gives metadata whose lists have at most maxInlineEntries entries and say how many
-// more there are, and the whole lists; nil where all of them are that short.
+// truncateLists returns metadata whose lists have at most maxInlineEntries entries, with the number
+// of the others, and the complete lists, which are nil if nothing was truncated.
 func truncateLists(m dray.Metadata) (dray.Metadata, *fileLists) {
 	var all fileLists
 	all.Changes = m.Changes
@@ -213,9 +213,9 @@ func truncate[T any](list []T) (some []T, omitted int) {
 	return list[:n:n], len(list) - n
 }
 
-// storeLists gives the metadata for the body and the file that holds what was cut off, which is
-// durable when storeLists returns.
-func storeLists(m dray.Metadata, files *blobStore) (dray.Metadata, *blobRef, error) {
+// storeLists returns the metadata for the body and the reference of a file with the complete lists,
+// which is durable when storeLists returns.
+func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, error) {
 	m, all := truncateLists(m)
 	if all == nil {
 		return m, nil, nil
@@ -224,16 +224,16 @@ func storeLists(m dray.Metadata, files *blobStore) (dray.Metadata, *blobRef, err
 	if err != nil {
 		return m, nil, fmt.Errorf("encode the lists of files: %w", err)
 	}
-	ref, err := files.put(raw)
+	ref, err := blobs.put(raw)
 	return m, &ref, err
 }
 
-// loadLists puts the whole lists back.
-func loadLists(m *dray.Metadata, ref *blobRef, files *blobStore) error {
-	if ref == nil || files == nil {
+// loadLists restores the complete lists.
+func loadLists(m *dray.Metadata, ref *blobRef, blobs *blobStore) error {
+	if ref == nil || blobs == nil {
 		return nil
 	}
-	raw, err := files.get(*ref)
+	raw, err := blobs.get(*ref)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// What is recorded as JSON is what encoding/json reads back, and all of that: also what a tool
-// printed with the same name twice, or with half a surrogate pair.
-func TestIsJSONSaysWhatValidDoes(t *testing.T) {
+// isJSON accepts exactly what encoding/json reads back, including duplicate names and lone
+// surrogates.
+func TestIsJSONEqualsValid(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, text := range []string{
 		"", " ", "{}", " {} ", "{}{}", "\ufeff{}", "null", "nul", "NaN", "01", "-0", "1.", "1e400", "[1,]", `{"a":1,}`, `{"a":1,"a":2}`,

@@ -15,85 +15,101 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Executor puts the trail around an executor: the begin of a call is committed before next runs,
-// its end before Execute returns.
+// recorder writes begin and end records.
+type recorder struct {
+	path         string // of the database, for errors
+	log          *zap.Logger
+	writeTimeout time.Duration
+	blobs        *blobStore
+	writer       *writer
+}
+
+// Executor returns an Executor that commits the begin record of a call before next runs, and its
+// end record before Execute returns.
 //
-// What next returns is concluded (dray.NormalizeResult) and stamped with its times, so Execute
-// gives a Result for every call that was accepted, however it ended, and the trail has the same. It
-// gives an error in three cases, and then no Result: audit_unavailable or shutting_down where the
-// begin could not be committed (nothing ran), audit_unavailable where the end could not (it ran;
-// the package documentation says what becomes of the end), and internal where the id is no UUID.
+// The result of next is normalized (dray.NormalizeResult) and gets its times; Execute returns what
+// was recorded. It returns an error and no Result in three cases: audit_unavailable or
+// shutting_down if the begin record could not be committed (nothing ran), audit_unavailable if the
+// end record could not (the call ran; see the package documentation), and internal if the id is not
+// a UUID.
 //
-// A begin is waited for although the context ends meanwhile: such a call is recorded and next sees
-// the ended context. A panic of next ends its call as internal.
-func (s *Store) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
+// Execute waits for the begin record even if the context ends: such a call is recorded, and next
+// receives the ended context. A panic of next ends its call with the code internal.
+func (r *recorder) Executor(next dray.Executor) dray.Executor {
+	execute := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		inv, started := call.Invocation, time.Now()
-		unfit, err := s.begin(ctx, inv, started)
+		inputErr, err := r.begin(ctx, inv, started)
 		if err != nil {
 			return dray.Result{}, err
 		}
 		var res dray.Result
-		if unfit == nil {
-			res, err = s.recoverPanics(next).Execute(ctx, call, sink)
+		if inputErr == nil {
+			res, err = r.executeRecovered(ctx, next, call, sink)
 		} else {
-			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", unfit).
+			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", inputErr).
 				WithHint("send a JSON object")
 		}
-		return s.end(ctx, inv, setTimes(dray.NormalizeResult(res, err), started))
-	})
+		return r.end(ctx, inv, setTimes(dray.NormalizeResult(res, err), started))
+	}
+	return dray.ExecutorFunc(execute)
 }
 
-// recoverPanics makes a panic an error, and logs where it came from.
-func (s *Store) recoverPanics(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call,
-		sink dray.Sink,
-	) (res dray.Result, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				id := call.Invocation.ID
-				s.log.Error("a call panicked", zap.String("invocation", id), zap.String("panic", fmt.Sprint(p)),
-					zap.ByteString("stack", debug.Stack()))
-				res, err = dray.Result{}, dray.InternalError(dray.CodeInternal, id, "the call")
-			}
-		}()
-		return next.Execute(ctx, call, sink)
-	})
+// executeRecovered calls next. It logs a panic and returns it as an error.
+func (r *recorder) executeRecovered(ctx context.Context, next dray.Executor, call dray.Call,
+	sink dray.Sink,
+) (res dray.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			id := call.Invocation.ID
+			r.log.Error("call panicked", zap.String("invocation", id),
+				zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
+			res, err = dray.Result{}, dray.InternalError(dray.CodeInternal, id, "the call")
+		}
+	}()
+	return next.Execute(ctx, call, sink)
 }
 
-// setTimes writes the times: the two on the wall clock, their distance on the monotonic one.
+// setTimes sets start and end by the wall clock and the duration by the monotonic clock.
 func setTimes(res dray.Result, started time.Time) dray.Result {
 	now := time.Now()
-	res.StartedAt, res.EndedAt, res.Duration = started.Round(0).UTC(), now.Round(0).
-		UTC(), now.Sub(started)
+	res.StartedAt, res.EndedAt = started.Round(0).UTC(), now.Round(0).UTC()
+	res.Duration = now.Sub(started)
 	return res
+}
+
+// submit blocks until the events are committed or the write timeout has elapsed. The end of ctx
+// does not end the wait.
+func (r *recorder) submit(ctx context.Context, events ...*pendingEvent) error {
+	return r.writer.submit(ctx, r.writeTimeout, events...)
 }
 
 const projectBegun = `INSERT INTO invocations
 	(seq, id, tool, principal, plan_id, session_id, status, started_at, input_sha256)
 	VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?)`
 
-// begin commits that a call was accepted. An input that cannot be recorded is told as unfit, and
-// the call shall not run.
-func (s *Store) begin(ctx context.Context, inv dray.Invocation, at time.Time) (unfit, err error) {
-	j, unfit, err := s.beginJob(inv, at)
+// begin commits the begin record. inputErr says why the input could not be recorded; such a call
+// must not run.
+func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time) (inputErr,
+	err error,
+) {
+	e, inputErr, err := r.beginEvent(inv, at)
 	if err == nil {
-		err = s.submit(ctx, j)
+		err = r.submit(ctx, e)
 	}
 	if err != nil {
-		return nil, unavailableError(s.path, "record the begin of the call, which did not run", err)
+		return nil, unavailableError(r.path, "the call did not run: write its begin record", err)
 	}
-	return unfit, nil
+	return inputErr, nil
 }
 
-func (s *Store) beginJob(inv dray.Invocation, at time.Time) (j *pendingEvent, unfit, err error) {
+func (r *recorder) beginEvent(inv dray.Invocation, at time.Time) (e *pendingEvent, inputErr,
+	err error,
+) {
 	if !validID(inv.ID) {
-		return nil, nil, dray.Errorf(dray.CodeInternal, "record a call: %q is not a UUID in lower case",
+		return nil, nil, dray.Errorf(dray.CodeInternal, "record a call: %q is not a lower-case UUID",
 			inv.ID)
 	}
-	body, file, unfit, err := encodeBegin(inv, at.Round(0).UTC(), s.files)
+	body, blob, inputErr, err := encodeBegin(inv, at.Round(0).UTC(), r.blobs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,63 +118,58 @@ func (s *Store) beginJob(inv dray.Invocation, at time.Time) (j *pendingEvent, un
 		projectionSQL: projectBegun,
 		args: []any{
 			inv.ID, inv.Tool, inv.Principal, nullString(inv.Context.PlanID),
-			nullString(inv.Context.SessionID), at.UnixNano(), file.name(),
+			nullString(inv.Context.SessionID), at.UnixNano(), blob.name(),
 		},
-		compensate: func() *pendingEvent { return s.compensateBegin(inv, at) },
-	}, unfit, nil
+		compensate: func() *pendingEvent { return r.compensateBegin(inv, at) },
+	}, inputErr, nil
 }
 
-// compensateBegin is the end of a call whose begin was committed when its caller had been told that
-// nothing runs.
-func (s *Store) compensateBegin(inv dray.Invocation, started time.Time) *pendingEvent {
+// compensateBegin returns the end record of a call whose begin record was committed after the call
+// had been refused.
+func (r *recorder) compensateBegin(inv dray.Invocation, started time.Time) *pendingEvent {
 	err := dray.Errorf(dray.CodeAuditUnavailable,
-		"the begin was recorded too late: the caller was told so, and nothing ran")
-	j, encodeErr := s.endJob(inv, setTimes(dray.NormalizeResult(dray.Result{}, err), started))
+		"the begin record was committed too late: the call was refused, and nothing ran")
+	e, encodeErr := r.endEvent(inv, setTimes(dray.NormalizeResult(dray.Result{}, err), started))
 	if encodeErr != nil {
-		panic(encodeErr) // a result of nothing but strings
+		panic(encodeErr) // the result consists of strings
 	}
-	return j
+	return e
 }
 
-// end commits how a call ended and gives the result as it was recorded. Nothing that the caller
-// does can break it off.
-func (s *Store) end(ctx context.Context, inv dray.Invocation, res dray.Result) (dray.Result,
+// end commits the end record and returns the recorded result. The end of ctx does not interrupt it.
+func (r *recorder) end(ctx context.Context, inv dray.Invocation, res dray.Result) (dray.Result,
 	error,
 ) {
 	changed, err := newChangedFiles(inv, res)
-	var j *pendingEvent
+	var e *pendingEvent
 	if err == nil {
-		j, err = s.endJob(inv, res)
+		e, err = r.endEvent(inv, res)
 	}
 	if err != nil {
-		s.log.Error("a result cannot be recorded", zap.String("invocation", inv.ID), zap.Error(err))
+		r.log.Error("result not recorded", zap.String("invocation", inv.ID), zap.Error(err))
 		res = fallbackResult(res, err)
-		j, err = s.endJob(inv, res)
+		e, err = r.endEvent(inv, res)
 	}
 	if err == nil {
-		j.changes = changed // of what was done to files nothing is lost with the result
-	}
-	if err == nil {
-		err = s.submit(ctx, j)
+		e.changes = changed // recorded even if the result is lost
+		err = r.submit(ctx, e)
 	}
 	if err == nil {
 		return res, nil
 	}
-	s.log.Error("the end of a call is not recorded", zap.String("invocation", inv.ID),
+	r.log.Error("end record failed", zap.String("invocation", inv.ID),
 		zap.String("reason", string(res.Reason)), zap.Error(err))
-	e := dray.Errorf(dray.CodeAuditUnavailable, "record the end of the call, which did run: %w", err)
-	return dray.Result{},
-		e.WithHint("do not repeat the call blindly: see what it did, and look for %s in the trail when %s can be written again", inv.ID, s.path)
+	return dray.Result{}, dray.Errorf(dray.CodeAuditUnavailable,
+		"the call ran, but its result could not be recorded: %w", err).
+		WithHint("check what it did before you repeat it; look for %s in the audit log later", inv.ID)
 }
 
-// fallbackResult is what remains of a result that cannot be encoded or kept: how the call ended,
-// without what it gave. The rows of the trail may well have room where the files of long outputs
-// have none.
+// fallbackResult returns how the call ended, without a result that cannot be encoded or stored.
 func fallbackResult(res dray.Result, err error) dray.Result {
 	res.Output, res.Metadata = nil, dray.Metadata{Kill: res.Metadata.Kill}
-	code, hint := dray.CodeInternal, "the call did run: see what it did before you repeat it"
+	code, hint := dray.CodeInternal, "the call ran: check what it did before you repeat it"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder; "+hint
+		code, hint = dray.CodeDiskFull, "free space on the disk of the state directory; "+hint
 	}
 	return dray.NormalizeResult(res, dray.Errorf(code,
 		"the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
@@ -169,43 +180,33 @@ const projectEnded = `UPDATE invocations SET
 	ended_at = ?, duration = ?, output_sha256 = ?, metadata_container = ?
 	WHERE id = ? AND status = 'running'`
 
-func (s *Store) endJob(inv dray.Invocation, res dray.Result) (*pendingEvent, error) {
-	body, file, err := encodeEnd(res, s.files)
+func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent, error) {
+	body, blob, err := encodeEnd(res, r.blobs)
 	if err != nil {
 		return nil, err
 	}
-	args := []any{
-		string(res.Status), nullString(string(res.Reason)), nullInt(res.ExitCode),
-		nullString(string(res.Route.Environment)), nullString(res.Route.Container),
+	var c dray.ContainerMetadata
+	var containerJSON []byte
+	if res.Metadata.Container != nil {
+		c = *res.Metadata.Container
+		if containerJSON, err = json.Marshal(c); err != nil {
+			return nil, fmt.Errorf("encode the container's metadata: %w", err)
+		}
 	}
-	container, err := containerColumns(res.Metadata.Container)
-	if err != nil {
-		return nil, err
-	}
-	args = append(args, container[:3]...)
-	args = append(args, res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), file.name(), container[3],
-		inv.ID)
 	return &pendingEvent{
 		event:         event{invocation: inv.ID, kind: ended, body: body},
-		projectionSQL: projectEnded, args: args,
+		projectionSQL: projectEnded,
+		args: []any{
+			string(res.Status), nullString(string(res.Reason)), nullInt(res.ExitCode),
+			nullString(string(res.Route.Environment)), nullString(res.Route.Container),
+			nullString(c.Name), nullString(c.ID), nullString(c.Image),
+			res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), blob.name(),
+			nullString(string(containerJSON)), inv.ID,
+		},
 	}, nil
 }
 
-// containerColumns gives name, id and image, and the whole as JSON; all NULL for a call that had no
-// container.
-func containerColumns(c *dray.ContainerMetadata) ([]any, error) {
-	if c == nil {
-		return make([]any, 4), nil
-	}
-	b, err := json.Marshal(c)
-	if err != nil {
-		return nil, fmt.Errorf("encode the container's metadata: %w", err)
-	}
-	return []any{nullString(c.Name), nullString(c.ID), nullString(c.Image), string(b)}, nil
-}
-
-// nullString is a string as a column, NULL if it is empty: most calls have none, and the indexes
-// leave NULL out.
+// nullString returns a column value that is NULL for an empty string.
 func nullString(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
 func nullInt(n *int) sql.NullInt64 {
@@ -215,42 +216,35 @@ func nullInt(n *int) sql.NullInt64 {
 	return sql.NullInt64{Int64: int64(*n), Valid: true}
 }
 
-func (f *blobRef) name() sql.NullString {
-	if f == nil {
-		return sql.NullString{}
-	}
-	return nullString(f.SHA256)
-}
-
 const projectInterrupted = `UPDATE invocations SET ended_seq = ?, status = ?, reason = ?, ended_at = ? WHERE id = ? AND status = 'running'`
 
-// interrupt ends every call that has a begin and no end: only this daemon has the file, and it has
-// started none yet. How long such a call ran nobody knows, so it gets no duration; ended_at is when
-// it was found.
-func (s *Store) interrupt(ctx context.Context) (int, error) {
-	ids, err := s.running(ctx)
+// interrupt writes an end record for every call without one, and returns their number. It must be
+// called before the first call runs. Such a call has no duration; its end is the time of interrupt.
+func (r *recorder) interrupt(ctx context.Context, db *sql.DB) (int, error) {
+	ids, err := runningCalls(ctx, db)
 	if err != nil {
-		return 0, fmt.Errorf("look for calls without an end: %w", err)
+		return 0, fmt.Errorf("find calls without an end record: %w", err)
 	}
-	jobs := make([]*pendingEvent, 0, len(ids))
+	events := make([]*pendingEvent, 0, len(ids))
 	for _, id := range ids {
-		j, err := interruptJob(id, time.Now().Round(0).UTC())
+		e, err := interruptedEvent(id, time.Now().Round(0).UTC())
 		if err != nil {
 			return 0, err
 		}
-		jobs = append(jobs, j)
+		events = append(events, e)
 	}
-	if len(jobs) == 0 {
+	if len(events) == 0 {
 		return 0, nil
 	}
-	if err := s.submit(ctx, jobs...); err != nil {
-		return 0, fmt.Errorf("end the calls that were interrupted: %w", err)
+	if err := r.submit(ctx, events...); err != nil {
+		return 0, fmt.Errorf("mark interrupted calls: %w", err)
 	}
-	return len(jobs), nil
+	return len(events), nil
 }
 
-func (s *Store) running(ctx context.Context) (ids []string, err error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id FROM invocations WHERE status = 'running' ORDER BY seq`)
+func runningCalls(ctx context.Context, db *sql.DB) (ids []string, err error) {
+	rows, err := db.QueryContext(ctx,
+		`SELECT id FROM invocations WHERE status = 'running' AND status <> 'succeeded' ORDER BY seq`)
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +259,11 @@ func (s *Store) running(ctx context.Context) (ids []string, err error) {
 	return ids, rows.Err()
 }
 
-func interruptJob(id string, now time.Time) (*pendingEvent, error) {
+func interruptedEvent(id string, now time.Time) (*pendingEvent, error) {
 	b := endBody{
 		Status: dray.StatusFailed, Reason: dray.ReasonInterrupted, EndedAt: now,
 		Error: dray.Errorf(dray.CodeInternal, "the daemon ended while the call ran").
-			WithHint("how far the call came is not known: see what it did before you repeat it"),
+			WithHint("check what the call did before you repeat it"),
 	}
 	body, err := encode(b, "", nil)
 	if err != nil {

@@ -20,8 +20,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// AU-01: another program sees the begin while the tool runs, and the end when Execute has returned.
-func TestBeginBeforeRunEndBeforeReply(t *testing.T) {
+// Another program can read the begin record while the tool runs, and the end record when Execute has
+// returned (AU-01).
+func TestBeginRecordBeforeRunEndRecordBeforeReply(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	db := rawDB(t, s.path)
 	inv := newInvocation("exec")
@@ -44,13 +45,13 @@ func TestBeginBeforeRunEndBeforeReply(t *testing.T) {
 		t.Fatalf("Execute: ran %v, error %v", ran, err)
 	}
 	if res.Status != dray.StatusFailed || res.Error == nil {
-		t.Errorf("a call with exit code 3 is not concluded: %+v", res)
+		t.Errorf("the result of exit code 3 is not normalized: %+v", res)
 	}
 	if got := scan[string](t, db, `SELECT group_concat(kind, ' ') FROM events`); got != "begun ended" {
 		t.Errorf("events after the reply: %s, want begun ended", got)
 	}
 	if got := scan[string](t, db, `SELECT status || ' ' || reason || ' ' || exit_code FROM invocations`); got != "failed exited 3" {
-		t.Errorf("the projection is %q", got)
+		t.Errorf("the row is %q", got)
 	}
 }
 
@@ -114,7 +115,7 @@ var roundTrips = map[string]struct {
 		},
 	},
 	"could not run": {
-		err: dray.Errorf(dray.CodeBadCwd, "no folder /nowhere").WithHint("name another"),
+		err: dray.Errorf(dray.CodeBadCwd, "no directory /nowhere").WithHint("use another"),
 	},
 	"long input and output": {
 		change: func(inv *dray.Invocation) { inv.Input = longJSON(1 << 20) },
@@ -141,8 +142,8 @@ func longJSON(n int) json.RawMessage {
 	return json.RawMessage(`{"s":"` + strings.Repeat("x", n-len(`{"s":""}`)) + `"}`)
 }
 
-// AU-02, RS-03: what the caller gets and what the trail gives are equal, the container's metadata
-// by way of its column.
+// The record of the audit log equals the result of the call, including the container's metadata from
+// its column (AU-02, RS-03).
 func TestRecordsReadBackEqual(t *testing.T) {
 	for name, tt := range roundTrips {
 		t.Run(name, func(t *testing.T) {
@@ -163,20 +164,20 @@ func TestRecordsReadBackEqual(t *testing.T) {
 			}
 			want := dray.NewRecord(inv, res.StartedAt).WithResult(res)
 			if got := get(t, s, inv.ID); !sameRecord(got, want) {
-				t.Errorf("Get gives\n%+v\nwant\n%+v", got, want)
+				t.Errorf("Get returns\n%+v\nwant\n%+v", got, want)
 			}
 			if len(inv.Input) > maxInline {
-				want.Input, want.Output = nil, nil // a list leaves long ones out
+				want.Input, want.Output = nil, nil // omitted in lists
 			}
 			if got := list(t, s, Query{}).Items; len(got) != 1 || !sameRecord(got[0], want) {
-				t.Errorf("List gives\n%+v\nwant\n%+v", got, want)
+				t.Errorf("List returns\n%+v\nwant\n%+v", got, want)
 			}
 		})
 	}
 }
 
-// AU-02: the column that programs see is the record's metadata.container.
-func TestMetadataColumnIsTheRecords(t *testing.T) {
+// The column metadata_container is the record's metadata.container (AU-02).
+func TestMetadataColumnEqualsRecord(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	want := roundTrips["a tool in a container"].result
 	run(t, s, newInvocation("exec"), want)
@@ -200,8 +201,8 @@ func TestEnvironmentValuesAreNotStored(t *testing.T) {
 	}
 }
 
-// AU-05: what cannot be encoded fails, and has a row that says so.
-func TestUnfitInputDoesNotRun(t *testing.T) {
+// A call whose input cannot be encoded fails, with a row that says so (AU-05).
+func TestInvalidInputDoesNotRun(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	inv.Input = json.RawMessage(`{"a":`)
@@ -212,7 +213,7 @@ func TestUnfitInputDoesNotRun(t *testing.T) {
 	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard)
 	if err != nil || res.Reason != dray.ReasonInvalid || res.Error.Code != dray.CodeInvalidInput {
-		t.Fatalf("Execute gives %+v, %v", res, err)
+		t.Fatalf("Execute returns %+v, %v", res, err)
 	}
 	if rec := get(t, s, inv.ID); rec.Status != dray.StatusFailed || rec.Reason != dray.ReasonInvalid ||
 		rec.Input != nil {
@@ -220,8 +221,8 @@ func TestUnfitInputDoesNotRun(t *testing.T) {
 	}
 }
 
-// AU-05: a result that cannot be encoded leaves a terminal row with how the call ended.
-func TestUnfitResult(t *testing.T) {
+// A result that cannot be encoded leaves a row with how the call ended (AU-05).
+func TestInvalidResultLeavesRow(t *testing.T) {
 	results := map[string]dray.Result{
 		"output":   {Output: json.RawMessage(`{]`)},
 		"metadata": {Metadata: dray.Metadata{Container: &dray.ContainerMetadata{ExecMS: math.NaN()}}},
@@ -239,16 +240,17 @@ func TestUnfitResult(t *testing.T) {
 			}
 			if want := dray.NewRecord(inv, got.StartedAt).
 				WithResult(got); rec.Error.Message != want.Error.Message || rec.Status != want.Status {
-				t.Errorf("the caller gets %+v, the trail has %+v", want, rec)
+				t.Errorf("the result is %+v, the audit log has %+v", want, rec)
 			}
 		})
 	}
 }
 
-// AU-05: the same where the folder of captures refuses.
-func TestOutputThatCannotBeKept(t *testing.T) {
+// A result that cannot be written to the captures directory leaves a row; such an input does not run
+// (AU-05).
+func TestUnwritableCaptures(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	if err := os.Remove(s.files.dir); err != nil {
+	if err := os.Remove(s.blobs.dir); err != nil {
 		t.Fatal(err)
 	}
 	inv := newInvocation("exec")
@@ -263,12 +265,12 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	_, err := s.Executor(returning(exited(0))).
 		Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 	if codeOf(err) != dray.CodeAuditUnavailable {
-		t.Errorf("an input that cannot be kept gives %v", err)
+		t.Errorf("a call whose input cannot be stored returns %v", err)
 	}
 }
 
-// EX-18: a panic ends its call alone, and the log tells where.
-func TestPanicEndsTheCall(t *testing.T) {
+// A panic fails only its own call, and the log has the stack (EX-18).
+func TestPanicFailsOnlyItsCall(t *testing.T) {
 	core, logs := observer.New(zapcore.ErrorLevel)
 	opts := options(t.TempDir())
 	opts.Log = zap.New(core)
@@ -283,7 +285,7 @@ func TestPanicEndsTheCall(t *testing.T) {
 		dray.Discard)
 	if err != nil || res.Error.Code != dray.CodeInternal || res.Status != dray.StatusFailed ||
 		!strings.Contains(res.Error.Hint, inv.ID) {
-		t.Errorf("Execute gives %+v, %v", res, err)
+		t.Errorf("Execute returns %+v, %v", res, err)
 	}
 	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeInternal ||
 		rec.EndedAt == nil {
@@ -299,7 +301,7 @@ func TestPanicEndsTheCall(t *testing.T) {
 
 func explode() error { panic("boom") }
 
-// A call that is cancelled while it waits for its begin, or in next, is recorded all the same.
+// A call that is cancelled while it waits for its begin record, or in next, is recorded.
 func TestCancelledCallIsRecorded(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -309,7 +311,7 @@ func TestCancelledCallIsRecorded(t *testing.T) {
 		error,
 	) {
 		if ctx.Err() == nil {
-			t.Error("next does not see that the context ended")
+			t.Error("the context of next has not ended")
 		}
 		return dray.Result{Reason: dray.ReasonCancelled}, nil
 	})
@@ -321,17 +323,17 @@ func TestCancelledCallIsRecorded(t *testing.T) {
 	}
 }
 
-// RS-03: the duration is that of the monotonic clock, the times are UTC and hold no reading of it.
-func TestTimes(t *testing.T) {
+// The duration is monotonic; the times are UTC without a monotonic reading (RS-03).
+func TestSetTimes(t *testing.T) {
 	started := time.Now().Add(-time.Second)
 	res := setTimes(dray.Result{}, started)
 	if res.Duration < time.Second || res.Duration > time.Minute || res.StartedAt != started.Round(0).
 		UTC() || res.EndedAt.Location() != time.UTC {
-		t.Errorf("stamped %+v", res)
+		t.Errorf("setTimes returns %+v", res)
 	}
 }
 
-func TestIDs(t *testing.T) {
+func TestInvalidAndDuplicateIDs(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 		t.Error("the call ran")
@@ -345,18 +347,18 @@ func TestIDs(t *testing.T) {
 		inv.ID = id
 		if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 			dray.Discard); codeOf(err) != dray.CodeInternal {
-			t.Errorf("id %q gives %v", id, err)
+			t.Errorf("id %q returns %v", id, err)
 		}
 	}
 	inv := newInvocation("exec")
 	run(t, s, inv, exited(0))
 	if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard); codeOf(err) != dray.CodeConflict {
-		t.Errorf("an id that was used gives %v", err)
+		t.Errorf("a used id returns %v", err)
 	}
 }
 
-func TestGetOwnOnly(t *testing.T) {
+func TestGetChecksPrincipal(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	run(t, s, inv, exited(0))
@@ -366,31 +368,31 @@ func TestGetOwnOnly(t *testing.T) {
 	} {
 		_, err := s.Get(context.Background(), principal, inv.ID)
 		if codeOf(err) != want {
-			t.Errorf("Get for %q gives %v, want code %q", principal, err, want)
+			t.Errorf("Get for %q returns %v, want code %q", principal, err, want)
 		}
 	}
 	if _, err := s.Get(context.Background(), "", newID()); codeOf(err) != dray.CodeNotFound {
-		t.Errorf("an unknown id gives %v", err)
+		t.Errorf("an unknown id returns %v", err)
 	}
 }
 
-// The same content lies in the folder once, with its hash in the row.
-func TestLongInputsShareAFile(t *testing.T) {
+// Equal inputs share one file, whose hash is in the rows.
+func TestEqualInputsShareFile(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	for range 3 {
 		inv := newInvocation("exec")
 		inv.Input = longJSON(maxInline + 1)
 		run(t, s, inv, exited(0))
 	}
-	entries, err := os.ReadDir(s.files.dir)
+	entries, err := os.ReadDir(s.blobs.dir)
 	if err != nil || len(entries) != 1 {
-		t.Fatalf("the folder holds %v, %v", entries, err)
+		t.Fatalf("the directory contains %v, %v", entries, err)
 	}
 	if got := scan[string](t, s.read, `SELECT DISTINCT input_sha256 FROM invocations`); got != entries[0].Name() {
 		t.Errorf("the rows name %s, the file is %s", got, entries[0].Name())
 	}
-	// A file that was cut is written again.
-	if err := os.Truncate(filepath.Join(s.files.dir, entries[0].Name()), 5); err != nil {
+	// A truncated file is written again.
+	if err := os.Truncate(filepath.Join(s.blobs.dir, entries[0].Name()), 5); err != nil {
 		t.Fatal(err)
 	}
 	inv := newInvocation("exec")

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 var lastID atomic.Int64
 
-// newID gives an id of the form of a UUIDv7, each greater than the one before.
+// newID returns an id in the form of a UUIDv7, greater than the previous one.
 func newID() string { return fmt.Sprintf("019a7b2c-0000-7000-8000-%012x", lastID.Add(1)) }
 
 func options(dir string) Options {
@@ -37,7 +37,7 @@ func options(dir string) Options {
 	}
 }
 
-// open opens a store that is closed with the test.
+// open returns a store that is closed when the test ends.
 func open(t testing.TB, opts Options) *Store {
 	t.Helper()
 	s, _, err := Open(context.Background(), opts)
@@ -52,7 +52,7 @@ func open(t testing.TB, opts Options) *Store {
 	return s
 }
 
-// reopen opens a store again and gives the number of calls that it found without an end.
+// reopen opens a store and returns the number of interrupted calls.
 func reopen(t *testing.T, opts Options) (*Store, int) {
 	t.Helper()
 	s, n, err := Open(context.Background(), opts)
@@ -63,7 +63,7 @@ func reopen(t *testing.T, opts Options) (*Store, int) {
 	return s, n
 }
 
-// rawDB is a connection of another program to the file.
+// rawDB returns a connection to the file as another program has it.
 func rawDB(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite3", dsn(path,
@@ -100,16 +100,13 @@ func exited(code int) dray.Result {
 	return dray.Result{Reason: dray.ReasonExited, ExitCode: &code}
 }
 
-// returning is an executor that runs nothing and ends as told.
+// returning returns an executor that runs nothing and returns res.
 func returning(res dray.Result) dray.Executor {
-	return dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
-		error,
-	) {
-		return res, nil
-	})
+	execute := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return res, nil }
+	return dray.ExecutorFunc(execute)
 }
 
-// run makes a call of the store and fails the test unless it is recorded.
+// run records a call and fails the test if that fails.
 func run(t testing.TB, s *Store, inv dray.Invocation, res dray.Result) dray.Result {
 	t.Helper()
 	res, err := s.Executor(returning(res)).
@@ -138,7 +135,7 @@ func list(t testing.TB, s *Store, q Query) Page {
 	return page
 }
 
-// codeOf is the code of an error, empty for none.
+// codeOf returns the code of an error, empty for nil.
 func codeOf(err error) dray.Code {
 	if err == nil {
 		return ""

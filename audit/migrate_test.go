@@ -11,10 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/migrations"
 )
 
-// dumpSchema gives the statements that would make the schema.
+// dumpSchema returns the statements that create the schema.
 func dumpSchema(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), `SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY tbl_name, type != 'table', type, name`)
@@ -36,7 +37,7 @@ func dumpSchema(t *testing.T, db *sql.DB) string {
 	return b.String()
 }
 
-// AU-04: the schema after each migration is the one that was released with it.
+// The schema after each migration is the released one (AU-04).
 func TestSchemaAfterEachMigration(t *testing.T) {
 	db, err := openWriter(context.Background(), touch(t))
 	if err != nil {
@@ -57,12 +58,12 @@ func TestSchemaAfterEachMigration(t *testing.T) {
 			writeFile(t, golden, got)
 		}
 		if want, err := os.ReadFile(golden); err != nil || got != string(want) {
-			t.Errorf("the schema after %s is not %s (%v); it is\n%s", source.Path, golden, err, got)
+			t.Errorf("the schema after %s differs from %s (%v):\n%s", source.Path, golden, err, got)
 		}
 	}
 }
 
-// touch makes an empty database file.
+// touch creates an empty database file.
 func touch(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.db")
@@ -70,48 +71,48 @@ func touch(t *testing.T) string {
 	return path
 }
 
-// AU-04: forward only, numbered without gaps, each in one transaction.
-func TestMigrationFiles(t *testing.T) {
+// Migrations go forward only, are numbered without gaps, and run in one transaction each (AU-04).
+func TestMigrationFileRules(t *testing.T) {
 	names, err := fs.Glob(migrations.FS, "*")
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
-	form := regexp.MustCompile(`^\d{5}_[a-z_]+\.sql$`)
+	pattern := regexp.MustCompile(`^\d{5}_[a-z_]+\.sql$`)
 	for i, name := range names {
-		if !form.MatchString(name) || !strings.HasPrefix(name, fmt.Sprintf("%05d_", i+1)) {
+		if !pattern.MatchString(name) || !strings.HasPrefix(name, fmt.Sprintf("%05d_", i+1)) {
 			t.Errorf("file %d is %s", i+1, name)
 		}
 		b, err := fs.ReadFile(migrations.FS, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, word := range []string{"+goose Down", "NO TRANSACTION"} {
-			if strings.Contains(string(b), word) {
-				t.Errorf("%s has %q", name, word)
+		for _, directive := range []string{"+goose Down", "NO TRANSACTION"} {
+			if strings.Contains(string(b), directive) {
+				t.Errorf("%s has %q", name, directive)
 			}
 		}
 	}
 }
 
-// AU-04: a migration that was broken off is not there at all, and the next start makes it whole.
-func TestMigrationResumes(t *testing.T) {
+// A failed migration leaves nothing, and the next Open completes it (AU-04).
+func TestFailedMigrationResumes(t *testing.T) {
 	opts := options(t.TempDir())
 	writeFile(t, opts.Path, "")
 	db := rawDB(t, opts.Path)
-	// The last table of the first migration is in the way.
+	// The last table of the first migration exists already.
 	mustExec(t, db, `CREATE TABLE invocations (x)`)
 	if _, _, err := Open(context.Background(), opts); err == nil {
-		t.Fatal("Open gives no error")
+		t.Fatal("Open returns no error")
 	}
 	if got := scan[int](t, db, `SELECT count(*) FROM sqlite_schema WHERE name = 'events'`); got != 0 {
-		t.Error("half of a migration is there")
+		t.Error("a part of the failed migration remains")
 	}
 	mustExec(t, db, `DROP TABLE invocations`)
 	run(t, open(t, opts), newInvocation("exec"), exited(0))
 }
 
-// AU-04: commits are as durable as SQLite makes them.
-func TestPragmas(t *testing.T) {
+// Commits are durable: WAL with synchronous FULL (AU-04).
+func TestWriterPragmas(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	for pragma, want := range map[string]string{
 		"journal_mode": "wal", "synchronous": "2",
@@ -123,9 +124,9 @@ func TestPragmas(t *testing.T) {
 	}
 }
 
-// The cost of a call does not grow with the trail: no statement of the writer, with all its
-// triggers and references, walks a table.
-func TestWritesWalkNoTable(t *testing.T) {
+// No statement of the writer scans a table, including its triggers and references. The cost of a
+// call does not grow with the audit log.
+func TestWritesScanNoTable(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	for _, statement := range []string{
 		lastSeq, insertEvent, projectBegun, projectEnded,
@@ -135,10 +136,10 @@ func TestWritesWalkNoTable(t *testing.T) {
 		for i := 0; i < len(ops); i++ {
 			switch op := ops[i]; {
 			case op.code == "FkIfZero" && op.p1 == 0:
-				// Looks for rows that wait for this one, if any waits within this very statement: none does.
+				// Searches for rows that refer to this one within the same statement, of which there are none.
 				i = op.p2 - 1
 			case op.code == "Rewind":
-				t.Errorf("%s\nwalks a table at step %d", statement, i)
+				t.Errorf("%s\nscans a table at step %d", statement, i)
 			}
 		}
 	}
@@ -149,7 +150,7 @@ type operation struct {
 	p1, p2 int
 }
 
-// explain gives the program of a statement, followed by those of its triggers.
+// explain returns the program of a statement, followed by those of its triggers.
 func explain(t *testing.T, db *sql.DB, statement string) (ops []operation) {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), "EXPLAIN "+statement,
@@ -167,7 +168,37 @@ func explain(t *testing.T, db *sql.DB, statement string) (ops []operation) {
 		ops = append(ops, op)
 	}
 	if err := rows.Err(); err != nil || len(ops) == 0 {
-		t.Fatalf("%s\nis explained in %d steps, %v", statement, len(ops), err)
+		t.Fatalf("%s\nhas %d steps, %v", statement, len(ops), err)
 	}
 	return ops
+}
+
+// Rows written with each released schema survive the later migrations, and every filter selects
+// them (AU-04, AU-08).
+func TestMigrationKeepsRows(t *testing.T) {
+	opts := options(t.TempDir())
+	writeFile(t, opts.Path, "")
+	db := rawDB(t, opts.Path)
+	p, err := newMigrator(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, `INSERT INTO events VALUES (1, 'a', 'begun', 1, '{}', zeroblob(32)), (2, 'a', 'ended', 2, '{}', zeroblob(32)),
+		(3, 'b', 'begun', 3, '{}', zeroblob(32)), (4, 'b', 'ended', 4, '{}', zeroblob(32))`)
+	mustExec(t, db, `INSERT INTO invocations (seq, ended_seq, id, tool, principal, status, reason, environment, started_at, ended_at)
+		VALUES (1, 2, 'a', 'exec', 'uid:0', 'succeeded', 'exited', 'host', 1, 2), (3, 4, 'b', 'exec', 'uid:0', 'failed', 'timeout', 'host', 3, 4)`)
+	s := open(t, opts)
+	for id, queries := range map[string][]Query{
+		"a": {{Status: dray.StatusSucceeded}, {Reason: dray.ReasonExited}},
+		"b": {{Status: dray.StatusFailed}, {Reason: dray.ReasonTimeout}, {Environment: dray.KindHost, Limit: 1}},
+	} {
+		for _, q := range queries {
+			if items := list(t, s, q).Items; len(items) != 1 || items[0].ID != id {
+				t.Errorf("%+v selects %+v, want %s", q, items, id)
+			}
+		}
+	}
 }

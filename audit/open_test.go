@@ -16,10 +16,10 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
-// AU-04: one store has the file, whatever name it is called by, and the one that is refused does it
-// no harm.
+// Only one store has the file, also under another name, and a refused Open does not disturb it
+// (AU-04).
 func TestSecondOpenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	opts := options(dir)
@@ -36,7 +36,7 @@ func TestSecondOpenIsRefused(t *testing.T) {
 		if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, opts.Path) ||
 			e.Hint == "" ||
 			!strings.Contains(e.Message, fmt.Sprintf("process %d", os.Getpid())) {
-			t.Errorf("the second open of %s gives %+v", path, e)
+			t.Errorf("the second Open of %s returns %+v", path, e)
 		}
 	}
 	run(t, s, newInvocation("exec"), exited(0))
@@ -44,11 +44,11 @@ func TestSecondOpenIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, found := reopen(t, opts); found != 0 || len(list(t, s, Query{}).Items) != 1 {
-		t.Errorf("after the first is closed: %d interrupted", found)
+		t.Errorf("after Close of the first store: %d interrupted", found)
 	}
 }
 
-// AU-04: a schema of a later version is refused and left as it is.
+// A newer schema is refused and left unchanged (AU-04).
 func TestNewerSchemaIsRefused(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
@@ -62,7 +62,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	e := dray.AsError(err)
 	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "999") ||
 		e.Hint == "" {
-		t.Errorf("a newer schema gives %+v", e)
+		t.Errorf("Open of a newer schema returns %+v", e)
 	}
 	if dumpSchema(t, db) != before {
 		t.Error("the newer schema was changed")
@@ -71,7 +71,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 
 func TestOpenFailures(t *testing.T) {
 	tests := map[string]func(t *testing.T, opts *Options){
-		"no folder": func(_ *testing.T, opts *Options) {
+		"no directory": func(_ *testing.T, opts *Options) {
 			opts.Path = filepath.Join(filepath.Dir(opts.Path), "none", "audit.db")
 		},
 		"not a database": func(t *testing.T,
@@ -90,15 +90,15 @@ func TestOpenFailures(t *testing.T) {
 			_, _, err := Open(context.Background(), opts)
 			if e := dray.AsError(err); e == nil || e.Code != dray.CodeAuditUnavailable ||
 				!strings.Contains(e.Message, opts.Path) || e.Hint == "" {
-				t.Errorf("Open gives %+v", e)
+				t.Errorf("Open returns %+v", e)
 			}
 		})
 	}
 }
 
-// A database that is locked when calls have to be ended as interrupted is an error, and Open does
-// not wait for longer than it said.
-func TestOpenLocked(t *testing.T) {
+// Open fails after the write timeout if calls must be marked as interrupted and the database is
+// locked.
+func TestOpenFails_DatabaseLocked(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)
 	if _, err := s.begin(context.Background(), newInvocation("exec"), time.Now()); err != nil {
@@ -109,7 +109,7 @@ func TestOpenLocked(t *testing.T) {
 	}
 	unlock := lockDatabase(t, opts.Path)
 	if _, _, err := Open(context.Background(), opts); codeOf(err) != dray.CodeAuditUnavailable {
-		t.Errorf("Open gives %v", err)
+		t.Errorf("Open returns %v", err)
 	}
 	unlock()
 	if _, found := reopen(t, opts); found != 1 {
@@ -124,7 +124,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-// Names that mean something in a URI are names of files like others.
+// Characters with a meaning in a URI are allowed in paths.
 func TestPathWithSpecialCharacters(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a b?mode=memory#%41&ü")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -136,8 +136,8 @@ func TestPathWithSpecialCharacters(t *testing.T) {
 	}
 }
 
-// Files are private, whatever the umask is and whatever their modes were.
-func TestFileModes(t *testing.T) {
+// Files are private regardless of the umask and of their earlier modes.
+func TestFilesArePrivate(t *testing.T) {
 	for _, mask := range []int{0, 0o777} {
 		t.Run(fmt.Sprintf("umask %03o", mask), func(t *testing.T) {
 			opts := options(t.TempDir())
@@ -174,12 +174,12 @@ func checkModes(t *testing.T, dir string) {
 		files++
 		return err
 	})
-	if err != nil || files != 6 { // the database, its three companions, captures and the input
+	if err != nil || files != 6 { // database, WAL, shm, lock, captures and the input
 		t.Errorf("%d files, %v", files, err)
 	}
 }
 
-func TestHalfWrittenCapturesAreRemoved(t *testing.T) {
+func TestIncompleteCapturesAreRemoved(t *testing.T) {
 	opts := options(t.TempDir())
 	if err := os.Mkdir(opts.CapturesDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -189,6 +189,6 @@ func TestHalfWrittenCapturesAreRemoved(t *testing.T) {
 	open(t, opts)
 	entries, err := os.ReadDir(opts.CapturesDir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != "id.stdout" {
-		t.Errorf("the folder holds %v, %v", entries, err)
+		t.Errorf("the directory contains %v, %v", entries, err)
 	}
 }

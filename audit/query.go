@@ -20,63 +20,61 @@ const (
 	maxLimit     = 1000
 	maxText      = 1024
 
-	// The first byte of a cursor says what it is a place in, and in which form.
+	// The first byte of a cursor is the kind of its list and its format.
 	callCursor, changeCursor byte = 1, 2
 	cursorSize                    = 1 + 2*8
 )
 
-// Query says which invocations are wanted. What is zero does not restrict; strings are compared
-// exactly unless said otherwise.
+// Query selects invocations. A zero field does not restrict; strings are compared exactly unless
+// stated otherwise.
 type Query struct {
 	Tool        string
 	Status      dray.Status
 	Reason      dray.Reason
 	Environment dray.EnvironmentKind
-	// Container is what the call or the configuration named, or the engine's name or full id of the
-	// container.
+	// Container is the name in the call or the configuration, or the engine's name or full id.
 	Container string
 	PlanID    string
 	Principal string
-	// Only are the ids of which those are wanted that fit; nil is all. Except are ids that are not
-	// wanted.
+	// Only restricts the result to these ids, nil does not. Except excludes ids.
 	Only, Except []string
-	// Since is the earliest start, Until the first that is too late.
+	// Since is the earliest start. Starts at or after Until are excluded.
 	Since, Until time.Time
-	// Text is looked for in the tool's name, the strings of input, output and error, and the texts of
-	// stdout and stderr; ASCII letters match in either case. At most 1024 bytes. Inputs and outputs
-	// over 8 KiB are not searched.
+	// Text is searched in the name of the tool, the strings of input, output and error, and the texts
+	// of stdout and stderr, ignoring the case of ASCII letters. It has at most 1024 bytes. Inputs and
+	// outputs over 8 KiB are not searched.
 	Text string
 	// Limit is 50 if zero, at most 1000.
 	Limit int
-	// Cursor is the NextCursor of the page before, or empty.
+	// Cursor is the NextCursor of the previous page, or empty.
 	Cursor string
 }
 
-// Page is a part of an answer, newest first.
+// Page is a page of invocations, newest first.
 type Page struct {
-	// Items are complete but for inputs and outputs over 8 KiB, which are null, and for lists of
-	// files, which have at most 10 entries and the number of the others: Get has them.
+	// Items have null for inputs and outputs over 8 KiB, and at most 10 entries of each list of files
+	// with the number of the others. Get returns the complete record.
 	Items []dray.Record `json:"items"`
-	// NextCursor leads to the next page; it is empty on the last.
+	// NextCursor selects the next page; it is empty on the last one.
 	NextCursor string `json:"next_cursor,omitempty"`
-	// Unreadable names the rows that are damaged beyond use. One with a damaged part is an item with a
+	// Unreadable lists rows that could not be read at all. A row with a damaged part is an item with a
 	// warning in its metadata.
 	Unreadable []Unreadable `json:"unreadable,omitempty"`
 }
 
-// Unreadable is a row that cannot be read. Its begun event has the number Seq.
+// Unreadable is a row that cannot be read. Seq is the number of its begun event.
 type Unreadable struct {
 	Seq     int64  `json:"seq"`
 	Message string `json:"message"`
 }
 
-// position is a place in the order of pages: of calls the start and the seq, of changed files the
-// seq and the number within it.
+// position is a position in the order of a list: start and seq of an invocation, or seq and index of
+// a changed file.
 type position struct{ major, minor int64 }
 
-// List gives a page of invocations. What is inserted meanwhile comes before the first page, so no
-// row is given twice and none that was there is left out. It fails with invalid_request for a limit
-// or cursor that cannot be, else with audit_unavailable.
+// List returns a page of invocations. Rows inserted between two calls sort before the first page, so
+// the pages contain each existing row once. List fails with invalid_request for an invalid limit or
+// cursor, else with audit_unavailable.
 func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	stmt, err := q.statement()
 	if err != nil {
@@ -84,26 +82,26 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	}
 	tx, err := s.read.BeginTx(ctx, nil) // one snapshot for all statements
 	if err != nil {
-		return Page{}, unavailableError(s.path, "list the trail", err)
+		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	found, err := stmt.positions(ctx, tx)
 	if err != nil {
-		return Page{}, unavailableError(s.path, "list the trail", err)
+		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
 	page := Page{Items: []dray.Record{}}
 	if limit := q.limit(); len(found) > limit {
 		found = found[:limit]
 		page.NextCursor = found[limit-1].cursor(callCursor)
 	}
-	// Row by row, so that one that cannot be read spoils no other.
+	// Each row is a query of its own, so that an unreadable row affects no other.
 	for _, p := range found {
-		rec, err := s.load(ctx, tx, bySeq, p.minor, false)
+		rec, err := load(ctx, tx, nil, bySeq, p.minor)
 		switch {
 		case err == nil:
 			page.Items = append(page.Items, rec)
 		case ctx.Err() != nil:
-			return Page{}, unavailableError(s.path, "list the trail", err)
+			return Page{}, unavailableError(s.path, "list the audit log", err)
 		default:
 			page.Unreadable = append(page.Unreadable, Unreadable{Seq: p.minor, Message: err.Error()})
 		}
@@ -121,36 +119,36 @@ func (q Query) limit() int {
 func (q Query) check() error {
 	switch {
 	case q.Limit < 0 || q.Limit > maxLimit:
-		return dray.Errorf(dray.CodeInvalidRequest, "a limit of %d is out of range", q.Limit).
-			WithHint("ask for 1 to %d", maxLimit)
+		return dray.Errorf(dray.CodeInvalidRequest, "limit %d is out of range", q.Limit).
+			WithHint("use a limit from 1 to %d", maxLimit)
 	case len(q.Text) > maxText:
-		return dray.Errorf(dray.CodeInvalidRequest, "a search text of %d bytes is too long", len(q.Text)).
+		return dray.Errorf(dray.CodeInvalidRequest, "the search text is too long: %d bytes", len(q.Text)).
 			WithHint("search for at most %d bytes", maxText)
 	default:
 		return nil
 	}
 }
 
-// cursor writes a position down: a byte for what it is a place in, and the two numbers.
-func (p position) cursor(of byte) string {
+// cursor returns the position as text: a byte for the kind of the list and two numbers.
+func (p position) cursor(list byte) string {
 	b := make([]byte, cursorSize)
-	b[0] = of
+	b[0] = list
 	_, _ = binary.Encode(b[1:], binary.BigEndian, [2]int64{p.major, p.minor}) // the size is right
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func parseCursor(of byte, s string) (position, error) {
+func parseCursor(list byte, s string) (position, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != cursorSize || b[0] != of {
-		return position{}, dray.Errorf(dray.CodeInvalidRequest, "the cursor is malformed").
-			WithHint("send next_cursor as the page before gave it, or none for the first page")
+	if err != nil || len(b) != cursorSize || b[0] != list {
+		return position{}, dray.Errorf(dray.CodeInvalidRequest, "malformed cursor").
+			WithHint("send next_cursor of the previous page, or no cursor for the first page")
 	}
 	var n [2]int64
 	_, _ = binary.Decode(b[1:], binary.BigEndian, &n) // the size is right
 	return position{major: n[0], minor: n[1]}, nil
 }
 
-// selectQuery is an SQL query for positions.
+// selectQuery is an SQL query with its arguments.
 type selectQuery struct {
 	sql  string
 	args []any
@@ -173,8 +171,7 @@ func (st selectQuery) positions(ctx context.Context, tx *sql.Tx) ([]position, er
 	return found, rows.Err()
 }
 
-// statement gives the query for one row more than the limit, which tells whether there is another
-// page.
+// statement returns the query for one row more than the limit: it exists if there is another page.
 func (q Query) statement() (selectQuery, error) {
 	if err := q.check(); err != nil {
 		return selectQuery{}, err
@@ -186,8 +183,7 @@ func (q Query) statement() (selectQuery, error) {
 	if q.Container == "" {
 		return where.page(q.limit() + 1), nil
 	}
-	// A page for each of the three names, each from its own index, instead of an OR that would sort
-	// all that match.
+	// Each of the three names has an index and gets a page of its own. An OR would sort all matches.
 	var union selectQuery
 	for i, column := range []string{"container", "container_name", "container_id"} {
 		part := where.and("i."+column+" = ?", q.Container).page(q.limit() + 1)
@@ -202,9 +198,9 @@ func (q Query) statement() (selectQuery, error) {
 	return union, nil
 }
 
-// whereClause are what a WHERE joins with AND.
+// whereClause is a list of conditions joined with AND.
 type whereClause struct {
-	text   bool // the bodies are needed
+	text   bool // the query needs the bodies
 	clause []string
 	args   []any
 }
@@ -247,6 +243,13 @@ func (q Query) conditions() (whereClause, error) {
 			c = c.and("i."+f.column+" = ?", f.value)
 		}
 	}
+	// These terms let SQLite use the partial indexes, which leave the most common values out.
+	if q.Status != "" && q.Status != dray.StatusSucceeded {
+		c = c.and("i.status <> 'succeeded'")
+	}
+	if q.Reason != "" && q.Reason != dray.ReasonExited {
+		c = c.and("i.reason <> 'exited'")
+	}
 	if q.Only != nil {
 		c = c.and("i.id IN (SELECT value FROM json_each(?))", idList(q.Only))
 	}
@@ -274,15 +277,13 @@ func (q Query) conditions() (whereClause, error) {
 	return c, nil
 }
 
-// idList writes ids as the JSON list that the query takes apart, so that it is one statement
-// however many there are.
+// idList returns ids as one argument, a JSON list for json_each.
 func idList(ids []string) string {
-	b, _ := json.Marshal(ids) // texts always have a JSON form
+	b, _ := json.Marshal(ids) // strings always have a JSON form
 	return string(b)
 }
 
-// nanoseconds is a time as the trail counts it; the years that it cannot count are as far away as
-// can be.
+// nanoseconds returns a time as it is stored. Years out of range become the minimum or maximum.
 func nanoseconds(t time.Time) int64 {
 	switch year := t.UTC().Year(); {
 	case year < 1678:
@@ -294,8 +295,8 @@ func nanoseconds(t time.Time) int64 {
 	}
 }
 
-// textMatches is the condition of a text search. It looks at values, not at the JSON around them,
-// and a body that is damaged counts as empty instead of ending the query.
+// textMatches returns the condition of a text search. It compares JSON values, not their encoding. A
+// damaged body counts as empty instead of failing the query.
 func textMatches() string {
 	const like = ` LIKE ? ESCAPE '\'`
 	body := func(table string) string {

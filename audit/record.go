@@ -18,15 +18,15 @@ const (
 	byID  = selectRecord + `i.id = ?`
 )
 
-// Get gives one invocation in full, running or ended. It fails with not_found for an id that is
-// unknown or another principal's; the empty principal is the operator, who sees all. A part that is
-// damaged is left out and named in the record's metadata.warnings.
+// Get returns the invocation with the given id. It fails with the code not_found if the id is
+// unknown or belongs to another principal. An empty principal may read every invocation. A damaged
+// part of the record is omitted and named in metadata.warnings.
 func (s *Store) Get(ctx context.Context, principal, id string) (dray.Record, error) {
-	rec, err := s.load(ctx, s.read, byID, id, true)
+	rec, err := load(ctx, s.read, s.blobs, byID, id)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && principal != "" && rec.Principal != principal:
-		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "there is no invocation %q", id).
-			WithHint("dray audit list shows those there are")
+		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "no such invocation: %q", id).
+			WithHint("run `dray audit list` for the invocations")
 	case err != nil:
 		return dray.Record{}, unavailableError(s.path, "read invocation "+id, err)
 	}
@@ -48,10 +48,10 @@ type row struct {
 	begun, ended                sql.NullString
 }
 
-// load reads a record. With full, inputs and outputs are fetched from their files.
-func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any,
-	full bool,
-) (dray.Record, error) {
+// load reads a record. If blobs is nil, inputs, outputs and lists in files are omitted.
+func load(ctx context.Context, db rowQuerier, blobs *blobStore, query string, key any) (dray.Record,
+	error,
+) {
 	var r row
 	err := db.QueryRowContext(ctx, query, key).
 		Scan(&r.id, &r.tool, &r.principal, &r.status, &r.reason, &r.startedAt, &r.endedAt,
@@ -59,20 +59,15 @@ func (s *Store) load(ctx context.Context, db rowQuerier, query string, key any,
 	if err != nil {
 		return dray.Record{}, err
 	}
-	files := s.files
-	if !full {
-		files = nil
-	}
-	return r.record(files), nil
+	return r.record(blobs), nil
 }
 
-// record puts the row together. Each part is read for itself: what cannot be read leaves a warning,
-// and the columns stand for it.
-func (r row) record(files *blobStore) dray.Record {
-	rec, begunErr := r.decodeBegin(files)
+// record assembles the record. A part that cannot be read leaves a warning; the columns remain.
+func (r row) record(blobs *blobStore) dray.Record {
+	rec, begunErr := r.decodeBegin(blobs)
 	var endedErr, containerErr error
 	if r.endedAt.Valid {
-		rec, endedErr = r.decodeEnd(rec, files)
+		rec, endedErr = r.decodeEnd(rec, blobs)
 		rec.Metadata.Container, containerErr = r.metadataContainer()
 	}
 	for _, part := range []struct {
@@ -81,30 +76,30 @@ func (r row) record(files *blobStore) dray.Record {
 	}{{"begun event", begunErr}, {"ended event", endedErr}, {"metadata_container", containerErr}} {
 		if part.err != nil {
 			rec.Metadata.Warnings = append(rec.Metadata.Warnings,
-				fmt.Sprintf("the trail's %s cannot be read in full: %v", part.name, part.err))
+				fmt.Sprintf("the %s in the audit log is damaged: %v", part.name, part.err))
 		}
 	}
 	return rec
 }
 
-var errBodyMissing = errors.New("its body is gone")
+var errBodyMissing = errors.New("its body is missing")
 
-func (r row) decodeBegin(files *blobStore) (dray.Record, error) {
+func (r row) decodeBegin(blobs *blobStore) (dray.Record, error) {
 	inv := dray.Invocation{ID: r.id, Tool: r.tool, Principal: r.principal}
 	started := time.Unix(0, r.startedAt).UTC()
 	var body beginBody
 	if err := decode(r.begun, &body); err != nil {
 		return dray.NewRecord(inv, started), err
 	}
-	var err error
 	inv = body.Invocation
-	// what List selects by is what is shown
+	// The columns that List filters by take precedence.
 	inv.ID, inv.Tool, inv.Principal = r.id, r.tool, r.principal
-	inv.Input, err = fetch(body.Input, body.InputFile, files)
+	var err error
+	inv.Input, err = fetch(body.Input, body.InputFile, blobs)
 	return dray.NewRecord(inv, started), err
 }
 
-func (r row) decodeEnd(rec dray.Record, files *blobStore) (dray.Record, error) {
+func (r row) decodeEnd(rec dray.Record, blobs *blobStore) (dray.Record, error) {
 	res := dray.Result{
 		Status: dray.Status(r.status), Reason: dray.Reason(r.reason.String),
 		EndedAt: time.Unix(0, r.endedAt.Int64).UTC(), Duration: time.Duration(r.duration.Int64),
@@ -114,8 +109,8 @@ func (r row) decodeEnd(rec dray.Record, files *blobStore) (dray.Record, error) {
 	if err == nil {
 		res.ExitCode, res.Signal, res.Stdout, res.Stderr = body.ExitCode, body.Signal, body.Stdout, body.Stderr
 		res.Error, res.Route, res.Metadata = body.Error, body.Route, body.Metadata
-		res.Output, err = fetch(body.Output, body.OutputFile, files)
-		err = errors.Join(err, loadLists(&res.Metadata, body.ListsFile, files))
+		res.Output, err = fetch(body.Output, body.OutputFile, blobs)
+		err = errors.Join(err, loadLists(&res.Metadata, body.ListsFile, blobs))
 	}
 	rec = rec.WithResult(res)
 	if !r.duration.Valid {
@@ -124,16 +119,12 @@ func (r row) decodeEnd(rec dray.Record, files *blobStore) (dray.Record, error) {
 	return rec, err
 }
 
-// metadataContainer reads the column, which is what programs that query the file see too.
-func (r row) metadataContainer() (*dray.ContainerMetadata, error) {
-	var c *dray.ContainerMetadata
-	if !r.container.Valid {
-		return c, nil // most calls have none
+// metadataContainer decodes the column, which other programs read too.
+func (r row) metadataContainer() (c *dray.ContainerMetadata, err error) {
+	if r.container.Valid {
+		err = json.Unmarshal([]byte(r.container.String), &c)
 	}
-	if err := json.Unmarshal([]byte(r.container.String), &c); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, err
 }
 
 func decode(body sql.NullString, into any) error {
@@ -143,10 +134,10 @@ func decode(body sql.NullString, into any) error {
 	return json.Unmarshal([]byte(body.String), into)
 }
 
-// fetch gives a value from the body or from its file; without files, only what stands in the body.
-func fetch(inline json.RawMessage, ref *blobRef, files *blobStore) (json.RawMessage, error) {
-	if ref == nil || files == nil {
+// fetch returns a value from the body or from its file.
+func fetch(inline json.RawMessage, ref *blobRef, blobs *blobStore) (json.RawMessage, error) {
+	if ref == nil || blobs == nil {
 		return inline, nil
 	}
-	return files.get(*ref)
+	return blobs.get(*ref)
 }

@@ -12,38 +12,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// Options say where a trail lies.
+// Options configure a Store.
 type Options struct {
-	// Path is the database; its folder must exist. Beside it lie PATH-wal, PATH-shm and PATH.lock, all
-	// with mode 0600.
+	// Path is the database; its directory must exist. PATH-wal, PATH-shm and PATH.lock are created
+	// beside it, all with mode 0600.
 	Path string
-	// CapturesDir is the folder for inputs and outputs over 8 KiB; it is made if need be, with mode
-	// 0700.
+	// CapturesDir is the directory for inputs and outputs over 8 KiB. It is created with mode 0700.
 	CapturesDir string
-	// Log hears of trouble and of panics; nil is silence.
+	// Log receives failed writes and panics; nil discards them.
 	Log *zap.Logger
-	// WriteTimeout is how long a begin, and an end, waits for a database that is locked or full; 0
-	// means 15 s.
+	// WriteTimeout bounds the commit of a begin or end record while the database is locked or full.
+	// 0 means 15 s.
 	WriteTimeout time.Duration
 }
 
-// Store is an open trail. Its methods may be used from several goroutines.
+// Store is an open audit log. It is safe for concurrent use.
 type Store struct {
-	path         string
-	log          *zap.Logger
-	writeTimeout time.Duration
-	lock         *os.File
-	files        *blobStore
-	write        *sql.DB // one connection, the writer's
-	read         *sql.DB
-	writer       *writer
+	recorder
+	lock  *os.File
+	write *sql.DB // the writer's single connection
+	read  *sql.DB
 }
 
-// Open opens the trail, makes or migrates it, and ends as interrupted every call that an earlier
-// daemon left without an end; it gives their number. It fails with audit_unavailable if another
-// dray has the file open, if it is locked, or if a newer dray wrote it.
+// Open opens, creates or migrates the audit log. It marks calls that an earlier daemon left without
+// an end record as interrupted and returns their number. It fails with audit_unavailable if another
+// daemon has the file open, if it is locked, or if a newer version wrote it.
 func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err error) {
-	s := &Store{log: opts.Log, writeTimeout: opts.WriteTimeout}
+	s := &Store{recorder: recorder{log: opts.Log, writeTimeout: opts.WriteTimeout}}
 	if s.log == nil {
 		s.log = zap.NewNop()
 	}
@@ -53,59 +48,64 @@ func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithCancel(ctx)
-			cancel() // what could not be written until now is found again by the next Open
-			err = unavailableError(opts.Path, "open the trail "+opts.Path, errors.Join(err, s.release(ctx)))
+			cancel() // the next Open finds the calls that have no end record yet
+			err = unavailableError(opts.Path, "open the audit log "+opts.Path,
+				errors.Join(err, s.release(ctx)))
 		}
 	}()
-	if err := s.openLocked(opts); err != nil {
-		return nil, 0, err
-	}
-	if err := s.openDatabase(ctx); err != nil {
+	if err := s.openFiles(ctx, opts); err != nil {
 		return nil, 0, err
 	}
 	s.writer = newWriter(ctx, s.write, s.log)
-	if interrupted, err = s.interrupt(ctx); err != nil {
+	if interrupted, err = s.interrupt(ctx, s.read); err != nil {
 		return nil, 0, err
 	}
 	return s, interrupted, nil
 }
 
-// openLocked takes the lock, and only then touches anything else: closing a file that another part
-// of this process has open in SQLite would drop SQLite's own locks on it.
-func (s *Store) openLocked(opts Options) error {
-	path, err := realPath(opts.Path)
-	if err != nil {
+// openFiles takes the lock before it opens anything else: closing a file that SQLite has open
+// elsewhere in this process would release SQLite's own locks on it.
+func (s *Store) openFiles(ctx context.Context, opts Options) (err error) {
+	if s.path, err = realPath(opts.Path); err != nil {
 		return err
 	}
-	s.path = path
-	if s.lock, err = lock(path); err != nil {
+	if s.lock, err = lock(s.path); err != nil {
 		return err
 	}
-	if err := createPrivate(path); err != nil {
+	if err := createPrivate(s.path); err != nil {
 		return err
 	}
-	s.files, err = openBlobs(opts.CapturesDir)
+	if s.blobs, err = openBlobs(opts.CapturesDir); err != nil {
+		return err
+	}
+	if s.write, err = openWriter(ctx, s.path); err != nil {
+		return err
+	}
+	if err := migrate(ctx, s.write, s.path); err != nil {
+		return err
+	}
+	s.read, err = openReaders(s.path)
 	return err
 }
 
-// realPath follows links, so that one file has one lock.
+// realPath resolves symlinks, so that one file has one lock.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("find the folder: %w", err)
+		return "", fmt.Errorf("find the directory: %w", err)
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target, nil
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return "", fmt.Errorf("find the folder: %w", err)
+		return "", fmt.Errorf("find the directory: %w", err)
 	}
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// createPrivate makes the database if it is not there. SQLite gives the files beside it the mode of
-// this one; those of an earlier run are put right.
+// createPrivate creates the database if it does not exist. SQLite creates the files beside it with
+// the same mode; the modes of existing ones are corrected.
 func createPrivate(path string) error {
 	f, err := openPrivate(path)
 	if err != nil {
@@ -122,25 +122,18 @@ func createPrivate(path string) error {
 	return nil
 }
 
-// submit waits for a commit as long as the patience lasts, whatever becomes of the caller.
-func (s *Store) submit(ctx context.Context, jobs ...*pendingEvent) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.writeTimeout)
-	defer cancel()
-	return s.writer.submit(ctx, jobs...)
-}
-
-// Close commits what is queued, until ctx ends, and closes the file. It is called once, when no
-// call runs any more: a begin after it fails with shutting_down, and an end after it is not
-// recorded.
+// Close commits what is queued until ctx ends, and closes the file. It must be called once, when no
+// call runs any more: a begin record after it fails with shutting_down, and an end record after it
+// is lost.
 func (s *Store) Close(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
-		return fmt.Errorf("close the trail %s: %w", s.path, err)
+		return fmt.Errorf("close the audit log %s: %w", s.path, err)
 	}
 	return nil
 }
 
-// release closes what is open. The readers go first: the last connection tidies the WAL away, and
-// they could not.
+// release closes what is open. The writer's connection is closed after the readers', because the
+// last connection removes the WAL and readers cannot write.
 func (s *Store) release(ctx context.Context) error {
 	var err error
 	if s.writer != nil {
@@ -158,33 +151,23 @@ func (s *Store) release(ctx context.Context) error {
 	return err
 }
 
-// readyTimeout is how long Ready waits for a database that is busy.
+// readyTimeout bounds how long Ready waits for a busy database.
 const readyTimeout = time.Second
 
-// Ready says why a begin could not be committed now: the database is locked by another program, or
-// the last attempt to write has failed. It writes nothing.
+// Ready returns an error if a begin record could not be committed now: another program has locked
+// the database, or the last write failed. It writes nothing.
 func (s *Store) Ready(ctx context.Context) error {
-	if err := s.writer.writeError(); err != nil {
-		return unavailableError(s.path, "write to the trail", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	tx, err := s.write.BeginTx(ctx, nil) // it takes the lock that a commit needs
+	err := s.writer.writeError()
 	if err == nil {
-		err = tx.Rollback()
+		var tx *sql.Tx
+		if tx, err = s.write.BeginTx(ctx, nil); err == nil { // takes the lock that a commit needs
+			err = tx.Rollback()
+		}
 	}
 	if err != nil {
-		return unavailableError(s.path, "write to the trail", err)
+		return unavailableError(s.path, "write to the audit log", err)
 	}
 	return nil
-}
-
-// writeError says why nothing is written: the database does not take it, or the writer is closed.
-func (w *writer) writeError() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return errClosed
-	}
-	return w.lastErr
 }

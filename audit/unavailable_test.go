@@ -14,8 +14,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// lockDatabase holds the write lock as another program would, until the function it gives is
-// called.
+// lockDatabase takes the write lock as another program would, until unlock is called.
 func lockDatabase(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	tx, err := rawDB(t, path).BeginTx(context.Background(), nil)
@@ -30,14 +29,14 @@ func lockDatabase(t *testing.T, path string) (unlock func()) {
 	}
 }
 
-// impatient are options with which a test need not wait long.
+// impatient returns options with a short write timeout.
 func impatient(dir string) Options {
 	opts := options(dir)
 	opts.WriteTimeout = 600 * time.Millisecond
 	return opts
 }
 
-// refused makes a call that must not run, and gives its error.
+// refused makes a call that must not run, and returns its error.
 func refused(t *testing.T, s *Store, inv dray.Invocation) *dray.Error {
 	t.Helper()
 	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
@@ -47,17 +46,17 @@ func refused(t *testing.T, s *Store, inv dray.Invocation) *dray.Error {
 	started := time.Now()
 	_, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
 	if took := time.Since(started); took > s.writeTimeout+5*time.Second {
-		t.Errorf("refused after %v, patience is %v", took, s.writeTimeout)
+		t.Errorf("refused after %v, the write timeout is %v", took, s.writeTimeout)
 	}
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeAuditUnavailable || e.Hint == "" {
-		t.Fatalf("Execute gives %+v, want audit_unavailable with a hint", e)
+		t.Fatalf("Execute returns %+v, want audit_unavailable with a hint", e)
 	}
 	return dray.AsError(err)
 }
 
-// AU-01: with a locked database nothing runs, a call that was refused is never found later, and the
-// store goes on by itself.
-func TestLockedDatabase(t *testing.T) {
+// With a locked database nothing runs, a refused call is never found later, and the store recovers
+// by itself (AU-01).
+func TestLockedDatabaseRefusesCalls(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s := open(t, opts)
 	unlock := lockDatabase(t, opts.Path)
@@ -69,53 +68,53 @@ func TestLockedDatabase(t *testing.T) {
 	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
 	if _, err := s.Get(context.Background(), "", inv.ID); codeOf(err) != dray.CodeNotFound {
-		t.Errorf("the refused call gives %v", err)
+		t.Errorf("Get of the refused call returns %v", err)
 	}
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// OP-01: while the database is locked, or does not take what is written, the trail is not ready and
-// says why; then it is again.
-func TestReady(t *testing.T) {
+// Ready fails while the database is locked or writes fail, with the reason, and succeeds afterwards
+// (OP-01).
+func TestReadyFailsWhileLocked(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s := open(t, opts)
 	if err := s.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	unlock := lockDatabase(t, opts.Path)
-	for range 3 { // it must not use up what it asks for
+	for range 3 { // Ready must release the lock that it takes
 		e := dray.AsError(s.Ready(t.Context()))
 		if e == nil || e.Code != dray.CodeAuditUnavailable ||
 			!strings.Contains(e.Hint, "locked "+opts.Path) {
-			t.Errorf("locked, it says %+v", e)
+			t.Errorf("Ready of a locked database returns %+v", e)
 		}
 	}
 	_ = refused(t, s, newInvocation("exec"))
 	unlock()
 	for s.Ready(t.Context()) != nil { // the writer may not have tried again yet
 		if t.Context().Err() != nil {
-			t.Fatal("it does not get ready again")
+			t.Fatal("Ready does not succeed again")
 		}
 	}
 	run(t, s, newInvocation("exec"), exited(0))
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// A request is answered within 25 s: the default leaves room for what is around it.
-func TestDefaultPatience(t *testing.T) {
+// The default leaves time for the rest of a request, which must be answered within 25 s.
+func TestDefaultWriteTimeout(t *testing.T) {
 	opts := options(t.TempDir())
 	opts.WriteTimeout = 0
 	if s := open(t, opts); s.writeTimeout < 5*time.Second || s.writeTimeout >= 20*time.Second {
-		t.Errorf("the patience is %v", s.writeTimeout)
+		t.Errorf("the write timeout is %v", s.writeTimeout)
 	}
 }
 
-// AU-01: with a full database nothing runs, and when there is room again calls do.
-func TestFullDatabase(t *testing.T) {
+// With a full database nothing runs; calls run again when there is space (AU-01).
+func TestFullDatabaseRefusesCalls(t *testing.T) {
 	s := open(t, impatient(t.TempDir()))
-	mustExec(t, s.write, `PRAGMA max_page_count = 1`) // means: no more pages than there are
+	mustExec(t, s.write, `PRAGMA max_page_count = 1`) // the database cannot grow
 	var e *dray.Error
-	for e == nil { // until the pages are used up
+	for e == nil { // until the free pages are used
 		inv := newInvocation("exec")
 		inv.Input = longJSON(maxInline)
 		_, err := s.Executor(returning(exited(0))).
@@ -130,13 +129,12 @@ func TestFullDatabase(t *testing.T) {
 	mustExec(t, s.write, `PRAGMA max_page_count = 1000000`)
 	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// AU-01, CA-01: where the disk of the captures alone is full the trail goes on: every call has its
-// begin and end, and a long output that is lost is told by its code. What cannot be recorded before
-// it runs does not run.
-func TestFullCaptures(t *testing.T) {
+// If only the disk of the captures is full, calls still have begin and end records, and a lost
+// output is reported by its code. A call whose input cannot be stored does not run (AU-01, CA-01).
+func TestFullCapturesDisk(t *testing.T) {
 	dir := t.TempDir()
 	opts := impatient(dir)
 	opts.CapturesDir = filepath.Join(dir, "small")
@@ -144,7 +142,7 @@ func TestFullCaptures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", opts.CapturesDir, "tmpfs", 0, "size=4k"); err != nil {
-		t.Skipf("a small disk needs the right to mount: %v", err)
+		t.Skipf("mount a small tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(opts.CapturesDir, 0); err != nil {
@@ -161,20 +159,20 @@ func TestFullCaptures(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if rec := get(t, s, inv.ID); rec.Error == nil || rec.Error.Code != dray.CodeDiskFull {
-		t.Errorf("the trail has %+v", rec.Error)
+		t.Errorf("the audit log has %+v", rec.Error)
 	}
 	long := newInvocation("exec")
 	long.Input = longJSON(maxInline + 1)
 	_ = refused(t, s, long)
 	run(t, s, newInvocation("exec"), exited(0))
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// AU-01: the same on a disk that is really full.
-func TestFullDisk(t *testing.T) {
+// On a full disk nothing runs; calls run again when there is space (AU-01).
+func TestFullDiskRefusesCalls(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("a small disk needs the right to mount: %v", err)
+		t.Skipf("mount a small tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
@@ -202,10 +200,10 @@ func TestFullDisk(t *testing.T) {
 	}
 	s.writeTimeout = 10 * time.Second
 	run(t, s, newInvocation("exec"), exited(0))
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// obstacles keep a database from being written, until the function they give is called.
+// obstacles make writes to the database fail until remove is called.
 var obstacles = map[string]func(t *testing.T, s *Store) (remove func()){
 	"locked": func(t *testing.T, s *Store) func() { return lockDatabase(t, s.path) },
 	"full": func(t *testing.T, s *Store) func() {
@@ -214,8 +212,7 @@ var obstacles = map[string]func(t *testing.T, s *Store) (remove func()){
 	},
 }
 
-// obstructedEnd makes a call during which the obstacle comes up: it ran, and its end cannot be
-// recorded in time.
+// obstructedEnd makes a call that runs and whose end record cannot be written in time.
 func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock func()) {
 	t.Helper()
 	inv := newInvocation("exec")
@@ -228,18 +225,18 @@ func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock 
 	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard)
 	e := dray.AsError(err)
-	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "did run") ||
+	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "the call ran") ||
 		res.Status != "" {
-		t.Fatalf("Execute gives %+v, %+v; want audit_unavailable and no result", res, e)
+		t.Fatalf("Execute returns %+v, %+v; want audit_unavailable and no result", res, e)
 	}
 	if rec := get(t, s, inv.ID); rec.Status != dray.StatusRunning {
-		t.Errorf("the record says %s before its end is recorded", rec.Status)
+		t.Errorf("the status is %s before the end record", rec.Status)
 	}
 	return inv.ID, unblock
 }
 
-// AU-01, AU-03: an end that came too late for its caller is recorded as soon as it can be.
-func TestLateEnd(t *testing.T) {
+// An end record that missed its timeout is written as soon as possible (AU-01, AU-03).
+func TestLateEndRecordIsWritten(t *testing.T) {
 	for obstacle := range obstacles {
 		t.Run(obstacle, func(t *testing.T) {
 			opts := impatient(t.TempDir())
@@ -253,20 +250,20 @@ func TestLateEnd(t *testing.T) {
 			if rec := get(t, s, id); found != 0 || rec.Reason != dray.ReasonExited || *rec.ExitCode != 7 {
 				t.Errorf("%d interrupted, the record is %+v", found, rec)
 			}
-			checkTrail(t, s)
+			checkLog(t, s)
 		})
 	}
 }
 
-// AU-03: an end that could not be recorded until the daemon ended makes its call interrupted.
-func TestEndThatNeverCame(t *testing.T) {
+// A call whose end record could not be written before the daemon ended becomes interrupted (AU-03).
+func TestUnwrittenEndRecordBecomesInterrupted(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)
 	id, unlock := obstructedEnd(t, s, "locked")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "could not be recorded: 1") {
-		t.Errorf("Close gives %v", err)
+	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "write 1 end records") {
+		t.Errorf("Close returns %v", err)
 	}
 	unlock()
 	s, found := reopen(t, opts)
@@ -279,26 +276,25 @@ func TestEndThatNeverCame(t *testing.T) {
 	if got := scan[string](t, s.read, `SELECT group_concat(kind, ' ') FROM events`); got != "begun interrupted" {
 		t.Errorf("the events are %s", got)
 	}
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// AU-03: a begin that was committed after its caller had been told that nothing runs gets an end
-// that says so.
-func TestBeginThatCameTooLate(t *testing.T) {
+// A begin record committed after its call was refused gets an end record that says that nothing ran
+// (AU-03).
+func TestLateBeginRecordIsCompensated(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
 	inv := newInvocation("exec")
-	j, _, err := s.beginJob(inv, time.Now())
+	j, _, err := s.beginEvent(inv, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What happens when a commit hangs beyond the patience of the caller.
-	if _, err := commit(context.Background(), s.write, []*pendingEvent{j},
-		s.writer.dropAbandoned); err != nil {
+	// A commit that hangs until the caller has given up.
+	if _, err := s.writer.commit(context.Background(), []*pendingEvent{j}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.writer.abandon(j); !errors.Is(err, errTimedOut) {
-		t.Errorf("giving up gives %v", err)
+		t.Errorf("abandon returns %v", err)
 	}
 	s.writer.settle(j, nil)
 	if err := s.Close(context.Background()); err != nil {
@@ -310,20 +306,20 @@ func TestBeginThatCameTooLate(t *testing.T) {
 		!strings.Contains(rec.Error.Message, "nothing ran") {
 		t.Errorf("%d interrupted, the record is %+v", found, rec)
 	}
-	checkTrail(t, s)
+	checkLog(t, s)
 }
 
-// A begin whose outcome came in the moment in which its caller gave up counts.
-func TestOutcomeBeforeGivingUp(t *testing.T) {
+// An outcome that arrives while the caller gives up is returned.
+func TestAbandonReturnsOutcome(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	j := &pendingEvent{done: make(chan error, 1)}
 	s.writer.settle(j, errNotRunning)
 	if err := s.writer.abandon(j); !errors.Is(err, errNotRunning) {
-		t.Errorf("giving up gives %v, want the outcome", err)
+		t.Errorf("abandon returns %v, want the outcome", err)
 	}
 }
 
-func TestClosedStore(t *testing.T) {
+func TestClosedStoreRefusesCalls(t *testing.T) {
 	s, _ := reopen(t, options(t.TempDir()))
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)
@@ -331,17 +327,17 @@ func TestClosedStore(t *testing.T) {
 	_, err := s.Executor(returning(exited(0))).
 		Execute(context.Background(), dray.Call{Invocation: newInvocation("exec")}, dray.Discard)
 	if codeOf(err) != dray.CodeShuttingDown {
-		t.Errorf("a call after Close gives %v", err)
+		t.Errorf("a call after Close returns %v", err)
 	}
 }
 
-// Close waits for what is queued.
-func TestCloseDrains(t *testing.T) {
+// Close commits what is queued.
+func TestCloseCommitsQueue(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
 	var jobs []*pendingEvent
 	for range 3 * maxBatch {
-		j, _, err := s.beginJob(newInvocation("exec"), time.Now())
+		j, _, err := s.beginEvent(newInvocation("exec"), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

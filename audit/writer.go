@@ -17,53 +17,58 @@ import (
 )
 
 const (
-	// maxBatch bounds a transaction, and so what one caller waits for the others.
+	// maxBatch bounds the events of a transaction, and so the time that a caller waits for others.
 	maxBatch = 256
-	// retryPause is the time between two attempts on a database that does not take writes now.
+	// retryPause is the delay between two attempts to write to a locked or full database.
 	retryPause = 50 * time.Millisecond
 )
 
 var (
-	errClosed   = errors.New("the trail is closed")
-	errTimedOut = errors.New("the disk did not answer")
+	errClosed   = errors.New("the audit log is closed")
+	errTimedOut = errors.New("the disk did not respond")
 )
 
-// pendingEvent is one event to append, with the change of the projection that belongs to it.
+// pendingEvent is an event to append, with its change of the projection.
 type pendingEvent struct {
-	event         event  // without seq and at: these the writer gives
-	projectionSQL string // an SQL statement that changes one row exactly; ?1 is the seq
+	event         event  // the writer sets seq and at
+	projectionSQL string // a statement that changes exactly one row; its first argument is the seq
 	args          []any
 	changes       *changedFiles // the files that the call changed; nil for none
-	// compensate makes the job that ends a begin whose caller has gone when it is committed. An end
-	// has none: it is wanted all the same.
+	// compensate makes the end record for a begin record that is committed after its caller gave up.
+	// It is nil for an end record, which is written whether its caller waits or not.
 	compensate func() *pendingEvent
 
-	done chan error // gets the outcome, once
-	// Both belong to writer.mu; at most one of them is ever true.
+	done chan error // receives the outcome once
+	// writer.mu guards both; at most one of them is ever true.
 	settled   bool
 	abandoned bool
 }
 
-// writer is the one goroutine that writes. Callers put jobs into its queue and wait; it takes all
-// that wait into one transaction.
+// writer commits events. One goroutine at a time commits for all that wait: a caller that finds the
+// writer idle commits its own events, which saves two switches between goroutines, and leaves events
+// that were queued meanwhile to a background goroutine. That one also retries failed writes, so that
+// a caller can give up. One fsync serves a whole batch.
 type writer struct {
 	db      *sql.DB
 	log     *zap.Logger
-	wake    chan struct{} // holds one token if the queue changed
-	abort   chan struct{} // closed when even what is queued is to be left
-	stopped chan struct{} // closed when the goroutine is over
+	wake    chan struct{} // has a token if the background goroutine must look at the state
+	abort   chan struct{} // closed to stop before the queue is empty
+	stopped chan struct{} // closed when the background goroutine has ended
 
-	unwritten int // how many ends were left, once stopped is closed
+	unwritten int   // end records that were not written, valid once stopped is closed
+	last      int64 // seq of the last event, used while committing; 0 if it must be read
 
 	mu           sync.Mutex
 	queue        []*pendingEvent
+	committing   bool // a caller or the background goroutine commits
+	handedOver   bool // the background goroutine must continue to commit
 	closed       bool
 	lastErr      error     // why the last attempt failed
-	failingSince time.Time // when the trouble began
+	failingSince time.Time // when lastErr was first set
 }
 
-// newWriter starts the goroutine; close ends it. A context that ends would break a write off in its
-// middle.
+// newWriter starts the background goroutine; close ends it. The end of ctx does not interrupt a
+// write.
 func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 	w := &writer{
 		db: db, log: log,
@@ -73,62 +78,98 @@ func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 	return w
 }
 
-// submit queues jobs, to be written in this order, and waits until they are committed or refused,
-// or ctx ends. It gives the first error. A begin that is given up is not written any more, or is
-// undone; an end that is given up stays in the queue.
-func (w *writer) submit(ctx context.Context, jobs ...*pendingEvent) (err error) {
-	if !w.enqueue(jobs) {
+// submit queues events in this order and blocks until they are committed or refused, or the timeout
+// has elapsed; a commit on the caller's goroutine may take longer. It returns the first error. A
+// begin record whose caller gives up is removed from the queue, or compensated if it is committed;
+// such an end record stays queued.
+func (w *writer) submit(ctx context.Context, timeout time.Duration, events ...*pendingEvent) (
+	err error,
+) {
+	if !w.enqueue(events) {
 		return errClosed
 	}
-	for _, j := range jobs {
-		if e := w.wait(ctx, j); err == nil {
-			err = e
+	ctx = context.WithoutCancel(ctx)
+	if w.acquire() {
+		w.commitBatch(ctx)
+		w.release()
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, e := range events {
+		if waitErr := w.wait(ctx, e); err == nil {
+			err = waitErr
 		}
 	}
 	return err
 }
 
-func (w *writer) wait(ctx context.Context, j *pendingEvent) error {
+func (w *writer) wait(ctx context.Context, e *pendingEvent) error {
 	select {
-	case err := <-j.done:
+	case err := <-e.done:
 		return err
 	case <-ctx.Done():
 	case <-w.stopped:
 	}
-	return w.abandon(j)
+	return w.abandon(e)
 }
 
-func (w *writer) enqueue(jobs []*pendingEvent) bool {
+func (w *writer) enqueue(events []*pendingEvent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return false
 	}
-	for _, j := range jobs {
-		j.done = make(chan error, 1)
+	for _, e := range events {
+		e.done = make(chan error, 1)
 	}
-	w.queue = append(w.queue, jobs...)
-	w.signal()
+	w.queue = append(w.queue, events...)
 	return true
 }
 
-func (w *writer) signal() {
+// acquire reports whether the caller must commit and then call release: no other goroutine commits,
+// and events are queued.
+func (w *writer) acquire() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.committing || len(w.queue) == 0 {
+		return false
+	}
+	w.committing = true
+	return true
+}
+
+// release leaves the rest of the queue to the background goroutine.
+func (w *writer) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 && !w.closed {
+		w.committing = false
+		return
+	}
+	w.handOver()
+}
+
+// handOver makes the background goroutine commit. The caller holds w.mu, and either commits itself
+// or no goroutine does.
+func (w *writer) handOver() {
+	w.committing, w.handedOver = true, true
 	select {
 	case w.wake <- struct{}{}:
-	default: // the token that lies there wakes it
+	default: // a token is there already
 	}
 }
 
-// abandon leaves a job to the writer and gives the reason, or gives the outcome if that came first.
-func (w *writer) abandon(j *pendingEvent) error {
+// abandon stops the wait for an event. It returns the outcome if there is one, else the reason why
+// the event is not written yet.
+func (w *writer) abandon(e *pendingEvent) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if j.settled {
-		return <-j.done
+	if e.settled {
+		return <-e.done
 	}
-	j.abandoned = true
-	if j.compensate != nil {
-		w.queue = slices.DeleteFunc(w.queue, func(other *pendingEvent) bool { return other == j })
+	e.abandoned = true
+	if e.compensate != nil {
+		w.queue = slices.DeleteFunc(w.queue, func(other *pendingEvent) bool { return other == e })
 	}
 	switch {
 	case w.lastErr != nil:
@@ -140,12 +181,24 @@ func (w *writer) abandon(j *pendingEvent) error {
 	}
 }
 
-// close stops new jobs and waits until what is queued is committed; when ctx ends first, what
-// remains is left, and that is an error.
+// writeError returns why events are not written: the last attempt failed, or the writer is closed.
+func (w *writer) writeError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return errClosed
+	}
+	return w.lastErr
+}
+
+// close refuses new events and blocks until the queue is empty. If ctx ends first, the rest is not
+// written, and close returns an error if there are end records among them.
 func (w *writer) close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	w.signal()
+	if !w.committing {
+		w.handOver()
+	}
 	w.mu.Unlock()
 	select {
 	case <-w.stopped:
@@ -155,117 +208,137 @@ func (w *writer) close(ctx context.Context) error {
 	close(w.abort)
 	<-w.stopped
 	if w.unwritten > 0 {
-		return fmt.Errorf("ends that could not be recorded: %d: %w", w.unwritten, context.Cause(ctx))
+		return fmt.Errorf("write %d end records: %w", w.unwritten, context.Cause(ctx))
 	}
 	return nil
 }
 
+// run commits what callers hand over, until the writer is closed.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
-	var batch []*pendingEvent
 	for {
-		batch = w.next(batch)
-		if len(batch) == 0 {
-			return
-		}
-		if batch = w.flushRecovered(ctx, batch); len(batch) > 0 && !w.pause() {
-			w.logUnwritten(batch)
-			return
-		}
-	}
-}
-
-// next adds what is queued to the jobs left over from the last attempt, and waits if there is
-// nothing at all. It gives none when the writer was closed and all is done.
-func (w *writer) next(batch []*pendingEvent) []*pendingEvent {
-	for {
-		w.mu.Lock()
-		n := min(maxBatch-len(batch), len(w.queue))
-		batch = append(batch, w.queue[:n]...)
-		w.queue = slices.Delete(w.queue, 0, n)
-		over := w.closed
-		w.mu.Unlock()
-		if len(batch) > 0 || over {
-			return batch
-		}
 		<-w.wake
+		for w.pending() {
+			if !w.commitBatch(ctx) && !w.pause() {
+				w.logUnwritten()
+				return
+			}
+		}
+		w.mu.Lock()
+		closed := w.closed && !w.committing
+		w.mu.Unlock()
+		if closed {
+			return
+		}
 	}
 }
 
-// flush commits a batch and tells those who wait. What cannot be written now is given back. What
-// can never be written fails alone: its batch is tried again one by one, so that no call suffers
-// from another's.
+// pending reports whether the background goroutine must commit a batch. When the queue is empty it
+// stops committing.
+func (w *writer) pending() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.handedOver {
+		return false
+	}
+	if len(w.queue) == 0 {
+		w.committing, w.handedOver = false, false
+		return false
+	}
+	return true
+}
+
+// commitBatch commits the first events of the queue. It returns false, with these events in the
+// queue again, if the attempt must be repeated later.
+func (w *writer) commitBatch(ctx context.Context) bool {
+	w.mu.Lock()
+	n := min(maxBatch, len(w.queue))
+	batch := slices.Clone(w.queue[:n])
+	w.queue = slices.Delete(w.queue, 0, n)
+	w.mu.Unlock()
+	left := w.flushRecovered(ctx, batch)
+	if len(left) == 0 {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = slices.Concat(w.dropAbandoned(left), w.queue)
+	return false
+}
+
+// flush commits a batch and settles its events. It returns those to be tried again later. A batch
+// that fails for good is written one by one, so that an event fails alone.
 func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
-	written, err := commit(ctx, w.db, batch, w.dropAbandoned)
+	seqWasCached := w.last > 0
+	written, err := w.commit(ctx, batch)
 	w.recordHealth(err)
 	switch {
 	case err == nil:
-		for _, j := range written {
-			w.settle(j, nil)
+		for _, e := range written {
+			w.settle(e, nil)
 		}
 		return nil
 	case isRetryable(err):
 		return batch
-	case len(batch) == 1:
+	case len(batch) == 1 && !seqWasCached:
 		w.settle(batch[0], w.logPanic(err))
 		return nil
 	}
-	for _, j := range batch {
-		left = append(left, w.flush(ctx, []*pendingEvent{j})...)
+	for _, e := range batch {
+		left = append(left, w.flush(ctx, []*pendingEvent{e})...)
 	}
 	return left
 }
 
-// dropAbandoned gives the jobs without the begins that were given up.
+// dropAbandoned returns the events without the begin records that were given up. The caller holds
+// w.mu.
 func (w *writer) dropAbandoned(batch []*pendingEvent) []*pendingEvent {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(batch),
-		func(j *pendingEvent) bool { return j.abandoned && j.compensate != nil })
+		func(e *pendingEvent) bool { return e.abandoned && e.compensate != nil })
 }
 
-// settle tells the outcome to whoever waits. If nobody does, a begin that was committed is undone.
-func (w *writer) settle(j *pendingEvent, err error) {
+// settle passes the outcome to the caller of submit. A begin record that is committed after its
+// caller gave up is compensated.
+func (w *writer) settle(e *pendingEvent, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := zap.String("invocation", j.event.invocation)
+	id := zap.String("invocation", e.event.invocation)
 	switch {
-	case j.settled: // before a panic cut the batch short
-	case !j.abandoned:
-		j.settled = true
-		j.done <- err
+	case e.settled: // before a panic in the middle of the batch
+	case !e.abandoned:
+		e.settled = true
+		e.done <- err
 	case err != nil:
-		w.log.Error("an event could not be recorded", id, zap.String("kind", string(j.event.kind)),
-			zap.Error(err))
-	case j.compensate != nil:
-		w.log.Warn("a begin came too late and is undone; nothing ran", id)
-		undo := j.compensate()
-		undo.abandoned = true // nobody waits for it
-		w.queue = append(w.queue, undo)
+		w.log.Error("event not recorded", id, zap.String("kind", string(e.event.kind)), zap.Error(err))
+	case e.compensate != nil:
+		w.log.Warn("begin record committed too late; nothing ran", id)
+		end := e.compensate()
+		end.abandoned = true // nobody waits for it
+		w.queue = append(w.queue, end)
 	default:
-		w.log.Info("an end was recorded late", id)
+		w.log.Info("end record committed late", id)
 	}
 }
 
-// recordHealth keeps the trouble for those who give up, and logs when it begins and when it is
-// over.
+// recordHealth stores the error for callers that give up, and logs when writes begin to fail and
+// when they succeed again.
 func (w *writer) recordHealth(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !isRetryable(err) {
+		err = nil
+	}
 	switch {
-	case isRetryable(err) && w.lastErr == nil:
+	case err != nil && w.lastErr == nil:
 		w.failingSince = time.Now()
-		w.log.Warn("the trail cannot be written now", zap.Error(err))
-	case !isRetryable(err) && w.lastErr != nil:
-		w.log.Info("the trail can be written again", zap.Duration("after", time.Since(w.failingSince)))
+		w.log.Warn("audit log not writable", zap.Error(err))
+	case err == nil && w.lastErr != nil:
+		w.log.Info("audit log writable again", zap.Duration("after", time.Since(w.failingSince)))
 	}
-	w.lastErr = nil
-	if isRetryable(err) {
-		w.lastErr = err
-	}
+	w.lastErr = err
 }
 
-// pause waits before the next attempt; it gives false if there shall be none.
+// pause waits before the next attempt. It returns false if there must be none.
 func (w *writer) pause() bool {
 	timer := time.NewTimer(retryPause)
 	defer timer.Stop()
@@ -277,52 +350,51 @@ func (w *writer) pause() bool {
 	}
 }
 
-// logUnwritten logs what the writer was told to leave. These calls are found without an end at the
-// next start.
-func (w *writer) logUnwritten(batch []*pendingEvent) {
+// logUnwritten logs the end records that are not written. The next start finds their calls without
+// an end.
+func (w *writer) logUnwritten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, j := range append(batch, w.queue...) {
-		if j.compensate == nil {
+	for _, e := range w.queue {
+		if e.compensate == nil {
 			w.unwritten++
-			w.log.Error("an end could not be recorded before the daemon ended",
-				zap.String("invocation", j.event.invocation))
+			w.log.Error("end record not written before the daemon ended",
+				zap.String("invocation", e.event.invocation))
 		}
 	}
 }
 
-// panicError is a panic of the writer: a defect of dray, which no call's own guard can catch.
+// panicError is a panic of the writer's goroutine.
 type panicError struct {
 	value any
 	stack []byte
 }
 
-// Error tells the value alone; the stack is for the log.
+// Error returns the value without the stack, which only the log shows.
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// recoverTo makes a panic an error. It is to be deferred itself.
+// recoverTo turns a panic into an error. It must be deferred directly.
 func recoverTo(err *error) {
 	if v := recover(); v != nil {
 		*err = &panicError{v, debug.Stack()}
 	}
 }
 
-// logPanic logs a panic under an id and gives an error that names it; others stay as they are. The
-// job whose writing panicked is not in the trail: its caller is refused, or gets no result (EX-18,
-// AU-01).
+// logPanic logs a panic under an id and returns an error that names the id; it returns other errors
+// unchanged (EX-18, AU-01).
 func (w *writer) logPanic(err error) error {
 	p, ok := errors.AsType[*panicError](err)
 	if !ok {
 		return err
 	}
 	id := rand.Text()
-	w.log.Error("the trail's writer panicked", zap.String("id", id),
+	w.log.Error("audit log writer panicked", zap.String("id", id),
 		zap.String("panic", fmt.Sprint(p.value)), zap.ByteString("stack", p.stack))
-	return dray.InternalError(dray.CodeAuditUnavailable, id, "writing the trail")
+	return dray.InternalError(dray.CodeAuditUnavailable, id, "writing the audit log")
 }
 
-// flushRecovered is flush, and outlives a panic around the commit: who waits for a job that was not
-// settled by then gets an error, and the writer goes on with the next.
+// flushRecovered is flush that survives a panic outside the transaction. Events that were not
+// settled by then fail.
 func (w *writer) flushRecovered(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
 	var err error
 	func() {
@@ -333,8 +405,8 @@ func (w *writer) flushRecovered(ctx context.Context, batch []*pendingEvent) (lef
 		return left
 	}
 	err = w.logPanic(err)
-	for _, j := range batch {
-		w.settle(j, err)
+	for _, e := range batch {
+		w.settle(e, err)
 	}
 	return nil
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The bytes that the package documentation gives to others; once a release has written them they
-// cannot change.
+// The canonical bytes are those of the package documentation. They must not change.
 func TestCanonicalBytes(t *testing.T) {
 	e := event{
 		seq: 1, at: 1789000000123456789, kind: begun,
@@ -35,9 +34,9 @@ func TestCanonicalBytes(t *testing.T) {
 	}
 }
 
-// AU-04: 128 callers at once; numbers without a gap, one begin and one end for each call, and
-// transactions shared.
-func TestManyCallers(t *testing.T) {
+// Of 128 concurrent callers each call has one begin and one end record, seqs have no gap, and calls
+// share transactions (AU-04).
+func TestConcurrentCallsShareTransactions(t *testing.T) {
 	const callers, rounds = 128, 8
 	s := open(t, options(t.TempDir()))
 	exec := s.Executor(returning(exited(0)))
@@ -53,32 +52,32 @@ func TestManyCallers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	checkTrail(t, s)
+	checkLog(t, s)
 	const events = 2 * callers * rounds
 	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != events {
 		t.Errorf("%d events, want %d", got, events)
 	}
 	if got := scan[int](t, s.read, `SELECT count(DISTINCT at) FROM events`); got > events/4 {
-		t.Errorf("%d events in %d transactions: they are not shared", events, got)
+		t.Errorf("%d events in %d transactions, want fewer transactions", events, got)
 	}
 }
 
-// checkTrail checks what holds of every trail at rest.
-func checkTrail(t *testing.T, s *Store) {
+// checkLog checks the invariants of an audit log without pending writes.
+func checkLog(t *testing.T, s *Store) {
 	t.Helper()
 	for query, want := range map[string]string{
 		`PRAGMA integrity_check`:                        "ok",
 		`SELECT count(*) FROM pragma_foreign_key_check`: "0",
 		// Contiguous from 1.
 		`SELECT count(*) - coalesce(max(seq), 0) + (coalesce(min(seq), 1) - 1) FROM events`: "0",
-		// Each call has one begin and at most one end, in this order, and one row that leads to both.
+		// Each call has one begin and at most one end record, in this order, and one row with both seqs.
 		`SELECT count(*) FROM (SELECT invocation FROM events GROUP BY invocation
 			HAVING sum(kind = 'begun') != 1 OR sum(kind != 'begun') > 1 OR min(seq) != min(CASE kind WHEN 'begun' THEN seq END))`: "0",
 		`SELECT count(DISTINCT invocation) - (SELECT count(*) FROM invocations) FROM events`: "0",
 		`SELECT count(*) FROM invocations i LEFT JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
 			WHERE b.invocation IS NOT i.id OR b.kind != 'begun'
 			OR (i.status != 'running') != (e.seq IS NOT NULL) OR e.seq IS NOT NULL AND (e.invocation != i.id OR e.kind = 'begun')`: "0",
-		// The projection says what the events say.
+		// The projection equals the events.
 		`SELECT count(*) FROM invocations i JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
 			WHERE i.tool IS NOT b.body ->> '$.tool' OR i.principal IS NOT b.body ->> '$.principal' OR i.plan_id IS NOT b.body ->> '$.context.plan_id'
 			OR e.seq IS NOT NULL AND (i.status IS NOT e.body ->> '$.status' OR i.reason IS NOT e.body ->> '$.reason'
@@ -87,7 +86,7 @@ func checkTrail(t *testing.T, s *Store) {
 			OR i.container_id IS NOT e.body ->> '$.metadata.container.id')`: "0",
 	} {
 		if got := scan[string](t, s.read, query); got != want {
-			t.Errorf("%s\ngives %s, want %s", query, got, want)
+			t.Errorf("%s\nreturns %s, want %s", query, got, want)
 		}
 	}
 	checkLeaves(t, s.read)
@@ -115,13 +114,13 @@ func checkLeaves(t *testing.T, db *sql.DB) {
 	}
 }
 
-// AU-04: jobs that wait together share a transaction, up to the bound.
+// Queued events share a transaction, up to its maximum (AU-04).
 func TestBatchesAreBounded(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	const n = 2*maxBatch + 10
 	jobs := make([]*pendingEvent, n)
 	for i := range jobs {
-		j, _, err := s.beginJob(newInvocation("exec"), time.Now())
+		j, _, err := s.beginEvent(newInvocation("exec"), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,20 +137,20 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A job that can never be written fails alone, although it shared a transaction.
-func TestBadJobFailsAlone(t *testing.T) {
+// An event that cannot be written fails alone, although it shared a transaction.
+func TestInvalidEventFailsAlone(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	var jobs []*pendingEvent
 	for _, i := range []dray.Invocation{newInvocation("exec"), inv, inv, newInvocation("exec")} {
-		j, _, err := s.beginJob(i, time.Now())
+		j, _, err := s.beginEvent(i, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		jobs = append(jobs, j)
 	}
 	end := func(i dray.Invocation) *pendingEvent {
-		j, err := s.endJob(i, dray.NormalizeResult(exited(0), nil))
+		j, err := s.endEvent(i, dray.NormalizeResult(exited(0), nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,15 +158,15 @@ func TestBadJobFailsAlone(t *testing.T) {
 	}
 	never := newInvocation("exec")
 	if err := s.submit(context.Background(), append(jobs, end(never))...); err == nil {
-		t.Error("the second begin of a call was taken")
+		t.Error("no error for the second begin record of a call")
 	}
 	if err := s.submit(context.Background(), end(never)); !errors.Is(err, errNotRunning) {
-		t.Errorf("the end of a call that never began gives %v", err)
+		t.Errorf("an end record without a begin record returns %v", err)
 	}
 	if err := s.submit(context.Background(), end(inv), end(inv)); !errors.Is(err, errNotRunning) {
-		t.Errorf("the second end of a call gives %v", err)
+		t.Errorf("the second end record of a call returns %v", err)
 	}
-	checkTrail(t, s)
+	checkLog(t, s)
 	if got := scan[int](t, s.read, `SELECT count(*) FROM events`); got != 4 {
 		t.Errorf("%d events, want 4", got)
 	}
@@ -192,8 +191,8 @@ func TestEventsAreAppendOnly(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	checkTrail(t, s)
-	// Another program may append, and the writer goes on behind it.
+	checkLog(t, s)
+	// Another program may append; the writer continues after it.
 	mustExec(t, db, `INSERT`+columns+`VALUES (3, '', 'x', 0, '', zeroblob(32))`)
 	run(t, s, newInvocation("exec"), exited(0))
 	if got := scan[int](t, s.read, `SELECT max(seq) FROM events`); got != 5 {
@@ -201,9 +200,9 @@ func TestEventsAreAppendOnly(t *testing.T) {
 	}
 }
 
-// AU-05: a damaged part is named and the rest of its row is there; a row damaged beyond use is
-// named and the list goes on.
-func TestDamagedRows(t *testing.T) {
+// A damaged part of a row is named and the rest of the row returned. An unreadable row is named and
+// the list continues (AU-05).
+func TestDamagedRowsAreNamed(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
 	ids := make([]string, 5)
@@ -246,11 +245,11 @@ func TestDamagedRows(t *testing.T) {
 		checkDamage(t, get(t, s, id), want)
 	}
 	if _, err := s.Get(context.Background(), "", ids[3]); codeOf(err) != dray.CodeAuditUnavailable {
-		t.Errorf("Get of the unreadable row gives %v", err)
+		t.Errorf("Get of the unreadable row returns %v", err)
 	}
-	// A search meets the damaged bodies and goes on.
+	// A search reads the damaged bodies and continues.
 	if page := list(t, s, Query{Text: "exec"}); len(page.Items) != 4 {
-		t.Errorf("the search finds %d rows", len(page.Items))
+		t.Errorf("the search returns %d rows", len(page.Items))
 	}
 }
 
@@ -273,13 +272,13 @@ func checkDamage(t *testing.T, rec dray.Record, want string) {
 	}
 }
 
-// AU-05: a capture that is gone or was changed is named.
-func TestDamagedCapture(t *testing.T) {
+// A missing or changed capture is named (AU-05).
+func TestDamagedCaptureIsNamed(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	inv.Input = longJSON(maxInline + 1)
 	run(t, s, inv, exited(0))
-	file := s.files.dir + "/" + scan[string](t, s.read, `SELECT input_sha256 FROM invocations`)
+	file := s.blobs.dir + "/" + scan[string](t, s.read, `SELECT input_sha256 FROM invocations`)
 	for name, damage := range captureDamage {
 		if err := damage(file); err != nil {
 			t.Fatal(err)
@@ -292,8 +291,8 @@ func TestDamagedCapture(t *testing.T) {
 	}
 }
 
-// Reads never hold a write up, nor a write a read.
-func TestReadersAndWriterDoNotWait(t *testing.T) {
+// A read does not block a write, nor a write a read.
+func TestReadersAndWriterDoNotBlock(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)
 	first := newInvocation("exec")
@@ -305,7 +304,7 @@ func TestReadersAndWriterDoNotWait(t *testing.T) {
 	scan[int](t, read, `SELECT count(*) FROM events`)
 	run(t, s, newInvocation("exec"), exited(0))
 	if got := scan[int](t, read, `SELECT count(*) FROM events`); got != 2 {
-		t.Errorf("the reader's snapshot moved: %d events", got)
+		t.Errorf("the reader's snapshot changed: %d events", got)
 	}
 	if err := read.Rollback(); err != nil {
 		t.Fatal(err)
