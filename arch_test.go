@@ -108,6 +108,10 @@ var importRules = []importRule{
 		why: "MCP stands on it beside HTTP, so it must need nothing of HTTP",
 	},
 	{
+		from: "internal/validate/...", to: []string{"./..."}, except: []string{".", "internal/lexical"},
+		why: "it checks values of requests, and must not depend on what is requested",
+	},
+	{
 		from: "internal/strictjson/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
 		why: "what decodes a request must not depend on what the request means",

@@ -191,9 +191,9 @@ func TestReferenceIsComplete(t *testing.T) {
 		{"config/settings.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
 		{"internal/api/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
 		{"internal/api/routes.go", `path: invocationPath \+\s+"(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
-		{"internal/api/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
-		{"internal/api/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
-		{"internal/api/list.go", `q\.(?:\w+) = |v\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
+		{"internal/call/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
+		{"internal/call/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
+		{"internal/api/list.go", `values\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
 	} {
 		source, page := read(t, tc.source), read(t, tc.page)
 		found := 0

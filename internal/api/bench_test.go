@@ -12,15 +12,15 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 )
 
-// nothing is a tool that costs nothing, so that what remains is the server's own.
-func nothing(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+// trivial is a tool without cost.
+func trivial(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 	sink.Started()
 	sink.Output(dray.Stdout, []byte("hi\n"))
 	return exited(0), nil
 }
 
 func benchmarkStart(b *testing.B, accept string) {
-	d := start(b, func(p *fakeDeps) { p.run = nothing })
+	d := start(b, func(p *fakeDeps) { p.run = trivial })
 	const body = `{"tool":"exec","input":{"argv":["echo","hi"]},"workspace":"/home/me/app"}`
 	b.ReportAllocs()
 	for b.Loop() {
@@ -42,11 +42,11 @@ func benchmarkStart(b *testing.B, accept string) {
 	}
 }
 
-// One call over the socket, client and all, with a tool and a trail that cost nothing.
+// BenchmarkCall measures a call over the socket, client included, with an audit log in memory.
 func BenchmarkCall(b *testing.B)       { benchmarkStart(b, "application/json") }
 func BenchmarkCallEvents(b *testing.B) { benchmarkStart(b, "application/x-ndjson") }
 
-// The same connection without a call: what HTTP over the socket costs by itself.
+// BenchmarkHealth measures HTTP over the socket without a call.
 func BenchmarkHealth(b *testing.B) {
 	d := start(b, nil)
 	b.ReportAllocs()
@@ -60,9 +60,9 @@ func BenchmarkHealth(b *testing.B) {
 	}
 }
 
-// The handler alone, without a socket or a client.
+// BenchmarkHandler measures a call without socket and client.
 func BenchmarkHandler(b *testing.B) {
-	d := start(b, func(p *fakeDeps) { p.run = nothing })
+	d := start(b, func(p *fakeDeps) { p.run = trivial })
 	ctx := api.AsPrincipal(b.Context(), selfPrincipal)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"mime"
@@ -10,13 +9,13 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
 const (
@@ -27,107 +26,91 @@ const (
 )
 
 const (
-	// firstBuffer bounds what is set aside for a body before any of it is there.
+	// firstBuffer bounds the buffer that is allocated before any of a body has arrived.
 	firstBuffer = 1 << 20
-	maxWait     = 24 * time.Hour
-	// maxBufferedBodies is how many bodies of the largest size are read at the same time; of smaller
-	// ones there may be more.
+	// maxBufferedBodies bounds the bytes of all bodies in progress, in bodies of the maximum size.
 	maxBufferedBodies = 8
 )
 
-// decode reads a JSON body into v.
-func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) error {
-	if err := wantJSON(r); err != nil {
+// bodyReader reads request bodies. It is safe for concurrent use.
+type bodyReader struct {
+	max      int64        // bytes of one body
+	buffered atomic.Int64 // bytes of the bodies in progress
+}
+
+// decode decodes a JSON body into v.
+func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := checkContentType(r); err != nil {
 		return err
 	}
-	body, err := s.readBody(w, r)
+	body, err := b.read(w, r)
 	if err != nil {
 		return err
 	}
 	return strictjson.Decode(body, v)
 }
 
-// decodeOptional reads a JSON body where the request has one.
-func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
+// decodeOptional decodes a JSON body if the request has one.
+func (b *bodyReader) decodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	return s.decode(w, r, v)
+	return b.decode(w, r, v)
 }
 
-// wantJSON demands the content type, so that no form of a web page can make a request that does
-// something (SE-02).
-func wantJSON(r *http.Request) error {
+// checkContentType requires the JSON content type, which no form of a web page can send (SE-02).
+func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	kind, params, err := mime.ParseMediaType(given)
 	if err == nil && kind == mediaJSON &&
 		(params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8")) {
 		return nil
 	}
-	return dray.Errorf(dray.CodeUnsupportedMediaType,
-		"the body's content type is %q, and only %s is read", given, mediaJSON).
+	return dray.Errorf(dray.CodeUnsupportedMediaType, "unsupported Content-Type %q", given).
 		WithHint("send the header Content-Type: %s", mediaJSON)
 }
 
-// readBody reads the whole body, which is at most server.max_body long.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limit := s.cfg.MaxBody
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
+// read reads a whole body.
+func (b *bodyReader) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > b.max {
+		return nil, b.error(r, &http.MaxBytesError{Limit: b.max})
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	part := bodyQuota{
-		Reader: http.MaxBytesReader(unwrap(w), r.Body, limit), all: &s.bufferedBytes,
-		most: maxBufferedBodies * limit,
+	quota := bodyQuota{
+		Reader: http.MaxBytesReader(unwrap(w), r.Body, b.max), total: &b.buffered,
+		limit: maxBufferedBodies * b.max,
 	}
-	defer part.release()
-	_, err := buf.ReadFrom(&part)
-	switch {
-	case err == nil:
-		return buf.Bytes(), nil
-	case errors.Is(err, errBodyQuota):
-		if b, ok := r.Body.(*deadlineBody); ok {
-			b.over = true // the answer does not wait for the rest
+	defer quota.release()
+	if _, err := buf.ReadFrom(&quota); err != nil {
+		if errors.Is(err, errBodyQuota) {
+			w.Header().Set("Connection", "close")
 		}
-		w.Header().Set("Connection", "close")
-		return nil, dray.Errorf(dray.CodeBusy, "the requests that are being read hold %d bytes together",
-			part.most).WithHint("try again when Retry-After is over")
+		return nil, b.error(r, err)
+	}
+	return buf.Bytes(), nil
+}
+
+// error returns the error of a body that cannot be read.
+func (b *bodyReader) error(r *http.Request, err error) error {
+	switch {
+	case errors.Is(err, errBodyQuota):
+		if body, ok := r.Body.(*deadlineBody); ok {
+			body.over = true // the response must not wait for the rest of the body
+		}
+		return dray.Errorf(dray.CodeBusy,
+			"too many request bodies are being received (limit %d bytes in total)",
+			maxBufferedBodies*b.max).WithHint("retry after the time in Retry-After")
 	case isTooLarge(err):
-		return nil, tooLarge(limit)
+		return dray.Errorf(dray.CodeTooLarge, "the request body is larger than %d bytes", b.max).
+			WithHint("send less, send stdin in pieces with their offsets, or raise server.max_body")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, bodyStalledError()
+		return invalid("", "request body timed out: no data for %v, or less than %d KiB/s for more than %v",
+			maxBodyStall, minBodyRate>>10, bodyTime).WithHint("send the complete body again")
 	default:
-		return nil, invalid("", "reading the body: %v", err).
+		return invalid("", "read the request body: %v", err).
 			WithHint("send as many bytes as Content-Length says")
 	}
-}
-
-// bodyQuota is the body of one request among all that are being read: many that come slowly must
-// not take all memory.
-type bodyQuota struct {
-	io.Reader
-	all         *atomic.Int64
-	taken, most int64
-}
-
-var errBodyQuota = errors.New("too much is being read")
-
-func (s *bodyQuota) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	s.taken += int64(n)
-	if s.all.Add(int64(n)) > s.most {
-		err = errBodyQuota
-	}
-	return n, err
-}
-
-func (s *bodyQuota) release() { s.all.Add(-s.taken) }
-
-func bodyStalledError() *dray.Error {
-	return invalid("", "the body stood still for %v, or trickled for more than %v", maxBodyStall,
-		bodyTime).
-		WithHint("it may be slow and may not stop: send it again, when all of it is there")
 }
 
 func isTooLarge(err error) bool {
@@ -135,103 +118,84 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-func tooLarge(limit int64) error {
-	return dray.Errorf(dray.CodeTooLarge, "the body is larger than %d bytes", limit).
-		WithHint("send less, or raise server.max_body")
+// bodyQuota is the body of one request. It counts the bytes of all bodies in progress, so that many
+// slow requests cannot use all memory.
+type bodyQuota struct {
+	io.Reader
+	total       *atomic.Int64
+	read, limit int64
 }
 
-// query gives the parameters of a request. An unknown one is refused, and so is one that is given
-// twice; an empty one counts as absent.
+var errBodyQuota = errors.New("too many bytes of bodies in progress")
+
+func (q *bodyQuota) Read(p []byte) (int, error) {
+	n, err := q.Reader.Read(p)
+	q.read += int64(n)
+	if q.total.Add(int64(n)) > q.limit {
+		err = errBodyQuota
+	}
+	return n, err
+}
+
+func (q *bodyQuota) release() { q.total.Add(-q.read) }
+
+// query returns the query parameters of a request. Unknown and repeated parameters are refused. An
+// empty parameter counts as absent.
 func query(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.RawQuery == "" {
 		return nil, nil
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalid("", "reading the query: %v", err).WithHint("percent-encode names and values")
+		return nil, invalid("", "invalid query: %v", err).WithHint("percent-encode names and values")
 	}
 	for name, values := range q {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid("", "the query has an unknown parameter %q", truncate(name)).
-				WithHint("%s", knownHint(known))
+			return nil, invalid("", "unknown query parameter %q", validate.Quote(name)).
+				WithHint("%s", knownParamsHint(known))
 		case len(values) > 1:
-			return nil, invalid("", "the query has %s more than once", name).WithHint("give it once")
+			return nil, invalid("", "the query parameter %s is repeated", name).WithHint("send it once")
 		}
 	}
 	return q, nil
 }
 
-func knownHint(known []string) string {
+func knownParamsHint(known []string) string {
 	if len(known) == 0 {
-		return "this request takes none"
+		return "this request has no query parameters"
 	}
-	return "known are " + strings.Join(known, ", ")
+	return "use one of " + strings.Join(known, ", ")
 }
 
-// waitParam is the parameter wait_ms: how long an answer may wait for the end of a call.
-type waitParam struct {
-	given bool
-	d     time.Duration
-}
-
-// parseWait reads it; the request has no other parameter.
-func parseWait(r *http.Request) (waitParam, error) {
-	q, err := query(r, "wait_ms")
-	text := q.Get("wait_ms")
-	if err != nil || text == "" {
-		return waitParam{}, err
-	}
-	ms, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {
-		return waitParam{}, invalid("", "wait_ms is %q", truncate(text)).
-			WithHint("give whole milliseconds from 0 to %d", maxWait.Milliseconds())
-	}
-	return waitParam{given: true, d: time.Duration(ms) * time.Millisecond}, nil
-}
-
-// context gives a context that is over when the waiting is: without wait_ms that is when the
-// client's is.
-func (w waitParam) context(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !w.given {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, w.d)
-}
-
-// truncate bounds what an error repeats of a request.
-func truncate(text string) string {
-	const most = 100
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return text
+// noQuery refuses query parameters.
+func noQuery(r *http.Request) error {
+	_, err := query(r)
+	return err
 }
 
 const (
-	// maxBodyStall is how long a body may stand still. A slow one may take a minute, and for each
-	// minBodyRate bytes that it has brought a second more: as long as it needs, unless it trickles to
-	// hold the connection.
+	// maxBodyStall bounds the time without a byte of a body. A body may take bodyTime, and a second
+	// more for each minBodyRate bytes.
 	maxBodyStall = 30 * time.Second
 	bodyTime     = time.Minute
 	minBodyRate  = 1 << 10
-	// drainTimeout is how long the rest of a body is thrown away that nobody wants.
+	// drainTimeout bounds how long the unread rest of a body is discarded.
 	drainTimeout = 5 * time.Second
 )
 
-// deadlineBody is the body of a request, which may be slow and may not stand still, so that a
-// client that stops in its middle holds nothing for ever.
+// deadlineBody is a request body with read deadlines, so that a client that stops sending does not
+// hold its connection forever. It must not be used concurrently.
 type deadlineBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	// no byte is waited for after it; it grows with what comes, unless that is final
-	deadline      time.Time
-	deadlineFixed bool
-	over          bool // no more comes: all of it was read, or it stood still
+	// deadline is the latest time of a read. It moves with the bytes that arrive unless fixed is set.
+	deadline time.Time
+	fixed    bool
+	over     bool // no read follows: at the end of the body, or after an error
 }
 
-// withBodyDeadline watches over the body of a request, if it has one.
+// withBodyDeadline replaces the body of a request, if it has one.
 func withBodyDeadline(w http.ResponseWriter, r *http.Request) *deadlineBody {
 	b := &deadlineBody{
 		ReadCloser: r.Body, control: http.NewResponseController(w),
@@ -248,25 +212,25 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 	if b.deadline.Before(until) {
 		until = b.deadline
 	}
-	_ = b.control.SetReadDeadline(until) // without deadlines, as in a test's recorder, there is none
+	_ = b.control.SetReadDeadline(until) // the recorder of a test supports no deadlines
 	n, err := b.ReadCloser.Read(p)
-	if !b.deadlineFixed {
+	if !b.fixed {
 		b.deadline = b.deadline.Add(time.Duration(n) * time.Second / minBodyRate)
 	}
 	b.over = err != nil
 	if err == io.EOF {
-		_ = b.control.SetReadDeadline(time.Time{}) // it would end the watch for a client that goes away
+		// net/http keeps reading to detect a disconnect, and must not time out
+		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// drain throws away what was not read of the body, for a while and at most so much: most clients do
-// not read an answer before they have sent everything. A client that waits to be asked for its body
-// is not asked.
-func (b *deadlineBody) drain(r *http.Request, most int64) {
+// drain discards up to limit bytes of the unread rest of the body, because most clients read the
+// response only after they have sent everything. A client that sent Expect is not asked for a body.
+func (b *deadlineBody) drain(r *http.Request, limit int64) {
 	if b.over || r.Header.Get("Expect") != "" {
 		return
 	}
-	b.deadline, b.deadlineFixed = time.Now().Add(drainTimeout), true
-	_, _ = io.CopyN(io.Discard, b, most)
+	b.deadline, b.fixed = time.Now().Add(drainTimeout), true
+	_, _ = io.CopyN(io.Discard, b, limit)
 }

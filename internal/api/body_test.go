@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// within runs a test against a server with a connection whose time is the bubble's.
-func within(t *testing.T, do func(t *testing.T, conn net.Conn)) {
+// withPipe runs a test in a synctest bubble with a connection to a server.
+func withPipe(t *testing.T, do func(t *testing.T, conn net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, nil)
 		l := &pipes{make(chan net.Conn), make(chan struct{})}
 		served := make(chan error, 1)
 		go func() { served <- d.server.Serve(l) }()
-		here, there := net.Pipe()
-		l.conns <- known{there}
-		do(t, here)
-		_ = here.Close()
+		client, server := net.Pipe()
+		l.conns <- ownConn{server}
+		do(t, client)
+		_ = client.Close()
 		if err := d.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -34,27 +34,27 @@ func within(t *testing.T, do func(t *testing.T, conn net.Conn)) {
 	})
 }
 
-func headOf(path string, length int, headers ...string) string {
+func requestHead(path string, length int, headers ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n\r\n", path, length,
 		strings.Join(headers, "\r\n"))
 }
 
-// A body that stands still is given up, whichever request it belongs to.
-func TestBodyThatStandsStill(t *testing.T) {
+// A body that stalls times out, for every endpoint.
+func TestBody_Stalls(t *testing.T) {
 	for _, path := range []string{
 		"/v1/invocations", "/v1/route", "/v1/paths",
 		"/v1/workspaces/app/up",
 	} {
 		t.Run(path, func(t *testing.T) {
-			within(t, func(t *testing.T, conn net.Conn) {
-				fmt.Fprint(conn, headOf(path, 100, "Content-Type: application/json"), `{"tool":`)
-				begun := time.Now()
+			withPipe(t, func(t *testing.T, conn net.Conn) {
+				fmt.Fprint(conn, requestHead(path, 100, "Content-Type: application/json"), `{"tool":`)
+				start := time.Now()
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer resp.Body.Close()
-				if took := time.Since(begun); resp.StatusCode != http.StatusBadRequest ||
+				if took := time.Since(start); resp.StatusCode != http.StatusBadRequest ||
 					took != 30*time.Second {
 					t.Errorf("%s after %v", resp.Status, took)
 				}
@@ -63,12 +63,12 @@ func TestBodyThatStandsStill(t *testing.T) {
 	}
 }
 
-// A body that is slow arrives, however long it takes in all: here 400 KiB in as many seconds.
-func TestBodyThatIsSlow(t *testing.T) {
+// A slow body is accepted, here 400 KiB in 400 seconds.
+func TestBody_Slow(t *testing.T) {
 	body := callBody + strings.Repeat(" ", 400<<10)
-	within(t, func(t *testing.T, conn net.Conn) {
-		fmt.Fprint(conn, headOf("/v1/invocations", len(body), "Content-Type: application/json"))
-		begun := time.Now()
+	withPipe(t, func(t *testing.T, conn net.Conn) {
+		fmt.Fprint(conn, requestHead("/v1/invocations", len(body), "Content-Type: application/json"))
+		start := time.Now()
 		for rest := body; rest != ""; {
 			time.Sleep(20 * time.Second)
 			n := min(20<<10, len(rest))
@@ -80,19 +80,19 @@ func TestBodyThatIsSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if took := time.Since(begun); resp.StatusCode != http.StatusOK || took < 400*time.Second {
+		if took := time.Since(start); resp.StatusCode != http.StatusOK || took < 400*time.Second {
 			t.Errorf("%s after %v", resp.Status, took)
 		}
 	})
 }
 
-// A body that only trickles is given up.
-func TestBodyThatTrickles(t *testing.T) {
-	within(t, func(t *testing.T, conn net.Conn) {
-		fmt.Fprint(conn, headOf("/v1/invocations", 100, "Content-Type: application/json"))
-		var dripping sync.WaitGroup
-		defer func() { conn.Close(); dripping.Wait() }()
-		dripping.Go(func() {
+// A body below the minimum rate times out.
+func TestBody_BelowMinimumRate(t *testing.T) {
+	withPipe(t, func(t *testing.T, conn net.Conn) {
+		fmt.Fprint(conn, requestHead("/v1/invocations", 100, "Content-Type: application/json"))
+		var writing sync.WaitGroup
+		defer func() { conn.Close(); writing.Wait() }()
+		writing.Go(func() {
 			for {
 				time.Sleep(10 * time.Second)
 				if _, err := conn.Write([]byte(" ")); err != nil {
@@ -100,24 +100,23 @@ func TestBodyThatTrickles(t *testing.T) {
 				}
 			}
 		})
-		begun := time.Now()
+		start := time.Now()
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if took := time.Since(begun); resp.StatusCode != http.StatusBadRequest || took > 61*time.Second {
+		if took := time.Since(start); resp.StatusCode != http.StatusBadRequest || took > 61*time.Second {
 			t.Errorf("%s after %v", resp.Status, took)
 		}
 	})
 }
 
-// A body that nobody wants, because the request is refused before it is read, is waited for a few
-// seconds and no longer.
-func TestBodyThatNobodyReads(t *testing.T) {
-	within(t, func(t *testing.T, conn net.Conn) {
-		fmt.Fprint(conn, headOf("/v1/invocations", 100, "Content-Type: text/plain"), "x")
-		begun := time.Now()
+// The body of a refused request is drained for a few seconds only.
+func TestBody_NotRead(t *testing.T) {
+	withPipe(t, func(t *testing.T, conn net.Conn) {
+		fmt.Fprint(conn, requestHead("/v1/invocations", 100, "Content-Type: text/plain"), "x")
+		start := time.Now()
 		in := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
@@ -129,10 +128,10 @@ func TestBodyThatNobodyReads(t *testing.T) {
 			t.Errorf("%s", resp.Status)
 		}
 		if _, err := in.ReadByte(); err == nil {
-			t.Error("the connection goes on with something that is no answer")
+			t.Error("the connection has more than a response")
 		}
-		if took := time.Since(begun); took > 10*time.Second {
-			t.Errorf("the connection was kept for %v", took)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("the connection was open for %v", took)
 		}
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// OP-01: a drain lets calls end by themselves, refuses new ones meanwhile, and cancels what is left
-// when its time is over.
-func TestDrain(t *testing.T) {
+// Shutdown refuses new calls, waits for the others, and cancels those that are left when its context
+// ends (OP-01).
+func TestShutdownDrains(t *testing.T) {
 	release := make(chan struct{})
 	running := sync.WaitGroup{}
 	running.Add(2)
@@ -30,12 +30,12 @@ func TestDrain(t *testing.T) {
 			return untilCancelled(ctx, c, sink)
 		}
 	})
-	patient := d.follow("POST", "/v1/invocations", `{"tool":"greet"}`)
-	stubborn := d.follow("POST", "/v1/invocations", callBody)
+	finishing := d.follow("POST", "/v1/invocations", `{"tool":"greet"}`)
+	endless := d.follow("POST", "/v1/invocations", callBody)
 	running.Wait()
-	ctx, over := context.WithCancel(t.Context())
-	down := make(chan error)
-	go func() { down <- d.server.Shutdown(ctx) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	shutdown := make(chan error)
+	go func() { shutdown <- d.server.Shutdown(ctx) }()
 	for d.do("GET", "/readyz", "").status != 503 {
 	}
 	for _, path := range []string{"/v1/invocations", "/v1/workspaces/app/up"} {
@@ -45,23 +45,23 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	if p := d.do("POST", "/v1/invocations", callBody).problem(t); p.Code != dray.CodeShuttingDown {
-		t.Errorf("refused with %s", p.Code)
+		t.Errorf("code %s", p.Code)
 	}
 	close(release)
-	if end := patient.until("end"); !bytes.Contains(end.Invocation, []byte(`"status":"succeeded"`)) {
+	if end := finishing.until("end"); !bytes.Contains(end.Invocation, []byte(`"status":"succeeded"`)) {
 		t.Errorf("%s", end.Invocation)
 	}
-	over()
-	if end := stubborn.until("end"); !bytes.Contains(end.Invocation,
+	cancel()
+	if end := endless.until("end"); !bytes.Contains(end.Invocation,
 		[]byte(executor.ErrShutdown.Error())) {
 		t.Errorf("%s", end.Invocation)
 	}
-	if err := <-down; err != nil {
+	if err := <-shutdown; err != nil {
 		t.Error(err)
 	}
 	if conn, err := net.Dial("unix", d.socket); err == nil {
 		conn.Close()
-		t.Error("the socket still answers")
+		t.Error("the socket accepts connections")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestIdle(t *testing.T) {
 	})
 	before, idle := d.server.Idle()
 	if !idle {
-		t.Error("a new server is busy")
+		t.Error("a new server is not idle")
 	}
 	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
 	if _, idle := d.server.Idle(); idle {
@@ -95,32 +95,32 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// A client that does not read what it asked for holds up nobody's end: it is cut off.
-func TestShutdownCutsOffWhoeverDoesNotRead(t *testing.T) {
+// A client that does not read its response does not delay a shutdown.
+func TestShutdown_ClientDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		printing := make(chan struct{})
+		written := make(chan struct{})
 		d := build(t, func(p *fakeDeps) {
 			p.run = func(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 				sink.Output(dray.Stdout, make([]byte, 1<<20))
-				close(printing)
+				close(written)
 				return exited(0), nil
 			}
 		})
 		l := &pipes{make(chan net.Conn), make(chan struct{})}
 		served := make(chan error, 1)
 		go func() { served <- d.server.Serve(l) }()
-		here, there := net.Pipe()
-		defer here.Close()
-		l.conns <- known{there}
-		fmt.Fprintf(here, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"+
+		client, server := net.Pipe()
+		defer client.Close()
+		l.conns <- ownConn{server}
+		fmt.Fprintf(client, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"+
 			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
-		<-printing
-		begun := time.Now()
+		<-written
+		start := time.Now()
 		if err := d.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
-			t.Errorf("it took %v", took)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("Shutdown took %v", took)
 		}
 		if err := <-served; err != nil {
 			t.Error(err)

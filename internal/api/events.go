@@ -10,49 +10,48 @@ import (
 
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
-// flushThreshold is how much is written before it is sent although more is there.
+// flushThreshold is the number of bytes that a stream buffers while more events are ready.
 const flushThreshold = 64 << 10
 
-// responseFormat chooses the form of an answer by what the client accepts. One that accepts none of
-// them gets the first.
-func responseFormat(r *http.Request, first string) string {
+// responseFormat returns the media type of a response by the Accept header, or defaultFormat if the
+// client accepts none of ours.
+func responseFormat(r *http.Request, defaultFormat string) string {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
-		return first
+		return defaultFormat
 	}
-	forms := []string{mediaSSE, mediaNDJSON}
-	if first == mediaJSON {
-		forms = []string{mediaJSON, mediaSSE, mediaNDJSON}
+	formats := []string{mediaSSE, mediaNDJSON}
+	if defaultFormat == mediaJSON {
+		formats = []string{mediaJSON, mediaSSE, mediaNDJSON}
 	}
-	if form := negotiation.SelectQValue(accept, forms); form != "" {
-		return form
+	if format := negotiation.SelectQValue(accept, formats); format != "" {
+		return format
 	}
-	return first
+	return defaultFormat
 }
 
-// streamCall answers the start of a call with its events. It begins when the call is accepted, so
-// that a refusal is an error as ever.
-func (s *Server) streamCall(w http.ResponseWriter, r *http.Request, c *call.Call,
-	form string,
-) error {
+// streamCall responds with the events of a call that was just started. It writes nothing before the
+// call is accepted, so a rejection is an error response.
+func streamCall(w http.ResponseWriter, r *http.Request, c *call.Call, format string) error {
 	reader := c.BlockingReader()
 	if reader == nil {
 		reader = c.Events().Reader(0)
 	}
-	defer func() { _ = reader.Close() }() // it was only read
+	defer reader.Close()
 	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
 	w.Header().Set("Location", location(c.ID()))
-	stream(w, r, reader, form)
+	stream(w, r, reader, format)
 	return nil
 }
 
-// events answers with the events of a call from a sequence number on. Of a call that is no longer
-// in memory there is the end.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+// events responds with the events of a call after a sequence number. A call that only the audit log
+// has gets its end event.
+func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "after")
 	if err != nil {
 		return err
@@ -61,31 +60,29 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.find(r)
+	found, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	form := responseFormat(r, mediaSSE)
-	if f.call != nil {
-		reader := f.call.Events().Reader(after)
-		defer func() { _ = reader.Close() }() // it was only read
-		stream(w, r, reader, form)
+	format := responseFormat(r, mediaSSE)
+	if found.call != nil {
+		reader := found.call.Events().Reader(after)
+		defer reader.Close()
+		stream(w, r, reader, format)
 		return nil
 	}
-	body, err := f.json()
+	record, err := found.encoded()
 	if err != nil {
 		return err
 	}
-	beginStream(w, form)
-	_, _ = w.Write(appendEvent(nil, eventlog.Event{
-		Seq: after + 1, Name: eventlog.End,
-		Body: eventlog.EndBody(body),
-	}, form))
+	beginStream(w, format)
+	end := eventlog.Event{Seq: after + 1, Name: eventlog.End, Body: eventlog.EndBody(record)}
+	_, _ = w.Write(appendEvent(nil, end, format))
 	return nil
 }
 
-// parseAfter says which event was the last that the client has. The header goes before the
-// parameter: a browser that connects again repeats the address as it was.
+// parseAfter returns the sequence number of the last event that the client has. The header takes
+// precedence because a browser reconnects with the original URL.
 func parseAfter(r *http.Request, parameter string) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -96,19 +93,19 @@ func parseAfter(r *http.Request, parameter string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 62)
 	if err != nil {
-		return 0, invalid("", "the last event is %q", truncate(text)).
-			WithHint("give the id of the last event that you have, a whole number")
+		return 0, invalid("", "invalid event id %q", validate.Quote(text)).
+			WithHint("send the id of the last event that you received, a whole number")
 	}
 	return int64(n), nil
 }
 
-// stream writes events until the end, as they come. Where a client does not read, only its own
-// stream stands still.
-func stream(w http.ResponseWriter, r *http.Request, reader *eventlog.Reader, form string) {
-	out := &streamWriter{w: w, form: form}
+// stream writes events until the end event, the disconnect of the client or the shutdown of the
+// server. A slow client delays only its own stream.
+func stream(w http.ResponseWriter, r *http.Request, reader *eventlog.Reader, format string) {
+	out := &streamWriter{w: w, format: format}
 	for {
 		ev, ok, err := reader.Poll()
-		if !ok && err == nil { // what there was is sent before the waiting begins
+		if !ok && err == nil { // nothing is ready: send what is buffered before blocking
 			if out.flush() != nil {
 				return
 			}
@@ -124,28 +121,28 @@ func stream(w http.ResponseWriter, r *http.Request, reader *eventlog.Reader, for
 	}
 }
 
-// streamWriter gathers events and sends them together. Its errors say that the client is gone,
-// which nobody needs to be told.
+// streamWriter buffers events and sends them together. Its errors mean that the client has
+// disconnected.
 type streamWriter struct {
 	w           http.ResponseWriter
-	form        string
+	format      string
 	headersSent bool
 	buf         []byte
 }
 
 func (o *streamWriter) add(ev eventlog.Event) error {
-	o.buf = appendEvent(o.buf, ev, o.form)
+	o.buf = appendEvent(o.buf, ev, o.format)
 	if len(o.buf) < flushThreshold {
 		return nil
 	}
 	return o.flush()
 }
 
-// flush sends what was gathered, and the headers if that has not happened yet.
+// flush sends the headers, if they were not sent, and the buffered events.
 func (o *streamWriter) flush() error {
 	if !o.headersSent {
 		o.headersSent = true
-		beginStream(o.w, o.form)
+		beginStream(o.w, o.format)
 	}
 	_, err := o.w.Write(o.buf)
 	o.buf = o.buf[:0]
@@ -155,28 +152,28 @@ func (o *streamWriter) flush() error {
 	return http.NewResponseController(o.w).Flush()
 }
 
-// end ends a stream whose reader says that it is over.
+// end ends a stream with the error of its reader.
 func (o *streamWriter) end(err error) {
 	switch {
-	case !errors.Is(err, io.EOF): // the client went away, or the server does
-	case len(o.buf) == 0 && !o.headersSent && o.form == mediaSSE:
-		// nothing is left; a browser would connect again after anything else
+	case !errors.Is(err, io.EOF): // disconnect or shutdown
+	case len(o.buf) == 0 && !o.headersSent && o.format == mediaSSE:
+		// a browser reconnects after any other response
 		o.w.WriteHeader(http.StatusNoContent)
 	default:
 		_ = o.flush()
 	}
 }
 
-func beginStream(w http.ResponseWriter, form string) {
+func beginStream(w http.ResponseWriter, format string) {
 	h := w.Header()
-	h.Set("Content-Type", form)
+	h.Set("Content-Type", format)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
 }
 
-func appendEvent(dst []byte, ev eventlog.Event, form string) []byte {
-	if form == mediaSSE {
+func appendEvent(dst []byte, ev eventlog.Event, format string) []byte {
+	if format == mediaSSE {
 		return ev.AppendSSE(dst)
 	}
 	return ev.AppendNDJSON(dst)

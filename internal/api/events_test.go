@@ -14,9 +14,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// scriptedOutput is a tool that prints when it is told to.
+// scriptedOutput is a tool that runs functions of the test.
 type scriptedOutput struct {
-	say  chan func(dray.Sink)
+	do   chan func(dray.Sink)
 	done chan struct{}
 }
 
@@ -27,7 +27,7 @@ func newScriptedOutput() *scriptedOutput {
 func (k *scriptedOutput) run(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 	for {
 		select {
-		case f := <-k.say:
+		case f := <-k.do:
 			f(sink)
 		case <-k.done:
 			return exited(0), nil
@@ -36,10 +36,10 @@ func (k *scriptedOutput) run(_ context.Context, _ dray.Call, sink dray.Sink) (dr
 }
 
 func (k *scriptedOutput) print(stream dray.Stream, text string) {
-	k.say <- func(s dray.Sink) { s.Output(stream, []byte(text)) }
+	k.do <- func(s dray.Sink) { s.Output(stream, []byte(text)) }
 }
 
-// CA-07: events arrive while the tool runs, numbered from 1, and can be resumed from any number.
+// Events are sent while the tool runs, numbered from 1, and can be read after any number (CA-07).
 func TestEvents(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
@@ -48,12 +48,12 @@ func TestEvents(t *testing.T) {
 		l.Phase != "accepted" || l.ID != f.id() {
 		t.Fatalf("%+v", l)
 	}
-	k.say <- func(s dray.Sink) { s.Progress("build", "step \x1b[31m1\n") }
+	k.do <- func(s dray.Sink) { s.Progress("build", "step \x1b[31m1\n") }
 	if l, _ := f.next(); l.Seq != 2 || l.Event != "progress" || l.Phase != "build" ||
 		l.Message != "step \x1b[31m1\n" {
 		t.Errorf("%+v", l)
 	}
-	k.say <- func(s dray.Sink) { s.Started() }
+	k.do <- func(s dray.Sink) { s.Started() }
 	if l, _ := f.next(); l.Seq != 3 || l.Event != "state" || l.Phase != "started" {
 		t.Errorf("%+v", l)
 	}
@@ -72,17 +72,17 @@ func TestEvents(t *testing.T) {
 		l, _ := f.next()
 		if got := l.Text + string(l.Base64); l.Seq != int64(4+i) || l.Event != out.name ||
 			l.Offset != out.offset || got != out.text {
-			t.Errorf("%+v, not %q", l, out.text)
+			t.Errorf("%+v, want %q", l, out.text)
 		}
 		if (l.Base64 != nil) != (out.text[0] == 0xff) {
-			t.Errorf("form of %q: %+v", out.text, l)
+			t.Errorf("encoding of %q: %+v", out.text, l)
 		}
 	}
 	close(k.done)
 	end, _ := f.next()
 	if whole := d.do("GET", "/v1/invocations/"+f.id(), ""); end.Seq != 8 || end.Event != "end" ||
 		!bytes.Equal(end.Invocation, whole.body) {
-		t.Errorf("%+v is not %s", end, whole.body)
+		t.Errorf("%+v, want %s", end, whole.body)
 	}
 	if l, more := f.next(); more {
 		t.Errorf("after the end: %+v", l)
@@ -114,7 +114,7 @@ func TestServerSentEvents(t *testing.T) {
 		string(a.body) != strings.Join(want, "") {
 		t.Errorf("%d %v\n%s", a.status, a.header, a.body)
 	}
-	// A browser repeats the address and says in a header how far it came.
+	// a browser repeats the URL and sends the last id in a header
 	a = d.do("GET", "/v1/invocations/"+id+"/events?after=1", "", "Last-Event-ID: 3")
 	if a.header.Get("Content-Type") != "text/event-stream" || string(a.body) != want[3] {
 		t.Errorf("%s", a.body)
@@ -125,12 +125,12 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// Of a call that is in the trail alone there is the end.
-func TestEventsOfACallFromLongAgo(t *testing.T) {
+// A call that only the audit log has gets its end event.
+func TestEvents_FromAuditLog(t *testing.T) {
 	d := start(t, nil)
 	rec := dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: selfPrincipal},
 		time.Now()).WithResult(dray.NormalizeResult(exited(0), nil))
-	d.trail.put(rec)
+	d.audit.put(rec)
 	whole := d.do("GET", "/v1/invocations/"+someID, "")
 	all := d.follow("GET", "/v1/invocations/"+someID+"/events?after=17", "").all()
 	if len(all) != 1 || all[0].Seq != 18 || all[0].Event != "end" ||
@@ -139,12 +139,12 @@ func TestEventsOfACallFromLongAgo(t *testing.T) {
 	}
 }
 
-// A stream is open before its first event is there.
-func TestStreamOpensBeforeItHasAnything(t *testing.T) {
+// The response of a stream begins before the first event.
+func TestEvents_BeginsWithoutEvent(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
-	// its status is here although nothing has happened
+	// the status of the response is sent before the next event
 	f := d.follow("GET", "/v1/invocations/"+id+"/events?after=1", "")
 	k.print(dray.Stdout, "x")
 	if l, _ := f.next(); l.Seq != 2 || l.Text != "x" {
@@ -153,25 +153,25 @@ func TestStreamOpensBeforeItHasAnything(t *testing.T) {
 	close(k.done)
 }
 
-// CA-07: a reader that does not read slows neither the tool nor another reader, and misses nothing
-// that is kept.
-func TestSlowReaderIsAlone(t *testing.T) {
-	const total = 6 << 20 // more than memory holds
-	printed := bytes.Repeat([]byte("0123456789abcde\n"), total/16)
-	kept := captures{}
+// A slow reader delays neither the tool nor other readers, and misses nothing that is captured
+// (CA-07).
+func TestEvents_SlowReader(t *testing.T) {
+	const total = 6 << 20 // more than is in memory
+	output := bytes.Repeat([]byte("0123456789abcde\n"), total/16)
+	captured := captures{}
 	release := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
-		p.captures = kept
+		p.captures = captured
 		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			<-release
-			for rest := printed; len(rest) > 0; rest = rest[64<<10:] {
+			for rest := output; len(rest) > 0; rest = rest[64<<10:] {
 				sink.Output(dray.Stdout, rest[:64<<10])
 			}
 			return exited(0), nil
 		}
 	})
 	id := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t).ID
-	kept[id+".stdout"] = printed
+	captured[id+".stdout"] = output
 	slow, err := net.Dial("unix", d.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -179,14 +179,14 @@ func TestSlowReaderIsAlone(t *testing.T) {
 	defer slow.Close()
 	fmt.Fprintf(slow,
 		"GET /v1/invocations/%s/events HTTP/1.0\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n", id)
-	quick := d.follow("GET", "/v1/invocations/"+id+"/events", "")
+	fast := d.follow("GET", "/v1/invocations/"+id+"/events", "")
 	close(release)
 	if a := d.do("GET", "/v1/invocations/"+id+"?wait_ms=60000", ""); a.record(t).
 		Status != dray.StatusSucceeded {
 		t.Fatalf("%s", a.body)
 	}
-	if got := concatOutput(t, quick.all()); !bytes.Equal(got, printed) {
-		t.Errorf("the quick reader got %d bytes", len(got))
+	if got := concatOutput(t, fast.all()); !bytes.Equal(got, output) {
+		t.Errorf("the fast reader got %d bytes", len(got))
 	}
 	b, err := io.ReadAll(slow)
 	if err != nil {
@@ -201,64 +201,63 @@ func TestSlowReaderIsAlone(t *testing.T) {
 		}
 		all = append(all, ev)
 	}
-	if got := concatOutput(t, all); !bytes.Equal(got, printed) {
+	if got := concatOutput(t, all); !bytes.Equal(got, output) {
 		t.Errorf("the slow reader got %d bytes", len(got))
 	}
 }
 
-// concatOutput puts the stdout of events together, and checks that sequence numbers and offsets
-// have no hole.
+// concatOutput returns the stdout in events, and checks that sequence numbers and offsets have no
+// gap.
 func concatOutput(t *testing.T, all []line) []byte {
 	t.Helper()
 	var got []byte
 	for i, l := range all {
 		if l.Seq != int64(i+1) {
-			t.Fatalf("event %d has number %d", i+1, l.Seq)
+			t.Fatalf("event %d has the sequence number %d", i+1, l.Seq)
 		}
 		if l.Event != "stdout" {
 			continue
 		}
 		if l.Offset != int64(len(got)) {
-			t.Fatalf("event %d is at %d, not at %d", l.Seq, l.Offset, len(got))
+			t.Fatalf("event %d has the offset %d, want %d", l.Seq, l.Offset, len(got))
 		}
 		got = append(got, l.Text...)
 		got = append(got, l.Base64...)
 	}
 	if all[len(all)-1].Event != "end" {
-		t.Fatal("there is no end")
+		t.Fatal("the end event is missing")
 	}
 	return got
 }
 
-// A call that asks for it waits for the stream that is its answer, as for a pipe; to end it does
-// not need the reader.
-func TestToolThatWaitsForItsReader(t *testing.T) {
+// With on_slow_reader: wait the tool waits for the reader of its response. Cancelling it does not.
+func TestOnSlowReader_Wait(t *testing.T) {
 	const size = 12 << 20
-	printed := make(chan int, 2)
+	written := make(chan int, 2)
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			n := 0
 			for ; n < size && ctx.Err() == nil; n += 64 << 10 {
 				sink.Output(dray.Stdout, bytes.Repeat([]byte("x"), 64<<10))
 			}
-			printed <- n
+			written <- n
 			return exited(0), nil
 		}
 	})
-	const waits = `{"tool":"exec","on_slow_reader":"wait"}`
-	whole := d.follow("POST", "/v1/invocations", waits)
-	// nothing is kept, so all of it came from memory
-	if got := concatOutput(t, whole.all()); len(got) != size {
-		t.Errorf("%d bytes arrived", len(got))
+	const waitBody = `{"tool":"exec","on_slow_reader":"wait"}`
+	all := d.follow("POST", "/v1/invocations", waitBody)
+	// nothing is captured, so all of it came from memory
+	if got := concatOutput(t, all.all()); len(got) != size {
+		t.Errorf("read %d bytes", len(got))
 	}
-	if n := <-printed; n != size {
-		t.Errorf("%d bytes were printed", n)
+	if n := <-written; n != size {
+		t.Errorf("wrote %d bytes", n)
 	}
-	idle := d.follow("POST", "/v1/invocations", waits)
+	idle := d.follow("POST", "/v1/invocations", waitBody)
 	if a := d.do("POST", "/v1/invocations/"+idle.id()+"/cancel", ""); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if n := <-printed; n == size {
+	if n := <-written; n == size {
 		t.Error("the tool did not wait")
 	}
 }

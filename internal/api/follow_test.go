@@ -27,7 +27,7 @@ type line struct {
 	Error      *dray.Error     `json:"error"`
 }
 
-// follower reads a stream of events while it grows.
+// follower reads a stream of events.
 type follower struct {
 	t    testing.TB
 	resp *http.Response
@@ -49,10 +49,10 @@ func (d *daemon) follow(method, path, body string) *follower {
 	return &follower{d.t, resp, bufio.NewReader(resp.Body)}
 }
 
-// id is the call's, as the head of the answer tells it.
+// id returns the id of the call in the headers of the response.
 func (f *follower) id() string { return filepath.Base(f.resp.Header.Get("Location")) }
 
-// next gives the next event, and false at the end of the stream.
+// next returns the next event, and false at the end of the stream.
 func (f *follower) next() (line, bool) {
 	f.t.Helper()
 	b, err := f.in.ReadBytes('\n')
@@ -69,7 +69,7 @@ func (f *follower) next() (line, bool) {
 	return l, true
 }
 
-// until gives the next event of a name, passing over others.
+// until returns the next event with a name and skips others.
 func (f *follower) until(name string) line {
 	f.t.Helper()
 	for {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -27,30 +28,35 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/api/unixsock"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// selfPrincipal is the principal of everything that this process asks.
+// selfPrincipal is the principal of the requests of this process.
 var selfPrincipal = fmt.Sprintf("uid:%d", os.Geteuid())
 
-// fakeDeps are what a server of the tests works with. Each test changes what it is about.
+// fakeDeps are the dependencies of a server in a test.
 type fakeDeps struct {
-	trail      *fakeAudit
+	audit      *fakeAudit
 	run        dray.ExecutorFunc
 	tools      map[string]*dray.Tool
-	validate   func(name string, input json.RawMessage) error
+	checkInput func(json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
-	workspaces func(context.Context, api.WorkspaceAction, string,
-		func(string, string)) (api.Workspace, error)
-	paths    func(api.PathsRequest) (api.PathsReply, error)
-	captures captures
-	ready    func(context.Context) error
-	maxBody  int64
+	workspaces func(context.Context, workspace.Action, string,
+		func(string, string)) (workspace.Info, error)
+	mounts []dray.Mount
+	// mountsPanic makes the handler of paths panic.
+	mountsPanic bool
+	captures    captures
+	ready       func(context.Context) error
+	maxBody     int64
+	// executor wraps the executor of the audit log, if set.
+	executor func(dray.Executor) dray.Executor
 	config   func(*api.Config)
 }
 
-// succeed is a tool that prints a greeting and exits with 0.
+// succeed is a tool that writes to stdout and exits with 0.
 func succeed(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 	sink.Started()
 	sink.Output(dray.Stdout, []byte("hello\n"))
@@ -73,30 +79,29 @@ func untilCancelled(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Resu
 	return res, nil
 }
 
-// fakeAudit is a record of calls in memory: what the audit store does for the server, without its
-// disk.
+// fakeAudit is an audit log in memory.
 type fakeAudit struct {
-	mu      sync.Mutex
-	records map[string]dray.Record
-	begin   error
-	began   chan struct{} // if set, begin waits for it
-	listed  audit.Query
-	changes audit.ChangeQuery
+	mu       sync.Mutex
+	records  map[string]dray.Record
+	beginErr error
+	blocked  chan struct{} // if set, the begin record waits for it
+	listed   audit.Query
+	changes  audit.ChangeQuery
 }
 
 func (t *fakeAudit) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+	return dray.ExecutorFunc(func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
-		if t.began != nil {
-			<-t.began
+		if t.blocked != nil {
+			<-t.blocked
 		}
-		if t.begin != nil {
-			return dray.Result{}, t.begin
+		if t.beginErr != nil {
+			return dray.Result{}, t.beginErr
 		}
-		rec := dray.NewRecord(call.Invocation, time.Now())
+		rec := dray.NewRecord(c.Invocation, time.Now())
 		t.put(rec)
-		res, err := next.Execute(ctx, call, sink)
+		res, err := next.Execute(ctx, c, sink)
 		res = dray.NormalizeResult(res, err)
 		t.put(rec.WithResult(res))
 		return res, nil
@@ -146,7 +151,7 @@ func (t *fakeAudit) Changes(_ context.Context, q audit.ChangeQuery) (audit.Chang
 	return audit.ChangePage{}, nil
 }
 
-// captures are kept streams by id and name.
+// captures are captured streams by id and name.
 type captures map[string][]byte
 
 func (c captures) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
@@ -154,7 +159,7 @@ func (c captures) Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	return kept{bytes.NewReader(b)}, nil
+	return memoryFile{bytes.NewReader(b)}, nil
 }
 
 func (c captures) OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error) {
@@ -168,53 +173,51 @@ func (c captures) OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, er
 	return c.Open(id, stream)
 }
 
-type kept struct{ *bytes.Reader }
+type memoryFile struct{ *bytes.Reader }
 
-func (kept) Close() error { return nil }
+func (memoryFile) Close() error { return nil }
 
-func (p *fakeDeps) List() []*dray.Tool {
-	var all []*dray.Tool
-	for _, t := range p.tools {
-		all = append(all, t)
-	}
-	return all
-}
+func (p *fakeDeps) List() []*dray.Tool { return slices.Collect(maps.Values(p.tools)) }
 
 func (p *fakeDeps) Get(name string) (*dray.Tool, error) {
 	t, ok := p.tools[name]
 	if !ok {
-		return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %s", name).WithHint("GET /v1/tools")
+		return nil, dray.Errorf(dray.CodeUnknownTool, "no such tool: %s", name).WithHint("GET /v1/tools")
 	}
-	checked := *t
-	checked.CheckInput = func(input json.RawMessage) error { return p.validate(name, input) }
-	return &checked, nil
+	found := *t
+	found.CheckInput = p.checkInput
+	return &found, nil
 }
 
 func (p *fakeDeps) Route(inv dray.Invocation, _ dray.Requirement) (dray.Route, error) {
 	return p.route(inv)
 }
 
-func (p *fakeDeps) CheckRoute(context.Context, dray.Route, dray.Invocation, *dray.Tool) error {
-	return nil
-}
-
-func (p *fakeDeps) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
-	return p.paths(req)
-}
+func (p *fakeDeps) Check(context.Context, dray.Route, dray.Invocation, bool) error { return nil }
 
 type fakeWorkspaces struct{ *fakeDeps }
 
-func (w fakeWorkspaces) List(context.Context) ([]api.Workspace, error) {
-	return []api.Workspace{{ID: "app", Folder: "/home/me/app", State: "stopped"}}, nil
+func (w fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
+	return []workspace.Info{{ID: "app", Folder: "/home/me/app", State: workspace.Stopped}}, nil
 }
 
-func (w fakeWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id string,
+func (w fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id string,
 	progress func(string, string),
-) (api.Workspace, error) {
-	return w.workspaces(ctx, verb, id, progress)
+) (workspace.Info, error) {
+	return w.workspaces(ctx, action, id, progress)
 }
 
-// daemon is a server that listens on a real socket.
+func (w fakeWorkspaces) Mounts(_ context.Context, folder, _ string) ([]dray.Mount, error) {
+	if w.mountsPanic {
+		panic("no mounts")
+	}
+	if folder != "/w" {
+		return nil, dray.Errorf(dray.CodeWorkspaceNotFound, "no such workspace").WithHint("use /w")
+	}
+	return w.mounts, nil
+}
+
+// daemon is a server on a real socket.
 type daemon struct {
 	*fakeDeps
 	t      testing.TB
@@ -224,7 +227,7 @@ type daemon struct {
 	logs   *observer.ObservedLogs
 }
 
-// start serves with the given parts until the test is over.
+// start serves until the end of the test.
 func start(t testing.TB, change func(*fakeDeps)) *daemon {
 	t.Helper()
 	d := build(t, change)
@@ -232,17 +235,22 @@ func start(t testing.TB, change func(*fakeDeps)) *daemon {
 	return d
 }
 
-// build makes a server that listens nowhere yet.
+// build returns a daemon that does not listen yet.
 func build(t testing.TB, change func(*fakeDeps)) *daemon {
 	t.Helper()
 	p := &fakeDeps{
-		trail: &fakeAudit{records: map[string]dray.Record{}},
+		audit: &fakeAudit{records: map[string]dray.Record{}},
 		run:   succeed,
 		tools: map[string]*dray.Tool{
-			"exec":  {Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`), AcceptsStdin: true},
-			"greet": {Name: "greet", Description: "greets", InputSchema: json.RawMessage(`{"type":"object"}`)},
+			"exec": {
+				Name: "exec", Description: "runs argv", InputSchema: json.RawMessage(`{"type":"object"}`),
+				AcceptsStdin: true,
+			},
+			"greet": {
+				Name: "greet", Description: "greets", InputSchema: json.RawMessage(`{"type":"object"}`),
+			},
 		},
-		validate: func(string, json.RawMessage) error { return nil },
+		checkInput: func(json.RawMessage) error { return nil },
 		route: func(dray.Invocation) (dray.Route, error) {
 			return dray.Route{Environment: dray.KindHost, Rule: "host"}, nil
 		},
@@ -253,10 +261,18 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 		change(p)
 	}
 	core, logs := observer.New(zapcore.InfoLevel)
+	log := zap.New(core)
+	executor := p.audit.Executor(call.Recorded(p.run))
+	if p.executor != nil {
+		executor = p.executor(executor)
+	}
 	cfg := api.Config{
-		Executor: p.trail.Executor(call.MarkAccepted(p.run)), Records: p.trail, Tools: p, Router: p, Places: p, Workspaces: fakeWorkspaces{p}, Paths: p,
-		Captures: p.captures, Log: zap.New(core),
-		MaxBody: p.maxBody, MaxTimeout: time.Hour, Ready: p.ready, Version: "test",
+		Intake: &call.Intake{Tools: p, Router: p, Environments: p, MaxTimeout: time.Hour},
+		Calls: call.NewRegistry(call.Options{
+			Executor: executor, Open: p.captures.OpenAuto, Log: log,
+		}),
+		Audit: p.audit, Tools: p, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Log: log,
+		MaxBody: p.maxBody, Ready: p.ready, Version: "test",
 	}
 	if p.config != nil {
 		p.config(&cfg)
@@ -291,7 +307,7 @@ func (d *daemon) serve() {
 	d.t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // whatever still runs is cancelled at once
+		cancel() // cancel what still runs
 		if err := d.server.Shutdown(ctx); err != nil {
 			d.t.Error(err)
 		}
@@ -301,14 +317,14 @@ func (d *daemon) serve() {
 	})
 }
 
-// answer is a whole answer.
+// answer is a whole response.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// problem is what an error says.
+// problem is the body of an error.
 type problem struct {
 	Type     string        `json:"type"`
 	Title    string        `json:"title"`
@@ -320,8 +336,8 @@ type problem struct {
 	Accepted *int64        `json:"accepted"`
 }
 
-// request makes a request. Headers are "Name: value"; a JSON body gets its content type unless they
-// say otherwise.
+// request returns a request. Headers are "Name: value". A body gets the content type of JSON unless
+// they have another.
 func (d *daemon) request(method, path, body string, headers ...string) *http.Request {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), method, "http://localhost"+path,
@@ -339,7 +355,7 @@ func (d *daemon) request(method, path, body string, headers ...string) *http.Req
 	return req
 }
 
-// do sends a request and reads the whole answer.
+// do sends a request and reads the whole response.
 func (d *daemon) do(method, path, body string, headers ...string) answer {
 	d.t.Helper()
 	return d.send(d.request(method, path, body, headers...))
@@ -359,7 +375,7 @@ func (d *daemon) send(req *http.Request) answer {
 	return answer{resp.StatusCode, resp.Header, b}
 }
 
-// record reads the invocation of an answer.
+// record decodes the invocation in a response.
 func (a answer) record(t testing.TB) dray.Record {
 	t.Helper()
 	var rec dray.Record
@@ -369,12 +385,12 @@ func (a answer) record(t testing.TB) dray.Record {
 	return rec
 }
 
-// problem reads the error of an answer.
+// problem decodes the error in a response.
 func (a answer) problem(t testing.TB) problem {
 	t.Helper()
 	var p problem
 	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
-		t.Fatalf("an error of type %q: %d %s", got, a.status, a.body)
+		t.Fatalf("Content-Type %q of an error: %d %s", got, a.status, a.body)
 	}
 	if err := json.Unmarshal(a.body, &p); err != nil {
 		t.Fatal(err)

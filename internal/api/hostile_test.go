@@ -17,7 +17,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// raw sends bytes as they are, ends its side, and reads what comes back until the server hangs up.
+// raw sends bytes, closes the sending side and reads until the server closes the connection.
 func (d *daemon) raw(request string) string {
 	d.t.Helper()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
@@ -25,13 +25,13 @@ func (d *daemon) raw(request string) string {
 		d.t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, request) // the server may hang up before it has everything
+	_, _ = io.WriteString(conn, request) // the server may close the connection before it has everything
 	_ = conn.CloseWrite()
 	b, _ := io.ReadAll(conn)
 	return string(b)
 }
 
-// SE-02: limits on headers. 64 KiB are the most, whatever they are made of.
+// The headers of a request have at most 64 KiB (SE-02).
 func TestLargeHeaders(t *testing.T) {
 	d := start(t, nil)
 	with := func(n int) string {
@@ -50,7 +50,7 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-func TestBrokenRequests(t *testing.T) {
+func TestMalformedRequests(t *testing.T) {
 	d := start(t, nil)
 	for name, request := range map[string]string{
 		"no host":              "GET /healthz HTTP/1.1\r\n\r\n",
@@ -74,14 +74,14 @@ func TestBrokenRequests(t *testing.T) {
 	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
 		t.Errorf("half a body: %q", got)
 	}
-	if d.trail.len() != 0 {
-		t.Error("something was accepted")
+	if d.audit.len() != 0 {
+		t.Error("a call was accepted")
 	}
 }
 
-// A body that is too large is refused however it comes, and a client that sends everything before
-// it reads still gets the answer.
-func TestHugeBodies(t *testing.T) {
+// A body that is too large is refused with and without a length. A client that sends everything
+// before it reads gets the response.
+func TestBodyTooLarge(t *testing.T) {
 	d := start(t, nil)
 	size := d.maxBody + 1
 	for name, body := range map[string]io.Reader{
@@ -100,13 +100,12 @@ func TestHugeBodies(t *testing.T) {
 	}
 	got := d.raw("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 413") {
-		t.Errorf("a body that is only announced: %.200q", got)
+		t.Errorf("with Expect: 100-continue: %.200q", got)
 	}
 }
 
-// A body that nobody wants comes to its end all the same: its client may give up where it cannot
-// send everything.
-func TestUnwantedBodyIsHeardOut(t *testing.T) {
+// The rest of a refused body is read, because its client may fail if it cannot send everything.
+func TestRefusedBodyIsDrained(t *testing.T) {
 	d := start(t, nil)
 	for path, want := range map[string]string{
 		"/v1/invocations": "413", "/v1/nowhere": "404",
@@ -120,7 +119,7 @@ func TestUnwantedBodyIsHeardOut(t *testing.T) {
 		size := 2 * d.maxBody
 		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, size)
 		if _, err := conn.Write(append([]byte(head), make([]byte, size)...)); err != nil {
-			t.Fatalf("%s: sending: %v", path, err)
+			t.Fatalf("%s: send: %v", path, err)
 		}
 		b := make([]byte, 100)
 		if n, _ := io.ReadAtLeast(conn, b, 20); !strings.HasPrefix(string(b[:n]), "HTTP/1.1 "+want) {
@@ -129,8 +128,8 @@ func TestUnwantedBodyIsHeardOut(t *testing.T) {
 	}
 }
 
-// Bodies that come slowly take a bounded part of the memory, and what they leave serves others.
-func TestManyBodiesAtOnce(t *testing.T) {
+// All bodies in progress share a bounded amount of memory.
+func TestBodyQuota(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.maxBody = 1 << 20 })
 	var slow []*net.UnixConn
 	for range 20 {
@@ -146,14 +145,14 @@ func TestManyBodiesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answers := make(chan string, len(slow))
+	responses := make(chan string, len(slow))
 	for _, conn := range slow {
 		go func() {
 			b, _ := io.ReadAll(io.LimitReader(conn, 20))
-			answers <- string(b)
+			responses <- string(b)
 		}()
 	}
-	if got := <-answers; !strings.HasPrefix(got, "HTTP/1.1 429") { // 8 MiB have no room for 20 of them
+	if got := <-responses; !strings.HasPrefix(got, "HTTP/1.1 429") { // the quota is 8 MiB
 		t.Errorf("%q", got)
 	}
 	for _, conn := range slow {
@@ -161,31 +160,29 @@ func TestManyBodiesAtOnce(t *testing.T) {
 		_ = conn.Close()
 	}
 	for range len(slow) - 1 {
-		<-answers
+		<-responses
 	}
-	for d.do("POST", "/v1/invocations", callBody).status != 200 { // soon they have left
+	for d.do("POST", "/v1/invocations", callBody).status != 200 { // until the server has noticed that they disconnected
 		if t.Context().Err() != nil {
-			t.Fatal("it goes on refusing")
+			t.Fatal("calls are still refused")
 		}
 	}
 }
 
-// Who ends its side of the connection with the request has gone away, and is told so where it still
-// listens.
-func TestHalfClosed(t *testing.T) {
+// A client that closes its sending side counts as disconnected, and gets an error.
+func TestHalfClosedConnection(t *testing.T) {
 	d := start(t, nil)
-	d.trail.began = make(chan struct{})
+	d.audit.blocked = make(chan struct{})
 	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
 	got := d.raw(request)
-	close(d.trail.began)
+	close(d.audit.blocked)
 	if !strings.HasPrefix(got, "HTTP/1.1 400") ||
-		!strings.Contains(got, "ended its side of the connection") {
+		!strings.Contains(got, "connection closed by the client") {
 		t.Errorf("%.400q", got)
 	}
 }
 
-// A request can have more mistakes than an answer should tell of.
-func TestVeryManyMistakes(t *testing.T) {
+func TestViolationsAreBounded(t *testing.T) {
 	d := start(t, nil)
 	var env strings.Builder
 	for i := range 20_000 {
@@ -193,7 +190,7 @@ func TestVeryManyMistakes(t *testing.T) {
 	}
 	a := d.do("POST", "/v1/invocations", `{"tool":"exec","env":{`+env.String()+`}}`)
 	if p := a.problem(t); a.status != 400 || len(p.Errors) != 100 ||
-		!strings.Contains(p.Detail, "and 19999 more, see the first 100") {
+		!strings.Contains(p.Detail, "and 19999 more, of which errors lists 99") {
 		t.Errorf("%d, %d errors, %s", a.status, len(p.Errors), p.Detail)
 	}
 }
@@ -202,8 +199,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// Nobody without a name may do anything, so a listener that does not know its peers serves nobody.
-func TestUnknownPeer(t *testing.T) {
+func TestUnknownPeerIsRefused(t *testing.T) {
 	d := start(t, nil)
 	a := httpOverPipe(t, d, nil, "GET /healthz HTTP/1.0\r\n\r\n")
 	if !strings.HasPrefix(a, "HTTP/1.0 401") || !strings.Contains(a, `"code":"unauthorized"`) {
@@ -211,7 +207,7 @@ func TestUnknownPeer(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections never leave the process, so that time can be the test's.
+// pipes is a listener of connections in memory, for synctest.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -237,29 +233,28 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// known is a connection of this user.
-type known struct{ net.Conn }
+// ownConn is a connection of this user.
+type ownConn struct{ net.Conn }
 
-func (known) Principal() string { return selfPrincipal }
+func (ownConn) Principal() string { return selfPrincipal }
 
-// httpOverPipe sends a request over a pipe and gives the whole answer. The wrapper says who is
-// there.
+// httpOverPipe sends a request over a pipe that wrap may change, and returns the whole response.
 func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request string) string {
 	t.Helper()
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(l) }()
-	here, there := net.Pipe()
+	client, server := net.Pipe()
 	if wrap != nil {
-		there = wrap(there)
+		server = wrap(server)
 	}
-	l.conns <- there
-	go func() { _, _ = io.WriteString(here, request) }()
-	b, err := io.ReadAll(here)
+	l.conns <- server
+	go func() { _, _ = io.WriteString(client, request) }()
+	b, err := io.ReadAll(client)
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
-	_ = here.Close()
+	_ = client.Close()
 	_ = l.Close()
 	if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
@@ -267,16 +262,15 @@ func httpOverPipe(t *testing.T, d *daemon, wrap func(net.Conn) net.Conn, request
 	return string(b)
 }
 
-// SE-02: headers end after 10 s, bodies that stand still after 30 s; nothing runs, and nothing
-// waits longer.
+// Headers time out after 10 s, and stalled bodies after 30 s (SE-02).
 func TestSlowRequests(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
 		after         time.Duration
-		answer        string
+		response      string
 	}{
 		{"headers", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", 10 * time.Second, ""},
-		{"nothing at all", "", 10 * time.Second, ""},
+		{"no request", "", 10 * time.Second, ""},
 		{
 			"body", "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
 			30 * time.Second, "HTTP/1.1 400 Bad Request",
@@ -285,12 +279,12 @@ func TestSlowRequests(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := build(t, nil)
-				begun := time.Now()
-				got := httpOverPipe(t, d, func(c net.Conn) net.Conn { return known{c} }, c.request)
-				if took := time.Since(begun); took < c.after || took > c.after+2*time.Second {
-					t.Errorf("it took %v", took)
+				start := time.Now()
+				got := httpOverPipe(t, d, func(c net.Conn) net.Conn { return ownConn{c} }, c.request)
+				if took := time.Since(start); took < c.after || took > c.after+2*time.Second {
+					t.Errorf("closed after %v", took)
 				}
-				if !strings.HasPrefix(got, c.answer) || (c.answer == "") != (got == "") {
+				if !strings.HasPrefix(got, c.response) || (c.response == "") != (got == "") {
 					t.Errorf("%q", got)
 				}
 				if err := d.server.Shutdown(t.Context()); err != nil {
@@ -301,8 +295,8 @@ func TestSlowRequests(t *testing.T) {
 	}
 }
 
-// One client's trouble is its own: while others hang, read nothing or send rubbish, calls go on.
-func TestManyBadClients(t *testing.T) {
+// Clients that send incomplete requests do not affect others.
+func TestIncompleteRequestsOfOtherClients(t *testing.T) {
 	d := start(t, nil)
 	var conns []net.Conn
 	for i := range 60 {
@@ -329,7 +323,6 @@ func TestManyBadClients(t *testing.T) {
 	}
 }
 
-// Requests on one connection do not mix, also when they come at once.
 func TestPipelinedRequests(t *testing.T) {
 	d := start(t, nil)
 	conn, err := net.Dial("unix", d.socket)
@@ -348,7 +341,7 @@ func TestPipelinedRequests(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != 200 || !bytes.Contains(b, []byte(want)) {
-			t.Errorf("answer %d: %d %s", i, resp.StatusCode, b)
+			t.Errorf("response %d: %d %s", i, resp.StatusCode, b)
 		}
 	}
 }

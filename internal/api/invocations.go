@@ -5,81 +5,97 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
-	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
-// errClientGone is the cause that ends a call whose client went away. It reads as any other
-// cancellation.
-var errClientGone = fmt.Errorf("%w: its client went away", executor.ErrCancelled)
+// errClientGone is the cause that cancels a call whose client disconnected.
+var errClientGone = fmt.Errorf("%w: its client disconnected", executor.ErrCancelled)
 
-// start starts a call. The answer is the invocation when it has ended, 202 when wait_ms is over
-// before, or its events while it runs.
-func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
+// invocations serves the requests that start, read and end calls.
+type invocations struct {
+	finder
+	intake *call.Intake
+	bodies *bodyReader
+}
+
+// start starts a call. The response is the invocation when it has ended, 202 when wait_ms has
+// elapsed before, or the events of the call.
+func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
-	form := responseFormat(r, mediaJSON)
-	body, inv, err := s.decodeCall(w, r)
+	var req call.Request
+	if err := h.decode(w, r, &req); err != nil {
+		return err
+	}
+	format := responseFormat(r, mediaJSON)
+	if err := checkResponseFormat(format, wait, &req); err != nil {
+		return err
+	}
+	prepared, err := h.intake.Prepare(r.Context(), principal(r), &req)
 	if err != nil {
 		return err
 	}
-	if err := checkResponseFormat(form, wait, body); err != nil {
-		return err
-	}
-	spec, err := s.newStartRequest(r.Context(), body, inv)
+	c, err := h.calls.Start(r.Context(), prepared)
 	if err != nil {
 		return err
 	}
-	c, err := s.calls.Start(r.Context(), spec)
-	if err != nil {
-		return err
+	defer cancelOnDisconnect(r.Context(), c, wait, req.OnDisconnect)
+	if format == mediaJSON {
+		return waitAndReply(w, r, c, wait)
 	}
-	defer cancelOnDisconnect(r.Context(), c, wait, body.OnDisconnect)
-	if form == mediaJSON {
-		return s.waitAndReply(w, r, c, wait)
-	}
-	return s.streamCall(w, r, c, form)
+	return streamCall(w, r, c, format)
 }
 
-// cancelOnDisconnect cancels a call whose client went away before its end. Whoever asked for
-// wait_ms may go, unless they said otherwise; the answer that comes when the waiting is over is no
-// going away.
+// decode decodes the body of a request that starts a call or asks for its route.
+func (h *invocations) decode(w http.ResponseWriter, r *http.Request, v any) error {
+	if _, ok := r.Header["Idempotency-Key"]; ok {
+		return invalid("", "Idempotency-Key is not supported yet").
+			WithHint("omit the header; a repeated request is a second call")
+	}
+	return h.bodies.decode(w, r, v)
+}
+
+// cancelOnDisconnect cancels a call whose client disconnected before its end. A client that sent
+// wait_ms may disconnect, unless on_disconnect is cancel; that wait_ms elapses is no disconnect.
 func cancelOnDisconnect(ctx context.Context, c *call.Call, wait waitParam, onDisconnect string) {
 	cancels := !wait.given
 	switch onDisconnect {
-	case onDisconnectContinue:
+	case call.DisconnectContinue:
 		cancels = false
-	case onDisconnectCancel:
+	case call.DisconnectCancel:
 		cancels = !wait.given || ctx.Err() != nil
 	}
 	if cancels {
-		c.Cancel(errClientGone) // without effect once the call is over
+		c.Cancel(errClientGone) // no effect on an ended call
 	}
 }
 
-// checkResponseFormat refuses what has no meaning for the form of the answer.
-func checkResponseFormat(form string, wait waitParam, body *callRequest) error {
+// checkResponseFormat refuses options that have no meaning for the format of the response.
+func checkResponseFormat(format string, wait waitParam, req *call.Request) error {
 	switch {
-	case wait.given && form != mediaJSON:
-		return invalid("", "wait_ms is for answers in JSON: a stream lasts until the call ends").
-			WithHint("use on_disconnect: continue, and leave the stream when you like")
-	case body.OnSlowReader == onSlowReaderWait && form == mediaJSON:
-		return invalid("/on_slow_reader", "on_slow_reader is for answers that are a stream").
-			WithHint("accept %s or %s, or leave it out", mediaNDJSON, mediaSSE)
+	case wait.given && format != mediaJSON:
+		return invalid("", "wait_ms cannot be used with a stream, which lasts until the call ends").
+			WithHint("use on_disconnect: continue, and close the stream at any time")
+	case req.OnSlowReader == call.SlowReaderWait && format == mediaJSON:
+		return invalid("/on_slow_reader", "on_slow_reader: wait requires a response that is a stream").
+			WithHint("send Accept: %s or %s, or omit on_slow_reader", mediaNDJSON, mediaSSE)
 	}
 	return nil
 }
 
-// waitAndReply answers when the call has ended, or when the waiting is over. A call that is not
-// accepted yet is waited for: its id would lead nowhere.
-func (s *Server) waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call,
-	wait waitParam,
-) error {
+// waitAndReply responds when the call has ended, or with 202 when the wait is over. It waits in any
+// case until the call is accepted, because its id is unknown before.
+func waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call, wait waitParam) error {
 	ctx, cancel := wait.context(r.Context())
 	defer cancel()
 	select {
@@ -89,129 +105,259 @@ func (s *Server) waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Ca
 	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
-	record, ended := c.Record()
-	if ended {
-		answer(w, http.StatusOK, mediaJSON, record)
-		return nil
+	record, ended := c.Encoded()
+	status := http.StatusOK
+	if !ended {
+		status = http.StatusAccepted
+		w.Header().Set("Location", location(c.ID()))
 	}
-	w.Header().Set("Location", location(c.ID()))
-	answer(w, http.StatusAccepted, mediaJSON, record)
+	respond(w, status, mediaJSON, record)
 	return nil
 }
 
-// waitAccepted waits until the call has a row in the trail, and fails if it gets none.
+// waitAccepted waits until the call is accepted, and fails if it is rejected.
 func waitAccepted(ctx context.Context, c *call.Call) error {
 	select {
 	case <-c.Accepted():
 		return nil
-	case <-c.Done(): // so it has one, or was refused
-		return c.Refused()
+	case <-c.Done():
+		return c.Rejected()
 	case <-ctx.Done():
 		return notAcceptedError(context.Cause(ctx))
 	}
 }
 
-// notAcceptedError says why nobody waits any more for the row of a call. A client that goes away
-// does not hear it, but one that has only ended its side of the connection, which net/http takes
-// for the same.
+// notAcceptedError returns why the wait for a call ended before it was accepted. net/http reports a
+// client that closed only its sending side as disconnected; such a client still gets the response.
 func notAcceptedError(cause error) error {
 	if errors.Is(cause, executor.ErrShutdown) {
-		return dray.Errorf(dray.CodeShuttingDown, "waiting for the trail: %w", cause).
-			WithHint("repeat the call")
+		return dray.Errorf(dray.CodeShuttingDown,
+			"the daemon shut down before the call was recorded; nothing ran").WithHint("repeat the call")
 	}
-	return invalid("", "the client ended its side of the connection before the call was accepted").
-		WithHint("leave the connection open in both directions until the answer is there")
+	return invalid("", "connection closed by the client before the call was accepted").
+		WithHint("keep both directions of the connection open until the response arrives")
 }
 
 func location(id string) string { return "/v1/invocations/" + id }
 
-// lookupResult is a call that a request names: in memory, or in the trail alone.
-type lookupResult struct {
-	call   *call.Call  // nil if it is in the trail alone
-	record dray.Record // of the trail
-}
-
-// find finds the call of a request. Another principal's is not found, and an id that cannot be one
-// neither.
-func (s *Server) find(r *http.Request) (lookupResult, error) {
-	id, who := r.PathValue("id"), principal(r)
-	if c, ok := s.calls.Find(id, who); ok {
-		return lookupResult{call: c}, nil
-	}
-	missing := notFound("there is no invocation %s", truncate(id)).
-		WithHint("GET /v1/invocations lists yours")
-	if !isID(id) {
-		return lookupResult{}, missing
-	}
-	rec, err := s.cfg.Records.Get(r.Context(), who, id)
-	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
-		return lookupResult{}, missing
-	}
-	return lookupResult{record: rec}, err
-}
-
-// json gives the invocation in its JSON form.
-func (f lookupResult) json() ([]byte, error) {
-	if f.call != nil {
-		record, _ := f.call.Record()
-		return record, nil
-	}
-	b, err := strictjson.Encode(f.record)
-	if err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "writing the invocation: %w", err).
-			WithHint("the daemon's log has more")
-	}
-	return b, nil
-}
-
-// get answers with an invocation, at once or when it has ended, at the latest after wait_ms.
-func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
+// get responds with an invocation: at once, or with wait_ms when it has ended or the wait is over.
+func (h *invocations) get(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
-	f, err := s.find(r)
+	found, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	if f.call != nil && wait.given {
+	if found.call != nil && wait.given {
 		ctx, cancel := wait.context(r.Context())
 		defer cancel()
 		select {
-		case <-f.call.Done():
+		case <-found.call.Done():
 		case <-ctx.Done():
 		}
 	}
-	b, err := f.json()
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, mediaJSON, b)
-	return nil
+	return found.reply(w)
 }
 
-// cancel ends a call, and answers as for its start: 200 with the invocation when it is over, 202
-// where wait_ms was shorter. A call that has ended stays as it is.
-func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
+// cancel cancels a call and responds like start. A call that has ended does not change.
+func (h *invocations) cancel(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
 	if err != nil {
 		return err
 	}
-	if err := s.decodeOptional(w, r, &struct{}{}); err != nil {
+	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
 		return err
 	}
-	f, err := s.find(r)
+	found, err := h.find(r)
 	if err != nil {
 		return err
 	}
+	if found.call == nil {
+		return found.reply(w)
+	}
+	found.call.Cancel(executor.ErrCancelled)
+	return waitAndReply(w, r, found.call, wait)
+}
+
+// routeReply is the body of a route. If there is none it has the evaluated rules and the error.
+type routeReply struct {
+	Environment dray.EnvironmentKind `json:"environment"`
+	Rule        string               `json:"rule"`
+	Container   string               `json:"container"`
+	Workspace   string               `json:"workspace"`
+	Candidates  []dray.Candidate     `json:"candidates"`
+	Error       *dray.Error          `json:"error,omitempty"`
+}
+
+// explain responds with the route that a call would get. Nothing runs.
+func (h *invocations) explain(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	var req call.Request
+	if err := h.decode(w, r, &req); err != nil {
+		return err
+	}
+	route, routeErr, err := h.intake.Explain(r.Context(), principal(r), &req)
+	if err != nil {
+		return err
+	}
+	return reply(w, routeReply{
+		Environment: route.Environment, Rule: route.Rule, Container: route.Container,
+		Workspace: route.Workspace, Candidates: route.Candidates, Error: dray.AsError(routeErr),
+	})
+}
+
+// syncReply is the body of a sync that succeeded.
+type syncReply struct {
+	ID      string             `json:"id" doc:"The id of the invocation."`
+	Files   []dray.SyncedFile  `json:"files"`
+	Refused []dray.RefusedPath `json:"refused" doc:"The paths that were skipped, and why."`
+	Bytes   int64              `json:"bytes" doc:"Size of all files in bytes, written or unchanged."`
+	DryRun  bool               `json:"dry_run,omitzero" doc:"Nothing was written."`
+}
+
+// sync runs a sync and responds with its report, or with its events. A sync that failed is an error
+// with the id of the invocation. A client that disconnects cancels its sync.
+func (h *invocations) sync(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	var req call.SyncRequest
+	if err := h.decode(w, r, &req); err != nil {
+		return err
+	}
+	prepared, err := h.intake.PrepareSync(r.Context(), principal(r), &req)
+	if err != nil {
+		return err
+	}
+	c, err := h.calls.Start(r.Context(), prepared)
+	if err != nil {
+		return err
+	}
+	defer c.Cancel(errClientGone) // no effect on an ended call
+	if format := responseFormat(r, mediaJSON); format != mediaJSON {
+		return streamCall(w, r, c, format)
+	}
+	select {
+	case <-c.Done():
+	case <-r.Context().Done():
+	}
+	if err := waitAccepted(r.Context(), c); err != nil {
+		return err
+	}
+	return replySync(w, c.Record())
+}
+
+// replySync responds with the report of a sync, or fails with its error.
+func replySync(w http.ResponseWriter, rec dray.Record) error {
+	report, err := call.SyncReport(rec)
+	if err != nil {
+		return syncError(rec.ID, report, err)
+	}
+	return reply(w, syncReply{
+		ID: rec.ID, Files: report.Files, Refused: report.Refused,
+		Bytes: report.Bytes, DryRun: report.DryRun,
+	})
+}
+
+func syncError(id string, report *dray.SyncReport, err error) error {
+	e := &httpError{err: err, id: id}
+	if report != nil {
+		e.refused = append([]dray.RefusedPath{}, report.Refused...)
+	}
+	switch dray.CodeOf(err) {
+	case dray.CodeSyncRefused, dray.CodeDiskFull, dray.CodeLimitExceeded, dray.CodeTransferFailed:
+		e.status = http.StatusUnprocessableEntity
+	}
+	return e
+}
+
+// finder finds the call that a request names.
+type finder struct {
+	calls *call.Registry
+	audit AuditReader
+}
+
+// foundCall is a call in memory, or one that only the audit log has.
+type foundCall struct {
+	call   *call.Call  // nil for a call that only the audit log has
+	record dray.Record // of the audit log
+}
+
+// find returns the call of a request. It fails with not_found for an unknown id and for the call of
+// another principal.
+func (f *finder) find(r *http.Request) (foundCall, error) {
+	id, owner := r.PathValue("id"), principal(r)
+	if c, ok := f.calls.Find(id, owner); ok {
+		return foundCall{call: c}, nil
+	}
+	missing := notFound("no such invocation: %s", validate.Quote(id)).
+		WithHint("GET /v1/invocations lists your invocations")
+	if !isID(id) {
+		return foundCall{}, missing
+	}
+	rec, err := f.audit.Get(r.Context(), owner, id)
+	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
+		return foundCall{}, missing
+	}
+	return foundCall{record: rec}, err
+}
+
+// isID reports whether s is a canonical UUID. Nothing else reaches the queries and files of the
+// audit log.
+func isID(s string) bool {
+	u, err := uuid.Parse(s)
+	return err == nil && u.String() == s
+}
+
+// encoded returns the invocation as JSON.
+func (f foundCall) encoded() ([]byte, error) {
 	if f.call != nil {
-		f.call.Cancel(executor.ErrCancelled)
-		return s.waitAndReply(w, r, f.call, wait)
+		record, _ := f.call.Encoded()
+		return record, nil
 	}
-	b, err := f.json()
-	if err != nil {
-		return err
+	return encode(f.record)
+}
+
+func (f foundCall) reply(w http.ResponseWriter) error {
+	b, err := f.encoded()
+	if err == nil {
+		respond(w, http.StatusOK, mediaJSON, b)
 	}
-	answer(w, http.StatusOK, mediaJSON, b)
-	return nil
+	return err
+}
+
+// maxWait is the maximum of wait_ms.
+const maxWait = 24 * time.Hour
+
+// waitParam is the parameter wait_ms: how long a response may wait for the end of a call.
+type waitParam struct {
+	given bool
+	d     time.Duration
+}
+
+// parseWait parses wait_ms, the only query parameter of a request.
+func parseWait(r *http.Request) (waitParam, error) {
+	q, err := query(r, "wait_ms")
+	text := q.Get("wait_ms")
+	if err != nil || text == "" {
+		return waitParam{}, err
+	}
+	ms, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {
+		return waitParam{}, invalid("", "invalid wait_ms %q", validate.Quote(text)).
+			WithHint("use whole milliseconds from 0 to %d", maxWait.Milliseconds())
+	}
+	return waitParam{given: true, d: time.Duration(ms) * time.Millisecond}, nil
+}
+
+// context returns a context that ends when the wait is over.
+func (w waitParam) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !w.given {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, w.d)
 }

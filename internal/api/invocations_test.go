@@ -17,8 +17,8 @@ import (
 
 const callBody = `{"tool":"exec","input":{"argv":["true"]}}`
 
-// RS-01, RS-03: an accepted call answers 200 with the invocation in the one form.
-func TestStartAnswersWithTheInvocation(t *testing.T) {
+// The response to a call is 200 with its invocation (RS-01, RS-03).
+func TestStartRespondsWithInvocation(t *testing.T) {
 	d := start(t, nil)
 	a := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["true"]},"context":{"plan_id":"p"},"workspace":"/home/me/app/","cwd":"./sub//x"}`)
 	if a.status != 200 {
@@ -44,13 +44,12 @@ func TestStartAnswersWithTheInvocation(t *testing.T) {
 	}
 	if again := d.do("GET", "/v1/invocations/"+rec.ID, ""); again.status != 200 ||
 		!bytes.Equal(again.body, a.body) {
-		t.Errorf("read again: %d %s", again.status, again.body)
+		t.Errorf("GET: %d %s", again.status, again.body)
 	}
 }
 
-// SY-11: what a call wants brought home, and whether its text is rewritten, reaches the tool as it
-// was sent.
-func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
+// sync and rewrite_text are part of the invocation (SY-11).
+func TestSyncAndRewriteTextOfInvocation(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"tool":"exec"}`: `null []`,
 		`{"tool":"exec","sync":[],"rewrite_text":false}`:                   `false []`,
@@ -70,7 +69,7 @@ func TestSyncAndRewriteTextAreHandedOn(t *testing.T) {
 	}
 }
 
-func TestFailureIsStill200(t *testing.T) {
+func TestFailedCallIs200(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		run    dray.ExecutorFunc
@@ -88,7 +87,7 @@ func TestFailureIsStill200(t *testing.T) {
 		{"engine", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 			return dray.Result{}, dray.Errorf(dray.CodeEngineUnavailable, "no engine")
 		}, dray.ReasonUnavailable, dray.CodeEngineUnavailable},
-		{"trail busy after the begin", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+		{"shutdown after the begin record", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 			return dray.Result{}, dray.Errorf(dray.CodeShuttingDown, "too late")
 		}, dray.ReasonUnavailable, dray.CodeShuttingDown},
 	} {
@@ -104,12 +103,12 @@ func TestFailureIsStill200(t *testing.T) {
 	}
 }
 
-// AU-01: no record, no run.
-func TestNothingRunsWithoutATrail(t *testing.T) {
+// Nothing runs without a begin record (AU-01).
+func TestNothingRunsWithoutBeginRecord(t *testing.T) {
 	ran := false
 	d := start(t, func(p *fakeDeps) {
-		p.trail.begin = dray.Errorf(dray.CodeAuditUnavailable, "the trail is locked").
-			WithHint("end the other program")
+		p.audit.beginErr = dray.Errorf(dray.CodeAuditUnavailable, "audit.db is locked").
+			WithHint("stop the other program")
 		p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result,
 			error,
 		) {
@@ -132,15 +131,15 @@ func TestNothingRunsWithoutATrail(t *testing.T) {
 			}
 		}
 	}
-	if ran || d.trail.len() != 0 {
-		t.Error("something ran")
+	if ran || d.audit.len() != 0 {
+		t.Error("the call ran")
 	}
 	if d.logs.FilterMessage("call begun").Len() != 0 {
-		t.Error("a refused call was logged as begun")
+		t.Error("a rejected call was logged")
 	}
 }
 
-func TestWaitIs202UntilTheEnd(t *testing.T) {
+func TestStart_WaitElapses(t *testing.T) {
 	release := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
@@ -154,42 +153,42 @@ func TestWaitIs202UntilTheEnd(t *testing.T) {
 		a.header.Get("Location") != "/v1/invocations/"+rec.ID {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
-	if _, err := d.trail.Get(t.Context(), selfPrincipal, rec.ID); err != nil {
-		t.Error("202 before the begin was committed")
+	if _, err := d.audit.Get(t.Context(), selfPrincipal, rec.ID); err != nil {
+		t.Error("202 before the begin record")
 	}
 	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=1", ""); a.status != 200 || a.record(t).
 		Status != dray.StatusRunning {
-		t.Errorf("while it runs: %d %s", a.status, a.body)
+		t.Errorf("running: %d %s", a.status, a.body)
 	}
 	close(release)
 	if a := d.do("GET", "/v1/invocations/"+rec.ID+"?wait_ms=60000", ""); a.status != 200 ||
 		a.record(t).Status != dray.StatusSucceeded {
-		t.Errorf("after its end: %d %s", a.status, a.body)
+		t.Errorf("ended: %d %s", a.status, a.body)
 	}
 }
 
-// A 202 names a call that has a row, so it waits for the trail, however short wait_ms is.
-func TestWaitDoesNotAnswerBeforeTheBegin(t *testing.T) {
-	began := make(chan struct{})
-	d := start(t, func(p *fakeDeps) { p.trail.began, p.run = began, untilCancelled })
-	answered := make(chan answer)
-	go func() { answered <- d.do("POST", "/v1/invocations?wait_ms=1", callBody) }()
+// The response 202 waits for the begin record, also if wait_ms elapses before.
+func TestStart_WaitElapsesBeforeBeginRecord(t *testing.T) {
+	blocked := make(chan struct{})
+	d := start(t, func(p *fakeDeps) { p.audit.blocked, p.run = blocked, untilCancelled })
+	responses := make(chan answer)
+	go func() { responses <- d.do("POST", "/v1/invocations?wait_ms=1", callBody) }()
 	select {
-	case a := <-answered:
+	case a := <-responses:
 		t.Fatalf("%d %s", a.status, a.body)
 	case <-time.After(50 * time.Millisecond):
 	}
-	close(began)
-	if a := <-answered; a.status != 202 {
+	close(blocked)
+	if a := <-responses; a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 }
 
-// EX-09: a client that goes away cancels its call, unless it said otherwise.
-func TestClientThatGoesAway(t *testing.T) {
+// A client that disconnects cancels its call, unless the request says otherwise (EX-09).
+func TestStart_ClientDisconnects(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body, accept string
-		ends                     bool
+		cancels                  bool
 	}{
 		{"json", "/v1/invocations", callBody, "application/json", true},
 		{"stream", "/v1/invocations", callBody, "application/x-ndjson", true},
@@ -202,8 +201,8 @@ func TestClientThatGoesAway(t *testing.T) {
 			running, release := make(chan string, 1), make(chan struct{})
 			cause := make(chan error, 1)
 			d := start(t, func(p *fakeDeps) {
-				p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-					running <- call.Invocation.ID
+				p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+					running <- c.Invocation.ID
 					select {
 					case <-ctx.Done():
 						cause <- context.Cause(ctx)
@@ -213,10 +212,10 @@ func TestClientThatGoesAway(t *testing.T) {
 					}
 				}
 			})
-			ctx, leave := context.WithCancel(t.Context())
-			gone := make(chan struct{})
+			ctx, disconnect := context.WithCancel(t.Context())
+			disconnected := make(chan struct{})
 			go func() {
-				defer close(gone)
+				defer close(disconnected)
 				resp, err := d.client.Do(d.request("POST", c.path, c.body, "Accept: "+c.accept).
 					WithContext(ctx))
 				if err == nil {
@@ -225,11 +224,11 @@ func TestClientThatGoesAway(t *testing.T) {
 				}
 			}()
 			id := <-running
-			leave()
-			<-gone
-			if c.ends {
+			disconnect()
+			<-disconnected
+			if c.cancels {
 				if err := <-cause; !errors.Is(err, executor.ErrCancelled) {
-					t.Errorf("cancelled because %v", err)
+					t.Errorf("cancelled with %v", err)
 				}
 			} else {
 				close(release)
@@ -238,8 +237,8 @@ func TestClientThatGoesAway(t *testing.T) {
 			if want := map[bool]dray.Reason{
 				true:  dray.ReasonCancelled,
 				false: dray.ReasonExited,
-			}[c.ends]; rec.Reason != want {
-				t.Errorf("ended as %q, not %q", rec.Reason, want)
+			}[c.cancels]; rec.Reason != want {
+				t.Errorf("reason %q, want %q", rec.Reason, want)
 			}
 		})
 	}
@@ -261,7 +260,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestCancelDoesNotWaitLongerThanAsked(t *testing.T) {
+func TestCancel_WaitElapses(t *testing.T) {
 	release := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
@@ -278,13 +277,13 @@ func TestCancelDoesNotWaitLongerThanAsked(t *testing.T) {
 	close(release)
 }
 
-// SE-01: another principal's ids answer as if they were not there.
-func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
+// Calls of other principals are not found (SE-01).
+func TestCallsOfOtherPrincipalsAreNotFound(t *testing.T) {
 	d := start(t, nil)
 	mine := d.do("POST", "/v1/invocations", callBody).record(t)
 	other := mine
 	other.ID, other.Principal = "0198a000-0000-7000-8000-000000000001", "uid:4242"
-	d.trail.put(other)
+	d.audit.put(other)
 	for _, path := range []string{"", "?wait_ms=5", "/events", "/output/stdout"} {
 		missing := d.do("GET", "/v1/invocations/0198a000-0000-7000-8000-000000000002"+path, "")
 		hidden := d.do("GET", "/v1/invocations/"+other.ID+path, "")
@@ -300,10 +299,10 @@ func TestAnotherPrincipalsCallsAreNotFound(t *testing.T) {
 	var page struct{ Items []dray.Record }
 	if err := json.Unmarshal(d.do("GET", "/v1/invocations", "").body, &page); err != nil ||
 		len(page.Items) != 1 || page.Items[0].ID != mine.ID {
-		t.Errorf("the list shows %v, %v", page.Items, err)
+		t.Errorf("the list has %v, %v", page.Items, err)
 	}
 	if a := d.do("GET", "/v1/invocations?principal=uid:4242", ""); string(a.body) != `{"items":[],"next_cursor":""}` {
-		t.Errorf("another's list: %s", a.body)
+		t.Errorf("list of another principal: %s", a.body)
 	}
 }
 
@@ -315,7 +314,7 @@ func TestListFilters(t *testing.T) {
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	q := d.trail.listed
+	q := d.audit.listed
 	if q.Tool != "exec" || q.Status != "failed" || q.Reason != "timeout" ||
 		q.Environment != "container" || q.Container != "box" ||
 		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" ||
@@ -326,21 +325,21 @@ func TestListFilters(t *testing.T) {
 		q.Until.UTC() != time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC) {
 		t.Errorf("%v %v", q.Since, q.Until)
 	}
-	if d.do("GET", "/v1/invocations", ""); d.trail.listed.Limit != 50 {
-		t.Errorf("default limit %d", d.trail.listed.Limit)
+	if d.do("GET", "/v1/invocations", ""); d.audit.listed.Limit != 50 {
+		t.Errorf("default limit %d", d.audit.listed.Limit)
 	}
 }
 
-// EX-18: a panic ends its call, with an id in the log, and nothing else.
-func TestPanicEndsTheCallAlone(t *testing.T) {
+// A panic ends only its own call, and is logged with an id (EX-18).
+func TestPanicFailsOnlyItsCall(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 			if c.Invocation.Tool == "greet" {
-				panic("a secret thing")
+				panic("a secret")
 			}
 			return exited(0), nil
 		}
-		p.paths = nil // so that the handler panics
+		p.mountsPanic = true
 	})
 	a := d.do("POST", "/v1/invocations", `{"tool":"greet"}`)
 	rec := a.record(t)
@@ -349,7 +348,7 @@ func TestPanicEndsTheCallAlone(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if bytes.Contains(a.body, []byte("secret")) {
-		t.Error("the panic's value went to the client")
+		t.Error("the value of the panic is in the response")
 	}
 	if logged := d.logs.FilterMessage("call panicked").All(); len(logged) != 1 ||
 		logged[0].ContextMap()["id"] != rec.ID {
@@ -362,15 +361,15 @@ func TestPanicEndsTheCallAlone(t *testing.T) {
 		t.Errorf("%d %s, logged %v", a.status, a.body, logged)
 	}
 	if a := d.do("POST", "/v1/invocations", callBody); a.record(t).Status != dray.StatusSucceeded {
-		t.Errorf("afterwards: %d %s", a.status, a.body)
+		t.Errorf("next call: %d %s", a.status, a.body)
 	}
 }
 
-// OP-01: one line for the begin and one for the end, without inputs.
-func TestLogLines(t *testing.T) {
+// The begin and the end of a call are logged, without its input (OP-01).
+func TestCallIsLogged(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["hunter2"]},"env":{"TOKEN":"hunter2"}}`).record(t)
-	// whoever waits for a call does not wait for its line
+	// the end is logged after the response
 	if err := d.server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -383,10 +382,10 @@ func TestLogLines(t *testing.T) {
 	} {
 		lines := d.logs.FilterMessage(message).All()
 		if len(lines) != 1 {
-			t.Fatalf("%d lines of %q", len(lines), message)
+			t.Fatalf("%d log lines %q", len(lines), message)
 		}
 		if got, _ := json.Marshal(lines[0].ContextMap()); string(got) != mustJSON(fields) {
-			t.Errorf("%s is logged with %s", message, got)
+			t.Errorf("%s logged with %s", message, got)
 		}
 	}
 }
@@ -399,9 +398,8 @@ func mustJSON(v any) string {
 	return string(b)
 }
 
-// A client that leaves in the middle of a flood is noticed by the write that fails, and its call
-// ends as well.
-func TestClientThatLeavesAFlood(t *testing.T) {
+// A client that disconnects from a flood of events cancels its call.
+func TestStart_ClientDisconnectsFromFlood(t *testing.T) {
 	for range 8 {
 		cause := make(chan error, 1)
 		d := start(t, func(p *fakeDeps) {
@@ -417,7 +415,7 @@ func TestClientThatLeavesAFlood(t *testing.T) {
 		f.until("stdout")
 		f.resp.Body.Close()
 		if err := <-cause; !errors.Is(err, executor.ErrCancelled) {
-			t.Errorf("cancelled because %v", err)
+			t.Errorf("cancelled with %v", err)
 		}
 	}
 }

@@ -7,36 +7,46 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
 const (
 	defaultLimit = 50
 	maxLimit     = 1000
+
+	maxIDParam   = 256  // bytes of plan_id
+	maxTextParam = 1024 // bytes of q and cursor
 )
 
-// page is one page of the trail.
-type page struct {
-	Items      []dray.Record      `json:"items"`
-	NextCursor string             `json:"next_cursor" doc:"What to give as cursor for the next page; empty on the last."`
-	Unreadable []audit.Unreadable `json:"unreadable,omitempty" doc:"Rows that are damaged beyond use."`
+// lists serves the pages of the audit log.
+type lists struct {
+	calls *call.Registry
+	audit AuditReader
 }
 
-// listReply is a list that has no pages.
+// page is one page of calls.
+type page struct {
+	Items      []dray.Record      `json:"items"`
+	NextCursor string             `json:"next_cursor" doc:"The cursor of the next page; empty on the last one."`
+	Unreadable []audit.Unreadable `json:"unreadable,omitempty" doc:"Damaged rows that cannot be read."`
+}
+
+// listReply is a list without pages.
 type listReply[T any] struct {
 	Items []T `json:"items"`
 }
 
-// filters are the parameters of the list of invocations.
+// filters are the query parameters of the list of calls.
 var filters = []string{
-	"tool", "status", "reason", "environment", "container", "plan_id", "principal", "since", "until", "q", "limit", "cursor",
+	"tool", "status", "reason", "environment", "container", "plan_id", "principal", "since", "until",
+	"q", "limit", "cursor",
 }
 
-// list answers with a page of the caller's own invocations, newest first.
-func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+// list responds with a page of the caller's own calls, newest first.
+func (h *lists) list(w http.ResponseWriter, r *http.Request) error {
 	values, err := query(r, filters...)
 	if err != nil {
 		return err
@@ -45,13 +55,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	who := principal(r)
-	if q.Principal != "" && q.Principal != who {
-		return reply(w, page{}) // another's are not shown
+	caller := principal(r)
+	if q.Principal != "" && q.Principal != caller {
+		return reply(w, page{}) // calls of other principals are never listed
 	}
-	q.Principal = who
-	queued := s.calls.Queued(who)
-	p, err := s.cfg.Records.List(r.Context(), restrictToQueued(q, queued))
+	q.Principal = caller
+	queued := h.calls.Queued(caller)
+	p, err := h.audit.List(r.Context(), restrictToQueued(q, queued))
 	if err != nil {
 		return err
 	}
@@ -63,8 +73,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, page(p))
 }
 
-// restrictToQueued makes the question one that the trail can answer: to it, what was accepted and
-// is not over is running. Who waits for their turn only this process knows.
+// restrictToQueued replaces the status queued, which the audit log does not know: it has queued calls
+// as running.
 func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	switch q.Status {
 	case dray.StatusQueued:
@@ -75,102 +85,95 @@ func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	return q
 }
 
-// parseListQuery checks the filters. A value that nothing can have is refused, so that a mistyped
-// one does not look like an empty trail.
-func parseListQuery(v url.Values) (audit.Query, error) {
-	var m violations
+// parseListQuery checks the filters. An invalid value is refused, because an empty page would hide
+// the typing error.
+func parseListQuery(values url.Values) (audit.Query, error) {
+	var v validate.Violations
 	q := audit.Query{
-		Status: oneOf(&m, "status", dray.Status(v.Get("status")),
+		Status: validate.OneOf(&v, "status", dray.Status(values.Get("status")),
 			dray.StatusQueued, dray.StatusRunning, dray.StatusSucceeded, dray.StatusFailed),
-		Reason: oneOf(&m, "reason", dray.Reason(v.Get("reason")),
-			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout, dray.ReasonCancelled, dray.ReasonStartFailed,
-			dray.ReasonDenied, dray.ReasonInvalid, dray.ReasonUnavailable, dray.ReasonInterrupted, "output_limit", "oom"),
-		Environment: oneOf(&m, "environment", dray.EnvironmentKind(v.Get("environment")), dray.KindHost,
-			dray.KindContainer),
-		Container: containerName(&m, "container", v.Get("container")),
-		PlanID:    v.Get("plan_id"),
-		Principal: v.Get("principal"),
-		Since:     parseTimeParam(&m, "since", v.Get("since")),
-		Until:     parseTimeParam(&m, "until", v.Get("until")),
-		Text:      v.Get("q"),
-		Limit:     limit(&m, v.Get("limit")),
-		Cursor:    v.Get("cursor"),
+		Reason: validate.OneOf(&v, "reason", dray.Reason(values.Get("reason")),
+			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout,
+			dray.ReasonCancelled, dray.ReasonStartFailed, dray.ReasonDenied, dray.ReasonInvalid,
+			dray.ReasonUnavailable, dray.ReasonInterrupted, dray.ReasonOutputLimit, dray.ReasonOOM),
+		Environment: validate.OneOf(&v, "environment", dray.EnvironmentKind(values.Get("environment")),
+			dray.KindHost, dray.KindContainer),
+		Container: validate.ContainerName(&v, "container", values.Get("container")),
+		PlanID:    values.Get("plan_id"),
+		Principal: values.Get("principal"),
+		Since:     parseTimeParam(&v, "since", values.Get("since")),
+		Until:     parseTimeParam(&v, "until", values.Get("until")),
+		Text:      values.Get("q"),
+		Limit:     parseLimit(&v, values.Get("limit")),
+		Cursor:    values.Get("cursor"),
 	}
-	if t := v.Get("tool"); t != "" {
-		q.Tool = toolName(&m, "tool", t)
+	if t := values.Get("tool"); t != "" {
+		q.Tool = validate.ToolName(&v, "tool", t)
 	}
-	checkLength(&m, "plan_id", q.PlanID, maxID)
-	checkLength(&m, "q", q.Text, maxLabel)
-	checkLength(&m, "cursor", q.Cursor, maxLabel)
-	return q, m.queryErr()
+	validate.Text(&v, "plan_id", q.PlanID, maxIDParam)
+	validate.Text(&v, "q", q.Text, maxTextParam)
+	validate.Text(&v, "cursor", q.Cursor, maxTextParam)
+	return q, v.ParamErr()
 }
 
-func parseTimeParam(m *violations, pointer, text string) time.Time {
+func parseTimeParam(v *validate.Violations, name, text string) time.Time {
 	if text == "" {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		m.add(pointer,
-			"%q is no time of the form 2006-01-02T15:04:05Z (RFC 3339; a plus sign is written %%2B)", truncate(text))
+		v.Add(name, "invalid time %q: use RFC 3339, such as 2006-01-02T15:04:05Z, with a plus sign as %%2B",
+			validate.Quote(text))
 	}
 	return t
 }
 
-func limit(m *violations, text string) int {
+func parseLimit(v *validate.Violations, text string) int {
 	if text == "" {
 		return defaultLimit
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxLimit {
-		m.add("limit", "%q is no number from 1 to %d", truncate(text), maxLimit)
+		v.Add("limit", "%q is not a number from 1 to %d", validate.Quote(text), maxLimit)
 	}
 	return n
 }
 
-// isID says whether a text has the form of an invocation's id, so that nothing else reaches the
-// trail's files or queries.
-func isID(id string) bool {
-	u, err := uuid.Parse(id)
-	return err == nil && u.String() == id
-}
-
-// changeFilters are the parameters of the list of changed files.
+// changeFilters are the query parameters of the list of changed files.
 var changeFilters = []string{"plan_id", "invocation", "path", "limit", "cursor"}
 
-// changes answers with a page of the files that dray changed for the caller, newest first.
-func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
+// changes responds with a page of the files that dray changed for the caller, newest first.
+func (h *lists) changes(w http.ResponseWriter, r *http.Request) error {
 	values, err := query(r, changeFilters...)
 	if err != nil {
 		return err
 	}
-	q, err := changeQueryOf(values)
+	q, err := parseChangeQuery(values)
 	if err != nil {
 		return err
 	}
 	q.Principal = principal(r)
-	p, err := s.cfg.Records.Changes(r.Context(), q)
+	p, err := h.audit.Changes(r.Context(), q)
 	if err != nil {
 		return err
 	}
 	return reply(w, p)
 }
 
-// changeQueryOf checks the filters. A value that nothing can have is refused, so that a mistyped
-// one does not look like no change.
-func changeQueryOf(v url.Values) (audit.ChangeQuery, error) {
-	var m violations
+// parseChangeQuery checks the filters, as parseListQuery does.
+func parseChangeQuery(values url.Values) (audit.ChangeQuery, error) {
+	var v validate.Violations
 	q := audit.ChangeQuery{
-		PlanID: v.Get("plan_id"), Invocation: v.Get("invocation"), Path: v.Get("path"), Limit: limit(&m,
-			v.Get("limit")), Cursor: v.Get("cursor"),
+		PlanID: values.Get("plan_id"), Invocation: values.Get("invocation"), Path: values.Get("path"),
+		Limit: parseLimit(&v, values.Get("limit")), Cursor: values.Get("cursor"),
 	}
-	checkLength(&m, "plan_id", q.PlanID, maxID)
-	checkLength(&m, "cursor", q.Cursor, maxLabel)
+	validate.Text(&v, "plan_id", q.PlanID, maxIDParam)
+	validate.Text(&v, "cursor", q.Cursor, maxTextParam)
 	if q.Invocation != "" && !isID(q.Invocation) {
-		m.add("invocation", "%q is no invocation's id", truncate(q.Invocation))
+		v.Add("invocation", "%q is not the id of an invocation", validate.Quote(q.Invocation))
 	}
 	if q.Path != "" {
-		absolutePath(&m, "path", q.Path) // it is compared as it stands in the trail
+		validate.AbsolutePath(&v, "path", q.Path) // compared unchanged with the recorded paths
 	}
-	return q, m.queryErr()
+	return q, v.ParamErr()
 }

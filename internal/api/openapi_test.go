@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// contract lists every operation of the contract that this version has.
+// contract lists the operations of the contract that this version has.
 var contract = []string{
 	"GET /healthz", "GET /openapi.json", "GET /readyz",
 	"GET /v1/invocations", "POST /v1/invocations", "GET /v1/invocations/{id}", "GET /v1/invocations/{id}/events",
@@ -43,7 +43,7 @@ func openapi(t *testing.T, d *daemon) (document, []byte) {
 	return doc, a.body
 }
 
-func TestDocumentHasEveryOperation(t *testing.T) {
+func TestDocumentListsEveryOperation(t *testing.T) {
 	d := start(t, nil)
 	doc, text := openapi(t, d)
 	var all []string
@@ -52,16 +52,16 @@ func TestDocumentHasEveryOperation(t *testing.T) {
 			name := strings.ToUpper(method) + " " + path
 			all = append(all, name)
 			if op.OperationID == "" || op.Summary == "" || op.Responses["default"] == nil {
-				t.Errorf("%s is not described", name)
+				t.Errorf("%s is not documented", name)
 			}
 			for _, p := range op.Parameters {
 				if p.Description == "" {
-					t.Errorf("%s: %s is not described", name, p.Name)
+					t.Errorf("%s: %s is not documented", name, p.Name)
 				}
 			}
 			for _, wild := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(path, -1) {
 				if !strings.Contains(fmt.Sprint(op.Parameters), "{"+wild[1]+" path") {
-					t.Errorf("%s: {%s} is not described", name, wild[1])
+					t.Errorf("%s: {%s} is not documented", name, wild[1])
 				}
 			}
 		}
@@ -72,13 +72,13 @@ func TestDocumentHasEveryOperation(t *testing.T) {
 		t.Errorf("%s has\n%s\nnot\n%s", doc.OpenAPI, strings.Join(all, "\n"), strings.Join(want, "\n"))
 	}
 	if bytes.Contains(text, []byte("Proven")) {
-		t.Error("the document speaks of Proven")
+		t.Error("the document has the Go field Proven")
 	}
 }
 
-// What the document says of bodies is what the server takes and gives.
-func TestDocumentIsTrue(t *testing.T) {
-	d := start(t, workspaceTold)
+// The schemas of the document accept the bodies of requests and responses.
+func TestDocumentMatchesBodies(t *testing.T) {
+	d := start(t, echoAction)
 	_, text := openapi(t, d)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -110,20 +110,20 @@ func TestDocumentIsTrue(t *testing.T) {
 	good["ChangePage"] = d.do("GET", "/v1/audit/files", "").body
 	good["RouteReply"] = d.do("POST", "/v1/route", full).body
 	good["Tool"] = d.do("GET", "/v1/tools/exec", "").body
-	good["ListReplyTool"] = d.do("GET", "/v1/tools", "").body
-	good["ListReplyWorkspace"] = d.do("GET", "/v1/workspaces", "").body
+	good["ToolList"] = d.do("GET", "/v1/tools", "").body
+	good["WorkspaceList"] = d.do("GET", "/v1/workspaces", "").body
 	good["Workspace"] = d.do("POST", "/v1/workspaces/app/up", "").body
 	good["StateReply"] = d.do("GET", "/healthz", "").body
-	good["SyncBody"] = []byte(`{"workspace":"/w","container":"c","paths":["/a"],"destination":"x","dry_run":true,"on_refused":"skip","direction":"to_host",
+	good["SyncRequest"] = []byte(`{"workspace":"/w","container":"c","paths":["/a"],"destination":"x","dry_run":true,"on_refused":"skip","direction":"to_host",
 		"context":{"plan_id":"p"},"local_env":{"A":"b"}}`)
-	good["SyncReply"] = syncing(t, reporting(&manifest, nil)).
-		do("POST", "/v1/sync", string(good["SyncBody"])).body
+	good["SyncReply"] = startSync(t, withReport(&manifest, nil)).
+		do("POST", "/v1/sync", string(good["SyncRequest"])).body
 	for schema, body := range good {
 		if err := check(schema, body); err != nil {
 			t.Errorf("%s: %v\n%s", schema, err, body)
 		}
 	}
 	if check("CallRequest", []byte(`{"tool":"exec","colour":"red"}`)) == nil || check("CallRequest", []byte(`{}`)) == nil {
-		t.Error("the document takes what the server refuses")
+		t.Error("the schema accepts an invalid request")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,59 +13,66 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
-// output answers with the kept bytes of a stream, or ranges of them. While the call runs these are
-// the bytes so far.
-func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
+// outputs serves the captured output of calls.
+type outputs struct {
+	finder
+	captures Captures
+	fail     func(http.ResponseWriter, error)
+}
+
+// read responds with the captured bytes of a stream, or ranges of them. While the call runs these
+// are the bytes so far.
+func (h *outputs) read(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "rewritten")
 	if err != nil {
 		return err
 	}
-	which, err := parseTextVersion(q.Get("rewritten"))
+	version, err := parseTextVersion(q.Get("rewritten"))
 	if err != nil {
 		return err
 	}
-	stream, err := streamOf(r)
+	stream, err := parseStream(r.PathValue("stream"))
 	if err != nil {
 		return err
 	}
-	f, err := s.find(r)
+	found, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	kept, err := s.openOutput(r.PathValue("id"), f, stream, which)
+	output, err := h.open(r.PathValue("id"), found, stream, version)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = kept.Close() }() // it is only read
-	h := w.Header()
-	h.Set("Content-Type", mediaBytes)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	http.ServeContent(&rangeWriter{ResponseWriter: w, server: s}, r, "", time.Time{}, kept)
+	defer output.Close()
+	header := w.Header()
+	header.Set("Content-Type", mediaBytes)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	http.ServeContent(&rangeWriter{ResponseWriter: w, fail: h.fail}, r, "", time.Time{}, output)
 	return nil
 }
 
-func streamOf(r *http.Request) (dray.Stream, error) {
-	switch r.PathValue("stream") {
+func parseStream(name string) (dray.Stream, error) {
+	switch name {
 	case "stdout":
 		return dray.Stdout, nil
 	case "stderr":
 		return dray.Stderr, nil
 	default:
-		return 0, notFound("a call has no output %s", truncate(r.PathValue("stream"))).
-			WithHint("it has stdout and stderr")
+		return 0, notFound("no such stream: %s", validate.Quote(name)).WithHint("use stdout or stderr")
 	}
 }
 
-// textVersion says which text of a stream is meant.
+// textVersion is a version of the text of a stream.
 type textVersion int
 
 const (
 	textRaw textVersion = iota
 	textRewritten
-	textAuto // the rewritten one where there is one
+	textAuto // rewritten if there is one, else raw
 )
 
 func parseTextVersion(parameter string) (textVersion, error) {
@@ -78,116 +84,118 @@ func parseTextVersion(parameter string) (textVersion, error) {
 	case "auto":
 		return textAuto, nil
 	}
-	return 0, invalid("", "rewritten is %q", truncate(parameter)).
-		WithHint("write true, false, or auto for the rewritten text where there is one")
+	return 0, invalid("", "invalid value %q of rewritten", validate.Quote(parameter)).
+		WithHint("use true, false, or auto for the rewritten text if there is one")
 }
 
-// openOutput opens the kept bytes of a stream, those so far while the call runs.
-func (s *Server) openOutput(id string, f lookupResult, stream dray.Stream,
-	which textVersion,
+// open opens the captured bytes of a stream.
+func (h *outputs) open(id string, found foundCall, stream dray.Stream,
+	version textVersion,
 ) (io.ReadSeekCloser, error) {
-	if c := captureOf(f.record, stream); which == textAuto && c.Rewritten != nil &&
-		c.Rewritten.Paths > 0 {
-		which = textRewritten // what was printed may be kept for longer, and was never shown
+	rec := found.record
+	running := false
+	if found.call != nil {
+		rec = found.call.Record()
+		running = rec.EndedAt == nil
 	}
-	open := map[textVersion]func(string, dray.Stream) (io.ReadSeekCloser, error){
-		textRaw: s.cfg.Captures.Open, textRewritten: s.cfg.Captures.OpenRewritten, textAuto: s.cfg.Captures.OpenAuto,
+	// the raw stream may be retained for longer than the rewritten one, which auto promises
+	if rewritten := summaryOf(rec, stream).Rewritten; version == textAuto && rewritten != nil &&
+		rewritten.Paths > 0 {
+		version = textRewritten
 	}
-	kept, err := open[which](id, stream)
+	output, err := h.openCapture(id, stream, version)
 	switch {
 	case err == nil:
-		return kept, nil
+		return output, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, dray.Errorf(dray.CodeInternal, "opening the kept output: %w", err).
-			WithHint("look at captures/ in the state folder")
-	case f.call == nil:
-		return summaryAsStream(f.record, stream, which)
+		return nil, dray.Errorf(dray.CodeInternal, "open the captured output: %w", err).
+			WithHint("check captures/ in the state directory")
+	case running:
+		return h.liveOutput(found.call, stream, version)
 	}
-	record, ended := f.call.Record()
-	if !ended {
-		return s.liveOutput(f.call, stream, which)
-	}
-	var part struct {
-		Reason dray.Reason        `json:"reason"`
-		Stdout dray.StreamSummary `json:"stdout"`
-		Stderr dray.StreamSummary `json:"stderr"`
-	}
-	if err := json.Unmarshal(record, &part); err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "reading the record of the call: %w", err).
-			WithHint("the daemon's log has more")
-	}
-	return summaryAsStream(dray.Record{Reason: part.Reason, Stdout: part.Stdout, Stderr: part.Stderr},
-		stream, which)
+	return summaryAsStream(rec, stream, version)
 }
 
-// liveOutput gives a stream of a running call that is in no capture: it has not begun, or the tool
-// has ended and the call has not. What will stand in the record is in memory then, unless the other
-// stream was a flood.
-func (s *Server) liveOutput(call *call.Call, stream dray.Stream,
-	which textVersion,
+func (h *outputs) openCapture(id string, stream dray.Stream, version textVersion) (io.ReadSeekCloser,
+	error,
+) {
+	switch version {
+	case textRewritten:
+		return h.captures.OpenRewritten(id, stream)
+	case textAuto:
+		return h.captures.OpenAuto(id, stream)
+	default:
+		return h.captures.Open(id, stream)
+	}
+}
+
+// liveOutput returns the output so far of a running call that has no capture of the stream: the tool
+// has not written to it yet, or it has exited and the call has not ended. It reads the events in
+// memory, which lack the beginning of a long output.
+func (h *outputs) liveOutput(c *call.Call, stream dray.Stream,
+	version textVersion,
 ) (io.ReadSeekCloser, error) {
-	if which == textRewritten {
-		if raw, err := s.cfg.Captures.Open(call.ID(), stream); err == nil {
-			_ = raw.Close() // it is not even read
+	if version == textRewritten {
+		if raw, err := h.captures.Open(c.ID(), stream); err == nil {
+			_ = raw.Close()
 			return nil, notRewritten(stream)
 		}
 	}
-	text, whole := call.Events().BufferedOutput(stream)
-	if !whole {
-		return nil, dray.Errorf(dray.CodeConflict,
-			"the %v of this call cannot be read now: its tool has ended and the call has not, and only its record will have it", stream).
-			WithHint("ask again when the call has ended")
+	text, complete := c.Events().BufferedOutput(stream)
+	if !complete {
+		return nil, dray.Errorf(dray.CodeConflict, "%v is not available until the call has ended", stream).
+			WithHint("wait for the end of the call, then repeat the request")
 	}
 	return inMemory{bytes.NewReader(text)}, nil
 }
 
 func notRewritten(stream dray.Stream) error {
-	return notFound("the paths in the %v of this call are not rewritten", stream).
-		WithHint("leave rewritten out for what the tool printed; rewrite_text in a call that runs in a container has its text rewritten")
+	return notFound("%v of this call has no rewritten text", stream).
+		WithHint("omit rewritten for the raw text; rewrite_text rewrites the output of a call in a container")
 }
 
-// summaryAsStream gives the text of a record as the stream that it shows. It is that if the digest
-// says so; else the bytes were in a file, which is gone.
-func summaryAsStream(rec dray.Record, stream dray.Stream, which textVersion) (io.ReadSeekCloser,
+// summaryAsStream returns the text of a stream's summary if the digest proves that it is the whole
+// stream.
+func summaryAsStream(rec dray.Record, stream dray.Stream, version textVersion) (io.ReadSeekCloser,
 	error,
 ) {
-	c := captureOf(rec, stream)
-	kept, digest := c.KeptBytes, c.SHA256
-	if c.Rewritten != nil && which != textRaw {
-		kept, digest = c.Rewritten.KeptBytes, c.Rewritten.SHA256
+	s := summaryOf(rec, stream)
+	size, digest := s.KeptBytes, s.SHA256
+	if s.Rewritten != nil && version != textRaw {
+		size, digest = s.Rewritten.KeptBytes, s.Rewritten.SHA256
 	}
-	sum := sha256.Sum256([]byte(c.Text))
+	sum := sha256.Sum256([]byte(s.Text))
 	switch {
 	case rec.Reason == dray.ReasonInterrupted:
-		return nil, notFound("the %v of this call is kept no more, or never was: the daemon died while the call ran", stream).
-			WithHint("what it printed before that is not known; see what it did before you repeat it")
-	case c.Rewritten == nil && which == textRewritten:
+		return nil, notFound("%v of this call was lost: the daemon was killed while the call ran", stream).
+			WithHint("check what the call did before you repeat it")
+	case s.Rewritten == nil && version == textRewritten:
 		return nil, notRewritten(stream)
-	case kept > 0 && hex.EncodeToString(sum[:]) != digest:
-		return nil, notFound("the %v of this call is kept no more: retention has removed it", stream).
-			WithHint("limits.captures_keep and limits.captures_disk say how long output is kept; the invocation has its head, its tail, its length and its sha256")
+	case size > 0 && hex.EncodeToString(sum[:]) != digest:
+		return nil, notFound("%v of this call was removed by retention", stream).
+			WithHint("see limits.captures_keep and limits.captures_disk; " +
+				"the invocation still has the head, the tail and the SHA-256")
 	}
-	return inMemory{bytes.NewReader([]byte(c.Text)[:kept])}, nil
+	return inMemory{bytes.NewReader([]byte(s.Text)[:size])}, nil
 }
 
-func captureOf(rec dray.Record, stream dray.Stream) dray.StreamSummary {
+func summaryOf(rec dray.Record, stream dray.Stream) dray.StreamSummary {
 	if stream == dray.Stderr {
 		return rec.Stderr
 	}
 	return rec.Stdout
 }
 
-// inMemory is a stream that lies in memory.
+// inMemory is a stream in memory.
 type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// rangeWriter gives a range that cannot be satisfied the form that all errors have.
-// http.ServeContent writes its own text otherwise, and takes the last no bytes (bytes=-0) for a
-// range.
+// rangeWriter replaces the response of http.ServeContent to an unsatisfiable range by a problem.
+// bytes=-0, the last 0 bytes, counts as unsatisfiable too.
 type rangeWriter struct {
 	http.ResponseWriter
-	server  *Server
+	fail    func(http.ResponseWriter, error)
 	refused bool
 }
 
@@ -203,13 +211,13 @@ func (w *rangeWriter) WriteHeader(status int) {
 		return
 	}
 	w.refused = true
-	err := invalid("", "the header Range is malformed").
-		WithHint("write bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT")
-	if kept := h.Get("Content-Range"); kept != "" {
-		err = invalid("", "the range lies outside of what is kept (%s)", kept).
-			WithHint("ask for a range within it")
+	err := invalid("", "invalid Range header").
+		WithHint("use bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT")
+	if available := h.Get("Content-Range"); available != "" {
+		err = invalid("", "the range is outside of the captured output (%s)", available).
+			WithHint("request a range within it")
 	}
-	w.server.fail(w.ResponseWriter, &httpError{err: err, status: status})
+	w.fail(w.ResponseWriter, &httpError{err: err, status: status})
 }
 
 func (w *rangeWriter) Write(p []byte) (int, error) {

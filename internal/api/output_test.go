@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-func TestOutput(t *testing.T) {
+func TestOutputRanges(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", callBody).record(t)
 	d.captures[rec.ID+".stdout"] = []byte("0123456789")
@@ -38,29 +38,29 @@ func TestOutput(t *testing.T) {
 			t.Errorf("%s %s: %d %v %q", c.stream, c.ranges, a.status, a.header, a.body)
 		}
 	}
-	for _, c := range []struct{ ranges, kept, says string }{
-		{"bytes=10-", "bytes */10", "outside of what is kept (bytes */10)"},
-		{"bytes=-0", "bytes */10", "outside of what is kept (bytes */10)"},
-		{"bytes=4-2", "", "malformed"},
-		{"lines=1-2", "", "malformed"},
+	for _, c := range []struct{ ranges, contentRange, contains string }{
+		{"bytes=10-", "bytes */10", "outside of the captured output (bytes */10)"},
+		{"bytes=-0", "bytes */10", "outside of the captured output (bytes */10)"},
+		{"bytes=4-2", "", "invalid Range"},
+		{"lines=1-2", "", "invalid Range"},
 	} {
 		a := d.do("GET", path+"stdout", "", "Range: "+c.ranges)
 		p := a.problem(t)
 		if a.status != 416 || p.Status != 416 || p.Code != dray.CodeInvalidRequest ||
-			a.header.Get("Content-Range") != c.kept || !strings.Contains(p.Detail, c.says) {
+			a.header.Get("Content-Range") != c.contentRange || !strings.Contains(p.Detail, c.contains) {
 			t.Errorf("%s: %d %v %s", c.ranges, a.status, a.header, a.body)
 		}
 	}
 }
 
-func TestOutputWhileTheToolRuns(t *testing.T) {
+func TestOutput_Running(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", callBody)
 	k.print(dray.Stdout, "so ")
 	k.print(dray.Stderr, "!")
 	k.print(dray.Stdout, "far")
-	k.say <- func(dray.Sink) {} // the one before is done
+	k.do <- func(dray.Sink) {} // the output before has been added
 	if a := d.do("GET", "/v1/invocations/"+f.id()+"/output/stdout", ""); a.status != 200 ||
 		string(a.body) != "so far" {
 		t.Errorf("%d %q", a.status, a.body)
@@ -68,8 +68,8 @@ func TestOutputWhileTheToolRuns(t *testing.T) {
 	close(k.done)
 }
 
-// whole is the capture of a stream that the text shows in full.
-func whole(text string) dray.StreamSummary {
+// summary returns the summary of a stream that consists of text.
+func summary(text string) dray.StreamSummary {
 	sum := sha256.Sum256([]byte(text))
 	n := int64(len(text))
 	return dray.StreamSummary{
@@ -78,11 +78,10 @@ func whole(text string) dray.StreamSummary {
 	}
 }
 
-// Output that has no file is in the record: of a call that has just ended as of one from long ago,
-// however much the other stream printed.
-func TestOutputOfTheRecord(t *testing.T) {
+// Output without a capture file is served from the record, in memory and in the audit log.
+func TestOutput_FromRecord(t *testing.T) {
 	res := exited(0)
-	res.Stdout, res.Stderr = whole("0123456789"), whole(strings.Repeat("e", 100<<10))
+	res.Stdout, res.Stderr = summary("0123456789"), summary(strings.Repeat("e", 100<<10))
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 			sink.Output(dray.Stdout, []byte(res.Stdout.Text))
@@ -91,7 +90,7 @@ func TestOutputOfTheRecord(t *testing.T) {
 		}
 	})
 	inMemory := d.do("POST", "/v1/invocations", callBody).record(t).ID
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
+	d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
 		WithResult(res))
 	for _, id := range []string{inMemory, someID} {
 		a := d.do("GET", "/v1/invocations/"+id+"/output/stdout", "", "Range: bytes=2-4")
@@ -100,17 +99,17 @@ func TestOutputOfTheRecord(t *testing.T) {
 		}
 		if a := d.do("GET", "/v1/invocations/"+id+"/output/stderr", ""); a.status != 200 ||
 			string(a.body) != res.Stderr.Text {
-			t.Errorf("%d and %d bytes", a.status, len(a.body))
+			t.Errorf("%d with %d bytes", a.status, len(a.body))
 		}
 	}
 }
 
-// What is not there any more is told from what was never printed.
-func TestOutputThatIsKeptNoMore(t *testing.T) {
+// Output that retention removed or that was lost is not served as empty output.
+func TestOutput_RemovedOrLost(t *testing.T) {
 	d := start(t, nil)
 	res := exited(0)
 	res.Stdout.KeptBytes = 5
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
+	d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
 		WithResult(res))
 	a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", "")
 	if p := a.problem(t); a.status != 404 || p.Code != dray.CodeNotFound ||
@@ -122,26 +121,25 @@ func TestOutputThatIsKeptNoMore(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	interrupted := dray.Result{Reason: dray.ReasonInterrupted, EndedAt: time.Now()}
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
+	d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
 		WithResult(interrupted))
 	if a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", ""); a.status != 404 ||
-		!strings.Contains(a.problem(t).Detail, "died") {
+		!strings.Contains(a.problem(t).Detail, "killed") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	d.captures[someID+".stdout"] = []byte("until then")
+	d.captures[someID+".stdout"] = []byte("partial")
 	if a := d.do("GET", "/v1/invocations/"+someID+"/output/stdout", ""); a.status != 200 ||
-		string(a.body) != "until then" {
+		string(a.body) != "partial" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
-// Between the end of the tool and that of the call, which may bring files home first, little output
-// is in memory alone. Where a flood beside it drove it from there it is not taken for nothing, and
-// the record has it in the end.
-func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
+// Output without a capture file is served from memory until the call ends. If a flood on the other
+// stream replaced it in memory, the request fails until the record has it.
+func TestOutput_OnlyInMemory(t *testing.T) {
 	k := newScriptedOutput()
 	res := exited(0)
-	res.Stderr = whole("little")
+	res.Stderr = summary("little")
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			_, _ = k.run(ctx, c, sink)
@@ -151,15 +149,15 @@ func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
 	f := d.follow("POST", "/v1/invocations", callBody)
 	path := "/v1/invocations/" + f.id()
 	k.print(dray.Stderr, "little")
-	k.say <- func(dray.Sink) {} // the one before is done
+	k.do <- func(dray.Sink) {} // the output before has been added
 	if a := d.do("GET", path+"/output/stderr", ""); a.status != 200 || string(a.body) != "little" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	k.print(dray.Stdout, strings.Repeat("much", 2<<20))
-	k.say <- func(dray.Sink) {}
+	k.do <- func(dray.Sink) {}
 	a := d.do("GET", path+"/output/stderr", "")
 	if a.status != 409 || a.problem(t).Code != dray.CodeConflict ||
-		!strings.Contains(a.problem(t).Hint, "has ended") {
+		!strings.Contains(a.problem(t).Hint, "end of the call") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	close(k.done)
@@ -169,26 +167,25 @@ func TestOutputThatOnlyTheRecordWillHave(t *testing.T) {
 	}
 }
 
-// PM-10: of a stream whose paths were rewritten there are two texts, each with its ranges, from
-// files as from the record.
-func TestOutputRewritten(t *testing.T) {
-	rewritten := whole("0123456789")
+// A stream with rewritten paths has two texts, from files and from the record (PM-10).
+func TestOutput_Rewritten(t *testing.T) {
+	rewritten := summary("0123456789")
 	rewritten.Rewritten = &dray.RewrittenSummary{
 		Paths: 1, TotalBytes: 10, KeptBytes: 10,
 		SHA256: rewritten.SHA256,
 	}
-	gone := rewritten
-	gone.SHA256, gone.Rewritten = whole("other").
-		SHA256, &dray.RewrittenSummary{Paths: 1, TotalBytes: 5, KeptBytes: 5, SHA256: whole("more").
+	removed := rewritten
+	removed.SHA256, removed.Rewritten = summary("other").
+		SHA256, &dray.RewrittenSummary{Paths: 1, TotalBytes: 5, KeptBytes: 5, SHA256: summary("more").
 		SHA256}
 	for _, c := range []struct {
-		name          string
-		stdout        dray.StreamSummary
-		printed, text string            // in files
-		want          map[string]string // by the parameter; what has no text is not found
+		name           string
+		stdout         dray.StreamSummary
+		raw, rewritten string            // captured files
+		want           map[string]string // by the parameter; - is not found
 	}{
 		{
-			"in files", gone, "/workspace", "/home/me",
+			"in files", removed, "/workspace", "/home/me",
 			map[string]string{
 				"": "/workspace", "false": "/workspace", "true": "/home/me",
 				"auto": "/home/me",
@@ -199,14 +196,14 @@ func TestOutputRewritten(t *testing.T) {
 			map[string]string{"": "0123456789", "true": "0123456789", "auto": "0123456789"},
 		},
 		{
-			"the rewritten in the record", otherwise(rewritten), "/workspace", "",
+			"raw in a file", withOtherDigest(rewritten), "/workspace", "",
 			map[string]string{"": "/workspace", "true": "0123456789"},
 		},
-		{"removed", gone, "", "", map[string]string{"": "-", "true": "-", "auto": "-"}},
-		{"not rewritten", whole("raw"), "", "", map[string]string{"": "raw", "true": "-", "auto": "raw"}},
+		{"removed", removed, "", "", map[string]string{"": "-", "true": "-", "auto": "-"}},
+		{"not rewritten", summary("raw"), "", "", map[string]string{"": "raw", "true": "-", "auto": "raw"}},
 		{
-			"not rewritten, in a file", otherwise(whole("raw")), "printed", "",
-			map[string]string{"": "printed", "true": "-", "auto": "printed"},
+			"not rewritten, in a file", withOtherDigest(summary("raw")), "raw text", "",
+			map[string]string{"": "raw text", "true": "-", "auto": "raw text"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,10 +213,10 @@ func TestOutputRewritten(t *testing.T) {
 				p.run = func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return res, nil }
 			})
 			fresh := d.do("POST", "/v1/invocations", callBody).record(t).ID
-			d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
+			d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
 				WithResult(res))
 			for _, id := range []string{fresh, someID} {
-				for name, text := range map[string]string{".stdout": c.printed, ".rewritten.stdout": c.text} {
+				for name, text := range map[string]string{".stdout": c.raw, ".rewritten.stdout": c.rewritten} {
 					if text != "" {
 						d.captures[id+name] = []byte(text)
 					}
@@ -232,18 +229,17 @@ func TestOutputRewritten(t *testing.T) {
 	}
 }
 
-// Of a rewritten stream retention may leave the printed text alone. That is not given for the one
-// that was shown.
-func TestOutputWhoseRewrittenTextIsGone(t *testing.T) {
+// The raw text of a stream is not served in place of a removed rewritten text.
+func TestOutput_RewrittenRemoved(t *testing.T) {
 	res := exited(0)
-	res.Stdout = whole("the head of it")
-	res.Stdout.SHA256 = whole("/workspace").SHA256
+	res.Stdout = summary("the head")
+	res.Stdout.SHA256 = summary("/workspace").SHA256
 	res.Stdout.Rewritten = &dray.RewrittenSummary{
 		Paths: 1, TotalBytes: 8, KeptBytes: 8,
-		SHA256: whole("/home/me").SHA256,
+		SHA256: summary("/home/me").SHA256,
 	}
 	d := start(t, nil)
-	d.trail.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
+	d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Principal: selfPrincipal}, time.Now()).
 		WithResult(res))
 	d.captures[someID+".stdout"] = []byte("/workspace")
 	for parameter, want := range map[string]string{"": "/workspace", "true": "-", "auto": "-"} {
@@ -251,7 +247,7 @@ func TestOutputWhoseRewrittenTextIsGone(t *testing.T) {
 	}
 }
 
-// checkOutput asks for one text of a stdout, and for a part of it.
+// checkOutput requests one text of a stdout, and a range of it. want is - if it is not found.
 func checkOutput(t *testing.T, d *daemon, id, parameter, want string) {
 	t.Helper()
 	path := "/v1/invocations/" + id + "/output/stdout"
@@ -269,23 +265,23 @@ func checkOutput(t *testing.T, d *daemon, id, parameter, want string) {
 		t.Errorf("%q: %d %s", parameter, a.status, a.body)
 	}
 	if a := d.do("GET", path, "", "Range: bytes=1-2"); a.status != 206 || string(a.body) != want[1:3] {
-		t.Errorf("%q, a range: %d %s", parameter, a.status, a.body)
+		t.Errorf("range of %q: %d %s", parameter, a.status, a.body)
 	}
 }
 
-// otherwise is the capture of a stream that is not what the text shows.
-func otherwise(c dray.StreamSummary) dray.StreamSummary {
-	c.SHA256 = whole("other").SHA256
+// withOtherDigest returns the summary of a stream that differs from the summary's text.
+func withOtherDigest(c dray.StreamSummary) dray.StreamSummary {
+	c.SHA256 = summary("other").SHA256
 	return c
 }
 
-// A running call has a rewritten text if that is being kept, or if nothing is yet.
-func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
+// A running call has rewritten text if it is captured, or if nothing is captured yet.
+func TestOutput_RewrittenRunning(t *testing.T) {
 	k := newScriptedOutput()
 	d := start(t, func(p *fakeDeps) { p.run = k.run })
 	f := d.follow("POST", "/v1/invocations", callBody)
 	k.print(dray.Stdout, "/home/me")
-	k.say <- func(dray.Sink) {} // the one before is done
+	k.do <- func(dray.Sink) {} // the output before has been added
 	checkOutput(t, d, f.id(), "true", "/home/me")
 	d.captures[f.id()+".stdout"] = []byte("/workspace")
 	checkOutput(t, d, f.id(), "true", "-")
@@ -296,10 +292,9 @@ func TestOutputRewrittenWhileTheToolRuns(t *testing.T) {
 	close(k.done)
 }
 
-// PM-10: who follows a call late, and reads what memory has no more from files, reads the rewritten
-// text there, too.
-func TestLateReaderOfRewrittenOutput(t *testing.T) {
-	text := strings.Repeat("/home/me/app is much to say\n", 40_000)
+// A late reader gets rewritten text also for output that is no longer in memory (PM-10).
+func TestEvents_LateReaderOfRewrittenOutput(t *testing.T) {
+	text := strings.Repeat("/home/me/app is a path\n", 40_000)
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 			p.captures[c.Invocation.ID+".stdout"] = []byte(strings.ReplaceAll(text, "/home/me/app",
@@ -322,6 +317,6 @@ func TestLateReaderOfRewrittenOutput(t *testing.T) {
 		}
 	}
 	if got.String() != text {
-		t.Errorf("%d bytes, and not %d: %.200q", got.Len(), len(text), got.String())
+		t.Errorf("%d bytes, want %d: %.200q", got.Len(), len(text), got.String())
 	}
 }

@@ -12,26 +12,24 @@ import (
 	"github.com/dray-dev/dray/internal/strictjson"
 )
 
-// problem is RFC 9457 with the members that the contract adds.
+// problem is the body of an error: RFC 9457 with the members that the contract adds.
 type problem struct {
-	Type   string        `json:"type" doc:"Always about:blank: the code says what happened."`
+	Type   string        `json:"type" doc:"Always about:blank: see code."`
 	Title  string        `json:"title" doc:"The name of the status."`
 	Status int           `json:"status"`
 	Detail string        `json:"detail" doc:"What happened, for people."`
 	Code   dray.Code     `json:"code" doc:"What happened, for programs; from a closed list."`
 	Hint   string        `json:"hint" doc:"What to do next."`
 	Errors []dray.Detail `json:"errors,omitempty" doc:"One for each violation, with a JSON pointer into the request's body."`
-	// Accepted is what stdin has taken so far, where a write to it was refused.
-	Accepted *int64 `json:"accepted,omitempty" doc:"For stdin: how many bytes were taken in all."`
-	// ID is that of the invocation which the request became before it failed.
-	ID string `json:"id,omitempty" doc:"For a sync: the invocation's."`
-	// Refused are the paths for which a sync was not done.
+	// Accepted is set when a write to stdin fails.
+	Accepted *int64 `json:"accepted,omitempty" doc:"For stdin: the number of bytes written so far."`
+	// ID and Refused are set when a sync fails after it was accepted.
+	ID      string             `json:"id,omitempty" doc:"For a sync: the id of its invocation."`
 	Refused []dray.RefusedPath `json:"refused,omitzero" doc:"For a sync: the paths that were refused."`
 }
 
-// statusByCode is the one table from codes to HTTP statuses. The first part is the contract's; the
-// second holds codes that usually end a call, for the few requests that meet them directly, such as
-// bringing up a workspace.
+// statusByCode maps codes to HTTP statuses. The codes of the second part usually end a call; some
+// requests, such as those for workspaces, fail with them directly.
 var statusByCode = map[dray.Code]int{
 	dray.CodeInvalidRequest:       http.StatusBadRequest,
 	dray.CodeInvalidInput:         http.StatusBadRequest,
@@ -68,7 +66,7 @@ var statusByCode = map[dray.Code]int{
 	dray.CodeLimitExceeded:        http.StatusUnprocessableEntity,
 }
 
-// statusOf gives the HTTP status of a code; one that is in no table is a defect of ours.
+// statusOf returns the HTTP status of a code: 500 for one that is not in the table.
 func statusOf(code dray.Code) int {
 	if s, ok := statusByCode[code]; ok {
 		return s
@@ -76,20 +74,20 @@ func statusOf(code dray.Code) int {
 	return http.StatusInternalServerError
 }
 
-// httpError is an error whose answer has more than its code says.
+// httpError is an error with members of its response that do not follow from its code.
 type httpError struct {
 	err      error
-	status   int    // zero: by the code
-	allow    string // of a 405
+	status   int    // zero: that of the code
+	allow    string // the Allow header of a 405
 	accepted *int64
-	id       string // of the invocation that failed
+	id       string // of the failed invocation
 	refused  []dray.RefusedPath
 }
 
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
-// fail answers with an error.
+// fail writes the response of an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	e := dray.AsError(err)
 	p := problem{
@@ -117,36 +115,44 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 		return
 	}
-	answer(w, p.Status, "application/problem+json", b)
+	respond(w, p.Status, mediaProblem, b)
 }
 
-// retryAfterError is an error that knows when it makes sense to try again.
+// retryAfterError is an error that estimates when a retry may succeed.
 type retryAfterError interface {
 	error
 	RetryAfter() time.Duration
 }
 
-// retryAfter gives the header's value in seconds: 1 where nobody knows better.
+// retryAfter returns the value of the Retry-After header in seconds: 1 without an estimate.
 func retryAfter(err error) string {
-	if known, ok := errors.AsType[retryAfterError](err); ok {
-		return strconv.Itoa(max(int(known.RetryAfter()/time.Second), 1))
+	if e, ok := errors.AsType[retryAfterError](err); ok {
+		return strconv.Itoa(max(int(e.RetryAfter()/time.Second), 1))
 	}
 	return "1"
 }
 
-// reply answers 200 with a JSON value.
-func reply(w http.ResponseWriter, v any) error {
+// encode returns a response body as JSON.
+func encode(v any) ([]byte, error) {
 	b, err := strictjson.Encode(v)
 	if err != nil {
-		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).
-			WithHint("the daemon's log has more")
+		return nil, dray.Errorf(dray.CodeInternal, "encode the response: %w", err).
+			WithHint("see the daemon's log")
 	}
-	answer(w, http.StatusOK, mediaJSON, b)
-	return nil
+	return b, nil
 }
 
-// answer writes a whole answer. A client that is gone does not get it, and nobody can be told.
-func answer(w http.ResponseWriter, status int, mediaType string, body []byte) {
+// reply writes a response 200 with a JSON value.
+func reply(w http.ResponseWriter, v any) error {
+	b, err := encode(v)
+	if err == nil {
+		respond(w, http.StatusOK, mediaJSON, b)
+	}
+	return err
+}
+
+// respond writes a whole response. A write error means that the client has disconnected.
+func respond(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", mediaType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))

@@ -10,34 +10,32 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/admission"
-	"github.com/dray-dev/dray/internal/api"
-	"github.com/dray-dev/dray/internal/call"
 )
 
-// narrow is a daemon in which one call runs at a time and one waits.
-func narrow(t *testing.T, run dray.ExecutorFunc) *daemon {
-	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
+// limited returns a daemon with one slot and a queue of one call.
+func limited(t *testing.T, run dray.ExecutorFunc) *daemon {
+	limits := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
 	return start(t, func(p *fakeDeps) {
-		p.run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-			leave, _, err := gate.Acquire(ctx, "", sink)
+		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			release, _, err := limits.Acquire(ctx, "", sink)
 			if err != nil {
 				return dray.Result{}, err
 			}
-			defer leave()
-			return run(ctx, call, sink)
+			defer release()
+			return run(ctx, c, sink)
 		}
-		p.config = func(c *api.Config) { c.Executor = gate.Executor(p.trail.Executor(call.MarkAccepted(p.run))) }
+		p.executor = limits.Executor
 	})
 }
 
-// EX-13: a call that waits is queued, wherever one looks; who is too much is refused with an advice
-// and leaves no row.
-func TestQueued(t *testing.T) {
+// A waiting call has the status queued everywhere. A call beyond the queue is refused with
+// Retry-After and has no row (EX-13).
+func TestQueuedCall(t *testing.T) {
 	release := make(chan struct{})
-	var free sync.Once
-	let := func() { free.Do(func() { close(release) }) }
-	defer let()
-	d := narrow(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
+	var once sync.Once
+	finish := func() { once.Do(func() { close(release) }) }
+	defer finish()
+	d := limited(t, func(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Result, error) {
 		sink.Started()
 		select {
 		case <-release:
@@ -51,47 +49,47 @@ func TestQueued(t *testing.T) {
 	second := waiting.id()
 	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).Status; second == "" ||
 		got != dray.StatusQueued {
-		t.Fatalf("the call that waits (%s) is %s", second, got)
+		t.Fatalf("the waiting call (%s) has the status %s", second, got)
 	}
 	d.listed(t, "queued")
-	if d.trail.listed.Status != dray.StatusRunning || len(d.trail.listed.Only) != 1 ||
-		d.trail.listed.Only[0] != second {
-		t.Errorf("the trail was asked for %+v", d.trail.listed)
+	if d.audit.listed.Status != dray.StatusRunning || len(d.audit.listed.Only) != 1 ||
+		d.audit.listed.Only[0] != second {
+		t.Errorf("query of the audit log: %+v", d.audit.listed)
 	}
 	for _, rec := range d.listed(t, "") {
 		if want := map[string]dray.Status{
 			first:  dray.StatusRunning,
 			second: dray.StatusQueued,
 		}[rec.ID]; rec.Status != want {
-			t.Errorf("the list says of %s that it is %s, not %s", rec.ID, rec.Status, want)
+			t.Errorf("status of %s in the list: %s, want %s", rec.ID, rec.Status, want)
 		}
 	}
 	d.listed(t, "running")
-	if got := d.trail.listed.Except; len(got) != 1 || got[0] != second {
-		t.Errorf("of those that run the trail leaves out %v", got)
+	if got := d.audit.listed.Except; len(got) != 1 || got[0] != second {
+		t.Errorf("running calls without %v", got)
 	}
 	busy := d.do("POST", "/v1/invocations", callBody)
 	if p := busy.problem(t); busy.status != 429 || p.Code != dray.CodeBusy ||
 		!strings.Contains(p.Hint, "limits.") {
-		t.Errorf("one too many: %d %s", busy.status, busy.body)
+		t.Errorf("call beyond the queue: %d %s", busy.status, busy.body)
 	}
 	if after, err := strconv.Atoi(busy.header.Get("Retry-After")); err != nil || after < 1 {
 		t.Errorf("Retry-After is %q", busy.header.Get("Retry-After"))
 	}
-	if n := d.trail.len(); n != 2 {
-		t.Errorf("the trail has %d calls", n)
+	if n := d.audit.len(); n != 2 {
+		t.Errorf("the audit log has %d calls", n)
 	}
-	let()
+	finish()
 	if end := waiting.until("end"); !strings.Contains(string(end.Invocation), `"status":"succeeded"`) {
 		t.Errorf("%s", end.Invocation)
 	}
 	if got := d.do("GET", "/v1/invocations/"+second, "").record(t).
 		Status; got != dray.StatusSucceeded {
-		t.Errorf("at the end it is %s", got)
+		t.Errorf("final status %s", got)
 	}
 }
 
-// running starts a call and waits until its tool runs.
+// running starts a call and waits until its process has started.
 func (d *daemon) running() (id string) {
 	d.t.Helper()
 	f := d.follow("POST", "/v1/invocations", `{"tool":"exec","input":{"argv":["true"]},"on_disconnect":"continue"}`)
@@ -100,7 +98,7 @@ func (d *daemon) running() (id string) {
 	return f.id()
 }
 
-// listed gives the calls of one status, or all.
+// listed returns the calls with a status, or all calls.
 func (d *daemon) listed(t *testing.T, status string) []dray.Record {
 	t.Helper()
 	var page struct{ Items []dray.Record }
@@ -111,22 +109,21 @@ func (d *daemon) listed(t *testing.T, status string) []dray.Record {
 	return page.Items
 }
 
-// EX-13: a call that waits can be cancelled, a client that goes away takes its call out of the
-// queue, and the place is free for another.
-func TestLeavingTheQueue(t *testing.T) {
-	d := narrow(t, untilCancelled)
+// A waiting call leaves the queue when it is cancelled and when its client disconnects (EX-13).
+func TestWaitingCallLeavesTheQueue(t *testing.T) {
+	d := limited(t, untilCancelled)
 	first := d.running()
 	second := d.do("POST", "/v1/invocations?wait_ms=0", callBody).record(t)
 	if rec := d.do("POST", "/v1/invocations/"+second.ID+"/cancel", "").
 		record(t); rec.Status != dray.StatusFailed {
 		t.Errorf("cancelled: %+v", rec)
 	}
-	gone := d.follow("POST", "/v1/invocations", callBody)
-	gone.until("progress")
-	gone.resp.Body.Close()
+	waiting := d.follow("POST", "/v1/invocations", callBody)
+	waiting.until("progress")
+	waiting.resp.Body.Close()
 	for d.do("POST", "/v1/invocations?wait_ms=0", callBody).status == 429 {
 	}
 	if rec := d.do("GET", "/v1/invocations/"+first, "").record(t); rec.Status != dray.StatusRunning {
-		t.Errorf("the first: %+v", rec)
+		t.Errorf("the running call: %+v", rec)
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// refused is a request that is refused, and with what.
+// refused is a request that is refused, and the expected error.
 type refused struct {
 	name, method, path, body string
 	headers                  []string
 	status                   int
 	code                     dray.Code
 	pointer                  string // of the first violation; empty: any
-	says                     string // in the detail or the hint
+	contains                 string // in the detail or the hint
 }
 
-func post(name, body, pointer, says string) refused {
+func post(name, body, pointer, contains string) refused {
 	return refused{
 		"call: " + name, "POST", "/v1/invocations", body, nil, 400, dray.CodeInvalidRequest,
-		pointer, says,
+		pointer, contains,
 	}
 }
 
@@ -31,17 +31,17 @@ func get(name, path string) refused {
 	return refused{"query: " + name, "GET", path, "", nil, 400, dray.CodeInvalidRequest, "", ""}
 }
 
-func control(name, verb, body, pointer, says string) refused {
+func control(name, verb, body, pointer, contains string) refused {
 	return refused{
 		name, "POST", "/v1/invocations/" + someID + "/" + verb, body, nil, 400,
-		dray.CodeInvalidRequest, pointer, says,
+		dray.CodeInvalidRequest, pointer, contains,
 	}
 }
 
 const someID = "0198a000-0000-7000-8000-000000000009"
 
 var refusals = []refused{
-	// SE-03: the JSON of a body has one meaning.
+	// A body has one meaning (SE-03).
 	post("empty body", "{", "", "unexpected EOF"),
 	post("not JSON", "tool=exec", "", ""),
 	post("an array", `["exec"]`, "", "an array"),
@@ -84,7 +84,7 @@ var refusals = []refused{
 	post("input is an array", `{"tool":"exec","input":[]}`, "/input", "object"),
 	post("input is a string", `{"tool":"exec","input":"{}"}`, "/input", "object"),
 
-	// EX-02, PM-05, PM-15: names and paths.
+	// Names and paths (EX-02, PM-05, PM-15).
 	post("container", `{"tool":"exec","container":"-x"}`, "/container", ""),
 	post("container with a slash", `{"tool":"exec","container":"a/b"}`, "/container", ""),
 	post("relative workspace", `{"tool":"exec","workspace":"app"}`, "/workspace", "absolute"),
@@ -105,41 +105,41 @@ var refusals = []refused{
 	post("plan.override", `{"tool":"exec","plan":{"override":"no good"}}`, "/plan/override", ""),
 	post("plan.fallback", `{"tool":"exec","plan":{"fallback":"/a/../b"}}`, "/plan/fallback", ".."),
 
-	// EX-06: names of variables.
+	// Names of variables (EX-06).
 	post("variable with =", `{"tool":"exec","env":{"A=B":"c"}}`, "/env/A=B", "="),
 	post("variable with NUL", `{"tool":"exec","env":{"A\u0000":"c"}}`, "", "NUL"),
 	post("variable without a name", `{"tool":"exec","env":{"":"c"}}`, "/env/", ""),
 	post("value with NUL", `{"tool":"exec","env":{"A/B":"c\u0000"}}`, "/env/A~1B", "NUL"),
 	post("local variable with =", `{"tool":"exec","local_env":{"A=":"c"}}`, "/local_env/A=", "="),
 
-	// EX-08: timeouts.
-	post("timeout 0", `{"tool":"exec","timeout_seconds":0}`, "/timeout_seconds", "above 0"),
-	post("timeout -0", `{"tool":"exec","timeout_seconds":-0.0}`, "/timeout_seconds", "above 0"),
-	post("negative timeout", `{"tool":"exec","timeout_seconds":-1}`, "/timeout_seconds", "above 0"),
+	// Timeouts (EX-08).
+	post("timeout 0", `{"tool":"exec","timeout_seconds":0}`, "/timeout_seconds", "not positive"),
+	post("timeout -0", `{"tool":"exec","timeout_seconds":-0.0}`, "/timeout_seconds", "not positive"),
+	post("negative timeout", `{"tool":"exec","timeout_seconds":-1}`, "/timeout_seconds", "not positive"),
 	post("timeout over the maximum", `{"tool":"exec","timeout_seconds":3600.1}`, "/timeout_seconds", "3600"),
-	post("timeout beyond all", `{"tool":"exec","timeout_seconds":1e300}`, "/timeout_seconds", "3600"),
+	post("huge timeout", `{"tool":"exec","timeout_seconds":1e300}`, "/timeout_seconds", "3600"),
 	post("timeout that overflows", `{"tool":"exec","timeout_seconds":1e999}`, "/timeout_seconds", ""),
 	post("timeout as a string", `{"tool":"exec","timeout_seconds":"1.5"}`, "/timeout_seconds", "a string"),
 	post("timeout null", `{"tool":"exec","timeout_seconds":null}`, "/timeout_seconds", ""),
 	post("timeout true", `{"tool":"exec","timeout_seconds":true}`, "/timeout_seconds", ""),
-	post("idle timeout 0", `{"tool":"exec","idle_timeout_seconds":0}`, "/idle_timeout_seconds", "above 0"),
+	post("idle timeout 0", `{"tool":"exec","idle_timeout_seconds":0}`, "/idle_timeout_seconds", "not positive"),
 	post("idle timeout over the maximum", `{"tool":"exec","idle_timeout_seconds":4000}`, "/idle_timeout_seconds", "limits.max_timeout"),
 
-	// EX-20: stdin.
-	post("two stdins", `{"tool":"exec","stdin":"","stdin_base64":""}`, "/stdin_base64", ""),
-	post("stdin beside stdin_open", `{"tool":"exec","stdin":"a","stdin_open":true}`, "/stdin_open", ""),
-	post("base64 beside stdin_open", `{"tool":"exec","stdin_base64":"YQ==","stdin_open":true}`, "/stdin_open", ""),
+	// Stdin (EX-20).
+	post("stdin and stdin_base64", `{"tool":"exec","stdin":"","stdin_base64":""}`, "/stdin_base64", ""),
+	post("stdin with stdin_open", `{"tool":"exec","stdin":"a","stdin_open":true}`, "/stdin_open", ""),
+	post("stdin_base64 with stdin_open", `{"tool":"exec","stdin_base64":"YQ==","stdin_open":true}`, "/stdin_open", ""),
 	post("bad base64", `{"tool":"exec","stdin_base64":"a-b_"}`, "/stdin_base64", ""),
 	post("base64 without padding", `{"tool":"exec","stdin_base64":"YQ"}`, "/stdin_base64", ""),
-	post("stdin for a tool that takes none", `{"tool":"greet","stdin":"a"}`, "/tool", ""),
+	post("stdin for a tool without stdin", `{"tool":"greet","stdin":"a"}`, "/tool", ""),
 
 	post("context.plan_id too long", `{"tool":"exec","context":{"plan_id":"`+strings.Repeat("p", 257)+`"}}`, "/context/plan_id", "256"),
 	post("context.plan_id with NUL", `{"tool":"exec","context":{"plan_id":"a\u0000"}}`, "/context/plan_id", "NUL"),
 	post("too many labels", `{"tool":"exec","context":{"labels":{`+labels(65)+`}}}`, "/context/labels", "64"),
 	post("long label", `{"tool":"exec","context":{"labels":{"a":"`+strings.Repeat("x", 1025)+`"}}}`, "/context/labels/a", "1024"),
 
-	// EX-19: terminals.
-	post("tty of no size", `{"tool":"exec","tty":{}}`, "/tty/columns", "65535"),
+	// Terminals (EX-19).
+	post("tty without a size", `{"tool":"exec","tty":{}}`, "/tty/columns", "65535"),
 	post("tty without rows", `{"tool":"exec","tty":{"columns":80}}`, "/tty/rows", "65535"),
 	post("tty of 0 columns", `{"tool":"exec","tty":{"columns":0,"rows":24}}`, "/tty/columns", "65535"),
 	post("tty of too many rows", `{"tool":"exec","tty":{"columns":80,"rows":65536}}`, "/tty/rows", "65535"),
@@ -149,10 +149,10 @@ var refusals = []refused{
 	post("tty true", `{"tool":"exec","tty":true}`, "/tty", ""),
 	post("tty null", `{"tool":"exec","tty":null}`, "/tty", "null"),
 	post("tty of a tool that reads its input", `{"tool":"greet","tty":{"columns":80,"rows":24}}`, "/tty", "greet"),
-	control("resize to nothing", "resize", `{}`, "/columns", "65535"),
-	control("resize to too much", "resize", `{"columns":80,"rows":70000}`, "/rows", "65535"),
-	control("resize with more", "resize", `{"columns":80,"rows":24,"force":true}`, "/force", ""),
-	control("no signal", "signal", `{}`, "/signal", "names no signal"),
+	control("resize without a size", "resize", `{}`, "/columns", "65535"),
+	control("resize beyond the maximum", "resize", `{"columns":80,"rows":70000}`, "/rows", "65535"),
+	control("resize with an unknown member", "resize", `{"columns":80,"rows":24,"force":true}`, "/force", ""),
+	control("no signal", "signal", `{}`, "/signal", "signal is required"),
 	control("an unknown signal", "signal", `{"signal":"SIGFOO"}`, "/signal", "SIGHUP, SIGINT, "),
 	control("signal 0", "signal", `{"signal":0}`, "/signal", "SIGINT"),
 	control("signal 65", "signal", `{"signal":65}`, "/signal", "SIGINT"),
@@ -161,25 +161,25 @@ var refusals = []refused{
 	control("signal null", "signal", `{"signal":null}`, "/signal", "null"),
 	{
 		"resize with a parameter", "POST", "/v1/invocations/" + someID + "/resize?columns=80", "{}", nil,
-		400, dray.CodeInvalidRequest, "", "unknown parameter",
+		400, dray.CodeInvalidRequest, "", "unknown query parameter",
 	},
 
-	// PM-10: whose text is rewritten.
+	// Rewritten text (PM-10).
 	post("rewrite_text on a terminal", `{"tool":"exec","rewrite_text":true,"tty":{"columns":80,"rows":24}}`, "/rewrite_text", "terminal"),
 	post("rewrite_text as a text", `{"tool":"exec","rewrite_text":"yes"}`, "/rewrite_text", ""),
 	post("rewrite_text null", `{"tool":"exec","rewrite_text":null}`, "/rewrite_text", "null"),
 
-	// SY-11: what is to come home.
+	// Declared outputs (SY-11).
 	post("sync of one text", `{"tool":"exec","sync":"/a"}`, "/sync", ""),
-	post("sync of nothing", `{"tool":"exec","sync":["a",""]}`, "/sync/1", "empty"),
-	post("sync upwards", `{"tool":"exec","sync":["/a/../../etc"]}`, "/sync/0", "upwards"),
+	post("sync without paths", `{"tool":"exec","sync":["a",""]}`, "/sync/1", "empty"),
+	post("sync with ..", `{"tool":"exec","sync":["/a/../../etc"]}`, "/sync/0", ".."),
 	post("sync with NUL", `{"tool":"exec","sync":["/a\u0000"]}`, "/sync/0", "NUL"),
-	post("sync of a number", `{"tool":"exec","sync":[1]}`, "/sync/0", ""),
-	post("sync of too much", `{"tool":"exec","sync":[`+strings.Repeat(`"/a",`, 1000)+`"/a"]}`, "/sync", "1000"),
+	post("sync of numbers", `{"tool":"exec","sync":[1]}`, "/sync/0", ""),
+	post("sync of too many paths", `{"tool":"exec","sync":[`+strings.Repeat(`"/a",`, 1000)+`"/a"]}`, "/sync", "1000"),
 	post("sync of long paths", `{"tool":"exec","sync":[`+strings.Repeat(`"/`+strings.Repeat("a", 4000)+`",`, 16)+`"/`+strings.Repeat("a", 4000)+`"]}`, "/sync", "65536"),
 	post("sync of a long path", `{"tool":"exec","sync":["/`+strings.Repeat("a", 4096)+`"]}`, "/sync/0", "4096"),
 
-	// What the contract has and this version does not is refused by its name.
+	// Parts of the contract that this version does not support.
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
 	{
 		"Idempotency-Key", "POST", "/v1/invocations", callBody,
@@ -205,7 +205,7 @@ var refusals = []refused{
 	},
 	{"malformed call to route", "POST", "/v1/route", `{"tool":"exec","cwd":".."}`, nil, 400, dray.CodeInvalidRequest, "/cwd", ""},
 
-	// SE-02: content types and encodings.
+	// Content types and encodings (SE-02).
 	{
 		"no content type", "POST", "/v1/invocations", callBody,
 		[]string{"Content-Type: "},
@@ -259,7 +259,7 @@ var refusals = []refused{
 	},
 	{
 		"no workspace", "POST", "/v1/workspaces/a%20b/up", "", nil, 400, dray.CodeInvalidRequest, "",
-		"workspace's id",
+		"workspace id",
 	},
 	{"too large", "POST", "/v1/invocations", `{"tool":"exec","stdin":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, dray.CodeTooLarge, "", "1048576"},
 
@@ -309,7 +309,7 @@ var refusals = []refused{
 		dray.CodeInvalidRequest, "", "eof",
 	},
 
-	// What is not there.
+	// Unknown resources.
 	{"no such id", "GET", "/v1/invocations/" + someID, "", nil, 404, dray.CodeNotFound, "", ""},
 	{"not an id", "GET", "/v1/invocations/%2e%2e%2fsecret", "", nil, 404, dray.CodeNotFound, "", ""},
 	{
@@ -373,20 +373,20 @@ var refusals = []refused{
 	},
 	{"workspace body", "POST", "/v1/workspaces/app/up", `{"force":true}`, nil, 400, dray.CodeInvalidRequest, "/force", ""},
 	{"workspace variables", "POST", "/v1/workspaces/app/up", `{"local_env":{"A":"b"}}`, nil, 400, dray.CodeInvalidRequest, "/local_env", ""},
-	{"sync of nothing", "POST", "/v1/sync", `{"workspace":"/w"}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
+	{"sync without paths", "POST", "/v1/sync", `{"workspace":"/w"}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
 	{"sync of no paths", "POST", "/v1/sync", `{"workspace":"/w","paths":[]}`, nil, 400, dray.CodeInvalidRequest, "/paths", "1000"},
 	{"sync of an empty path", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a",""]}`, nil, 400, dray.CodeInvalidRequest, "/paths/1", ""},
-	{"sync from nowhere", "POST", "/v1/sync", `{"paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
-	{"sync with more", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"force":true}`, nil, 400, dray.CodeInvalidRequest, "/force", ""},
-	{"sync in a wrong direction", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"direction":"up"}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
-	{"sync with a wrong word", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"on_refused":"ask"}`, nil, 400, dray.CodeInvalidRequest, "/on_refused", ""},
-	{"sync of a number", "POST", "/v1/sync", `{"workspace":"/w","paths":[1]}`, nil, 400, dray.CodeInvalidRequest, "/paths/0", ""},
+	{"sync without a workspace", "POST", "/v1/sync", `{"paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
+	{"sync with an unknown member", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"force":true}`, nil, 400, dray.CodeInvalidRequest, "/force", ""},
+	{"sync with an invalid direction", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"direction":"up"}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
+	{"sync with an invalid on_refused", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"],"on_refused":"ask"}`, nil, 400, dray.CodeInvalidRequest, "/on_refused", ""},
+	{"sync of numbers", "POST", "/v1/sync", `{"workspace":"/w","paths":[1]}`, nil, 400, dray.CodeInvalidRequest, "/paths/0", ""},
 	{"sync of a relative workspace", "POST", "/v1/sync", `{"workspace":"w","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
 	{"sync with a parameter", "POST", "/v1/sync?wait_ms=1", `{"workspace":"/w","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "", ""},
 	{"sync without its tool", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"]}`, nil, 404, dray.CodeUnknownTool, "", ""},
-	{"paths of nothing", "POST", "/v1/paths", `{"direction":"to_host","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
+	{"paths without a workspace", "POST", "/v1/paths", `{"direction":"to_host","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/workspace", ""},
 	{"paths without direction", "POST", "/v1/paths", `{"workspace":"/w","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
-	{"paths in a wrong direction", "POST", "/v1/paths", `{"workspace":"/w","direction":"up","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
+	{"paths with an invalid direction", "POST", "/v1/paths", `{"workspace":"/w","direction":"up","paths":["/a"]}`, nil, 400, dray.CodeInvalidRequest, "/direction", ""},
 	{"no paths", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host"}`, nil, 400, dray.CodeInvalidRequest, "/paths", ""},
 	{"paths with ..", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a","/a/../b"]}`, nil, 400, dray.CodeInvalidInput, "/paths/1", ".."},
 	{"paths with NUL", "POST", "/v1/paths", `{"workspace":"/w","direction":"to_host","paths":["/a\u0000"]}`, nil, 400, dray.CodeInvalidInput, "/paths/0", "NUL"},
@@ -400,7 +400,7 @@ func labels(n int) string {
 	return strings.Join(all, ",")
 }
 
-// Every refusal has the contract's form, and none of them accepts anything.
+// Every refusal is a problem as in the contract, and has no effect.
 func TestRefusals(t *testing.T) {
 	d := start(t, nil)
 	for _, c := range refusals {
@@ -412,29 +412,28 @@ func TestRefusals(t *testing.T) {
 			}
 			if p.Type != "about:blank" || p.Status != a.status || p.Title != http.StatusText(a.status) ||
 				p.Detail == "" || p.Hint == "" {
-				t.Errorf("incomplete: %s", a.body)
+				t.Errorf("incomplete problem: %s", a.body)
 			}
 			if c.pointer != "" && (len(p.Errors) == 0 || p.Errors[0].Pointer != c.pointer) {
-				t.Errorf("does not point at %s: %s", c.pointer, a.body)
+				t.Errorf("pointer %s is missing in %s", c.pointer, a.body)
 			}
-			if !strings.Contains(p.Detail+p.Hint, c.says) {
-				t.Errorf("does not say %q: %s", c.says, a.body)
+			if !strings.Contains(p.Detail+p.Hint, c.contains) {
+				t.Errorf("%q is missing in %s", c.contains, a.body)
 			}
 			if (a.status == 405) != (a.header.Get("Allow") != "") {
 				t.Errorf("Allow: %q", a.header.Get("Allow"))
 			}
 			if len(a.body) > 2000 {
-				t.Errorf("the error has %d bytes", len(a.body))
+				t.Errorf("the problem has %d bytes", len(a.body))
 			}
 		})
 	}
-	if n := d.trail.len(); n != 0 {
+	if n := d.audit.len(); n != 0 {
 		t.Errorf("%d calls were accepted", n)
 	}
 }
 
-// Everything that is wrong is told at once.
-func TestAllMistakesAreTold(t *testing.T) {
+func TestRefusalListsAllViolations(t *testing.T) {
 	d := start(t, nil)
 	p := d.do("POST", "/v1/invocations", `{"tool":"a b","cwd":"..","timeout_seconds":0}`).problem(t)
 	var pointers []string
@@ -447,10 +446,10 @@ func TestAllMistakesAreTold(t *testing.T) {
 	}
 }
 
-// RT-04: the tool's schema holds before anything is accepted.
-func TestInputThatDoesNotFitTheSchema(t *testing.T) {
+// An input that violates the schema of the tool is refused before the call is accepted (RT-04).
+func TestInputViolatesSchema(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
-		p.validate = func(name string, input json.RawMessage) error {
+		p.checkInput = func(json.RawMessage) error {
 			e := dray.Errorf(dray.CodeInvalidInput, "argv is missing").WithHint("see the schema")
 			e.Details = []dray.Detail{{Pointer: "/input/argv", Message: "is missing"}}
 			return e
@@ -463,13 +462,14 @@ func TestInputThatDoesNotFitTheSchema(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
-	if d.trail.len() != 0 {
+	if d.audit.len() != 0 {
 		t.Error("a call was accepted")
 	}
 }
 
-// RT-01: demands that contradict each other are refused; a place that is not there ends the call.
-func TestRouteThatCannotBe(t *testing.T) {
+// A contradiction in the request is refused; an environment that does not exist ends the call
+// (RT-01).
+func TestRouteErrors(t *testing.T) {
 	for _, c := range []struct {
 		code   dray.Code
 		status int
@@ -479,26 +479,26 @@ func TestRouteThatCannotBe(t *testing.T) {
 			200,
 		}, {dray.CodeWorkspaceNotFound, 200},
 	} {
-		err := dray.Errorf(c.code, "it cannot be").WithHint("change it")
+		err := dray.Errorf(c.code, "no route").WithHint("change it")
 		d := start(t, func(p *fakeDeps) {
 			p.route = func(dray.Invocation) (dray.Route, error) {
 				return dray.Route{Candidates: []dray.Candidate{{Rule: "call.container", Reason: "x"}}}, err
 			}
 		})
 		if a := d.do("POST", "/v1/invocations", callBody); a.status != c.status ||
-			(d.trail.len() == 1) != (c.status == 200) {
+			(d.audit.len() == 1) != (c.status == 200) {
 			t.Errorf("%s: %d %s", c.code, a.status, a.body)
 		}
 		a := d.do("POST", "/v1/route", `{"tool":"exec"}`)
 		want := `{"environment":"","rule":"","container":"","workspace":"","candidates":[{"rule":"call.container","reason":"x"}],` +
-			`"error":{"code":"` + string(c.code) + `","message":"it cannot be","hint":"change it"}}`
+			`"error":{"code":"` + string(c.code) + `","message":"no route","hint":"change it"}}`
 		if a.status != 200 || string(a.body) != want {
 			t.Errorf("%s: route: %d %s", c.code, a.status, a.body)
 		}
 	}
 }
 
-func TestBlankCountsAsAbsent(t *testing.T) {
+func TestBlankValuesCountAsAbsent(t *testing.T) {
 	var got dray.Invocation
 	d := start(t, func(p *fakeDeps) {
 		p.route = func(inv dray.Invocation) (dray.Route, error) { got = inv; return dray.Route{}, nil }
@@ -513,9 +513,9 @@ func TestBlankCountsAsAbsent(t *testing.T) {
 	}
 }
 
-func TestWorkspaceFolderInThePath(t *testing.T) {
+func TestWorkspaceDirInPath(t *testing.T) {
 	u := "/v1/workspaces/" + url.PathEscape("/home/me/my app") + "/trust"
-	d := start(t, workspaceTold)
+	d := start(t, echoAction)
 	if a := d.do("POST", u, ""); a.status != 200 || !strings.Contains(string(a.body), `"folder":"/home/me/my app"`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -8,250 +8,292 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
-// handler answers a request, or fails.
+// handler serves a request. The caller writes the response of an error.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// operation is one thing that can be asked, with what its description says.
+// operation is an endpoint with its documentation.
 type operation struct {
 	method, path, id, summary string
 	params                    []*huma.Param
 	body                      reflect.Type // of a JSON body
 	bytes                     bool         // the body is bytes
-	replies                   []described
+	replies                   []response
 	handle                    handler
 }
 
-// described is one way to answer.
-type described struct {
+// response is the documentation of one status.
+type response struct {
 	status  int
 	what    string
 	json    reflect.Type // nil: no JSON
-	streams bool         // as events too
+	streams bool         // also as a stream of events
 	problem bool         // an error
 	bytes   bool
 	headers map[string]string
 }
 
-const invocationPath = "/v1/invocations/{id}"
+const (
+	invocationPath = "/v1/invocations/{id}"
+	orStream       = " With Accept: text/event-stream or application/x-ndjson the response is "
+	waitDoc        = "Respond with 202 if the call still runs after this number of milliseconds. " +
+		"Default: wait for its end."
+)
 
-// operations are all that there is.
+// operations returns all endpoints.
 func (s *Server) operations() []operation {
-	all := s.callOperations()
-	all = append(all, s.invocationOperations()...)
-	all = append(all, s.workspaceOperations()...)
-	return append(all, s.otherOperations()...)
+	bodies := &bodyReader{max: s.cfg.MaxBody}
+	find := finder{calls: s.cfg.Calls, audit: s.cfg.Audit}
+	calls := &invocations{finder: find, intake: s.cfg.Intake, bodies: bodies}
+	ws := &workspaces{manager: s.cfg.Workspaces, calls: s.cfg.Calls, bodies: bodies}
+	all := calls.operations()
+	all = append(all, (&control{finder: find, bodies: bodies}).operations()...)
+	all = append(all, (&outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}).operations()...)
+	all = append(all, (&lists{calls: s.cfg.Calls, audit: s.cfg.Audit}).operations()...)
+	all = append(all, ws.operations()...)
+	about := &info{
+		registry: s.cfg.Tools, calls: s.cfg.Calls, check: s.cfg.Ready,
+		openapi: func() []byte { return s.openapi },
+	}
+	return append(all, about.operations()...)
 }
 
-func (s *Server) callOperations() []operation {
+func idParam() *huma.Param { return pathParam("id", "The invocation's id.") }
+
+func (h *invocations) operations() []operation {
 	invocation := typeOf[dray.Record]()
 	return []operation{
 		{
-			method: http.MethodPost, path: "/v1/invocations", id: "start-invocation", handle: s.start,
-			summary: "Start a call. With Accept: text/event-stream or application/x-ndjson the answer is its events, from the first to the end.",
-			params:  []*huma.Param{waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end.")},
-			body:    typeOf[callRequest](),
-			replies: []described{
+			method: http.MethodPost, path: "/v1/invocations", id: "start-invocation", handle: h.start,
+			summary: "Start a call." + orStream + "its events, from the first to the end event.",
+			params:  []*huma.Param{waitParamDoc(waitDoc)},
+			body:    typeOf[call.Request](),
+			replies: []response{
 				{
-					status: 200, what: "The invocation, however it ended; or its events.", json: invocation,
-					streams: true,
+					status: 200, what: "The invocation, however it ended; or its events.",
+					json: invocation, streams: true,
 				},
 				{
 					status: 202, what: "The invocation, which still runs.", json: invocation,
-					headers: map[string]string{"Location": "The invocation's path."},
+					headers: map[string]string{"Location": "The path of the invocation."},
 				},
 			},
 		},
 		{
-			method: http.MethodGet, path: "/v1/invocations", id: "list-invocations", summary: "The caller's invocations, newest first.", handle: s.list,
-			params: listParams(), replies: []described{{status: 200, what: "A page.", json: typeOf[page]()}},
+			method: http.MethodGet, path: invocationPath, id: "get-invocation", handle: h.get,
+			summary: "Get an invocation, running or ended.",
+			params: []*huma.Param{
+				idParam(),
+				waitParamDoc("Wait this number of milliseconds for the end. Default: respond at once."),
+			},
+			replies: []response{{status: 200, what: "The invocation.", json: invocation}},
 		},
 		{
-			method: http.MethodGet, path: "/v1/audit/files", id: "list-changed-files", handle: s.changes,
-			summary: "The files that dray itself changed in the caller's calls, by file tools and syncs, newest first.",
-			params:  changeParams(), replies: []described{{
-				status: 200, what: "A page.",
-				json: typeOf[audit.ChangePage](),
+			method: http.MethodPost, path: invocationPath + "/cancel", id: "cancel-invocation",
+			handle:  h.cancel,
+			summary: "Cancel a call. A call that has ended does not change.",
+			params:  []*huma.Param{idParam(), waitParamDoc(waitDoc)},
+			replies: []response{
+				{status: 200, what: "The invocation, which has ended.", json: invocation},
+				{status: 202, what: "The invocation, which is ending.", json: invocation},
+			},
+		},
+		{
+			method: http.MethodGet, path: invocationPath + "/events", id: "follow-invocation",
+			handle: h.events,
+			summary: "Get the events of a call after a sequence number: " + eventlog.State + ", " +
+				eventlog.Progress + ", " + eventlog.Stdout + ", " + eventlog.Stderr + ", " +
+				eventlog.End + ". Some minutes after the end only the end event is left.",
+			params: []*huma.Param{
+				idParam(),
+				queryParam("after", "The last sequence number that the client has.", "integer"),
+				headerParam("Last-Event-ID", "As after; it takes precedence."),
+			},
+			replies: []response{
+				{status: 200, what: "The events.", streams: true},
+				{status: 204, what: "There are no events after that one."},
+			},
+		},
+		{
+			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: h.explain,
+			summary: "Get the environment in which a call would run, and why. Nothing runs. " +
+				"The input is optional.",
+			body: typeOf[call.Request](),
+			replies: []response{{
+				status: 200, what: "The route, or why there is none.", json: typeOf[routeReply](),
 			}},
 		},
 		{
-			method: http.MethodPost, path: "/v1/route", id: "explain-route", handle: s.route,
-			summary: "Where a call would run, and why. Nothing runs. The input may be left out.",
-			body:    typeOf[callRequest](), replies: []described{{
-				status: 200,
-				what:   "The decision, or why there is none.", json: typeOf[routeReply](),
-			}},
+			method: http.MethodPost, path: "/v1/sync", id: "sync", handle: h.sync,
+			summary: "Copy files and directories of a container to the sandbox root, or to a container: " +
+				"all of them or none. A sync is a call of the tool sync." + orStream + "its events.",
+			body: typeOf[call.SyncRequest](),
+			replies: []response{
+				{
+					status: 200, what: "The report of the sync; or its events.",
+					json: typeOf[syncReply](), streams: true,
+				},
+				{
+					status: 422, problem: true,
+					what: "Nothing was written: " + string(dray.CodeSyncRefused) + ", " +
+						string(dray.CodeLimitExceeded) + ", " + string(dray.CodeDiskFull) + " or " +
+						string(dray.CodeTransferFailed) + ".",
+				},
+			},
 		},
 	}
 }
 
-func (s *Server) invocationOperations() []operation {
-	invocation := typeOf[dray.Record]()
-	id := pathParam("id", "The invocation's id.")
+func (h *control) operations() []operation {
 	return []operation{
 		{
-			method: http.MethodGet, path: invocationPath, id: "get-invocation", summary: "One invocation, running or ended.", handle: s.get,
+			method: http.MethodPost, path: invocationPath + "/stdin", id: "write-stdin", bytes: true,
+			handle: h.writeStdin,
+			summary: "Write to the stdin of a call that was started with stdin_open. " +
+				"A body of up to 256 KiB is written completely or not at all. " +
+				"A larger one requires an offset and is written in chunks. " +
+				"The status 429 means that the tool does not read.",
 			params: []*huma.Param{
-				id,
-				waitParamDoc("Wait so many milliseconds for the end. Default: answer at once."),
+				idParam(),
+				queryParam("offset", "The number of bytes of stdin before these. Bytes that were written "+
+					"before are skipped. Default: the end.", "integer"),
+				queryParam("eof", "1 closes stdin after these bytes.", "integer"),
 			},
-			replies: []described{{status: 200, what: "The invocation.", json: invocation}},
-		},
-		{
-			method: http.MethodGet, path: invocationPath +
-				"/events", id: "follow-invocation", handle: s.events,
-			summary: "The events of a call from a sequence number on: " + eventlog.State + ", " +
-				eventlog.Progress + ", " + eventlog.Stdout + ", " + eventlog.Stderr +
-				", " + eventlog.End + ". Some minutes after the end there is the end event alone.",
-			params: []*huma.Param{
-				id, queryParam("after", "The last sequence number that the client has.", "integer"),
-				headerParam("Last-Event-ID", "The same; it goes before the parameter."),
-			},
-			replies: []described{
-				{status: 200, what: "The events.", streams: true},
-				{status: 204, what: "There are none after that one, and none will come."},
-			},
-		},
-		{
-			method: http.MethodGet, path: invocationPath +
-				"/output/{stream}", id: "read-output", handle: s.output,
-			summary: "The kept bytes of a stream, or a range of them.",
-			params: []*huma.Param{
-				id, streamParam(), queryParam("rewritten",
-					"true: the bytes after the paths in them were rewritten; auto: those where there are any; "+
-						"false (default): what the tool printed.", "string"),
-				headerParam("Range", "Bytes, as in RFC 9110."),
-			},
-			replies: []described{
-				{status: 200, what: "The bytes.", bytes: true},
-				{status: 206, what: "A range of them.", bytes: true},
-			},
-		},
-		{
-			method: http.MethodPost, path: invocationPath +
-				"/stdin", id: "write-stdin", bytes: true, handle: s.writeStdin,
-			summary: "Write to the stdin of a call that was started with stdin_open. Up to 256 KiB are taken whole or not at all, more only with an offset, " +
-				"piece by piece. 429 says that the tool does not read.",
-			params: []*huma.Param{
-				id, queryParam("offset",
-					"How many bytes of stdin come before these. Bytes that were taken before are passed over. Default: the end.", "integer"),
-				queryParam("eof", "1 closes stdin behind these bytes.", "integer"),
-			},
-			replies: []described{{
-				status: 200, what: "How many bytes were taken in all.",
-				json: typeOf[stdinReply](),
+			replies: []response{{
+				status: 200, what: "The number of bytes written so far.", json: typeOf[stdinReply](),
 			}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath +
-				"/resize", id: "resize-terminal", handle: s.resize,
-			summary: "Change the size of the terminal of a call that was started with tty. A call whose process has not started is waited for.",
-			params:  []*huma.Param{id}, body: typeOf[terminalBody](),
-			replies: []described{{
-				status: 200, what: "The size that it has now.",
-				json: typeOf[dray.TerminalSize](),
+			method: http.MethodPost, path: invocationPath + "/resize", id: "resize-terminal",
+			handle: h.resize,
+			summary: "Change the size of the terminal of a call that was started with tty. " +
+				"The request waits until the process has started.",
+			params: []*huma.Param{idParam()}, body: typeOf[call.TerminalSize](),
+			replies: []response{{
+				status: 200, what: "The new size.", json: typeOf[call.TerminalSize](),
 			}},
 		},
 		{
-			method: http.MethodPost, path: invocationPath +
-				"/signal", id: "signal-invocation", handle: s.signal,
-			summary: "Send a signal to the process that the call started, and to no other. A call whose process has not started is waited for.",
-			params:  []*huma.Param{id}, body: typeOf[signalBody](),
-			replies: []described{{
-				status: 200, what: "The signal that was sent.",
-				json: typeOf[signalReply](),
+			method: http.MethodPost, path: invocationPath + "/signal", id: "signal-invocation",
+			handle: h.signal,
+			summary: "Send a signal to the process that the call started, and to no other. " +
+				"The request waits until the process has started.",
+			params: []*huma.Param{idParam()}, body: typeOf[signalRequest](),
+			replies: []response{{
+				status: 200, what: "The signal that was sent.", json: typeOf[signalReply](),
 			}},
-		},
-		{
-			method: http.MethodPost, path: invocationPath +
-				"/cancel", id: "cancel-invocation", handle: s.cancel,
-			summary: "End a call. One that has ended stays as it is.",
-			params: []*huma.Param{
-				id,
-				waitParamDoc("Answer 202 if the call still runs after so many milliseconds. Default: wait until its end."),
-			},
-			replies: []described{
-				{status: 200, what: "The invocation, which is over.", json: invocation},
-				{status: 202, what: "The invocation, which is being ended.", json: invocation},
-			},
 		},
 	}
 }
 
-func (s *Server) workspaceOperations() []operation {
-	all := []operation{{
-		method: http.MethodGet, path: "/v1/workspaces", id: "list-workspaces", summary: "The known workspaces.", handle: s.workspaces,
-		replies: []described{{status: 200, what: "All of them.", json: typeOf[listReply[Workspace]]()}},
+func (h *outputs) operations() []operation {
+	return []operation{{
+		method: http.MethodGet, path: invocationPath + "/output/{stream}", id: "read-output",
+		handle:  h.read,
+		summary: "Get the captured bytes of a stream, or a range of them.",
+		params: []*huma.Param{
+			idParam(), streamParam(),
+			queryParam("rewritten", "true: the stream with rewritten paths; auto: that stream if a path "+
+				"was rewritten, else the raw one; false (default): the raw stream.", "string"),
+			headerParam("Range", "Bytes, as in RFC 9110."),
+		},
+		replies: []response{
+			{status: 200, what: "The bytes.", bytes: true},
+			{status: 206, what: "A range of them.", bytes: true},
+		},
 	}}
-	for _, verb := range []struct {
-		name    WorkspaceAction
+}
+
+func (h *lists) operations() []operation {
+	return []operation{
+		{
+			method: http.MethodGet, path: "/v1/invocations", id: "list-invocations", handle: h.list,
+			summary: "List the caller's invocations, newest first.", params: listParams(),
+			replies: []response{{status: 200, what: "A page.", json: typeOf[page]()}},
+		},
+		{
+			method: http.MethodGet, path: "/v1/audit/files", id: "list-changed-files",
+			handle: h.changes,
+			summary: "List the files that dray itself changed in the caller's calls, " +
+				"by file tools and syncs, newest first.",
+			params:  changeParams(),
+			replies: []response{{status: 200, what: "A page.", json: typeOf[audit.ChangePage]()}},
+		},
+	}
+}
+
+func (h *workspaces) operations() []operation {
+	all := []operation{
+		{
+			method: http.MethodGet, path: "/v1/workspaces", id: "list-workspaces", handle: h.list,
+			summary: "List the known workspaces.",
+			replies: []response{{
+				status: 200, what: "All of them.", json: typeOf[listReply[workspace.Info]](),
+			}},
+		},
+		{
+			method: http.MethodPost, path: "/v1/paths", id: "map-paths", handle: h.mapPaths,
+			summary: "Map paths between host and container.", body: typeOf[pathsRequest](),
+			replies: []response{{status: 200, what: "The paths, in order.", json: typeOf[pathsReply]()}},
+		},
+	}
+	for _, a := range []struct {
+		action  workspace.Action
 		summary string
 	}{
-		{WorkspaceUp, "Bring up a workspace's container."},
-		{WorkspaceStop, "Stop a workspace's container."},
-		{WorkspaceTrust, "Trust a workspace's devcontainer configuration as it is now."},
+		{workspace.ActionUp, "Start the container of a workspace."},
+		{workspace.ActionStop, "Stop the container of a workspace."},
+		{workspace.ActionTrust, "Trust the current devcontainer configuration of a workspace."},
 	} {
 		all = append(all, operation{
-			method: http.MethodPost, path: "/v1/workspaces/{id}/" +
-				string(verb.name), id: string(verb.name) + "-workspace", handle: s.workspace(verb.name),
-			summary: verb.summary +
-				" With Accept: text/event-stream or application/x-ndjson the answer is its progress, and the workspace with the end event.",
+			method: http.MethodPost, path: "/v1/workspaces/{id}/" + string(a.action),
+			id: string(a.action) + "-workspace", handle: h.run(a.action),
+			summary: a.summary + orStream + "its progress, and the workspace with the end event.",
 			params: []*huma.Param{pathParam("id",
-				"An id of the list, or the host folder with its slashes percent-encoded.")},
-			replies: []described{{
-				status: 200, what: "The workspace as it is then; or progress.",
-				json: typeOf[Workspace](), streams: true,
+				"An id of the list, or the host directory with its slashes percent-encoded.")},
+			replies: []response{{
+				status: 200, what: "The workspace afterwards; or progress.",
+				json: typeOf[workspace.Info](), streams: true,
 			}},
 		})
 	}
 	return all
 }
 
-func (s *Server) otherOperations() []operation {
+func (h *info) operations() []operation {
 	return []operation{
 		{
-			method: http.MethodGet, path: "/v1/tools", id: "list-tools", summary: "All tools with their schemas.", handle: s.tools,
-			replies: []described{{status: 200, what: "The tools by name.", json: typeOf[listReply[Tool]]()}},
-		},
-		{
-			method: http.MethodGet, path: "/v1/tools/{name}", id: "get-tool", summary: "One tool.", handle: s.tool,
-			params: []*huma.Param{pathParam("name",
-				"The tool's name, compared exactly.")}, replies: []described{{status: 200, what: "The tool.", json: typeOf[Tool]()}},
-		},
-		{
-			method: http.MethodPost, path: "/v1/paths", id: "map-paths", summary: "Map paths between host and container.", handle: s.paths,
-			body: typeOf[PathsRequest](), replies: []described{{
-				status: 200, what: "The paths, in order.",
-				json: typeOf[PathsReply](),
+			method: http.MethodGet, path: "/v1/tools", id: "list-tools", handle: h.tools,
+			summary: "List all tools with their schemas.",
+			replies: []response{{
+				status: 200, what: "The tools by name.", json: typeOf[listReply[toolReply]](),
 			}},
 		},
 		{
-			method: http.MethodPost, path: "/v1/sync", id: "sync", handle: s.sync,
-			summary: "Bring files and folders of a container home into the sandbox root, or take some there: all of them or none. It is a call of the tool sync. " +
-				"With Accept: text/event-stream or application/x-ndjson the answer is the call's events.",
-			body: typeOf[syncBody](),
-			replies: []described{
-				{status: 200, what: "What was done; or its events.", json: typeOf[syncReply](), streams: true},
-				{status: 422, what: "Nothing was written: " + string(dray.CodeSyncRefused) + ", " +
-					string(dray.CodeLimitExceeded) + ", " +
-					string(dray.CodeDiskFull) + " or " + string(dray.CodeTransferFailed) + ".", problem: true},
-			},
+			method: http.MethodGet, path: "/v1/tools/{name}", id: "get-tool", handle: h.tool,
+			summary: "Get a tool.",
+			params:  []*huma.Param{pathParam("name", "The tool's name, compared exactly.")},
+			replies: []response{{status: 200, what: "The tool.", json: typeOf[toolReply]()}},
 		},
 		{
-			method: http.MethodGet, path: "/healthz", id: "health", summary: "Whether the process lives.", handle: s.health,
-			replies: []described{{status: 200, what: "It does.", json: typeOf[stateReply]()}},
+			method: http.MethodGet, path: "/healthz", id: "health", handle: h.health,
+			summary: "Check that the process runs.",
+			replies: []response{{status: 200, what: "It runs.", json: typeOf[stateReply]()}},
 		},
 		{
-			method: http.MethodGet, path: "/readyz", id: "ready", summary: "Whether calls are taken.", handle: s.ready,
-			replies: []described{{status: 200, what: "They are.", json: typeOf[stateReply]()}},
+			method: http.MethodGet, path: "/readyz", id: "ready", handle: h.ready,
+			summary: "Check whether calls are accepted.",
+			replies: []response{{status: 200, what: "They are.", json: typeOf[stateReply]()}},
 		},
 		{
-			method: http.MethodGet, path: "/openapi.json", id: "openapi", summary: "This document.", handle: s.document,
-			replies: []described{{
-				status: 200, what: "An OpenAPI 3.1 document.",
-				json: typeOf[map[string]any](),
+			method: http.MethodGet, path: "/openapi.json", id: "openapi", handle: h.document,
+			summary: "Get this document.",
+			replies: []response{{
+				status: 200, what: "An OpenAPI 3.1 document.", json: typeOf[map[string]any](),
 			}},
 		},
 	}

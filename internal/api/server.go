@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,65 +18,56 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
 const (
-	// A request's headers end after this time or size. net/http allows 4 KiB more than it is told.
+	// headerTimeout and headerBytes bound the headers of a request. net/http adds 4 KiB to the size.
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64<<10 - 4<<10
 	idleTimeout   = 2 * time.Minute
-	// flushTimeout is how long answers may take to reach their clients once the calls are over.
+	// flushTimeout bounds how long responses may take to reach their clients once all calls have ended.
 	flushTimeout = 2 * time.Second
 )
 
-// Config is what a server needs. Everything is required but Ready and Version.
+// Config has the dependencies of a server. All are required except Ready and Version.
 type Config struct {
-	// Executor runs whole calls: the trail's, with [call.MarkAccepted] directly inside.
-	Executor   dray.Executor
-	Records    AuditReader
+	Intake     *call.Intake
+	Calls      *call.Registry
+	Audit      AuditReader
 	Tools      Tools
-	Router     Router
-	Places     RouteChecker
 	Workspaces Workspaces
-	Paths      Paths
 	Captures   Captures
 	Log        *zap.Logger
-	// MaxBody bounds a request's body, in bytes; MaxTimeout a call's timeouts.
-	MaxBody    int64
-	MaxTimeout time.Duration
-	// Ready says why the daemon cannot do its work, for /readyz.
+	// MaxBody is the maximum size of a request body in bytes.
+	MaxBody int64
+	// Ready returns why the daemon cannot accept calls, for /readyz.
 	Ready func(context.Context) error
-	// Version is the daemon's, for /openapi.json and the header Dray-Version of every answer.
+	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
 }
 
-// Server answers HTTP requests. It starts no listener of its own; [unixsock.Listen] makes one.
+// Server serves HTTP on listeners that the caller opens, such as [unixsock.Listen].
 type Server struct {
-	cfg           Config
-	calls         *call.Registry
-	mux           *http.ServeMux
-	openapi       []byte
-	http          *http.Server
-	stop          context.CancelCauseFunc
-	bufferedBytes atomic.Int64 // bytes of the bodies that are being read
+	cfg     Config
+	mux     *http.ServeMux
+	openapi []byte
+	http    *http.Server
+	stop    context.CancelCauseFunc
 
 	mu          sync.Mutex
-	active      int           // requests that are being answered
-	lastRequest time.Time     // when one was last
-	closed      bool          // no more requests come
-	idle        chan struct{} // closed when none is left after that
+	active      int       // requests in progress
+	lastRequest time.Time // end of the last request
+	closed      bool
+	idle        chan struct{} // closed when closed is set and no request is in progress
 }
 
-// New makes a server. It fails where something that it needs is missing.
+// New returns a server. It fails if a required dependency is missing.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), lastRequest: time.Now(), idle: make(chan struct{})}
-	s.calls = call.New(call.Options{
-		Executor: cfg.Executor, Open: cfg.Captures.OpenAuto,
-		Log: cfg.Log,
-	})
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -91,41 +81,40 @@ func New(cfg Config) (*Server, error) {
 		ErrorLog:          zap.NewStdLog(cfg.Log.Named("http")),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPrincipal,
-		// OPTIONS * would be answered without us.
+		// net/http would answer OPTIONS * without checkRequest
 		DisableGeneralOptionsHandler: true,
 	}
 	return s, nil
 }
 
 func (c *Config) check() error {
-	for what, missing := range map[string]bool{
-		"Executor": c.Executor == nil, "Records": c.Records == nil, "Tools": c.Tools == nil, "Router": c.Router == nil,
-		"Places": c.Places == nil, "Workspaces": c.Workspaces == nil, "Paths": c.Paths == nil, "Captures": c.Captures == nil, "Log": c.Log == nil,
-		"MaxBody": c.MaxBody <= 0, "MaxTimeout": c.MaxTimeout <= 0,
+	for name, missing := range map[string]bool{
+		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
+		"Tools": c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
+		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
 	} {
 		if missing {
-			return fmt.Errorf("making the server: %s is missing", what)
+			return fmt.Errorf("create the HTTP server: %s is missing", name)
 		}
 	}
 	return nil
 }
 
-// Serve answers requests that arrive at a listener, until Shutdown. It closes the listener.
+// Serve serves requests of a listener until Shutdown, and closes the listener.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving %s: %w", l.Addr(), err)
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
 }
 
-// Shutdown ends the server. New calls are refused at once; those that run may end by themselves
-// until the context is over, and are cancelled then. Their events and answers are delivered, the
-// listeners closed. Nothing that the server started runs when it returns without an error.
+// Shutdown drains the calls as [call.Registry.Drain] does, delivers their responses and closes the
+// listeners. If it returns nil, nothing that the server started is running.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.calls.Drain(ctx)
+	err := s.cfg.Calls.Drain(ctx)
 	ctx = context.WithoutCancel(ctx)
 	if s.shutdownHTTP(ctx) != nil {
-		s.stop(executor.ErrShutdown) // whoever still waits for something gives up
+		s.stop(executor.ErrShutdown) // cancels what the remaining requests wait for
 		if s.shutdownHTTP(ctx) != nil {
 			err = errors.Join(err, s.http.Close())
 		}
@@ -134,7 +123,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.waitForHandlers())
 }
 
-// waitForHandlers waits for requests whose connections were cut off.
+// waitForHandlers waits for the handlers of closed connections.
 func (s *Server) waitForHandlers() error {
 	s.mu.Lock()
 	s.closed = true
@@ -146,12 +135,11 @@ func (s *Server) waitForHandlers() error {
 	case <-s.idle:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("ending the server: requests are still being worked on")
+		return errors.New("shut down the HTTP server: requests are still in progress")
 	}
 }
 
-// signalIdle tells waitForHandlers that no request is left. The last of a server that is closed
-// twice finds it told.
+// signalIdle closes idle if the server is closed and no request is in progress.
 func (s *Server) signalIdle() {
 	if s.closed && s.active == 0 {
 		select {
@@ -162,21 +150,22 @@ func (s *Server) signalIdle() {
 	}
 }
 
-// shutdownHTTP closes the listeners and waits for the answers that are being written.
+// shutdownHTTP closes the listeners and waits for responses in progress.
 func (s *Server) shutdownHTTP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	return s.http.Shutdown(ctx)
 }
 
-// Idle says since when nothing was asked and no call has run; ok is false while something is.
+// Idle returns since when there has been no request and no active call. ok is false while there is
+// one.
 func (s *Server) Idle() (since time.Time, ok bool) {
-	running, ended := s.calls.Running()
+	running, lastEnded := s.cfg.Calls.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since = s.lastRequest
-	if ended.After(since) {
-		since = ended
+	if lastEnded.After(since) {
+		since = lastEnded
 	}
 	return since, s.active == 0 && running == 0
 }
@@ -197,8 +186,8 @@ func (s *Server) end() {
 
 type principalKey struct{}
 
-// withPrincipal remembers who is on the other side of a connection. A listener that does not know
-// makes connections that may do nothing.
+// withPrincipal adds the peer of a connection to its context. Requests on a connection without a
+// principal are refused.
 func withPrincipal(ctx context.Context, c net.Conn) context.Context {
 	if p, ok := c.(interface{ Principal() string }); ok {
 		return context.WithValue(ctx, principalKey{}, p.Principal())
@@ -206,13 +195,13 @@ func withPrincipal(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// principal names who makes a request.
+// principal returns who makes a request.
 func principal(r *http.Request) string {
 	p, _ := r.Context().Value(principalKey{}).(string)
 	return p
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.begin()
 	defer s.end()
@@ -226,44 +215,44 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(t, err)
 		return
 	}
-	if _, pattern := s.mux.Handler(r); pattern == "" ||
-		r.URL.EscapedPath() != path.Clean(r.URL.EscapedPath()) {
-		s.fail(t, s.notFoundOrMethod(r))
+	h, pattern := s.mux.Handler(r)
+	if pattern == "" || r.URL.EscapedPath() != path.Clean(r.URL.EscapedPath()) {
+		s.fail(t, notFoundOrMethod(h, pattern, r))
 		return
 	}
-	s.mux.ServeHTTP(t, r)
+	s.mux.ServeHTTP(t, r) // it sets the path values, which the handler alone would not
 }
 
-// checkRequest holds a request against what is true of all requests.
+// checkRequest checks what all requests must meet.
 func checkRequest(r *http.Request) error {
 	if principal(r) == "" {
-		return dray.Errorf(dray.CodeUnauthorized, "nobody knows who makes this request").
-			WithHint("connect to the daemon's unix socket")
+		return dray.Errorf(dray.CodeUnauthorized, "the peer of this connection is unknown").
+			WithHint("connect through the daemon's unix socket")
 	}
 	if encoding, ok := r.Header["Content-Encoding"]; ok {
-		return dray.Errorf(dray.CodeUnsupportedMediaType, "the body is encoded as %q",
-			truncate(strings.Join(encoding, ", "))).WithHint("send it as it is, without Content-Encoding")
+		return dray.Errorf(dray.CodeUnsupportedMediaType, "unsupported Content-Encoding %q",
+			validate.Quote(strings.Join(encoding, ", "))).WithHint("send the body without Content-Encoding")
 	}
 	return nil
 }
 
-// notFoundOrMethod says what is wrong with a request that no operation answers. The mux knows which
-// methods a path has; it tells in a header.
-func (s *Server) notFoundOrMethod(r *http.Request) error {
+// notFoundOrMethod returns the error of a request that no operation serves. h is what the mux would
+// answer it with: the Allow header of a 405 has the methods of the path.
+func notFoundOrMethod(h http.Handler, pattern string, r *http.Request) error {
 	probe := &methodProbe{header: http.Header{}}
-	if h, pattern := s.mux.Handler(r); pattern == "" {
+	if pattern == "" {
 		h.ServeHTTP(probe, r)
 	}
 	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
-		err := dray.Errorf(dray.CodeMethodNotAllowed, "%s is not a method of %s", truncate(r.Method),
-			truncate(r.URL.Path)).WithHint("it takes %s", allow)
+		err := dray.Errorf(dray.CodeMethodNotAllowed, "method %s is not allowed for %s",
+			validate.Quote(r.Method), validate.Quote(r.URL.Path)).WithHint("use %s", allow)
 		return &httpError{err: err, allow: allow}
 	}
-	return notFound("there is no %s", truncate(r.URL.Path)).
-		WithHint("/openapi.json lists what there is")
+	return notFound("no such endpoint: %s", validate.Quote(r.URL.Path)).
+		WithHint("GET /openapi.json lists all endpoints")
 }
 
-// methodProbe hears what the mux would answer.
+// methodProbe records the status and headers of a response and discards its body.
 type methodProbe struct {
 	header http.Header
 	status int
@@ -273,7 +262,7 @@ func (p *methodProbe) Header() http.Header         { return p.header }
 func (p *methodProbe) WriteHeader(status int)      { p.status = status }
 func (p *methodProbe) Write(b []byte) (int, error) { return len(b), nil }
 
-// recoverHandler turns a panic of a handler into an internal error with an id that the log knows
+// recoverHandler turns a panic of a handler into an internal error with the id of its log entry
 // (EX-18).
 func (s *Server) recoverHandler(t *responseTracker, r *http.Request) {
 	p := recover()
@@ -287,12 +276,12 @@ func (s *Server) recoverHandler(t *responseTracker, r *http.Request) {
 	s.cfg.Log.Error("request panicked", zap.String("id", id), zap.String("method", r.Method),
 		zap.String("path", r.URL.Path), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
 	if t.written {
-		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		panic(http.ErrAbortHandler) // the client must not take a part of a response for all of it
 	}
 	s.fail(t, dray.InternalError(dray.CodeInternal, id, "the request"))
 }
 
-// responseTracker knows whether an answer has begun.
+// responseTracker records whether a response has begun.
 type responseTracker struct {
 	http.ResponseWriter
 	written bool
@@ -308,11 +297,10 @@ func (t *responseTracker) Write(p []byte) (int, error) {
 	return t.ResponseWriter.Write(p)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap returns the underlying writer, for http.ResponseController.
 func (t *responseTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// unwrap gives net/http's own writer, which learns from a body that is too large that the
-// connection ends.
+// unwrap returns net/http's own writer, which http.MaxBytesReader needs to close the connection.
 func unwrap(w http.ResponseWriter) http.ResponseWriter {
 	if t, ok := w.(*responseTracker); ok {
 		return t.ResponseWriter

@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// echo is a tool that prints its stdin.
+// echo is a tool that writes its stdin to stdout.
 func echo(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 	sink.Started()
 	if c.Stdin != nil {
@@ -23,7 +23,7 @@ func echo(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 	return exited(0), nil
 }
 
-func TestStdinOfTheRequest(t *testing.T) {
+func TestStdinOfRequest(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.run = echo })
 	for body, want := range map[string]string{
 		`{"tool":"exec","stdin":"täxt\n"}`:          "täxt\n",
@@ -41,9 +41,8 @@ func TestStdinOfTheRequest(t *testing.T) {
 	}
 }
 
-// EX-20: writes carry an offset, so that a repeat never doubles; a hole and what comes after the
-// end are refused.
-func TestStdinPieces(t *testing.T) {
+// Repeated writes are harmless; gaps and bytes after the end are refused (EX-20).
+func TestWriteStdin(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.run = echo })
 	f := d.follow("POST", "/v1/invocations", `{"tool":"exec","stdin_open":true}`)
 	write := func(query, body string, status int, want string) {
@@ -64,12 +63,12 @@ func TestStdinPieces(t *testing.T) {
 	if last := rest[len(rest)-2]; last.Text != "one two three end" {
 		t.Errorf("the tool read %q", last.Text)
 	}
-	write("?offset=13&eof=1", " end", 200, `{"accepted":17}`) // the answer was lost, say
+	write("?offset=13&eof=1", " end", 200, `{"accepted":17}`) // a client repeats a write without a response
 	write("", "more", 409, "conflict")
 	write("?eof=1", "", 200, `{"accepted":17}`)
 }
 
-func TestStdinThatIsNotOpen(t *testing.T) {
+func TestWriteStdin_NotOpen(t *testing.T) {
 	d := start(t, nil)
 	rec := d.do("POST", "/v1/invocations", callBody).record(t)
 	if a := d.do("POST", "/v1/invocations/"+rec.ID+"/stdin", "x"); a.status != 409 || a.problem(t).
@@ -78,9 +77,8 @@ func TestStdinThatIsNotOpen(t *testing.T) {
 	}
 }
 
-// EX-20: nothing is buffered without bound; what does not fit is refused whole, and can be sent
-// again.
-func TestStdinWhileTheToolDoesNotRead(t *testing.T) {
+// Stdin is buffered up to a bound. A write beyond it writes nothing and can be repeated (EX-20).
+func TestWriteStdin_ToolDoesNotRead(t *testing.T) {
 	read := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
 		p.run = func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {

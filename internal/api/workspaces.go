@@ -1,104 +1,112 @@
 package api
 
 import (
+	"context"
 	"io"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
-	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/validate"
+	"github.com/dray-dev/dray/internal/workspace"
+	"github.com/dray-dev/dray/pathmapper"
 )
 
-// workspaces answers with the known workspaces.
-func (s *Server) workspaces(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+// workspaces serves the requests about workspaces and their mounts.
+type workspaces struct {
+	manager Workspaces
+	calls   *call.Registry
+	bodies  *bodyReader
+}
+
+// list responds with the known workspaces.
+func (h *workspaces) list(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
 		return err
 	}
-	all, err := s.cfg.Workspaces.List(r.Context())
+	all, err := h.manager.List(r.Context())
 	if err != nil {
 		return err
 	}
-	return reply(w, listReply[Workspace]{all})
+	return reply(w, listReply[workspace.Info]{all})
 }
 
-// workspace gives the handler of one verb.
-func (s *Server) workspace(verb WorkspaceAction) handler {
+// run returns the handler of an action.
+func (h *workspaces) run(action workspace.Action) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := s.workspaceOf(w, r)
+		id, err := h.parse(w, r)
 		if err != nil {
 			return err
 		}
-		if s.calls.Draining() {
-			return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending").
-				WithHint("repeat it when the daemon runs again")
+		if h.calls.Draining() {
+			return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
+				WithHint("repeat the request when the daemon runs again")
 		}
-		if form := responseFormat(r, mediaJSON); form != mediaJSON {
-			return s.streamWorkspace(w, r, verb, id, form)
+		if format := responseFormat(r, mediaJSON); format != mediaJSON {
+			return h.stream(w, r, action, id, format)
 		}
-		ws, err := s.cfg.Workspaces.Run(r.Context(), verb, id, func(string, string) {})
+		info, err := h.manager.Run(r.Context(), action, id, func(string, string) {})
 		if err != nil {
 			return err
 		}
-		return reply(w, ws)
+		return reply(w, info)
 	}
 }
 
-// workspaceOf gives the workspace that a request is about. There is nothing to say in its body:
-// whoever calls does not choose the variables of `up`.
-func (s *Server) workspaceOf(w http.ResponseWriter, r *http.Request) (id string, err error) {
-	if _, err := query(r); err != nil {
+// parse returns the workspace of a request: an id of the list, or an absolute directory. The body
+// must be empty, because callers must not choose the variables of `up`.
+func (h *workspaces) parse(w http.ResponseWriter, r *http.Request) (id string, err error) {
+	if err := noQuery(r); err != nil {
 		return "", err
 	}
-	if err := s.decodeOptional(w, r, &struct{}{}); err != nil {
+	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
 		return "", err
 	}
-	var m violations
-	id = workspaceID(&m, r.PathValue("id"))
-	return id, m.queryErr()
+	var v validate.Violations
+	id = r.PathValue("id")
+	switch {
+	case strings.HasPrefix(id, "/"):
+		id = validate.AbsolutePath(&v, "id", id)
+	case !lexical.IsName(id):
+		v.Add("id", "invalid workspace id %q: use an id of the list, or an absolute directory with "+
+			"its slashes as %%2F", validate.Quote(id))
+	}
+	return id, v.ParamErr()
 }
 
-// workspaceID is an id of the list, or an absolute folder whose slashes are percent-encoded.
-func workspaceID(m *violations, id string) string {
-	if strings.HasPrefix(id, "/") {
-		return absolutePath(m, "id", id)
-	}
-	if !namePattern.MatchString(id) {
-		m.add("id", "%q cannot be a workspace's id; it is one of the list's, or an absolute folder with its slashes as %%2F", truncate(id))
-	}
-	return id
-}
-
-// workspaceEndEvent is the body of the end event of what was done to a workspace.
+// workspaceEndEvent is the body of the end event of an action.
 type workspaceEndEvent struct {
-	Workspace *Workspace  `json:"workspace,omitempty"`
-	Error     *dray.Error `json:"error,omitempty"`
+	Workspace *workspace.Info `json:"workspace,omitempty"`
+	Error     *dray.Error     `json:"error,omitempty"`
 }
 
-// streamWorkspace does it and answers with its progress meanwhile. An error before any progress is
-// an answer as ever; later the end event has it.
-func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb WorkspaceAction, id,
-	form string,
+// stream runs an action and responds with its progress. An error before any progress is an error
+// response; a later one is in the end event.
+func (h *workspaces) stream(w http.ResponseWriter, r *http.Request, action workspace.Action, id,
+	format string,
 ) error {
 	p := &progressStream{
 		log:    eventlog.NewLog(noOutput),
-		stream: func(reader *eventlog.Reader) { stream(w, r, reader, form) },
+		stream: func(reader *eventlog.Reader) { stream(w, r, reader, format) },
 	}
 	defer p.end([]byte("{}")) // after a panic
-	ws, err := s.cfg.Workspaces.Run(r.Context(), verb, id, p.progress)
+	info, err := h.manager.Run(r.Context(), action, id, p.progress)
 	if err != nil && p.done == nil {
 		return err
 	}
 	end := workspaceEndEvent{Error: dray.AsError(err)}
 	if err == nil {
-		end.Workspace = &ws
+		end.Workspace = &info
 	}
-	body, err := strictjson.Encode(end)
+	body, err := encode(end)
 	if err != nil {
-		return dray.Errorf(dray.CodeInternal, "writing the answer: %w", err).
-			WithHint("the daemon's log has more")
+		return err
 	}
 	p.once.Do(p.begin)
 	p.end(body)
@@ -107,8 +115,8 @@ func (s *Server) streamWorkspace(w http.ResponseWriter, r *http.Request, verb Wo
 
 func noOutput(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
 
-// progressStream sends progress in a goroutine of its own, so that a slow reader does not slow what
-// it watches. It begins with the first.
+// progressStream sends progress in its own goroutine, so that a slow client does not delay the
+// action. The goroutine starts with the first progress.
 type progressStream struct {
 	log    *eventlog.Log
 	stream func(*eventlog.Reader)
@@ -126,15 +134,95 @@ func (p *progressStream) begin() {
 	go func() {
 		defer close(p.done)
 		reader := p.log.Reader(0)
-		defer func() { _ = reader.Close() }() // it was only read
+		defer reader.Close()
 		p.stream(reader)
 	}()
 }
 
-// end adds the last event and waits until everything is sent, or the client is gone.
+// end adds the end event and waits until it is sent or the client has disconnected.
 func (p *progressStream) end(body []byte) {
 	p.log.Finish(body)
 	if p.done != nil {
 		<-p.done
 	}
+}
+
+// maxPaths bounds the paths of one request.
+const maxPaths = 10000
+
+// pathsRequest is a list of paths to map between host and container.
+type pathsRequest struct {
+	Workspace string         `json:"workspace,omitempty" doc:"An absolute host directory."`
+	Container string         `json:"container,omitempty" doc:"A container's name or id."`
+	Direction call.Direction `json:"direction" enum:"to_host,to_container"`
+	Paths     []string       `json:"paths"`
+}
+
+// pathsReply has the mapped paths in order. A path under no mapping is unchanged, and also in
+// Unmapped.
+type pathsReply struct {
+	Paths    []string `json:"paths"`
+	Unmapped []string `json:"unmapped"`
+}
+
+// mapPaths responds with mapped paths.
+func (h *workspaces) mapPaths(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	var req pathsRequest
+	if err := h.bodies.decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := req.validate(); err != nil {
+		return err
+	}
+	mapped, err := h.mapRequest(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return reply(w, mapped)
+}
+
+func (h *workspaces) mapRequest(ctx context.Context, req pathsRequest) (reply pathsReply, err error) {
+	mounts, err := h.manager.Mounts(ctx, req.Workspace, req.Container)
+	if err != nil {
+		return reply, err
+	}
+	mapper, _, err := pathmapper.FromMounts(mounts, nil)
+	if err != nil {
+		return reply, err
+	}
+	direction := pathmapper.ToContainer
+	if req.Direction == call.ToHost {
+		direction = pathmapper.ToHost
+	}
+	reply.Paths, reply.Unmapped, err = mapper.Paths(direction, req.Paths)
+	return reply, err
+}
+
+// validate checks the request and cleans its workspace and container.
+func (p *pathsRequest) validate() error {
+	var v validate.Violations
+	p.Workspace = validate.AbsolutePath(&v, "/workspace", p.Workspace)
+	p.Container = validate.ContainerName(&v, "/container", p.Container)
+	if p.Workspace == "" && p.Container == "" {
+		v.Add("/workspace", "a workspace or a container is required")
+	}
+	if p.Direction == "" {
+		v.Add("/direction", "a direction is required: to_host or to_container")
+	}
+	validate.OneOf(&v, "/direction", p.Direction, call.ToHost, call.ToContainer)
+	if p.Paths == nil || len(p.Paths) > maxPaths {
+		v.Add("/paths", "a list of at most %d paths is required", maxPaths)
+	}
+	if err := v.Err(); err != nil {
+		return err
+	}
+	for i, path := range p.Paths {
+		if path == "" {
+			v.Add("/paths/"+strconv.Itoa(i), "the path is empty")
+		}
+	}
+	return v.ErrWithCode(dray.CodeInvalidInput) // the paths are the input of the mapping
 }

@@ -6,47 +6,49 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/internal/api"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
-// workspaceTold answers with what was asked.
-func workspaceTold(p *fakeDeps) {
-	p.workspaces = func(_ context.Context, verb api.WorkspaceAction, id string,
+// echoAction returns the action and the id as the state of a workspace.
+func echoAction(p *fakeDeps) {
+	p.workspaces = func(_ context.Context, action workspace.Action, id string,
 		progress func(string, string),
-	) (api.Workspace, error) {
-		progress("asked", string(verb))
-		return api.Workspace{ID: "app", Folder: id, State: string(verb), Trusted: true}, nil
+	) (workspace.Info, error) {
+		progress("asked", string(action))
+		return workspace.Info{
+			ID: "app", Folder: id, State: workspace.State(action), Trusted: true,
+		}, nil
 	}
 }
 
 func TestWorkspaces(t *testing.T) {
-	d := start(t, workspaceTold)
+	d := start(t, echoAction)
 	if a := d.do("GET", "/v1/workspaces", ""); string(a.body) != `{"items":[{"id":"app","folder":"/home/me/app","state":"stopped","trusted":false}]}` {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for _, verb := range []string{"up", "stop", "trust"} {
-		a := d.do("POST", "/v1/workspaces/app/"+verb, "{}")
-		if want := `{"id":"app","folder":"app","state":"` + verb + `","trusted":true}`; a.status != 200 || string(a.body) != want {
-			t.Errorf("%s: %d %s", verb, a.status, a.body)
+	for _, action := range []string{"up", "stop", "trust"} {
+		a := d.do("POST", "/v1/workspaces/app/"+action, "{}")
+		if want := `{"id":"app","folder":"app","state":"` + action + `","trusted":true}`; a.status != 200 || string(a.body) != want {
+			t.Errorf("%s: %d %s", action, a.status, a.body)
 		}
 	}
 }
 
-// RT-08: what is waited for is told meanwhile.
+// The stream of an action has its progress and its end (RT-08).
 func TestWorkspaceProgress(t *testing.T) {
 	more := make(chan struct{})
 	d := start(t, func(p *fakeDeps) {
-		p.workspaces = func(_ context.Context, _ api.WorkspaceAction, id string,
+		p.workspaces = func(_ context.Context, _ workspace.Action, id string,
 			progress func(string, string),
-		) (api.Workspace, error) {
+		) (workspace.Info, error) {
 			progress("build", "step 1")
 			<-more
 			progress("build", "step 2")
 			if id == "broken" {
-				return api.Workspace{}, dray.Errorf(dray.CodeContainerFailed, "the build failed").
-					WithHint("see its log")
+				return workspace.Info{}, dray.Errorf(dray.CodeContainerFailed, "the build failed").
+					WithHint("see the build log")
 			}
-			return api.Workspace{ID: id, State: "running"}, nil
+			return workspace.Info{ID: id, State: "running"}, nil
 		}
 	})
 	good, bad := d.follow("POST", "/v1/workspaces/app/up", ""), d.follow("POST",
@@ -66,13 +68,13 @@ func TestWorkspaceProgress(t *testing.T) {
 	}
 }
 
-// An error before any progress has a status of its own, in whatever form the answer was asked for.
-func TestWorkspaceRefusal(t *testing.T) {
+// An error before any progress is an error response, also for a stream.
+func TestWorkspaceErrorBeforeProgress(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
-		p.workspaces = func(context.Context, api.WorkspaceAction, string,
+		p.workspaces = func(context.Context, workspace.Action, string,
 			func(string, string),
-		) (api.Workspace, error) {
-			return api.Workspace{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").
+		) (workspace.Info, error) {
+			return workspace.Info{}, dray.Errorf(dray.CodeWorkspaceUntrusted, "not trusted").
 				WithHint("dray workspace trust")
 		}
 	})
@@ -86,14 +88,19 @@ func TestWorkspaceRefusal(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {
-		p.paths = func(req api.PathsRequest) (api.PathsReply, error) {
-			return api.PathsReply{Paths: append([]string{req.Workspace, string(req.Direction)},
-				req.Paths...)}, nil
-		}
+		p.mounts = []dray.Mount{{Host: "/home/me/app", Container: "/workspace"}}
 	})
-	a := d.do("POST", "/v1/paths", `{"workspace":"/w/","direction":"to_container","paths":["/b","/a"]}`)
-	if string(a.body) != `{"paths":["/w","to_container","/b","/a"],"unmapped":[]}` {
-		t.Errorf("%d %s", a.status, a.body)
+	for body, want := range map[string]string{
+		`{"workspace":"/w/","direction":"to_container","paths":["/home/me/app/b","/a"]}`: `{"paths":["/workspace/b","/a"],"unmapped":["/a"]}`,
+		`{"workspace":"/w","direction":"to_host","paths":["/workspace"]}`:                `{"paths":["/home/me/app"],"unmapped":[]}`,
+	} {
+		if a := d.do("POST", "/v1/paths", body); a.status != 200 || string(a.body) != want {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+	a := d.do("POST", "/v1/paths", `{"workspace":"/x","direction":"to_host","paths":["/a"]}`)
+	if a.status != 404 || a.problem(t).Code != dray.CodeWorkspaceNotFound {
+		t.Errorf("unknown workspace: %d %s", a.status, a.body)
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 	"github.com/dray-dev/dray/internal/strictjson"
 )
 
-// Call is one call, running or ended. Its methods may be called from several goroutines.
+// Call is one call, running or ended. It is safe for concurrent use.
 type Call struct {
 	id        string
 	principal string
 	started   time.Time
+	routeErr  error
 	events    *eventlog.Log
 	reader    *eventlog.Reader
 	stdin     *StdinPipe
@@ -27,76 +28,79 @@ type Call struct {
 	done      chan struct{}
 
 	mu        sync.Mutex
-	record    dray.Record // as it was accepted, while it runs
-	ended     []byte      // the record's JSON form, once it is over
-	rejectErr error       // why it never was a call
+	record    dray.Record // without input and output once the call has ended
+	encoded   []byte      // the whole record as JSON; nil while the call runs
+	rejectErr error
 
-	// The registry's, under its lock: how long an ended call is kept, and about how many bytes it
-	// holds.
+	// Guarded by the lock of the registry: until when the ended call is retained, and about how many
+	// bytes of memory it uses.
 	expiresAt     time.Time
 	retainedBytes int
 }
 
-// ID is the invocation's.
+// ID returns the id of the invocation.
 func (c *Call) ID() string { return c.id }
 
-// Events are what happens in the call. They begin when it is accepted.
+// Events returns the events of the call. The first one reports that it is accepted.
 func (c *Call) Events() *eventlog.Log { return c.events }
 
-// BlockingReader is the reader that the tool waits for; nil unless the call asked for one. Its user
-// closes it.
+// BlockingReader returns the reader of events that the tool waits for, or nil if the call has none.
+// The caller must close it.
 func (c *Call) BlockingReader() *eventlog.Reader { return c.reader }
 
-// Stdin is where the call's stdin is written to; nil unless the call opened it.
+// Stdin returns the pipe to the stdin of the call, or nil if the call did not ask for one.
 func (c *Call) Stdin() *StdinPipe { return c.stdin }
 
-// Accepted is closed once the call has a row in the trail. A refused call never has.
+// Accepted is closed when the begin record of the call is committed. It stays open for a rejected
+// call.
 func (c *Call) Accepted() <-chan struct{} { return c.accepted }
 
-// Done is closed when everything that the call started is over, and its end recorded.
+// Done is closed when everything that the call started has ended and its end record is committed.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Cancel ends the call with a cause. It does not wait, and does nothing to a call that is over.
+// Cancel cancels the call with a cause. It does not block and has no effect on an ended call.
 func (c *Call) Cancel(cause error) {
-	c.events.ReleaseReader() // what is being ended waits for no reader
+	c.events.ReleaseReader() // a cancelled call must not wait for a reader
 	c.cancel(cause)
 }
 
-// Refused says why the request did not become a call, once it is done.
-func (c *Call) Refused() error {
+// Rejected returns why the request did not become a call, or nil if it did. It is valid once Done is
+// closed.
+func (c *Call) Rejected() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rejectErr
 }
 
-// Record gives the record in its JSON form, and whether it is that of the end.
-func (c *Call) Record() (record []byte, ended bool) {
+// Record returns the record of the call. That of an ended call has no input and no output.
+func (c *Call) Record() dray.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
-		return c.ended, true
+	return c.record
+}
+
+// Encoded returns the record as JSON, and whether the call has ended.
+func (c *Call) Encoded() (record []byte, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.encoded != nil {
+		return c.encoded, true
 	}
-	return encode(c.record), false
+	return encodeRecord(c.record), false
 }
 
-// Queued says whether the call waits for its turn.
-func (c *Call) Queued() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended == nil && c.record.Status == dray.StatusQueued
-}
+// Queued reports whether the call waits for a slot.
+func (c *Call) Queued() bool { return c.Record().Status == dray.StatusQueued }
 
-// queue says whether the call waits for its turn from now on.
-func (c *Call) queue(waiting bool) {
+func (c *Call) setQueued(queued bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record.Status = dray.StatusRunning
-	if waiting {
+	if queued {
 		c.record.Status = dray.StatusQueued
 	}
 }
 
-// wasAccepted says whether the call has a row in the trail.
 func (c *Call) wasAccepted() bool {
 	select {
 	case <-c.accepted:
@@ -106,7 +110,7 @@ func (c *Call) wasAccepted() bool {
 	}
 }
 
-// markAccepted makes the call known as accepted. The first of several tells.
+// markAccepted reports that the call is accepted. Only the first call has an effect.
 func (c *Call) markAccepted() {
 	c.accept.Do(func() {
 		c.events.Accepted(c.id)
@@ -115,38 +119,40 @@ func (c *Call) markAccepted() {
 	})
 }
 
-// finish makes the final record known.
+// finish sets the final record and adds the end event.
 func (c *Call) finish(rec dray.Record) {
-	body := eventlog.EndBody(encode(rec))
+	body := eventlog.EndBody(encodeRecord(rec))
 	c.mu.Lock()
-	// one copy is enough: an input may be large
-	c.ended, c.record = eventlog.Invocation(body), dray.Record{}
+	c.encoded = eventlog.Invocation(body)
+	c.record = rec
+	c.record.Input, c.record.Output = nil, nil // they may be large, and are in the encoded record
+	c.retainedBytes = max(len(body)-len(rec.Input)-len(rec.Output), 0)
 	c.mu.Unlock()
 	c.events.Finish(body)
 }
 
-// reject makes known that there is no call.
+// reject sets the reason why there is no call.
 func (c *Call) reject(err error) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.rejectErr = err
-	c.mu.Unlock()
 }
 
-// encode writes a record. One that cannot be written fails, and says so in its place (AU-05).
-func encode(rec dray.Record) []byte {
+// encodeRecord returns a record as JSON. A record that cannot be encoded becomes a failed one
+// without its input and output (AU-05).
+func encodeRecord(rec dray.Record) []byte {
 	b, err := strictjson.Encode(rec)
 	if err == nil {
 		return b
 	}
 	rec.Status, rec.Output, rec.Input = dray.StatusFailed, nil, nil
-	rec.Error = dray.Errorf(dray.CodeInternal, "writing the call's record: %w", err).
-		WithHint("its input or output is not JSON; what the tool printed can be read by id")
-	b, _ = strictjson.Encode(rec) // nothing is left in it that is not typed
+	rec.Error = dray.Errorf(dray.CodeInternal, "encode the record of the call: %w", err).
+		WithHint("read the tool's output with GET /v1/invocations/%s/output/stdout", rec.ID)
+	b, _ = strictjson.Encode(rec) // its remaining members can always be encoded
 	return b
 }
 
-// sink hears the call. That the tool runs, or that something is being prepared, also shows that it
-// was accepted.
+// sink receives what happens in the call. All of it shows that the call was accepted.
 type sink struct{ call *Call }
 
 func (s sink) Started() {
@@ -154,10 +160,10 @@ func (s sink) Started() {
 	s.call.events.Started()
 }
 
-// Queued belongs to the calls that wait for their turn (admission.Queuer).
+// Queued implements admission.QueueSink.
 func (s sink) Queued(waiting bool) {
 	s.call.markAccepted()
-	s.call.queue(waiting)
+	s.call.setQueued(waiting)
 	s.call.events.Queued(waiting)
 }
 
@@ -168,9 +174,8 @@ func (s sink) Progress(phase, message string) {
 
 func (s sink) Output(stream dray.Stream, p []byte) { s.call.events.Output(stream, p) }
 
-// Control has something done to the call's process, and waits for that. A call that has no process
-// yet is waited for. It fails with conflict where the call ends without another moment in which it
-// has one, with the context's cause, or as do does.
+// Control calls do with the process of the call and returns its error. It blocks until the process
+// has started. It fails with conflict if the call ends before that, and with the cause of ctx.
 func (c *Call) Control(ctx context.Context, do func(dray.Process) error) error {
 	result := make(chan error, 1)
 	select {
@@ -183,27 +188,11 @@ func (c *Call) Control(ctx context.Context, do func(dray.Process) error) error {
 	}
 }
 
-// HasTerminal says whether the call asked for a terminal.
+// HasTerminal reports whether the call runs on a terminal.
 func (c *Call) HasTerminal() bool { return c.terminal }
 
-// ErrCallEnded is the error of changing a call that has ended.
+// ErrCallEnded returns the error of a change to a call that has ended.
 func ErrCallEnded() error {
-	return dray.Errorf(dray.CodeConflict, "the call is over").
-		WithHint("GET the invocation tells how it ended")
-}
-
-type acceptedKey struct{}
-
-// MarkAccepted is the Executor that belongs directly inside the trail's: reaching it means that the
-// begin of the call is committed. Without it a call counts as accepted when it first says
-// something, and a client that waits with wait_ms waits until then.
-func MarkAccepted(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
-		if tell, ok := ctx.Value(acceptedKey{}).(func()); ok {
-			tell()
-		}
-		return next.Execute(ctx, call, sink)
-	})
+	return dray.Errorf(dray.CodeConflict, "the call has already ended").
+		WithHint("see GET /v1/invocations/ID for its result")
 }

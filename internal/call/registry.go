@@ -19,119 +19,109 @@ import (
 )
 
 const (
-	// retention is how long an ended call stays in memory; maxRetained and maxRetainedBytes bound how
-	// many do, and what they hold.
+	// retention is how long an ended call stays in memory. maxRetained and maxRetainedBytes bound the
+	// number of ended calls and the memory that they use.
 	retention        = 5 * time.Minute
 	maxRetained      = 256
 	maxRetainedBytes = 64 << 20
-	// drainKillTimeout is how long Drain waits for what it has cancelled: a grace, a kill, and the end
-	// in the trail.
+	// drainKillTimeout bounds how long Drain waits for the calls that it cancelled: the grace, the kill
+	// and the end record.
 	drainKillTimeout = 30 * time.Second
 )
 
-// Options are what a registry needs.
+// Options are the dependencies of a registry.
 type Options struct {
+	// Executor runs whole calls: the audit log's, with [Recorded] directly inside it.
 	Executor dray.Executor
-	// Open opens the kept output of a call.
+	// Open opens the captured output of a call.
 	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	Log  *zap.Logger
 }
 
-// Registry starts calls and finds them again. It is safe for concurrent use.
+// Registry starts calls and finds them by id. It is safe for concurrent use.
 type Registry struct {
 	opts Options
 
 	mu        sync.Mutex
 	active    map[string]*Call
 	ended     map[string]*Call
-	order     []*Call // the ended ones, oldest first
-	bytes     int     // what they hold
+	order     []*Call // the ended calls, oldest first
+	bytes     int     // memory that the ended calls use
 	lastEnded time.Time
 	draining  bool
-	empty     chan struct{} // closed when draining and nothing lives
+	empty     chan struct{} // closed when the registry drains and no call is active
 	running   sync.WaitGroup
 }
 
-// New makes an empty registry.
-func New(opts Options) *Registry {
+// NewRegistry returns an empty registry.
+func NewRegistry(opts Options) *Registry {
 	return &Registry{
 		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{},
 		empty: make(chan struct{}),
 	}
 }
 
-// StartRequest is a call to start. Its invocation has no id yet.
-type StartRequest struct {
-	Invocation dray.Invocation
-	Tool       *dray.Tool
-	// Route is where the call goes as far as its request says; the zero value where that is not
-	// decided.
-	Route dray.Route
-	// Stdin is what the tool reads; nil is an empty stdin.
-	Stdin io.Reader
-	// StdinOpen gives the call a stdin that is written to while it runs, instead of Stdin.
-	StdinOpen bool
-	// BlockOnReader makes the tool wait for a reader of its events: [Call.BlockingReader].
-	BlockOnReader bool
-}
-
-// Start starts a call in a goroutine of its own and gives it an id. The call keeps the context's
-// values and outlives it: [Call.Cancel] ends it. It fails with shutting_down once the registry
+// Start starts a call in its own goroutine and gives it an id. The call keeps the values of ctx but
+// not its cancellation: [Call.Cancel] cancels it. Start fails with shutting_down once the registry
 // drains.
-func (r *Registry) Start(ctx context.Context, spec StartRequest) (*Call, error) {
+func (r *Registry) Start(ctx context.Context, p *Prepared) (*Call, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "making an id: %w", err).
-			WithHint("the system's source of random numbers does not answer")
+		return nil, dray.Errorf(dray.CodeInternal, "create an id: %w", err).
+			WithHint("check the system's source of random numbers")
 	}
-	inv := spec.Invocation
-	inv.ID = id.String()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	now := time.Now()
-	c := &Call{
-		id: inv.ID, principal: inv.Principal, started: now, cancel: cancel, accepted: make(chan struct{}), done: make(chan struct{}),
-		record:   dray.NewRecord(inv, now),
-		control:  make(chan dray.Control),
-		terminal: inv.Terminal != nil,
-		events: eventlog.NewLog(func(s dray.Stream) (io.ReadSeekCloser,
-			error,
-		) {
-			return r.opts.Open(inv.ID, s)
-		}),
-		onAccept: func() { r.logBegin(inv) },
-	}
-	call := dray.Call{
-		Invocation: inv, Tool: spec.Tool, Stdin: spec.Stdin, Control: c.control, Route: spec.Route,
-	}
-	if spec.StdinOpen {
-		c.stdin = NewStdinPipe()
-		call.Stdin = c.stdin
-	}
+	c := r.newCall(id.String(), p, cancel)
 	if err := r.admit(c); err != nil {
 		cancel(err)
 		return nil, err
 	}
-	if spec.BlockOnReader {
-		c.reader = c.events.BlockingReader() // before the tool prints anything
+	if p.BlockOnReader {
+		c.reader = c.events.BlockingReader() // before the tool writes anything
 	}
-	go r.run(context.WithValue(ctx, acceptedKey{}, c.markAccepted), c, call)
+	call := dray.Call{
+		Invocation: p.Invocation, Tool: p.Tool, Route: p.Route, Stdin: p.Stdin, Control: c.control,
+	}
+	call.Invocation.ID = c.id
+	if c.stdin != nil {
+		call.Stdin = c.stdin
+	}
+	go r.run(context.WithValue(ctx, callKey{}, c), c, call)
 	return c, nil
 }
 
-// admit makes the call one of the living.
+func (r *Registry) newCall(id string, p *Prepared, cancel context.CancelCauseFunc) *Call {
+	inv, now := p.Invocation, time.Now()
+	inv.ID = id
+	c := &Call{
+		id: id, principal: inv.Principal, started: now, routeErr: p.RouteErr, cancel: cancel,
+		accepted: make(chan struct{}), done: make(chan struct{}), record: dray.NewRecord(inv, now),
+		control: make(chan dray.Control), terminal: inv.Terminal != nil,
+		onAccept: func() { r.logBegin(inv) },
+	}
+	c.events = eventlog.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) {
+		return r.opts.Open(id, s)
+	})
+	if p.StdinOpen {
+		c.stdin = NewStdinPipe()
+	}
+	return c
+}
+
+// admit adds a call to the active ones.
 func (r *Registry) admit(c *Call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").
-			WithHint("repeat the call when it runs again")
+		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down and accepts no calls").
+			WithHint("repeat the call when the daemon runs again")
 	}
 	r.active[c.id] = c
 	r.running.Add(1)
 	return nil
 }
 
-// Find finds a call by its id. Another principal's is not found.
+// Find returns the call with the given id if it belongs to principal.
 func (r *Registry) Find(id, principal string) (*Call, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,14 +136,14 @@ func (r *Registry) Find(id, principal string) (*Call, bool) {
 	return c, true
 }
 
-// Running counts the calls that are not over, and says when one last ended.
-func (r *Registry) Running() (n int, ended time.Time) {
+// Running returns the number of active calls and the time at which one last ended.
+func (r *Registry) Running() (n int, lastEnded time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.active), r.lastEnded
 }
 
-// Queued gives the ids of a principal's calls that wait for their turn.
+// Queued returns the ids of the calls of a principal that wait for a slot.
 func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,30 +156,31 @@ func (r *Registry) Queued(principal string) []string {
 	return ids
 }
 
-// retire moves a call from the living to the ended, where it stays for a while.
+// retire moves a call from the active to the ended ones.
 func (r *Registry) retire(c *Call) {
-	held := c.events.Size()
+	size := c.events.Size()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.active, c.id)
 	r.lastEnded = time.Now()
-	c.retainedBytes, c.expiresAt = held, r.lastEnded.Add(retention)
+	c.retainedBytes += size
+	c.expiresAt = r.lastEnded.Add(retention)
 	r.ended[c.id] = c
 	r.order = append(r.order, c)
-	r.bytes += held
+	r.bytes += c.retainedBytes
 	r.expire(r.lastEnded)
-	r.drained()
+	r.signalEmpty()
 }
 
-// forget drops a call that was refused.
-func (r *Registry) forget(c *Call) {
+// remove removes a call that is not retained.
+func (r *Registry) remove(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.active, c.id)
-	r.drained()
+	r.signalEmpty()
 }
 
-// expire forgets ended calls: those whose time is over, and the oldest while there are too many.
+// expire removes the ended calls whose retention is over, and the oldest ones beyond the bounds.
 func (r *Registry) expire(now time.Time) {
 	for len(r.order) > 0 {
 		oldest := r.order[0]
@@ -203,8 +194,8 @@ func (r *Registry) expire(now time.Time) {
 	}
 }
 
-// drained tells Drain that nothing lives any more.
-func (r *Registry) drained() {
+// signalEmpty closes empty if the registry drains and no call is active.
+func (r *Registry) signalEmpty() {
 	if r.draining && len(r.active) == 0 {
 		select {
 		case <-r.empty:
@@ -214,19 +205,19 @@ func (r *Registry) drained() {
 	}
 }
 
-// Draining says whether new calls are refused.
+// Draining reports whether new calls are refused.
 func (r *Registry) Draining() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.draining
 }
 
-// Drain refuses new calls and waits for those that run. When the context is over they are cancelled
-// with the cause of a shutdown; what has not ended half a minute later is named in the error.
+// Drain refuses new calls and waits for the active ones. When ctx ends it cancels them with
+// [executor.ErrShutdown]. It fails if a call has not ended 30 seconds after that.
 func (r *Registry) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	r.draining = true
-	r.drained()
+	r.signalEmpty()
 	r.mu.Unlock()
 	select {
 	case <-r.empty:
@@ -242,8 +233,8 @@ func (r *Registry) Drain(ctx context.Context) error {
 		r.running.Wait()
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("ending the calls: still running after %v: %s", drainKillTimeout,
-			strings.Join(r.ids(), ", "))
+		return fmt.Errorf("drain calls: still running after %v: %s", drainKillTimeout,
+			strings.Join(r.activeIDs(), ", "))
 	}
 }
 
@@ -255,7 +246,7 @@ func (r *Registry) cancelAll() {
 	}
 }
 
-func (r *Registry) ids() []string {
+func (r *Registry) activeIDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ids := make([]string, 0, len(r.active))
@@ -266,55 +257,50 @@ func (r *Registry) ids() []string {
 	return ids
 }
 
-// run is the goroutine of a call, from its first moment to its last. Whoever waits for the call
-// does not wait for the log.
+// run is the goroutine of a call. The end is logged after the waiting clients are woken.
 func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	defer r.running.Done()
-	if rec, ended := r.execAndRecord(ctx, c, call); ended {
+	if rec, accepted := r.execAndRecord(ctx, c, call); accepted {
 		r.logEnd(rec)
 	}
 }
 
-// execAndRecord runs the call and makes its end known. It gives the record of a call that was
-// accepted.
+// execAndRecord runs the call and sets its final record, which it returns for an accepted call.
 func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (rec dray.Record,
-	ended bool,
+	accepted bool,
 ) {
 	defer close(c.done)
 	defer c.cancel(nil)
 	defer r.recoverRun(c)
 	res, err := r.execute(ctx, c, call)
 	if c.stdin != nil {
-		_ = c.stdin.Close() // it never fails
+		c.stdin.Close()
 	}
 	if err != nil && !c.wasAccepted() && isRejection(dray.CodeOf(err)) {
 		c.reject(err)
-		r.forget(c)
+		r.remove(c)
 		return rec, false
 	}
 	c.markAccepted()
-	rec = c.conclude(res, err)
+	rec = c.finalRecord(res, err)
 	c.finish(rec)
 	if rec.Error != nil && rec.Error.Code == dray.CodeAuditUnavailable {
-		r.forget(c) // once the trail can be written again it knows better than this answer
+		r.remove(c) // the audit log may still get the end record, and is right then
 		return rec, true
 	}
 	r.retire(c)
 	return rec, true
 }
 
-// recoverRun keeps a panic in the telling of a call's end from being everybody's end. The trail has
-// the call's end by then.
+// recoverRun recovers a panic after the end of a call, when its end record is committed.
 func (r *Registry) recoverRun(c *Call) {
-	p := recover()
-	if p == nil {
-		return
+	if p := recover(); p != nil {
+		r.logPanic(c.id, p)
+		r.remove(c) // later requests read the audit log
 	}
-	r.logPanic(c.id, p)
-	r.forget(c) // whoever asks for it again gets what the trail has
 }
 
-// execute runs the call below the server. A panic in there ends this call and nothing else (EX-18).
+// execute runs the call. A panic ends only this call (EX-18).
 func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dray.Result,
 	err error,
 ) {
@@ -327,8 +313,8 @@ func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dr
 	return r.opts.Executor.Execute(ctx, call, sink{c})
 }
 
-// isRejection says whether an error with this code, before the call was accepted, means that it
-// never began: there is no row that could tell more.
+// isRejection reports whether an error with this code, before the call was accepted, means that the
+// audit log has no begin record of it.
 func isRejection(code dray.Code) bool {
 	switch code {
 	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal:
@@ -338,10 +324,9 @@ func isRejection(code dray.Code) bool {
 	}
 }
 
-// conclude makes the final record. Executors say when a call began and ended; where one does not,
-// it is now.
-func (c *Call) conclude(res dray.Result, err error) dray.Record {
-	rec, res := c.record, dray.NormalizeResult(res, err)
+// finalRecord returns the record with the result. A result without times ended now.
+func (c *Call) finalRecord(res dray.Result, err error) dray.Record {
+	rec, res := c.Record(), dray.NormalizeResult(res, err)
 	if !res.StartedAt.IsZero() {
 		rec.StartedAt = res.StartedAt.UTC()
 	}
@@ -350,6 +335,27 @@ func (c *Call) conclude(res dray.Result, err error) dray.Record {
 		res.Duration = res.EndedAt.Sub(c.started)
 	}
 	return rec.WithResult(res)
+}
+
+type callKey struct{}
+
+// Recorded returns the Executor that belongs directly inside the audit log's. A call that reaches it
+// has a committed begin record, so it is accepted. A call whose route could not be decided ends
+// here. Every result passes through it before the audit log, the events and the response get it.
+func Recorded(next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		if c, ok := ctx.Value(callKey{}).(*Call); ok {
+			c.markAccepted()
+			if c.routeErr != nil {
+				return dray.Result{Route: call.Route}, c.routeErr
+			}
+		}
+		res, err := next.Execute(ctx, call, sink)
+		res.Route = call.Route
+		return res, err
+	})
 }
 
 func (r *Registry) logPanic(id string, p any) {
@@ -364,7 +370,6 @@ func (r *Registry) logBegin(inv dray.Invocation) {
 
 func (r *Registry) logEnd(rec dray.Record) {
 	r.opts.Log.Info("call ended", zap.String("id", rec.ID), zap.String("tool", rec.Tool),
-		zap.String("principal", rec.Principal), zap.String("status",
-			string(rec.Status)), zap.String("reason", string(rec.Reason)),
-		zap.Float64("ms", *rec.DurationMS))
+		zap.String("principal", rec.Principal), zap.String("status", string(rec.Status)),
+		zap.String("reason", string(rec.Reason)), zap.Float64("ms", *rec.DurationMS))
 }

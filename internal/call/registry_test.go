@@ -24,17 +24,16 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func registry(run dray.ExecutorFunc) *call.Registry {
-	return call.New(call.Options{
+	return call.NewRegistry(call.Options{
 		Executor: run, Log: zap.NewNop(),
 		Open: func(string, dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist },
 	})
 }
 
-func begin(t *testing.T, r *call.Registry, input string) *call.Call {
+func startCall(t *testing.T, r *call.Registry, input string) *call.Call {
 	t.Helper()
-	c, err := r.Start(t.Context(), call.StartRequest{Invocation: dray.Invocation{
-		Tool:      "exec",
-		Principal: "me", Input: json.RawMessage(input),
+	c, err := r.Start(t.Context(), &call.Prepared{Invocation: dray.Invocation{
+		Tool: "exec", Principal: "me", Input: json.RawMessage(input),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -42,65 +41,64 @@ func begin(t *testing.T, r *call.Registry, input string) *call.Call {
 	return c
 }
 
-func done(_ context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
+func succeed(_ context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 	code := 0
 	return dray.Result{Reason: dray.ReasonExited, ExitCode: &code}, nil
 }
 
-// Ended calls stay for some minutes, and only so many of them.
-func TestEndedCallsAreKeptForAWhile(t *testing.T) {
+func TestRegistryRetainsEndedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := registry(done)
-		first := begin(t, r, "{}")
+		r := registry(succeed)
+		first := startCall(t, r, "{}")
 		<-first.Done()
 		synctest.Wait()
 		if _, ok := r.Find(first.ID(), "me"); !ok {
-			t.Error("a call that just ended is gone")
+			t.Error("an ended call was not found")
 		}
 		if _, ok := r.Find(first.ID(), "you"); ok {
-			t.Error("another principal found it")
+			t.Error("another principal found the call")
 		}
 		time.Sleep(5 * time.Minute)
 		if _, ok := r.Find(first.ID(), "me"); ok {
-			t.Error("it is still there")
+			t.Error("the call was found after 5 minutes")
 		}
 	})
 }
 
-func TestEndedCallsAreBounded(t *testing.T) {
+func TestRegistryBoundsEndedCalls(t *testing.T) {
 	for name, c := range map[string]struct {
-		input string
-		calls int
-		kept  int
+		input    string
+		calls    int
+		retained int
 	}{
 		"by number": {"{}", 300, 256},
 		"by size":   {`{"a":"` + strings.Repeat("x", 24<<20) + `"}`, 3, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := registry(done)
+			r := registry(succeed)
 			var ids []string
 			for range c.calls {
-				call := begin(t, r, c.input)
-				<-call.Done()
-				ids = append(ids, call.ID())
+				started := startCall(t, r, c.input)
+				<-started.Done()
+				ids = append(ids, started.ID())
 			}
-			kept := 0
+			found := 0
 			for i, id := range ids {
 				if _, ok := r.Find(id, "me"); ok {
-					kept++
-				} else if i >= len(ids)-c.kept {
-					t.Errorf("call %d of %d is gone", i+1, len(ids))
+					found++
+				} else if i >= len(ids)-c.retained {
+					t.Errorf("call %d of %d was not found", i+1, len(ids))
 				}
 			}
-			if kept != c.kept {
-				t.Errorf("%d are kept", kept)
+			if found != c.retained {
+				t.Errorf("%d calls were found, want %d", found, c.retained)
 			}
 		})
 	}
 }
 
-// OP-01: what does not end when it is cancelled is waited for half a minute, and named.
-func TestDrainNamesWhatDoesNotEnd(t *testing.T) {
+// Drain waits 30 seconds for a cancelled call and names one that has not ended (OP-01).
+func TestDrainNamesCallThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := registry(func(context.Context, dray.Call, dray.Sink) (dray.Result,
@@ -109,31 +107,31 @@ func TestDrainNamesWhatDoesNotEnd(t *testing.T) {
 			<-release
 			return dray.Result{}, nil
 		})
-		c := begin(t, r, "{}")
+		c := startCall(t, r, "{}")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		begun := time.Now()
+		start := time.Now()
 		err := r.Drain(ctx)
-		if err == nil || !strings.Contains(err.Error(), c.ID()) || time.Since(begun) != 40*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
+		if err == nil || !strings.Contains(err.Error(), c.ID()) || time.Since(start) != 40*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		if _, err := r.Start(t.Context(),
-			call.StartRequest{}); dray.CodeOf(err) != dray.CodeShuttingDown {
-			t.Errorf("a call began while draining: %v", err)
+			&call.Prepared{}); dray.CodeOf(err) != dray.CodeShuttingDown {
+			t.Errorf("a call started while the registry drained: %v", err)
 		}
 		close(release)
 		<-c.Done()
 	})
 }
 
-func TestDrainCancelsWithItsCause(t *testing.T) {
+func TestDrainCancelsWithErrShutdown(t *testing.T) {
 	cause := make(chan error, 1)
 	r := registry(func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return dray.Result{}, nil
 	})
-	begin(t, r, "{}")
+	startCall(t, r, "{}")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Drain(ctx); err != nil {
@@ -143,20 +141,18 @@ func TestDrainCancelsWithItsCause(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Drain(ctx); err != nil {
-		t.Errorf("once more: %v", err)
+		t.Errorf("second Drain: %v", err)
 	}
 }
 
-// A call's stdin ends with the call, whoever still reads or writes.
-func TestStdinEndsWithTheCall(t *testing.T) {
+func TestStdinClosesWithTheCall(t *testing.T) {
 	read := make(chan error, 1)
 	r := registry(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 		go func() { _, err := c.Stdin.Read(make([]byte, 1)); read <- err }()
-		return done(t.Context(), c, nil)
+		return succeed(t.Context(), c, nil)
 	})
-	c, err := r.Start(t.Context(), call.StartRequest{
-		Invocation: dray.Invocation{Tool: "exec"},
-		StdinOpen:  true,
+	c, err := r.Start(t.Context(), &call.Prepared{
+		Invocation: dray.Invocation{Tool: "exec"}, StdinOpen: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,16 +167,16 @@ func TestStdinEndsWithTheCall(t *testing.T) {
 	}
 }
 
-// AU-05: a result that cannot be written fails, and says so.
-func TestResultThatIsNoJSON(t *testing.T) {
+// A call whose output is not JSON fails (AU-05).
+func TestInvalidOutput(t *testing.T) {
 	r := registry(func(ctx context.Context, c dray.Call, s dray.Sink) (dray.Result, error) {
-		res, err := done(ctx, c, s)
+		res, err := succeed(ctx, c, s)
 		res.Output = json.RawMessage(`{"a":`)
 		return res, err
 	})
-	c := begin(t, r, "{}")
+	c := startCall(t, r, "{}")
 	<-c.Done()
-	b, ended := c.Record()
+	b, ended := c.Encoded()
 	var rec dray.Record
 	if err := json.Unmarshal(b, &rec); err != nil || !ended || rec.Status != dray.StatusFailed ||
 		rec.Error.Code != dray.CodeInternal {
@@ -188,11 +184,11 @@ func TestResultThatIsNoJSON(t *testing.T) {
 	}
 }
 
-// A refusal before the begin is no call: it has no events, and nobody finds it.
-func TestRefusedCallIsNone(t *testing.T) {
+// A call that is rejected before its begin record has no events and is not found.
+func TestRejectedCall(t *testing.T) {
 	for _, c := range []struct {
 		code     dray.Code
-		begun    bool
+		recorded bool
 		accepted bool
 	}{
 		{dray.CodeAuditUnavailable, false, false},
@@ -201,29 +197,29 @@ func TestRefusedCallIsNone(t *testing.T) {
 		{dray.CodeInternal, true, true},
 		{dray.CodeContainerNotFound, true, true},
 	} {
-		t.Run(fmt.Sprint(c.code, c.begun), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.code, c.recorded), func(t *testing.T) {
 			fails := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 				return dray.Result{}, dray.Errorf(c.code, "no")
 			})
 			run := dray.Executor(fails)
-			if c.begun {
-				run = call.MarkAccepted(fails)
+			if c.recorded {
+				run = call.Recorded(fails)
 			}
 			r := registry(run.Execute)
-			call := begin(t, r, "{}")
-			<-call.Done()
+			started := startCall(t, r, "{}")
+			<-started.Done()
 			if err := r.Drain(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			_, found := r.Find(call.ID(), "me")
-			// the trail may know better than such an answer
-			kept := c.accepted && c.code != dray.CodeAuditUnavailable
-			if (call.Refused() == nil) != c.accepted || found != kept {
-				t.Errorf("refused with %v, found: %v", call.Refused(), found)
+			_, found := r.Find(started.ID(), "me")
+			// the audit log may get the end record later
+			retained := c.accepted && c.code != dray.CodeAuditUnavailable
+			if (started.Rejected() == nil) != c.accepted || found != retained {
+				t.Errorf("rejected with %v, found: %v", started.Rejected(), found)
 			}
-			ev, ok, _ := call.Events().Reader(0).Poll()
+			ev, ok, _ := started.Events().Reader(0).Poll()
 			if ok != c.accepted || ok && !bytes.Contains(ev.Body, []byte(`"accepted"`)) {
-				t.Errorf("its first event: %s", ev.Body)
+				t.Errorf("first event: %s", ev.Body)
 			}
 		})
 	}

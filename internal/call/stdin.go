@@ -9,31 +9,32 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// StdinCapacity is how many bytes may wait for the tool.
-const StdinCapacity = 256 << 10
+const (
+	// StdinCapacity is the size in bytes of the buffer of a StdinPipe.
+	StdinCapacity = 256 << 10
+	// StdinAppend is the offset of a write that continues the one before it.
+	StdinAppend int64 = -1
+	// stdinWriteTimeout bounds how long Append waits for buffer space before it fails with busy.
+	stdinWriteTimeout = time.Second
+)
 
-// writeTimeout is how long a write waits for the tool to make room before it is refused.
-const writeTimeout = time.Second
-
-// StdinAppend is the offset of a write that goes where the one before ended.
-const StdinAppend int64 = -1
-
-// StdinPipe carries bytes from requests to the tool. Its methods may be called from several goroutines.
+// StdinPipe passes bytes from requests to the stdin of a tool. It is safe for concurrent use.
 type StdinPipe struct {
 	mu      sync.Mutex
 	buf     []byte
 	written int64
-	eofSeen bool // end of file was announced
-	closed  bool // nobody reads any more
+	eofSeen bool
+	closed  bool
 	changed chan struct{}
 }
 
-// NewStdinPipe makes an empty pipe.
+// NewStdinPipe returns an empty pipe.
 func NewStdinPipe() *StdinPipe {
 	return &StdinPipe{changed: make(chan struct{})}
 }
 
-// Read waits for bytes. After the announced end it gives io.EOF, and after Close io.ErrClosedPipe.
+// Read blocks until there are bytes. It returns io.EOF at the end of the input, and io.ErrClosedPipe
+// after Close.
 func (p *StdinPipe) Read(b []byte) (int, error) {
 	for {
 		n, changed, err := p.tryRead(b)
@@ -44,6 +45,7 @@ func (p *StdinPipe) Read(b []byte) (int, error) {
 	}
 }
 
+// tryRead reads, fails, or returns a channel that the next change closes.
 func (p *StdinPipe) tryRead(b []byte) (int, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +64,8 @@ func (p *StdinPipe) tryRead(b []byte) (int, <-chan struct{}, error) {
 	}
 }
 
-// Close says that nobody reads any more: the call is over, or the tool closed its stdin. Whoever
-// waits is woken.
+// Close makes later reads and writes fail: the tool closed its stdin or the call has ended. It always
+// returns nil.
 func (p *StdinPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,47 +74,46 @@ func (p *StdinPipe) Close() error {
 	return nil
 }
 
-// Append takes b, at most StdinCapacity bytes, as the input from an offset on, and with eof as its last.
-// It takes the whole or nothing, and tells how many bytes of input were taken in all. What an
-// earlier Append took is passed over, so a repeat is harmless, also after the end.
+// Append writes b, at most StdinCapacity bytes, at an offset of the input, and with eof as its last
+// bytes. It writes all of b or nothing, and returns the number of bytes of input written so far.
+// Bytes that were written before are skipped, so a write may be repeated, also after the end.
 //
-// An offset beyond what was taken, and bytes behind the end or for nobody, are a conflict. Where
-// there is no room it waits up to a second for the tool to read, then the error is busy.
+// Append fails with conflict if bytes before offset are missing, or if bytes follow the end of the
+// input or a Close. It blocks for up to a second until there is space, then it fails with busy.
 func (p *StdinPipe) Append(ctx context.Context, offset int64, b []byte, eof bool) (int64, error) {
-	timer := time.NewTimer(writeTimeout)
+	timer := time.NewTimer(stdinWriteTimeout)
 	defer timer.Stop()
 	for {
-		accepted, changed, err := p.tryAppend(offset, b, eof)
+		written, changed, err := p.tryAppend(offset, b, eof)
 		if changed == nil {
-			return accepted, err
+			return written, err
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return accepted, dray.Errorf(dray.CodeBusy,
-				"the tool does not read its stdin: there is no room for %d bytes", len(b)).
+			return written, dray.Errorf(dray.CodeBusy,
+				"the tool does not read its stdin: no space for %d bytes", len(b)).
 				WithHint("send the same bytes with the same offset later")
 		case <-ctx.Done():
-			return accepted, context.Cause(ctx)
+			return written, context.Cause(ctx)
 		}
 	}
 }
 
-// Accepted says how many bytes of input were taken in all.
-func (p *StdinPipe) Accepted() int64 {
+// Written returns the number of bytes of input written so far.
+func (p *StdinPipe) Written() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.written
 }
 
-// tryAppend appends, fails, or gives the channel that the next change closes.
+// tryAppend writes, fails, or returns a channel that the next change closes.
 func (p *StdinPipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if offset > p.written {
-		return p.written, nil, dray.Errorf(dray.CodeConflict,
-			"the bytes from %d to %d of stdin are missing", p.written, offset).
-			WithHint("send them first: offset=%d", p.written)
+		return p.written, nil, dray.Errorf(dray.CodeConflict, "bytes %d to %d of stdin are missing",
+			p.written, offset).WithHint("send them first, with offset=%d", p.written)
 	}
 	if offset != StdinAppend {
 		b = b[min(p.written-offset, int64(len(b))):]
@@ -122,8 +123,8 @@ func (p *StdinPipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan s
 		return p.written, nil, dray.Errorf(dray.CodeConflict, "stdin ended after %d bytes", p.written).
 			WithHint("send eof=1 with the last bytes only")
 	case len(b) > 0 && p.closed:
-		return p.written, nil, dray.Errorf(dray.CodeConflict, "nobody reads stdin any more").
-			WithHint("the tool closed its stdin or the call is over: there is no need to send more")
+		return p.written, nil, dray.Errorf(dray.CodeConflict,
+			"stdin is closed: the tool closed it or the call has ended").WithHint("stop sending")
 	case len(p.buf)+len(b) > StdinCapacity:
 		return p.written, p.changed, nil
 	}
@@ -134,7 +135,7 @@ func (p *StdinPipe) tryAppend(offset int64, b []byte, eof bool) (int64, <-chan s
 	return p.written, nil, nil
 }
 
-// signal wakes whoever waits for a change.
+// signal wakes all waiting readers and writers.
 func (p *StdinPipe) signal() {
 	close(p.changed)
 	p.changed = make(chan struct{})

@@ -15,17 +15,17 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 )
 
-// step is one write and what becomes of it.
+// step is one write and its expected result.
 type step struct {
-	offset   int64
-	text     string
-	eof      bool
-	accepted int64
-	code     dray.Code
+	offset  int64
+	text    string
+	eof     bool
+	written int64
+	code    dray.Code
 }
 
-// EX-20: offsets make a repeat harmless, and nothing is lost or doubled.
-func TestOffsets(t *testing.T) {
+// Repeated and overlapping writes neither lose nor repeat bytes (EX-20).
+func TestStdinPipeOffsets(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []step
 		read  string
@@ -49,11 +49,11 @@ func TestOffsets(t *testing.T) {
 			{0, "ab", true, 2, ""},
 			{call.StdinAppend, "", true, 2, ""},
 		}, "ab"},
-		"hole": {
+		"gap": {
 			[]step{{1, "b", false, 0, dray.CodeConflict}, {0, "a", true, 1, ""}},
 			"a",
 		},
-		"behind the end": {[]step{
+		"after the end": {[]step{
 			{0, "a", true, 1, ""},
 			{1, "b", false, 1, dray.CodeConflict},
 			{call.StdinAppend, "b", false, 1, dray.CodeConflict},
@@ -68,7 +68,7 @@ func TestOffsets(t *testing.T) {
 			p := call.NewStdinPipe()
 			for i, s := range c.steps {
 				n, err := p.Append(t.Context(), s.offset, []byte(s.text), s.eof)
-				if n != s.accepted || (err == nil) != (s.code == "") ||
+				if n != s.written || (err == nil) != (s.code == "") ||
 					(err != nil && dray.CodeOf(err) != s.code) {
 					t.Errorf("step %d: %d, %v", i, n, err)
 				}
@@ -80,23 +80,23 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// A write waits a second for the tool, no longer, and takes nothing then.
-func TestFullPipe(t *testing.T) {
+// A write to a full pipe waits one second and then writes nothing.
+func TestStdinPipe_Full(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := call.NewStdinPipe()
 		full := bytes.Repeat([]byte("x"), call.StdinCapacity)
 		if n, err := p.Append(t.Context(), 0, full, false); n != call.StdinCapacity || err != nil {
 			t.Fatal(n, err)
 		}
-		begun := time.Now()
+		start := time.Now()
 		n, err := p.Append(t.Context(), call.StdinAppend, []byte("y"), true)
-		if n != call.StdinCapacity || dray.CodeOf(err) != dray.CodeBusy || time.Since(begun) != time.Second {
-			t.Errorf("%d %v after %v", n, err, time.Since(begun))
+		if n != call.StdinCapacity || dray.CodeOf(err) != dray.CodeBusy || time.Since(start) != time.Second {
+			t.Errorf("%d %v after %v", n, err, time.Since(start))
 		}
 		go func() { time.Sleep(500 * time.Millisecond); _, _ = p.Read(make([]byte, 1)) }()
 		if n, err := p.Append(t.Context(), call.StdinAppend, []byte("y"), true); n != call.StdinCapacity+1 ||
 			err != nil {
-			t.Errorf("with a tool that reads again: %d %v", n, err)
+			t.Errorf("after a read: %d %v", n, err)
 		}
 		if b, err := io.ReadAll(p); err != nil || len(b) != call.StdinCapacity || b[len(b)-1] != 'y' {
 			t.Errorf("read %d bytes, %v", len(b), err)
@@ -104,18 +104,18 @@ func TestFullPipe(t *testing.T) {
 	})
 }
 
-func TestWriterThatGoesAway(t *testing.T) {
+func TestStdinPipe_WriterCancelled(t *testing.T) {
 	p := call.NewStdinPipe()
 	_, _ = p.Append(t.Context(), 0, make([]byte, call.StdinCapacity), false)
-	why := errors.New("gone")
+	cause := errors.New("client disconnected")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	if _, err := p.Append(ctx, call.StdinAppend, []byte("y"), false); !errors.Is(err, why) {
+	cancel(cause)
+	if _, err := p.Append(ctx, call.StdinAppend, []byte("y"), false); !errors.Is(err, cause) {
 		t.Error(err)
 	}
 }
 
-func TestClosedPipe(t *testing.T) {
+func TestStdinPipe_Closed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := call.NewStdinPipe()
 		read := make(chan error)
@@ -123,21 +123,21 @@ func TestClosedPipe(t *testing.T) {
 		synctest.Wait()
 		_ = p.Close()
 		if err := <-read; !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("who waited got %v", err)
+			t.Errorf("the waiting Read returned %v", err)
 		}
 		if _, err := p.Append(t.Context(), call.StdinAppend, []byte("y"),
 			false); dray.CodeOf(err) != dray.CodeConflict {
 			t.Error(err)
 		}
 		if n, err := p.Append(t.Context(), call.StdinAppend, nil, true); n != 0 || err != nil {
-			t.Errorf("the end of what nobody reads: %d %v", n, err)
+			t.Errorf("end of input after Close: %d %v", n, err)
 		}
 		_ = p.Close()
 	})
 }
 
-// Many writers that repeat themselves, and a reader: what comes out is what was meant.
-func TestConcurrentRepeats(t *testing.T) {
+// Concurrent writers that repeat each other do not change what the reader gets.
+func TestStdinPipe_ConcurrentRepeats(t *testing.T) {
 	data := make([]byte, 2<<20)
 	for i := range data {
 		data[i] = byte(rand.Uint32())
@@ -148,11 +148,11 @@ func TestConcurrentRepeats(t *testing.T) {
 		writers.Go(func() {
 			for at := 0; at < len(data); {
 				n := min(1+rand.IntN(90<<10), len(data)-at)
-				accepted, err := p.Append(context.Background(), int64(at), data[at:at+n], at+n == len(data))
+				written, err := p.Append(context.Background(), int64(at), data[at:at+n], at+n == len(data))
 				if err != nil {
-					return // the others were faster: the end is there
+					return // another writer wrote the end
 				}
-				at = int(min(accepted, int64(at+n)))
+				at = int(min(written, int64(at+n)))
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -26,24 +25,6 @@ func New(rules Rules, nearest func(dir, workspaceRoot string) (folder string, ok
 		return nil, err
 	}
 	return &Router{rules: rules, nearest: nearest}, nil
-}
-
-// Executor puts the decision into each call's result, whichever way it ends. A call that was
-// decided when it was let in goes there; others are decided here.
-func (r *Router) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
-		if call.Route.Rule == "" {
-			var err error
-			if call.Route, err = r.Route(call.Invocation, call.Tool.Environment); err != nil {
-				return dray.Result{Route: call.Route}, err
-			}
-		}
-		res, err := next.Execute(ctx, call, sink)
-		res.Route = call.Route
-		return res, err
-	})
 }
 
 // hostValue is the one value of an override or fallback that leads to the host.

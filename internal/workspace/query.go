@@ -143,13 +143,16 @@ const (
 	Stopped    State = "stopped"
 )
 
-// Info is a workspace as it is now.
+// Info is the state of a workspace.
 type Info struct {
-	ID        string
-	Folder    string
-	State     State
-	Trusted   bool
-	Container string
+	ID      string `json:"id"`
+	Folder  string `json:"folder"`
+	State   State  `json:"state"`
+	Trusted bool   `json:"trusted"`
+	// Container is the full id of its container, if there is one.
+	Container string `json:"container,omitempty"`
+	// Trust is what ActionTrust has trusted, and nil otherwise.
+	Trust *devcontainer.Summary `json:"trust,omitempty"`
 }
 
 // ID is short, and the same for a folder for all time.

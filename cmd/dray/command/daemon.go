@@ -20,28 +20,27 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer"
-	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
-// daemon is every room joined: the server in front, the trail, and where processes run. What is
-// closed comes in the order of the fields, the caller's side first.
+// daemon has the parts of the running daemon.
 type daemon struct {
 	admission    *admission.Controller
+	calls        *call.Registry
 	server       *api.Server
 	workspaces   *workspace.Manager
 	engine       *container.Engine
 	pool         *process.Pool
-	closeCgroups func() // gives up the control groups of what the pool starts
+	closeCgroups func() // removes the cgroups of the processes of pool
 	captures     *capture.Store
 	transfer     *transfer.Syncer
 	audit        *audit.Store
 }
 
-// newDaemon joins the rooms. Nothing listens yet, and nothing asks the engine before a call needs
-// it.
+// newDaemon wires the daemon. It opens no socket, and does not connect to the engine before a call
+// needs it.
 func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemon, error) {
 	d := &daemon{}
 	if err := d.openServices(ctx, cfg, log); err != nil {
@@ -74,18 +73,21 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
-	// what it starts lives as long as the daemon
+	d.calls = call.NewRegistry(call.Options{
+		Executor: d.newExecutor(cfg), Open: d.captures.OpenAuto, Log: log,
+	})
+	// the requests of the server outlive ctx, which bounds only the start
 	d.server, err = api.New(api.Config{ //nolint:contextcheck
-		Executor: d.newExecutor(cfg, rules), Records: d.audit, Tools: tools, Router: rules,
-		Places:     environmentChecker{d.workspaces},
-		Workspaces: workspaceAdapter{d.workspaces}, Paths: pathAdapter{d.workspaces}, Captures: d.captures, Log: log,
-		MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
-		Ready: d.audit.Ready, Version: version,
+		Intake: &call.Intake{
+			Tools: tools, Router: rules, Environments: d.workspaces, MaxTimeout: cfg.Limits.MaxTimeout,
+		},
+		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
+		Log: log, MaxBody: cfg.Server.MaxBody, Ready: d.audit.Ready, Version: version,
 	})
 	return err
 }
 
-// nearest finds the workspace of a folder, once there are workspaces to ask.
+// nearest returns the workspace of a directory. The router gets it before the workspaces are opened.
 func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
 	return d.workspaces.Nearest(dir, root)
 }
@@ -100,14 +102,14 @@ func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Log
 	return err
 }
 
-// openCaptures opens the folder of kept output, and has the log tell what retention removes.
+// openCaptures opens the directory of captured output. What retention removes is logged.
 func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
 	return capture.NewStore(capture.Options{
 		Dir: cfg.State.Captures(), Limit: cfg.Limits.Capture, SummaryBytes: int(cfg.Limits.View),
 		MaxDiskBytes: cfg.Limits.CapturesDisk, MaxAge: cfg.Limits.CapturesKeep,
 		OnRemoved: func(r capture.Removed) {
 			if r.Err != nil {
-				log.Warn("captures stay", zap.Error(r.Err))
+				log.Warn("capture removal failed", zap.Error(r.Err))
 			}
 			if r.Files > 0 {
 				log.Info("captures removed", zap.Int("files", r.Files), zap.Int64("bytes", r.Bytes))
@@ -116,7 +118,7 @@ func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
 	})
 }
 
-// openEnvironments makes the host, the engine and the workspaces over them.
+// openEnvironments opens the host, the engine and the workspaces.
 func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	launch, err := supervisorLaunch()
 	if err != nil {
@@ -124,14 +126,13 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 	}
 	launch, d.closeCgroups, err = host.WithCgroups(launch)
 	if err != nil {
-		log.Info("no control groups for host tools", zap.Error(err))
+		log.Info("cgroups unavailable for host tools", zap.Error(err))
 	}
 	d.pool = process.NewPool(launch)
-	d.engine, err = container.NewEngine(container.EndpointConfig{
-		Host:    cfg.Engine.Host,
-		Context: cfg.Engine.Context,
-	}, container.Options{
-		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport), RunDir: cfg.State.Run(), Version: version, Log: log,
+	endpoint := container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
+	d.engine, err = container.NewEngine(endpoint, container.Options{
+		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport),
+		RunDir: cfg.State.Run(), Version: version, Log: log,
 	})
 	if err != nil {
 		return err
@@ -144,11 +145,12 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 	}
 	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
 		d.pool)
-	git := workspace.Git(d.pool)
+	state := string(cfg.State)
+	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces, workspace.Git(d.pool))
 	d.workspaces = workspace.New(ctx, workspace.Config{
-		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs, LocalEnv: cfg.Devcontainer.LocalEnv, State: string(cfg.State),
-		UpTimeout: cfg.Devcontainer.UpTimeout,
-	}, d.engine, h, d.pool, devcontainer.NewTrustStore(string(cfg.State), cfg.Trust.Workspaces, git), log)
+		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
+		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
+	}, d.engine, h, d.pool, trust, log)
 	return nil
 }
 
@@ -161,23 +163,24 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 	}
 }
 
-// newExecutor returns the layers of a call, the outermost first.
-func (d *daemon) newExecutor(cfg *config.Config, rules *router.Router) dray.Executor {
+// newExecutor returns the layers of a call, the outermost first: admission, audit log, record,
+// deadline, environment and the tool itself.
+func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
 	inEnvironment := d.workspaces.Executor(dray.RunTool, d.admission.Acquire)
 	bounded := executor.Deadline(inEnvironment, cfg.Limits.Timeout)
-	return d.admission.Executor(d.audit.Executor(call.MarkAccepted(rules.Executor(bounded))))
+	return d.admission.Executor(d.audit.Executor(call.Recorded(bounded)))
 }
 
-// Serve answers requests until Shutdown.
+// Serve serves requests until Shutdown.
 func (d *daemon) Serve(l net.Listener) error { return d.server.Serve(l) }
 
-// Idle says since when nothing was asked and no call has run.
+// Idle returns since when there has been no request and no call. ok is false while there is one.
 func (d *daemon) Idle() (since time.Time, ok bool) { return d.server.Idle() }
 
-// Shutdown lets calls end until the context is over, cancels the rest, and closes everything.
+// Shutdown waits for the calls until ctx ends, cancels the rest and closes everything.
 func (d *daemon) Shutdown(ctx context.Context) error {
-	d.admission.Close() // who waits for a turn is not let run any more
-	// what still comes home when calls are cancelled would keep them
+	d.admission.Close() // queued calls end
+	// a fetch of declared outputs would delay the end of a cancelled call
 	defer context.AfterFunc(ctx, d.transfer.Stop)()
 	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
 }
@@ -206,28 +209,28 @@ func (d *daemon) close(ctx context.Context) error {
 	return err
 }
 
-// syncTimeoutMargin is what a call of the tool sync has beside sandbox.timeout, so that it is the
-// sync that says what took too long.
+// syncTimeoutMargin is added to sandbox.timeout for calls of the tool sync, so that the more specific
+// timeout of the sync elapses first.
 const syncTimeoutMargin = 30 * time.Second
 
-// openTransfer opens the sandbox root, or finds out that the daemon cannot come up with it.
+// openTransfer opens the sandbox root. It fails if the root is unusable.
 func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config,
 	log *zap.Logger,
 ) (*transfer.Syncer, error) {
 	s := cfg.Sandbox
 	return transfer.Open(ctx, transfer.Config{
-		Root: s.Root, Sources: s.Sources, Deny: s.Deny, Timeout: s.Timeout, Executable: s.Executable, HostRoots: cfg.Host.Roots,
+		Root: s.Root, Sources: s.Sources, Deny: s.Deny, Timeout: s.Timeout, Executable: s.Executable,
+		HostRoots: cfg.Host.Roots,
 		Limits: dray.TreeLimits{
-			MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles,
-			MaxDepth: s.MaxDepth,
+			MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles, MaxDepth: s.MaxDepth,
 		},
 		Trusted: d.workspaces.Trusted,
 		OnRecovered: func(finished int, err error) {
 			if err != nil {
-				log.Warn("leftovers of syncs stay in the sandbox root", zap.Error(err))
+				log.Warn("sync recovery failed", zap.Error(err))
 			}
 			if finished > 0 {
-				log.Info("syncs finished that were interrupted", zap.Int("syncs", finished))
+				log.Info("interrupted syncs completed", zap.Int("syncs", finished))
 			}
 		},
 	})

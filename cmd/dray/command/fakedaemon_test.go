@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 // fakeDaemon is a daemon without containers. The packages that need an engine are faked.
@@ -71,11 +71,16 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env},
 		pool)
 	chain := executor.Deadline(onHost(hosts, dray.RunTool), cfg.Limits.Timeout)
-	chain = store.Executor(call.MarkAccepted(fakeSync(routes.Executor(chain))))
+	calls := call.NewRegistry(call.Options{
+		Executor: store.Executor(call.Recorded(fakeSync(chain))), Open: captures.OpenAuto, Log: log,
+	})
 	srv, err := api.New(api.Config{
-		Executor: chain, Records: store, Tools: registry, Router: routes, Places: fakeRouteChecker{},
-		Workspaces: fakeWorkspaces{string(cfg.State)}, Paths: fakePaths{}, Captures: captures,
-		Log: log, MaxBody: cfg.Server.MaxBody, MaxTimeout: cfg.Limits.MaxTimeout,
+		Intake: &call.Intake{
+			Tools: registry, Router: routes, Environments: fakeRouteChecker{},
+			MaxTimeout: cfg.Limits.MaxTimeout,
+		},
+		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
+		Captures: captures, Log: log, MaxBody: cfg.Server.MaxBody,
 	})
 	if err != nil {
 		return nil, err
@@ -123,67 +128,47 @@ func onHost(hosts *host.Host, next dray.Executor) dray.Executor {
 // fakeWorkspaces has one workspace and starts no container.
 type fakeWorkspaces struct{ state string }
 
-func (fakeWorkspaces) List(context.Context) ([]api.Workspace, error) {
-	return []api.Workspace{{ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: "running", Trusted: true}},
-		nil
+func (fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
+	return []workspace.Info{{
+		ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: workspace.Running, Trusted: true,
+	}}, nil
 }
 
-func (d fakeWorkspaces) Run(ctx context.Context, verb api.WorkspaceAction, id string,
+func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id string,
 	progress func(phase, message string),
-) (api.Workspace, error) {
-	w := api.Workspace{ID: "w1", Folder: id, State: "stopped"}
-	switch verb {
-	case api.WorkspaceTrust:
+) (workspace.Info, error) {
+	w := workspace.Info{ID: "w1", Folder: id, State: workspace.Stopped}
+	switch action {
+	case workspace.ActionTrust:
 		loc, err := devcontainer.Locate(id, "")
 		if err != nil {
 			return w, err
 		}
-		noGit := func(context.Context, string, ...string) (string,
-			error,
-		) {
+		noGit := func(context.Context, string, ...string) (string, error) {
 			return "", errors.New("no git")
 		}
 		summary, err := devcontainer.NewTrustStore(d.state, nil, noGit).Trust(ctx, loc)
-		if err != nil {
-			return w, err
-		}
-		w.Trusted = true
-		w.Trust, err = json.Marshal(summary)
+		w.Trusted, w.Trust = true, &summary
 		return w, err
-	case api.WorkspaceUp:
+	case workspace.ActionUp:
 		progress("build", "step 1/2 \x1b[2J")
 		if strings.HasSuffix(id, "untrusted") {
 			return w, dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
 				WithHint("dray workspace trust %s", id)
 		}
-		w.State, w.Container = "running", "c0ffee"
+		w.State, w.Container = workspace.Running, "c0ffee"
 	}
 	return w, nil
 }
 
-// fakePaths maps the workspace to /workspaces/app.
-type fakePaths struct{}
-
-func (fakePaths) Map(_ context.Context, req api.PathsRequest) (api.PathsReply, error) {
-	from, to := req.Workspace, "/workspaces/app"
-	if req.Direction == api.ToHost {
-		from, to = to, from
-	}
-	reply := api.PathsReply{Paths: []string{}, Unmapped: []string{}}
-	for _, p := range req.Paths {
-		rest, under := strings.CutPrefix(p+"/", from+"/")
-		if !under {
-			reply.Paths, reply.Unmapped = append(reply.Paths, p), append(reply.Unmapped, p)
-			continue
-		}
-		reply.Paths = append(reply.Paths, strings.TrimSuffix(to+"/"+rest, "/"))
-	}
-	return reply, nil
+// Mounts maps the workspace to /workspaces/app.
+func (fakeWorkspaces) Mounts(_ context.Context, folder, _ string) ([]dray.Mount, error) {
+	return []dray.Mount{{Host: folder, Container: "/workspaces/app"}}, nil
 }
 
 // fakeRouteChecker accepts every call.
 type fakeRouteChecker struct{}
 
-func (fakeRouteChecker) CheckRoute(context.Context, dray.Route, dray.Invocation, *dray.Tool) error {
+func (fakeRouteChecker) Check(context.Context, dray.Route, dray.Invocation, bool) error {
 	return nil
 }

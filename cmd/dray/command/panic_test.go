@@ -57,16 +57,12 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := newRouter(cfg, d.nearest)
-	if err != nil {
-		t.Fatal(err)
-	}
 	exec, err := tools.Get("exec")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &singleSlotDaemon{
-		daemon: d, chain: d.newExecutor(cfg, rules), tool: exec, folder: folder, logs: logs,
+		daemon: d, chain: d.newExecutor(cfg), tool: exec, folder: folder, logs: logs,
 	}
 }
 
@@ -80,9 +76,12 @@ func (o *singleSlotDaemon) exec(t *testing.T, script string, sink dray.Sink) (id
 		t.Fatal(err)
 	}
 	id = uuid.Must(uuid.NewV7()).String()
-	res, err = o.chain.Execute(t.Context(), dray.Call{Tool: o.tool, Invocation: dray.Invocation{
-		ID: id, Tool: "exec", Input: input, Environment: dray.ChooseHost, Workspace: o.folder, Principal: "uid:0",
-	}}, sink)
+	res, err = o.chain.Execute(t.Context(), dray.Call{
+		Tool: o.tool, Route: dray.Route{Environment: dray.KindHost, Workspace: o.folder},
+		Invocation: dray.Invocation{
+			ID: id, Tool: "exec", Input: input, Workspace: o.folder, Principal: "uid:0",
+		},
+	}, sink)
 	if err != nil {
 		t.Fatal(err)
 	}

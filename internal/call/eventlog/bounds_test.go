@@ -61,7 +61,7 @@ func BenchmarkFloodWithReader(b *testing.B) {
 	}
 	l.Finish([]byte("{}"))
 	<-done
-	_ = r.Close()
+	r.Close()
 }
 
 // readable says what goes as text: UTF-8, unless it is long and so full of control characters that
@@ -95,7 +95,7 @@ func TestLateReaderHearsTheBegin(t *testing.T) {
 		late := l.Reader(1) // it has the first
 		l.Finish([]byte("{}"))
 		all := rest(t, late)
-		_ = late.Close()
+		late.Close()
 		for i, want := range []string{"waiting", "turn", "started"} {
 			if ev := all[i]; ev.Seq != int64(i+2) || ev.Name != eventlog.State ||
 				!bytes.Contains(ev.Body, []byte(want)) {

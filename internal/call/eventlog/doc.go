@@ -1,9 +1,8 @@
-// Package event keeps what happens during one call for those who watch it: a bounded log that is
-// also the call's [dray.Sink].
+// Package eventlog is the bounded log of the events of one call.
 //
-// The tool's side never waits. Each event gets a sequence number from 1, and any number of readers
-// follow from any number on. The newest 4 MiB stay in memory, of a call that nobody has followed
-// yet the newest 256 KiB; what is older is read again from the kept output, and what is kept
-// nowhere is left out, which a reader sees by the offsets. Output is handed out as soon as it is
-// there; a tool that floods is given to its readers in larger pieces instead.
+// The tool is not slowed down by readers. Events have sequence numbers from 1, and each of any number
+// of readers starts after any of them. The newest 4 MiB of output are in memory, or 256 KiB while the
+// call has no reader. Older output is read from its capture. Output that is not captured is skipped,
+// which readers see from the offsets. Output is published at once, and in larger pieces if a tool
+// writes faster than that.
 package eventlog

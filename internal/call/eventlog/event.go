@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Names of the events, as the contract lists them.
+// Names of the events, which are part of the contract.
 const (
 	State    = "state"
 	Progress = "progress"
@@ -19,14 +19,14 @@ const (
 	End      = "end"
 )
 
-// Event is one event of a call. Body is a JSON object in one line.
+// Event is one event of a call. Body is a JSON object without line breaks.
 type Event struct {
 	Seq  int64
 	Name string
 	Body []byte
 }
 
-// AppendSSE appends the event as one server-sent event.
+// AppendSSE appends the event to dst as a server-sent event.
 func (e Event) AppendSSE(dst []byte) []byte {
 	dst = append(dst, "id: "...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)
@@ -37,8 +37,7 @@ func (e Event) AppendSSE(dst []byte) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// AppendNDJSON appends the event as one line of JSON, with seq and event before the members of the
-// body.
+// AppendNDJSON appends the event to dst as a line of JSON: seq, event and the members of the body.
 func (e Event) AppendNDJSON(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)
@@ -54,7 +53,7 @@ func (e Event) AppendNDJSON(dst []byte) []byte {
 
 const endOpen, endClose = `{"invocation":`, `}`
 
-// EndBody is the body of a call's end event: the invocation in its JSON form.
+// EndBody returns the body of the end event of a call. invocation is JSON.
 func EndBody(invocation []byte) []byte {
 	b := make([]byte, 0, len(endOpen)+len(invocation)+len(endClose))
 	b = append(b, endOpen...)
@@ -62,21 +61,20 @@ func EndBody(invocation []byte) []byte {
 	return append(b, endClose...)
 }
 
-// Invocation gives what EndBody has put into a body, without a copy.
+// Invocation returns the invocation in a body that EndBody made. It shares the memory of the body.
 func Invocation(endBody []byte) []byte {
 	end := len(endBody) - len(endClose)
 	return endBody[len(endOpen):end:end]
 }
 
-// appendOutputBody appends the body of an output event: text where the bytes are UTF-8, else
-// base64. Text that is mostly control characters goes as base64 too, because each of them would be
-// written with six.
+// appendOutputBody appends the body of an output event: text if the bytes are UTF-8, else base64.
+// Text with many control characters is base64 too, because JSON escapes each with six bytes.
 func appendOutputBody(dst []byte, offset int64, p []byte) []byte {
 	dst = append(dst, `{"offset":`...)
 	dst = strconv.AppendInt(dst, offset, 10)
 	if utf8.Valid(p) && !escapesLong(p) {
 		dst = append(dst, `,"text":`...)
-		dst, _ = jsontext.AppendQuote(dst, p) // fails for invalid UTF-8 alone
+		dst, _ = jsontext.AppendQuote(dst, p) // it fails only for invalid UTF-8
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"base64":"`...)
@@ -84,8 +82,8 @@ func appendOutputBody(dst []byte, offset int64, p []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// escapesLong says that JSON would need more than half as much again for the escapes alone. Of what
-// is short, text is more use.
+// escapesLong reports whether escapes would add more than half of the length of p. It is false for
+// short output, which is more useful as text.
 func escapesLong(p []byte) bool {
 	if len(p) < 4<<10 {
 		return false
@@ -99,7 +97,7 @@ func escapesLong(p []byte) bool {
 	return long > len(p)/10
 }
 
-// incomplete counts the bytes at the end of p that begin a character and do not end it: at most 3.
+// incomplete returns the number of bytes, at most 3, of an incomplete character at the end of p.
 func incomplete(p []byte) int {
 	for n := 1; n <= min(len(p), utf8.UTFMax-1); n++ {
 		if rest := p[len(p)-n:]; utf8.RuneStart(rest[0]) {

@@ -12,83 +12,81 @@ import (
 )
 
 const (
-	// maxPiece bounds the output of one event, and maxMessage the text of one progress event.
+	// maxPiece bounds the output in one event, and maxMessage the text of one progress event, in bytes.
 	maxPiece   = 32 << 10
 	maxMessage = 1 << 10
-	// maxBuffered bounds what a running call holds in memory, maxBufferedUnread what one holds that
-	// nobody has followed yet: so much stays in the processor's caches, and a flood costs next to
-	// nothing. maxBufferedEnded bounds what an ended call holds.
+	// maxBuffered bounds the bytes in memory of a running call. maxBufferedUnread bounds those of a call
+	// without a reader so far: it fits in the processor's caches, which makes a flood of output cheap.
+	// maxBufferedEnded bounds those of an ended call.
 	maxBuffered       = 4 << 20
 	maxBufferedUnread = 256 << 10
 	maxBufferedEnded  = 64 << 10
-	// maxEvents bounds how many events can be read again. Of the states, which are few, the first
-	// maxStates can always be.
+	// maxEvents bounds the events that can be read again. The first maxStates state events always can.
 	maxEvents = 8192
 	maxStates = 16
 )
 
-// OpenFunc opens the kept output of the call from its beginning.
+// OpenFunc opens the captured output of the call from its beginning.
 type OpenFunc func(stream dray.Stream) (io.ReadSeekCloser, error)
 
-// Log is the events of one call. It is a [dray.Sink]: its methods may be called from several
-// goroutines and wait for nobody.
+// Log is the events of one call. It is safe for concurrent use. Only Output can block, for a blocking
+// reader.
 type Log struct {
 	open OpenFunc
 
 	mu      sync.Mutex
 	ring    ring
 	entries []entry
-	first   int64 // the sequence number of entries[0]
+	first   int64 // sequence number of entries[0]
 	states  []state
 	sizes   [dray.Stderr + 1]int64
-	// tailOpen says that the last entry is output that no reader has seen yet, so that more may join
-	// it; born is when it began.
+	// tailOpen is set if the last entry is output that no reader has read yet, to which more output is
+	// added. tailSince is the time of its first byte.
 	tailOpen       bool
 	tailSince      time.Time
 	rate           rateLimiter
 	end            []byte
 	closed         bool
 	readers        int
-	blockingReader *Reader // the reader that output waits for, if there is one
-	// closed when that reader moves, or is awaited no more; nil while no output waits
+	blockingReader *Reader // nil if output does not block
+	// closed when the blocking reader advances or is released; nil while no output is blocked
 	moved chan struct{}
-	wake  chan struct{} // closed when something happens; nil while nobody waits
+	wake  chan struct{} // closed on the next change; nil while no reader waits
 }
 
-// entry is one event. Its bytes stand in the ring from at on: output as it was printed, or the body
-// of another event.
+// entry is one event. Its bytes are in the ring at position at: raw output, or the body of another
+// event.
 type entry struct {
 	name   string
-	stream dray.Stream // zero for what is not output
+	stream dray.Stream // zero for an event without output
 	size   int
 	offset int64
 	at     int64
 }
 
-// state is a state event, which is no part of the ring: whoever comes late after much output still
-// hears how the call began.
+// state is a state event. Its body is not in the ring, where later output would overwrite it.
 type state struct {
 	seq  int64
 	body []byte
 }
 
-// NewLog makes an empty log. Output that has left the memory is read through open.
+// NewLog returns an empty log. It reads output that is no longer in memory with open.
 func NewLog(open OpenFunc) *Log {
 	return &Log{open: open, first: 1, ring: ring{max: maxBufferedUnread}}
 }
 
-// Accepted says that the call has an id and a row in the trail. It comes before everything else.
+// Accepted adds the first event: the call has an id and a begin record.
 func (l *Log) Accepted(id string) {
 	body := append([]byte(`{"id":`), quote(id)...)
 	l.add(State, append(body, `,"status":"running","phase":"accepted"}`...))
 }
 
-// Started says that the process was started.
+// Started adds the event that the process was started.
 func (l *Log) Started() {
 	l.add(State, []byte(`{"status":"running","phase":"started"}`))
 }
 
-// Queued says that the call waits for its turn, or that it does so no more.
+// Queued adds the event that the call waits for a slot, or that it has one.
 func (l *Log) Queued(waiting bool) {
 	if waiting {
 		l.add(State, []byte(`{"status":"queued","phase":"waiting"}`))
@@ -97,7 +95,7 @@ func (l *Log) Queued(waiting bool) {
 	l.add(State, []byte(`{"status":"running","phase":"turn"}`))
 }
 
-// Progress tells of a long wait before that. A message beyond 1 KiB is cut.
+// Progress adds an event about the preparation of the call. It truncates a message to 1 KiB.
 func (l *Log) Progress(phase, message string) {
 	body := append([]byte(`{"phase":`), quote(phase[:min(len(phase), maxMessage)])...)
 	body = append(body, `,"message":`...)
@@ -106,21 +104,21 @@ func (l *Log) Progress(phase, message string) {
 }
 
 func quote(s string) []byte {
-	b, _ := jsontext.AppendQuote(nil, s) // invalid UTF-8 is replaced, and that alone is an error
+	b, _ := jsontext.AppendQuote(nil, s) // it replaces invalid UTF-8, and fails only for that
 	return b
 }
 
-// Output adds bytes as the tool printed them. It waits for nobody but an awaited reader.
+// Output adds output of the tool. It blocks only if there is a blocking reader.
 func (l *Log) Output(stream dray.Stream, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(p) > 0 && !l.closed {
-		l.makeRoom()
+		l.waitForReader()
 		p = p[l.appendOutput(stream, p):]
 	}
 }
 
-// Finish adds the end event with its body, a JSON object. Nothing is added after it.
+// Finish adds the end event with its body, a JSON object. Later events are ignored.
 func (l *Log) Finish(body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,21 +130,21 @@ func (l *Log) Finish(body []byte) {
 	l.free()
 }
 
-// free gives up most of the memory once the call is over and nobody is reading.
+// free releases most of the memory of an ended call without readers.
 func (l *Log) free() {
 	if l.closed && l.readers == 0 {
 		l.ring.shrink(maxBufferedEnded)
 	}
 }
 
-// Size is about how many bytes of memory an ended log holds.
+// Size returns about how many bytes of memory an ended log uses.
 func (l *Log) Size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.end) + len(l.ring.buf) + 48*cap(l.entries)
 }
 
-// add appends an event that is not output.
+// add adds an event without output.
 func (l *Log) add(name string, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +152,7 @@ func (l *Log) add(name string, body []byte) {
 		return
 	}
 	if name == Progress {
-		l.ring.max = maxBuffered // it is kept nowhere else, and is no flood
+		l.ring.max = maxBuffered // progress is not captured, and there is little of it
 	}
 	l.tailOpen = false
 	if name == State && len(l.states) < maxStates {
@@ -166,7 +164,7 @@ func (l *Log) add(name string, body []byte) {
 	l.ring.write(body)
 }
 
-// stateFrom gives the first state event that is kept from a sequence number on.
+// stateFrom returns the first retained state event at or after a sequence number.
 func (l *Log) stateFrom(seq int64) (state, bool) {
 	for _, s := range l.states {
 		if s.seq >= seq {
@@ -176,8 +174,8 @@ func (l *Log) stateFrom(seq int64) (state, bool) {
 	return state{}, false
 }
 
-// appendOutput adds as much of p to the last entry, or to a new one, as an event may have, and says
-// how much that was.
+// appendOutput adds the beginning of p to the last entry or to a new one, as far as it fits into one
+// event, and returns the number of bytes added.
 func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	if !l.tailOpen || l.last().stream != stream {
 		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
@@ -185,7 +183,7 @@ func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	}
 	last := l.last()
 	if last.size <= utf8.UTFMax {
-		// a reader may wait for the rest of a character; for more of what it can have already none does
+		// only a reader that waits for the rest of a character is blocked on an existing entry
 		l.notify()
 	}
 	n := min(len(p), maxPiece-last.size)
@@ -198,14 +196,14 @@ func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	return n
 }
 
-// incomplete counts the bytes of a begun character at the end of the last entry, which is output.
+// incomplete returns the number of bytes of an incomplete character at the end of the last entry,
+// which is output.
 func (l *Log) incomplete() int {
 	n := min(l.last().size, 3)
 	return incomplete(l.ring.read(make([]byte, 0, 3), l.ring.end-int64(n), n))
 }
 
-// sealTail ends the growing entry after n bytes. What it has beyond becomes a growing entry of its
-// own.
+// sealTail closes the last entry after n bytes. The rest of its bytes becomes a new open entry.
 func (l *Log) sealTail(n int) {
 	last := l.last()
 	rest := entry{
@@ -222,7 +220,7 @@ func (l *Log) sealTail(n int) {
 
 func (l *Log) last() *entry { return &l.entries[len(l.entries)-1] }
 
-// push appends an entry, forgets the oldest beyond maxEvents, and wakes whoever waits.
+// push adds an entry, removes the oldest beyond maxEvents and wakes the readers.
 func (l *Log) push(e entry) {
 	l.notify()
 	l.entries = append(l.entries, e)
@@ -232,7 +230,7 @@ func (l *Log) push(e entry) {
 	}
 }
 
-// notify wakes whoever waits.
+// notify wakes the waiting readers.
 func (l *Log) notify() {
 	if l.wake != nil {
 		close(l.wake)
@@ -240,7 +238,7 @@ func (l *Log) notify() {
 	}
 }
 
-// changed gives the channel that the next signal closes.
+// changed returns the channel that the next notify closes.
 func (l *Log) changed() <-chan struct{} {
 	if l.wake == nil {
 		l.wake = make(chan struct{})
@@ -248,8 +246,8 @@ func (l *Log) changed() <-chan struct{} {
 	return l.wake
 }
 
-// BufferedOutput gives everything that was printed on a stream so far, if memory still has all of
-// it.
+// BufferedOutput returns all output of a stream so far, and whether it is complete. It is incomplete
+// if a part of it is no longer in memory.
 func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,17 +265,16 @@ func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 }
 
 const (
-	// maxReaderLag is how far output may be ahead of an awaited reader, in bytes. It is less than what
-	// memory holds, so such a reader misses nothing.
+	// maxReaderLag bounds how many bytes output may be ahead of a blocking reader. It is less than
+	// maxBuffered, so such a reader misses nothing.
 	maxReaderLag = maxBuffered / 2
-	// readerStallTimeout is how long an awaited reader may stand still.
+	// readerStallTimeout bounds how long a blocking reader may read nothing before it is released.
 	readerStallTimeout = 30 * time.Second
 )
 
-// BlockingReader makes a reader from the beginning that output waits for, as the writer of a pipe
-// waits for its reader: who starts a tool to have its output may want all of it, rather than a tool
-// that is not slowed. The waiting ends for good when the reader is closed, when it stands still for
-// half a minute, or with Release.
+// BlockingReader returns a reader from the beginning that blocks output, as a pipe does, so that it
+// gets all of it. Output no longer blocks once the reader is closed, stalls for 30 seconds, or is
+// released.
 func (l *Log) BlockingReader() *Reader {
 	r := l.Reader(0)
 	l.mu.Lock()
@@ -286,7 +283,7 @@ func (l *Log) BlockingReader() *Reader {
 	return r
 }
 
-// ReleaseReader ends the waiting for a reader.
+// ReleaseReader makes the blocking reader an ordinary one.
 func (l *Log) ReleaseReader() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,23 +302,24 @@ func (l *Log) signalReaderMoved() {
 	}
 }
 
-// makeRoom waits until the awaited reader, if there is one, is near enough. It gives up the lock
-// meanwhile.
-func (l *Log) makeRoom() {
+// waitForReader blocks until the blocking reader, if there is one, is at most maxReaderLag behind. It
+// releases the lock meanwhile.
+func (l *Log) waitForReader() {
 	for l.blockingReader != nil && l.ring.end-l.blockingReader.at > maxReaderLag {
 		if l.moved == nil {
 			l.moved = make(chan struct{})
 		}
 		moved := l.moved
 		l.mu.Unlock()
-		stands := waitStalled(moved)
+		stalled := waitStalled(moved)
 		l.mu.Lock()
-		if stands {
+		if stalled {
 			l.clearBlockingReader()
 		}
 	}
 }
 
+// waitStalled waits until the blocking reader advances and reports whether it stalled instead.
 func waitStalled(moved <-chan struct{}) bool {
 	timer := time.NewTimer(readerStallTimeout)
 	defer timer.Stop()

@@ -9,25 +9,25 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// coalesceDelay is how long a begun character, or one piece of a flood, may wait for its rest.
+// coalesceDelay is how long an incomplete character, or a piece of a flood of output, is delayed.
 const coalesceDelay = 5 * time.Millisecond
 
-// burstLimit is how many pieces in a row are handed out at once before a tool counts as flooding:
-// then it is one for each settle.
+// burstLimit is the number of pieces in a row that are published without delay. After that, one is
+// published for each coalesceDelay.
 const burstLimit = 64
 
-// Reader follows a log. It is used by one goroutine, and closed by it.
+// Reader reads the events of a log in order. It must not be used concurrently, and must be closed.
 type Reader struct {
 	log      *Log
 	next     int64
 	captured [dray.Stderr + 1]io.ReadSeekCloser
-	piece    []byte // the bytes of the event at hand; nil where memory has them no more
-	buf      []byte // what piece lies in, used again and again
+	piece    []byte // bytes of the current event; nil if they are no longer in memory
+	buf      []byte // reused memory of piece
 	body     []byte
-	at       int64 // how much of what the log was given this has seen
+	at       int64 // position in the ring
 }
 
-// Reader follows the log from the event behind the given sequence number; 0 is the beginning.
+// Reader returns a reader of the events after a sequence number; 0 is the beginning.
 func (l *Log) Reader(after int64) *Reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,9 +36,8 @@ func (l *Log) Reader(after int64) *Reader {
 	return &Reader{log: l, next: after + 1}
 }
 
-// Next waits for the next event. After the end event, or where it lies before the place to read
-// from, it gives io.EOF; a context that is over gives its cause. The body of the event is valid
-// until the next call.
+// Next blocks until there is an event and returns it. It returns io.EOF after the end event, and the
+// cause of ctx when ctx ends. The body of the event is valid until the next call.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for {
 		ev, pending, err := r.tryNext()
@@ -51,14 +50,14 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// Poll gives the next event if it is there, and otherwise does as Next.
+// Poll is Next without blocking: ok reports whether there was an event.
 func (r *Reader) Poll() (ev Event, ok bool, err error) {
 	ev, pending, err := r.tryNext()
 	return ev, pending == nil && err == nil, err
 }
 
-// Close ends the reading. It is called once.
-func (r *Reader) Close() error {
+// Close closes the reader. It must be called once.
+func (r *Reader) Close() {
 	r.log.mu.Lock()
 	r.log.readers--
 	r.log.free()
@@ -71,34 +70,33 @@ func (r *Reader) Close() error {
 			_ = f.Close() // it was only read
 		}
 	}
-	return nil
 }
 
-// waitCondition is what a reader waits for: something that happens, or a moment.
+// waitCondition is what a reader waits for: a change of the log, or a time.
 type waitCondition struct {
 	wake  <-chan struct{}
-	after time.Duration // zero: no moment
+	after time.Duration // zero: no time
 }
 
 func (p *waitCondition) wait(ctx context.Context) error {
-	var moment <-chan time.Time
+	var timeout <-chan time.Time
 	if p.after > 0 {
 		timer := time.NewTimer(p.after)
 		defer timer.Stop()
-		moment = timer.C
+		timeout = timer.C
 	}
 	select {
 	case <-p.wake:
 		return nil
-	case <-moment:
+	case <-timeout:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// tryNext gives the next event, or what to wait for. Events whose bytes are kept nowhere are passed
-// over.
+// tryNext returns the next event, or what to wait for. It skips events whose bytes are neither in
+// memory nor captured.
 func (r *Reader) tryNext() (Event, *waitCondition, error) {
 	for {
 		e, p, err := r.take()
@@ -109,7 +107,7 @@ func (r *Reader) tryNext() (Event, *waitCondition, error) {
 		r.next++
 		switch {
 		case e.name == End:
-			ev.Body = r.log.end // it is set for good before its entry is
+			ev.Body = r.log.end // it does not change after its entry was added
 		case r.piece == nil && !r.readCaptured(e):
 			continue
 		case e.stream == 0:
@@ -122,8 +120,8 @@ func (r *Reader) tryNext() (Event, *waitCondition, error) {
 	}
 }
 
-// take finds the next entry and, where memory has them, copies its bytes into r.piece, which is nil
-// otherwise.
+// take returns the next entry and sets r.piece to a copy of its bytes, or to nil if they are no longer
+// in memory.
 func (r *Reader) take() (entry, *waitCondition, error) {
 	l := r.log
 	l.mu.Lock()
@@ -145,7 +143,7 @@ func (r *Reader) take() (entry, *waitCondition, error) {
 			return entry{}, &waitCondition{wake: l.changed(), after: after}, nil
 		}
 	}
-	e := l.entries[r.next-l.first] // sealing may have dropped the oldest
+	e := l.entries[r.next-l.first] // publishTail may have removed the oldest
 	r.piece = nil
 	if l.ring.holds(e.at) {
 		r.buf = l.ring.read(r.buf[:0], e.at, e.size)
@@ -158,24 +156,23 @@ func (r *Reader) take() (entry, *waitCondition, error) {
 	return e, nil, nil
 }
 
-// publishTail seals the growing entry so that readers may have it, or says how long that has to
-// wait.
+// publishTail seals the open entry for the readers, or returns how long they have to wait for it.
 func (l *Log) publishTail(now time.Time) time.Duration {
-	size, begun := l.last().size, l.incomplete()
-	if begun == size {
+	size, partial := l.last().size, l.incomplete()
+	if partial == size {
 		if left := coalesceDelay - now.Sub(l.tailSince); left > 0 {
 			return left
 		}
-		begun = 0 // the rest of the character does not come: it goes as it is
+		partial = 0 // the rest of the character is late: publish the bytes as they are
 	}
 	if after := l.rate.take(now); after > 0 {
 		return after
 	}
-	l.sealTail(size - begun)
+	l.sealTail(size - partial)
 	return 0
 }
 
-// readCaptured reads the bytes of an output event from the kept output.
+// readCaptured reads the bytes of an output event from the captured output into r.piece.
 func (r *Reader) readCaptured(e entry) bool {
 	if e.stream == 0 {
 		return false
@@ -199,11 +196,11 @@ func (r *Reader) readCaptured(e entry) bool {
 	return true
 }
 
-// rateLimiter allows a burst, then one for each settle (the generic cell rate algorithm). The zero
-// pace is ready.
+// rateLimiter allows burstLimit events at once, then one for each coalesceDelay (the generic cell
+// rate algorithm). The zero value is ready to use.
 type rateLimiter struct{ due time.Time }
 
-// take uses one up, or says how long that has to wait.
+// take takes one event, or returns how long to wait for it.
 func (p *rateLimiter) take(now time.Time) time.Duration {
 	if p.due.Before(now) {
 		p.due = now

@@ -1,8 +1,7 @@
 package eventlog
 
-// ring holds the newest bytes of a sequence that only grows. A byte keeps its position in the
-// sequence for good; positions before start are overwritten. The buffer grows with what is written,
-// up to max.
+// ring has the newest bytes of a sequence that only grows. Positions count from the beginning of the
+// sequence; the bytes before start are overwritten. The buffer grows up to max bytes.
 type ring struct {
 	buf        []byte
 	start, end int64
@@ -11,7 +10,7 @@ type ring struct {
 
 const ringMin = 512
 
-// write appends p, which is at most max long.
+// write appends p, which has at most max bytes.
 func (r *ring) write(p []byte) {
 	r.reserve(int(r.end-r.start) + len(p))
 	for len(p) > 0 {
@@ -22,10 +21,10 @@ func (r *ring) write(p []byte) {
 	r.start = max(r.start, r.end-int64(len(r.buf)))
 }
 
-// holds says whether everything from a position on is still there.
+// holds reports whether the ring has all bytes from a position on.
 func (r *ring) holds(at int64) bool { return at >= r.start }
 
-// read appends the n bytes at a position that the ring holds.
+// read appends n bytes from a position, which the ring must hold, to dst.
 func (r *ring) read(dst []byte, at int64, n int) []byte {
 	for n > 0 {
 		i := r.index(at)
@@ -37,7 +36,7 @@ func (r *ring) read(dst []byte, at int64, n int) []byte {
 	return dst
 }
 
-// reserve makes the buffer large enough for n bytes, as far as max allows.
+// reserve grows the buffer to n bytes, at most to max.
 func (r *ring) reserve(n int) {
 	size := max(len(r.buf), ringMin)
 	for size < n && size < r.max {
@@ -46,7 +45,7 @@ func (r *ring) reserve(n int) {
 	r.resize(min(size, r.max))
 }
 
-// shrink gives up all but the newest n bytes, and the memory with them.
+// shrink discards all but the newest n bytes and releases their memory.
 func (r *ring) shrink(n int) {
 	r.max = n
 	r.resize(min(n, int(r.end-r.start)))

@@ -16,15 +16,15 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 )
 
-// withRealTrail serves on the audit store and the captures of a folder, as the daemon does.
-func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
+// withAuditStore serves with the audit store and the captures of a directory, as the daemon does.
+func withAuditStore(t *testing.T, dir string) (d *daemon, end func()) {
 	t.Helper()
 	store, _, err := audit.Open(t.Context(),
 		audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := capture.NewStore(capture.Options{
+	captures, err := capture.NewStore(capture.Options{
 		Dir: filepath.Join(dir, "captures"), Limit: 1 << 20,
 		SummaryBytes: 16,
 	})
@@ -33,7 +33,7 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 	}
 	run := func(_ context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
 		sink.Started()
-		out := kept.New(c.Invocation.ID, dray.Stdout)
+		out := captures.New(c.Invocation.ID, dray.Stdout)
 		p := []byte(strings.Repeat("printed ", 20))
 		_, _ = out.Write(p)
 		sink.Output(dray.Stdout, p)
@@ -46,26 +46,27 @@ func withRealTrail(t *testing.T, dir string) (d *daemon, end func()) {
 		return res, err
 	}
 	d = start(t, func(p *fakeDeps) {
-		p.config = func(c *api.Config) {
-			c.Executor, c.Records, c.Captures = store.Executor(call.MarkAccepted(dray.ExecutorFunc(run))), store, kept
+		p.executor = func(dray.Executor) dray.Executor {
+			return store.Executor(call.Recorded(dray.ExecutorFunc(run)))
 		}
+		p.config = func(c *api.Config) { c.Audit, c.Captures = store, captures }
 	})
 	return d, func() {
 		if err := d.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		kept.Close()
+		captures.Close()
 		if err := store.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// RS-03, AU-02: the answer, what memory gives, what the trail gives after a restart, and the item
-// of the list are one form of one record.
-func TestOneRecordFromMemoryAndTrail(t *testing.T) {
+// The response, the record in memory, that of the audit log after a restart and the item of a list
+// are the same JSON (RS-03, AU-02).
+func TestRecordIsTheSameEverywhere(t *testing.T) {
 	dir := t.TempDir()
-	d, end := withRealTrail(t, dir)
+	d, end := withAuditStore(t, dir)
 	first := d.do("POST", "/v1/invocations", `{"tool":"exec","input":{"b": 1, "a":[1.50]},"context":{"labels":{"z":"1","a":"2"}}}`)
 	rec := first.record(t)
 	if first.status != 200 || rec.Status != dray.StatusFailed {
@@ -76,31 +77,30 @@ func TestOneRecordFromMemoryAndTrail(t *testing.T) {
 		t.Errorf("from memory:\n%s\nnot\n%s", a.body, first.body)
 	}
 	end()
-	d, end = withRealTrail(t, dir)
+	d, end = withAuditStore(t, dir)
 	defer end()
 	if a := d.do("GET", path, ""); !bytes.Equal(a.body, first.body) {
-		t.Errorf("from the trail:\n%s\nnot\n%s", a.body, first.body)
+		t.Errorf("from the audit log:\n%s\nnot\n%s", a.body, first.body)
 	}
 	if a := d.do("GET", "/v1/invocations?tool=exec&status=failed", ""); string(a.body) != `{"items":[`+string(first.body)+`],"next_cursor":""}` {
 		t.Errorf("from the list:\n%s\nnot\n%s", a.body, first.body)
 	}
 	if all := d.follow("GET", path+"/events", "").all(); len(all) != 1 ||
 		!bytes.Equal(all[0].Invocation, first.body) {
-		t.Errorf("from its events: %+v", all)
+		t.Errorf("from the events: %+v", all)
 	}
 	if a := d.do("GET", path+"/output/stdout", "", "Range: bytes=8-14"); a.status != 206 ||
 		string(a.body) != "printed" {
-		t.Errorf("its output: %d %q", a.status, a.body)
+		t.Errorf("output: %d %q", a.status, a.body)
 	}
 	if a := d.do("GET", "/v1/invocations?cursor=x", ""); a.status != 400 || a.problem(t).
 		Code != dray.CodeInvalidRequest {
-		t.Errorf("a cursor of no page: %d %s", a.status, a.body)
+		t.Errorf("invalid cursor: %d %s", a.status, a.body)
 	}
 }
 
-// AU-11: the files that calls changed are listed by plan, one page after the other; another
-// principal's are not.
-func TestChangesFromTheTrail(t *testing.T) {
+// The changed files are listed by plan, in pages, and only those of the caller (AU-11).
+func TestChangedFiles(t *testing.T) {
 	dir := t.TempDir()
 	store, _, err := audit.Open(t.Context(),
 		audit.Options{Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures")})
@@ -122,9 +122,8 @@ func TestChangesFromTheTrail(t *testing.T) {
 		return res, nil
 	})
 	d := start(t, func(p *fakeDeps) {
-		p.config = func(c *api.Config) {
-			c.Executor, c.Records = store.Executor(call.MarkAccepted(write)), store
-		}
+		p.executor = func(dray.Executor) dray.Executor { return store.Executor(call.Recorded(write)) }
+		p.config = func(c *api.Config) { c.Audit = store }
 	})
 	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
 	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
@@ -159,6 +158,6 @@ func TestChangesFromTheTrail(t *testing.T) {
 		t.Errorf("by path: %d %s", got.status, got.body)
 	}
 	if got := d.do("GET", "/v1/audit/files?invocation="+other.ID, ""); string(got.body) != `{"items":[],"next_cursor":""}` {
-		t.Errorf("another's: %d %s", got.status, got.body)
+		t.Errorf("of another principal: %d %s", got.status, got.body)
 	}
 }

@@ -1,4 +1,4 @@
-package api
+package call
 
 import (
 	"encoding/json"
@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
-// FuzzCallBody holds what is accepted of any body against what the rooms below rely on.
-func FuzzCallBody(f *testing.F) {
+// FuzzRequest checks that the invocation of every valid request is as the layers below expect it.
+func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"tool":"exec","input":{"argv":["a"]},"workspace":"/w/./x//","cwd":"a/./b/","env":{"A":"b"},"timeout_seconds":0.5}`,
 		`{"tool":"exec","container":"c","environment":"auto","stdin_base64":"AA==","context":{"plan_id":"p","labels":{"a":"b"}}}`,
@@ -24,13 +26,13 @@ func FuzzCallBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var b callRequest
-		if strictjson.Decode(text, &b) != nil {
+		var req Request
+		if strictjson.Decode(text, &req) != nil {
 			return
 		}
-		var m violations
-		inv := b.invocation(&m, time.Hour)
-		if err := m.err(); err != nil {
+		var v validate.Violations
+		inv := req.invocation(&v, time.Hour)
+		if err := v.Err(); err != nil {
 			if e := dray.AsError(err); e.Code != dray.CodeInvalidRequest || len(e.Details) == 0 ||
 				!strings.HasPrefix(e.Details[0].Pointer, "/") {
 				t.Errorf("%q: %+v", text, e)
@@ -38,16 +40,16 @@ func FuzzCallBody(f *testing.F) {
 			return
 		}
 		checkInvocation(t, inv)
-		if b.hasStdin() != (b.stdin() != nil || b.StdinOpen) {
-			t.Errorf("%q: stdin is lost", text)
+		if req.hasStdin() != (req.stdin() != nil || req.StdinOpen) {
+			t.Errorf("%q: the stdin is missing", text)
 		}
-		again(t, inv)
+		checkIdempotent(t, inv)
 	})
 }
 
 func checkInvocation(t *testing.T, inv dray.Invocation) {
 	t.Helper()
-	if !namePattern.MatchString(inv.Tool) || !json.Valid(inv.Input) || inv.Input[0] != '{' {
+	if !lexical.IsName(inv.Tool) || !json.Valid(inv.Input) || inv.Input[0] != '{' {
 		t.Errorf("%+v", inv)
 	}
 	for _, p := range []string{inv.Workspace, inv.Cwd, inv.Plan.Override, inv.Plan.Fallback} {
@@ -73,18 +75,19 @@ func checkInvocation(t *testing.T, inv dray.Invocation) {
 	}
 }
 
-// again checks that what was cleaned once is not changed by being cleaned once more: every room
-// sees the same value (PM-05).
-func again(t *testing.T, inv dray.Invocation) {
+// checkIdempotent checks that validating an invocation again does not change it, so all layers see
+// the same values (PM-05).
+func checkIdempotent(t *testing.T, inv dray.Invocation) {
 	t.Helper()
-	var m violations
-	b := callRequest{
-		Tool: inv.Tool, Input: inv.Input, Workspace: inv.Workspace, Container: inv.Container, Environment: inv.Environment, Cwd: inv.Cwd, Env: inv.Env,
+	var v validate.Violations
+	req := Request{
+		Tool: inv.Tool, Input: inv.Input, Workspace: inv.Workspace, Container: inv.Container,
+		Environment: inv.Environment, Cwd: inv.Cwd, Env: inv.Env,
 		LocalEnv: inv.LocalEnv, Context: inv.Context, Plan: inv.Plan, Mapping: inv.Mapping,
 	}
-	got := b.invocation(&m, time.Hour)
+	got := req.invocation(&v, time.Hour)
 	got.Timeout, got.IdleTimeout = inv.Timeout, inv.IdleTimeout
-	if err := m.err(); err != nil || !reflect.DeepEqual(got, inv) {
+	if err := v.Err(); err != nil || !reflect.DeepEqual(got, inv) {
 		t.Errorf("%v: %+v became %+v", err, inv, got)
 	}
 }

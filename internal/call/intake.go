@@ -1,0 +1,140 @@
+package call
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/validate"
+)
+
+// Tools finds a tool by its exact name. It fails with unknown_tool.
+type Tools interface {
+	Get(name string) (*dray.Tool, error)
+}
+
+// Router decides where a call runs, without side effects. The route that it returns with an error
+// contains the rules that were evaluated.
+type Router interface {
+	Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error)
+}
+
+// RouteChecker checks whether a call could start where its route leads, without side effects.
+// startsProcess reports whether the tool of the call starts a process.
+type RouteChecker interface {
+	Check(ctx context.Context, route dray.Route, inv dray.Invocation, startsProcess bool) error
+}
+
+// Intake turns requests into calls: it validates a request, finds its tool and routes it, each once.
+// It is safe for concurrent use.
+type Intake struct {
+	Tools        Tools
+	Router       Router
+	Environments RouteChecker
+	// MaxTimeout is the maximum of the timeouts of a call.
+	MaxTimeout time.Duration
+}
+
+// Prepared is a call that may start: its request is valid.
+type Prepared struct {
+	// Invocation has no id yet.
+	Invocation dray.Invocation
+	Tool       *dray.Tool
+	// Route is where the call runs. If RouteErr is set it contains only the evaluated rules, and the
+	// call ends with RouteErr once it is recorded.
+	Route    dray.Route
+	RouteErr error
+	// Stdin is the stdin of the tool; nil is an empty one. If StdinOpen is set, stdin is written
+	// through [Call.Stdin] instead.
+	Stdin     io.Reader
+	StdinOpen bool
+	// BlockOnReader makes the tool wait for the reader of its events: [Call.BlockingReader].
+	BlockOnReader bool
+}
+
+// Prepare validates a request of principal, finds its tool and routes it. An error means that the
+// request is invalid and nothing is recorded: invalid_request, invalid_input, unknown_tool or
+// route_conflict. An environment that does not exist is no such error; the call ends with it.
+func (in *Intake) Prepare(ctx context.Context, principal string, req *Request) (*Prepared, error) {
+	inv, tool, err := in.resolve(principal, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTool(tool, req); err != nil {
+		return nil, err
+	}
+	if err := tool.CheckInput(inv.Input); err != nil {
+		return nil, err
+	}
+	p, err := in.route(ctx, inv, tool)
+	if err != nil {
+		return nil, err
+	}
+	p.Stdin, p.StdinOpen = req.stdin(), req.StdinOpen
+	p.BlockOnReader = req.OnSlowReader == SlowReaderWait
+	return p, nil
+}
+
+// Explain returns the route that Prepare would decide, and as routeErr why there is none or why the
+// call could not start there. The request needs no input; one that it has must be valid.
+func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (route dray.Route,
+	routeErr, err error,
+) {
+	inv, tool, err := in.resolve(principal, req)
+	if err != nil {
+		return dray.Route{}, nil, err
+	}
+	if req.Input != nil {
+		if err := tool.CheckInput(inv.Input); err != nil {
+			return dray.Route{}, nil, err
+		}
+	}
+	route, routeErr = in.Router.Route(inv, tool.Environment)
+	if routeErr == nil {
+		routeErr = in.Environments.Check(ctx, route, inv, tool.StartsProcess)
+	}
+	return route, routeErr, nil
+}
+
+func (in *Intake) resolve(principal string, req *Request) (dray.Invocation, *dray.Tool, error) {
+	var v validate.Violations
+	inv := req.invocation(&v, in.MaxTimeout)
+	inv.Principal = principal
+	if err := v.Err(); err != nil {
+		return inv, nil, err
+	}
+	tool, err := in.Tools.Get(inv.Tool)
+	return inv, tool, err
+}
+
+// checkTool refuses a stdin or a terminal for a tool that cannot use it.
+func checkTool(tool *dray.Tool, req *Request) error {
+	var v validate.Violations
+	switch {
+	case tool.AcceptsStdin:
+	case req.hasStdin():
+		v.Add("/tool", "%s does not accept stdin: pass everything in its input", tool.Name)
+	case req.TTY != nil: // a terminal would echo the input and cut it into lines
+		v.Add("/tty", "%s does not run on a terminal: it starts no process, or its input is its stdin; "+
+			"omit tty, or use exec or shell", tool.Name)
+	}
+	return v.Err()
+}
+
+// route decides where a call runs. It fails if the request contradicts itself, also if its container
+// does not belong to its workspace. Other errors are those of the call.
+func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Tool) (*Prepared, error) {
+	p := &Prepared{Invocation: inv, Tool: tool}
+	p.Route, p.RouteErr = in.Router.Route(inv, tool.Environment)
+	err := p.RouteErr
+	if err == nil && inv.Container != "" && inv.Workspace != "" {
+		err = in.Environments.Check(ctx, p.Route, inv, tool.StartsProcess)
+	}
+	switch dray.CodeOf(err) {
+	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
+		return nil, err
+	default:
+		return p, nil
+	}
+}

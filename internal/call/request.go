@@ -1,0 +1,255 @@
+package call
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/validate"
+)
+
+const (
+	maxInput       = 64 << 20 // bytes of a tool's input (EX-03)
+	maxSyncPaths   = 1000
+	maxSyncBytes   = 64 << 10 // bytes of these paths in total: each record of the call contains them
+	maxLabels      = 64
+	maxID          = 256            // bytes of an id of the context, or of the name of a label
+	maxLabel       = 1024           // bytes of the value of a label
+	maxTerminalDim = math.MaxUint16 // the kernel stores the size of a terminal in 16 bits
+)
+
+// Request is a call as its caller sends it: the JSON body of a call over HTTP.
+type Request struct {
+	Tool         string                 `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
+	Input        json.RawMessage        `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`
+	Workspace    string                 `json:"workspace,omitempty" doc:"An absolute host directory."`
+	Container    string                 `json:"container,omitempty" doc:"A container's name or id."`
+	Environment  dray.EnvironmentChoice `json:"environment,omitempty" enum:"auto,host,container"`
+	Cwd          string                 `json:"cwd,omitempty" doc:"A directory relative to the workspace, or an absolute host directory."`
+	Env          map[string]string      `json:"env,omitempty" doc:"Variables that are added to those of the environment."`
+	LocalEnv     map[string]string      `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
+	Stdin        *string                `json:"stdin,omitempty" doc:"The tool's stdin, as text."`
+	StdinBase64  *[]byte                `json:"stdin_base64,omitempty" doc:"The tool's stdin, as bytes."`
+	StdinOpen    bool                   `json:"stdin_open,omitempty" doc:"The tool's stdin is written while the call runs."`
+	TTY          *TerminalSize          `json:"tty,omitempty" doc:"Run the tool on a terminal of this size. All output is stdout."`
+	Timeout      *float64               `json:"timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"Maximum: limits.max_timeout."`
+	IdleTimeout  *float64               `json:"idle_timeout_seconds,omitempty" exclusiveMinimum:"0" doc:"The longest time without output. Maximum: limits.max_timeout."`
+	Context      dray.CallContext       `json:"context,omitzero"`
+	Plan         dray.PlanRouting       `json:"plan,omitzero"`
+	Mapping      dray.MappingMode       `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	OnDisconnect string                 `json:"on_disconnect,omitempty" enum:"cancel,continue" doc:"Whether the call is cancelled when its client disconnects."`
+	Leftovers    dray.Leftovers         `json:"leftovers,omitempty" enum:"kill,keep" doc:"Processes that the tool leaves running when it exits: kill (default) ends them, keep leaves them running and records them."`
+	OnSlowReader string                 `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For a response that is a stream. skip (default): output that is not read in time is sent only as far as it is retained. wait: the tool waits for this reader, unless the reader stalls for 30 s."`
+	RewriteText  *bool                  `json:"rewrite_text,omitempty" doc:"Whether paths in the tool's output, and in files that it reads for the caller, are rewritten to the caller's. Default: the tool's own."`
+	Sync         []string               `json:"sync,omitempty" maxItems:"1000" doc:"Files and directories that are fetched into the sandbox root when the call ends: the caller's paths, the environment's, or relative to the working directory."`
+}
+
+// Values of on_disconnect and on_slow_reader.
+const (
+	DisconnectCancel   = "cancel"
+	DisconnectContinue = "continue"
+	SlowReaderSkip     = "skip"
+	SlowReaderWait     = "wait"
+)
+
+// invocation returns the invocation of a valid request and adds the violations of an invalid one.
+func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) dray.Invocation {
+	r.checkStdin(v)
+	validate.OneOf(v, "/on_disconnect", r.OnDisconnect, DisconnectCancel, DisconnectContinue)
+	validate.OneOf(v, "/on_slow_reader", r.OnSlowReader, SlowReaderSkip, SlowReaderWait)
+	if r.TTY != nil && r.RewriteText != nil && *r.RewriteText {
+		v.Add("/rewrite_text", "cannot be used with tty: rewritten text would not fit the layout "+
+			"of the terminal")
+	}
+	checkSyncPaths(v, "/sync", r.Sync)
+	checkVariables(v, "/env", r.Env)
+	checkVariables(v, "/local_env", r.LocalEnv)
+	checkContext(v, r.Context)
+	return dray.Invocation{
+		Tool:        validate.ToolName(v, "/tool", r.Tool),
+		Input:       r.input(v),
+		Workspace:   validate.AbsolutePath(v, "/workspace", r.Workspace),
+		Container:   validate.ContainerName(v, "/container", r.Container),
+		Environment: environment(v, r.Environment),
+		Cwd:         workDir(v, "/cwd", r.Cwd),
+		Env:         r.Env,
+		LocalEnv:    r.LocalEnv,
+		Timeout:     timeout(v, "/timeout_seconds", r.Timeout, maxTimeout),
+		IdleTimeout: timeout(v, "/idle_timeout_seconds", r.IdleTimeout, maxTimeout),
+		Mapping: validate.OneOf(v, "/mapping", r.Mapping,
+			dray.MapSchema, dray.MapHeuristic, dray.MapNone),
+		Leftovers: validate.OneOf(v, "/leftovers", r.Leftovers,
+			dray.KillLeftovers, dray.KeepLeftovers),
+		Terminal:    r.TTY.Size(v, "/tty"),
+		RewriteText: r.RewriteText,
+		Sync:        r.Sync,
+		Context:     r.Context,
+		Plan: dray.PlanRouting{
+			Override: routingTarget(v, "/plan/override", r.Plan.Override),
+			Fallback: routingTarget(v, "/plan/fallback", r.Plan.Fallback),
+		},
+	}
+}
+
+// checkStdin allows one source of stdin.
+func (r *Request) checkStdin(v *validate.Violations) {
+	switch {
+	case r.Stdin != nil && r.StdinBase64 != nil:
+		v.Add("/stdin_base64", "cannot be used with stdin")
+	case r.StdinOpen && (r.Stdin != nil || r.StdinBase64 != nil):
+		v.Add("/stdin_open", "cannot be used with stdin or stdin_base64: "+
+			"write all of stdin while the call runs")
+	}
+}
+
+func (r *Request) hasStdin() bool { return r.Stdin != nil || r.StdinBase64 != nil || r.StdinOpen }
+
+func (r *Request) stdin() io.Reader {
+	switch {
+	case r.Stdin != nil:
+		return strings.NewReader(*r.Stdin)
+	case r.StdinBase64 != nil:
+		return bytes.NewReader(*r.StdinBase64)
+	default:
+		return nil
+	}
+}
+
+func (r *Request) input(v *validate.Violations) json.RawMessage {
+	switch {
+	case len(r.Input) == 0:
+		return json.RawMessage("{}")
+	case r.Input[0] != '{':
+		v.Add("/input", "the input is not a JSON object")
+	case len(r.Input) > maxInput:
+		v.Add("/input", "the input has %d bytes, the maximum is %d", len(r.Input), maxInput)
+	}
+	return r.Input
+}
+
+// TerminalSize is the size of a terminal in a request. Both members are required.
+type TerminalSize struct {
+	Columns int64 `json:"columns" minimum:"1" maximum:"65535" doc:"Characters in a row."`
+	Rows    int64 `json:"rows" minimum:"1" maximum:"65535"`
+}
+
+// Size checks the size and returns it, nil for nil.
+func (t *TerminalSize) Size(v *validate.Violations, pointer string) *dray.TerminalSize {
+	if t == nil {
+		return nil
+	}
+	checkTerminalDim(v, pointer+"/columns", t.Columns)
+	checkTerminalDim(v, pointer+"/rows", t.Rows)
+	// a request with violations is not used
+	return &dray.TerminalSize{Columns: uint16(t.Columns), Rows: uint16(t.Rows)} //nolint:gosec
+}
+
+func checkTerminalDim(v *validate.Violations, pointer string, n int64) {
+	if n < 1 || n > maxTerminalDim {
+		v.Add(pointer, "%d is not in the range 1 to %d", n, maxTerminalDim)
+	}
+}
+
+func environment(v *validate.Violations, e dray.EnvironmentChoice) dray.EnvironmentChoice {
+	return validate.OneOf(v, "/environment", e,
+		dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer)
+}
+
+// routingTarget checks a value of a plan: host, the name of a container, or a workspace directory.
+func routingTarget(v *validate.Violations, pointer, s string) string {
+	if strings.HasPrefix(s, "/") {
+		return validate.AbsolutePath(v, pointer, s)
+	}
+	return validate.ContainerName(v, pointer, s)
+}
+
+// workDir checks a relative or absolute directory and returns it cleaned, "" for the workspace
+// itself.
+func workDir(v *validate.Violations, pointer, s string) string {
+	if validate.IsBlank(s) {
+		return ""
+	}
+	if problem := validate.PathProblem(s); problem != "" {
+		v.Add(pointer, "%s", problem)
+	}
+	if s = path.Clean(s); s == "." {
+		return ""
+	}
+	return s
+}
+
+// checkSyncPaths checks paths that are passed on unchanged: the tool finds out later whether one is
+// the host's or the container's.
+func checkSyncPaths(v *validate.Violations, pointer string, paths []string) {
+	if len(paths) > maxSyncPaths {
+		v.Add(pointer, "there are %d paths, the maximum is %d", len(paths), maxSyncPaths)
+		return
+	}
+	total := 0
+	for i, p := range paths {
+		total += len(p)
+		at := fmt.Sprintf("%s/%d", pointer, i)
+		if p == "" {
+			v.Add(at, "the path is empty")
+		} else if problem := validate.PathProblem(p); problem != "" {
+			v.Add(at, "%s", problem)
+		}
+	}
+	if total > maxSyncBytes {
+		v.Add(pointer, "the paths have %d bytes in total, the maximum is %d", total, maxSyncBytes)
+	}
+}
+
+// checkVariables checks the names and values of environment variables.
+func checkVariables(v *validate.Violations, pointer string, env map[string]string) {
+	for name, value := range env {
+		at := pointer + "/" + validate.EscapePointer(name)
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			v.Add(at, "invalid variable name %q: it is empty or contains '=' or NUL",
+				validate.Quote(name))
+		case strings.ContainsRune(value, 0):
+			v.Add(at, "the value contains a NUL character")
+		}
+	}
+}
+
+// timeout checks a number of seconds, which must be positive and at most limit. It is rounded up to
+// nanoseconds. nil is 0.
+func timeout(v *validate.Violations, pointer string, s *float64, limit time.Duration) time.Duration {
+	if s == nil {
+		return 0
+	}
+	ns := math.Ceil(*s * float64(time.Second))
+	switch {
+	case *s <= 0:
+		v.Add(pointer, "%v is not positive: omit the member for the default", *s)
+	case ns > float64(limit):
+		v.Add(pointer, "%v is more than limits.max_timeout (%v seconds)", *s, limit.Seconds())
+	default:
+		return time.Duration(ns)
+	}
+	return 0
+}
+
+// checkContext bounds the recorded context of a call, which dray does not interpret.
+func checkContext(v *validate.Violations, c dray.CallContext) {
+	validate.Text(v, "/context/plan_id", c.PlanID, maxID)
+	validate.Text(v, "/context/session_id", c.SessionID, maxID)
+	validate.Text(v, "/context/sandbox_id", c.SandboxID, maxID)
+	if len(c.Labels) > maxLabels {
+		v.Add("/context/labels", "there are %d labels, the maximum is %d", len(c.Labels), maxLabels)
+		return
+	}
+	for name, value := range c.Labels {
+		at := "/context/labels/" + validate.EscapePointer(name)
+		validate.Text(v, at, name, maxID)
+		validate.Text(v, at, value, maxLabel)
+	}
+}
