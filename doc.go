@@ -1,42 +1,40 @@
-// Package dray holds the nouns, the two interfaces and the closed list of error codes of the dray
-// tool-execution daemon.
+// Package dray has the nouns, the two interfaces and the closed list of codes of dray, a daemon that
+// runs tools for software agents.
 //
-// An agent framework calls a tool. dray decides whether it runs on the host or inside the project's
-// devcontainer, maps paths both ways, streams and bounds the output, ends what overstays, and
-// writes every call into an audit trail.
+// An agent framework calls a tool. dray decides whether the tool runs on the host or in the
+// project's devcontainer, maps paths in both directions, streams and bounds the output, stops what
+// exceeds its limits, and records every call in an audit log.
 //
 // # The nouns
 //
-// An [Invocation] is one call of a tool as the caller sent it; it never changes. A [Call] is that
-// invocation on its way down, with its stdin stream and with what the layers have decided so far. A
-// [Result] is how it ended. An [Environment] is a place where processes run. A [Sink] hears what
-// happens meanwhile.
+// An [Invocation] is a call as its caller sent it; it does not change. A [Tool] is data and a run
+// function. A [Call] is an invocation with its tool, its route and its stdin on the way through the
+// layers. A [Result] is how it ended, and a [Record] is both together, as callers and the audit log
+// see them. An [Environment] is where processes run. A [Sink] receives the events of a call.
 //
 // # One request, down once and up once
 //
-//	internal/api          HTTP
-//	internal/call         decode, validate and route; live events
-//	internal/admission    let in, or busy
-//	audit                 begin is committed                        end is committed
-//	internal/router       which environment, and why
+//	internal/api          decode                                    response
+//	internal/call         validate, find the tool, route            the record, once
+//	internal/admission    admit, or busy
+//	audit                 commit the begin record                   commit the end record
+//	internal/call         accepted                                  result with its route
 //	executor              deadline
 //	internal/workspace    the container runs, its agent answers     container metadata
-//	internal/admission    its turn                                  the next one's turn
-//	internal/tool         input mapped                              output mapped back
-//	internal/transfer                                               declared outputs come home
-//	internal/tool         what to start
-//	executor              Start, stdin, capture                     reason of the end
+//	internal/admission    acquire a slot                            release it
+//	internal/tool         map the input                             map the output, fetch declared outputs
+//	executor              start, stdin, capture                     reason of the end
 //	executor/host         executor/container ── internal/wire ── cmd/dray-agent
-//	executor/process      supervisor, process                       exit, nothing left behind
+//	executor/process      supervisor, process                       exit, survivors
 //
-// Everything between the server and the environment is an [Executor] around an [Executor], as
-// handlers are in net/http. File tools and syncs stand on [Environment] too, so that there is no
-// second way in: [Files] gives a [Tree] of what is on one side, and places one on the other.
+// Everything between internal/call and the environment is an [Executor] around an [Executor], as
+// handlers are in net/http. File tools and syncs use [Environment] too: [Files] reads a [Tree] of
+// files on one side and writes it on the other.
 //
-//	executor/files        files beneath one root, here or by a helper in the container
-//	executor/files/tree   a tree as bytes, and a reader that believes none of them
-//	executor/files/stage  a tree comes as a whole, or not at all
-//	internal/transfer     which files may be moved, where they land, going on after a loss
+//	executor/files        files beneath one root, on the host or through a helper in the container
+//	executor/files/tree   the stream format of a tree, and its validating reader
+//	executor/files/stage  all-or-nothing writes of a tree
+//	internal/transfer     which files may be copied, where to, and how a sync is resumed
 //
 // # Who may import whom
 //
@@ -55,12 +53,13 @@
 //	internal/tool                         never internal/api, internal/call
 //	internal/call                         never internal/api
 //	internal/strictjson                   dray, internal/lexical
+//	internal/validate                     dray, internal/lexical
 //	internal/transfer                     dray, executor/files/..., internal/lexical, pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone
 //	cmd/dray/command                      everything; the only place that wires
 //
-// A test keeps this table and names the reason of each ban. Third-party packages have one owner
+// A test checks this table and has the reason of each rule. Third-party packages have one owner
 // each: viper in config, cobra in cmd/dray/command, the SQLite driver in audit, the engine client
 // in executor/container.
 package dray
