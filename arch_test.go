@@ -214,6 +214,10 @@ var starters = []processStarter{
 	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
 	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
 	{
+		"executor/process", "unix.Exec",
+		"the agent executes its own program again, with a high timer slack for the Go runtime",
+	},
+	{
 		"internal/enginetest", "exec.Command",
 		"an engine of a test's own is no tool, and a supervisor would end its containers with it",
 	},

@@ -1,10 +1,10 @@
 // Command dray-agent is the part of dray inside a container: executor/process behind internal/wire.
 //
-// The daemon starts it by an engine exec as uid 0 and talks to it over its stdin and stdout. It
-// starts what the daemon asks for, as the user that the daemon names, under a supervisor for each
-// call, and ends everything when the daemon goes away or falls silent. It uses nothing of the
-// image: no shell, no ps, no kill. It links the standard library and golang.org/x/sys only, is static,
-// and has less than 3.5 MB.
+// The daemon starts it by an engine exec as uid 0 and connects to it by a unix socket, or by its
+// stdin and stdout. It starts processes for the daemon, each as the requested user and under a
+// supervisor, and ends everything when the connection ends or its lease expires. It needs no program
+// of the image. It is static, links only the standard library and golang.org/x/sys, and has less
+// than 3.5 MB.
 package main
 
 import (
@@ -19,10 +19,11 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-const usage = "usage: dray-agent serve | supervise | files ROOT | environ | version (started by the dray daemon, not by hand)"
+const usage = "usage: dray-agent serve | supervise | files ROOT | environ | version " +
+	"(the dray daemon starts it)"
 
-// agentThreads is how many threads an agent has from its beginning: about as many as it uses under
-// load.
+// agentThreads is the number of threads that the agent creates at its start: about as many as it
+// uses under load. It cannot create more when a tool has filled the container's limit of processes.
 const agentThreads = 8
 
 func main() {
@@ -35,8 +36,9 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "serve":
+		process.RestartWithTimerSlack("GOMAXPROCS=2")
 		process.ReserveThreads(agentThreads)
-		return serve(polled(0, "stdin"), polled(1, "stdout"))
+		return serve(nonblocking(0, "stdin"), nonblocking(1, "stdout"))
 	case len(args) == 1 && args[0] == "supervise":
 		return process.Supervise(3)
 	case len(args) == 2 && args[0] == "files":

@@ -10,22 +10,20 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/shellprobe"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// probeCache keeps what a shell answered, for as long as the files that shells read at their start
-// look the same.
+// probeCache keeps the environments that shells printed until a startup file of the shells changes.
 type probeCache struct {
-	mu    sync.Mutex
-	known map[string]*probeEntry
+	mu      sync.Mutex
+	entries map[string]*probeEntry
+	scripts dirNames
 }
 
-// probeEntry is one answer; done is closed when it is there. Callers who come meanwhile wait for it
-// instead of asking again.
+// probeEntry is one result. done is closed when it is there; concurrent callers wait for it.
 type probeEntry struct {
 	files string
 	done  chan struct{}
@@ -33,8 +31,8 @@ type probeEntry struct {
 	err   error
 }
 
-// probe asks the user's shell for its environment, as the reference does: as the user, with an open
-// stdin, without a terminal.
+// probe returns the environment that the user's shell prints, as the reference does: run as the
+// user, with an open stdin, without a terminal.
 func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]string, error) {
 	shell := req.Shell
 	if shell == "" {
@@ -43,11 +41,10 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 	if shell == "" {
 		shell = shellprobe.DefaultShell
 	}
-	files := startupFiles(u.home)
 	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...),
 		"\x00")
-	p, mine := a.probes.getOrCreate(key, files)
-	if mine {
+	p, created := a.probes.getOrCreate(key, a.probes.startupFiles(u.home))
+	if created {
 		p.env, p.err = a.runShell(req, shell, u, env)
 		close(p.done)
 		if p.err != nil {
@@ -58,35 +55,38 @@ func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]s
 	case <-p.done:
 		return p.env, p.err
 	case <-s.Done():
-		return nil, errors.New("the call was given up")
+		return nil, errCancelled
 	}
 }
 
-func (c *probeCache) getOrCreate(key, files string) (p *probeEntry, mine bool) {
+// maxProbes bounds the number of cached environments.
+const maxProbes = 64
+
+func (c *probeCache) getOrCreate(key, files string) (p *probeEntry, created bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.known[key]; p != nil && p.files == files {
+	if p := c.entries[key]; p != nil && p.files == files {
 		return p, false
 	}
-	if c.known == nil || len(c.known) > 64 {
-		c.known = map[string]*probeEntry{}
+	if c.entries == nil || len(c.entries) > maxProbes {
+		c.entries = map[string]*probeEntry{}
 	}
 	p = &probeEntry{files: files, done: make(chan struct{})}
-	c.known[key] = p
+	c.entries[key] = p
 	return p, true
 }
 
 func (c *probeCache) forget(key string, p *probeEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known[key] == p {
-		delete(c.known, key)
+	if c.entries[key] == p {
+		delete(c.entries, key)
 	}
 }
 
 // runShell runs the shell once.
 func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]string, error) {
-	question, ok := shellprobe.New(req.Kind)
+	probe, ok := shellprobe.New(req.Kind)
 	if !ok {
 		return nil, fmt.Errorf("unknown kind of probe %q", req.Kind)
 	}
@@ -105,8 +105,7 @@ func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]
 	ctx, cancel := context.WithTimeout(context.Background(), shellprobe.Timeout)
 	defer cancel()
 	proc, err := a.pool.Start(ctx, process.Spec{
-		Argv: question.Argv(shell, "'"+self+"' environ"),
-		Env:  env, Dir: dir, User: credential,
+		Argv: probe.Argv(shell, "'"+self+"' environ"), Env: env, Dir: dir, User: credential,
 	})
 	if err != nil {
 		return nil, err
@@ -115,79 +114,62 @@ func (a *agent) runShell(req wire.Probe, shell string, u user, env []string) ([]
 	if err != nil {
 		return nil, err
 	}
-	return question.ParseOutput(out)
+	return probe.ParseOutput(out)
 }
 
-// readOutput collects what the shell prints; after the timeout the shell is ended. Its stdin stays
+// readOutput returns what the shell prints, and ends the shell when ctx is done. Its stdin stays
 // open and empty.
 func readOutput(ctx context.Context, proc *process.Process) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
 	defer stop()
-	var quiet sync.WaitGroup
-	quiet.Go(func() { _, _ = io.Copy(io.Discard, proc.Stderr()) })
+	var stderr sync.WaitGroup
+	stderr.Go(func() { _, _ = io.Copy(io.Discard, proc.Stderr()) })
 	var out bytes.Buffer
-	n, _ := io.CopyN(&out, proc.Stdout(), shellprobe.MaxAnswer)
-	if n == shellprobe.MaxAnswer {
+	n, _ := io.CopyN(&out, proc.Stdout(), shellprobe.MaxOutput)
+	if n == shellprobe.MaxOutput {
 		proc.Stop(0)
 		_, _ = io.Copy(io.Discard, proc.Stdout())
 	}
 	_, err := proc.Wait()
-	quiet.Wait()
+	stderr.Wait()
 	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("it took longer than %s", shellprobe.Timeout)
-	case n == shellprobe.MaxAnswer:
-		return nil, fmt.Errorf("it printed more than %d bytes", shellprobe.MaxAnswer)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, fmt.Errorf("the shell ran longer than %s", shellprobe.Timeout)
+	case n == shellprobe.MaxOutput:
+		return nil, fmt.Errorf("the shell printed more than %d bytes", shellprobe.MaxOutput)
 	}
 	return out.Bytes(), err
 }
 
-// startupPaths are the files that shells read at their start, the system's and the user's. What
-// these read in turn is not followed: after a change there alone, the container's next start or a
-// change of one of these makes it seen.
+// profileDir has scripts of any name.
+const profileDir = "/etc/profile.d"
+
+// startupPaths are the files that shells read at their start. Files that these include are not
+// checked: such a change has effect when one of these changes, or the container restarts.
 var startupPaths = struct{ system, user []string }{
 	system: []string{
-		"/etc/passwd", "/etc/profile", "/etc/profile.d", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv",
-		"/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv", "/etc/fish/config.fish",
+		"/etc/passwd", "/etc/profile", "/etc/environment", "/etc/bash.bashrc", "/etc/bashrc",
+		"/etc/zsh/zshenv", "/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin", "/etc/zshenv",
+		"/etc/fish/config.fish",
 	},
 	user: []string{
-		".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile",
-		".zshrc", ".zlogin", ".config/fish/config.fish",
+		".bash_profile", ".bash_login", ".profile", ".bashrc", ".zshenv", ".zprofile", ".zshrc",
+		".zlogin", ".config/fish/config.fish",
 	},
 }
 
-// startupFiles is a text that changes when one of the files does.
-func startupFiles(home string) string {
-	b := make([]byte, 0, 2<<10)
+// startupFiles returns a text that changes when one of the startup files does.
+func (c *probeCache) startupFiles(home string) string {
+	f := newFingerprint()
 	for _, path := range startupPaths.system {
-		b = appendStat(b, path)
+		f.add(path)
 	}
-	if dir, err := os.Open("/etc/profile.d"); err == nil {
-		names, _ := dir.Readdirnames(maxScripts) // what cannot be read is not read by the shell either
-		_ = dir.Close()
-		for _, name := range names {
-			b = appendStat(b, "/etc/profile.d/"+name)
-		}
+	f.add(profileDir)
+	for _, name := range c.scripts.list(profileDir) {
+		f.add(profileDir + "/" + name)
 	}
 	for _, name := range startupPaths.user {
-		b = appendStat(b, home+"/"+name)
+		f.add(home + "/" + name)
 	}
-	return string(b)
-}
-
-// maxScripts is more than any image has in /etc/profile.d.
-const maxScripts = 1000
-
-// appendStat appends a file's place and times. Each call comes by here, so it is plain.
-func appendStat(b []byte, path string) []byte {
-	var st syscall.Stat_t
-	if syscall.Stat(path, &st) != nil {
-		return b
-	}
-	b = append(b, path...)
-	// it only has to differ
-	for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec
-		b = append(strconv.AppendInt(append(b, ' '), n, 36), ';')
-	}
-	return b
+	return string(f.text)
 }

@@ -49,7 +49,7 @@ func TestProbeCache(t *testing.T) {
 	home := t.TempDir()
 	var c probeCache
 	ask := func() bool {
-		p, mine := c.getOrCreate("key", startupFiles(home))
+		p, mine := c.getOrCreate("key", c.startupFiles(home))
 		if mine {
 			close(p.done)
 		}
@@ -67,7 +67,7 @@ func TestProbeCache(t *testing.T) {
 	for i := range 200 {
 		c.getOrCreate(string(rune('a'+i)), "")
 	}
-	if len(c.known) > 100 {
-		t.Errorf("%d answers are kept", len(c.known))
+	if len(c.entries) > 100 {
+		t.Errorf("%d answers are kept", len(c.entries))
 	}
 }

@@ -9,45 +9,46 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
 const (
-	// defaultLease holds for a daemon that names none.
+	// defaultLease is the lease if the daemon's hello has none.
 	defaultLease = 30 * time.Second
-	// initialSupervisors is how many supervisors wait for the first calls.
+	// initialSupervisors is the number of supervisors that are started before the first call.
 	initialSupervisors = 2
 )
 
-// agent is one connection's worth of state.
+// agent is the state of one connection.
 type agent struct {
 	pool   *process.Pool
+	users  userCache
 	probes probeCache
 	self   identity
 }
 
-// serve speaks with the daemon until it goes away, and ends everything that it started.
+// serve serves the daemon until the connection ends, and ends everything that it started.
 func serve(in io.ReadCloser, out io.WriteCloser) error {
-	debug.SetGCPercent(400) // a small heap that lives in bursts
-	a := &agent{self: currentIdentity()}
+	debug.SetGCPercent(400) // the heap is small, and is used in bursts
+	a := &agent{self: currentIdentity(), users: userCache{files: containerUsers}}
 	defer func() { a.pool.Close() }()
 	if err := a.startPool(); err != nil {
-		// before the greeting: where no supervisor can be had, the daemon has to find another way
-		return err
+		return err // before the hello, so that the daemon falls back to the engine's exec
 	}
 	if err := wire.WriteHello(out, wire.Hello{
-		Version: version, SwitchUser: a.self.switchUser,
-		UID: a.self.uid,
+		Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid,
 	}); err != nil {
-		return fmt.Errorf("greeting the daemon: %w", err)
+		return fmt.Errorf("send the hello: %w", err)
 	}
 	daemon, err := wire.ReadHello(in)
 	if err != nil {
-		return fmt.Errorf("meeting the daemon: %w", err)
+		return fmt.Errorf("receive the daemon's hello: %w", err)
 	}
 	lease := daemon.Lease
 	if lease <= 0 {
@@ -58,43 +59,41 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 		return err
 	}
 	err = a.serveMux(wire.NewMux(conn, wire.Config{
-		Accept: a.accept, MaxMessage: wire.MaxMessage,
-		Lease: lease,
+		Accept: a.accept, MaxMessage: wire.MaxMessage, Lease: lease,
 	}))
-	if err == io.EOF { //nolint:errorlint // the bare error of an orderly end
+	if err == io.EOF { //nolint:errorlint // the daemon closed the connection between two frames
 		return nil
 	}
 	return err
 }
 
-// startPool makes a pool with supervisors at hand.
+// startPool creates a pool with idle supervisors.
 func (a *agent) startPool() error {
 	a.pool = process.NewPool(process.SupervisorConfig{
-		Path: "/proc/self/exe",
-		Args: []string{"dray-agent", "supervise"}, Env: []string{"GOMAXPROCS=2"}, Subreaper: true,
+		Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"},
+		Env: []string{"GOMAXPROCS=2"}, Subreaper: true,
 	})
 	return a.pool.Prestart(initialSupervisors)
 }
 
-// selectChannel gives the connection that is used from here on: the socket where it is reached and
-// both sides have proved the secret, else stdio, on which the daemon is told. With the socket the
-// end of stdin means nothing any more: an engine that is restarted ends it.
-func (a *agent) selectChannel(stdio pipes, where *wire.DialTarget) (io.ReadWriteCloser, error) {
-	if where == nil {
+// selectChannel returns the connection to use: the socket if both sides have authenticated there,
+// else stdio, after telling the daemon. With the socket the end of stdin has no meaning: an engine
+// that restarts closes it.
+func (a *agent) selectChannel(stdio pipes, target *wire.DialTarget) (io.ReadWriteCloser, error) {
+	if target == nil {
 		return stdio.enlargePipe(), nil
 	}
-	socket, err := dial(*where)
+	socket, err := dial(*target)
 	if err != nil {
 		return stdio.enlargePipe(), wire.WriteFallback(stdio, err)
 	}
-	// The daemon may have taken this process into a group, and not the supervisors that were there
-	// before.
+	// The daemon may have moved this process to a cgroup, but not the supervisors that it had.
 	a.pool.Close()
 	return socket, a.startPool()
 }
 
-// serveMux runs the connection. When it breaks, the pool is closed first, because the calls end
-// only with their processes.
+// serveMux runs the connection. When it ends it closes the pool, because the calls end only with
+// their processes.
 func (a *agent) serveMux(mux *wire.Mux) error {
 	closed := make(chan struct{})
 	go func() {
@@ -107,11 +106,10 @@ func (a *agent) serveMux(mux *wire.Mux) error {
 	return err
 }
 
-// polled is a file whose reads and writes end when it is closed, as those of a blocking one would
-// not. An agent whose lease is over must not stay because nobody closes its stdin, or reads its
-// stdout.
-func polled(fd int, name string) *os.File {
-	_ = syscall.SetNonblock(fd, true) // without it the file only blocks
+// nonblocking returns a file whose reads and writes end when it is closed. An agent whose lease has
+// expired must not wait for the other end of its stdin or stdout.
+func nonblocking(fd int, name string) *os.File {
+	_ = unix.SetNonblock(fd, true) // if it fails, the file is blocking
 	return os.NewFile(uintptr(fd), name)
 }
 
@@ -121,8 +119,8 @@ type pipes struct {
 	out io.WriteCloser
 }
 
-// enlargePipe has room for a window in stdout. The engine reads it 32 KiB at a time, and a frame is
-// a little more than an ordinary pipe holds.
+// enlargePipe makes room for a window in stdout. The engine reads 32 KiB at a time, and a frame is
+// larger than the default capacity.
 func (p pipes) enlargePipe() pipes {
 	if f, ok := p.out.(*os.File); ok {
 		process.GrowPipe(f, wire.Window)
@@ -136,8 +134,8 @@ func (p pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 // Close closes both ends.
 func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.out.Close()) }
 
-// accept serves one stream: a start, then requests, until the process is over and all of its output
-// was taken.
+// accept serves one stream: a start, then requests, until the process has ended and its output was
+// sent.
 func (a *agent) accept(s *wire.Stream) {
 	first, err := s.Receive()
 	if err != nil {
@@ -159,60 +157,59 @@ func (a *agent) accept(s *wire.Stream) {
 	a.proxyStreams(s, proc, !start.PassedFDs)
 }
 
-// proxyStreams obeys the daemon until the process is over, and moves the bytes where the daemon
-// does not have the streams itself.
+// proxyStreams handles requests until the process has ended. It copies the process's streams if the
+// daemon does not have them itself (framed).
 func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool) {
-	var outputs, rest sync.WaitGroup
+	var outputs, inputs sync.WaitGroup
 	if framed {
-		outputs.Go(func() { pump(s.Writer(1), proc.Stdout()) })
-		outputs.Go(func() { pump(s.Writer(2), proc.Stderr()) })
-		rest.Go(func() { feed(proc, s) })
+		outputs.Go(func() { copyOutput(s.Writer(1), proc.Stdout()) })
+		outputs.Go(func() { copyOutput(s.Writer(2), proc.Stderr()) })
+		inputs.Go(func() { copyStdin(proc, s) })
 	}
-	rest.Go(func() { handleRequests(s, proc) })
+	inputs.Go(func() { handleRequests(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
-	_ = s.Send(&wire.Reply{Exited: exitedMessage(exit, err)})
-	s.Close() // wakes feed and obey
-	rest.Wait()
+	s.SendLast(&wire.Reply{Exited: exitedMessage(exit, err)})
+	inputs.Wait() // SendLast has ended their reads
 }
 
-// pump sends one output to its end. Where the daemon reads no more, the process must not block on a
-// full pipe: the rest is thrown away.
-func pump(w io.WriteCloser, r io.Reader) {
+// copyOutput sends one output. When the daemon does not read any more it discards the rest, so that
+// the process does not block on a full pipe.
+func copyOutput(w io.WriteCloser, r io.Reader) {
 	if copyAll(w, r) != nil {
 		_ = copyAll(io.Discard, r) // it never fails
 	}
 	_ = w.Close()
 }
 
-// buffers are those of the streams of calls that are over. Most calls move a few bytes, and a new
-// buffer for each of their three streams would be much of what the agent does for them.
+// buffers are reused. Most calls copy a few bytes, and new buffers for three streams would be a large
+// part of the agent's work for them.
 var buffers = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
 
 // copyAll copies through one of the buffers.
 func copyAll(w io.Writer, r io.Reader) error {
-	buf, _ := buffers.Get().(*[wire.MaxData]byte) // the pool holds nothing else
+	buf, _ := buffers.Get().(*[wire.MaxData]byte) // the pool has nothing else
 	defer buffers.Put(buf)
 	_, err := io.CopyBuffer(onlyWriter{w}, onlyReader{r}, buf[:])
 	return err
 }
 
-// onlyWriter and onlyReader keep io.CopyBuffer from finding a shortcut around the buffer.
+// onlyWriter and onlyReader hide the methods by which io.CopyBuffer would avoid the buffer.
 type (
 	onlyWriter struct{ io.Writer }
 	onlyReader struct{ io.Reader }
 )
 
-func feed(proc *process.Process, s *wire.Stream) {
+func copyStdin(proc *process.Process, s *wire.Stream) {
 	r := s.Reader(0)
 	if copyAll(proc.Stdin(), r) != nil {
-		_ = r.Close() // the process takes no more: the daemon need not send it
+		_ = r.Close() // the daemon stops sending
 	}
 	_ = proc.Stdin().Close()
 }
 
-// handleRequests carries out requests. The end of the stream before the end of the process is the
-// daemon's wish that it end.
+// handleRequests handles requests until the stream ends. If the process still runs then, it is
+// ended.
 func handleRequests(s *wire.Stream, proc *process.Process) {
 	for {
 		b, err := s.Receive()
@@ -231,19 +228,19 @@ func handleRequests(s *wire.Stream, proc *process.Process) {
 
 func exitedMessage(exit process.Exit, err error) *wire.Exited {
 	return &wire.Exited{
-		Lost: err != nil, Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover, Proven: exit.Proven, Survivors: exit.Survivors,
-		Kept: exit.Kept, OOM: exit.OOM,
+		Lost: err != nil, Code: exit.Code, Signal: int(exit.Signal), Leftover: exit.Leftover,
+		Proven: exit.Proven, Survivors: exit.Survivors, Kept: exit.Kept, OOM: exit.OOM,
 	}
 }
 
-// identity is what the agent itself may do.
+// identity is the agent's own user, and whether it can run processes as any other.
 type identity struct {
 	uid        int
 	switchUser bool
 }
 
-// Capability numbers of capabilities(7): kill, setgid, setuid.
-const switchUserCaps = 1<<5 | 1<<6 | 1<<7
+// switchUserCaps are the capabilities that running as any user takes (capabilities(7)).
+const switchUserCaps = 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID
 
 func currentIdentity() identity {
 	id := identity{uid: os.Getuid()}
@@ -260,10 +257,10 @@ func currentIdentity() identity {
 	return id
 }
 
-// dialTimeout bounds the way to the daemon's socket, after which its word on stdin counts.
+// dialTimeout bounds connecting and authenticating on the daemon's socket.
 const dialTimeout = 4 * time.Second
 
-// dial reaches the daemon's socket and proves the secret, both ways.
+// dial connects to the daemon's socket and authenticates both sides.
 func dial(d wire.DialTarget) (*wire.Socket, error) {
 	nonce, err := newNonce()
 	if err != nil {
@@ -271,7 +268,7 @@ func dial(d wire.DialTarget) (*wire.Socket, error) {
 	}
 	file, err := connect(d.Path)
 	if err != nil {
-		return nil, fmt.Errorf("dialing %s: %w", d.Path, err)
+		return nil, fmt.Errorf("dial %s: %w", d.Path, err)
 	}
 	socket, err := wire.NewSocket(file, true)
 	if err == nil {
@@ -290,35 +287,29 @@ func dial(d wire.DialTarget) (*wire.Socket, error) {
 	return socket, nil
 }
 
-// newNonce reads the kernel's device, because package crypto/rand would be a tenth of this program.
+// newNonce returns random bytes. Package crypto/rand would be a tenth of this program.
 func newNonce() ([]byte, error) {
-	f, err := os.Open("/dev/urandom")
-	if err != nil {
-		return nil, fmt.Errorf("opening the source of randomness: %w", err)
-	}
-	defer func() { _ = f.Close() }()
 	nonce := make([]byte, wire.SecretSize)
-	if _, err := io.ReadFull(f, nonce); err != nil {
-		return nil, fmt.Errorf("reading the source of randomness: %w", err)
+	if n, err := unix.Getrandom(nonce, 0); n < len(nonce) {
+		return nil, fmt.Errorf("read random bytes: %w", err)
 	}
 	return nonce, nil
 }
 
-// connect gives a polled file. It waits for as long as dialTimeout where the daemon has many
-// dialers.
+// connect returns a connection. It waits for at most dialTimeout if the daemon's backlog is full.
 func connect(path string) (*os.File, error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	bound := syscall.NsecToTimeval(dialTimeout.Nanoseconds())
-	if err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO,
-		&bound); err == nil {
-		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
+	timeout := unix.NsecToTimeval(dialTimeout.Nanoseconds())
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	}
 	if err != nil {
-		_ = syscall.Close(fd)
+		linux.Close(fd)
 		return nil, err
 	}
-	return polled(fd, "daemon"), nil
+	return nonblocking(fd, "daemon"), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -14,23 +15,23 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// startTimeout bounds what lies between a request and the kernel's answer, the probe aside: it has
-// its own.
+// startTimeout bounds a start without the probe, which has a timeout of its own.
 const startTimeout = 20 * time.Second
 
-// start resolves a request in this container, as it is now, and runs it.
+// start resolves a request against the container's files as they are now, and runs it.
 func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []string, error) {
-	user, err := containerUsers.lookup(req.User, req.Groups)
+	user, err := a.users.lookup(req.User, req.Groups)
 	if err != nil {
 		return nil, nil, err
 	}
 	env, warnings := a.environment(s, req, user)
 	if req.Terminal != nil && !slices.ContainsFunc(env,
 		func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
-		env = append(env, "TERM=xterm") // as an engine gives it to an exec with a terminal
+		env = append(env, "TERM=xterm") // as an engine does for an exec with a terminal
 	}
 	spec := process.Spec{
-		Argv: req.Argv, Env: env, Dir: req.Dir, Grace: req.Grace, Keep: req.KeepLeftovers, Terminal: req.Terminal,
+		Argv: req.Argv, Env: env, Dir: req.Dir, Grace: req.Grace, Keep: req.KeepLeftovers,
+		Terminal: req.Terminal,
 	}
 	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
@@ -41,15 +42,16 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 	if spec.User, err = a.credential(user); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := streamContext(s, startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	s.OnEnd(cancel) // nobody waits for the start of a cancelled call
+	defer s.OnEnd(nil)
 	proc, err := a.launch(ctx, spec, req, s)
 	return proc, warnings, err
 }
 
-// launch starts a process with the streams that the daemon passed, or else with our own.
-func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start,
-	s *wire.Stream,
+// launch starts a process with the streams that the daemon passed, else with pipes of its own.
+func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s *wire.Stream,
 ) (*process.Process, error) {
 	if !req.PassedFDs {
 		return a.pool.Start(ctx, spec)
@@ -59,19 +61,19 @@ func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start,
 		for _, f := range files {
 			_ = f.Close()
 		}
-		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d descriptors where %d belong",
+		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d file descriptors, want %d",
 			len(files), passedFDs)
 	}
 	return a.pool.StartWith(ctx, spec, process.ChildFiles{
-		Stdin: files[0], Stdout: files[1],
-		Stderr: files[2],
+		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 	})
 }
 
-// passedFDs is how many descriptors come with wire.Start.Ends.
+// passedFDs is the number of fds that come with wire.Start.PassedFDs.
 const passedFDs = 3
 
-// credential is nil where the agent is that user already and could not change it anyway.
+// credential returns the credentials of a user; nil if the agent cannot change its own and has them
+// already.
 func (a *agent) credential(u user) (*process.Credential, error) {
 	if a.self.switchUser {
 		return &process.Credential{UID: u.uid, GID: u.gid, Groups: u.groups}, nil
@@ -79,53 +81,38 @@ func (a *agent) credential(u user) (*process.Credential, error) {
 	if int(u.uid) == a.self.uid {
 		return nil, nil
 	}
-	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and may not become uid %d",
+	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and cannot change to uid %d",
 		a.self.uid, u.uid)
-}
-
-// streamContext ends with the stream, so that nobody waits for the start of a call that was given
-// up.
-func streamContext(s *wire.Stream, bound time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	go func() {
-		select {
-		case <-s.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 func handleRequest(req wire.Request, proc *process.Process) {
 	if req.Signal != 0 {
-		_ = proc.Signal(syscall.Signal(req.Signal)) // a process that is over takes none
+		_ = proc.Signal(syscall.Signal(req.Signal)) // the process may have ended
 	}
 	if req.Resize != nil {
-		_ = proc.Resize(*req.Resize) // one without a terminal has no size
+		_ = proc.Resize(*req.Resize) // it may have no terminal
 	}
 	if req.Stop != nil {
 		proc.Stop(req.Stop.Grace)
 	}
 }
 
-// failedMessage gives the error its code, here where it is still known which step failed.
+// failedMessage gives an error its code here, where the failed step is known.
 func failedMessage(err error, dir string) *wire.Failed {
 	e := dray.AsError(process.WrapStartError(err, dir))
 	return &wire.Failed{Code: e.Code, Message: e.Message}
 }
 
-// environment builds a process's variables. From low to high: what the engine gives every exec,
-// what the user's shell makes of it (without its PWD), the call's own, the configuration's
-// remoteEnv.
+// environment builds the environment of a process. From low to high precedence: what the engine
+// gives an exec, the result of the shell probe, the call's variables, the configuration's remoteEnv
+// (EX-07).
 func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnings []string) {
-	vars := newVariables(req.Env)
+	vars := newEnvList(req.Env)
 	vars.setDefault("HOME", u.home)
 	if req.Probe.Kind != "" && req.Probe.Kind != "none" {
 		probed, err := a.probe(s, req.Probe, u, vars.list())
 		if err != nil {
-			warnings = append(warnings,
-				"the user's shell could not be asked for its environment: "+err.Error())
+			warnings = append(warnings, "reading the environment of the user's shell failed: "+err.Error())
 		}
 		for _, kv := range probed {
 			vars.set(kv)
@@ -137,14 +124,17 @@ func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnin
 	return vars.list(), warnings
 }
 
-// envList is an environment in which each name stands once, in the order of first mention.
+// errCancelled is returned for a call that the daemon has cancelled.
+var errCancelled = errors.New("the call was cancelled")
+
+// envList is an environment in which each name occurs once, in the order of its first occurrence.
 type envList struct {
-	order []string
-	value map[string]string
+	vars  []string // NAME=VALUE
+	index map[string]int
 }
 
-func newVariables(env []string) *envList {
-	v := &envList{value: make(map[string]string, len(env))}
+func newEnvList(env []string) *envList {
+	v := &envList{vars: make([]string, 0, 2*len(env)), index: make(map[string]int, 2*len(env))}
 	for _, kv := range env {
 		v.set(kv)
 	}
@@ -152,32 +142,29 @@ func newVariables(env []string) *envList {
 }
 
 func (v *envList) set(kv string) {
-	name, value, ok := strings.Cut(kv, "=")
+	name, _, ok := strings.Cut(kv, "=")
 	if !ok || name == "" {
 		return
 	}
-	if _, known := v.value[name]; !known {
-		v.order = append(v.order, name)
+	if i, known := v.index[name]; known {
+		v.vars[i] = kv
+		return
 	}
-	v.value[name] = value
+	v.index[name] = len(v.vars)
+	v.vars = append(v.vars, kv)
 }
 
 func (v *envList) setDefault(name, value string) {
-	if _, known := v.value[name]; !known {
+	if _, known := v.index[name]; !known {
 		v.set(name + "=" + value)
 	}
 }
 
-func (v *envList) list() []string {
-	list := make([]string, len(v.order))
-	for i, name := range v.order {
-		list[i] = name + "=" + v.value[name]
-	}
-	return list
-}
+// list returns a copy of the variables.
+func (v *envList) list() []string { return slices.Clone(v.vars) }
 
-// printEnviron writes this process's variables as /proc/self/environ has them, for images without a
-// cat.
+// printEnviron writes the variables of this process as /proc/self/environ has them, for images
+// without cat.
 func printEnviron(w io.Writer) error {
 	_, err := io.WriteString(w, strings.Join(os.Environ(), "\x00")+"\x00")
 	return err

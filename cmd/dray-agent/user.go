@@ -7,39 +7,77 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
 )
 
-// maxUserFile bounds what is read of /etc/passwd and /etc/group: they are the container's, and may
-// be anything.
+// maxUserFile bounds what is read of /etc/passwd and /etc/group, in bytes. The container controls
+// these files.
 const maxUserFile = 16 << 20
 
-// user is who a process becomes.
+// user is the user that a process runs as.
 type user struct {
 	uid, gid    uint32
 	groups      []uint32
 	home, shell string
 }
 
-// users are the two files that say who is who.
+// userCache keeps resolved users until /etc/passwd or /etc/group changes, which every lookup checks.
+type userCache struct {
+	files users
+	mu    sync.Mutex
+	stamp string // the fingerprint of the files that entries are from
+	users map[string]user
+}
+
+// maxUsers bounds the number of cached users.
+const maxUsers = 64
+
+// lookup is users.lookup.
+func (c *userCache) lookup(arg string, further []string) (user, error) {
+	f := newFingerprint() // before the files are read: a change in between shows in the next lookup
+	f.add(c.files.passwd)
+	f.add(c.files.group)
+	key, settled := strings.Join(append([]string{arg}, further...), "\x00"), f.settled()
+	c.mu.Lock()
+	u, ok := c.users[key]
+	ok = ok && settled && c.stamp == string(f.text)
+	c.mu.Unlock()
+	if ok {
+		return u, nil
+	}
+	u, err := c.files.lookup(arg, further)
+	if err != nil || !settled {
+		return u, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stamp != string(f.text) || len(c.users) >= maxUsers {
+		c.stamp, c.users = string(f.text), map[string]user{}
+	}
+	c.users[key] = u
+	return u, nil
+}
+
+// users are the paths of the two files that define users and groups.
 type users struct{ passwd, group string }
 
 var containerUsers = users{passwd: "/etc/passwd", group: "/etc/group"}
 
-// lookup resolves a user as the engine does for an exec, from the container's files as they are
-// now:
+// lookup resolves a user as the engine does for an exec:
 //
 //	""            uid 0
 //	name, uid     the entry's group, and every group that lists the entry's name
 //	name:group    that group alone
 //	unknown uid   gid 0, home "/"
-//	unknown name  an error, as an unknown name of a group
+//	unknown name  an error, as is the unknown name of a group
 //
-// A number is always an id, never a name; the first entry of the file counts. The container's
-// further groups are added whatever the form. In one thing the engine is not followed: it reads an
-// id that is no number as 0, which is root; here such an entry does not exist.
+// A number is always an id, never a name. The first entry of a file counts. further are the
+// container's additional groups (--group-add). Unlike the engine, which reads an id that is not a
+// number as 0 (root), lookup ignores such an entry.
 func (f users) lookup(arg string, further []string) (user, error) {
 	name, group, _ := strings.Cut(arg, ":")
 	u, entry, err := f.find(name)
@@ -75,8 +113,8 @@ func appendNew(list []uint32, more ...uint32) []uint32 {
 	return list
 }
 
-// find gives the user and the name that groups list it by: its entry's, or the number where it has
-// no entry.
+// find returns the user and the name by which groups list it: that of its entry, or the number if it
+// has none.
 func (f users) find(name string) (user, string, error) {
 	if name == "" {
 		name = "0"
@@ -107,7 +145,7 @@ func (f users) find(name string) (user, string, error) {
 	return found, entry, nil
 }
 
-// findGroup gives a group's number. A number needs no entry.
+// findGroup returns the gid of a group. A number needs no entry.
 func (f users) findGroup(name string) (uint32, error) {
 	gid, found := parseID(name)
 	if found {
@@ -125,7 +163,7 @@ func (f users) findGroup(name string) (uint32, error) {
 	return gid, err
 }
 
-// groupsOf gives the groups that list a name.
+// groupsOf returns the groups that list a name.
 func (f users) groupsOf(name string) ([]uint32, error) {
 	var groups []uint32
 	err := eachLine(f.group, func(line []string) bool {
@@ -138,7 +176,7 @@ func (f users) groupsOf(name string) ([]uint32, error) {
 	return groups, err
 }
 
-// field gives a field of a line; one that is not there is empty, as the engine has it.
+// field returns a field of a line. A missing field is empty, as in the engine.
 func field(line []string, i int) string {
 	if i >= len(line) {
 		return ""
@@ -146,16 +184,15 @@ func field(line []string, i int) string {
 	return line[i]
 }
 
-// eachLine gives the fields of every line until the function says false. A file that is not there
-// has no lines; one that is not a regular file is not opened for long: a FIFO in its place must not
-// hold us.
+// eachLine calls use with the fields of each line until it returns false. A missing file has no
+// lines. It does not block on a FIFO.
 func eachLine(path string, use func(fields []string) bool) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err != nil {
-		return dray.Errorf(dray.CodeBadUser, "reading the container's users: %w", err)
+		return dray.Errorf(dray.CodeBadUser, "read the container's users: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
@@ -174,7 +211,7 @@ func eachLine(path string, use func(fields []string) bool) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return dray.Errorf(dray.CodeBadUser, "reading %s: %w", path, err)
+		return dray.Errorf(dray.CodeBadUser, "read %s: %w", path, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -142,4 +143,48 @@ func FuzzLookup(f *testing.F) {
 			t.Errorf("got %+v", u)
 		}
 	})
+}
+
+// A cached user is used until one of the files changes, even if neither size nor name differ
+// (EX-07).
+func TestUserCacheSeesChanges(t *testing.T) {
+	c := userCache{files: fixture(t)}
+	lookup := func(want uint32) {
+		t.Helper()
+		u, err := c.lookup("vscode", []string{"audio"})
+		if err != nil || !slices.Contains(u.groups, want) {
+			t.Fatalf("got groups %v, %v, want %d among them", u.groups, err, want)
+		}
+	}
+	cached := func() {
+		t.Helper()
+		c.stamp, c.users = "", nil
+		deadline := time.Now().Add(10 * time.Second)
+		for lookup(998); len(c.users) == 0; lookup(998) {
+			if time.Now().After(deadline) {
+				t.Fatal("the user is not cached")
+			}
+		}
+		c.users["vscode\x00audio"] = user{groups: []uint32{4711}}
+		lookup(4711)
+	}
+	cached()
+	changed := strings.Replace(groupFile, "docker:x:998", "docker:x:997", 1)
+	if err := os.WriteFile(c.files.group, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lookup(997)
+	if err := os.WriteFile(c.files.group, []byte(groupFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lookup(998) // twice in a moment, with the same size
+	cached()
+	other := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(other, []byte(passwdFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, c.files.passwd); err != nil {
+		t.Fatal(err)
+	}
+	lookup(998)
 }

@@ -148,7 +148,7 @@ func (e *engineExec) probe(ctx context.Context, question shellprobe.Probe) ([]st
 	defer stop()
 	var quiet sync.WaitGroup
 	quiet.Go(func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) })
-	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), shellprobe.MaxAnswer))
+	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), shellprobe.MaxOutput))
 	p.Stop(0)
 	quiet.Wait()
 	<-p.done

@@ -6,33 +6,35 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// Cgroup is a group of the unified hierarchy (cgroups(7), version 2) for one supervisor and the
-// calls that it serves in turn. The supervisor lives in it, so that a tool is born in it without a
-// race and without a cost, and steps out to write KILL. A call that leaves processes without a
-// supervisor is ended through it, and its end is proved.
+// Cgroup is a cgroup v2 (cgroups(7)) for one supervisor and the calls that it serves. The
+// supervisor lives in it, so that its tools start in it, and leaves it to write cgroup.kill. The
+// pool kills through it what a call leaves without a supervisor, which proves the end.
 //
-// These are files and never the folder: they may be passed into a container, where a folder would
-// lead to all of the host's hierarchy.
+// It consists of files and never of a directory, because it may be passed into a container, where a
+// directory would give access to the whole hierarchy of the host.
 type Cgroup struct {
-	// ProcsFile is the group's cgroup.procs, opened for reading and writing.
+	// ProcsFile is cgroup.procs, open for reading and writing.
 	ProcsFile *os.File
-	// ParentProcs is the cgroup.procs of the group that the supervisor steps out to, opened for
-	// writing.
+	// ParentProcs is the cgroup.procs that the supervisor moves to when it leaves, open for writing.
 	ParentProcs *os.File
-	// Kill is the group's cgroup.kill, opened for writing.
+	// Kill is cgroup.kill, open for writing.
 	Kill *os.File
-	// Events is the group's cgroup.events, opened for reading.
+	// Events is cgroup.events, open for reading.
 	Events *os.File
-	// EnvironmentProcs is the cgroup.procs of the environment's own group, opened for writing: what a
-	// call may leave running is put there. Nil keeps it in the group.
+	// EnvironmentProcs is the cgroup.procs of the environment's own cgroup, open for writing. Kept
+	// leftover processes are moved there. If it is nil they stay in the cgroup.
 	EnvironmentProcs *os.File
 }
 
-// Close closes the files. The group itself is its maker's.
+// Close closes the files. It does not remove the cgroup. A nil Cgroup has none.
 func (c *Cgroup) Close() {
 	if c == nil {
 		return
@@ -44,8 +46,8 @@ func (c *Cgroup) Close() {
 	}
 }
 
-// addProc puts a process into the group. It reports false where it is not in it: there is no group,
-// or the kernel refused.
+// addProc moves a process into the cgroup. It reports false if c is nil, or if the kernel refuses;
+// then it closes the files.
 func (c *Cgroup) addProc(pid int) bool {
 	if c == nil {
 		return false
@@ -57,69 +59,70 @@ func (c *Cgroup) addProc(pid int) bool {
 	return true
 }
 
-// KillAndWait kills all that is in the group and waits until it is empty, at most the patience. It
-// gives the pids that are still there, in the reader's pid namespace; proven is false where the
-// kernel does not say.
-func (c *Cgroup) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
-	return c.KillAllAndWait(patience, c.pids)
+// KillAndWait kills all processes in the cgroup and blocks until it is empty, at most for timeout. It
+// returns the pids that are still there, in the reader's pid namespace. proven is false if they are
+// not known.
+func (c *Cgroup) KillAndWait(timeout time.Duration) (survivors []int, proven bool) {
+	return c.KillAllAndWait(timeout, c.pids)
 }
 
-// kernelKillChecks is how often the group is looked at before its members are killed one by one.
+// kernelKillChecks is the number of checks for an empty cgroup before its members are killed one by
+// one.
 const kernelKillChecks = 4
 
-// KillAllAndWait is End for a group with others below it: members gives the pids in all of them.
-func (c *Cgroup) KillAllAndWait(patience time.Duration,
+// KillAllAndWait is KillAndWait for a cgroup with others below it. members returns the pids in all
+// of them.
+func (c *Cgroup) KillAllAndWait(timeout time.Duration,
 	members func() (pids []int, proven bool),
 ) (survivors []int, proven bool) {
 	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
 		return nil, false
 	}
-	hopeless := time.Now().Add(patience)
-	pause := 50 * time.Microsecond
-	// The kernel tells of a change at most every 10 ms (kernfs_notify of cgroup.events); looking costs
-	// little.
-	for looks := 1; ; looks++ {
+	deadline := time.Now().Add(timeout)
+	interval := 50 * time.Microsecond
+	// Polling is faster than waiting for cgroup.events to change, which the kernel signals at most
+	// every 10 ms (kernfs_notify).
+	for checks := 1; ; checks++ {
 		populated, err := c.Populated()
 		switch {
 		case err != nil:
 			return nil, false
 		case !populated:
 			return nil, true
-		case time.Now().After(hopeless):
+		case time.Now().After(deadline):
 			return members()
-		case looks >= kernelKillChecks:
+		case checks >= kernelKillChecks:
 			killEach(members)
 		}
-		time.Sleep(pause)
-		pause = min(2*pause, 10*time.Millisecond)
+		time.Sleep(interval)
+		interval = min(2*interval, 10*time.Millisecond)
 	}
 }
 
-// killEach signals each member by itself, and says how many it found. It reaches those that
-// cgroup.kill does not: that signals the first thread of each process, which does nothing where
-// that one has ended and others run on, and a signal to the process ends them. A pid is signalled
-// only if it is a member's after it was opened, so that it cannot be a stranger's by now.
+// killEach kills each member by its pid, and returns how many it found. It ends processes whose
+// first thread has exited while others run: cgroup.kill signals the first thread only, which does
+// nothing. A pid is signalled only if it is still a member's when its pidfd is open.
 func killEach(members func() (pids []int, proven bool)) (found int) {
 	pids, _ := members()
 	opened := make(map[int]int, len(pids))
 	for _, pid := range pids {
-		if fd, err := pidfdOpen(pid); err == nil {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			opened[pid] = fd
 		}
 	}
 	pids, _ = members()
 	for _, pid := range pids {
 		if fd, ok := opened[pid]; ok {
-			_ = pidfdSignal(fd, syscall.SIGKILL) // one that ended meanwhile needs none
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended
 		}
 	}
 	for _, fd := range opened {
-		closeFD(fd)
+		linux.Close(fd)
 	}
 	return len(opened)
 }
 
-// Populated says whether a process that is no zombie is in the group or below it.
+// Populated reports whether the cgroup or one below it has a process that is not a zombie.
 func (c *Cgroup) Populated() (bool, error) {
 	var b [256]byte
 	n, err := c.Events.ReadAt(b[:], 0)
@@ -131,14 +134,11 @@ func (c *Cgroup) Populated() (bool, error) {
 
 func (c *Cgroup) pids() (pids []int, proven bool) {
 	b, err := io.ReadAll(io.NewSectionReader(c.ProcsFile, 0, 1<<20))
-	if err != nil {
-		return nil, false
-	}
-	return numbers(b), true
+	return linux.Numbers(b), err == nil
 }
 
-// moveToEnvironment puts all that is in the group into the environment's own. It reports true when
-// the group is empty.
+// moveToEnvironment moves all processes to the environment's cgroup. It reports whether the cgroup
+// is empty then.
 func (c *Cgroup) moveToEnvironment() bool {
 	if c.EnvironmentProcs == nil {
 		return false
@@ -149,116 +149,131 @@ func (c *Cgroup) moveToEnvironment() bool {
 			populated, err := c.Populated()
 			return err == nil && !populated
 		}
-		for _, pid := range pids {
-			// one that ended meanwhile is no loss
+		for _, pid := range pids { // a write fails for a process that has ended
 			_, _ = c.EnvironmentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0)
 		}
 	}
 	return false
 }
 
-// acquireGroup gives a group for a new supervisor: an empty one that is there, else a new one.
-func (p *Pool) acquireGroup() *Cgroup {
-	p.mu.Lock()
-	if n := len(p.groups); n > 0 {
-		g := p.groups[n-1]
-		p.groups = p.groups[:n-1]
-		p.mu.Unlock()
-		return g
-	}
-	p.mu.Unlock()
-	if p.config.Cgroup == nil {
-		return nil
-	}
-	return p.config.Cgroup()
+// cgroupPool keeps the empty cgroups of supervisors that have exited.
+type cgroupPool struct {
+	create func() *Cgroup
+	mu     sync.Mutex
+	empty  []*Cgroup
 }
 
-// emptyGroup takes the group of a supervisor that is gone, and ends what is left in it. Clean says
-// that the supervisor proved that nothing is.
-func (p *Pool) emptyGroup(g *Cgroup, clean bool) (survivors []int, proven bool) {
-	if g == nil {
+// get returns an empty cgroup, or nil.
+func (p *cgroupPool) get() *Cgroup {
+	p.mu.Lock()
+	if n := len(p.empty); n > 0 {
+		c := p.empty[n-1]
+		p.empty = p.empty[:n-1]
+		p.mu.Unlock()
+		return c
+	}
+	p.mu.Unlock()
+	if p.create == nil {
+		return nil
+	}
+	return p.create()
+}
+
+func (p *cgroupPool) put(c *Cgroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.empty = append(p.empty, c)
+}
+
+// killAndPut kills what is left in the cgroup of a supervisor that has exited, unless clean, and
+// keeps the cgroup if it is empty. proven reports whether survivors are known.
+func (p *cgroupPool) killAndPut(c *Cgroup, clean bool) (survivors []int, proven bool) {
+	if c == nil {
 		return nil, false
 	}
 	if !clean {
-		if survivors, proven = g.KillAndWait(killTimeout); !proven || len(survivors) > 0 {
-			g.Close()
+		if survivors, proven = c.KillAndWait(killTimeout); !proven || len(survivors) > 0 {
+			c.Close()
 			return survivors, proven
 		}
 	}
-	p.recycleGroup(g)
+	p.put(c)
 	return nil, true
 }
 
-// recycleGroup keeps an empty group for the next supervisor.
-func (p *Pool) recycleGroup(g *Cgroup) {
+func (p *cgroupPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.groups = append(p.groups, g)
+	for _, c := range p.empty {
+		c.Close()
+	}
+	p.empty = nil
 }
 
-// groupFDs is a supervisor's own group, as descriptors of Cgroup's files. All methods do nothing
-// without one.
-type groupFDs struct {
-	procs, home, ends int // cgroup.procs, that of where to step out to, cgroup.kill
-	joined            bool
+// cgroupFDs is a supervisor's own cgroup: fds of Cgroup.ProcsFile, ParentProcs and Kill. The
+// methods of a nil cgroupFDs do nothing.
+type cgroupFDs struct {
+	procs, parent, killer int
+	joined                bool
 }
 
-// newGroupFDs takes the descriptors of the group that the pool has put this supervisor in.
-func newGroupFDs(fds []int) *groupFDs {
+// newCgroupFDs takes the fds of the cgroup that the pool has moved this supervisor to.
+func newCgroupFDs(fds []int) *cgroupFDs {
 	if len(fds) != 3 {
-		closeAll(fds)
+		linux.CloseAll(fds)
 		return nil
 	}
-	return &groupFDs{procs: fds[0], home: fds[1], ends: fds[2], joined: true}
+	return &cgroupFDs{procs: fds[0], parent: fds[1], killer: fds[2], joined: true}
 }
 
-// enter goes back into the group after kill. Outside of it no tool may be started: what the pool
-// believes of the group would be wrong.
-func (g *groupFDs) enter() error {
+// enter moves the supervisor back into its cgroup after kill. A tool must not be started outside:
+// the pool takes an empty cgroup as a proof.
+func (g *cgroupFDs) enter() error {
 	if g == nil || g.joined {
 		return nil
 	}
-	if err := put(g.procs, "0"); err != nil {
+	if err := writeFD(g.procs, "0"); err != nil {
 		return &StartError{Step: StepFork, Err: err}
 	}
 	g.joined = true
 	return nil
 }
 
-// release lets go of the group, whoever is in it.
-func (g *groupFDs) release() {
+func (g *cgroupFDs) release() {
 	if g != nil {
-		closeAll([]int{g.procs, g.home, g.ends})
+		linux.CloseAll([]int{g.procs, g.parent, g.killer})
 	}
 }
 
-// killOthers ends all that it finds in the group beside this supervisor, one by one, and says how
-// many it found. What is forked meanwhile may get away.
-func (g *groupFDs) killOthers() (found int) {
+// killOthers kills the members beside this supervisor one by one, and returns how many it found.
+// What they fork meanwhile may escape.
+func (g *cgroupFDs) killOthers() (found int) {
 	if g == nil {
 		return 0
 	}
 	return killEach(func() ([]int, bool) {
-		b, ok := readAll(g.procs)
+		b, err := linux.ReadAll(g.procs)
 		self := os.Getpid()
-		return slices.DeleteFunc(numbers(b), func(pid int) bool { return pid == self }), ok
+		others := slices.DeleteFunc(linux.Numbers(b), func(pid int) bool { return pid == self })
+		return others, err == nil
 	})
 }
 
-// kill ends all that is in the group at once, whatever it forks, after stepping out of it: a move
-// that may wait for milliseconds, until all processors have taken notice. It reports whether the
-// kernel took the order.
-func (g *groupFDs) kill() bool {
+// kill kills all members at once, whatever they fork. The supervisor leaves the cgroup before, which
+// may take milliseconds, until all processors have noticed.
+func (g *cgroupFDs) kill() {
 	if g == nil {
-		return false
+		return
 	}
-	if g.joined && put(g.home, "0") == nil {
+	if g.joined && writeFD(g.parent, "0") == nil {
 		g.joined = false
 	}
-	return !g.joined && put(g.ends, "1") == nil
+	if !g.joined {
+		_ = writeFD(g.killer, "1")
+	}
 }
 
-func put(fd int, text string) error {
-	_, err := syscall.Pwrite(fd, []byte(text), 0)
+func writeFD(fd int, text string) error {
+	_, err := unix.Pwrite(fd, []byte(text), 0)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 func TestDefectIsRaisedByWait(t *testing.T) {
 	// a supervisor that ends at once
 	p := NewPool(SupervisorConfig{Path: "/bin/true", Args: []string{"true"}})
-	s, err := p.forkSupervisor()
+	s, err := p.spawn()
 	if err != nil {
 		t.Fatal(err)
 	}

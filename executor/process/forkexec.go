@@ -9,41 +9,43 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// defaultPath is where execvp(3) looks when there is no PATH.
+// defaultPath is the PATH that execvp(3) uses if there is none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// start forks and executes. The new process leads its own session and group, has the three
-// descriptors and no other.
+// start forks and executes. The new process leads a session and a process group, and has the three
+// fds and no others.
 func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 	}
 	pidfd = -1
-	// Ctty is descriptor 0
+	// Setctty uses fd 0
 	attr.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd, Setctty: spec.Terminal != nil}
 	if u := spec.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
-	failure := error(syscall.ENOENT)
+	failure := error(unix.ENOENT)
 	for path := range candidates(spec) {
 		pid, err = syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
 			return pid, pidfd, nil
 		}
 		failure = err
-		if err != syscall.EACCES && err != syscall.ENOENT {
+		if err != unix.EACCES && err != unix.ENOENT {
 			break
 		}
 	}
 	return 0, -1, classifyStartError(spec, failure)
 }
 
-// candidates are the files that may be meant. As in execvp(3), a name without a slash is looked up
-// in PATH, and a file that may not be executed is passed over, but remembered by being tried last.
-// Nothing is looked at beyond the one that can be executed.
+// candidates returns the files to try, as execvp(3) does: a name without a slash is looked up in
+// PATH. Files without an executable bit come last, for their error. It does not look beyond the
+// file that the caller is trying.
 func candidates(spec Spec) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		name := spec.Argv[0]
@@ -81,7 +83,7 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// lookup finds a variable; the last setting wins, as in the tool itself.
+// lookup returns the value of a variable. The last one counts, as in the tool itself.
 func lookup(env []string, name, otherwise string) string {
 	for _, kv := range slices.Backward(env) {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -91,50 +93,48 @@ func lookup(env []string, name, otherwise string) string {
 	return otherwise
 }
 
-// classifyStartError finds out which step failed. The kernel gives one number for all of them, so
-// the folder is tried again, with the user's rights.
+// classifyStartError finds the step that failed. ForkExec returns one errno for all of them, so it
+// tries the working directory again.
 func classifyStartError(spec Spec, err error) error {
-	errno, _ := err.(syscall.Errno) //nolint:errorlint // ForkExec gives the bare number
-	if errno == syscall.EAGAIN || errno == syscall.ENOMEM {
+	errno, _ := err.(syscall.Errno) //nolint:errorlint // ForkExec returns the bare number
+	if errno == unix.EAGAIN || errno == unix.ENOMEM {
 		return &StartError{Step: StepFork, Err: errno}
 	}
 	if dirErr := checkWorkDir(spec); dirErr != 0 {
 		return &StartError{Step: StepDir, Path: spec.Dir, Err: dirErr}
 	}
-	if spec.User != nil && (errno == syscall.EPERM || errno == syscall.EINVAL) {
+	if spec.User != nil && (errno == unix.EPERM || errno == unix.EINVAL) {
 		return &StartError{Step: StepUser, Err: errno}
 	}
 	return &StartError{Step: StepExec, Path: spec.Argv[0], Err: errno}
 }
 
-// checkWorkDir tries the working folder with the file-system rights of the user, on a thread that
-// is thrown away afterwards.
+// checkWorkDir enters the working directory as the user, on a thread that ends afterwards.
 func checkWorkDir(spec Spec) syscall.Errno {
 	result := make(chan syscall.Errno, 1)
 	go func() {
-		// never unlocked: the thread ends with the goroutine, and the borrowed rights with it
-		runtime.LockOSThread()
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if spec.User != nil {
 			setThreadFSCredentials(*spec.User)
 		}
-		var st syscall.Stat_t
-		err := syscall.Stat(spec.Dir+"/.", &st)
-		errno, _ := err.(syscall.Errno) //nolint:errorlint // Stat gives the bare number
+		var st unix.Stat_t
+		err := unix.Stat(spec.Dir+"/.", &st)
+		errno, _ := err.(syscall.Errno) //nolint:errorlint // Stat returns the bare number
 		result <- errno
 	}()
 	return <-result
 }
 
-// setThreadFSCredentials changes the file-system identity of this thread alone, by raw calls:
-// package syscall would change all threads.
+// setThreadFSCredentials changes the file system credentials of this thread. These functions of
+// package unix, unlike those of package syscall, do not change the other threads.
 func setThreadFSCredentials(u Credential) {
-	var list *uint32
-	if len(u.Groups) > 0 {
-		list = &u.Groups[0]
+	groups := make([]int, len(u.Groups))
+	for i, g := range u.Groups {
+		groups[i] = int(g)
 	}
-	rawSetgroups(len(u.Groups), list)
-	_, _, _ = syscall.RawSyscall(syscall.SYS_SETFSGID, uintptr(u.GID), 0, 0)
-	_, _, _ = syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(u.UID), 0, 0)
+	_ = unix.Setgroups(groups)
+	_ = unix.Setfsgid(int(u.GID))
+	_ = unix.Setfsuid(int(u.UID))
 }
 
 func asStartError(err error) *StartError {

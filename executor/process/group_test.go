@@ -34,7 +34,7 @@ func TestKillOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if n := (&groupFDs{procs: int(f.Fd())}).killOthers(); n != 2 {
+	if n := (&cgroupFDs{procs: int(f.Fd())}).killOthers(); n != 2 {
 		t.Errorf("%d were found, want 2", n)
 	}
 	for i, want := range []bool{false, false, true} {
@@ -45,7 +45,7 @@ func TestKillOthers(t *testing.T) {
 			t.Errorf("sleeper %d lives: %v, want %v", i, !want, want)
 		}
 	}
-	if n := (*groupFDs)(nil).killOthers(); n != 0 {
+	if n := (*cgroupFDs)(nil).killOthers(); n != 0 {
 		t.Errorf("%d were found without a group", n)
 	}
 }

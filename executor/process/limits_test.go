@@ -35,3 +35,16 @@ func TestInheritedLimits(t *testing.T) {
 		t.Errorf("got %q, want %q", r.Stdout, want)
 	}
 }
+
+// EX-16: a tool has the timer slack of the pool's program, though its supervisor's runtime has
+// another one (docs/adr/0028).
+func TestTimerSlackIsInherited(t *testing.T) {
+	own, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		t.Skip("this kernel does not report timer slack")
+	}
+	got := collect(shell(t, newPool(t), "cat /proc/self/timerslack_ns", 0))
+	if got.stdout != string(own) {
+		t.Errorf("the tool has a timer slack of %q, this program of %q", got.stdout, own)
+	}
+}

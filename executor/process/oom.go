@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"os"
 	"path"
+	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// oomCounter is the kernel's own count of the processes that it killed for want of memory, in the
-// memory group that this program is in: oom_kill in memory.oom_control (version 1) or memory.events
-// (version 2, which counts the groups below too).
+// oomCounter is the fd of a file with the number of processes that the kernel killed because the
+// memory of this program's cgroup ran out: oom_kill in memory.oom_control (cgroup v1) or in
+// memory.events (cgroup v2, which includes the cgroups below). It is -1 if there is none.
 type oomCounter struct{ fd int }
 
-// openOOMCounter finds the group through /proc/self/cgroup and the mounts: inside a container the
-// mount's root is the container's group.
+// openOOMCounter finds the file by /proc/self/cgroup and the mounts.
 func openOOMCounter() oomCounter {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -24,27 +27,26 @@ func openOOMCounter() oomCounter {
 	if err != nil {
 		return oomCounter{-1}
 	}
-	for _, name := range oomFiles(string(groups), string(mounts)) {
-		if fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
+	for _, name := range oomFiles(string(groups), mounts) {
+		if fd, err := linux.Openat(unix.AT_FDCWD, name, unix.O_RDONLY, 0); err == nil {
 			return oomCounter{fd}
 		}
 	}
 	return oomCounter{-1}
 }
 
-// read gives the count, and 0 where there is none: then it never rises.
+// read returns the count. Without a file it is always 0.
 func (c oomCounter) read() int {
 	if c.fd < 0 {
 		return 0
 	}
-	var b [512]byte
-	n, err := syscall.Pread(c.fd, b[:], 0)
+	b, err := linux.ReadAll(c.fd)
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(b[:n]) {
+	for line := range bytes.Lines(b) {
 		if count, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			if n := numbers(count); len(n) == 1 {
+			if n := linux.Numbers(count); len(n) == 1 {
 				return n[0]
 			}
 		}
@@ -52,9 +54,9 @@ func (c oomCounter) read() int {
 	return 0
 }
 
-// oomFiles are the files that may hold the count, the surest first. In version 2 only groups that
-// memory is accounted to have one, so the groups above are candidates too.
-func oomFiles(groups, mounts string) (files []string) {
+// oomFiles returns the files that may have the count, the most specific first. In cgroup v2 only
+// cgroups whose memory is accounted have one, so those above are included.
+func oomFiles(groups string, mounts []byte) (files []string) {
 	for line := range strings.Lines(groups) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 {
@@ -78,20 +80,15 @@ func oomFiles(groups, mounts string) (files []string) {
 	return files
 }
 
-// mountOf finds where a group is seen: the mount point of its hierarchy, and the path below it,
-// which begins with a slash.
-func mountOf(mounts, kind, option, group string) (point, below string, ok bool) {
-	for line := range strings.Lines(mounts) {
-		head, tail, _ := strings.Cut(line, " - ")
-		fields, super := strings.Fields(head), strings.Fields(tail)
-		if len(fields) < 5 || len(super) < 3 || super[0] != kind {
+// mountOf returns the mount point of the hierarchy in which a cgroup is visible, and its path below
+// that, which starts with a slash. The mount must have the option, unless that is empty.
+func mountOf(mounts []byte, fsType, option, group string) (point, below string, ok bool) {
+	for m := range linux.Mounts(mounts) {
+		if m.FSType != fsType || option != "" && !slices.Contains(m.Options, option) {
 			continue
 		}
-		if option != "" && !strings.Contains(","+super[2]+",", ","+option+",") {
-			continue
-		}
-		if below, ok := strings.CutPrefix(group, strings.TrimSuffix(fields[3], "/")); ok {
-			return fields[4], path.Clean("/" + below), true
+		if below, ok := strings.CutPrefix(group, strings.TrimSuffix(m.Root, "/")); ok {
+			return m.Point, path.Clean("/" + below), true
 		}
 	}
 	return "", "", false

@@ -41,7 +41,7 @@ func TestOOMFiles(t *testing.T) {
 		"nothing mounted":        {"4:memory:/user\n0::/\n", "", nil},
 		"no groups":              {"nonsense\n", v1 + v2, nil},
 	} {
-		if got := oomFiles(c.groups, c.mounts); !slices.Equal(got, c.want) {
+		if got := oomFiles(c.groups, []byte(c.mounts)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -5,94 +5,90 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// SupervisorConfig says how a supervisor is started: a program that calls Supervise(3). The daemon
-// gives its embedded agent, the agent itself.
+// SupervisorConfig is how a pool starts supervisors: a program that calls Supervise(3). The daemon
+// uses its embedded agent, the agent its own program.
 type SupervisorConfig struct {
 	Path string
 	Args []string
 	Env  []string
-	// KeepOpen is what must stay open while supervisors are started, such as the file that Path leads
-	// through; nil for nothing.
+	// KeepOpen is closed by Pool.Close, when no more supervisors are started: the file that Path
+	// refers to, for instance. It may be nil.
 	KeepOpen io.Closer
-	// Subreaper says that this whole program is there for the pool and starts nothing besides. It
-	// becomes a child subreaper then, and what a supervisor that was killed leaves behind comes to it
-	// and is ended. A program with other children must not say so.
+	// Subreaper makes this program a child subreaper. The pool then kills what a killed supervisor
+	// leaves. It must not be set in a program that has other children.
 	Subreaper bool
-	// Cgroup gives a group for one supervisor; nil, here or as what it gives, is none. The pool closes
-	// the group and may give it to the next supervisor when it is empty.
+	// Cgroup returns an empty cgroup for one supervisor, or nil. The pool closes it. It may be nil.
 	Cgroup func() *Cgroup
 }
 
-// Pool starts processes, each under a supervisor of its own, and keeps supervisors warm between
-// calls.
+// Pool starts processes, each under a supervisor of its own, and keeps idle supervisors between
+// calls. It is safe for concurrent use.
 type Pool struct {
-	config SupervisorConfig
+	config   SupervisorConfig
+	cgroups  cgroupPool
+	children childRegistry
 
 	mu       sync.Mutex
 	closed   bool
-	idle     []*supervisor // the one that is idle for longest is the first
-	cooling  *time.Timer   // while more are idle than are kept for good
-	groups   []*Cgroup     // empty ones, of supervisors that are gone
+	idle     []*supervisor // the one that is idle for longest first
+	cooling  *time.Timer   // set while there are more than maxIdleSupervisors
 	all      map[*supervisor]struct{}
 	detached map[*supervisor]struct{}
-	pids     map[int]struct{} // of supervisors that were not waited for yet
-	calls    int              // that run
-	starts   int              // ever
-	// held while one is born, so that a child without a name is no supervisor
-	spawnMu sync.RWMutex
-	wg      sync.WaitGroup
+	calls    int // running
+	starts   int // ever
+	wg       sync.WaitGroup
 }
 
-// NewPool makes an empty pool; Warm fills it ahead of the first call.
-func NewPool(launch SupervisorConfig) *Pool {
+// NewPool returns a pool without supervisors. Prestart adds some before the first call.
+func NewPool(config SupervisorConfig) *Pool {
 	return &Pool{
-		config: launch, all: map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{},
-		pids: map[int]struct{}{},
+		config: config, cgroups: cgroupPool{create: config.Cgroup},
+		children: childRegistry{subreaper: config.Subreaper, supervisors: map[int]struct{}{}},
+		all:      map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{},
 	}
 }
 
-// Start runs a process and returns once its program was accepted. It fails with a *StartError,
-// ErrClosed, or the context's error; then nothing runs. The context bounds the start alone.
+// Start runs a process and returns when the kernel has executed its program. It fails with a
+// *StartError, ErrClosed, or the cause of ctx; then no process runs. ctx bounds the start alone.
 func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
-	ends, streams, err := newStreams(spec)
+	files, streams, err := newStreams(spec)
 	if err != nil {
 		return nil, err
 	}
-	return p.startCall(ctx, spec, ends, streams)
+	return p.startCall(ctx, spec, files, streams)
 }
 
-// StartWith is Start with streams that the caller made: it takes the tool's ends, gives them to the
-// tool and its user, and closes them, whatever comes of it. The Process has no streams then, and
-// Spec.Terminal must be nil.
-func (p *Pool) StartWith(ctx context.Context, spec Spec, ends ChildFiles) (*Process, error) {
+// StartWith is Start with streams that the caller created. It gives files to the tool's user and
+// closes them, even if it fails. The returned Process has no streams. Spec.Terminal must be nil.
+func (p *Pool) StartWith(ctx context.Context, spec Spec, files ChildFiles) (*Process, error) {
 	if spec.Terminal != nil {
-		ends.Close()
-		return nil, &StartError{Step: StepTerminal, Err: errors.New("its streams were made already")}
+		files.Close()
+		return nil, &StartError{Step: StepTerminal, Err: errors.New("the streams exist already")}
 	}
-	return p.startCall(ctx, spec, ends, streams{})
+	return p.startCall(ctx, spec, files, streams{})
 }
 
-// startCall starts a process with the ends of its streams, which it closes.
-func (p *Pool) startCall(ctx context.Context, spec Spec, ends ChildFiles,
-	streams streams,
+// startCall starts a process and closes files.
+func (p *Pool) startCall(ctx context.Context, spec Spec, files ChildFiles, streams streams,
 ) (*Process, error) {
-	defer ends.Close()
-	proc, err := p.run(ctx, spec, ends, streams)
+	defer files.Close()
+	proc, err := p.run(ctx, spec, files, streams)
 	if err != nil {
 		streams.close()
 	}
 	return proc, err
 }
 
-func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams streams) (*Process,
-	error,
-) {
+func (p *Pool) run(ctx context.Context, spec Spec, files ChildFiles, streams streams,
+) (*Process, error) {
 	if !p.enter() {
 		return nil, ErrClosed
 	}
@@ -101,11 +97,11 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams stre
 	if err != nil {
 		return nil, err
 	}
-	if err := ends.prepareForChild(spec.User); err != nil {
+	if err := files.prepareForChild(spec.User); err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
 	alone := p.count()
-	s, err := p.send(body, ends)
+	s, err := p.send(body, files)
 	if err != nil {
 		alone()
 		return nil, err
@@ -119,8 +115,8 @@ func (p *Pool) run(ctx context.Context, spec Spec, ends ChildFiles, streams stre
 	return p.watchExit(s, pid, streams, alone), nil
 }
 
-// count counts a call that begins. The function that it gives counts its end, and says whether
-// nothing else of the pool's ran beside it.
+// count counts a call that starts. The caller must call alone at the end of the call; it reports
+// whether the pool ran no other call in the meantime.
 func (p *Pool) count() (alone func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +132,7 @@ func (p *Pool) count() (alone func() bool) {
 	}
 }
 
-// enter counts a start, so that Close waits for it.
+// enter adds to wg, for which Close waits, unless the pool is closed.
 func (p *Pool) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,47 +142,45 @@ func (p *Pool) enter() bool {
 	return !p.closed
 }
 
-// send hands the start to a supervisor. One that died while it was idle is passed over.
-func (p *Pool) send(body []byte, ends ChildFiles) (*supervisor, error) {
-	files := ends.files()
+// send passes the start to a supervisor. It skips idle supervisors that have died.
+func (p *Pool) send(body []byte, files ChildFiles) (*supervisor, error) {
+	passed := files.files()
 	for {
 		s, fresh, err := p.take()
 		if err != nil {
 			return nil, err
 		}
-		if err = s.send(msgStart, body, files[:]...); err == nil {
+		if err = s.send(msgStart, body, passed[:]...); err == nil {
 			return s, nil
 		}
 		p.release(s)
 		if fresh {
-			return nil, &StartError{
-				Step: StepFork,
-				Err:  fmt.Errorf("a new supervisor did not take the call: %w", err),
-			}
+			err = fmt.Errorf("send the start to a new supervisor: %w", err)
+			return nil, &StartError{Step: StepFork, Err: err}
 		}
 	}
 }
 
-// recycleAfterFailure decides what becomes of a supervisor whose start failed: it is as good as
-// before if it said so itself.
+// recycleAfterFailure keeps a supervisor that reported the failure of a start itself, and releases
+// any other.
 func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 	var start *StartError
-	if errors.As(err, &start) && s.alive {
+	if errors.As(err, &start) && s.replied {
 		p.put(s)
 		return
 	}
 	p.release(s)
 }
 
-// release lets a supervisor go: it kills what it has and ends, or is killed if it does not. The
-// wait for it is the pool's, not the caller's.
+// release closes the connection of a supervisor, which then kills what it runs and exits. The pool
+// waits for that in a goroutine, and kills the supervisor if it takes too long.
 func (p *Pool) release(s *supervisor) {
 	if p.forget(s) {
 		p.wg.Go(func() { p.waitSupervisor(s, 2*killTimeout) })
 	}
 }
 
-// forget forgets a supervisor and hangs up. It reports whether the caller was the first to.
+// forget closes the connection of a supervisor. It reports false if that happened before.
 func (p *Pool) forget(s *supervisor) bool {
 	p.mu.Lock()
 	_, ours := p.all[s]
@@ -194,44 +188,39 @@ func (p *Pool) forget(s *supervisor) bool {
 	p.mu.Unlock()
 	if ours {
 		_ = s.conn.Close()
-		_ = s.proc.Signal(syscall.SIGCONT) // one that was stopped has to see it
+		_ = s.proc.Signal(unix.SIGCONT) // a stopped supervisor would not see the end of file
 	}
 	return ours
 }
 
-// waitSupervisor waits for the end of a supervisor, which may take so long, and sees to what it
-// left. It says who survived, if that can be known.
-func (p *Pool) waitSupervisor(s *supervisor, patience time.Duration) (survivors []int,
-	proven bool,
-) {
-	kill := time.AfterFunc(patience, func() { _ = s.proc.Kill() })
+// waitSupervisor waits until a supervisor has exited, kills it after timeout, and kills what it
+// left. proven reports whether survivors are known.
+func (p *Pool) waitSupervisor(s *supervisor, timeout time.Duration) (survivors []int, proven bool) {
+	kill := time.AfterFunc(timeout, func() { _ = s.proc.Kill() })
 	state, err := s.proc.Wait()
 	kill.Stop()
-	p.mu.Lock()
-	delete(p.pids, s.proc.Pid)
-	p.mu.Unlock()
+	p.children.remove(s.proc.Pid)
 	clean := err == nil && state.Success()
-	survivors, proven = p.emptyGroup(s.group, clean)
+	survivors, proven = p.cgroups.killAndPut(s.cgroup, clean)
 	if clean || proven && len(survivors) == 0 && !p.config.Subreaper {
 		return survivors, proven
 	}
-	if swept, ok := p.reapOrphans(); ok {
-		return swept, ok
+	if orphans, ok := p.children.killOrphans(); ok {
+		return orphans, true
 	}
 	return survivors, proven
 }
 
-// killSupervisor ends a supervisor that is lost and what it left behind, and says who survived, if
-// that can be known.
+// killSupervisor kills a lost supervisor and what it left. proven reports whether survivors are
+// known.
 func (p *Pool) killSupervisor(s *supervisor) (survivors []int, proven bool) {
 	if p.forget(s) {
 		return p.waitSupervisor(s, 0)
 	}
-	return p.reapOrphans()
+	return p.children.killOrphans()
 }
 
-// Close ends every call at once, with all that descends from it, and waits until the supervisors
-// are gone.
+// Close kills every call with all its descendants, and blocks until the supervisors have exited.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -251,22 +240,23 @@ func (p *Pool) Close() {
 		p.release(s)
 	}
 	p.wg.Wait()
-	p.reapOrphans()
-	for _, g := range p.groups {
-		g.Close()
-	}
-	p.groups = nil
+	p.children.killOrphans()
+	p.cgroups.close()
 	if p.config.KeepOpen != nil {
 		_ = p.config.KeepOpen.Close()
 	}
 }
 
+// spawn starts a supervisor.
 func (p *Pool) spawn() (*supervisor, error) {
-	s, err := p.forkSupervisor()
+	s, err := p.children.fork(func() (*supervisor, error) {
+		return launchSupervisor(p.config, p.cgroups.get())
+	})
 	if err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
 	p.mu.Lock()
+	p.all[s] = struct{}{}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
@@ -276,37 +266,15 @@ func (p *Pool) spawn() (*supervisor, error) {
 	return s, nil
 }
 
-// forkSupervisor makes a supervisor that is known from its first moment.
-func (p *Pool) forkSupervisor() (*supervisor, error) {
-	p.spawnMu.RLock()
-	defer p.spawnMu.RUnlock()
-	if p.config.Subreaper {
-		if err := becomeSubreaper(); err != nil {
-			return nil, err
-		}
-	}
-	s, err := launchSupervisor(p.config, p.acquireGroup())
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all[s], p.pids[s.proc.Pid] = struct{}{}, struct{}{}
-	return s, nil
-}
-
-// maxIdleSupervisors is how many supervisors are kept warm for good. Starting one and ending it
-// costs more than a short tool; keeping one costs memory and a few threads.
-const maxIdleSupervisors = 16
-
-// maxTemporaryIdle is how many are kept for a while after many calls ran at once, and linger for
-// how long: more calls come when many came.
+// maxIdleSupervisors is the number of idle supervisors that the pool keeps without a time limit. It
+// keeps up to maxTemporaryIdle for idleTimeout after many calls ran at once.
 const (
-	maxTemporaryIdle = 256
-	idleTimeout      = 5 * time.Second
+	maxIdleSupervisors = 16
+	maxTemporaryIdle   = 256
+	idleTimeout        = 5 * time.Second
 )
 
-// Prestart starts supervisors until n are idle.
+// Prestart starts n idle supervisors.
 func (p *Pool) Prestart(n int) error {
 	for range n {
 		s, err := p.spawn()
@@ -318,6 +286,7 @@ func (p *Pool) Prestart(n int) error {
 	return nil
 }
 
+// take returns the supervisor that became idle last, else a new one.
 func (p *Pool) take() (s *supervisor, fresh bool, err error) {
 	p.mu.Lock()
 	if p.closed {
@@ -335,6 +304,7 @@ func (p *Pool) take() (s *supervisor, fresh bool, err error) {
 	return s, true, err
 }
 
+// put keeps a supervisor that proved that nothing of its call is left.
 func (p *Pool) put(s *supervisor) {
 	if !p.putIdle(s) {
 		p.release(s)
@@ -355,7 +325,6 @@ func (p *Pool) putIdle(s *supervisor) bool {
 	return true
 }
 
-// evictIdle lets those go that nobody needed for long.
 func (p *Pool) evictIdle() {
 	if !p.enter() {
 		return
@@ -366,8 +335,8 @@ func (p *Pool) evictIdle() {
 	}
 }
 
-// takeExpired takes out those above maxIdleSupervisors that were idle for too long by now, and sees
-// to it that cool looks at the others.
+// takeExpired removes from the idle supervisors those above maxIdleSupervisors that were idle for
+// idleTimeout, and schedules evictIdle for the others.
 func (p *Pool) takeExpired(now time.Time) []*supervisor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -375,11 +344,122 @@ func (p *Pool) takeExpired(now time.Time) []*supervisor {
 	for n < len(p.idle)-maxIdleSupervisors && now.Sub(p.idle[n].since) >= idleTimeout {
 		n++
 	}
-	gone := slices.Clone(p.idle[:n])
+	expired := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
 	p.cooling = nil
 	if len(p.idle) > maxIdleSupervisors {
 		p.cooling = time.AfterFunc(p.idle[0].since.Add(idleTimeout).Sub(now), p.evictIdle)
 	}
-	return gone
+	return expired
+}
+
+// detach hands the leftover processes of a call to the environment, with their supervisor.
+func (p *Pool) detach(s *supervisor) {
+	p.mu.Lock()
+	delete(p.all, s)
+	p.detached[s] = struct{}{}
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		_ = s.conn.Close()
+	}
+	if s.cgroup != nil && s.cgroup.moveToEnvironment() {
+		p.cgroups.put(s.cgroup)
+	} else {
+		s.cgroup.Close()
+	}
+	p.wg.Go(func() { p.waitDetached(s) })
+}
+
+// waitDetached returns when a detached supervisor has exited or the pool is closed.
+func (p *Pool) waitDetached(s *supervisor) {
+	_, _, err := receiveMessage(s.reader)
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if err != nil && closed {
+		_ = s.proc.Release() // it stays registered, so that it is not killed as an orphan
+		return
+	}
+	_ = s.conn.Close()
+	_, _ = s.proc.Wait()
+	p.children.remove(s.proc.Pid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.detached, s)
+}
+
+// childRegistry knows which children of this program are supervisors. All others are orphans that a
+// killed supervisor left.
+type childRegistry struct {
+	subreaper bool
+	// spawnMu is read-locked while a supervisor is forked. orphans write-locks it, so every
+	// unregistered child that it finds is an orphan.
+	spawnMu     sync.RWMutex
+	mu          sync.Mutex
+	supervisors map[int]struct{} // pids that were not waited for yet
+}
+
+// fork starts a supervisor by launch and registers it.
+func (c *childRegistry) fork(launch func() (*supervisor, error)) (*supervisor, error) {
+	c.spawnMu.RLock()
+	defer c.spawnMu.RUnlock()
+	if c.subreaper {
+		if err := becomeSubreaper(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := launch()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.supervisors[s.proc.Pid] = struct{}{}
+	return s, nil
+}
+
+func (c *childRegistry) remove(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.supervisors, pid)
+}
+
+// killOrphans kills what killed supervisors left: all children of this program that are no
+// supervisors, with their descendants. It returns the pids that are still there after killTimeout.
+// proven is false where the children cannot be told from others, or are not listed by the kernel.
+func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
+	if !c.subreaper || !childrenAreListed() {
+		return nil, false
+	}
+	deadline := time.Now().Add(killTimeout)
+	interval := 200 * time.Microsecond
+	// the kernel's list may omit a child while others end, so it must be empty twice
+	for empty := 0; empty < 2; {
+		orphans := c.orphans()
+		if len(orphans) == 0 {
+			empty++
+			continue
+		}
+		empty = 0
+		if time.Now().After(deadline) {
+			return pidsOf(orphans), true
+		}
+		killAndReap(orphans)
+		time.Sleep(interval)
+		interval = min(interval*2, 50*time.Millisecond)
+	}
+	return nil, true
+}
+
+// orphans returns the children that are no supervisors.
+func (c *childRegistry) orphans() []descendant {
+	c.spawnMu.Lock()
+	defer c.spawnMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(childrenOf(os.Getpid(), nil), func(d descendant) bool {
+		_, ok := c.supervisors[d.pid]
+		return ok
+	})
 }

@@ -14,34 +14,32 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Process is a started process and all that descends from it.
+// Process is a started process with its descendants. It is safe for concurrent use.
 type Process struct {
-	// Pid is the leader's, in the pid namespace that the pool lives in.
+	// Pid is the leader's pid in the pid namespace of the pool.
 	Pid     int
 	streams streams
 
 	done     chan struct{} // closed when exit and err are set
 	exit     Exit
 	err      error
-	panicErr error // a panic of ours, with its stack, that Wait raises again
+	panicErr error // a panic of the goroutine that watches the process, with its stack
 
-	mu sync.Mutex
-	// nil once the process is over: the supervisor may serve another call by then
-	sup          *supervisor
-	stopTimer    *time.Timer // ends a supervisor that does not do as it was told
+	mu           sync.Mutex
+	sup          *supervisor // nil after the end: it may serve another call
+	stopTimer    *time.Timer // kills a supervisor that does not stop the process
 	stopDeadline time.Time
 }
 
-// watchExit waits for the end in a goroutine that the pool owns.
+// watchExit waits for the end of a process in a goroutine of the pool.
 func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) *Process {
 	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		defer close(proc.done)
 		defer proc.streams.finish()
 		defer func() {
-			// a defect: it is the call's, whose goroutine waits, and nobody else's
-			if v := recover(); v != nil {
-				proc.panicErr = fmt.Errorf("%v, in the goroutine that follows a process:\n%s", v, debug.Stack())
+			if v := recover(); v != nil { // Wait panics with it
+				proc.panicErr = fmt.Errorf("%v, in the goroutine that watches a process:\n%s", v, debug.Stack())
 				p.release(s)
 			}
 		}()
@@ -55,8 +53,8 @@ func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) 
 	return proc
 }
 
-// completeExit decides what becomes of a supervisor whose process is over, and completes what is
-// known of the end.
+// completeExit recycles, detaches or kills the supervisor of a process that has ended, and adds
+// what that shows to exit.
 func (p *Pool) completeExit(s *supervisor, exit Exit, err error) (Exit, error) {
 	switch {
 	case err != nil:
@@ -74,8 +72,7 @@ func (p *Pool) completeExit(s *supervisor, exit Exit, err error) (Exit, error) {
 	return exit, err
 }
 
-// release takes the supervisor from the process: from here on it is told nothing on behalf of this
-// one.
+// release detaches the process from its supervisor, which may then serve another call.
 func (p *Process) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,29 +82,19 @@ func (p *Process) release() {
 	}
 }
 
-func (s *supervisor) exited() (Exit, error) {
-	kind, body, err := receiveMessage(s.conn)
-	if err != nil || kind != msgExited {
-		return Exit{}, ErrLost
-	}
-	exit := Exit{Proven: true}
-	err = pack.Decode(body, &exit, packExit)
-	return exit, err
-}
-
-// Stdin writes to the process. It fails once the process is over or has closed its end. Closing a
-// terminal's types its end-of-file character.
+// Stdin writes to the process. Writes fail when the process has ended or has closed its end. Close
+// on a terminal writes its end-of-file character.
 func (p *Process) Stdin() io.WriteCloser { return p.streams.stdin() }
 
-// Stdout and Stderr read what the process writes; each must be read to its end. A terminal's output
-// is all in Stdout.
+// Stdout reads what the process writes. The caller must read it to the end. It has all output of a
+// terminal.
 func (p *Process) Stdout() io.Reader { return p.streams.stdout() }
 
-// Stderr is the other stream.
+// Stderr is the other output. The caller must read it to the end too.
 func (p *Process) Stderr() io.Reader { return p.streams.stderr() }
 
-// Resize changes the size of the process's terminal and tells the foreground job by SIGWINCH.
-// Without a terminal it fails with dray.ErrNoTerminal; when the process is over it does nothing.
+// Resize sets the size of the process's terminal; the foreground job receives SIGWINCH. It fails
+// with dray.ErrNoTerminal if there is none, and does nothing after the end of the process.
 func (p *Process) Resize(size dray.TerminalSize) error {
 	if p.streams.terminal == nil {
 		return dray.ErrNoTerminal
@@ -119,35 +106,34 @@ func (p *Process) Resize(size dray.TerminalSize) error {
 	return err
 }
 
-// Signal sends one signal to the leader. A process that is over takes none, without an error.
+// Signal sends a signal to the leader. It does nothing after the end of the process.
 func (p *Process) Signal(sig syscall.Signal) error {
 	return p.send(msgSignal, pack.Append(nil, &sig, pack.Int))
 }
 
-// Stop ends the process and all that descends from it: TERM, the grace, KILL. A second Stop can
-// only shorten the grace. A supervisor that does not bring it about (a tool with its rights can
-// stop it) is killed in its turn, and the end is told as lost.
+// Stop ends the process and its descendants: TERM, then KILL after grace. A second Stop can only
+// shorten the grace. A supervisor that does not end them in time, because a tool with its
+// credentials stopped it, is killed; Wait then returns ErrLost.
 func (p *Process) Stop(grace time.Duration) {
-	// a supervisor that is gone is reported by Wait
+	// Wait returns the error of a lost supervisor
 	_ = p.send(msgStop, pack.Append(nil, &grace, pack.Int))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup == nil {
 		return
 	}
-	_ = p.sup.proc.Signal(syscall.SIGCONT) // one that was stopped takes it up again
-	due := time.Now().Add(grace + 2*killTimeout)
-	if p.stopTimer != nil && p.stopDeadline.Before(due) {
+	_ = p.sup.proc.Signal(syscall.SIGCONT) // it may be stopped
+	deadline := time.Now().Add(grace + 2*killTimeout)
+	if p.stopTimer != nil && p.stopDeadline.Before(deadline) {
 		return
 	}
 	if p.stopTimer != nil {
 		p.stopTimer.Stop()
 	}
-	p.stopDeadline, p.stopTimer = due, time.AfterFunc(time.Until(due), p.giveUp)
+	p.stopDeadline, p.stopTimer = deadline, time.AfterFunc(time.Until(deadline), p.killSupervisor)
 }
 
-// giveUp kills the supervisor.
-func (p *Process) giveUp() {
+func (p *Process) killSupervisor() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup != nil {
@@ -155,7 +141,7 @@ func (p *Process) giveUp() {
 	}
 }
 
-// send sends a message. A supervisor that does not take it is of no further use.
+// send sends a message to the supervisor, and kills it if it does not read.
 func (p *Process) send(kind byte, body []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,12 +155,12 @@ func (p *Process) send(kind byte, body []byte) error {
 	return err
 }
 
-// Done is closed when Wait would not wait.
+// Done is closed when Wait does not block any more.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process and its descendants are over. ErrLost means that the supervisor
-// died, and the end is not known. A defect of the pool in its following of the process is raised
-// here as a panic, so that it ends what waits, and nothing else.
+// Wait blocks until the process and its descendants have ended. It returns ErrLost if the supervisor
+// was killed, and ErrTraced if a tracer holds the leader; the end is not known then. A panic in the
+// goroutine that watches the process is repeated here, so that it ends only this call (EX-18).
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	if p.panicErr != nil {
@@ -183,12 +169,12 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// Adapt gives a process the form that environments speak.
+// Adapt returns a process as a dray.Process.
 func Adapt(p *Process) dray.Process { return adapter{p} }
 
 type adapter struct{ *Process }
 
-// Output is one of the two streams.
+// Output returns one of the two outputs.
 func (p adapter) Output(stream dray.Stream) io.Reader {
 	if stream == dray.Stderr {
 		return p.Stderr()
@@ -196,96 +182,92 @@ func (p adapter) Output(stream dray.Stream) io.Reader {
 	return p.Stdout()
 }
 
-// Signal sends one signal to the process.
+// Signal sends a signal to the process.
 func (p adapter) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
-// Wait tells the end. Without a supervisor it is not known, and who survived only where something
-// else proves it.
+// Wait is Process.Wait with the code agent_lost for its errors.
 func (p adapter) Wait() (dray.Exit, error) {
 	exit, err := p.Process.Wait()
 	survivors := dray.Survivors{Proven: exit.Proven, PIDs: exit.Survivors}
 	if err != nil {
+		hint := "look for processes that it left, then repeat the call"
+		if exit.Proven && len(exit.Survivors) == 0 {
+			hint = "all its processes were killed; check what it did before you repeat it"
+		}
 		return dray.Exit{Survivors: survivors},
-			dray.Errorf(dray.CodeAgentLost, "the end of the process is not known: %w", err).
-				WithHint("%s", lostHint(exit))
+			dray.Errorf(dray.CodeAgentLost, "the call ended with an unknown exit status: %w", err).
+				WithHint("something on the host killed or traced the call: %s", hint)
 	}
 	return dray.Exit{
-		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, KeptPIDs: exit.Kept, Survivors: survivors, OOM: exit.OOM,
+		Code: exit.Code, Signal: exit.Signal, Leftover: exit.Leftover, KeptPIDs: exit.Kept,
+		Survivors: survivors, OOM: exit.OOM,
 	}, nil
 }
 
-func lostHint(exit Exit) string {
-	if exit.Proven && len(exit.Survivors) == 0 {
-		return "something on the host killed the supervisor of this call, and all that it ran was ended; look for what it may have done before you repeat it"
-	}
-	return "something on the host killed the supervisor of this call; look for processes that it may have left"
-}
-
-// WrapStartError gives a failed start its code. The folder is the one that the caller knows,
-// whatever path was used to enter it.
+// WrapStartError gives the error of a start its code and hint. dir is the working directory as the
+// caller knows it.
 func WrapStartError(err error, dir string) error {
 	var start *StartError
 	switch {
 	case errors.Is(err, ErrClosed):
-		return dray.Errorf(dray.CodeShuttingDown, "starting a process: %w", err).
-			WithHint("repeat the call when the daemon is up again")
+		return dray.Errorf(dray.CodeShuttingDown, "start a process: %w", err).
+			WithHint("repeat the call when the daemon runs again")
 	case errors.Is(err, ErrLost):
-		return dray.Errorf(dray.CodeAgentLost, "it is not known whether the process started: %w", err).
-			WithHint("something killed the supervisor of this call; look for what it may have done before you repeat it")
+		return dray.Errorf(dray.CodeAgentLost, "the process may have started: %w", err).
+			WithHint("something killed the supervisor: check what the call did before you repeat it")
 	case !errors.As(err, &start):
 		return err
 	}
-	told := *start
-	if told.Step == StepDir {
-		told.Path = dir
+	named := *start
+	if named.Step == StepDir {
+		named.Path = dir
 	}
-	return dray.Errorf(told.Code(), "%w", &told).WithHint("%s", Hint(told.Code()))
+	return dray.Errorf(named.Code(), "%w", &named).WithHint("%s", Hint(named.Code()))
 }
 
-// Hint says what to do about a failed start.
+// Hint returns the hint for a start that failed with code.
 func Hint(code dray.Code) string {
 	switch code {
 	case dray.CodeExecutableNotFound:
-		return "check the spelling, that the program is installed where the call runs, and that it is in PATH there"
+		return "check the spelling, and that the program is installed and in PATH where the call runs"
 	case dray.CodeNotExecutable:
-		return "check the file's mode and type: it must be an executable that its user may run"
+		return "check that the file is an executable, and that its mode allows the user to run it"
 	case dray.CodeBadCwd:
-		return "give a cwd that exists where the call runs and that its user may enter"
+		return "set cwd to a directory that exists where the call runs and that its user may enter"
 	case dray.CodeBadUser:
 		return "check remoteUser in devcontainer.json against /etc/passwd and /etc/group of the image"
 	case dray.CodeHelperMissing:
-		return "a terminal needs a devpts file system at /dev/pts and /dev/ptmx where the call runs; mount it, or call without tty"
+		return "mount a devpts file system at /dev/pts where the call runs, or call without tty"
 	case dray.CodeAgentLost:
-		return "repeat the call; if it happens again, look for what kills dray's processes where the call runs"
+		return "repeat the call; if it fails again, find what kills dray's processes where it runs"
 	default:
-		return "a limit of the system was reached. Of processes or memory: end something, or raise it. Of argv and environment (128 KiB for one " +
-			"string): pass what is long on stdin or in a file"
+		return "a limit of the system was reached: for processes or memory, end some or raise the " +
+			"limit; for argv and environment (128 KiB for one string), use stdin or a file"
 	}
 }
 
-// Exit is how a process ended.
+// Exit is the end of a process.
 type Exit struct {
 	// Code is the exit code if Signal is zero.
 	Code   int
 	Signal syscall.Signal
-	// Leftover counts descendants that were alive when the leader ended by itself; they were ended
-	// too, but for those in Kept.
+	// Leftover is the number of descendants that ran when the leader ended by itself. They were ended
+	// too, except those in Kept.
 	Leftover int
-	// Kept are the pids of those that Spec.Keep left running.
+	// Kept are the pids of leftover processes that Spec.Keep kept running.
 	Kept []int
-	// OOM says whether the kernel ended the leader because memory ran out.
+	// OOM is whether the kernel killed the leader because memory ran out.
 	OOM dray.OOM
-	// Survivors are pids that did not go within five seconds of KILL.
+	// Survivors are the pids of processes that were still there five seconds after KILL.
 	Survivors []int
-	// Proven says that Survivors are all there are. It is false only beside ErrLost.
+	// Proven reports whether Survivors is complete. It is false only with ErrLost.
 	Proven bool
 
-	unknown bool // how the leader ended is not known
-	// the supervisor waits for a tracer to let go of what has ended, and serves no more calls
-	tracerBlocked bool
+	unknown       bool // how the leader ended
+	tracerBlocked bool // the supervisor waits for a tracer, and serves no other call
 }
 
-// packExit leaves Proven out: it is not the supervisor's to say.
+// packExit does not pack Proven, which the pool decides.
 func packExit(f *pack.Fields, e *Exit) {
 	pack.Int(f, &e.Code)
 	pack.Int(f, &e.Signal)

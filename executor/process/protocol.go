@@ -3,20 +3,22 @@ package process
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// maxMessage bounds one message between pool and supervisor. The kernel refuses argv and
-// environment above 2 MiB or so anyway.
+// maxMessage bounds one message between pool and supervisor, in bytes. The kernel refuses an argv
+// and environment of more than about 2 MiB anyway.
 const maxMessage = 8 << 20
 
-// errMalformed is a message that our own parent or child cannot have sent.
+// errMalformed is returned for a message that the other side of the socket cannot have sent.
 var errMalformed = errors.New("malformed supervisor message")
 
-// Kinds of message. Down: start, signal, stop, cgroup. Up: started, failed, exited.
+// Kinds of message. To the supervisor: start, signal, stop, cgroup. To the pool: started, failed,
+// exited.
 const (
 	msgStart byte = iota + 1
 	msgSignal
@@ -27,156 +29,95 @@ const (
 	msgCgroup
 )
 
-// maxFDs is how many descriptors a message may carry.
-const maxFDs = 4
-
-// headerSize is a kind and a length.
+// headerSize is the size of a kind and a length, in bytes.
 const headerSize = 5
 
 func frame(kind byte, body []byte) []byte {
 	b := make([]byte, headerSize, headerSize+len(body))
 	b[0] = kind
-	binary.LittleEndian.PutUint32(b[1:], uint32(len(body))) //nolint:gosec // bounded by maxMessage
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(body))) //nolint:gosec // at most maxMessage
 	return append(b, body...)
 }
 
-// sendMessage writes one message; the descriptors of the files travel with its first byte. It works
-// on blocking and on polled files.
-func sendMessage(f *os.File, kind byte, body []byte, files ...*os.File) error {
-	b := frame(kind, body)
-	if len(files) > 0 {
-		n, err := sendFDs(f, b, files)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	if len(b) == 0 {
-		return nil
-	}
-	_, err := f.Write(b)
-	return err
-}
-
-func sendFDs(f *os.File, b []byte, files []*os.File) (n int, err error) {
-	err = withDescriptors(files, nil, func(fds []int) error {
-		n, err = sendDescriptors(f, b, fds)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("sending descriptors: %w", err)
-	}
-	return n, nil
-}
-
-// withDescriptors holds the files open while it calls do.
-func withDescriptors(files []*os.File, fds []int, do func(fds []int) error) error {
-	if len(files) == 0 {
-		return do(fds)
-	}
-	raw, err := files[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) { err = withDescriptors(files[1:], append(fds, int(fd)), do) })
-	return errors.Join(controlErr, err)
-}
-
-func sendDescriptors(f *os.File, b []byte, fds []int) (n int, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	rights := syscall.UnixRights(fds...)
-	writeErr := raw.Write(func(fd uintptr) bool {
-		n, err = syscall.SendmsgN(int(fd), b, rights, nil, syscall.MSG_NOSIGNAL)
-		return err != syscall.EAGAIN //nolint:errorlint // SendmsgN gives the bare number
-	})
-	return n, errors.Join(writeErr, err)
-}
-
-// receiveMessage reads one message from a polled file that carries no descriptors.
-func receiveMessage(f *os.File) (byte, []byte, error) {
+// receiveMessage reads one message without fds.
+func receiveMessage(r io.Reader) (kind byte, body []byte, err error) {
 	var head [headerSize]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil {
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
 	size := binary.LittleEndian.Uint32(head[1:])
 	if size > maxMessage {
 		return 0, nil, errMalformed
 	}
-	body := make([]byte, size)
-	_, err := io.ReadFull(f, body)
+	body = make([]byte, size)
+	_, err = io.ReadFull(r, body)
 	return head[0], body, err
 }
 
-// receiveFDs reads one message and its descriptors from a blocking descriptor. The descriptors are
-// close-on-exec.
-func receiveFDs(fd int) (byte, []byte, []int, error) {
-	var head [headerSize]byte
-	oob := make([]byte, syscall.CmsgSpace(4*maxFDs))
-	n, oobn, _, _, err := recvmsg(fd, head[:], oob)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	if n == 0 {
-		return 0, nil, nil, io.EOF
-	}
-	fds, err := parseFDs(oob[:oobn])
-	if err == nil {
-		err = readFull(fd, head[n:])
-	}
-	if err != nil {
-		return 0, nil, fds, err
-	}
-	size := binary.LittleEndian.Uint32(head[1:])
-	if size > maxMessage {
-		return 0, nil, fds, errMalformed
-	}
-	body := make([]byte, size)
-	return head[0], body, fds, readFull(fd, body)
+// poolConn is the supervisor's end of the socket, a blocking fd. It is buffered, so that most
+// messages take one system call.
+type poolConn struct {
+	fd  int
+	buf []byte // received and not yet read
+	mem [4 << 10]byte
+	oob []byte
+	fds []int // passed with bytes in buf, or with the message that is being read
 }
 
-func recvmsg(fd int, p, oob []byte) (n, oobn, flags int, from syscall.Sockaddr, err error) {
-	for {
-		n, oobn, flags, from, err = syscall.Recvmsg(fd, p, oob, syscall.MSG_CMSG_CLOEXEC)
-		if err != syscall.EINTR {
-			return n, oobn, flags, from, err
-		}
-	}
+func newPoolConn(fd int) *poolConn {
+	return &poolConn{fd: fd, oob: make([]byte, linux.OOBSize(maxPassed))}
 }
 
-func parseFDs(oob []byte) ([]int, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	messages, err := syscall.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("parsing descriptors: %w", err)
-	}
-	var all []int
-	for i := range messages {
-		fds, err := syscall.ParseUnixRights(&messages[i])
+// maxPassed is the highest number of fds that come with one message.
+const maxPassed = 4
+
+// Read implements io.Reader.
+func (c *poolConn) Read(p []byte) (int, error) {
+	if len(c.buf) == 0 {
+		n, fds, err := linux.ReceiveFDs(c.fd, c.mem[:], c.oob)
+		c.fds = append(c.fds, fds...)
 		if err != nil {
-			return all, fmt.Errorf("parsing descriptors: %w", err)
+			return 0, err
 		}
-		all = append(all, fds...)
+		if n == 0 {
+			return 0, io.EOF
+		}
+		c.buf = c.mem[:n]
 	}
-	return all, nil
+	n := copy(p, c.buf)
+	c.buf = c.buf[n:]
+	return n, nil
 }
 
-func readFull(fd int, p []byte) error {
-	for len(p) > 0 {
-		n, err := syscall.Read(fd, p)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err != nil:
+// receive reads one message. Only start and cgroup messages have fds; the caller closes them, also
+// if receive fails.
+func (c *poolConn) receive() (kind byte, body []byte, fds []int, err error) {
+	kind, body, err = receiveMessage(c)
+	if err != nil || kind == msgStart || kind == msgCgroup {
+		fds, c.fds = c.fds, nil
+	}
+	return kind, body, fds, err
+}
+
+// send writes one message.
+func (c *poolConn) send(kind byte, body []byte) error {
+	b := frame(kind, body)
+	for len(b) > 0 {
+		n, err := linux.SendFDs(c.fd, b)
+		if err != nil {
 			return err
-		case n == 0:
-			return io.ErrUnexpectedEOF
 		}
-		p = p[n:]
+		b = b[n:]
 	}
 	return nil
+}
+
+// hasMessage reports whether receive would not block.
+func (c *poolConn) hasMessage() bool {
+	if len(c.buf) > 0 {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}} //nolint:gosec // fds are small
+	linux.Poll(fds, 0)
+	return fds[0].Revents != 0
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// names are Linux's signals on amd64 and arm64, by number (signal(7)).
+// names are the signals of Linux on amd64 and arm64, by number (signal(7)).
 var names = [...]string{
 	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 10: "SIGUSR1",
 	11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 16: "SIGSTKFLT", 17: "SIGCHLD", 18: "SIGCONT", 19: "SIGSTOP",
@@ -16,8 +16,7 @@ var names = [...]string{
 	29: "SIGIO", 30: "SIGPWR", 31: "SIGSYS",
 }
 
-// SignalName gives a signal the name that people know, "SIGKILL"; real-time signals read as
-// "SIGRTMIN+n".
+// SignalName returns the name of a signal, such as "SIGKILL" or "SIGRTMIN+1".
 func SignalName(sig syscall.Signal) string {
 	n := int(sig)
 	switch {
@@ -30,14 +29,13 @@ func SignalName(sig syscall.Signal) string {
 	}
 }
 
-// The real-time signals that programs can use; the C libraries keep those below for themselves.
+// The real-time signals that programs can use. The C libraries use the two below them.
 const (
 	rtMin = 34
 	rtMax = 64
 )
 
-// ParseSignal reads a signal as people write it: SIGINT, INT, int, SIGRTMIN+1, or its number, 1 to
-// 64.
+// ParseSignal parses the name of a signal in any case, with or without SIG, or its number, 1 to 64.
 func ParseSignal(text string) (syscall.Signal, bool) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return syscall.Signal(n), n >= 1 && n <= rtMax
@@ -51,5 +49,5 @@ func ParseSignal(text string) (syscall.Signal, bool) {
 	return 0, false
 }
 
-// SignalNames are the names of the signals that have one of their own, by number.
+// SignalNames returns the names of the signals below the real-time signals, by number.
 func SignalNames() []string { return slices.Clone(names[1:]) }

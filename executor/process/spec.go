@@ -11,33 +11,33 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Spec is a process to start, with everything resolved.
+// Spec is a process to start. All names in it are resolved.
 type Spec struct {
-	// Argv and Env are bytes; none may hold NUL. Argv[0] without a slash is looked up in the PATH of
-	// Env.
+	// Argv and Env are bytes without NUL. Argv[0] is looked up in the PATH of Env unless it has a
+	// slash.
 	Argv []string
 	Env  []string
-	// Dir is absolute. It is entered as the tool's user.
+	// Dir is the absolute working directory. The process enters it as its user.
 	Dir string
-	// User is what the process becomes; nil keeps the supervisor's own.
+	// User is the user of the process; nil is the user of the supervisor.
 	User *Credential
-	// Grace is the time between TERM and KILL for what the leader leaves running.
+	// Grace is the time between TERM and KILL for leftover processes.
 	Grace time.Duration
-	// Keep leaves what the leader leaves running alone when the leader ends by itself. Its supervisor
-	// stays with it as the one that reaps, and outlives the pool.
+	// Keep keeps leftover processes running when the leader ends by itself. Their supervisor reaps
+	// them, and outlives the pool.
 	Keep bool
-	// Terminal makes a terminal of that size the controlling one and all three streams; nil is three
-	// pipes.
+	// Terminal is the size of a terminal, which becomes the controlling terminal and all three
+	// streams. If it is nil, the streams are pipes.
 	Terminal *dray.TerminalSize
 }
 
-// Credential is a user in numbers, with all supplementary groups.
+// Credential is a user, with all supplementary groups.
 type Credential struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// packSpec has no version among its fields: both ends are the same binary.
+// packSpec packs no version: pool and supervisor are one build.
 func packSpec(f *pack.Fields, s *Spec) {
 	pack.Int(f, &s.Grace)
 	pack.Bool(f, &s.Keep)
@@ -51,7 +51,7 @@ func packSpec(f *pack.Fields, s *Spec) {
 	}
 }
 
-// packTerminal says that there is one: its size is set before the supervisor sees it.
+// packTerminal packs no size: the pool has set it. The supervisor sees that there is a terminal.
 func packTerminal(*pack.Fields, *dray.TerminalSize) {}
 
 func packCredential(f *pack.Fields, c *Credential) {
@@ -62,14 +62,14 @@ func packCredential(f *pack.Fields, c *Credential) {
 
 func packStrings(f *pack.Fields, list *[]string) { pack.List(f, list, pack.NoLimit, pack.Text) }
 
-// encode refuses what no supervisor could start.
+// encode fails with a *StartError for a spec that cannot be started.
 func (s Spec) encode() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	b := pack.Append(nil, &s, packSpec)
 	if len(b) > maxMessage {
-		// as the kernel would say
+		// the kernel's error for it
 		return nil, &StartError{Step: StepExec, Path: s.Argv[0], Err: syscall.E2BIG}
 	}
 	return b, nil
@@ -82,74 +82,74 @@ func (s Spec) check() error {
 	for _, list := range [][]string{s.Argv, s.Env, {s.Dir}} {
 		for _, v := range list {
 			if bytes.IndexByte([]byte(v), 0) >= 0 {
-				return &StartError{Step: StepExec, Path: v, Err: errors.New("holds a NUL byte")}
+				return &StartError{Step: StepExec, Path: v, Err: errors.New("it contains a NUL byte")}
 			}
 		}
 	}
 	return nil
 }
 
-// Step is the part of a start that failed.
+// Step is the step of a start that failed.
 type Step byte
 
-// The steps.
+// The steps of a start.
 const (
-	// StepExec is finding and executing the program.
+	// StepExec finds and executes the program.
 	StepExec Step = iota + 1
-	// StepDir is entering the working folder.
+	// StepDir enters the working directory.
 	StepDir
-	// StepUser is becoming the user.
+	// StepUser changes to the user.
 	StepUser
-	// StepFork is making a process at all: limits and memory.
+	// StepFork creates the process and its streams.
 	StepFork
-	// StepTerminal is making a terminal.
+	// StepTerminal creates the terminal.
 	StepTerminal
 )
 
-// StartError says why nothing was started.
+// StartError is the error of a start. No process runs.
 type StartError struct {
 	Step Step
-	// Path is the program, the folder, or empty.
+	// Path is the program or the working directory, or empty.
 	Path string
 	Err  error
 }
 
-// Error names the step, the path and the system's word for it.
+// Error names the step, the path and the cause.
 func (e *StartError) Error() string {
 	switch e.Step {
 	case StepDir:
-		return fmt.Sprintf("cannot enter the working folder %q: %v", e.Path, e.Err)
+		return fmt.Sprintf("cannot enter the working directory %q: %v", e.Path, e.Err)
 	case StepUser:
-		return fmt.Sprintf("cannot become the user: %v", e.Err)
+		return fmt.Sprintf("cannot change to the user: %v", e.Err)
 	case StepFork:
 		return fmt.Sprintf("cannot start a process: %v", e.Err)
 	case StepTerminal:
-		return fmt.Sprintf("cannot make a terminal: %v", e.Err)
+		return fmt.Sprintf("cannot create a terminal: %v", e.Err)
 	default:
 		return fmt.Sprintf("cannot execute %q: %v", e.Path, e.Err)
 	}
 }
 
-// Unwrap gives the system's error.
+// Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// NotFound says that there is no such program, in contrast to one that may not be executed.
+// NotFound reports whether there is no such program.
 func (e *StartError) NotFound() bool {
 	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) ||
 		errors.Is(e.Err, syscall.ENOTDIR))
 }
 
-// ErrTraced is the end of a process that another process traces and does not let go of: it is over,
-// and how is not known.
-var ErrTraced = errors.New("a process that traces it hides how it ended")
+// Errors of processes.
+var (
+	// ErrTraced is returned by Wait for a process that has ended while a tracer holds it.
+	ErrTraced = errors.New("exit status unknown: the process is held by a tracer (ptrace)")
+	// ErrLost is returned if the supervisor of the process was killed.
+	ErrLost = errors.New("the supervisor of the process was killed")
+	// ErrClosed is returned by a start on a closed pool.
+	ErrClosed = errors.New("the process pool is closed")
+)
 
-// ErrLost is the end of a process whose supervisor died: how the process ended is not known.
-var ErrLost = errors.New("the supervisor of the process is gone")
-
-// ErrClosed is a start on a closed pool.
-var ErrClosed = errors.New("the process pool is closed")
-
-// packStartError takes of the cause the system's number alone, on both sides.
+// packStartError packs only the errno of the cause.
 func packStartError(f *pack.Fields, e *StartError) {
 	var number syscall.Errno
 	errors.As(e.Err, &number)
@@ -159,7 +159,7 @@ func packStartError(f *pack.Fields, e *StartError) {
 	e.Err = number
 }
 
-// Code is the error as callers of dray see it.
+// Code returns the dray code of the error.
 func (e *StartError) Code() dray.Code {
 	switch {
 	case e.Step == StepDir:
@@ -179,7 +179,7 @@ func (e *StartError) Code() dray.Code {
 	}
 }
 
-// isResourceLimit says that there are too many of something that can be had in principle.
+// isResourceLimit reports whether a limit of the system was reached.
 func isResourceLimit(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) ||
 		errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)

@@ -5,26 +5,28 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// PipeSize is what a pipe of much output is asked to hold: writer and reader take turns more rarely
-// than with the kernel's 64 KiB. Where the kernel refuses (an unprivileged user with many pipes, a
-// lower fs.pipe-max-size), the pipe stays as it is. Pipes of little output are not asked: an
-// unprivileged user has room for 64 large ones (fs.pipe-user-pages-soft), and beyond that gets new
-// ones of 8 KiB.
+// PipeSize is the capacity in bytes that is requested for the pipe of a stream with much output, so
+// that writer and reader alternate less often than with the kernel's 64 KiB. The kernel may refuse
+// it to an unprivileged user (fs.pipe-max-size). Other pipes keep their size, because such a user
+// gets new pipes of 8 KiB once he has 64 large ones (fs.pipe-user-pages-soft).
 const PipeSize = 1 << 20
 
-// enlargeThreshold is how much a stream brings, in bytes, before its pipe is enlarged.
+// enlargeThreshold is the number of bytes after which a pipe is enlarged.
 const enlargeThreshold = 256 << 10
 
-// ChildFiles are the tool's ends of its three streams, made by somebody else.
+// ChildFiles are the tool's ends of its three streams.
 type ChildFiles struct{ Stdin, Stdout, Stderr *os.File }
 
 func (e ChildFiles) files() [3]*os.File { return [3]*os.File{e.Stdin, e.Stdout, e.Stderr} }
 
-// Close closes all that are there.
+// Close closes the files that are not nil.
 func (e ChildFiles) Close() {
 	for _, f := range e.files() {
 		if f != nil {
@@ -33,23 +35,19 @@ func (e ChildFiles) Close() {
 	}
 }
 
-// prepareForChild makes the ends what a tool expects: blocking, and its user's, so that it can open
-// /dev/stdout and its kin by name.
+// prepareForChild makes the files blocking and gives them to the tool's user, so that the tool can
+// open /dev/stdout and similar names.
 func (e ChildFiles) prepareForChild(user *Credential) error {
 	for _, f := range e.files() {
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return fmt.Errorf("preparing a stream: %w", err)
-		}
-		err = raw.Control(func(fd uintptr) {
-			_ = syscall.SetNonblock(int(fd), false)
-			if user != nil {
-				// without the right to, only such opens fail
-				_ = syscall.Fchown(int(fd), int(user.UID), int(user.GID))
+		err := linux.Control(f, func(fd int) error {
+			_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0)
+			if user != nil { // without the capability only such opens fail
+				_ = unix.Fchown(fd, int(user.UID), int(user.GID))
 			}
+			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("preparing a stream: %w", err)
+			return fmt.Errorf("prepare a stream: %w", err)
 		}
 	}
 	return nil
@@ -57,78 +55,81 @@ func (e ChildFiles) prepareForChild(user *Credential) error {
 
 // Pipes are the three pipes of a process with both their ends.
 type Pipes struct {
-	// Child are the tool's ends. They are closed here once the tool has them, or its streams would not
-	// end with it.
+	// Child are the tool's ends. The caller must close them once the tool has them, so that the
+	// streams end with the tool.
 	Child  ChildFiles
 	Stdin  *os.File
 	Stdout *Output
 	Stderr *Output
 }
 
-// NewPipes makes three pipes, our ends polled.
+// NewPipes creates three pipes. Our ends are nonblocking.
 func NewPipes() (*Pipes, error) {
-	var in, out, err2 [2]int
-	for i, p := range []*[2]int{&in, &out, &err2} {
-		if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
-			for _, q := range []*[2]int{&in, &out, &err2}[:i] {
-				closeAll(q[:])
+	var pipes [3][2]int // stdin, stdout, stderr
+	for i := range pipes {
+		if err := unix.Pipe2(pipes[i][:], unix.O_CLOEXEC); err != nil {
+			for _, p := range pipes[:i] {
+				linux.CloseAll(p[:])
 			}
-			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("making pipes: %w", err)}
+			return nil, &StartError{Step: StepFork, Err: fmt.Errorf("create pipes: %w", err)}
 		}
 	}
+	in, out, errOut := pipes[0], pipes[1], pipes[2]
 	return &Pipes{
 		Child: ChildFiles{
 			os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"),
-			os.NewFile(uintptr(err2[1]), "stderr"),
+			os.NewFile(uintptr(errOut[1]), "stderr"),
 		},
-		Stdin:  polled(in[1], "stdin"),
-		Stdout: NewOutput(polled(out[0], "stdout")),
-		Stderr: NewOutput(polled(err2[0], "stderr")),
+		Stdin:  nonblockingFile(in[1], "stdin"),
+		Stdout: NewOutput(nonblockingFile(out[0], "stdout")),
+		Stderr: NewOutput(nonblockingFile(errOut[0], "stderr")),
 	}, nil
 }
 
-func polled(fd int, name string) *os.File {
-	_ = syscall.SetNonblock(fd, true)
+// nonblockingFile takes over the fd of a pipe.
+func nonblockingFile(fd int, name string) *os.File {
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK) // a pipe has no other flag
 	return os.NewFile(uintptr(fd), name)
 }
 
-// Finish tells the readers that the process is over, and closes its stdin.
+// Finish ends the outputs after the bytes that are in the pipes, and closes stdin. The process must
+// have ended.
 func (p *Pipes) Finish() {
 	p.Stdout.Finish()
 	p.Stderr.Finish()
 	_ = p.Stdin.Close()
 }
 
-// Close closes our ends: nothing was started.
+// Close closes our ends. No process was started.
 func (p *Pipes) Close() {
 	_ = p.Stdin.Close()
 	_ = p.Stdout.Close()
 	_ = p.Stderr.Close()
 }
 
-// Output reads a stream of the process. It ends with end of file, or, once the process is over,
-// with the last byte that is there: whoever still holds the other end cannot keep the reader
-// waiting. At its end it closes the file.
+// Output reads a stream of the process. It ends at end of file or, after Finish, with the last byte
+// in the pipe: a process that still has the other end does not delay the reader. It closes the file
+// at the end.
 type Output struct {
 	file       *os.File
-	bytesRead  int // bytes, until it was much
-	drainLimit int // of what may still be taken after Finish; set by the first rest
+	bytesRead  int // up to enlargeThreshold
+	drainLimit int // bytes that may still be read after Finish; set by the first drain
 	finished   bool
 }
 
-// NewOutput reads a polled file.
+// NewOutput returns an Output that reads a nonblocking file.
 func NewOutput(f *os.File) *Output { return &Output{file: f} }
 
-// Finish tells the reader that nothing more is to be waited for. It may be called from another
-// goroutine.
+// Finish makes the reader return what is in the pipe and then end of file. It may be called
+// concurrently with Read.
 func (o *Output) Finish() {
-	_ = o.file.SetReadDeadline(time.Now()) // wakes a reader that waits
+	_ = o.file.SetReadDeadline(time.Now()) // wakes a blocked reader
 }
 
-// Close gives the stream up.
+// Close closes the file.
 func (o *Output) Close() error { return o.file.Close() }
 
-// Read reads what the process wrote.
+// Read implements io.Reader.
 func (o *Output) Read(p []byte) (int, error) {
 	n, err := o.file.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -142,7 +143,7 @@ func (o *Output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count enlarges the pipe of a stream that proves to be a large one.
+// count enlarges the pipe after enlargeThreshold bytes.
 func (o *Output) count(n int) {
 	if o.bytesRead >= enlargeThreshold {
 		return
@@ -152,8 +153,8 @@ func (o *Output) count(n int) {
 	}
 }
 
-// drain takes what lies in the pipe, without waiting, and at most as much as a pipe holds: one who
-// still has the other end, because the tool handed it on, could write for ever.
+// drain reads what is in the pipe without blocking, at most one capacity in total: a process that
+// still has the other end could write forever.
 func (o *Output) drain(p []byte) (n int, err error) {
 	if !o.finished {
 		o.finished, o.drainLimit = true, capacity(o.file)
@@ -161,19 +162,11 @@ func (o *Output) drain(p []byte) (n int, err error) {
 	p = p[:min(len(p), o.drainLimit)]
 	_ = o.file.SetReadDeadline(time.Time{})
 	defer func() { _ = o.file.SetReadDeadline(time.Now()) }()
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return 0, io.EOF
-	}
-	readErr := raw.Read(func(fd uintptr) bool {
-		for {
-			n, err = syscall.Read(int(fd), p)
-			if err != syscall.EINTR { //nolint:errorlint // Read gives the bare number
-				return true
-			}
-		}
+	err = linux.Control(o.file, func(fd int) (err error) {
+		n, err = linux.RetryValue(func() (int, error) { return unix.Read(fd, p) })
+		return err
 	})
-	if readErr != nil || err != nil || n <= 0 {
+	if err != nil || n <= 0 {
 		_ = o.file.Close()
 		return 0, io.EOF
 	}
@@ -182,15 +175,36 @@ func (o *Output) drain(p []byte) (n int, err error) {
 }
 
 func endOf(err error) error {
-	// EIO: nobody holds the terminal any more
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO) {
+	// EIO: no process has the terminal any more
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EIO) {
 		return io.EOF
 	}
 	return err
 }
 
-// streams are our ends of what a process reads and writes: pipes, a terminal, or neither where the
-// caller has them.
+// capacity returns the number of bytes that a pipe or terminal may hold for its reader.
+func capacity(f *os.File) int {
+	size := 0
+	_ = linux.Control(f, func(fd int) (err error) { // a closed file holds nothing
+		if size, err = unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0); err != nil {
+			size = terminalDrain
+		}
+		return nil
+	})
+	return size
+}
+
+// GrowPipe requests a capacity of size bytes for a pipe. It does nothing if the kernel refuses, or
+// if f is not a pipe.
+func GrowPipe(f *os.File, size int) {
+	_ = linux.Control(f, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size)
+		return err
+	})
+}
+
+// streams are our ends of the streams of a process: pipes, a terminal, or neither if the caller of
+// the pool has them.
 type streams struct {
 	pipes    *Pipes
 	terminal *terminal
@@ -203,7 +217,7 @@ func newStreams(spec Spec) (ChildFiles, streams, error) {
 		if err != nil {
 			return ChildFiles{}, streams{}, err
 		}
-		return t.ends(), streams{terminal: t, screen: NewOutput(t.master)}, nil
+		return t.childFiles(), streams{terminal: t, screen: NewOutput(t.master)}, nil
 	}
 	p, err := NewPipes()
 	if err != nil {

@@ -7,30 +7,39 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Supervise is the supervisor's whole life: it serves one pool over a socket, one call at a time,
-// and returns when the pool is gone and nothing is left of the last call.
+// Supervise is the main function of a supervisor. It serves the pool at the other end of the socket
+// conn, one call at a time, and returns when the pool has closed the socket and nothing is left of
+// the last call. It must be called from the main goroutine.
 func Supervise(conn int) error {
+	// The kernel delivers SIGCHLD to the main thread, and tools inherit the timer slack of the thread
+	// that starts them.
+	runtime.LockOSThread()
+	setTimerSlack(ownTimerSlack())
 	if err := becomeSubreaper(); err != nil {
 		return err
 	}
 	ReserveThreads(spareThreads)
-	syscall.Umask(0o022) // what an engine gives a fresh exec
+	unix.Umask(0o022) // what an engine gives a fresh exec
 	closeOnExecAbove(conn)
 	resetIgnoredSignals()
-	wake, err := wakeOnChild()
+	children, err := newChildSignals()
 	if err != nil {
 		return err
 	}
-	s := &supervisorLoop{conn: conn, childWakeFD: wake, memory: openOOMCounter()}
+	s := &supervisorLoop{pool: newPoolConn(conn), children: children, memory: openOOMCounter()}
 	for {
-		kind, body, fds, err := receiveFDs(conn)
+		kind, body, fds, err := s.pool.receive()
 		if err != nil {
-			closeAll(fds)
-			return nil //nolint:nilerr // the pool is gone and nothing runs: the ordinary end
+			linux.CloseAll(fds)
+			return nil //nolint:nilerr // the pool was closed, and no call runs
 		}
 		switch kind {
 		case msgStart:
@@ -38,46 +47,24 @@ func Supervise(conn int) error {
 				return err
 			}
 		case msgCgroup:
-			s.group = newGroupFDs(fds)
-		default: // a signal or stop that crossed with the end of its call
-			closeAll(fds)
+			s.cgroup = newCgroupFDs(fds)
+		default: // a signal or stop that was sent while its call ended
 		}
 	}
 }
 
-// supervisorLoop is what a supervisor has for all of its calls.
+// supervisorLoop is the state of a supervisor that outlives a call.
 type supervisorLoop struct {
-	conn, childWakeFD int
-	group             *groupFDs // nil for none
-	memory            oomCounter
+	pool     *poolConn
+	children *childSignals
+	cgroup   *cgroupFDs // nil for none
+	memory   oomCounter
 }
 
-// wakeOnChild gives a descriptor that becomes readable when a child ended. Other signals that would
-// end us are received and dropped: handled, not ignored, because an ignored signal would stay
-// ignored in the tools.
-func wakeOnChild() (int, error) {
-	var p [2]int
-	if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK); err != nil {
-		return 0, fmt.Errorf("making the wake pipe: %w", err)
-	}
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
-		syscall.SIGQUIT,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGPIPE)
-	go func() { // lives as long as the process
-		for s := range signals {
-			if s == syscall.SIGCHLD {
-				_, _ = syscall.Write(p[1], []byte{0}) // full means that a wake is due already
-			}
-		}
-	}()
-	return p[0], nil
-}
-
-// serveCall runs one call to its proven end. It reports false if the supervisor must not be used
-// again.
+// serveCall runs one call until none of its processes is left. It reports false if the supervisor
+// must not serve another one.
 func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err error) {
-	defer closeAll(fds)
+	defer linux.CloseAll(fds)
 	var spec Spec
 	if err := pack.Decode(body, &spec, packSpec); err != nil || len(fds) != 3 {
 		return false, errMalformed
@@ -85,16 +72,14 @@ func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err erro
 	ooms := s.memory.read()
 	leader, pidfd, err := s.start(spec, fds)
 	if err != nil {
-		told := tell(s.conn, msgFailed, pack.Append(nil, asStartError(err), packStartError))
-		return told == nil, nil // a pool that hung up meanwhile is the ordinary end
+		sendErr := s.pool.send(msgFailed, pack.Append(nil, asStartError(err), packStartError))
+		return sendErr == nil, nil // a pool that was closed meanwhile is no error
 	}
-	closeAll(fds) // the tool's ends are the tool's alone, so that its streams end with it
-	defer closeFD(pidfd)
-	r := &supervisedCall{
-		supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace,
-		keep: spec.Keep, ooms: ooms, killDeadline: never,
-	}
-	if err := tell(s.conn, msgStarted, pack.Append(nil, &leader, pack.Int)); err != nil {
+	linux.CloseAll(fds) // the streams end with the processes of the tool
+	defer linux.Close(pidfd)
+	defer s.children.stop()
+	r := newSupervisedCall(s, spec, leader, pidfd, ooms)
+	if err := s.pool.send(msgStarted, pack.Append(nil, &leader, pack.Int)); err != nil {
 		r.killAllNow()
 	}
 	r.loop()
@@ -102,7 +87,7 @@ func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err erro
 		return false, nil
 	}
 	exit := r.exit()
-	if err := tell(s.conn, msgExited, pack.Append(nil, &exit, packExit)); err != nil {
+	if err := s.pool.send(msgExited, pack.Append(nil, &exit, packExit)); err != nil {
 		return false, nil
 	}
 	switch {
@@ -117,54 +102,115 @@ func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err erro
 }
 
 func (s *supervisorLoop) start(spec Spec, fds []int) (pid, pidfd int, err error) {
-	if err := s.group.enter(); err != nil {
+	if err := s.cgroup.enter(); err != nil {
 		return 0, -1, err
 	}
 	return start(spec, fds)
 }
 
-func tell(conn int, kind byte, body []byte) error {
-	b := frame(kind, body)
-	for len(b) > 0 {
-		n, err := syscall.SendmsgN(conn, b, nil, nil, syscall.MSG_NOSIGNAL)
-		if err != nil && err != syscall.EINTR {
-			return err
-		}
-		b = b[max(n, 0):]
-	}
-	return nil
+// childSignals makes an fd readable when a child has ended. It is started only for calls that need
+// it, because each signal wakes two threads of the runtime: the end of the leader makes its pidfd
+// readable, and most calls have no other child. Other signals that end a Go program are received
+// and ignored by a handler. SIG_IGN would be inherited by the tools.
+type childSignals struct {
+	fd, writeFD int
+	ended       chan os.Signal
+	started     bool
+	forwarding  sync.Once
 }
 
-func closeAll(fds []int) {
-	for i, fd := range fds {
-		closeFD(fd)
-		fds[i] = -1
+func newChildSignals() (*childSignals, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("create the wake pipe: %w", err)
+	}
+	// nothing reads this channel: a signal is dropped when it is full
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE)
+	return &childSignals{fd: p[0], writeFD: p[1], ended: make(chan os.Signal, 1)}, nil
+}
+
+func (c *childSignals) start() {
+	c.started = true
+	signal.Notify(c.ended, unix.SIGCHLD)
+	c.forwarding.Do(func() {
+		go func() { // until the program exits
+			for range c.ended {
+				_, _ = unix.Write(c.writeFD, []byte{0}) // a full pipe is readable already
+			}
+		}()
+	})
+}
+
+func (c *childSignals) stop() {
+	if c.started {
+		c.started = false
+		signal.Stop(c.ended)
 	}
 }
 
-func closeFD(fd int) {
-	if fd >= 0 {
-		_ = syscall.Close(fd)
-	}
+// drain makes the fd unreadable.
+func (c *childSignals) drain() {
+	var b [64]byte
+	_, _ = unix.Read(c.fd, b[:])
 }
 
-// spareThreads is how many threads a supervisor has from its beginning. The runtime makes one when
-// it finds none that is free, and ends the whole program when the kernel refuses it: a tool that
-// fills the container's limit of processes would so kill its supervisor. Threads that were made
-// once are kept.
+// spareThreads is the number of threads that a supervisor creates at its start. When the kernel
+// refuses a thread, the runtime ends the program: a tool that fills the container's limit of
+// processes would kill its supervisor. The runtime keeps threads that exist.
 const spareThreads = 4
 
-// ReserveThreads has the runtime make n threads, which it keeps and uses before it makes others.
+// ReserveThreads makes the runtime create n threads, which it uses before it creates others.
 func ReserveThreads(n int) {
 	var all, done sync.WaitGroup
 	all.Add(n)
 	for range n {
 		done.Go(func() {
-			runtime.LockOSThread() // each on a thread of its own, until all are there
+			runtime.LockOSThread() // each goroutine has a thread of its own until all exist
 			all.Done()
 			all.Wait()
 			runtime.UnlockOSThread()
 		})
 	}
 	done.Wait()
+}
+
+// becomeSubreaper makes this program the parent of all orphaned descendants.
+func becomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a child subreaper: %w", err)
+	}
+	return nil
+}
+
+// closeOnExecAbove keeps the fds that the daemon inherited from its own parent from the tools
+// (EX-16).
+func closeOnExecAbove(fd int) {
+	first := uint(fd) //nolint:gosec // not negative
+	if unix.CloseRange(first, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	var limit unix.Rlimit // before Linux 5.11
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	for i := fd; i < int(min(limit.Max, 1<<16)); i++ {
+		syscall.CloseOnExec(i)
+	}
+}
+
+// resetIgnoredSignals sets the signals that this program inherited as ignored to their default, so
+// that tools do not inherit them (EX-16). make(1), for one, ignores 32 and 33. Package os/signal
+// cannot reset those.
+func resetIgnoredSignals() {
+	const lastSignal, sigIgn = 64, 1
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		var now, byDefault [4]uint64 // the kernel's struct sigaction: handler, flags, restorer, mask
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0,
+			uintptr(unsafe.Pointer(&now)), 8, 0, 0)
+		if errno == 0 && now[0] == sigIgn {
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig,
+				uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+		}
+	}
 }

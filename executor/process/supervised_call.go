@@ -1,70 +1,87 @@
 package process
 
 import (
+	"os"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// supervisedCall is one call under supervision. It is single-threaded: one poll waits for the pool,
-// the leader and orphans alike.
+// supervisedCall is one call under supervision. It has one goroutine: a single poll waits for the
+// pool, the leader and orphans.
 type supervisedCall struct {
 	*supervisorLoop
 	leader, pidfd int
 	grace         time.Duration
 	keep          bool
 	ooms          int // the kernel's count before the start
+	watchAt       time.Time
 
 	ended         bool // the leader was reaped
-	leaderZombie  bool // the leader has ended, and a tracer keeps it from being reaped
-	stopRequested bool // the pool asked for the end
-	tracerBlocked bool // nothing runs any more, and a tracer keeps what has ended
+	leaderZombie  bool // the leader has ended, and a tracer prevents that it is reaped
+	stopRequested bool // by the pool
+	tracerBlocked bool // no process runs any more, and a tracer prevents that zombies are reaped
 	status        syscall.WaitStatus
-	empty         bool // wait4 said ECHILD: no descendant is left
-	orphaned      bool // the pool is gone
+	empty         bool // wait4 returned ECHILD: no descendant is left
+	orphaned      bool // the pool has closed the socket
 
 	stopping     bool          // TERM was sent, or KILL is due
 	killed       bool          // KILL was sent to the leader, or is due
-	killAt       time.Time     // when TERM turns into KILL
+	killAt       time.Time     // when TERM is followed by KILL
 	nextKillAt   time.Time     // when KILL is sent again
 	killDeadline time.Time     // when killing is given up
-	killRounds   int           // for what is to be killed
-	killInterval time.Duration // after the last
+	killRounds   int           // so far
+	killInterval time.Duration // after the last round
 	leftover     int
 	kept         []int
 	survivors    []int
 	oom          bool
 }
 
+func newSupervisedCall(s *supervisorLoop, spec Spec, leader, pidfd, ooms int) *supervisedCall {
+	return &supervisedCall{
+		supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep,
+		ooms: ooms, killDeadline: never, watchAt: time.Now().Add(watchDelay),
+	}
+}
+
 var never = time.Unix(1<<40, 0)
 
-// killTimeout bounds how long KILL may take to show. A process that is still there then is stuck in
-// the kernel.
+// watchDelay is the age at which a call starts to be told of orphans that have ended. Until then
+// they stay zombies.
+const watchDelay = 20 * time.Millisecond
+
+// killTimeout bounds the wait for processes to end after KILL. A process that is still there then is
+// blocked in the kernel.
 const killTimeout = 5 * time.Second
 
-// The first pause is between the first KILL and the second look. What the first look found ends
-// within it; what was forked meanwhile is found by the next. Where the first look took no time,
-// what it found needs more the more it is: to look while much ends only delays it.
+// Between two rounds of KILL the supervisor waits, longer each time. The first round finds most
+// processes and they end meanwhile; the next one finds what they forked. The wait is also longer
+// the more processes a round found, because looking for processes delays their end.
 const (
 	minKillInterval    = time.Millisecond
 	intervalPerProcess = 100 * time.Microsecond
 	maxKillInterval    = 50 * time.Millisecond
 )
 
-// individualKillRounds is how often the members of a group are killed one by one before the whole
-// of it is: for that the supervisor has to leave it, which may take longer than all the rest.
+// individualKillRounds is the number of rounds that kill the members of a cgroup one by one. The
+// rounds after them use cgroup.kill, for which the supervisor has to leave the cgroup. That can take
+// longer than all else.
 const individualKillRounds = 2
 
-// tracerTimeout is how long what has ended may take to be reaped. A process that traces another
-// holds it as a zombie, which runs no code, until it takes notice, and it may be another call's.
+// tracerTimeout bounds the wait for zombies to be reaped. A tracer, which may belong to another
+// call, holds its zombies until it waits for them.
 const tracerTimeout = 500 * time.Millisecond
 
 func (r *supervisedCall) loop() {
 	for {
-		r.reap()
-		if r.empty {
+		r.wait()
+		if r.reap(); r.empty {
 			return
 		}
 		if (r.ended || r.leaderZombie) && !r.stopping && r.handleLeftovers() {
@@ -73,15 +90,17 @@ func (r *supervisedCall) loop() {
 		if r.killIfDue(time.Now()); (len(r.survivors) > 0 || r.tracerBlocked) && !r.orphaned {
 			return
 		}
-		r.wait()
 	}
 }
 
-// handleLeftovers sees to what the leader left running when it ended by itself. It reports true if
-// that is kept, and the call over.
+// handleLeftovers starts to stop what the leader left when it ended by itself. It reports true if
+// the leftover processes are kept and the call has ended.
 func (r *supervisedCall) handleLeftovers() bool {
-	// a call that is stopped takes all with it, even if its leader was quicker
-	if r.pollPool(); r.stopping {
+	// a stopped call keeps nothing, even if its leader ended before the message was read
+	if r.pool.hasMessage() {
+		r.handleMessage()
+	}
+	if r.stopping {
 		return false
 	}
 	live := liveDescendants()
@@ -94,35 +113,27 @@ func (r *supervisedCall) handleLeftovers() bool {
 	return false
 }
 
-// pollPool takes what the pool has said already.
-func (r *supervisedCall) pollPool() {
-	fds := []pollFD{{fd: int32(r.conn), events: pollIn}} //nolint:gosec // descriptors are small
-	if poll(fds, 0); fds[0].revents != 0 {
-		r.handleMessage()
-	}
-}
-
-// reap collects every child that ended, ours or adopted.
+// reap waits for every child that has ended, our own or adopted.
 func (r *supervisedCall) reap() {
-	for {
+	for !r.empty {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, nil)
+		pid, err := syscall.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
 		switch {
-		case err == syscall.EINTR:
-		case err != nil: // ECHILD: the proof that nothing is left
+		case err == unix.EINTR:
+		case err != nil: // ECHILD: no descendant is left
 			r.empty = true
-			return
 		case pid == 0:
 			return
 		case pid == r.leader:
 			r.ended, r.status = true, ws
-			r.oom = ws.Signaled() && ws.Signal() == syscall.SIGKILL && !r.stopping && !r.killed &&
+			r.oom = ws.Signaled() && ws.Signal() == unix.SIGKILL && !r.stopping && !r.killed &&
 				r.memory.read() > r.ooms
 		}
 	}
 }
 
-// stop begins the end: TERM to all, or shortens the grace that already runs.
+// stop sends TERM to all processes and schedules KILL after grace. If that has happened it can only
+// make KILL earlier.
 func (r *supervisedCall) stop(grace time.Duration) {
 	at := time.Now().Add(grace)
 	if r.stopping {
@@ -133,13 +144,13 @@ func (r *supervisedCall) stop(grace time.Duration) {
 	}
 	r.stopping, r.killAt = true, at
 	if grace > 0 {
-		signalDescendants(syscall.SIGTERM)
-		signalDescendants(syscall.SIGCONT) // a stopped process takes TERM only when it goes on
+		signalDescendants(unix.SIGTERM)
+		signalDescendants(unix.SIGCONT) // a stopped process handles TERM only when it continues
 	}
 }
 
-// killIfDue does what is due: KILL to whatever is there, again and again, because processes may
-// fork faster than one look sees.
+// killIfDue kills the processes that are there. It is called until none is left, because processes
+// may fork faster than one round finds them.
 func (r *supervisedCall) killIfDue(now time.Time) {
 	if !r.stopping || now.Before(r.killAt) {
 		return
@@ -160,24 +171,24 @@ func (r *supervisedCall) killIfDue(now time.Time) {
 	}
 }
 
-// kill looks for what is there and kills it, and gives the time until the next look. Where there is
-// a group it first asks who is in it; what forks faster than that is ended at once, and what a tool
-// that may took out of the group is looked for.
+// kill runs one round of KILL and returns the time until the next. The members of a cgroup are
+// killed first, at last by cgroup.kill, which no fork escapes. Then it kills the descendants in
+// /proc, which include those that a tool moved out of the cgroup.
 func (r *supervisedCall) kill() time.Duration {
 	r.killRounds++
 	r.killInterval = min(max(2*r.killInterval, minKillInterval), maxKillInterval)
 	if r.killRounds <= individualKillRounds {
-		if n := r.group.killOthers(); n > 0 {
+		if n := r.cgroup.killOthers(); n > 0 {
 			return max(r.killInterval, min(time.Duration(n)*intervalPerProcess, maxKillInterval))
 		}
 	} else {
-		r.group.kill()
+		r.cgroup.kill()
 	}
-	signalDescendants(syscall.SIGKILL)
+	signalDescendants(unix.SIGKILL)
 	return r.killInterval
 }
 
-// timeout is how long nothing can be due.
+// timeout returns the time until killIfDue has something to do; negative for never.
 func (r *supervisedCall) timeout() time.Duration {
 	if !r.stopping {
 		return -1
@@ -188,41 +199,53 @@ func (r *supervisedCall) timeout() time.Duration {
 	return max(time.Until(r.nextKillAt), 0)
 }
 
+// wait blocks until the pool sent a message, a child ended, or something is due. SIGCHLD interrupts
+// the poll too. It handles the message.
 func (r *supervisedCall) wait() {
-	// descriptors are small
-	fds := []pollFD{{fd: r.fdOrNone(r.conn, !r.orphaned)}, {fd: int32(r.childWakeFD)}, {fd: r.fdOrNone(r.pidfd, !r.ended && !r.leaderZombie)}} //nolint:gosec
-	for i := range fds {
-		fds[i].events = pollIn
+	if !r.orphaned && len(r.pool.buf) > 0 {
+		r.handleMessage()
+		return
 	}
-	poll(fds, r.timeout())
-	if fds[0].revents != 0 {
+	timeout := r.timeout()
+	if !r.children.started {
+		left := time.Until(r.watchAt)
+		if left <= 0 || r.ended || r.leaderZombie {
+			r.children.start()
+			return // children that ended before are reaped now
+		}
+		if timeout < 0 || timeout > left {
+			timeout = left
+		}
+	}
+	//nolint:gosec // fds are small
+	fds := []unix.PollFd{{Fd: -1}, {Fd: int32(r.children.fd)}, {Fd: -1}}
+	if !r.orphaned {
+		fds[0].Fd = int32(r.pool.fd) //nolint:gosec // the same
+	}
+	if !r.ended && !r.leaderZombie {
+		fds[2].Fd = int32(r.pidfd) //nolint:gosec // the same
+	}
+	for i := range fds {
+		fds[i].Events = unix.POLLIN
+	}
+	linux.Poll(fds, timeout)
+	if fds[0].Revents != 0 {
 		r.handleMessage()
 	}
-	if fds[2].revents != 0 {
-		r.reap()
-		if !r.ended {
+	if fds[2].Revents != 0 {
+		if r.reap(); !r.ended {
 			stat, ok := statOf(r.leader)
 			r.leaderZombie = ok && stat.state == 'Z'
 		}
 	}
-	if fds[1].revents != 0 {
-		var drain [64]byte
-		_, _ = syscall.Read(r.childWakeFD, drain[:])
+	if fds[1].Revents != 0 {
+		r.children.drain()
 	}
-}
-
-// fdOrNone gives poll a negative descriptor, which it passes over, for what is not to be waited
-// for.
-func (r *supervisedCall) fdOrNone(fd int, wanted bool) int32 {
-	if !wanted {
-		return -1
-	}
-	return int32(fd) //nolint:gosec // descriptors are small
 }
 
 func (r *supervisedCall) handleMessage() {
-	kind, body, fds, err := receiveFDs(r.conn)
-	closeAll(fds)
+	kind, body, fds, err := r.pool.receive()
+	linux.CloseAll(fds)
 	if err != nil {
 		r.killAllNow()
 		return
@@ -246,43 +269,56 @@ func (r *supervisedCall) signalLeader(sig syscall.Signal) {
 	if r.ended {
 		return
 	}
-	r.killed = r.killed || sig == syscall.SIGKILL
+	r.killed = r.killed || sig == unix.SIGKILL
 	if r.pidfd >= 0 {
-		_ = pidfdSignal(r.pidfd, sig)
+		_ = unix.PidfdSendSignal(r.pidfd, sig, nil, 0)
 		return
 	}
-	_ = syscall.Kill(r.leader, sig) // not reaped yet, so the pid is still its own
+	_ = unix.Kill(r.leader, sig) // it was not reaped, so the pid is still its own
 }
 
-// killAllNow ends the call at once: nobody is there who could want it.
+// killAllNow ends the call without grace, because the pool has closed the socket.
 func (r *supervisedCall) killAllNow() {
 	r.orphaned = true
 	r.stop(0)
 }
 
-// keepKilling keeps killing what could not be killed, so that it ends when the kernel lets go of
-// it.
+// keepKilling kills survivors until they have ended. The pool has their pids already.
 func (r *supervisedCall) keepKilling() {
 	for !r.empty {
-		signalDescendants(syscall.SIGKILL)
-		poll(nil, time.Second)
+		signalDescendants(unix.SIGKILL)
+		linux.Poll(nil, time.Second)
 		r.reap()
+	}
+}
+
+// superviseDetached reaps what the call left running and ends nothing. It returns when no process
+// is left, even if the pool is closed before. By its exit the pool sees the end.
+func (r *supervisedCall) superviseDetached() {
+	r.cgroup.release()
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		// a reader of the daemon's stderr must not wait for the leftover processes
+		_ = unix.Dup3(int(null.Fd()), 2, 0)
+		_ = null.Close()
+	}
+	for !r.empty {
+		pid, err := unix.Wait4(-1, nil, unix.WALL, nil)
+		r.empty = pid <= 0 && err != unix.EINTR
 	}
 }
 
 func (r *supervisedCall) exit() Exit {
 	e := Exit{
-		Leftover: r.leftover, Kept: r.kept, Survivors: r.survivors,
-		tracerBlocked: r.tracerBlocked,
+		Leftover: r.leftover, Kept: r.kept, Survivors: r.survivors, tracerBlocked: r.tracerBlocked,
 	}
 	if r.oom {
 		e.OOM = dray.OOMLikely // the pool knows whether it is certain
 	}
 	switch {
 	case r.leaderZombie && !r.ended && !r.stopRequested:
-		e.unknown = true // whoever traced it knows
+		e.unknown = true // only the tracer knows
 	case !r.ended:
-		e.Signal = syscall.SIGKILL // it was killed, and is among the survivors or held by a tracer
+		e.Signal = unix.SIGKILL // it is among the survivors, or a tracer holds it
 	case r.status.Signaled():
 		e.Signal = r.status.Signal()
 	default:

@@ -1,78 +1,173 @@
 package process
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// supervisor is the pool's end of one.
+// supervisor is the pool's side of a supervisor.
 type supervisor struct {
-	proc  *os.Process
-	conn  *os.File
-	group *Cgroup   // nil for none
-	alive bool      // it answered the last start
-	since time.Time // it is idle
+	proc    *os.Process
+	conn    *os.File
+	raw     syscall.RawConn // of conn
+	reader  *bufio.Reader   // of conn
+	cgroup  *Cgroup         // nil for none
+	replied bool            // to the last start
+	since   time.Time       // it became idle
 }
 
-func launchSupervisor(l SupervisorConfig, group *Cgroup) (*supervisor, error) {
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+func launchSupervisor(config SupervisorConfig, cgroup *Cgroup) (*supervisor, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("making a socket pair: %w", err)
+		return nil, fmt.Errorf("create a socket pair: %w", err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "supervisor")
 	defer func() { _ = theirs.Close() }()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	_ = unix.SetNonblock(pair[0], true)
+	conn := os.NewFile(uintptr(pair[0]), "pool")
+	s := &supervisor{conn: conn, reader: bufio.NewReaderSize(conn, 512)}
+	if s.raw, err = conn.SyscallConn(); err == nil {
+		s.proc, err = startSupervisor(config, theirs)
+	}
 	if err != nil {
-		closeFD(pair[0])
-		return nil, err
+		_ = conn.Close()
+		return nil, fmt.Errorf("start a supervisor: %w", err)
 	}
-	defer func() { _ = null.Close() }()
-	proc, err := os.StartProcess(l.Path, l.Args, &os.ProcAttr{
-		Dir: "/", Env: l.Env, Files: []*os.File{
-			null, null, os.Stderr,
-			theirs,
-		}, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		closeFD(pair[0])
-		return nil, fmt.Errorf("starting a supervisor: %w", err)
-	}
-	if err := syscall.SetNonblock(pair[0], true); err != nil {
-		closeFD(pair[0])
-		return nil, err
-	}
-	s := &supervisor{proc: proc, conn: os.NewFile(uintptr(pair[0]), "pool")}
-	if group.addProc(proc.Pid) {
-		s.group = group
-		// one that does not take it takes no call either
-		_ = s.send(msgCgroup, nil, group.ProcsFile, group.ParentProcs, group.Kill)
+	if cgroup.addProc(s.proc.Pid) {
+		s.cgroup = cgroup
+		// a supervisor that does not receive this receives no call either
+		_ = s.send(msgCgroup, nil, cgroup.ProcsFile, cgroup.ParentProcs, cgroup.Kill)
 	}
 	return s, nil
 }
 
-// sendTimeout bounds how long a supervisor may take to read: it does nothing else for so long
-// unless it is stopped.
-const sendTimeout = 2 * time.Second
-
-func (s *supervisor) send(kind byte, body []byte, files ...*os.File) error {
-	if err := s.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
+// startSupervisor starts the program with its socket as fd 3.
+func startSupervisor(config SupervisorConfig, socket *os.File) (proc *os.Process, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
 	}
-	return sendMessage(s.conn, kind, body, files...)
+	defer func() { _ = null.Close() }()
+	own := ownTimerSlack()
+	attr := &os.ProcAttr{
+		Dir: "/", Env: append(slices.Clone(config.Env), timerSlackEnv+"="+strconv.Itoa(own)),
+		Files: []*os.File{null, null, os.Stderr, socket}, Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	withTimerSlack(runtimeTimerSlack, func() {
+		proc, err = os.StartProcess(config.Path, config.Args, attr)
+	})
+	return proc, err
 }
 
-// accepted waits for the answer to a start.
+// The Go runtime has a thread that sleeps for 20 µs at a time while any goroutine runs. Where a
+// process is busy for a millisecond with system calls that is a third of all its system calls. A
+// thread's timer slack is how late the kernel may end such a sleep. A process inherits it from the
+// thread that started it, and its threads inherit it from each other: supervisors and the agent are
+// started with a high slack for the runtime's threads, and reset their main thread, from which
+// tools inherit it, to the value of timerSlackEnv. See docs/adr/0028-runtime-timer-slack.md.
+const (
+	timerSlackEnv     = "DRAY_TIMER_SLACK"
+	runtimeTimerSlack = int(10 * time.Millisecond)
+)
+
+// ownTimerSlack returns the timer slack in nanoseconds that this program was given by its parent.
+var ownTimerSlack = sync.OnceValue(func() int {
+	if n, err := strconv.Atoi(os.Getenv(timerSlackEnv)); err == nil {
+		return n
+	}
+	n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	return n
+})
+
+// withTimerSlack calls f on a thread with the given timer slack in nanoseconds.
+func withTimerSlack(slack int, f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err == nil {
+		setTimerSlack(slack)
+		defer setTimerSlack(before)
+	}
+	f()
+}
+
+// setTimerSlack sets the timer slack of this thread. Without it only more time is used.
+func setTimerSlack(ns int) {
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) //nolint:gosec // not negative
+}
+
+// RestartWithTimerSlack executes this program again with a high timer slack and with env appended to
+// its environment, unless it was started so. It returns if that is not possible.
+func RestartWithTimerSlack(env ...string) {
+	if _, ok := os.LookupEnv(timerSlackEnv); ok {
+		return
+	}
+	all := slices.Concat(os.Environ(), env, []string{timerSlackEnv + "=" + strconv.Itoa(ownTimerSlack())})
+	withTimerSlack(runtimeTimerSlack, func() {
+		_ = unix.Exec("/proc/self/exe", os.Args, all)
+	})
+}
+
+// sendTimeout bounds the wait for a supervisor to read. A supervisor that is not stopped reads at
+// once.
+const sendTimeout = 2 * time.Second
+
+// send sends one message; the fds of files are passed with its first byte. It arms a deadline only
+// if the socket is full, because a timer for each message would wake a thread of the runtime.
+func (s *supervisor) send(kind byte, body []byte, files ...*os.File) error {
+	b := frame(kind, body)
+	return linux.WithFDs(files, func(fds []int) error {
+		n, err := s.sendFDs(b, fds, false)
+		if err == nil && n == len(b) {
+			return nil
+		}
+		if err := s.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return err
+		}
+		defer func() { _ = s.conn.SetWriteDeadline(time.Time{}) }()
+		if err == unix.EAGAIN { //nolint:errorlint // the bare number
+			n, err = s.sendFDs(b, fds, true)
+		}
+		if err == nil {
+			_, err = s.conn.Write(b[n:])
+		}
+		return err
+	})
+}
+
+// sendFDs sends as much of b as the socket takes. If wait is set it blocks until that is at least
+// one byte, else it fails with EAGAIN.
+func (s *supervisor) sendFDs(b []byte, fds []int, wait bool) (n int, err error) {
+	waitErr := s.raw.Write(func(fd uintptr) bool {
+		n, err = linux.SendFDs(int(fd), b, fds...)
+		return !wait || err != unix.EAGAIN //nolint:errorlint // the bare number
+	})
+	if waitErr != nil {
+		return 0, waitErr
+	}
+	return n, err
+}
+
+// accepted waits for the reply to a start.
 func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
-	s.alive = false
+	s.replied = false
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
-	kind, body, err := receiveMessage(s.conn)
+	kind, body, err := receiveMessage(s.reader)
 	if !stop() {
-		return 0, fmt.Errorf("starting a process: %w", context.Cause(ctx))
+		return 0, fmt.Errorf("start a process: %w", context.Cause(ctx))
 	}
 	switch {
 	case err != nil:
@@ -82,7 +177,7 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 		if err := pack.Decode(body, failure, packStartError); err != nil {
 			return 0, err
 		}
-		s.alive = true
+		s.replied = true
 		return 0, failure
 	case kind != msgStarted:
 		return 0, errMalformed
@@ -90,59 +185,17 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 	if err := pack.Decode(body, &pid, pack.Int); err != nil {
 		return 0, err
 	}
-	s.alive = true
+	s.replied = true
 	return pid, nil
 }
 
-// superviseDetached makes this supervisor the keeper of what its call left running: it reaps, ends
-// nothing, and goes when the last has gone. It holds nothing of the pool's program but the socket,
-// by which the pool sees its end; the pool's own end is none of its business.
-func (r *supervisedCall) superviseDetached() {
-	r.group.release()
-	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
-		// whoever reads what the pool's program says to the end does not wait for the kept
-		_ = syscall.Dup3(int(null.Fd()), 2, 0)
-		_ = null.Close()
+// exited waits for the end of the call.
+func (s *supervisor) exited() (Exit, error) {
+	kind, body, err := receiveMessage(s.reader)
+	if err != nil || kind != msgExited {
+		return Exit{}, ErrLost
 	}
-	for !r.empty {
-		pid, err := syscall.Wait4(-1, nil, syscall.WALL, nil)
-		r.empty = pid <= 0 && err != syscall.EINTR
-	}
-}
-
-// detach hands what a call left running to the environment, with its supervisor as the one that
-// reaps. The supervisor is no longer the pool's to end.
-func (p *Pool) detach(s *supervisor) {
-	p.mu.Lock()
-	delete(p.all, s)
-	p.detached[s] = struct{}{}
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
-		_ = s.conn.Close()
-	}
-	if s.group != nil && s.group.moveToEnvironment() {
-		p.recycleGroup(s.group)
-	} else {
-		s.group.Close()
-	}
-	p.wg.Go(func() { p.waitDetached(s) })
-}
-
-// waitDetached waits for a keeper's end, or for the pool's.
-func (p *Pool) waitDetached(s *supervisor) {
-	_, _, err := receiveMessage(s.conn)
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if err != nil && closed {
-		_ = s.proc.Release() // it stays among the pids, so that no sweep takes it for a stray
-		return
-	}
-	_ = s.conn.Close()
-	_, _ = s.proc.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.detached, s)
-	delete(p.pids, s.proc.Pid)
+	exit := Exit{Proven: true}
+	err = pack.Decode(body, &exit, packExit)
+	return exit, err
 }

@@ -8,24 +8,16 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// What package syscall does not name of ioctl_tty(2); TIOCGPTPEER is there from Linux 4.13 on.
-const (
-	ioctlUnlock   = 0x40045431 // TIOCSPTLCK
-	ioctlNumber   = 0x80045430 // TIOCGPTN
-	ioctlPeer     = 0x5441     // TIOCGPTPEER
-	ioctlSetSize  = 0x5414     // TIOCSWINSZ
-	ioctlGetModes = 0x5401     // TCGETS
-)
-
-// terminalDrain is as much as a terminal can hold for its reader, and more: the kernel's buffers
-// have 4 and 8 KiB.
+// terminalDrain is more than a terminal can hold for its reader, in bytes: the kernel's buffers have
+// 4 and 8 KiB.
 const terminalDrain = 64 << 10
 
 // terminal is our end of a terminal.
@@ -34,11 +26,11 @@ type terminal struct {
 	slave  *os.File
 
 	mu      sync.Mutex
-	midLine bool // something was written, and no line's end after it
+	midLine bool // the last write did not end a line
 	closed  bool
 }
 
-// openTerminal makes a terminal where this program sees a devpts.
+// openTerminal creates a terminal in the devpts of this program's mount namespace.
 func openTerminal(size dray.TerminalSize) (*terminal, error) {
 	master, err := openMaster()
 	if err != nil {
@@ -55,13 +47,12 @@ func openTerminal(size dray.TerminalSize) (*terminal, error) {
 	return t, nil
 }
 
-// openMaster opens the multiplexer. In a container /dev/ptmx leads to pts/ptmx, and may be missing
-// where that is not.
+// openMaster opens the multiplexer. In a container /dev/ptmx is usually a symlink to pts/ptmx, and
+// may be missing.
 func openMaster() (*os.File, error) {
-	const flags = syscall.O_RDWR | syscall.O_NOCTTY | syscall.O_CLOEXEC | syscall.O_NONBLOCK
 	var failure error
 	for _, path := range []string{"/dev/ptmx", "/dev/pts/ptmx"} {
-		fd, err := syscall.Open(path, flags, 0)
+		fd, err := linux.Openat(unix.AT_FDCWD, path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err == nil {
 			return os.NewFile(uintptr(fd), "terminal"), nil
 		}
@@ -70,62 +61,43 @@ func openMaster() (*os.File, error) {
 	return nil, failure
 }
 
-// openPeer opens the tool's end. The kernel gives it without a path, so that nothing that is
-// mounted over /dev/pts can come between.
-func (t *terminal) openPeer() (*os.File, error) {
-	const flags = syscall.O_RDWR | syscall.O_NOCTTY | syscall.O_CLOEXEC
-	var unlocked int32
-	if err := t.ioctl(ioctlUnlock, unsafe.Pointer(&unlocked)); err != nil {
-		return nil, fmt.Errorf("unlocking a terminal: %w", err)
-	}
-	fd, err := t.control(func(fd uintptr) (uintptr, syscall.Errno) {
-		peer, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, ioctlPeer, flags)
-		return peer, errno
+// openPeer opens the tool's end. TIOCGPTPEER (Linux 4.13) needs no path, so that a mount over
+// /dev/pts has no effect.
+func (t *terminal) openPeer() (file *os.File, err error) {
+	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
+	err = linux.Control(t.master, func(master int) error {
+		if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+			return fmt.Errorf("unlock a terminal: %w", err)
+		}
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, flags)
+		if errno == 0 {
+			file = os.NewFile(peer, "terminal of the tool")
+			return nil
+		}
+		number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+		if err != nil {
+			return fmt.Errorf("read a terminal's number: %w", err)
+		}
+		file, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), flags, 0)
+		return err
 	})
-	if err == nil {
-		return os.NewFile(fd, "terminal of the tool"), nil
-	}
-	var number uint32
-	if err := t.ioctl(ioctlNumber, unsafe.Pointer(&number)); err != nil {
-		return nil, fmt.Errorf("asking for a terminal's number: %w", err)
-	}
-	return os.OpenFile("/dev/pts/"+strconv.Itoa(int(number)), flags, 0)
+	return file, err
 }
 
-// control makes one system call on the master.
-func (t *terminal) control(call func(fd uintptr) (uintptr, syscall.Errno)) (uintptr, error) {
-	raw, err := t.master.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var result uintptr
-	var errno syscall.Errno
-	err = raw.Control(func(fd uintptr) { result, errno = call(fd) })
-	if err == nil && errno != 0 {
-		err = errno
-	}
-	return result, err
-}
-
-func (t *terminal) ioctl(request uintptr, arg unsafe.Pointer) error {
-	_, err := t.control(func(fd uintptr) (uintptr, syscall.Errno) {
-		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, request, uintptr(arg))
-		return 0, errno
-	})
-	return err
-}
-
-// resize tells the foreground job of the terminal by SIGWINCH.
+// resize sets the size. The kernel sends SIGWINCH to the terminal's foreground job.
 func (t *terminal) resize(size dray.TerminalSize) error {
-	window := [4]uint16{size.Rows, size.Columns}
-	if err := t.ioctl(ioctlSetSize, unsafe.Pointer(&window)); err != nil {
-		return fmt.Errorf("setting a terminal's size: %w", err)
+	window := &unix.Winsize{Row: size.Rows, Col: size.Columns}
+	err := linux.Control(t.master, func(master int) error {
+		return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, window)
+	})
+	if err != nil {
+		return fmt.Errorf("set a terminal's size: %w", err)
 	}
 	return nil
 }
 
-// ends are the terminal three times.
-func (t *terminal) ends() ChildFiles { return ChildFiles{t.slave, t.slave, t.slave} }
+// childFiles are the terminal, three times.
+func (t *terminal) childFiles() ChildFiles { return ChildFiles{t.slave, t.slave, t.slave} }
 
 func (t *terminal) close() {
 	_ = t.master.Close()
@@ -134,7 +106,7 @@ func (t *terminal) close() {
 	}
 }
 
-// Write types.
+// Write implements io.Writer.
 func (t *terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,13 +120,13 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish makes writers fail that wait for a tool that is over.
+// finish makes blocked writers fail when the tool has ended.
 func (t *terminal) finish() { _ = t.master.SetWriteDeadline(time.Now()) }
 
-// Close types the terminal's end-of-file character, as a person would. The terminal takes it as an
-// end of file only at the beginning of a line: after anything else the first one hands over what
-// was typed so far, and a second one is the end. Close waits while the tool does not read what was
-// typed before, at the longest until the tool is over.
+// Close writes the terminal's end-of-file character. The terminal treats it as end of file at the
+// start of a line only: in the middle of a line the first one passes on what was written, and the
+// second one is the end of file. Close blocks until the tool has read what was written before, or
+// has ended.
 func (t *terminal) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +136,7 @@ func (t *terminal) Close() error {
 	t.closed = true
 	end, canonical, err := t.endOfFile()
 	switch {
-	case err != nil || end == 0: // the tool is over, or switched the character off
+	case err != nil || end == 0: // the tool has ended, or has disabled the character
 		return nil
 	case canonical && t.midLine:
 		_, err = t.master.Write([]byte{end, end})
@@ -172,27 +144,25 @@ func (t *terminal) Close() error {
 		_, err = t.master.Write([]byte{end})
 	}
 	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, syscall.EIO) {
+		errors.Is(err, unix.EIO) {
 		return nil
 	}
 	return err
 }
 
-// endOfFile asks for the character, as the tool has set it by now.
+// endOfFile returns the character as the tool has set it.
 func (t *terminal) endOfFile() (char byte, canonical bool, err error) {
-	const canon = 2 // ICANON
-	var modes struct {
-		in, out, control, local uint32
-		line                    byte
-		chars                   [19]byte
-	}
-	if err := t.ioctl(ioctlGetModes, unsafe.Pointer(&modes)); err != nil {
-		return 0, false, err
-	}
-	return modes.chars[syscall.VEOF], modes.local&canon != 0, nil
+	err = linux.Control(t.master, func(master int) error {
+		modes, err := unix.IoctlGetTermios(master, unix.TCGETS)
+		if err == nil {
+			char, canonical = modes.Cc[unix.VEOF], modes.Lflag&unix.ICANON != 0
+		}
+		return err
+	})
+	return char, canonical, err
 }
 
-// noStream is a stream that a process does not have.
+// noStream is a stream that the process does not have.
 type noStream struct{}
 
 func (noStream) Read([]byte) (int, error)  { return 0, io.EOF }

@@ -10,52 +10,50 @@ import (
 )
 
 const (
-	// Timeout is the reference's own: after it a call goes on without the shell's variables.
+	// Timeout bounds a probe, as in the reference. Without a result a call runs without the shell's
+	// variables.
 	Timeout = 10 * time.Second
-	// MaxAnswer bounds what a shell may print, in bytes, its startup files' banners included.
-	MaxAnswer = 4 << 20
-	// DefaultShell is asked where neither the configuration nor the user has one.
+	// MaxOutput bounds what a shell may print, in bytes.
+	MaxOutput = 4 << 20
+	// DefaultShell is used if neither the configuration nor the user has one.
 	DefaultShell = "/bin/sh"
 )
 
 var flags = map[string]string{
-	"loginInteractiveShell": "-lic", "loginShell": "-lc",
-	"interactiveShell": "-ic",
+	"loginInteractiveShell": "-lic", "loginShell": "-lc", "interactiveShell": "-ic",
 }
 
-// Probe is one question to a shell.
+// Probe is one run of a shell.
 type Probe struct {
 	flag   string
 	marker string
 }
 
-// New makes the question for a userEnvProbe. It is false for `none`, for nothing, and for a kind
-// that does not exist.
+// New returns the probe for a userEnvProbe. It reports false for "none", "" and unknown kinds.
 func New(kind string) (Probe, bool) {
 	flag, ok := flags[kind]
-	// told from a banner, not a secret
-	mark := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64()) //nolint:gosec
-	return Probe{flag: flag, marker: mark}, ok
+	//nolint:gosec // it separates the environment from a banner, and is not a secret
+	marker := fmt.Sprintf("dray-%016x%016x", rand.Uint64(), rand.Uint64())
+	return Probe{flag: flag, marker: marker}, ok
 }
 
-// Argv is the command line that puts the question. Instead is what prints the environment where the
-// image has no cat: words of the shell's own language, or nothing.
-func (q Probe) Argv(shell, instead string) []string {
+// Argv returns the command line of the probe. fallback is a command in the shell's language that
+// prints the environment if the image has no cat; it may be empty.
+func (p Probe) Argv(shell, fallback string) []string {
 	show := "cat /proc/self/environ"
-	if instead != "" {
-		show += " || " + instead
+	if fallback != "" {
+		show += " || " + fallback
 	}
-	return []string{shell, q.flag, fmt.Sprintf("echo -n %s; %s; echo -n %[1]s", q.marker, show)}
+	return []string{shell, p.flag, fmt.Sprintf("echo -n %s; %s; echo -n %[1]s", p.marker, show)}
 }
 
-// ParseOutput reads what the shell printed: exactly what stands between the two marks, since a
-// banner before or after is not part of it, and without PWD, which is the shell's own folder and
-// not the call's.
-func (q Probe) ParseOutput(out []byte) ([]string, error) {
-	_, rest, ok := bytes.Cut(out, []byte(q.marker))
-	end := bytes.LastIndex(rest, []byte(q.marker))
+// ParseOutput returns the environment between the two markers in the output of the shell. It omits
+// PWD, which is the working directory of the shell and not of the call.
+func (p Probe) ParseOutput(out []byte) ([]string, error) {
+	_, rest, ok := bytes.Cut(out, []byte(p.marker))
+	end := bytes.LastIndex(rest, []byte(p.marker))
 	if !ok || end < 0 {
-		return nil, errors.New("it did not print its environment")
+		return nil, errors.New("the shell did not print its environment")
 	}
 	var env []string
 	for kv := range bytes.SplitSeq(rest[:end], []byte{0}) {

@@ -44,7 +44,7 @@ func (m *Mux) livenessLoop() {
 		case <-tick.C:
 		}
 		m.pings.Store(0)
-		peer.observe(time.Since(start), m.frameSeen.Swap(false), m.writing.Load())
+		peer.observe(time.Since(start), m.frameSeen.Swap(false), m.inWrite.Load())
 		switch {
 		case peer.writeStalled > m.cfg.Lease:
 			m.fail(ErrWriteTimeout)

@@ -52,14 +52,14 @@ type Mux struct {
 	cfg    Config
 
 	frameSeen atomic.Bool   // a frame came since the last look
-	writing   atomic.Int64  // the frame that is being written, 0 for none
+	inWrite   atomic.Int64  // the number of the current write, 0 for none
 	pong      chan struct{} // a pong is owed
 	pings     atomic.Int64  // and pongs since the last look
 	failed    chan struct{} // closed with err set
 
 	opening sync.Mutex // streams are opened in the order of their ids
-	write   sync.Mutex // one frame at a time
-	frames  int64      // that were written, or begun; owned by write, as is
+	writing sync.Mutex // held during a write
+	writes  int64      // started; guarded by writing, as is scratch
 	scratch []byte
 
 	mu      sync.Mutex
@@ -164,29 +164,37 @@ func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
 }
 
 func (m *Mux) send(h header, payload []byte, files ...*os.File) error {
-	m.write.Lock()
-	defer m.write.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	h.length = uint32(len(payload)) //nolint:gosec // bounded by MaxData and the message limits
 	m.scratch = append(h.append(m.scratch[:0]), payload...)
-	m.frames++
-	m.writing.Store(m.frames)
-	defer m.writing.Store(0)
-	if err := m.put(m.scratch, files); err != nil {
-		m.fail(err)
-		return err
-	}
+	err := m.writeLocked(m.scratch, files)
 	if cap(m.scratch) > 2*MaxData {
-		m.scratch = nil // a large message passed; its buffer need not stay
+		m.scratch = nil // a large message was sent; its buffer is not needed again
 	}
-	return nil
+	return err
 }
 
-func (m *Mux) put(frame []byte, files []*os.File) error {
+// write sends complete frames.
+func (m *Mux) write(frames []byte, files []*os.File) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	return m.writeLocked(frames, files)
+}
+
+func (m *Mux) writeLocked(frames []byte, files []*os.File) (err error) {
+	m.writes++
+	m.inWrite.Store(m.writes)
+	defer m.inWrite.Store(0)
 	if len(files) == 0 {
-		_, err := m.conn.Write(frame)
-		return err
+		_, err = m.conn.Write(frames)
+	} else {
+		err = m.socket.writeWithFDs(frames, files)
 	}
-	return m.socket.writeWithFDs(frame, files)
+	if err != nil {
+		m.fail(err)
+	}
+	return err
 }
 
 // pingLoop pings and answers pings. The reading side must never write itself: two sides that both

@@ -402,7 +402,7 @@ func TestPanicEndsTheConnection(t *testing.T) {
 			err := m.Run()
 			defect, ok := errors.AsType[*wire.PanicError](err)
 			if !ok || !strings.Contains(err.Error(), name) ||
-				!strings.Contains(string(defect.Stack), "panic_test.go") {
+				!strings.Contains(string(defect.Stack), "mux_test.go") {
 				t.Errorf("the connection ended with %v", err)
 			}
 			if s != nil {

@@ -24,9 +24,11 @@ type Stream struct {
 	out      [channels]sendWindow
 	files    []*os.File // came with the first message; Accept's alone
 
-	mu     sync.Mutex
-	err    error
-	closed bool // Close was called
+	mu         sync.Mutex
+	err        error
+	closed     bool // Close was called
+	peerClosed bool
+	onEnd      func()
 }
 
 func newStream(m *Mux, id uint32) *Stream {
@@ -41,6 +43,31 @@ func newStream(m *Mux, id uint32) *Stream {
 // Send sends a message.
 func (s *Stream) Send(message Message) error {
 	return s.mux.send(header{stream: s.id, typ: frameMessage}, encode(message))
+}
+
+// SendLast sends a message and closes the stream, in one write.
+func (s *Stream) SendLast(message Message) {
+	if !s.startClose() {
+		return
+	}
+	body := encode(message)
+	//nolint:gosec // bounded by the message limits
+	b := header{length: uint32(len(body)), stream: s.id, typ: frameMessage}.append(nil)
+	b = header{stream: s.id, typ: frameClose}.append(append(b, body...))
+	_ = s.mux.write(b, nil) // a broken connection has ended the stream already
+	s.abort(ErrClosed)
+}
+
+// OnEnd sets a function that is called when Done is closed, at once if it is closed already. nil
+// removes it. f must not block.
+func (s *Stream) OnEnd(f func()) {
+	s.mu.Lock()
+	s.onEnd = f
+	ended := s.err != nil
+	s.mu.Unlock()
+	if ended && f != nil {
+		f()
+	}
 }
 
 // Receive waits for the next message. io.EOF means that the other side ended the stream; what came
@@ -81,19 +108,30 @@ func (s *Stream) Reader(channel int) io.ReadCloser { return &s.in[channel] }
 // Writer writes a channel; Close sends end of file. One goroutine may use it.
 func (s *Stream) Writer(channel int) io.WriteCloser { return &s.out[channel] }
 
-// Close ends the stream for both sides. What was sent before still arrives.
+// Close ends the stream for both sides. The peer receives what was sent before.
 func (s *Stream) Close() {
+	if !s.startClose() {
+		return
+	}
+	s.mu.Lock()
+	peerClosed := s.peerClosed
+	s.mu.Unlock()
+	if !peerClosed { // else the peer has dropped the stream
+		_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil)
+	}
+	s.abort(ErrClosed)
+}
+
+// startClose reports whether this is the first call, and drops the stream then.
+func (s *Stream) startClose() bool {
 	s.mu.Lock()
 	again := s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if again {
-		return
+	if !again {
+		s.drop()
 	}
-	s.drop()
-	// a broken connection has ended it already
-	_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil)
-	s.abort(ErrClosed)
+	return !again
 }
 
 // drop forgets the stream; frames that are on the way to it are passed over.
@@ -111,8 +149,12 @@ func (s *Stream) abort(err error) {
 		return
 	}
 	s.err = err
+	onEnd := s.onEnd
 	close(s.done)
 	s.mu.Unlock()
+	if onEnd != nil {
+		onEnd()
+	}
 	for i := range channels {
 		s.in[i].end(err)
 		s.out[i].end(err)
@@ -147,6 +189,9 @@ func (s *Stream) handle(h header, payload []byte) error {
 	case frameStopSending:
 		s.out[h.channel].end(ErrStopSending)
 	case frameClose:
+		s.mu.Lock()
+		s.peerClosed = true
+		s.mu.Unlock()
 		s.drop()
 		s.abort(io.EOF)
 	}
