@@ -204,9 +204,9 @@ Feature: Result files come home
       And it says "<says>"
 
       Examples:
-        | name | code | says                                    |
-        | open | 2    | close it with: chmod 700                |
-        | link | 2    | set sandbox.root to the folder itself   |
+        | name | code | says                                     |
+        | open | 2    | close it with: chmod 700                 |
+        | link | 2    | set sandbox.root to the directory itself |
 
   Rule: Declared outputs
 

@@ -15,15 +15,14 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// FetchDeclared brings home what a tool or a call declared as its outputs (SY-11), when the call
-// has ended. What the host sees through a mount, or because the call ran there, is named with the
-// action "mounted" and not copied. What is refused, or was never written, is listed, and does not
-// keep the rest. The report tells how it went: there is no error beside it.
+// FetchDeclared copies the declared outputs of a call that has ended (SY-11). Files in mounts, and
+// those of a call on the host, are listed with the action "mounted" and not copied. Refused and
+// missing files are listed and do not end the sync. The report has the error, if any.
 func (s *Syncer) FetchDeclared(ctx context.Context, env dray.Environment,
 	req Request,
 ) dray.SyncReport {
 	req.SkipRefused = true
-	report, _ := s.run(ctx, env, req, (*syncJob).fetchDeclared) // whose error the report has, too
+	report, _ := s.run(ctx, env, req, (*syncJob).fetchDeclared)
 	return report
 }
 
@@ -33,13 +32,12 @@ func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray
 	j.declared = true
 	j.findSources(j.req.Paths)
 	j.dedupe()
-	seen, err := j.mounted(ctx, env)
-	report := j.empty(dray.SyncComplete)
-	for _, f := range seen {
+	mounted, err := j.listMounted(ctx, env)
+	report := j.emptyReport(dray.SyncComplete)
+	for _, f := range mounted {
 		report.Files, report.Bytes = append(report.Files, f), report.Bytes+f.Size
 	}
 	if err != nil || len(j.sources) == 0 {
-		report.Refused = append([]dray.RefusedPath{}, j.refused...)
 		return report, err
 	}
 	if err := j.checkFetchable(); err != nil {
@@ -53,43 +51,41 @@ func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray
 	return copied, nil
 }
 
-// errDifferentFile says that the host does not see a source through the mount that should show it.
-var errDifferentFile = errors.New("it is not the same file")
+// errDifferentFile is returned if a source is not visible on the host.
+var errDifferentFile = errors.New("not the same file")
 
-// mountedSource is a source that the host sees.
+// mountedSource is a source that is visible on the host: name beneath the directory root.
 type mountedSource struct {
-	source source
-	// root is the host's folder of the mount, name the way from there.
+	source     source
 	root, name string
 }
 
-// mounted names the sources that the host sees through a mount, and takes them from the list of
-// those that are to be moved. A mount is believed when both sides find the same file there: with an
-// engine on another machine the folder of that name here is another.
-func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
+// listMounted lists the files of the sources that are visible on the host, and removes those from
+// the sources to copy.
+func (j *syncJob) listMounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
 	var rest []source
 	var list []dray.SyncedFile
 	for _, s := range j.sources {
-		seen, err := j.findOnHost(ctx, env, s)
-		switch {
+		onHost, err := j.findOnHost(ctx, env, s)
+		switch name := quote(s.display); {
 		case errors.Is(err, errDifferentFile):
 			rest = append(rest, s)
 			continue
 		case errors.Is(err, fs.ErrNotExist):
-			j.refuse(s.display, dray.Errorf(dray.CodeNotFound, "%s does not exist", quote(s.display)))
+			j.refuse(s.display, dray.Errorf(dray.CodeNotFound, "%s does not exist", name))
 			continue
 		case errors.Is(err, fs.ErrPermission):
-			j.refuse(s.display, dray.Errorf(dray.CodeDenied, "the user that tools run as may not look at %s",
-				quote(s.display)))
+			j.refuse(s.display, dray.Errorf(dray.CodeDenied, "the user that tools run as may not stat %s",
+				name))
 			continue
-		case dray.CodeOf(err) == dray.CodePathInvalid: // of one that leads astray, which is no reason to lose the others
+		case dray.CodeOf(err) == dray.CodePathInvalid:
 			j.refuse(s.display, dray.Errorf(dray.CodePathInvalid,
-				"a link, or what is no folder, stands in %s", quote(s.display)))
+				"%s leads through a symlink, or through a file that is no directory", name))
 			continue
 		case err != nil:
 			return list, err
 		}
-		found, err := j.readMounted(ctx, seen)
+		found, err := j.readMounted(ctx, onHost)
 		list = append(list, found...)
 		if err != nil {
 			return list, err
@@ -99,34 +95,34 @@ func (j *syncJob) mounted(ctx context.Context, env dray.Environment) ([]dray.Syn
 	return list, nil
 }
 
-// findOnHost finds a source on the host.
+// findOnHost finds a source in a mount on the host. It compares the file on both sides: if the
+// engine runs on another machine, the host's path is another file.
 func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (mountedSource,
 	error,
 ) {
 	if j.paths.caps.Kind == dray.KindHost {
 		return mountedSource{s, s.root, s.name}, nil
 	}
-	mount, rest, ok := j.paths.mount(s.path)
+	mount, name, ok := j.paths.mount(s.path)
 	if !ok {
 		return mountedSource{}, errDifferentFile
 	}
-	there, err := stat(ctx, env.Files, s.root, s.name)
+	inside, err := stat(ctx, env.Files, s.root, s.name)
 	if err != nil {
 		return mountedSource{}, err
 	}
-	root, name := mount.Host, rest
-	if info, err := os.Stat(root); err == nil && !info.IsDir() { // one file that is mounted
+	root := mount.Host
+	if info, err := os.Stat(root); err == nil && !info.IsDir() { // a mounted file
 		root, name = path.Dir(root), path.Base(root)
 	}
-	ours, err := stat(ctx, openHostDir, root, name)
-	if err != nil || ours.Type != there.Type || ours.Size != there.Size || ours.Mode != there.Mode ||
-		!ours.Modified.Equal(there.Modified) {
+	onHost, err := stat(ctx, openHostDir, root, name)
+	if err != nil || onHost.Type != inside.Type || onHost.Size != inside.Size ||
+		onHost.Mode != inside.Mode || !onHost.Modified.Equal(inside.Modified) {
 		return mountedSource{}, errDifferentFile
 	}
 	return mountedSource{s, root, name}, nil
 }
 
-// stat looks at a file of one side.
 func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.FileInfo, error) {
 	f, err := open(ctx, root)
 	if err != nil {
@@ -136,53 +132,45 @@ func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.File
 	return info, errors.Join(err, f.Close())
 }
 
-// readMounted reads what a mount shows, beneath its folder on the host and through no link out of
-// it.
+// readMounted reads the files of a source in a mount. No symlink leads out of the mount.
 func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.SyncedFile, error) {
-	one := s.source
-	one.name = s.name
+	src := s.source
+	src.name = s.name
 	tree := &concatTree{
-		ctx: ctx, limits: j.s.cfg.Limits,
-		groups: []sourceGroup{{root: s.root, sources: []source{one}}}, open: openHostDir,
+		ctx: ctx, limits: j.s.cfg.Limits, open: openHostDir,
+		groups: []sourceGroup{{root: s.root, sources: []source{src}}},
 	}
 	defer func() { _ = tree.Close() }()
 	var list []dray.SyncedFile
 	for {
 		e, err := tree.Next()
-		if atEnd(err) {
+		if isEOF(err) {
 			return list, nil
 		}
 		if err != nil {
 			return list, err
 		}
-		from, shown, _ := one.at(e.relPath)
-		if err := j.weigh(e, shown); err != nil {
+		from, display, _ := src.at(e.relPath)
+		if err := j.checkLimits(e, display); err != nil {
 			return list, err
 		}
-		switch {
-		case e.Refused != nil:
-			j.refuseEntry(one, shown, e.Refused)
-		case e.Type == "file":
-			sum, err := digest(tree)
-			if err != nil {
-				return list, err
-			}
-			list = append(list, dray.SyncedFile{
-				Path: dray.PrintablePath(path.Join(s.root,
-					e.Name)), Source: dray.PrintablePath(from), Size: e.Size, SHA256: sum,
-				Mode: octal(e.Mode), Action: dray.FileMounted,
-			})
+		if e.Refused != nil {
+			j.refuseEntry(src, display, e.Refused)
+			continue
 		}
+		if e.Type != "file" {
+			continue
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, tree); err != nil {
+			return list, err
+		}
+		list = append(list, dray.SyncedFile{
+			Path:   dray.PrintablePath(path.Join(s.root, e.Name)),
+			Source: dray.PrintablePath(from), Size: e.Size, SHA256: hex.EncodeToString(h.Sum(nil)),
+			Mode: octal(e.Mode), Action: dray.FileMounted,
+		})
 	}
 }
 
-// openHostDir opens a folder of the host.
 func openHostDir(_ context.Context, root string) (dray.Files, error) { return files.Open(root) }
-
-func digest(r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.Copy(h, r); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}

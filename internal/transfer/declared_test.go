@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// mountedWorld makes the workspace of a box a folder of the host that it shows.
-func mountedWorld(t *testing.T, change func(*Config)) (w *fixture, host string) {
+// mountedFixture makes the workspace of the fake container a bind mount.
+func mountedFixture(t *testing.T, change func(*Config)) (w *fixture, host string) {
 	t.Helper()
 	w = newFixture(t, change)
 	host = filepath.Join(w.box.base, "ws")
@@ -18,10 +18,9 @@ func mountedWorld(t *testing.T, change func(*Config)) (w *fixture, host string) 
 	return w, host
 }
 
-// SY-11: what the host sees through a mount is named, what it does not see comes home, and what is
-// not there is listed.
+// Outputs in a mount are listed, others are copied, and missing ones are refused (SY-11).
 func TestDeclared(t *testing.T) {
-	w, host := mountedWorld(t, nil)
+	w, host := mountedFixture(t, nil)
 	w.put("/ws/sub/out/a", "alpha")
 	w.put("/ws/sub/b", "beta")
 	w.put("/tmp/log/c", "gamma")
@@ -51,7 +50,7 @@ func TestDeclared(t *testing.T) {
 		!slices.Equal(r.Files, want) {
 		t.Errorf("got %+v", r)
 	}
-	if got, want := refusedAs(r), []string{"/etc/x denied", "/tmp/none not_found", host +
+	if got, want := refusedCodes(r), []string{"/etc/x denied", "/tmp/none not_found", host +
 		"/sub/none not_found", host +
 		"/sub/out/link path_invalid"}; !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("refused %v, want %v", got, want)
@@ -62,11 +61,11 @@ func TestDeclared(t *testing.T) {
 	w.wantRoot(map[string]string{"the-id/tmp/log/c": "gamma"})
 }
 
-// SY-11: an output that a link leads out of the workspace, or that lies below a file, is refused by
-// itself: the others come.
-func TestDeclaredBehindALink(t *testing.T) {
+// An output that a symlink leads out of the workspace, or that is below a file, is refused alone
+// (SY-11).
+func TestDeclared_Symlink(t *testing.T) {
 	for _, root := range []string{"a root", ""} {
-		w, host := mountedWorld(t, func(c *Config) {
+		w, host := mountedFixture(t, func(c *Config) {
 			if root == "" {
 				c.Root = ""
 			}
@@ -81,16 +80,16 @@ func TestDeclaredBehindALink(t *testing.T) {
 		if r.State != dray.SyncComplete || len(r.Files) != 1 || r.Files[0].Path != host+"/a" {
 			t.Errorf("got %+v", r)
 		}
-		if got, want := refusedAs(r), []string{host + "/b/c path_invalid", host +
+		if got, want := refusedCodes(r), []string{host + "/b/c path_invalid", host +
 			"/out/passwd path_invalid"}; !slices.Equal(got, want) {
 			t.Errorf("refused %v, want %v", got, want)
 		}
 	}
 }
 
-// SY-11: where the workspace is no mount its outputs land at the same step, below a folder of the
-// call.
-func TestDeclaredOfAVolume(t *testing.T) {
+// Outputs of a workspace that is no mount are written to the same path in a directory of the call
+// (SY-11).
+func TestDeclared_Volume(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/ws/sub/out/a", "alpha")
 	r := w.FetchDeclared(t.Context(), w.box,
@@ -101,9 +100,9 @@ func TestDeclaredOfAVolume(t *testing.T) {
 	w.wantRoot(map[string]string{"the-id/sub/out/a": "alpha"})
 }
 
-// SY-11: a mount is believed only where both sides see the same file: with an engine elsewhere the
-// host's folder is another.
-func TestDeclaredOfAMountElsewhere(t *testing.T) {
+// A file in a mount must be the same on both sides: with a remote engine the host's file is another
+// one (SY-11).
+func TestDeclared_RemoteEngine(t *testing.T) {
 	w := newFixture(t, nil)
 	other := t.TempDir()
 	w.box.caps.Mounts = []dray.Mount{{Host: other, Container: "/ws"}}
@@ -116,9 +115,9 @@ func TestDeclaredOfAMountElsewhere(t *testing.T) {
 	w.wantRoot(map[string]string{"the-id/a": "theirs"})
 }
 
-// SY-11: what a mount shows needs no sandbox root; the rest says that there is none.
-func TestDeclaredWithoutARoot(t *testing.T) {
-	w, host := mountedWorld(t, func(c *Config) { c.Root = "" })
+// Outputs in a mount need no sandbox root. For others the error says that there is none (SY-11).
+func TestDeclared_NoRoot(t *testing.T) {
+	w, host := mountedFixture(t, func(c *Config) { c.Root = "" })
 	w.put("/ws/a", "alpha")
 	w.put("/tmp/b", "beta")
 	r := w.FetchDeclared(t.Context(), w.box, Request{ID: "the-id", Dir: "/ws", Paths: []string{"a"}})
@@ -133,9 +132,9 @@ func TestDeclaredWithoutARoot(t *testing.T) {
 	}
 }
 
-// SY-01: the caps are those of all that is declared, seen or copied.
-func TestDeclaredCaps(t *testing.T) {
-	w, _ := mountedWorld(t, func(c *Config) { c.Limits = dray.TreeLimits{MaxFiles: 3} })
+// The limits apply to all declared files, mounted or copied (SY-01).
+func TestDeclared_Limits(t *testing.T) {
+	w, _ := mountedFixture(t, func(c *Config) { c.Limits = dray.TreeLimits{MaxFiles: 3} })
 	for _, name := range []string{"/ws/a", "/ws/b", "/tmp/c", "/tmp/d"} {
 		w.put(name, "x")
 	}
@@ -148,8 +147,8 @@ func TestDeclaredCaps(t *testing.T) {
 	w.wantRoot(nil)
 }
 
-// SY-11: on the host the files are there already, and are named.
-func TestDeclaredOnTheHost(t *testing.T) {
+// Outputs of a call on the host are listed (SY-11).
+func TestDeclared_Host(t *testing.T) {
 	w := newFixture(t, nil)
 	w.box.caps.Kind = dray.KindHost
 	w.box.caps.WorkspaceFolder = w.box.base + "/ws"
@@ -163,7 +162,7 @@ func TestDeclaredOnTheHost(t *testing.T) {
 		SHA256: sum("alpha"), Mode: "0644", Action: dray.FileMounted,
 	}}
 	if r.State != dray.SyncComplete || !slices.Equal(r.Files, want) ||
-		!slices.Equal(refusedAs(r), []string{"/etc/passwd denied", dir + "/none not_found"}) {
+		!slices.Equal(refusedCodes(r), []string{"/etc/passwd denied", dir + "/none not_found"}) {
 		t.Errorf("got %+v", r)
 	}
 	w.wantRoot(nil)

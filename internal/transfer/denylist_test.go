@@ -6,9 +6,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// SY-08: names that would run code on the host, at any depth and in any case.
+// Names that would run code on the host are denied at any depth and in any case (SY-08).
 func TestDeniedNames(t *testing.T) {
-	d, err := newDenied([]string{"secrets.txt", "deploy/keys", "Server.PEM"})
+	d, err := newDenyList([]string{"secrets.txt", "deploy/keys", "Server.PEM"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,17 +46,17 @@ func TestDeniedNames(t *testing.T) {
 		}
 	}
 	if _, ok := d.find("a/.git", true); ok {
-		t.Error("a folder .git is refused as a whole")
+		t.Error("the directory .git is denied")
 	}
 }
 
-// SY-08: an entry that would refuse nothing stops the start.
-func TestDeniedEntriesAreChecked(t *testing.T) {
+// An entry that matches nothing is an error (SY-08).
+func TestNewDenyList_InvalidEntry(t *testing.T) {
 	for _, entry := range []string{
 		"", "/", ".", "..", "../x", "a//b", "a/./b", "/a", "[", "a/",
 		"*.sh",
 	} {
-		if _, err := newDenied([]string{entry}); dray.CodeOf(err) != dray.CodeInvalidRequest {
+		if _, err := newDenyList([]string{entry}); dray.CodeOf(err) != dray.CodeInvalidRequest {
 			t.Errorf("%q: got %v", entry, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// SY-08: who reads the reference knows each name that is refused, and none that is not.
+// The reference page lists exactly the built-in names (SY-08).
 func TestNamesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/configuration.md")
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/dray-dev/dray/executor/container"
 )
 
-// testContainer is a real container, in which the user vscode works.
+// testContainer is a real container with the user vscode.
 type testContainer struct {
 	dray.Environment
 	t  *testing.T
 	id string
 }
 
-// newTestContainer starts a container with the arguments of `docker run`, and makes it ready.
+// newTestContainer starts a container with the arguments of `docker run`.
 func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount,
 	args ...string,
 ) testContainer {
@@ -72,9 +72,9 @@ func (v testContainer) sh(user, script string) string {
 	return docker(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
 }
 
-// SY-01, SY-02: what comes out of a real container is what was written there, as far as the user
-// that tools run as may read it.
-func TestFetchFromAContainer(t *testing.T) {
+// Files of a real container arrive unchanged, if the user that tools run as may read them (SY-01,
+// SY-02).
+func TestFetch_Container(t *testing.T) {
 	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
 	w := newFixture(t, nil)
 	v.sh("root", `mkdir -p /ws; chown vscode /ws; mkdir /tmp/out; chown vscode /tmp/out; echo secret >/tmp/out/secret; chmod 600 /tmp/out/secret`)
@@ -84,12 +84,12 @@ func TestFetchFromAContainer(t *testing.T) {
 		"/tmp/out/secret denied",
 	}
 	r, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}})
-	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), want) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedCodes(r), want) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	w.wantRoot(nil)
 	r, err = w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/out"}, SkipRefused: true})
-	if err != nil || !slices.Equal(refusedAs(r), want) || r.Bytes != 700_009 {
+	if err != nil || !slices.Equal(refusedCodes(r), want) || r.Bytes != 700_009 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	w.wantRoot(map[string]string{
@@ -98,12 +98,11 @@ func TestFetchFromAContainer(t *testing.T) {
 	})
 }
 
-// killAgent kills all that is dray's in a container.
+// killAgent kills all processes of dray in a container.
 const killAgent = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in *[d]ray*) tr '\0' ' ' <$p/cmdline; kill -9 ${p#/proc/};; esac; done`
 
-// SY-09: the agent is killed while a large file comes, and the file comes all the same, from where
-// it broke off.
-func TestFetchOutlivesTheAgent(t *testing.T) {
+// A large file arrives although the agent is killed: the transfer is resumed (SY-09).
+func TestFetch_AgentKilled(t *testing.T) {
 	for _, way := range []container.Options{
 		{Transport: container.TransportAuto}, {Transport: container.TransportStdio},
 	} {
@@ -137,8 +136,8 @@ func TestFetchOutlivesTheAgent(t *testing.T) {
 	}
 }
 
-// SY-11: the host sees what lies in the mount, and gets the rest.
-func TestDeclaredOfAContainer(t *testing.T) {
+// Outputs in the mount are listed, others are copied (SY-11).
+func TestDeclared_Container(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "ws")
 	if err := os.Mkdir(host, 0o777); err != nil {
 		t.Fatal(err)
@@ -152,7 +151,7 @@ func TestDeclaredOfAContainer(t *testing.T) {
 	v.sh("vscode", `cd /ws; mkdir out; printf 'alpha' >out/a; printf 'beta' >/tmp/b`)
 	r := w.FetchDeclared(t.Context(), v,
 		Request{ID: "the-id", Dir: "/ws", Paths: []string{"out", "/tmp/b", "none"}})
-	if r.State != dray.SyncComplete || !slices.Equal(refusedAs(r),
+	if r.State != dray.SyncComplete || !slices.Equal(refusedCodes(r),
 		[]string{host + "/none not_found"}) {
 		t.Errorf("got %+v", r)
 	}
@@ -163,8 +162,8 @@ func TestDeclaredOfAContainer(t *testing.T) {
 	w.wantRoot(map[string]string{"the-id/tmp/b": "beta"})
 }
 
-// A container that goes away is told as what it is, and nothing was written.
-func TestFetchFromAContainerThatIsGone(t *testing.T) {
+// After the loss of the container the error says so, and nothing was written.
+func TestFetch_ContainerLost(t *testing.T) {
 	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
 	w := newFixture(t, nil)
 	docker(t, "kill", v.id)
@@ -176,9 +175,8 @@ func TestFetchFromAContainerThatIsGone(t *testing.T) {
 	w.wantRoot(nil)
 }
 
-// What goes to a container is its user's there, all of it or nothing, and no link in there leads
-// out of the workspace folder.
-func TestPushToAContainer(t *testing.T) {
+// Pushed files belong to the container's user, and no symlink leads out of the workspace folder.
+func TestPush_Container(t *testing.T) {
 	home := t.TempDir()
 	write(t, home+"/src/a", "alpha")
 	write(t, home+"/src/deep/b", strings.Repeat("beta", 100_000))

@@ -18,11 +18,11 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// fakeContainer stands for a container: its files lie beneath a folder of the host.
+// fakeContainer is a container whose files are beneath a directory of the host.
 type fakeContainer struct {
 	base string
 	caps dray.Capabilities
-	// open may change what Files gives.
+	// open may replace the result of Files.
 	open func(dray.Files) dray.Files
 }
 
@@ -47,7 +47,7 @@ func (b *fakeContainer) Files(_ context.Context, root string) (dray.Files, error
 	return f, nil
 }
 
-// fixture is a sandbox root and a box.
+// fixture is a Syncer with a sandbox root, and a fake container.
 type fixture struct {
 	*Syncer
 	t    *testing.T
@@ -83,7 +83,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	return w
 }
 
-// put writes a file in the box.
+// put writes a file in the fake container.
 func (w *fixture) put(name, content string) {
 	w.t.Helper()
 	write(w.t, filepath.Join(w.box.base, name), content)
@@ -99,7 +99,7 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
-// content is all files beneath a folder of the host.
+// content returns all files beneath a directory of the host.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -142,7 +142,7 @@ func sum(content string) string {
 	return hex.EncodeToString(h[:])
 }
 
-func refusedAs(r dray.SyncReport) []string {
+func refusedCodes(r dray.SyncReport) []string {
 	var list []string
 	for _, p := range r.Refused {
 		list = append(list, p.Path+" "+string(p.Code))
@@ -151,7 +151,7 @@ func refusedAs(r dray.SyncReport) []string {
 	return list
 }
 
-// SY-01, SY-10: files and folders come byte by byte, and the manifest says what came.
+// Files and directories arrive unchanged, and the manifest is right (SY-01, SY-10).
 func TestFetch(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/tmp/out/a.txt", "alpha")
@@ -211,9 +211,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// SY-02: what may not be taken is refused by name, and nothing is written (on_refused: fail); with
-// skip the rest comes.
-func TestFetchRefusals(t *testing.T) {
+// Refused sources are listed, and nothing is written; with on_refused skip the others are (SY-02).
+func TestFetch_Refusals(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/ws/good", "good")
 	w.put("/ws/d/good", "good")
@@ -234,8 +233,8 @@ func TestFetchRefusals(t *testing.T) {
 	}
 	r, err := w.Fetch(t.Context(), w.box, req)
 	if dray.CodeOf(err) != dray.CodeSyncRefused || r.State != dray.SyncRefused || len(r.Files) != 0 ||
-		!slices.Equal(refusedAs(r), slices.Sorted(slices.Values(want))) {
-		t.Errorf("got %v\nwant %v\n%v", refusedAs(r), want, err)
+		!slices.Equal(refusedCodes(r), slices.Sorted(slices.Values(want))) {
+		t.Errorf("got %v\nwant %v\n%v", refusedCodes(r), want, err)
 	}
 	req.Paths = []string{"/ws/good", "/ws/d", "/ws/none"}
 	want = []string{
@@ -243,37 +242,37 @@ func TestFetchRefusals(t *testing.T) {
 	}
 	r, err = w.Fetch(t.Context(), w.box, req)
 	if dray.CodeOf(err) != dray.CodeSyncRefused || len(r.Files) != 0 ||
-		!slices.Equal(refusedAs(r), want) {
-		t.Errorf("got %v, %v", refusedAs(r), err)
+		!slices.Equal(refusedCodes(r), want) {
+		t.Errorf("got %v, %v", refusedCodes(r), err)
 	}
 	w.wantRoot(nil)
 	req.SkipRefused = true
 	r, err = w.Fetch(t.Context(), w.box, req)
-	if err != nil || !slices.Equal(refusedAs(r), want) {
-		t.Errorf("got %v, %v", refusedAs(r), err)
+	if err != nil || !slices.Equal(refusedCodes(r), want) {
+		t.Errorf("got %v, %v", refusedCodes(r), err)
 	}
 	w.wantRoot(map[string]string{"good": "good", "d/good": "good"})
 	if wantLanded := []dray.SyncTarget{
 		{Source: "/ws/good", Path: w.root + "/good"},
 		{Source: "/ws/d/good", Path: w.root + "/d/good"},
 	}; !slices.Equal(r.Targets, wantLanded) {
-		t.Errorf("of a folder that is not whole each file is told of: %v", r.Targets)
+		t.Errorf("files of an incomplete directory are not listed: %v", r.Targets)
 	}
 }
 
-// SY-02: relative paths are those of a workspace.
-func TestRelativeNeedsAWorkspace(t *testing.T) {
+// Relative paths need a workspace (SY-02).
+func TestFetch_RelativePath(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/ws/a", "a")
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"a"}})
 	if dray.CodeOf(err) != dray.CodeSyncRefused ||
-		!slices.Equal(refusedAs(r), []string{"a path_invalid"}) {
+		!slices.Equal(refusedCodes(r), []string{"a path_invalid"}) {
 		t.Errorf("got %v, %v", r, err)
 	}
 }
 
-// Where files land.
-func TestLanding(t *testing.T) {
+// The targets of the sources.
+func TestFetch_Targets(t *testing.T) {
 	for name, tc := range map[string]struct {
 		req     Request
 		want    map[string]string
@@ -369,7 +368,7 @@ func TestLanding(t *testing.T) {
 				w.put(name, content)
 			}
 			r, err := w.Fetch(t.Context(), w.box, tc.req)
-			if got := refusedAs(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
+			if got := refusedCodes(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
 				t.Errorf("got %v, %v", got, err)
 			}
 			w.wantRoot(tc.want)
@@ -377,8 +376,8 @@ func TestLanding(t *testing.T) {
 	}
 }
 
-// SY-03: a destination that leads elsewhere is refused, and the code is the one of a refusal.
-func TestDestinationThroughALink(t *testing.T) {
+// A destination that leads elsewhere is refused with the code sync_refused (SY-03).
+func TestFetch_DestinationIsSymlink(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/tmp/x/f", "x")
 	outside := t.TempDir()
@@ -394,8 +393,8 @@ func TestDestinationThroughALink(t *testing.T) {
 	wantFiles(t, outside, nil)
 }
 
-// SY-01: the caps, each with its key.
-func TestCaps(t *testing.T) {
+// Each limit is named by its key (SY-01).
+func TestFetch_Limits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits dray.TreeLimits
 		says   string
@@ -426,7 +425,7 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-func TestFetchWithoutARoot(t *testing.T) {
+func TestFetch_NoRoot(t *testing.T) {
 	w := newFixture(t, func(c *Config) { c.Root = "" })
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused ||
@@ -435,7 +434,7 @@ func TestFetchWithoutARoot(t *testing.T) {
 	}
 }
 
-func TestFetchFromTheHost(t *testing.T) {
+func TestFetch_Host(t *testing.T) {
 	w := newFixture(t, nil)
 	w.box.caps.Kind = dray.KindHost
 	if _, err := w.Fetch(t.Context(), w.box,

@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// FuzzSources: whatever a caller writes, what is taken lies in an allowed folder, and lands beneath
-// the root.
+// FuzzSources checks that every source is in an allowed directory, and every target beneath the
+// root.
 func FuzzSources(f *testing.F) {
 	for _, given := range []string{
 		"/ws/a", "/tmp", "/tmp/../etc", "a/b/", "./a", "..", "/", "", "//tmp/x", "/ws/\x00", "/home/me/app/x", "/data/z", "/tmpfoo", "C:\\x", "/ws/..a", "/srv/root/x",
@@ -64,12 +64,12 @@ func FuzzSources(f *testing.F) {
 	})
 }
 
-// FuzzDenied: a refused name is refused wherever it stands, and in any case.
+// FuzzDenied checks that a denied name is denied at any depth and in any case.
 func FuzzDenied(f *testing.F) {
 	for _, name := range []string{"a", "a/b", "x\xff", ".git", "..", "\u017f"} {
 		f.Add(name)
 	}
-	d, err := newDenied(nil)
+	d, err := newDenyList(nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// flakyFiles is a container whose agent goes away within each tree but the last.
+// flakyFiles are files whose agent is lost during each tree but the last.
 type flakyFiles struct {
 	dray.Files
 	losses *int
@@ -34,7 +34,7 @@ func (f flakyFiles) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dr
 	return &breakingTree{tree, 100_000}, nil
 }
 
-// breakingTree is a tree that is lost after so many bytes.
+// breakingTree is a tree that fails after a number of bytes.
 type breakingTree struct {
 	dray.Tree
 	left int
@@ -49,9 +49,9 @@ func (b *breakingTree) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SY-09: an agent that goes away twice is not noticed; at the third time the sync fails, and the
-// old file is as it was.
-func TestFetchResumes(t *testing.T) {
+// A sync survives the loss of the agent twice. After the third time it fails, and the old file is
+// unchanged (SY-09).
+func TestFetch_Resumed(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 50_000)
 	for losses, ok := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
 		w := newFixture(t, nil)
@@ -76,8 +76,8 @@ func TestFetchResumes(t *testing.T) {
 	}
 }
 
-// SY-09: what takes too long ends with transfer_failed and the key that says how long it may.
-func TestDeadline(t *testing.T) {
+// A timeout is transfer_failed, and the hint has the key (SY-09).
+func TestFetch_Timeout(t *testing.T) {
 	w := newFixture(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
 	w.put("/tmp/x", "x")
 	left := 0
@@ -90,10 +90,10 @@ func TestDeadline(t *testing.T) {
 	w.wantRoot(nil)
 }
 
-// SY-09: a root that another process holds the lock of is told as that: moving less would not help.
-func TestDeadlineOfALockedRoot(t *testing.T) { synctest.Test(t, testDeadlineOfALockedRoot) }
+// If another process holds the lock of the root, the error says so (SY-09).
+func TestFetch_TimeoutOfLock(t *testing.T) { synctest.Test(t, testTimeoutOfLock) }
 
-func testDeadlineOfALockedRoot(t *testing.T) {
+func testTimeoutOfLock(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/tmp/x", "x")
 	holder, err := os.Open(w.root)
@@ -112,8 +112,8 @@ func testDeadlineOfALockedRoot(t *testing.T) {
 	w.wantRoot(nil)
 }
 
-// The end of the daemon, and of the call, ends a sync with nothing written.
-func TestFetchIsGivenUp(t *testing.T) {
+// The end of the daemon, or of the call, cancels a sync with nothing written.
+func TestFetch_Cancelled(t *testing.T) {
 	for name, end := range map[string]func(w *fixture, cancel context.CancelFunc) dray.Code{
 		"stopped": func(w *fixture,
 			_ context.CancelFunc,

@@ -11,7 +11,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Push takes what it may from the host, to where it belongs in the container.
+// Push copies allowed sources to their targets.
 func TestPush(t *testing.T) {
 	home, other := t.TempDir(), t.TempDir()
 	write(t, home+"/src/a", "alpha")
@@ -117,7 +117,7 @@ func TestPush(t *testing.T) {
 			}
 			tc.req.Workspace = home
 			r, err := w.Push(t.Context(), w.box, tc.req)
-			if got := refusedAs(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
+			if got := refusedCodes(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 			wantFiles(t, filepath.Join(w.box.base, "ws"), tc.want)
@@ -135,8 +135,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// What is in the sandbox root may be taken to a container.
-func TestPushFromTheRoot(t *testing.T) {
+// Files of the sandbox root may be pushed.
+func TestPush_SandboxRoot(t *testing.T) {
 	w := newFixture(t, nil)
 	write(t, w.root+"/kept/a", "alpha")
 	for range 2 { // the root stays open
@@ -148,18 +148,18 @@ func TestPushFromTheRoot(t *testing.T) {
 	wantFiles(t, filepath.Join(w.box.base, "ws"), map[string]string{"a": "alpha"})
 }
 
-// A container that shows the host's workspace has its files already.
-func TestPushToAMount(t *testing.T) {
-	w, host := mountedWorld(t,
+// Targets in a mount of the container are refused.
+func TestPush_Mount(t *testing.T) {
+	w, host := mountedFixture(t,
 		func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
 	write(t, host+"/a", "alpha")
 	r, err := w.Push(t.Context(), w.box, Request{Paths: []string{"a"}, Workspace: host})
-	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedAs(r), []string{"a denied"}) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedCodes(r), []string{"a denied"}) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
 
-func TestPushNowhere(t *testing.T) {
+func TestPush_NoTarget(t *testing.T) {
 	w := newFixture(t, nil)
 	w.box.caps.WorkspaceFolder = ""
 	if _, err := w.Push(t.Context(), w.box,

@@ -8,9 +8,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// SY-09: the error of a refusal names its cause, and a hint that helps: what is wrong with the
-// place cannot be skipped.
-func TestRefusalsSayWhatToDo(t *testing.T) {
+// The error of a refusal has its cause, and a hint that helps: errors of the target cannot be
+// skipped (SY-09).
+func TestRefusalHints(t *testing.T) {
 	skip := func(r Request) Request { r.SkipRefused = true; return r }
 	tmp := Request{Paths: []string{"/tmp/link", "/tmp/x"}}
 	in := func(destination string) Request {
@@ -24,9 +24,9 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		"an odd destination":  {in("a//b"), "a//b is refused", "without a slash at the beginning"},
 		"a file in the way":   {in("taken"), "/tmp/x is refused", "choose another destination"},
 		"a folder in the way": {in("other"), "/tmp/x is refused", "choose another destination"},
-		"a name of dray's own": {
+		"a reserved name": {
 			Request{Paths: []string{"/tmp/x"}, Destination: ".dray-stage-1"},
-			"such names are dray's own", "set on_refused to skip",
+			"reserved for dray", "set on_refused to skip",
 		},
 		"a Windows path": {Request{Paths: []string{`C:\x`}, Dir: "/ws"}, "is a Windows path", "set on_refused to skip"},
 	} {

@@ -13,9 +13,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// scripted is a tree of files in memory that breaks off when so many bytes and entries were had.
+// scripted is a tree in memory that fails after a number of bytes and entries.
 type scripted struct {
-	files  map[string]string // content by name; "/" at the end is a folder
+	files  map[string]string // content by name; "/" at the end is a directory
 	held   map[string]dray.PartialFile
 	budget int
 	fault  error
@@ -83,7 +83,7 @@ func readAll(t dray.Tree, skip func(name string) bool) (map[string]string, error
 	got := map[string]string{}
 	for {
 		e, err := t.Next()
-		if atEnd(err) {
+		if isEOF(err) {
 			return got, nil
 		}
 		if err != nil {
@@ -113,15 +113,15 @@ var someFiles = map[string]string{
 	"d/e/": "", "d/e/f": "last",
 }
 
-// SY-09: wherever a transfer breaks off, twice, what was read is exactly what there is.
-func TestResumeAnywhere(t *testing.T) { synctest.Test(t, testResumeAnywhere) }
+// A transfer that is interrupted twice, at any point, has the right content (SY-09).
+func TestResume_AnyPoint(t *testing.T) { synctest.Test(t, testResumeAnyPoint) }
 
-func testResumeAnywhere(t *testing.T) {
+func testResumeAnyPoint(t *testing.T) {
 	for at := range 45 {
 		for again := range 12 {
 			budgets := []int{at, again, -1}
 			opened := 0
-			r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
+			r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 				s := &scripted{files: someFiles, held: held, budget: budgets[opened], fault: errAgent}
 				opened++
 				return s, nil
@@ -140,10 +140,10 @@ func testResumeAnywhere(t *testing.T) {
 	}
 }
 
-// A transfer that breaks off a third time, or for another reason, ends with the reason.
-func TestResumeEnds(t *testing.T) { synctest.Test(t, testResumeEnds) }
+// A third interruption, or another error, ends the transfer.
+func TestResume_LastAttempt(t *testing.T) { synctest.Test(t, testResumeLastAttempt) }
 
-func testResumeEnds(t *testing.T) {
+func testResumeLastAttempt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault error
 		opens int
@@ -153,7 +153,7 @@ func testResumeEnds(t *testing.T) {
 		"something else":  {errors.New("odd"), 1},
 	} {
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
+		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			opened++
 			return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
 		})
@@ -166,10 +166,10 @@ func testResumeEnds(t *testing.T) {
 	}
 }
 
-// SY-09: what changed while it was moved is no content that the files ever had.
-func TestResumeRefusesWhatChanged(t *testing.T) { synctest.Test(t, testResumeRefusesWhatChanged) }
+// A change during the transfer is an error (SY-09).
+func TestResume_FileChanged(t *testing.T) { synctest.Test(t, testResumeFileChanged) }
 
-func testResumeRefusesWhatChanged(t *testing.T) {
+func testResumeFileChanged(t *testing.T) {
 	for name, second := range map[string]map[string]string{
 		"a file that came": {
 			"d/": "", "d/a": "other", "d/b": "", "d/c": "third and longer",
@@ -190,7 +190,7 @@ func testResumeRefusesWhatChanged(t *testing.T) {
 		},
 	} {
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
+		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
 			if opened++; opened > 1 {
 				s.files, s.budget = second, -1
@@ -207,10 +207,10 @@ func testResumeRefusesWhatChanged(t *testing.T) {
 	}
 }
 
-// Trees of any form that break off anywhere, by chance.
-func TestResumeByChance(t *testing.T) { synctest.Test(t, testResumeByChance) }
+// Random trees that are interrupted at random points have the right content.
+func TestResume_RandomTrees(t *testing.T) { synctest.Test(t, testResumeRandomTrees) }
 
-func testResumeByChance(t *testing.T) {
+func testResumeRandomTrees(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	by := rand.New(rand.NewPCG(seed, 1))
@@ -223,7 +223,7 @@ func testResumeByChance(t *testing.T) {
 			files["d/"] = ""
 		}
 		opened := 0
-		r, err := newResuming(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
+		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
 			budget := -1
 			if opened++; opened < maxAttemptsPerTree {
 				budget = by.IntN(60)

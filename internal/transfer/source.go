@@ -2,111 +2,174 @@ package transfer
 
 import (
 	"cmp"
+	"context"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/pathmapper"
 )
 
-// source is one file or folder that is to be moved.
+// source is one file or directory to copy.
 type source struct {
-	// input is what the caller wrote, shown the name under which it is reported: the caller's own.
+	// input is the path that the caller wrote; display is the path in the report: the caller's own.
 	input, display string
-	// path is its absolute name on the side that it comes from, root the folder that it is opened
-	// beneath, and name the way from there.
+	// path is its absolute path on its side: name beneath the directory root.
 	path, root, name string
-	// target is its name beneath the folder that it goes to; "." is that folder.
+	// target is its path relative to the directory that is written to; "." is that directory.
 	target string
-	// order is its place among those that the caller named.
+	// order is its index in the request.
 	order int
 }
 
-// at gives what an entry of the source is called on the side that it comes from, in the caller's
-// terms, and where it lands. rest is the way from the source to the entry, "." for the source
-// itself.
-func (s source) at(rest string) (from, shown, lands string) {
-	return path.Join(s.path, rest), path.Join(s.display, rest), path.Join(s.target, rest)
+// at returns the path of an entry on its side, in the report, and at the target. relPath is relative
+// to the source.
+func (s source) at(relPath string) (from, display, target string) {
+	return path.Join(s.path, relPath), path.Join(s.display, relPath), path.Join(s.target, relPath)
 }
 
-// findSources finds the sources of a call in a container (SY-02). What may not be taken is refused.
-func (j *syncJob) findSources(given []string) {
+// findSources finds the sources in a container (SY-02), and refuses those that may not be copied.
+func (j *syncJob) findSources(inputs []string) {
 	roots := append(j.paths.roots(j.s.cfg.Sources), j.paths.configuredDirs(j.s.cfg.Root)...)
-	for i, g := range given {
-		src, err := j.source(g, roots)
-		if err != nil {
-			j.refuse(g, err)
-			continue
-		}
-		src.order = i
-		j.sources = append(j.sources, src)
+	for i, input := range inputs {
+		src, err := j.source(input, roots)
+		j.addSource(i, src, err)
 	}
 }
 
-func (j *syncJob) source(given string, roots []string) (source, error) {
-	p, err := j.paths.inContainer(given)
+func (j *syncJob) addSource(order int, src source, err error) {
 	if err != nil {
-		return source{}, err
+		j.refuse(src.input, err)
+		return
+	}
+	src.order = order
+	j.sources = append(j.sources, src)
+}
+
+func (j *syncJob) source(input string, roots []string) (source, error) {
+	src := source{input: input, display: path.Clean(input)}
+	p, err := j.paths.inContainer(input)
+	if err != nil {
+		return src, err
 	}
 	root, name, ok := nearest(p, roots)
 	if !ok {
-		return source{}, dray.Errorf(dray.CodeDenied, "%s is not in a folder that files may come from",
-			quote(given)).
-			WithHint("they come from the workspace folder, bind mounts, /tmp, and the folders of sandbox.sources")
+		return src, dray.Errorf(dray.CodeDenied, "%s is not in a directory that may be copied from",
+			quote(input)).
+			WithHint("use the workspace folder, a bind mount, /tmp, or a directory of sandbox.sources")
 	}
-	src := source{input: given, display: path.Clean(given), path: p, root: root, name: name}
-	if !path.IsAbs(given) {
+	src.path, src.root, src.name = p, root, name
+	if !path.IsAbs(input) {
 		src.display = j.paths.display(p)
 	}
-	src.target, err = j.landing(p)
+	src.target, err = j.target(p)
 	return src, err
 }
 
-// landing gives where a source lands beneath the sandbox root.
-func (j *syncJob) landing(p string) (string, error) {
+// target returns the target of a path of the container beneath the sandbox root.
+func (j *syncJob) target(p string) (string, error) {
 	if j.req.Destination == "" {
-		if lands, ok := j.paths.configured(p, j.s.cfg.Root); ok {
-			return lands, nil
+		if target, ok := j.paths.configured(p, j.s.cfg.Root); ok {
+			return target, nil
 		}
 	}
 	if j.declared {
 		return path.Join(j.req.ID, j.paths.relToWorkspace(p)), nil
 	}
 	if p == "/" {
-		return "", invalid("the whole file system has no name to land at").WithHint("name folders in it")
+		return "", invalid("the whole file system has no base name").WithHint("name directories in it")
 	}
 	return path.Join(j.destination, path.Base(p)), nil
 }
 
-// dedupe drops the sources that come with another, and refuses those that would land where another
-// does, or within it.
+// findHostSources finds the sources on the host.
+func (j *syncJob) findHostSources(ctx context.Context, inputs []string) {
+	roots := slices.Clone(j.s.cfg.HostRoots)
+	if j.s.root != nil {
+		roots = append(roots, j.s.cfg.Root)
+	}
+	if w := j.req.Workspace; w != "" && j.s.cfg.Trusted != nil && j.s.cfg.Trusted(ctx, w) {
+		roots = append(roots, w)
+	}
+	for i, input := range inputs {
+		src, err := j.hostSource(input, roots)
+		if err == nil {
+			if why := j.checkTarget(src.target, true); why != nil {
+				err = why
+			}
+		}
+		j.addSource(i, src, err)
+	}
+}
+
+func (j *syncJob) hostSource(input string, roots []string) (source, error) {
+	src := source{input: input}
+	if err := checkSource(input); err != nil {
+		return src, err
+	}
+	if _, err := j.paths.withConfigured.ToContainer(input); err != nil { // a Windows path
+		return src, err
+	}
+	p, err := absolute(input, j.req.Workspace)
+	if err != nil {
+		return src, err
+	}
+	root, name, ok := nearest(p, roots)
+	if !ok {
+		return src, dray.Errorf(dray.CodeDenied,
+			"%s is not in a directory of the host that may be copied from", quote(input)).
+			WithHint("use the sandbox root, a directory of host.roots, or the workspace of the call if it is trusted")
+	}
+	src.display, src.path, src.root, src.name = p, p, root, name
+	src.target = path.Join(j.destination, path.Base(p))
+	if rest, in := lexical.Rel(j.req.Workspace, p); in && j.req.Destination == "" {
+		src.target = rest
+	}
+	return src, nil
+}
+
+// dedupe removes the sources that are inside another one, and refuses those whose target is inside
+// the target of another one.
 func (j *syncJob) dedupe() {
 	var kept []source
 	for _, s := range slices.SortedStableFunc(slices.Values(j.sources),
 		func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
-		i := slices.IndexFunc(kept,
-			func(k source) bool { _, in := lexical.Rel(k.target, s.target); return in })
+		i := slices.IndexFunc(kept, func(k source) bool { return contains(k.target, s.target) })
 		if i < 0 {
 			kept = append(kept, s)
 			continue
 		}
-		rest, _ := lexical.Rel(kept[i].target, s.target)
+		rest, _ := relTo(kept[i].target, s.target)
 		if path.Join(kept[i].path, rest) != s.path {
-			j.refuse(s.input, invalid("%s would land where %s does", quote(s.input), quote(kept[i].input)).
-				WithHint("bring them home one at a time, each to a destination of its own"))
+			j.refuse(s.input, invalid("%s would be written to the target of %s", quote(s.input),
+				quote(kept[i].input)).
+				WithHint("copy them one at a time, each to a destination of its own"))
 		}
 	}
 	slices.SortFunc(kept, func(a, b source) int { return cmp.Compare(a.order, b.order) })
 	j.sources = kept
 }
 
-// sourceGroup are sources beneath one folder, none of which lies in another.
+// relTo is lexical.Rel for relative names; "." contains all.
+func relTo(dir, name string) (rest string, ok bool) {
+	return lexical.Rel(path.Join("/", dir), path.Join("/", name))
+}
+
+func contains(dir, name string) bool {
+	_, ok := relTo(dir, name)
+	return ok
+}
+
+// sourceGroup has sources beneath one directory, none of which is inside another.
 type sourceGroup struct {
 	root    string
 	sources []source
 }
 
-// groups puts the sources together that are opened beneath the same folder.
+// groups groups the sources by the directory beneath which they are opened.
 func groups(sources []source) []sourceGroup {
 	var all []sourceGroup
 	for _, s := range sources {
@@ -122,16 +185,14 @@ func groups(sources []source) []sourceGroup {
 
 func (g sourceGroup) accepts(s source) bool {
 	return !slices.ContainsFunc(g.sources, func(o source) bool {
-		_, in := lexical.Rel(o.path, s.path)
-		_, around := lexical.Rel(s.path, o.path)
-		return in || around
+		return lexical.Contains(o.path, s.path) || lexical.Contains(s.path, o.path)
 	})
 }
 
-// of gives the source that an entry belongs to, and the way from there to it.
-func (g sourceGroup) of(name string) (s source, rest string, ok bool) {
+// of returns the source of an entry, and the path of the entry relative to it.
+func (g sourceGroup) of(name string) (s source, relPath string, ok bool) {
 	for _, s := range g.sources {
-		if rest, ok := lexical.Rel(s.name, name); ok {
+		if rest, ok := relTo(s.name, name); ok {
 			return s, rest, true
 		}
 	}
@@ -144,4 +205,177 @@ func (g sourceGroup) names() []string {
 		names[i] = s.name
 	}
 	return names
+}
+
+// pathResolver converts paths between the host and one container.
+type pathResolver struct {
+	caps                       dray.Capabilities
+	withConfigured, mountsOnly *pathmapper.Mapper // with configured mappings, and without
+	dir                        string             // of relative paths; may be empty
+	workspace                  string             // the host's path of the workspace folder; may be empty
+}
+
+func newPathResolver(caps dray.Capabilities, dir, workspace string) (pathResolver, error) {
+	p := pathResolver{caps: caps, dir: dir, workspace: workspace}
+	mounts := slices.DeleteFunc(slices.Clone(caps.Mounts),
+		func(m dray.Mount) bool { return m.Configured })
+	var err error
+	if p.withConfigured, _, err = pathmapper.FromMounts(caps.Mounts, nil); err == nil {
+		p.mountsOnly, _, err = pathmapper.FromMounts(mounts, nil)
+	}
+	return p, err
+}
+
+// inContainer returns the container's path for a path that a caller wrote: one of the host in a
+// mount, in a configured mapping or in the workspace, or one of the container.
+func (p pathResolver) inContainer(input string) (string, error) {
+	if err := checkSource(input); err != nil {
+		return "", err
+	}
+	t, err := p.withConfigured.ToContainer(input) // fails for a Windows path
+	if err != nil {
+		return "", err
+	}
+	if t.Mapped {
+		return t.Path, nil
+	}
+	if rest, ok := lexical.Rel(p.workspace, input); ok && p.caps.WorkspaceFolder != "" {
+		return path.Join(p.caps.WorkspaceFolder, rest), nil
+	}
+	return absolute(input, p.dir)
+}
+
+// absolute returns an absolute path. It fails for a relative one if dir is empty.
+func absolute(input, dir string) (string, error) {
+	switch {
+	case path.IsAbs(input):
+		return path.Clean(input), nil
+	case dir == "":
+		return "", invalid("relative path %s cannot be used without a workspace", quote(input)).
+			WithHint("use an absolute path")
+	}
+	return path.Join(dir, input), nil
+}
+
+// display returns the host's path of a container's path if there is one, else the path itself.
+func (p pathResolver) display(inContainer string) string {
+	if t, err := p.mountsOnly.ToHost(inContainer); err == nil && t.Mapped {
+		return t.Path
+	}
+	return inContainer
+}
+
+// mount returns the bind mount of a container's path, and the path relative to it.
+func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok bool) {
+	t, err := p.mountsOnly.ToHost(inContainer)
+	if err != nil || !t.Mapped {
+		return dray.Mount{}, "", false
+	}
+	for _, m := range p.caps.Mounts {
+		if m.Configured || m.Host == "" {
+			continue
+		}
+		if rest, ok := lexical.Rel(m.Container, inContainer); ok && path.Join(m.Host, rest) == t.Path {
+			return m, rest, true
+		}
+	}
+	return dray.Mount{}, "", false
+}
+
+// roots returns the directories of the container that may be copied from (SY-02).
+func (p pathResolver) roots(configured []string) []string {
+	roots := []string{"/tmp"}
+	// a workspace of "/" would allow everything
+	if p.caps.WorkspaceFolder != "/" && p.caps.WorkspaceFolder != "" {
+		roots = append(roots, p.caps.WorkspaceFolder)
+	}
+	for _, m := range p.caps.Mounts {
+		if m.Host != "" && !m.Configured {
+			roots = append(roots, m.Container)
+		}
+	}
+	return append(roots, configured...)
+}
+
+// configuredDirs returns the directories of the container with a configured mapping beneath a
+// directory of the host.
+func (p pathResolver) configuredDirs(root string) []string {
+	var dirs []string
+	for _, m := range p.caps.Mounts {
+		if m.Configured && lexical.Contains(root, m.Host) {
+			dirs = append(dirs, m.Container)
+		}
+	}
+	return dirs
+}
+
+// configured returns the path beneath root to which a configured mapping, and no mount, leads.
+func (p pathResolver) configured(inContainer, root string) (target string, ok bool) {
+	if t, err := p.mountsOnly.ToHost(inContainer); err != nil || t.Mapped {
+		return "", false
+	}
+	t, err := p.withConfigured.ToHost(inContainer)
+	if err != nil || !t.Mapped {
+		return "", false
+	}
+	target, ok = lexical.Rel(root, t.Path)
+	return target, ok && target != "."
+}
+
+// relToWorkspace returns a path relative to the workspace folder, or else to "/".
+func (p pathResolver) relToWorkspace(inContainer string) string {
+	if rest, ok := lexical.Rel(p.caps.WorkspaceFolder, inContainer); ok {
+		return rest
+	}
+	return path.Join(".", inContainer)
+}
+
+// nearest returns the longest of the directories that contain a path.
+func nearest(p string, dirs []string) (dir, rest string, ok bool) {
+	for _, d := range dirs {
+		if r, in := lexical.Rel(d, p); in && (!ok || len(d) > len(dir)) {
+			dir, rest, ok = d, r, true
+		}
+	}
+	return dir, rest, ok
+}
+
+// checkSource fails for a path that is not clean. A slash at the end is allowed.
+func checkSource(input string) error {
+	trimmed := input
+	if len(input) > 1 {
+		trimmed = strings.TrimSuffix(input, "/")
+	}
+	switch {
+	case input == "":
+		return invalid("a path is empty").WithHint("name a file or directory")
+	case strings.IndexByte(input, 0) >= 0:
+		return invalid("%s contains NUL", quote(input)).WithHint("remove the NUL")
+	case slices.Contains(strings.Split(input, "/"), ".."):
+		return invalid(`%s has a ".." segment`, quote(input)).
+			WithHint("use a path without ..: it may lead elsewhere through symlinks")
+	case path.Clean(trimmed) != trimmed:
+		return invalid("%s is not a clean path", quote(input)).
+			WithHint("use %s", quote(path.Clean(input)))
+	}
+	return nil
+}
+
+// checkDestination returns a clean relative path, "." for an empty destination.
+func checkDestination(destination, dir string) (string, error) {
+	if destination == "" {
+		return ".", nil
+	}
+	trimmed := strings.TrimSuffix(destination, "/")
+	if strings.IndexByte(destination, 0) >= 0 || !filepath.IsLocal(trimmed) ||
+		path.Clean(trimmed) != trimmed {
+		return "", invalid("the destination %s is not a clean path relative to %s", quote(destination),
+			quote(dir)).
+			WithHint("name a directory in there, without a slash at the beginning and without ..")
+	}
+	return trimmed, nil
+}
+
+func invalid(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodePathInvalid, format, args...)
 }

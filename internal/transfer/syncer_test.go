@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// SY-04: a root that others could write to, or that leads elsewhere, is refused with its fix.
-func TestRootIsChecked(t *testing.T) {
+// A root that other users could write to, or that leads elsewhere, is refused with a hint (SY-04).
+func TestOpen_InvalidRoot(t *testing.T) {
 	dir := t.TempDir()
 	folder := func(name string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
@@ -37,16 +37,16 @@ func TestRootIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ root, says, hint string }{
-		"relative":           {"sandbox", "absolute", "from / on"},
-		"not clean":          {own + "/", "clean", "from / on"},
-		"parent":             {own + "/../own", "clean", "from / on"},
+		"relative":           {"sandbox", "absolute", "absolute path without"},
+		"not clean":          {own + "/", "clean", "absolute path without"},
+		"parent":             {own + "/../own", "clean", "absolute path without"},
 		"everything":         {"/", "whole file system", "of its own"},
 		"a link":             {link, "link", own},
-		"a file":             {file, "not a folder", "remove"},
+		"a file":             {file, "not a directory", "remove"},
 		"open to the group":  {folder("group", 0o750), "0750", "chmod 700"},
 		"open to the world":  {folder("world", 0o701), "0701", "chmod 700"},
-		"nothing around it":  {filepath.Join(dir, "a", "b"), "does not exist", "mkdir -p -m 700"},
-		"a NUL in its name":  {dir + "/a\x00b", "absolute, clean", "from / on"},
+		"no parent":          {filepath.Join(dir, "a", "b"), "does not exist", "mkdir -p -m 700"},
+		"a NUL in its name":  {dir + "/a\x00b", "absolute, clean", "absolute path without"},
 		"nothing but a name": {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,20 +70,20 @@ func TestRootIsChecked(t *testing.T) {
 	}
 }
 
-// SY-04: a root that was moved, removed, replaced or opened to others while it served takes nothing
-// any more, and says what to do.
-func TestRootHasToStand(t *testing.T) {
+// Syncs to a root that was moved, removed, replaced or opened to others since the start are refused
+// with a hint (SY-04).
+func TestSyncVerifiesRoot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change     func(root string) error
 		says, hint string
 	}{
 		"moved": {
 			func(root string) error { return os.Rename(root, root+"2") }, "any more",
-			"put the folder back",
+			"move the directory back",
 		},
-		"removed":  {os.RemoveAll, "any more", "put the folder back"},
-		"replaced": {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Mkdir(root, 0o700)) }, "another folder", "restart the daemon"},
-		"a link":   {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Symlink(root+"2", root)) }, "any more", "put the folder back"},
+		"removed":  {os.RemoveAll, "any more", "move the directory back"},
+		"replaced": {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Mkdir(root, 0o700)) }, "another directory", "restart the daemon"},
+		"a link":   {func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Symlink(root+"2", root)) }, "any more", "move the directory back"},
 		"opened": {
 			func(root string) error { return os.Chmod(root, 0o755) }, "open to others",
 			"chmod 700",
@@ -108,15 +108,15 @@ func TestRootHasToStand(t *testing.T) {
 			}
 			for _, dir := range []string{w.root, w.root + "2"} {
 				if left, _ := filepath.Glob(dir + "/*"); len(left) > 0 {
-					t.Errorf("%v came all the same", left)
+					t.Errorf("%v was written", left)
 				}
 			}
 		})
 	}
 }
 
-// SY-04: another's folder is refused, whatever its mode.
-func TestRootOfAnotherIsRefused(t *testing.T) {
+// A directory of another user is refused, whatever its mode (SY-04).
+func TestOpen_RootOfOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a folder away")
 	}
@@ -134,8 +134,8 @@ func TestRootOfAnotherIsRefused(t *testing.T) {
 	}
 }
 
-// SY-04: a root that is missing is made for the daemon's user alone, whatever the umask.
-func TestRootIsMade(t *testing.T) {
+// A missing root is created with mode 0700, whatever the umask (SY-04).
+func TestOpenCreatesRoot(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	if err := Check(root); err != nil {
 		t.Errorf("Check refuses what Open makes: %v", err)

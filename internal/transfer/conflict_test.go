@@ -8,7 +8,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// racingFiles are files of a container, at the end of whose trees something happens.
+// racingFiles calls a function at the end of each tree.
 type racingFiles struct {
 	dray.Files
 	ends func()
@@ -26,15 +26,15 @@ type racingTree struct {
 
 func (t racingTree) Next() (dray.TreeEntry, error) {
 	e, err := t.Tree.Next()
-	if atEnd(err) {
+	if isEOF(err) {
 		t.ends()
 	}
 	return e, err
 }
 
-// SY-06: a sync that another one of the same files overtakes is begun again, and one complete
-// content is there at the end.
-func TestFetchIsOvertaken(t *testing.T) {
+// After a conflict with another sync of the same files a sync is repeated, and all files have the
+// content of one sync (SY-06).
+func TestFetch_Conflict(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meddles, attempts int
 		code              dray.Code
@@ -48,7 +48,7 @@ func TestFetchIsOvertaken(t *testing.T) {
 			attempts := 0
 			w.box.open = func(f dray.Files) dray.Files {
 				attempts++
-				// of the same content when the tree comes, and of another when it is to be committed
+				// equal when the tree is read, and different when it is committed
 				write(t, w.root+"/out/a", "alpha")
 				if err := os.Chmod(w.root+"/out/a", 0o600); err != nil {
 					t.Fatal(err)
@@ -75,8 +75,8 @@ func TestFetchIsOvertaken(t *testing.T) {
 	}
 }
 
-// SY-11: outputs that another sync overtakes come all the same.
-func TestDeclaredIsOvertaken(t *testing.T) {
+// Declared outputs are copied after a conflict as well (SY-11).
+func TestDeclared_Conflict(t *testing.T) {
 	w := newFixture(t, nil)
 	w.put("/tmp/a", "alpha")
 	home := w.root + "/the-id/tmp/a"
