@@ -18,22 +18,21 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// printScript prints on both streams, more than a view on stdout, before it does what a test is
-// about.
+// printScript prints on both streams, more than a summary on stdout, before the test's own
+// commands.
 const printScript = `printf '%s\n' "a word that is longer than the view" printed; echo trouble >&2; `
 
 const spoken = "a word that is longer than the view\nprinted\n"
 
-// turning waits for a signal in a way that needs no child to hear it, and says nothing of one that
-// did.
+// turning waits for a signal with short sleeps, so that the shell handles it at once.
 const turning = "exec 2>/dev/null; while :; do sleep 0.01; done"
 
-// endCase is a way in which a call can end, and what its result has to say.
+// endCase is a way in which a call can end, with the expected result.
 type endCase struct {
 	name   string
 	script string
 	argv   []string // in place of the script
-	// change makes a run end that would not end by itself; cause does it once the tool has printed.
+	// change modifies the run; cause cancels it after the tool has printed.
 	change func(*runAttempt)
 	cause  error
 
@@ -44,7 +43,7 @@ type endCase struct {
 	silent  bool // nothing was started, so nothing is printed
 }
 
-// runAttempt is a run that is about to be made.
+// runAttempt has the parameters of a run.
 type runAttempt struct {
 	over   error // if it is set, the call's context has ended with it before anything
 	env    dray.Environment
@@ -111,7 +110,7 @@ func endings(t *testing.T, b *fixture) []endCase {
 			change: func(a *runAttempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true,
 		},
 		{
-			name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: onWord,
+			name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: waitForSignal,
 			reason: dray.ReasonUnavailable, code: dray.CodeAgentLost,
 		},
 		{
@@ -160,15 +159,15 @@ func endings(t *testing.T, b *fixture) []endCase {
 	return list
 }
 
-// onWord gives the tool a stdin that ends when it has printed.
-func onWord(a *runAttempt) {
+// waitForSignal sets a stdin that ends when the tool has printed.
+func waitForSignal(a *runAttempt) {
 	r, w := io.Pipe()
 	a.opts.Stdin, a.word = r, w
 }
 
 func patient(a *runAttempt) { a.runner.Grace = time.Minute }
 
-// limited gives a run other bounds than the rest.
+// limited sets other limits for the captures.
 func limited(t *testing.T, opts capture.Options) func(*runAttempt) {
 	if opts.Limit == 0 {
 		opts.Limit = 1 << 30
@@ -177,13 +176,12 @@ func limited(t *testing.T, opts capture.Options) func(*runAttempt) {
 	return func(a *runAttempt) { a.runner = newRunner(t, opts) }
 }
 
-// memory makes an environment say that memory ran out: the one thing here that the kernel is not
-// asked to do.
+// memory sets the OOM state of an exit, which the test cannot make the kernel do.
 func memory(oom dray.OOM) func(*runAttempt) {
 	return func(a *runAttempt) { a.env = patchedEnvironment{a.env, func(exit *dray.Exit) { exit.OOM = oom }} }
 }
 
-// patchedEnvironment is an environment whose processes end with something more than they did.
+// patchedEnvironment modifies the exits of processes.
 type patchedEnvironment struct {
 	dray.Environment
 	alter func(*dray.Exit)
@@ -207,8 +205,8 @@ func (p alteredProcess) Wait() (dray.Exit, error) {
 	return exit, err
 }
 
-// EX-12, CA-04: every end has one reason, what is the tool's is never told as the infrastructure's
-// or the other way round, and what was printed until then is there, on both streams.
+// Every end has one reason, infrastructure failures and exits of the tool are never confused, and
+// the output until then is captured on both streams (EX-12, CA-04).
 func TestEndings(t *testing.T) {
 	b := newFixture(t)
 	for _, e := range endings(t, b) {
@@ -219,7 +217,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// try makes one run.
+// try runs a case.
 func try(t *testing.T, b *fixture, e endCase) (dray.Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -251,7 +249,7 @@ func try(t *testing.T, b *fixture, e endCase) (dray.Result, error) {
 	return out.Result, err
 }
 
-// afterBothStreams does something when both streams have said something.
+// afterBothStreams calls do when both streams have output.
 type afterBothStreams struct {
 	dray.Sink
 	do    func()
@@ -314,7 +312,7 @@ func checkError(t *testing.T, e endCase, err *dray.Error) {
 	}
 }
 
-// checkPartial holds the streams against what the tool had printed.
+// checkPartial compares the streams with the output of printScript.
 func checkPartial(t *testing.T, e endCase, res dray.Result) {
 	t.Helper()
 	if e.silent {
@@ -336,9 +334,8 @@ func checkPartial(t *testing.T, e endCase, res dray.Result) {
 	}
 }
 
-// Where output cannot be kept after the call was ended for another reason, that reason stays, and
-// the rest is a warning.
-func TestFirstReasonStays(t *testing.T) {
+// An incomplete capture after the call was stopped is a warning, and the reason stays.
+func TestFirstReasonIsKept(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{
 		script: "trap 'head -c 300000 /dev/zero; exit 0' TERM; " + printScript +
 			turning, cause: executor.ErrTimeout,
@@ -356,7 +353,7 @@ func TestFirstReasonStays(t *testing.T) {
 	}
 }
 
-// tmpfs gives a folder with a disk of its own, where one may be mounted.
+// tmpfs mounts a tmpfs if that is allowed.
 func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	t.Helper()
 	dir = t.TempDir()
@@ -371,8 +368,8 @@ func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	return dir, true
 }
 
-// CA-05: what an error says of stderr is its end: at most 500 characters, whole ones, and no
-// separator left hanging.
+// The excerpt of stderr in an error is its end: at most 500 whole characters, without separators
+// around it (CA-05).
 func TestExcerpt(t *testing.T) {
 	b := newFixture(t)
 	for _, c := range []struct{ name, script, want string }{
@@ -406,7 +403,7 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
-// CA-04: stderr is kept where the tool succeeds, too.
+// stderr is captured on success as well (CA-04).
 func TestStderrOfSuccess(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{script: "echo warning >&2"})
 	if res := dray.NormalizeResult(res, err); res.Status != dray.StatusSucceeded ||
@@ -415,7 +412,7 @@ func TestStderrOfSuccess(t *testing.T) {
 	}
 }
 
-// What a process says of its end stands in the report of the kill.
+// The exit is in the kill report.
 func TestKillReport(t *testing.T) {
 	res, err := try(t, newFixture(t), endCase{script: "exit 0", change: func(a *runAttempt) {
 		a.env = patchedEnvironment{

@@ -20,12 +20,12 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// floodSize is what the flooding tools of the tests print on each stream.
+// floodSize is the size of the output of flooding tools, on each stream.
 func floodSize() int64 {
 	return soakreport.Count[int64](2<<30, 128<<20)
 }
 
-// memoryWatch is a sink that remembers the most memory that was in use while a tool printed.
+// memoryWatch is a sink that records the peak of used memory.
 type memoryWatch struct {
 	dray.Sink
 	calls atomic.Int64
@@ -47,8 +47,8 @@ func inUse() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// CA-01: whatever is printed on both streams at once, the memory stays what it was, the totals are
-// exact, and the files have what they may.
+// A flood on both streams takes constant memory, the totals are exact, and the files end at the
+// limit (CA-01).
 func TestFlood(t *testing.T) {
 	const limit = 10 << 20
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// CA-01: one byte at a time is as exact as a flood.
+// Single bytes are captured exactly (CA-01).
 func TestManySmallWrites(t *testing.T) {
 	r, b := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 1 << 10}), newFixture(t)
 	out, err := r.Run(t.Context(), b.env,
@@ -103,7 +103,7 @@ func TestManySmallWrites(t *testing.T) {
 	}
 }
 
-// BenchmarkFlood is what a capture costs beside a pipe that is read and thrown away.
+// BenchmarkFlood compares a capture with a pipe that is read and discarded.
 func BenchmarkFlood(b *testing.B) {
 	const size = 1 << 30
 	argv := []string{"dd", "if=/dev/zero", "bs=1M", fmt.Sprint("count=", size>>20), "status=none"}
@@ -139,7 +139,7 @@ func BenchmarkFlood(b *testing.B) {
 	})
 }
 
-// onlyWriter throws away, and has no way of its own to read.
+// onlyWriter discards all bytes, and is no io.ReaderFrom.
 type onlyWriter struct{}
 
 func (onlyWriter) Write(p []byte) (int, error) { return len(p), nil }

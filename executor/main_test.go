@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is this host as an environment, with a folder that tools may work in.
+// fixture is the host environment, with a directory where tools may work.
 type fixture struct {
 	env dray.Environment
 	dir string
-	// outside is a folder where they may not.
+	// outside is a directory where they may not.
 	outside string
 }
 
@@ -52,7 +52,7 @@ func newFixture(t testing.TB) *fixture {
 		Environment(dir), dir: dir, outside: t.TempDir()}
 }
 
-// runner is one that keeps what tools print as the options say.
+// newRunner returns a runner with these captures.
 func newRunner(t testing.TB, opts capture.Options) *executor.Runner {
 	t.Helper()
 	if opts.Dir == "" {

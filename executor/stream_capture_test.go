@@ -22,7 +22,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// rewriter is what the mapping layer hands down for a container whose workspace is /workspace.
+// rewriter returns the filter for a container whose workspace is /workspace.
 func rewriter(t testing.TB) func(io.Writer) dray.TextFilter {
 	t.Helper()
 	m, err := pathmapper.New([]pathmapper.Mapping{{Host: "/home/me/app", Container: "/workspace"}})
@@ -32,7 +32,7 @@ func rewriter(t testing.TB) func(io.Writer) dray.TextFilter {
 	return func(to io.Writer) dray.TextFilter { return m.Rewriter(pathmapper.ToHost, to) }
 }
 
-// recordingSink is a sink that remembers what it saw.
+// recordingSink records the output.
 type recordingSink struct {
 	dray.Sink
 	mu   sync.Mutex
@@ -54,8 +54,8 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PM-10: what the tool printed and what it was rewritten to are both kept, each with its own
-// figures; text and sink have the latter.
+// Raw and rewritten output are both captured with their own figures; text and sink get the
+// rewritten one (PM-10).
 func TestRewrittenOutput(t *testing.T) {
 	b := newFixture(t)
 	long := strings.Repeat("x", 100_000)
@@ -110,17 +110,17 @@ func TestRewrittenOutput(t *testing.T) {
 				if other.Rewritten == nil || other.Rewritten.TotalBytes != 0 || other.TotalBytes != 0 {
 					t.Errorf("the other stream: %+v", other)
 				}
-				checkKept(t, r.Captures, id, stream, c.out, c.rewritten, got)
+				checkCaptured(t, r.Captures, id, stream, c.out, c.rewritten, got)
 				out.Release()
-				checkKept(t, r.Captures, id, stream, c.out, c.rewritten, got)
+				checkCaptured(t, r.Captures, id, stream, c.out, c.rewritten, got)
 			})
 		}
 	}
 }
 
-// checkKept reads what is kept. What has no file is in the record, or is the same as what was
-// printed.
-func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed,
+// checkCaptured compares the captures with the output. One without a file is in the record, or equal to
+// the raw one.
+func checkCaptured(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed,
 	rewritten string, got dray.StreamSummary,
 ) {
 	t.Helper()
@@ -150,8 +150,8 @@ func checkKept(t *testing.T, store *capture.Store, id string, stream dray.Stream
 	}
 }
 
-// PM-10: a prompt that might be the beginning of a path is seen although nothing follows it.
-func TestRewrittenOutputStandsStill(t *testing.T) {
+// A prompt that could be the start of a path is flushed although nothing follows it (PM-10).
+func TestRewrittenOutput_Flushed(t *testing.T) {
 	b := newFixture(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 1 << 10})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -178,7 +178,8 @@ func TestRewrittenOutputStandsStill(t *testing.T) {
 	}
 }
 
-// CA-01, PM-10: rewriting a flood takes no memory, and both streams are kept up to the limit.
+// Rewriting a flood takes constant memory, and both streams are captured up to the limit (CA-01,
+// PM-10).
 func TestRewrittenFlood(t *testing.T) {
 	const limit = 10 << 20
 	dir := t.TempDir()
@@ -217,8 +218,8 @@ func TestRewrittenFlood(t *testing.T) {
 	}
 }
 
-// CA-01: the rewritten streams count as what they are: files that take room.
-func TestRewrittenOutputTakesRoom(t *testing.T) {
+// Rewritten streams count for the disk limit (CA-01).
+func TestRewrittenOutput_DiskLimit(t *testing.T) {
 	b := newFixture(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 30, SummaryBytes: 20, MaxDiskBytes: 300_000})
 	out, err := r.Run(t.Context(), b.env,
@@ -233,8 +234,8 @@ func TestRewrittenOutputTakesRoom(t *testing.T) {
 	}
 }
 
-// EX-18: a panic of the sink while text is rewritten ends the tool, and leaves nothing behind.
-func TestRewritingPanics(t *testing.T) {
+// A panic of the sink while text is rewritten ends the tool and leaves nothing behind (EX-18).
+func TestRewrittenOutput_SinkPanics(t *testing.T) {
 	b := newFixture(t)
 	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 20})
 	for name, script := range map[string]string{
@@ -259,7 +260,7 @@ func TestRewritingPanics(t *testing.T) {
 	}
 }
 
-// BenchmarkRewrittenFlood is what rewriting costs beside TestFlood's bytes.
+// BenchmarkRewrittenFlood compares a raw and a rewritten stream.
 func BenchmarkRewrittenFlood(b *testing.B) {
 	const size = 256 << 20
 	host := newFixture(b)

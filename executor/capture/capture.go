@@ -1,9 +1,9 @@
-// Package capture keeps what tools print: the first bytes of each stream in a file, the head and
-// the tail for people and models, exact totals for all of it, in constant memory.
+// Package capture stores the output of tools: the first bytes of each stream in a file, a summary
+// with head and tail, and exact totals, in constant memory.
 //
-// A [Store] is the folder of the files. Retention removes those of calls that have ended: by age,
-// and the oldest first where all together take more room than they may. Other files in the folder
-// (the trail has its own there) are neither counted nor removed.
+// A [Store] is the directory of the files. Retention removes captures of ended calls by age, and
+// the oldest first if all together are too large. It ignores other files in the directory, such as
+// those of the audit log.
 package capture
 
 import (
@@ -22,34 +22,34 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// memoryLimit is how much of a stream is held before a file is made for it. Most calls print less,
-// and get one write at their end.
+// memoryLimit is the number of bytes that are buffered before a file is created. Most calls print
+// less and need one write, or no file.
 const memoryLimit = 64 << 10
 
-// Capture takes one stream. Whatever happens to the disk, the totals stay exact; Err says why no
-// more is kept than there is.
+// Capture captures one stream. The totals are exact even if the disk fails; Err says why bytes are
+// missing. It is safe for concurrent use.
 type Capture struct {
 	owner *Store
 	id    string
-	name  string // of its file
+	name  string // of the file
 
 	mu     sync.Mutex
 	total  int64
 	kept   int64
 	sum    hash.Hash
-	memory []byte // the kept bytes while there is no file
+	memory []byte // the captured bytes until there is a file
 	file   *os.File
-	size   int64 // of the file, as it was claimed from the store
+	size   int64 // of the file
 	head   []byte
 	tail   ring
 	err    error
 	closed bool
-	// requireFile says that the record does not show the capture's text, however short it is.
+	// requireFile is set if the record does not contain the text.
 	requireFile bool
 }
 
-// Write takes the next bytes, all of them. An error says that what the limit allows cannot be kept
-// any more; it is the same as Err's.
+// Write always accepts all bytes. An error means that the stream cannot be captured up to the
+// limit; it is the error of Err.
 func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *Capture) count(p []byte) {
 	c.kept += int64(len(p))
 }
 
-// spill moves what is in memory to a file, and says whether all of it arrived.
+// spill writes the buffered bytes to a file and reports whether that succeeded.
 func (c *Capture) spill() bool {
 	if c.file != nil {
 		return true
@@ -107,7 +107,7 @@ func (c *Capture) spill() bool {
 	return false
 }
 
-// append writes to the file as much as there is room for, and says how much that was.
+// append writes to the file and returns the number of bytes written.
 func (c *Capture) append(p []byte) int {
 	if err := c.owner.reserve(int64(len(p))); err != nil {
 		c.err = err
@@ -123,30 +123,30 @@ func (c *Capture) append(p []byte) int {
 }
 
 func (c *Capture) fail(err error) {
-	code, hint := dray.CodeInternal, "look at the folder captures in the state folder"
+	code, hint := dray.CodeInternal, "check the directory captures in the state directory"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code, hint = dray.CodeDiskFull, "make room on the disk of the state folder, or lower limits.captures_disk"
+		code, hint = dray.CodeDiskFull, "free space on the disk of the state directory, or lower limits.captures_disk"
 	}
-	c.err = dray.Errorf(code, "keeping what the tool prints: %w", err).WithHint("%s", hint)
+	c.err = dray.Errorf(code, "capture output: %w", err).WithHint("%s", hint)
 }
 
-// Err says why the stream is not kept as far as the limit allows; nil if it is.
+// Err returns why the stream could not be captured up to the limit; nil if it could.
 func (c *Capture) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// RequireFile says that the record will not have the text of Summary, so that Close has to make a
-// file also of little.
+// RequireFile makes Close create a file also for a short text, because the record does not contain
+// it.
 func (c *Capture) RequireFile() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requireFile = true
 }
 
-// Close ends the capture: what is only in memory goes to its file. The capture can still be read
-// and summed up, and its file stays until Release.
+// Close writes buffered bytes to the file. The capture can be read and summarized afterwards, and
+// the file stays until Release.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,29 +164,27 @@ func (c *Capture) Close() error {
 		c.fail(err)
 	}
 	if c.size == 0 {
-		_ = os.Remove(c.path()) // nothing would be found in it
+		_ = os.Remove(c.path()) // it is empty
 	}
 	return c.err
 }
 
-// Release says that the call is over, and its capture subject to retention. It is called once,
-// after Close.
+// Release makes the capture subject to retention. It must be called once, after Close.
 func (c *Capture) Release() { c.owner.release(c) }
 
-// fitsInSummary says that Summary's text is the very bytes that were printed. They are in the
-// record then, and a file of their own would cost more than the rest of the capture; whoever reads
-// them again takes them from there.
+// fitsInSummary reports whether the text of Summary is exactly the captured bytes. The record
+// contains it then, and a file would cost more than the rest of the capture.
 func (c *Capture) fitsInSummary() bool {
 	return !c.requireFile && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) &&
 		utf8.Valid(c.memory)
 }
 
-// Open gives the kept bytes from the beginning; more may come until Close.
+// Open returns a reader of the captured bytes from the start. More may follow until Close.
 func (c *Capture) Open() io.ReadSeekCloser { return &reader{capture: c} }
 
 func (c *Capture) path() string { return filepath.Join(c.owner.opts.Dir, c.name) }
 
-// Summary is the capture as results show it.
+// Summary returns the summary for results.
 func (c *Capture) Summary() dray.StreamSummary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,14 +194,14 @@ func (c *Capture) Summary() dray.StreamSummary {
 	}
 	omitted := c.total - int64(len(head)+len(tail))
 	return dray.StreamSummary{
-		Text: text(head, tail, omitted,
-			c.id), HeadBytes: int64(len(head)), TailBytes: int64(len(tail)), OmittedBytes: omitted,
-		TotalBytes: c.total, KeptBytes: c.kept, Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
+		Text: text(head, tail, omitted, c.id), HeadBytes: int64(len(head)),
+		TailBytes: int64(len(tail)), OmittedBytes: omitted, TotalBytes: c.total, KeptBytes: c.kept,
+		Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
 	}
 }
 
-// Tail gives the last bytes that were printed, at most n and at most a view. It begins with a whole
-// character where that is known.
+// Tail returns at most n bytes from the end, and at most SummaryBytes if the start was dropped. It
+// starts with a complete character.
 func (c *Capture) Tail(n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,15 +216,15 @@ func (c *Capture) Tail(n int) []byte {
 	return b
 }
 
-// reader reads a capture that may still grow. Its end is what is kept at that moment; reading on
-// later gives more.
+// reader reads a capture that may grow. It returns io.EOF at the current end; a later Read may
+// return more.
 type reader struct {
 	capture *Capture
 	at      int64
-	file    *os.File // nil until the capture has one and something of it is wanted
+	file    *os.File // nil until a Read needs it
 }
 
-// Read gives what is kept behind the last byte that was read.
+// Read returns the next captured bytes.
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.inMemory(p)
 	if errors.Is(err, errSpilled) {
@@ -236,7 +234,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errSpilled = errors.New("it is in a file")
+var errSpilled = errors.New("the capture is in a file")
 
 func (r *reader) inMemory(p []byte) (int, error) {
 	c := r.capture
@@ -252,7 +250,7 @@ func (r *reader) inMemory(p []byte) (int, error) {
 	}
 }
 
-// inFile reads what was written. The file is not locked meanwhile: it only grows.
+// inFile reads the file without a lock: it only grows.
 func (r *reader) inFile(p []byte) (int, error) {
 	if r.file == nil {
 		f, err := os.Open(r.capture.path())
@@ -268,7 +266,7 @@ func (r *reader) inFile(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek sets where the next Read begins. The end is that of now.
+// Seek sets the offset of the next Read. io.SeekEnd is the current end.
 func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -279,13 +277,13 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 		r.capture.mu.Unlock()
 	}
 	if offset < 0 {
-		return 0, errors.New("seeking before the beginning of a capture")
+		return 0, errors.New("seek before the start of a capture")
 	}
 	r.at = offset
 	return offset, nil
 }
 
-// Close ends the reading.
+// Close closes the reader.
 func (r *reader) Close() error {
 	if r.file == nil {
 		return nil
@@ -293,8 +291,7 @@ func (r *reader) Close() error {
 	return r.file.Close()
 }
 
-// text is head and tail as people and models read them: UTF-8 whatever the bytes and the locale,
-// with a line for what lies between.
+// text returns head and tail as valid UTF-8, with a line for the omitted bytes.
 func text(head, tail []byte, omitted int64, id string) string {
 	var b bytes.Buffer
 	b.Write(head)
@@ -308,7 +305,7 @@ func text(head, tail []byte, omitted int64, id string) string {
 	return string(bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")))
 }
 
-// cutEnd drops a character that is cut at the end of b; bytes that are no character at all stay.
+// cutEnd drops an incomplete character at the end of b. It keeps other invalid bytes.
 func cutEnd(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		c := b[len(b)-i]
@@ -322,7 +319,7 @@ func cutEnd(b []byte) []byte {
 	return b
 }
 
-// cutStart drops the rest of a character that is cut at the start of b.
+// cutStart drops the rest of a character at the start of b.
 func cutStart(b []byte) []byte {
 	for i := 0; i < utf8.UTFMax-1 && i < len(b); i++ {
 		if utf8.RuneStart(b[i]) {
@@ -332,11 +329,11 @@ func cutStart(b []byte) []byte {
 	return b
 }
 
-// ring holds the last bytes of a stream.
+// ring has the last bytes of a stream.
 type ring struct {
 	size int
 	buf  []byte
-	next int // where the oldest byte is, once buf is full
+	next int // index of the oldest byte, if buf is full
 }
 
 func (r *ring) write(p []byte) {

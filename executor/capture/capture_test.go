@@ -37,9 +37,8 @@ func open(t *testing.T, opts capture.Options) *capture.Store {
 	return s
 }
 
-// The figures of a capture hold for every size, cap and cut: they are compared with what the whole
-// stream says.
-func TestFigures(t *testing.T) {
+// The figures of a summary are right for every size and limit.
+func TestSummary(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -100,7 +99,7 @@ func check(t *testing.T, s *capture.Store, c *capture.Capture, id string, data [
 	}
 }
 
-func TestTextIsCutBetweenCharacters(t *testing.T) {
+func TestSummary_CutsBetweenCharacters(t *testing.T) {
 	c := newStore(t, 1<<20, 5).New("id", dray.Stderr)
 	_, _ = c.Write([]byte(strings.Repeat("é", 20)))
 	got := c.Summary()
@@ -110,7 +109,7 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-func TestNothingPrintedMakesNoFile(t *testing.T) {
+func TestEmptyCaptureHasNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, capture.Options{Dir: dir, Limit: 10, SummaryBytes: 10})
 	if err := s.New("id", dray.Stdout).Close(); err != nil {
@@ -121,7 +120,7 @@ func TestNothingPrintedMakesNoFile(t *testing.T) {
 	}
 }
 
-func TestPrivateFiles(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10})
 	c := s.New("id", dray.Stdout)

@@ -16,31 +16,30 @@ import (
 )
 
 const (
-	// maxOldest is how many files one look at the folder remembers: the oldest.
+	// maxOldest is the number of files that rescan keeps in memory: the oldest.
 	maxOldest = 4096
-	// batch is how many names are read at once.
+	// batch is the number of directory entries in one read.
 	batch = 1024
-	// The janitor comes sixteen times in the time that a capture is kept, within these bounds.
-	shortestRound, longestRound = time.Second, time.Hour
+	// The janitor sweeps sixteen times per MaxAge, within these limits.
+	minInterval, maxInterval = time.Second, time.Hour
 )
 
-// file is the capture of an ended call as it lies on the disk.
+// file is the capture of an ended call.
 type file struct {
 	name    string
 	size    int64
 	changed time.Time
 }
 
-// byAge puts the oldest first.
+// byAge orders the oldest first.
 func byAge(a, b file) int {
-	return cmp.Or(a.changed.Compare(b.changed),
-		cmp.Compare(a.name, b.name))
+	return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name))
 }
 
-// runJanitor removes what is too old, now and then, until Close.
+// runJanitor sweeps periodically until Close.
 func (s *Store) runJanitor() {
-	round := min(max(s.opts.MaxAge/16, shortestRound), longestRound)
-	tick := time.NewTicker(round)
+	interval := min(max(s.opts.MaxAge/16, minInterval), maxInterval)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		s.sweep()
@@ -52,22 +51,21 @@ func (s *Store) runJanitor() {
 	}
 }
 
-// sweep is one round. No call is around it that could be ended by its panic: that is told, and the
-// next round tries again.
+// sweep removes old captures. It reports a panic, and the next sweep tries again (EX-18).
 func (s *Store) sweep() {
 	defer func() {
 		if v := recover(); v != nil {
-			s.report(Removed{Err: fmt.Errorf("a defect of dray: %v\n%s", v, debug.Stack())})
+			s.report(Removed{Err: fmt.Errorf("internal error: %v\n%s", v, debug.Stack())})
 		}
 	}()
 	s.report(s.removeOld(time.Now().Add(-s.opts.MaxAge)))
 }
 
-// removeOld removes the captures whose last byte came before a time.
+// removeOld removes the captures whose last write is before a time.
 func (s *Store) removeOld(before time.Time) (done Removed) {
 	s.removing.Lock()
 	defer s.removing.Unlock()
-	s.oldest = nil // what is remembered may be gone, and need not be all
+	s.oldest = nil // it may be outdated or incomplete
 	for removed := true; removed && !s.stopped(); {
 		removed, done.Err = s.removeOldest(&done, func(f file) bool { return f.changed.Before(before) })
 	}
@@ -83,8 +81,7 @@ func (s *Store) stopped() bool {
 	}
 }
 
-// makeRoom removes captures of ended calls, the oldest first, until all together take no more than
-// they may. Only the call that needs the room waits for it.
+// makeRoom removes captures of ended calls, the oldest first, until the limit holds.
 func (s *Store) makeRoom() error {
 	if !s.overLimit() {
 		return nil
@@ -102,8 +99,8 @@ func (s *Store) makeRoom() error {
 	return done.Err
 }
 
-// removeOldest removes the oldest file if it is one to remove. Where none is known, it looks for
-// some.
+// removeOldest removes the oldest file if remove returns true for it. It calls rescan if it knows
+// no files.
 func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed bool, err error) {
 	if len(s.oldest) == 0 {
 		if err := s.rescan(); err != nil {
@@ -117,7 +114,7 @@ func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed boo
 	s.oldest = s.oldest[1:]
 	err = os.Remove(filepath.Join(s.opts.Dir, f.name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("removing a capture: %w", err)
+		return false, fmt.Errorf("remove a capture: %w", err)
 	}
 	s.mu.Lock()
 	s.endedBytes = max(0, s.endedBytes-f.size)
@@ -127,15 +124,15 @@ func (s *Store) removeOldest(done *Removed, remove func(file) bool) (removed boo
 	return true, nil
 }
 
-// rescan reads the folder: it remembers the oldest captures of ended calls, and corrects what all
-// of them take, unless a call ended meanwhile.
+// rescan finds the oldest captures of ended calls, and corrects their total size unless a call
+// ended meanwhile.
 func (s *Store) rescan() error {
 	s.mu.Lock()
 	ended := s.releasedBytes
 	s.mu.Unlock()
 	found, total, err := s.scan()
 	if err != nil {
-		return fmt.Errorf("looking into the folder of captures: %w", err)
+		return fmt.Errorf("read the directory of captures: %w", err)
 	}
 	s.oldest = found
 	s.mu.Lock()
@@ -146,14 +143,14 @@ func (s *Store) rescan() error {
 	return nil
 }
 
-// scan gives the oldest captures of ended calls, and what all of them take. It holds a bounded
-// number of names, however many there are.
+// scan returns the oldest captures of ended calls, and the total size of all of them. It keeps a
+// bounded number of names in memory.
 func (s *Store) scan() (oldest []file, total int64, err error) {
 	dir, err := os.Open(s.opts.Dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = dir.Close() }() // it is only read
+	defer func() { _ = dir.Close() }()
 	for {
 		entries, err := dir.ReadDir(batch)
 		for _, e := range entries {
@@ -175,8 +172,7 @@ func (s *Store) scan() (oldest []file, total int64, err error) {
 	}
 }
 
-// parseEntry says what a file of the folder is, if it is the capture of an ended call. What a
-// daemon that died left is one.
+// parseEntry returns the capture of an ended call, or of a daemon that died.
 func (s *Store) parseEntry(e fs.DirEntry) (file, bool) {
 	name := e.Name()
 	if ext := filepath.Ext(name); ext != "."+dray.Stdout.String() && ext != "."+dray.Stderr.String() ||

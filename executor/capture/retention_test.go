@@ -23,8 +23,8 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// printed makes the finished capture of a call that printed n bytes, n above 64 KiB or below a view
-// having no file.
+// printed captures n bytes for a call and ends it. More than 64 KiB, or a text that does not fit in
+// the summary, has a file.
 func printed(t *testing.T, s *capture.Store, id string, n int) {
 	t.Helper()
 	c := s.New(id, dray.Stdout)
@@ -58,7 +58,7 @@ func size(t *testing.T, dir string) (total int64) {
 	return total
 }
 
-// aged gives a file the time of its last change.
+// aged sets the modification time of a file.
 func aged(t *testing.T, dir, name string, changed time.Time) {
 	t.Helper()
 	if err := os.Chtimes(filepath.Join(dir, name), changed, changed); err != nil {
@@ -66,13 +66,13 @@ func aged(t *testing.T, dir, name string, changed time.Time) {
 	}
 }
 
-// CA-01: beyond what all captures may take, the oldest goes, and only as much as is needed.
-func TestOldestMakesRoom(t *testing.T) {
+// Beyond MaxDiskBytes the oldest captures are removed, and no more than necessary (CA-01).
+func TestOldestIsRemovedFirst(t *testing.T) {
 	dir := t.TempDir()
-	var told []capture.Removed
+	var reported []capture.Removed
 	s := open(t, capture.Options{
 		Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 100 << 10,
-		OnRemoved: func(r capture.Removed) { told = append(told, r) },
+		OnRemoved: func(r capture.Removed) { reported = append(reported, r) },
 	})
 	past := time.Now().Add(-time.Hour)
 	for i, id := range []string{"second", "first", "third"} {
@@ -94,14 +94,14 @@ func TestOldestMakesRoom(t *testing.T) {
 	if want := []capture.Removed{
 		{Files: 1, Bytes: 30 << 10},
 		{Files: 3, Bytes: 95 << 10},
-	}; !slices.Equal(told, want) {
-		t.Errorf("it told %+v", told)
+	}; !slices.Equal(reported, want) {
+		t.Errorf("it reported %+v", reported)
 	}
 }
 
-// CA-01: what running calls print is never removed. Where it is too much all together, the one that
-// prints hears it, and what was kept stays.
-func TestRunningCallsStay(t *testing.T) {
+// Captures of running calls are never removed. A call that exceeds the limit gets an error, and its
+// captured bytes stay (CA-01).
+func TestRunningCallsAreNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10})
 	printed(t, s, "old", 90<<10)
@@ -147,14 +147,14 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CA-01: what is older than captures are kept goes by itself; what still runs, what is younger, and
-// what is the trail's stays.
-func TestOldCapturesGo(t *testing.T) {
+// Captures older than MaxAge are removed; running ones, younger ones and files of the audit log
+// stay (CA-01).
+func TestOldCapturesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		trails := digest([]byte("an input"))
+		auditBlob := digest([]byte("an input"))
 		for name, age := range map[string]time.Duration{
-			"old.stdout": 25 * time.Hour, "old.stderr": 25 * time.Hour, "young.stdout": 22 * time.Hour, trails: 1000 * time.Hour, ".new-1": 1000 * time.Hour,
+			"old.stdout": 25 * time.Hour, "old.stderr": 25 * time.Hour, "young.stdout": 22 * time.Hour, auditBlob: 1000 * time.Hour, ".new-1": 1000 * time.Hour,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("bytes"), 0o600); err != nil {
 				t.Fatal(err)
@@ -173,16 +173,16 @@ func TestOldCapturesGo(t *testing.T) {
 		aged(t, dir, "running.stdout", time.Now().Add(-100*time.Hour))
 		synctest.Wait()
 		if got := names(t, dir); !slices.Equal(got,
-			[]string{".new-1", trails, "running.stdout", "young.stdout"}) {
+			[]string{".new-1", auditBlob, "running.stdout", "young.stdout"}) {
 			t.Errorf("there are %v", got)
 		}
 		time.Sleep(4 * time.Hour) // the bubble's time
 		synctest.Wait()
-		if got := names(t, dir); !slices.Equal(got, []string{".new-1", trails, "running.stdout"}) {
+		if got := names(t, dir); !slices.Equal(got, []string{".new-1", auditBlob, "running.stdout"}) {
 			t.Errorf("later there are %v", got)
 		}
 		if len(done) != 2 || done[0] != (capture.Removed{Files: 2, Bytes: 10}) {
-			t.Errorf("it told %+v", done)
+			t.Errorf("it reported %+v", done)
 		}
 		s.Close()
 		_ = running.Close()
@@ -190,9 +190,9 @@ func TestOldCapturesGo(t *testing.T) {
 	})
 }
 
-// What a daemon that died had open is counted by the next one, can be read, and goes as everything
-// goes.
-func TestLeftoversOfACrash(t *testing.T) {
+// The next daemon counts the captures of one that died. They can be read, and are removed like
+// others.
+func TestCapturesOfDeadDaemon(t *testing.T) {
 	dir := t.TempDir()
 	opts := capture.Options{Dir: dir, Limit: 1 << 20, SummaryBytes: 10, MaxDiskBytes: 200 << 10}
 	_, _ = open(t, opts).New("interrupted", dray.Stdout).Write(bytes.Repeat([]byte("i"), 150<<10))
@@ -211,8 +211,8 @@ func TestLeftoversOfACrash(t *testing.T) {
 	}
 }
 
-// CA-01: a disk that is full is told with its code, and what arrived before stays exact. The disk
-// is a real one, and really full.
+// A full disk has its code, and the bytes before it stay exact. The test fills a real file system
+// (CA-01).
 func TestFullDisk(t *testing.T) {
 	dir, ok := tmpfs(t, "1m")
 	if !ok {
@@ -260,7 +260,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// tmpfs gives a folder with a disk of its own, where one may be mounted.
+// tmpfs mounts a tmpfs if that is allowed.
 func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	t.Helper()
 	dir = t.TempDir()
@@ -275,9 +275,8 @@ func tmpfs(t *testing.T, size string) (dir string, own bool) {
 	return dir, true
 }
 
-// Whatever calls do at once: the files never take more than they may, what was kept is whole, and
-// the counting stays right.
-func TestCapHolds(t *testing.T) {
+// With concurrent calls the files never exceed the limit, and the counters stay right.
+func TestConcurrentCallsKeepTheLimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -301,7 +300,7 @@ func TestCapHolds(t *testing.T) {
 	}
 }
 
-// flood is some calls, one after the other, that print what they like.
+// flood runs some calls with random output, one after the other.
 func flood(t *testing.T, s *capture.Store, id string, rng *rand.Rand) {
 	for call := range 6 {
 		id := fmt.Sprint(id, "-", call)
@@ -329,8 +328,8 @@ func flood(t *testing.T, s *capture.Store, id string, rng *rand.Rand) {
 	}
 }
 
-// More files than one look remembers are removed all the same.
-func TestManyFiles(t *testing.T) {
+// More files than one scan keeps in memory are removed as well.
+func TestRetention_ManyFiles(t *testing.T) {
 	dir, _ := tmpfs(t, "64m") // a real disk would do, slowly
 	for i := range 9000 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.stdout", i)), []byte("0123456789"),
@@ -357,15 +356,15 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// EX-18: a panic of the janitor is told, and it comes again.
-func TestJanitorOutlivesAPanic(t *testing.T) {
+// A panic of the janitor is reported, and the next sweep runs (EX-18).
+func TestJanitorSurvivesPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		var told []capture.Removed
+		var reported []capture.Removed
 		s, err := capture.NewStore(capture.Options{
 			Dir: dir, Limit: 1 << 20, SummaryBytes: 10,
 			MaxAge: 16 * time.Second, OnRemoved: func(r capture.Removed) {
-				if told = append(told, r); len(told) == 1 {
+				if reported = append(reported, r); len(reported) == 1 {
 					panic("planted")
 				}
 			},
@@ -383,9 +382,9 @@ func TestJanitorOutlivesAPanic(t *testing.T) {
 			time.Sleep(20 * time.Second)
 		}
 		s.Close()
-		if len(told) != 3 || told[0].Files != 1 || told[1].Err == nil ||
-			!strings.Contains(told[1].Err.Error(), "planted") || told[2].Files != 1 {
-			t.Errorf("told %v", told)
+		if len(reported) != 3 || reported[0].Files != 1 || reported[1].Err == nil ||
+			!strings.Contains(reported[1].Err.Error(), "planted") || reported[2].Files != 1 {
+			t.Errorf("told %v", reported)
 		}
 		if left := names(t, dir); len(left) > 0 {
 			t.Errorf("left %v", left)

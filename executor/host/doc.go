@@ -1,7 +1,7 @@
-// Package host is the host as an environment: allow-listed folders, a built environment, processes
-// under supervision.
+// Package host is the host environment: allowed directories, a built environment, and supervised
+// processes.
 //
-// A tool on the host runs as the daemon's own user. What confines it is where it may work
-// (host.roots), what it is told (never the daemon's variables) and that it can be ended with all it
-// started; it is no sandbox, and says so.
+// A tool on the host runs as the daemon's user. It is restricted to directories beneath host.roots
+// as working directories, it gets none of the daemon's variables, and it can be stopped with all its
+// descendants. It is not sandboxed.
 package host

@@ -32,7 +32,7 @@ func newHost(t *testing.T, cfg host.Config) *host.Host {
 	return host.New(cfg, pool)
 }
 
-// folder is a new folder by its real path.
+// folder returns a new directory by its real path.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -60,7 +60,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// ownGroups are those of this process as `id -G` prints them: its own group first.
+// ownGroups returns the groups of this process as `id -G` prints them.
 func ownGroups(t *testing.T) []string {
 	t.Helper()
 	list, err := os.Getgroups()
@@ -93,7 +93,7 @@ func output(t *testing.T, env dray.Environment, spec dray.ProcessSpec) string {
 	return string(out)
 }
 
-// EX-06: the environment of a host tool is built, never inherited; HOME is the workspace's own.
+// The environment of a host tool is built, never inherited; HOME is the workspace's own (EX-06).
 func TestBuiltEnvironment(t *testing.T) {
 	t.Setenv("LANG", "xx_XX.UTF-8")
 	t.Setenv("TZ", "Asia/Kolkata")
@@ -131,8 +131,8 @@ func TestBuiltEnvironment(t *testing.T) {
 	}
 }
 
-// EX-06: variables through which a caller could run code on the host or redirect its tools are
-// denied; others are the tool's.
+// Variables through which a caller could run code on the host or redirect its tools are denied;
+// others are passed (EX-06).
 func TestForbiddenVariables(t *testing.T) {
 	dir := folder(t)
 	env := newHost(t, host.Config{Roots: []string{dir}}).Environment(dir)
@@ -158,7 +158,7 @@ func TestForbiddenVariables(t *testing.T) {
 	}
 }
 
-// Where a tool may work: beneath a root, links followed, and nowhere else.
+// Tools may work beneath a root, after symlinks are resolved, and nowhere else.
 func TestRoots(t *testing.T) {
 	root, outside := folder(t), folder(t)
 	for _, dir := range []string{root + "/in/deep", outside + "/sub"} {
@@ -197,7 +197,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// A FIFO where a folder should be holds nobody.
+// A FIFO in place of a directory does not block.
 func TestFIFOAsFolder(t *testing.T) {
 	root := folder(t)
 	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
@@ -212,7 +212,7 @@ func TestFIFOAsFolder(t *testing.T) {
 	}
 }
 
-// Without roots nothing runs on the host, and files there can be read.
+// Without roots nothing runs on the host, and files can be read.
 func TestNoRoots(t *testing.T) {
 	dir := folder(t)
 	if err := os.WriteFile(dir+"/file", []byte("content"), 0o600); err != nil {
@@ -229,7 +229,7 @@ func TestNoRoots(t *testing.T) {
 	checkReadOnly(t, h.Environment(dir), dir)
 }
 
-// Files outside every root can be read and not changed; beneath one they can be changed.
+// Files outside all roots can be read and not changed; those beneath a root can be changed.
 func TestFilesOutsideRoots(t *testing.T) {
 	root, outside := folder(t), folder(t)
 	if err := os.WriteFile(outside+"/file", []byte("content"), 0o600); err != nil {
@@ -285,8 +285,8 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 	}
 }
 
-// EX-06: a link that is swapped while the working folder is entered never leads out of the roots,
-// for tools and for files.
+// A symlink that is swapped while the working directory is opened never leads out of the roots, for
+// tools and files (EX-06).
 func TestSwappedFolder(t *testing.T) {
 	root, outside := folder(t), folder(t)
 	if err := os.Mkdir(root+"/inside", 0o755); err != nil {
@@ -330,8 +330,8 @@ func TestSwappedFolder(t *testing.T) {
 	}
 }
 
-// EX-09: a host tool can kill its supervisor, being the same user. Where the daemon may make groups
-// it leaves nothing all the same, and that is proved.
+// A host tool can kill its supervisor, because it has the same user. With cgroups nothing is left,
+// and that is verified (EX-09).
 func TestKilledSupervisor(t *testing.T) {
 	launch, ungroup, err := host.WithCgroups(processtest.Launch())
 	t.Cleanup(ungroup)

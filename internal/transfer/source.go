@@ -137,12 +137,12 @@ func (j *syncJob) dedupe() {
 	var kept []source
 	for _, s := range slices.SortedStableFunc(slices.Values(j.sources),
 		func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
-		i := slices.IndexFunc(kept, func(k source) bool { return contains(k.target, s.target) })
+		i := slices.IndexFunc(kept, func(k source) bool { return lexical.Contains(k.target, s.target) })
 		if i < 0 {
 			kept = append(kept, s)
 			continue
 		}
-		rest, _ := relTo(kept[i].target, s.target)
+		rest, _ := lexical.Rel(kept[i].target, s.target)
 		if path.Join(kept[i].path, rest) != s.path {
 			j.refuse(s.input, invalid("%s would be written to the target of %s", quote(s.input),
 				quote(kept[i].input)).
@@ -151,16 +151,6 @@ func (j *syncJob) dedupe() {
 	}
 	slices.SortFunc(kept, func(a, b source) int { return cmp.Compare(a.order, b.order) })
 	j.sources = kept
-}
-
-// relTo is lexical.Rel for relative names; "." contains all.
-func relTo(dir, name string) (rest string, ok bool) {
-	return lexical.Rel(path.Join("/", dir), path.Join("/", name))
-}
-
-func contains(dir, name string) bool {
-	_, ok := relTo(dir, name)
-	return ok
 }
 
 // sourceGroup has sources beneath one directory, none of which is inside another.
@@ -192,7 +182,7 @@ func (g sourceGroup) accepts(s source) bool {
 // of returns the source of an entry, and the path of the entry relative to it.
 func (g sourceGroup) of(name string) (s source, relPath string, ok bool) {
 	for _, s := range g.sources {
-		if rest, ok := relTo(s.name, name); ok {
+		if rest, ok := lexical.Rel(s.name, name); ok {
 			return s, rest, true
 		}
 	}
