@@ -2,8 +2,7 @@ package devcontainer
 
 import "testing"
 
-// BenchmarkResolve is what a call costs whose container is not in the caller's cache; git is not
-// among it.
+// BenchmarkResolve measures Resolve without git.
 func BenchmarkResolve(b *testing.B) {
 	in := Input{
 		Location: workspace(b, `{"image": "x", "remoteUser": "vscode", "remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${containerEnv:NAME}"}, "customizations": {"vscode": {"extensions": ["a", "b"]}}}`),
@@ -20,7 +19,7 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// BenchmarkApprove is what it costs to see that a workspace is still as it was trusted.
+// BenchmarkApprove measures Approve of a workspace that is trusted.
 func BenchmarkApprove(b *testing.B) {
 	loc := workspace(b, `{"build": {"dockerfile": "Dockerfile"}, "initializeCommand": "./init.sh"}`)
 	write(b, loc.Workspace, ".devcontainer/Dockerfile", "FROM x")

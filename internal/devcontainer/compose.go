@@ -5,17 +5,16 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// composeFileLine is how the reference looks for COMPOSE_FILE in an .env file.
-var composeFileLine = regexp.MustCompile(`(?m)^COMPOSE_FILE=(.+)$`)
+// composeFileLine matches COMPOSE_FILE in an .env file, as the reference does.
+var composeFileLine = lazyRegexp(`(?m)^COMPOSE_FILE=(.+)$`)
 
-// addCompose takes in the compose files, what they name, and the .env files that fill in their
+// addCompose adds the compose files, the files that they name, and the .env files with their
 // variables.
 func (f *trustInputs) addCompose() error {
 	if !isCompose(f.file.values) {
@@ -43,8 +42,7 @@ func (f *trustInputs) addCompose() error {
 	return nil
 }
 
-// composeFiles are those that the configuration names, else those that docker compose would find in
-// the workspace.
+// composeFiles returns the compose files of the configuration, else the defaults of docker compose.
 func (f *trustInputs) composeFiles() ([]string, error) {
 	var names []string
 	switch value := f.file.values["dockerComposeFile"].(type) {
@@ -67,14 +65,13 @@ func (f *trustInputs) composeFiles() ([]string, error) {
 	return files, nil
 }
 
-// defaultComposeFiles leaves COMPOSE_FILE of the daemon's environment out of account: UpEnv does
-// not pass it on.
+// defaultComposeFiles ignores COMPOSE_FILE in the daemon's environment: UpEnv does not pass it.
 func (f *trustInputs) defaultComposeFiles() ([]string, error) {
 	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
 	if err != nil && !isAbsent(err) {
 		return nil, err
 	}
-	if m := composeFileLine.FindSubmatch(env); len(m) == 2 {
+	if m := composeFileLine().FindSubmatch(env); len(m) == 2 {
 		var files []string
 		for _, name := range filepath.SplitList(strings.TrimSpace(string(m[1]))) {
 			files = append(files, resolvePath(f.loc.Workspace, name))
@@ -83,22 +80,21 @@ func (f *trustInputs) defaultComposeFiles() ([]string, error) {
 			return files, nil
 		}
 	}
-	// The override counts only where it is, but its appearance is a change, so it is always among the
-	// files that are looked at.
+	// The override is optional; that it appears is a change too.
 	return []string{
 		filepath.Join(f.loc.Workspace, "docker-compose.yml"),
 		filepath.Join(f.loc.Workspace, "docker-compose.override.yml"),
 	}, nil
 }
 
-// composeReader follows what compose files name.
+// composeReader adds compose files and the files that they name.
 type composeReader struct {
 	f       *trustInputs
 	project string
 	seen    map[string]bool
 }
 
-// read takes in one compose file and everything that it names.
+// read adds a compose file and the files that it names.
 func (c *composeReader) read(path string) error {
 	if c.seen[path] {
 		return nil
@@ -110,7 +106,7 @@ func (c *composeReader) read(path string) error {
 	text, err := readRegular(path)
 	if err != nil {
 		if isAbsent(err) {
-			return nil // add has noted that
+			return nil // add has recorded that
 		}
 		return err
 	}
@@ -129,7 +125,7 @@ func (c *composeReader) document(dir string, doc map[string]any) error {
 	}
 	services, _ := doc["services"].(map[string]any)
 	if _, ok := doc["services"]; !ok {
-		services = doc // the oldest form has no such level
+		services = doc // version 1 has no such level
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service, ok := services[name].(map[string]any)
@@ -166,7 +162,9 @@ func (c *composeReader) include(dir string, include any) error {
 }
 
 func (c *composeReader) service(dir, name string, service map[string]any) error {
-	c.f.services = append(c.f.services, summariseService(name, service))
+	for _, property := range serviceAccess {
+		c.f.services = appendLine(c.f.services, "service "+name+": "+property, service[property])
+	}
 	if err := c.envFiles(dir, service["env_file"]); err != nil {
 		return err
 	}
@@ -190,8 +188,7 @@ func (c *composeReader) envFiles(dir string, value any) error {
 	return nil
 }
 
-// build takes in the Dockerfile of a service, which lies in its build context. A context that is an
-// address has nothing here.
+// build adds the Dockerfile of a service, which is in its build context, unless that is a URL.
 func (c *composeReader) build(dir string, value any) error {
 	context, dockerfile := value, any("Dockerfile")
 	if long, ok := value.(map[string]any); ok {
@@ -207,20 +204,20 @@ func (c *composeReader) build(dir string, value any) error {
 		folder = "."
 	}
 	name, ok := dockerfile.(string)
-	if !ok || isAddress(folder) {
+	if !ok || isURL(folder) {
 		return nil
 	}
 	return c.includeNamed(dir, filepath.Join(folder, name), c.f.add)
 }
 
-func isAddress(context string) bool {
+func isURL(context string) bool {
 	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") ||
 		strings.HasPrefix(context, "github.com/")
 }
 
-// includeNamed takes a file in, by what docker compose may resolve its name against: the folder of
-// the file that names it, and the project's.
-func (c *composeReader) includeNamed(dir string, value any, take func(path string) error) error {
+// includeNamed calls add with the paths that docker compose may resolve a name to: relative to the
+// file that contains it, and to the project.
+func (c *composeReader) includeNamed(dir string, value any, add func(path string) error) error {
 	name, ok := value.(string)
 	if !ok || name == "" {
 		return nil
@@ -230,18 +227,18 @@ func (c *composeReader) includeNamed(dir string, value any, take func(path strin
 		return err
 	}
 	for _, base := range []string{dir, c.project} {
-		if err := take(resolvePath(base, name)); err != nil {
+		if err := add(resolvePath(base, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// literalName refuses a name that depends on a variable of docker compose or is an address, and
-// undoubles the dollars of one that does not.
+// literalName returns a file name with "$$" and "~" replaced. It fails for a URL and for a name
+// that depends on a variable.
 func literalName(name string) (string, error) {
-	if isAddress(name) {
-		return "", fmt.Errorf("the compose file takes in %s, whose content is not covered", name)
+	if isURL(name) {
+		return "", fmt.Errorf("the compose file includes %s, whose content is not covered", name)
 	}
 	plain := strings.ReplaceAll(name, "$$", "\x00")
 	if strings.Contains(plain, "$") {
@@ -257,7 +254,7 @@ func literalName(name string) (string, error) {
 	return strings.ReplaceAll(plain, "\x00", "$"), nil
 }
 
-// listOf gives the elements of a list, or the one value that stands instead of it.
+// listOf returns the elements of a list, or a single value as a list.
 func listOf(value any) []any {
 	switch value := value.(type) {
 	case nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,21 +21,21 @@ import (
 // entry is a JSON object: a configuration file, or one entry of the metadata label.
 type entry = map[string]any
 
-// configFile is a configuration file as it stands on disk.
+// configFile is a configuration file that was read.
 type configFile struct {
 	raw    []byte
 	values entry
 	faults []jsonc.SyntaxError
 }
 
-// readConfig reads the configuration of a location. A file that cannot be used is container_failed,
-// not no_devcontainer: nobody shall take a broken configuration for none and run elsewhere.
+// readConfig reads the configuration of a location. An invalid file is container_failed, not
+// no_devcontainer: a call must not run on the host because its configuration is broken.
 func readConfig(loc Location) (configFile, error) {
 	raw, err := readRegular(loc.Config)
 	switch {
 	case err != nil && isAbsent(err):
 		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer,
-			"the devcontainer configuration %s is gone", loc.Config).WithHint("restore the file")
+			"the devcontainer configuration %s no longer exists", loc.Config).WithHint("restore the file")
 	case err != nil:
 		return configFile{}, dray.Errorf(dray.CodeContainerFailed,
 			"read the devcontainer configuration: %w", err).
@@ -47,19 +48,19 @@ func readConfig(loc Location) (configFile, error) {
 	return configFile{raw: raw, values: doc.Value, faults: doc.Errors}, nil
 }
 
-// broken is the error of a configuration that the reference could not use either.
+// broken returns the error of an invalid configuration.
 func broken(loc Location, format string, args ...any) error {
 	e := dray.Errorf(dray.CodeContainerFailed, format, args...)
 	if loc.Config == "" {
-		e.Message = "the metadata label of the container is not usable: " + e.Message
-		return e.WithHint("build the container's image again without what the message names")
+		e.Message = "invalid metadata label of the container: " + e.Message
+		return e.WithHint("correct the label in the image and build it again")
 	}
-	e.Message = "the devcontainer configuration " + loc.Config + " is not usable: " + e.Message
+	e.Message = "invalid devcontainer configuration " + loc.Config + ": " + e.Message
 	return e.WithHint("correct the file")
 }
 
-// isCompose and isDockerfile tell the three kinds of configuration apart, by presence alone as the
-// reference does.
+// isCompose and isDockerfile distinguish the three kinds of configuration by the presence of a
+// property, as the reference does.
 func isCompose(values entry) bool {
 	_, ok := values["dockerComposeFile"]
 	return ok
@@ -74,17 +75,14 @@ func isDockerfile(values entry) bool {
 	return ok
 }
 
-// GitFunc runs git in a folder and gives what it printed. The wiring lends one that starts
-// processes under supervision.
+// GitFunc runs git in a directory and returns its output.
 type GitFunc func(ctx context.Context, dir string, args ...string) (string, error)
 
-// mountRoot is the folder that `up` mounts for a workspace: the top of its git work tree, by the
-// way that keeps links, else the workspace itself. Git refuses a repository of another owner; that,
-// and having no git, falls back silently as in the reference.
+// mountRoot returns the directory that `up` mounts for a workspace: the top of its git work tree
+// with symlinks kept, else the workspace itself, also if git fails, as in the reference.
 //
-// The repository decides this with core.worktree in its configuration, which a tool in the
-// container can write, and any folder of the host may be the answer. So trust is bound to the
-// answer, and up is told the mount instead of being left to ask again.
+// core.worktree in the repository's configuration, which a tool in the container can write, can
+// move it to any directory of the host. So trust covers it, and Up passes the mount to the CLI.
 func mountRoot(ctx context.Context, git GitFunc, workspace string) string {
 	if git == nil {
 		return workspace
@@ -100,8 +98,7 @@ func mountRoot(ctx context.Context, git GitFunc, workspace string) string {
 	return filepath.Join(workspace, up)
 }
 
-// defaultFolder is where a workspace is found in its container if its configuration does not say
-// (CF-05).
+// defaultFolder returns the default of workspaceFolder (CF-05).
 func defaultFolder(root, workspace string) string {
 	target := mountTarget(root)
 	rel, err := filepath.Rel(root, workspace)
@@ -115,33 +112,31 @@ func mountTarget(root string) string {
 	return path.Join("/workspaces", baseName(root))
 }
 
-// baseName is the last segment; of the root it is empty.
+// baseName returns the last segment, "" for the root.
 func baseName(p string) string {
 	p = strings.TrimRight(p, "/")
 	return p[strings.LastIndexByte(p, '/')+1:]
 }
 
-// errNotFolder is what a path gives that leads through a file, errNameTooLong one that no file can
-// have.
+// Errors of system calls on paths.
 const (
 	errNotFolder   = syscall.ENOTDIR
 	errNameTooLong = syscall.ENAMETOOLONG
 )
 
-// errNotRegular is a file that is none: a FIFO would make its reader wait, a device can be endless.
+// errNotRegular is returned for a file that is not regular: a FIFO blocks, a device can be endless.
 var errNotRegular = errors.New("not a regular file")
 
-// maxReadBytes bounds what is read of one file: the largest configuration that is taken.
+// maxReadBytes is the maximum size of a file in bytes.
 const maxReadBytes = jsonc.MaxBytes
 
-// readRegular reads a regular file of at most maxReadBytes. It never waits for the writer of a
-// FIFO.
+// readRegular reads a regular file of at most maxReadBytes.
 func readRegular(path string) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
 	if err != nil {
 		return nil, err
@@ -152,8 +147,7 @@ func readRegular(path string) ([]byte, error) {
 	return data, nil
 }
 
-// openRegular opens a file without waiting and makes sure that it is a regular one, decided on the
-// open file.
+// openRegular opens a regular file. It does not block on a FIFO.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -170,19 +164,8 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// metadataProperties of a configuration file count as an entry of metadata.
-var metadataProperties = []string{
-	"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand", "waitFor", "customizations",
-	"mounts", "containerEnv", "containerUser", "init", "privileged", "capAdd", "securityOpt", "remoteUser", "userEnvProbe", "remoteEnv",
-	"overrideCommand", "portsAttributes", "otherPortsAttributes", "forwardPorts", "shutdownAction", "updateRemoteUserUID", "hostRequirements",
-}
-
-// updatableProperties are read again from today's file for a container that already carries the
-// configuration in its label.
-var updatableProperties = []string{"remoteUser", "userEnvProbe", "remoteEnv"}
-
-// parseMetadata reads the metadata label: an array of entries, or one entry. A label that is
-// neither is taken for an empty one, as the reference does, and the error says so.
+// parseMetadata parses the metadata label: an array of entries, or one entry. For another value,
+// which the reference ignores, it returns an error.
 func parseMetadata(label string) ([]entry, error) {
 	if len(label) > jsonc.MaxBytes {
 		return nil, fmt.Errorf("it is larger than %d bytes", jsonc.MaxBytes)
@@ -203,27 +186,41 @@ func parseMetadata(label string) ([]entry, error) {
 		}
 		return entries, nil
 	}
-	return nil, fmt.Errorf("it holds neither an array nor an object")
+	return nil, fmt.Errorf("it is neither an array nor an object")
 }
 
-// metadataEntries gives the entries that make up the configuration of a container, lowest first:
-// those of its label, then what counts of the configuration file.
-func metadataEntries(label []entry, config entry, hasLabel, hasIDLabels bool) []entry {
-	properties := metadataProperties
-	if hasLabel && hasIDLabels {
-		properties = updatableProperties
-	}
-	picked := entry{}
-	for _, name := range properties {
-		if value, ok := config[name]; ok {
-			picked[name] = value
+// lastTruthy returns the property of the last entry in which it is truthy, or nil.
+func lastTruthy(entries []entry, property string) any {
+	for _, e := range slices.Backward(entries) {
+		if isTruthy(e[property]) {
+			return e[property]
 		}
 	}
-	var all []entry
-	for _, e := range slices.Concat(label, []entry{picked}) {
-		if len(e) > 0 {
-			all = append(all, e)
+	return nil
+}
+
+// lastPerKey merges an object property: the last entry that has a key wins.
+func lastPerKey(entries []entry, property string) entry {
+	out := entry{}
+	for _, e := range entries {
+		if values, ok := e[property].(entry); ok {
+			maps.Copy(out, values)
 		}
 	}
-	return all
+	return out
+}
+
+// isTruthy reports whether JavaScript treats v as true.
+func isTruthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case float64:
+		return v != 0
+	}
+	return true
 }

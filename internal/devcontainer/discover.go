@@ -10,21 +10,20 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Location is a workspace folder and its configuration file, both absolute and clean. Links in them
-// are kept: the reference keeps them in the labels of its containers.
+// Location is a workspace folder and its configuration file, both absolute and clean. Symlinks are
+// kept, as the reference keeps them in the labels of its containers.
 type Location struct {
 	Workspace string
 	Config    string
 }
 
-// wellKnown are the places where a configuration is looked for, in this order.
-// `.devcontainer/<folder>/devcontainer.json` is not among them: the reference takes it only by
-// name.
+// wellKnown are the default paths of a configuration, in this order. The reference uses
+// `.devcontainer/<name>/devcontainer.json` only if it is named.
 var wellKnown = []string{filepath.Join(".devcontainer", "devcontainer.json"), ".devcontainer.json"}
 
-// Locate finds the configuration of a workspace folder. A config that is not empty names the file
-// itself, absolute or relative to the workspace; its name has to be devcontainer.json or
-// .devcontainer.json. Errors: workspace_not_found, no_devcontainer, invalid_request.
+// Locate finds the configuration of a workspace folder. config, if not empty, is the path of the
+// file, absolute or relative to the workspace; its name must be devcontainer.json or
+// .devcontainer.json. It fails with workspace_not_found, no_devcontainer or invalid_request.
 func Locate(workspace, config string) (Location, error) {
 	if !filepath.IsAbs(workspace) {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
@@ -47,12 +46,12 @@ func Locate(workspace, config string) (Location, error) {
 	return Location{Workspace: workspace, Config: found}, nil
 }
 
-// FindWorkspace finds the nearest folder with a configuration, from dir upwards to the root of the
-// file system. Errors: workspace_not_found, no_devcontainer.
+// FindWorkspace finds the nearest directory with a configuration from dir upwards. It fails with
+// workspace_not_found or no_devcontainer.
 func FindWorkspace(dir string) (Location, error) {
 	if !filepath.IsAbs(dir) {
-		return Location{}, dray.Errorf(dray.CodeInvalidRequest, "the folder %q is not an absolute path",
-			dir)
+		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
+			"the directory %q is not an absolute path", dir)
 	}
 	if err := checkFolder(filepath.Clean(dir)); err != nil {
 		return Location{}, err
@@ -60,22 +59,21 @@ func FindWorkspace(dir string) (Location, error) {
 	folder, found := Nearest(dir, string(filepath.Separator))
 	if !found {
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
-			"no devcontainer configuration in %s or any folder above it", dir).
-			WithHint("create .devcontainer/devcontainer.json in the project's folder, or name another folder with --workspace")
+			"no devcontainer configuration in %s or any directory above it", dir).
+			WithHint("create .devcontainer/devcontainer.json in the project, or use --workspace")
 	}
 	return Locate(folder, "")
 }
 
-// Nearest finds the closest folder with a configuration from dir up to root, both included. A
-// folder whose configuration cannot be looked at counts as found, so that its error is met where it
-// is used instead of being passed over.
+// Nearest returns the nearest directory with a configuration from dir up to root, both included. A
+// directory whose configuration cannot be examined counts: its error is returned where it is used.
 func Nearest(dir, root string) (folder string, ok bool) {
 	return NearestWithKnown(dir, root, func(string) bool { return false })
 }
 
-// NearestWithKnown is Nearest for one who remembers workspaces. A folder that is known counts as
-// found although its configuration is gone: a tool in its container can remove the file, and must
-// not move the next call to the host by that.
+// NearestWithKnown is Nearest for a caller that has known workspaces. A known directory counts
+// without its configuration: a tool in the container must not move the next call to the host by
+// removing the file.
 func NearestWithKnown(dir, root string, known func(folder string) bool) (folder string, ok bool) {
 	dir, root = filepath.Clean(dir), filepath.Clean(root)
 	for {
@@ -90,12 +88,12 @@ func NearestWithKnown(dir, root string, known func(folder string) bool) (folder 
 	}
 }
 
-// configIn gives the configuration file of a folder, or nothing. What cannot be looked at is an
-// error: taking it for absent would make a call run elsewhere.
+// configIn returns the configuration file of a directory, or "". It fails if that cannot be
+// examined: treating it as absent would make a call run on the host.
 func configIn(folder string) (string, error) {
 	if dir := filepath.Join(folder, ".devcontainer"); lexists(dir) && !isFolder(dir) {
-		return "", dray.Errorf(dray.CodeContainerFailed, "%s is no folder", dir).
-			WithHint("make it a folder with a devcontainer.json in it, or remove it")
+		return "", dray.Errorf(dray.CodeContainerFailed, "%s is not a directory", dir).
+			WithHint("make it a directory with a devcontainer.json, or remove it")
 	}
 	unusable := ""
 	for _, name := range wellKnown {
@@ -105,7 +103,7 @@ func configIn(folder string) (string, error) {
 		case err == nil && info.Mode().IsRegular():
 			return path, nil
 		case err == nil || isAbsent(err) && lexists(path):
-			unusable = path // the reference passes over it too, but does not run anything on the host for it
+			unusable = path // the reference ignores it, but runs nothing on the host instead
 		case !isAbsent(err):
 			return "", dray.Errorf(dray.CodeContainerFailed, "look for the devcontainer configuration: %w",
 				err).
@@ -114,7 +112,7 @@ func configIn(folder string) (string, error) {
 	}
 	if unusable != "" {
 		return "", dray.Errorf(dray.CodeContainerFailed,
-			"the devcontainer configuration %s is no file that can be read", unusable).
+			"the devcontainer configuration %s is not a readable file", unusable).
 			WithHint("replace it by a regular file, or remove it")
 	}
 	return "", nil
@@ -125,7 +123,7 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lexists says that something is there, be it a link that leads nowhere.
+// lexists reports whether path exists, a symlink without a target included.
 func lexists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -138,8 +136,8 @@ func locateConfig(workspace, config string) (Location, error) {
 	config = filepath.Clean(config)
 	if name := filepath.Base(config); name != "devcontainer.json" && name != ".devcontainer.json" {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
-			"the configuration file %s has another name than devcontainer.json or .devcontainer.json", config).
-			WithHint("rename the file, or put it as devcontainer.json into a folder of its own")
+			"the name of %s is not devcontainer.json or .devcontainer.json", config).
+			WithHint("rename the file, or move it to DIR/devcontainer.json")
 	}
 	info, err := os.Stat(config)
 	switch {
@@ -148,9 +146,8 @@ func locateConfig(workspace, config string) (Location, error) {
 			"look at the devcontainer configuration: %w", err)
 	case err != nil || !info.Mode().IsRegular():
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
-			"there is no devcontainer configuration file %s", config).
-			WithHint("check the path of the configuration; a relative one begins at the workspace %s",
-				workspace)
+			"no such devcontainer configuration file: %s", config).
+			WithHint("check the path; it is relative to the workspace %s", workspace)
 	}
 	return Location{Workspace: workspace, Config: config}, nil
 }
@@ -162,16 +159,16 @@ func checkFolder(folder string) error {
 		return dray.Errorf(dray.CodeWorkspaceNotFound, "look at the workspace folder: %w", err)
 	case err != nil:
 		return dray.Errorf(dray.CodeWorkspaceNotFound, "the workspace folder %s does not exist", folder).
-			WithHint("check the path; it is a folder on the host where the daemon runs")
+			WithHint("check the path on the daemon's host")
 	case !info.IsDir():
-		return dray.Errorf(dray.CodeWorkspaceNotFound, "%s is not a folder", folder).
-			WithHint("name the folder that holds the project")
+		return dray.Errorf(dray.CodeWorkspaceNotFound, "%s is not a directory", folder).
+			WithHint("use the directory of the project")
 	}
 	return nil
 }
 
-// noDevcontainer names the configurations that the reference would only take by name, if there are
-// any.
+// noDevcontainer returns the error no_devcontainer. Its hint mentions a configuration that must be
+// named, if there is one.
 func noDevcontainer(workspace string) error {
 	e := dray.Errorf(dray.CodeNoDevcontainer, "the workspace %s has no devcontainer configuration",
 		workspace)
@@ -184,7 +181,7 @@ func noDevcontainer(workspace string) error {
 	if err != nil {
 		rel = named[0]
 	}
-	return e.WithHint("choose one of the configurations in .devcontainer by naming it: containers.NAME.config: %s", rel)
+	return e.WithHint("select a configuration of .devcontainer: containers.NAME.config: %s", rel)
 }
 
 func globQuote(path string) string {

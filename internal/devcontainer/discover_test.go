@@ -71,7 +71,7 @@ func TestLocate(t *testing.T) {
 		{folder: "dangling", code: dray.CodeContainerFailed, hint: "remove it"},
 		{folder: "fifo", code: dray.CodeContainerFailed, hint: "remove it"},
 		{folder: "gone", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
-		{folder: "file/.devcontainer.json", code: dray.CodeWorkspaceNotFound, hint: "name the folder"},
+		{folder: "file/.devcontainer.json", code: dray.CodeWorkspaceNotFound, hint: "use the directory"},
 		{folder: "file/.devcontainer.json/x", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
 	} {
 		t.Run(test.folder+" "+test.config, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestFindWorkspace(t *testing.T) {
 	}
 }
 
-func TestNearestStaysBelowItsRoot(t *testing.T) {
+func TestNearestStopsAtRoot(t *testing.T) {
 	dir := tempDir(t)
 	write(t, dir, ".devcontainer.json", "{}")
 	write(t, dir, "a/b/c/file", "")
@@ -131,9 +131,9 @@ func TestNearestStaysBelowItsRoot(t *testing.T) {
 	}
 }
 
-// A configuration that cannot be looked at must not read as none: the call would run on the host
+// A configuration that cannot be examined does not count as absent: the call would run on the host
 // (RT-02).
-func TestWhatCannotBeLookedAtIsNotAbsent(t *testing.T) {
+func TestLocate_UnreadableDirectoryIsAnError(t *testing.T) {
 	dir := tempDir(t)
 	write(t, dir, "file", "")
 	// a loop: ELOOP for root as well
@@ -148,7 +148,7 @@ func TestWhatCannotBeLookedAtIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestReadConfigRefusesWhatItCannotUse(t *testing.T) {
+func TestReadConfig_InvalidFile(t *testing.T) {
 	for content, want := range map[string]string{
 		"[]":                     "line 1, column 1: the file must hold an object, not an array",
 		"":                       "line 1, column 1: the file holds no value",

@@ -187,7 +187,7 @@ func TestUpImage(t *testing.T) {
 	u.docker("stop", "-t", "0", result.ContainerID)
 	again, _ := u.wantUp()
 	if again.ContainerID != result.ContainerID {
-		t.Error("a stopped container was made anew")
+		t.Error("a stopped container was replaced")
 	}
 	u.wantProgress("start: starting the container")
 }
@@ -227,7 +227,7 @@ services:
 	u.wantProgress("create: creating the containers")
 }
 
-// A failing onCreateCommand leaves a container that the reference's next `up` takes for finished.
+// After a failed onCreateCommand Up replaces the container, which the reference would reuse.
 func TestUpAfterFailedOnCreate(t *testing.T) {
 	t.Parallel()
 	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{
@@ -239,18 +239,18 @@ func TestUpAfterFailedOnCreate(t *testing.T) {
 		t.Fatalf("got %v (%s)", err, dray.CodeOf(err))
 	}
 	c, _ := u.resolve()
-	note, found, err := NewFailures(u.state).Last(u.loc)
+	note, found, err := NewUpAttemptStore(u.state).Last(u.loc)
 	if err != nil || !found || !note.Incomplete(c) || note.Container != c.ID {
 		t.Fatalf("noted %+v, %v, %v for the container %s", note, found, err, c.ID)
 	}
 	if _, err := u.up(); err == nil {
-		t.Fatal("the second attempt takes the half made container for finished")
+		t.Fatal("the second attempt reuses the incomplete container")
 	}
 	write(t, u.loc.Workspace, "ready", "")
 	result, _ := u.wantUp()
 	u.docker("exec", result.ContainerID, "test", "-e", "/created")
 	if result.ContainerID == c.ID {
-		t.Error("the half made container is still there")
+		t.Error("the incomplete container is still there")
 	}
 }
 
@@ -263,15 +263,14 @@ func TestUpMissingDockerfile(t *testing.T) {
 			"no such file or directory, open '"+filepath.Dir(u.loc.Config)+"/Dockerfile'") {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if hint := dray.AsError(err).Hint; strings.Contains(hint, "half made") ||
+	if hint := dray.AsError(err).Hint; strings.Contains(hint, "incomplete") ||
 		!strings.Contains(hint, "dray workspace up "+u.loc.Workspace) {
 		t.Errorf("hint %q", hint)
 	}
 }
 
-// The configuration that runs is the one that was trusted, whatever stands there by the time the
-// CLI reads it.
-func TestUpUsesWhatWasTrusted(t *testing.T) {
+// Up uses the configuration that was trusted, even if the file has changed since.
+func TestUpUsesTrustedConfig(t *testing.T) {
 	t.Parallel()
 	u := newUpTest(t, map[string]string{".devcontainer/devcontainer.json": `{"image": "dray-test/busybox:latest", "initializeCommand": "touch good"}`})
 	git(t, u.loc.Workspace, "init", "-q")

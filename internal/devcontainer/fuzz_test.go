@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzConfig gives any text as devcontainer.json and as compose file to all that reads them: the
-// file may be a tool's work.
+// FuzzConfig parses any text as devcontainer.json and as a compose file.
 func FuzzConfig(f *testing.F) {
 	for _, c := range resolveCases {
 		f.Add([]byte(c.config), []byte("services: {}"))
@@ -43,7 +42,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// FuzzLog gives any text as the CLI's log: it holds what the programs in the container print.
+// FuzzLog parses any text as the CLI's log, which contains output of programs in the container.
 func FuzzLog(f *testing.F) {
 	f.Add(`{"type":"raw","level":3,"text":"a\nb"}` + "\n" + `{"type":"start","text":"Run: docker run x"}` + "\nplain\n")
 	f.Add(`{"type":"progress","name":"Running onCreateCommand...","stepDetail":"x"}`)
@@ -60,7 +59,7 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-func TestComposeBombIsRefused(t *testing.T) {
+func TestTrust_ComposeAliasBomb(t *testing.T) {
 	var bomb strings.Builder
 	bomb.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
 	for i := 1; i < 10; i++ {

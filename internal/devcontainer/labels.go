@@ -9,15 +9,14 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Labels that the reference puts on the containers that it makes.
+// The labels of the reference's containers.
 const (
 	LabelFolder   = "devcontainer.local_folder"
 	LabelConfig   = "devcontainer.config_file"
 	LabelMetadata = "devcontainer.metadata"
 )
 
-// ContainerInfo is what the engine says of a container. It comes from the engine's list or
-// inspection, and its image may have chosen much of it.
+// ContainerInfo is what the engine reports of a container. Much of it may come from the image.
 type ContainerInfo struct {
 	ID      string
 	Name    string
@@ -27,24 +26,22 @@ type ContainerInfo struct {
 	User    string   // Config.User, verbatim
 	Workdir string   // Config.WorkingDir
 	Mounts  []MountInfo
-	// Status is the engine's word: created, running, paused, restarting, removing, exited, dead.
+	// Status is created, running, paused, restarting, removing, exited or dead.
 	Status    string
 	Created   time.Time
-	StartedAt string // verbatim, to tell one start from the next
+	StartedAt string // verbatim, to distinguish starts
 }
 
-// MountInfo is one mount of a container as the engine lists it. Source is a host path only for the
-// type bind.
+// MountInfo is a mount of a container. Source is a path of the host only if Type is bind.
 type MountInfo struct {
 	Type        string
 	Source      string
 	Destination string
 }
 
-// Match chooses the container of this location among those of the engine, stopped ones included, in
-// any order. Containers with both labels go before those with the folder's alone, and the latter
-// count only if no configuration is named on them. Among equals a running one is preferred, then
-// the newest. Containers that are being removed do not exist.
+// Match selects the container of this location from all containers of the engine, stopped ones
+// included. Containers with both labels precede those without a configuration label, running ones
+// precede others, and newer ones older ones. Containers that are being removed are ignored.
 func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	names := l.names()
 	var both, folderOnly []ContainerInfo
@@ -67,15 +64,14 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	return slices.MinFunc(both, compareContainers), true
 }
 
-// Owns says whether a container carries the labels of this workspace, whatever its configuration
-// file (EX-01).
+// Owns reports whether a container has the label of this workspace, for any configuration file
+// (EX-01).
 func (l Location) Owns(c ContainerInfo) bool {
 	return slices.Contains(l.names().folders, c.Labels[LabelFolder])
 }
 
-// withLabelPaths gives the location under the name that a container of it was made with, where
-// links give it several: the folder in the container and the values of ${localWorkspaceFolder}
-// follow from that name.
+// withLabelPaths returns the location by the path in the container's labels, which differs from l
+// where there are symlinks. The workspace folder and ${localWorkspaceFolder} depend on that path.
 func (l Location) withLabelPaths(c ContainerInfo) Location {
 	folder := c.Labels[LabelFolder]
 	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
@@ -88,7 +84,7 @@ func (l Location) withLabelPaths(c ContainerInfo) Location {
 	return l
 }
 
-// compareContainers orders the better container first.
+// compareContainers orders the preferred container first.
 func compareContainers(a, b ContainerInfo) int {
 	if aRuns, bRuns := a.Status == "running", b.Status == "running"; aRuns != bRuns {
 		if aRuns {
@@ -102,8 +98,8 @@ func compareContainers(a, b ContainerInfo) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// labelPaths are the values that the two labels may have: the location's own paths, and those with
-// links resolved.
+// labelPaths are the possible values of the two labels: the location's paths, and those with
+// symlinks resolved.
 type labelPaths struct {
 	folders []string
 	configs []string
@@ -124,8 +120,8 @@ func (l Location) names() labelPaths {
 	return n
 }
 
-// idLabels are the labels that name a container: its own where it has them, since that is what `up`
-// derived ${devcontainerId} from, else those that `up` would give.
+// idLabels returns the labels that ${devcontainerId} is derived from: the container's, else those
+// that `up` would set.
 func (l Location) idLabels(c ContainerInfo) map[string]string {
 	labels := map[string]string{}
 	if l.Workspace != "" {

@@ -16,23 +16,22 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Input is what Resolve works from.
+// Input is the input of Resolve.
 type Input struct {
-	// Location is the workspace; the zero Location where none is known, and then the container's
-	// labels alone count.
+	// Location is the workspace. If it is zero, only the container's labels count.
 	Location  Location
 	Container ContainerInfo
-	// LocalEnv gives the values of ${localEnv:NAME}; nil gives none. For a workspace that is not
-	// trusted it must give none.
+	// LocalEnv returns the values of ${localEnv:NAME}; nil is an empty environment. It must be empty
+	// for a workspace that is not trusted.
 	LocalEnv func(name string) (string, bool)
-	// Git finds the top of the work tree; nil takes the workspace for it.
+	// Git finds the top of the work tree. If it is nil, the workspace is used instead.
 	Git GitFunc
 }
 
-// Probe says which shell the environment of a call is read from.
+// Probe is the shell that the environment of a call is read from.
 type Probe string
 
-// The probes, as userEnvProbe names them.
+// The values of userEnvProbe.
 const (
 	ProbeNone                  Probe = "none"
 	ProbeLoginShell            Probe = "loginShell"
@@ -40,38 +39,32 @@ const (
 	ProbeLoginInteractiveShell Probe = "loginInteractiveShell"
 )
 
-// ExecConfig is how a call runs in a container: what `devcontainer exec` would do (EX-07).
+// ExecConfig is how a call runs in a container, as by `devcontainer exec` (EX-07).
 type ExecConfig struct {
-	// User is passed to the engine's rules verbatim: a name or number, with or without a group.
+	// User is a name or number with or without a group, as the engine parses it.
 	User string
-	// WorkspaceFolder is the working folder of calls that name none; empty means the user's home
-	// folder.
+	// WorkspaceFolder is the default working directory; empty means the user's home directory.
 	WorkspaceFolder string
-	// RemoteEnv goes over the probed environment. It may hold secrets of the host.
+	// RemoteEnv overrides the probed environment. It may contain secrets of the host.
 	RemoteEnv map[string]string
 	Probe     Probe
-	// ConfigHash names the configuration that this was made from, before any variable was replaced:
-	// "sha256:" and hexadecimal digits.
+	// ConfigHash is the hash of the configuration before variables were replaced: "sha256:" and
+	// hexadecimal digits.
 	ConfigHash string
-	// LocalEnvNames are the variables of the host that the above asks for, whether they were given or
-	// not.
+	// LocalEnvNames are the variables of the host that the above uses, set or not.
 	LocalEnvNames []string
-	// Compose says that the configuration is one of docker compose, and Service which of its services
-	// is meant.
+	// Compose reports whether the configuration is one of docker compose, Service its service.
 	Compose bool
 	Service string
-	// Mounts lead from host folders into the container: its bind mounts (PM-14).
+	// Mounts are the container's bind mounts (PM-14).
 	Mounts []dray.Mount
-	// Merged is the merged configuration as `devcontainer read-configuration` prints it. It may hold
-	// secrets of the host.
-	Merged map[string]any
-	// Warnings say what was done differently from what the configuration may expect.
+	// Warnings state what was done differently from what the configuration says.
 	Warnings []string
 }
 
-// Resolve reads the configuration file and the container's labels and merges them. It starts
-// nothing but git, and that only where the configuration does not name its folder. Errors:
-// no_devcontainer, container_failed for a configuration that cannot be used.
+// Resolve reads the configuration file and the container's labels and merges them. It runs git if
+// the configuration does not set workspaceFolder. It fails with no_devcontainer, or with
+// container_failed for an invalid configuration.
 func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	in.Location = in.Location.withLabelPaths(in.Container)
 	r := resolver{Input: in}
@@ -91,18 +84,18 @@ func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	return r.result(merged)
 }
 
-// resolver is one Resolve on its way.
+// resolver is the state of one Resolve.
 type resolver struct {
 	Input
 	file   configFile
 	config entry      // the file with the host's variables replaced
-	scope  localScope // what they were replaced by
+	scope  localScope // their values
 
 	remoteUser any
 	warnings   []string
 }
 
-// substituteFile replaces the host's variables in the configuration file and settles the workspace
+// substituteFile replaces the host's variables in the configuration file and sets the workspace
 // folder.
 func (r *resolver) substituteFile(ctx context.Context) error {
 	r.scope = localScope{env: r.LocalEnv, workspace: r.Location.Workspace, names: map[string]bool{}}
@@ -119,15 +112,14 @@ func (r *resolver) substituteFile(ctx context.Context) error {
 	if r.config, err = substitute(r.file.values, r.scope.replace); err != nil {
 		return err
 	}
-	// An empty workspaceFolder does not count above, but does so from here on, and means the home
-	// folder.
+	// An empty workspaceFolder is ignored above. From here on it means the home directory.
 	if folder, ok := r.config["workspaceFolder"].(string); ok {
 		r.scope.folder = folder
 	}
 	return nil
 }
 
-// folder is the workspace folder before its own variables are replaced.
+// folder returns the workspace folder before its variables are replaced.
 func (r *resolver) folder(ctx context.Context) (string, error) {
 	named, isText := r.file.values["workspaceFolder"].(string)
 	switch {
@@ -141,8 +133,8 @@ func (r *resolver) folder(ctx context.Context) (string, error) {
 	return defaultFolder(mountRoot(ctx, r.Git, r.Location.Workspace), r.Location.Workspace), nil
 }
 
-// mergeLabel merges the entries of the container's label with the configuration file and replaces
-// the container's variables.
+// mergeLabel merges the properties that a call depends on over the entries of the container's label
+// and the configuration file, and replaces the container's variables in them.
 func (r *resolver) mergeLabel() (entry, error) {
 	label, err := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
 	if err != nil {
@@ -151,9 +143,13 @@ func (r *resolver) mergeLabel() (entry, error) {
 	if err := r.substituteLabel(label); err != nil {
 		return nil, broken(Location{}, "%w", err)
 	}
-	hasLabel, hasIDLabels := r.Container.Labels[LabelMetadata] != "", r.Container.Labels[LabelFolder] != ""
-	merged := merge(r.config, metadataEntries(label, r.config, hasLabel, hasIDLabels))
-	r.remoteUser = merged["remoteUser"] // the container's variables do not count in it
+	entries := append(label, r.config)
+	merged := entry{
+		"remoteUser":   lastTruthy(entries, "remoteUser"),
+		"userEnvProbe": lastTruthy(entries, "userEnvProbe"),
+		"remoteEnv":    lastPerKey(entries, "remoteEnv"),
+	}
+	r.remoteUser = merged["remoteUser"] // `devcontainer exec` ignores the container's variables here
 	merged, err = substituteAll(merged, devcontainerIDReplacer(r.Location.idLabels(r.Container)),
 		containerReplacer(r.Container.Env))
 	if err != nil {
@@ -163,8 +159,8 @@ func (r *resolver) mergeLabel() (entry, error) {
 }
 
 // substituteLabel replaces the host's variables in the label's entries, in place. The label comes
-// from the image, so it gets no variable that the workspace's own configuration does not use as
-// well: those nobody agreed to.
+// from the image, and the user agreed only to the variables that the workspace's configuration
+// uses: others are not set for it.
 func (r *resolver) substituteLabel(label []entry) error {
 	agreed := r.scope.names
 	refused := map[string]bool{}
@@ -187,12 +183,13 @@ func (r *resolver) substituteLabel(label []entry) error {
 		}
 	}
 	for _, name := range sortedNames(refused) {
-		r.warn("the container's label asks for the host's variable %s, which the workspace's configuration does not use: it is not given", name)
+		r.warn("the container's label uses the host's variable %s, which the workspace's configuration "+
+			"does not use: it is not set", name)
 	}
 	return nil
 }
 
-// result picks what a call needs from the merged configuration.
+// result returns the configuration of a call.
 func (r *resolver) result(merged entry) (ExecConfig, error) {
 	user, err := r.user()
 	if err != nil {
@@ -200,16 +197,18 @@ func (r *resolver) result(merged entry) (ExecConfig, error) {
 	}
 	service, _ := r.config["service"].(string)
 	out := ExecConfig{
-		User: user, WorkspaceFolder: r.scope.folder, RemoteEnv: r.remoteEnv(merged), Probe: r.probe(merged),
-		ConfigHash: r.hash(), LocalEnvNames: r.localEnvNames(), Compose: isCompose(r.file.values), Service: service,
-		Mounts: bindMounts(r.Container.Mounts), Merged: merged,
+		User: user, WorkspaceFolder: r.scope.folder,
+		RemoteEnv: r.remoteEnv(merged), Probe: r.probe(merged),
+		ConfigHash: r.hash(), LocalEnvNames: r.localEnvNames(),
+		Compose: isCompose(r.file.values), Service: service,
+		Mounts: bindMounts(r.Container.Mounts),
 	}
-	slices.Sort(r.warnings) // objects have no order
+	slices.Sort(r.warnings) // objects are not ordered
 	out.Warnings = r.warnings
 	return out, nil
 }
 
-// user is the last remoteUser, else the container's own.
+// user returns the last remoteUser, else the container's user.
 func (r *resolver) user() (string, error) {
 	switch user := r.remoteUser.(type) {
 	case string:
@@ -230,20 +229,20 @@ func (r *resolver) probe(merged entry) Probe {
 	case ProbeNone, ProbeLoginShell, ProbeInteractiveShell, ProbeLoginInteractiveShell:
 		return probe
 	}
-	r.warn("userEnvProbe %.40q is none of none, loginShell, interactiveShell, loginInteractiveShell: no shell is probed", fmt.Sprint(value))
+	r.warn("userEnvProbe is %.40q, not none, loginShell, interactiveShell or loginInteractiveShell: "+
+		"no shell is probed", fmt.Sprint(value))
 	return ProbeNone
 }
 
-// hash covers what was read: the file and the label.
+// hash returns the hash of the file and the label.
 func (r *resolver) hash() string {
 	h := sha256.New()
-	// a hash never fails
 	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw,
 		r.Container.Labels[LabelMetadata])
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// localEnvNames looks at the raw properties that a call depends on.
+// localEnvNames returns the host's variables in the properties that a call depends on.
 func (r *resolver) localEnvNames() []string {
 	names := map[string]bool{}
 	sources, _ := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
@@ -256,26 +255,27 @@ func (r *resolver) localEnvNames() []string {
 	return sortedNames(names)
 }
 
-// collectLocalEnv adds the variables of the host that a value uses.
+// collectLocalEnv adds the host's variables in a value to names.
 func collectLocalEnv(v any, names map[string]bool) {
 	scope := localScope{names: names}
 	s := substitution{replace: scope.replace}
-	_, _ = s.value(v) // what fails was met where it is used
+	_, _ = s.value(v) // an error is reported where the value is used
 }
 
 func (r *resolver) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// remoteEnv gives the merged remoteEnv as text. Names and values that no environment can hold are
-// left out.
+// remoteEnv returns the merged remoteEnv without the names and values that are invalid in an
+// environment.
 func (r *resolver) remoteEnv(merged entry) map[string]string {
 	values, _ := merged["remoteEnv"].(entry)
 	env := make(map[string]string, len(values))
 	for name, value := range values {
 		text := textOf(value)
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(text, "\x00") {
-			r.warn("the variable %.60q of remoteEnv is left out: its name or value cannot be in an environment", name)
+			r.warn("the variable %.60q of remoteEnv is ignored: its name or value is invalid in an "+
+				"environment", name)
 			continue
 		}
 		env[name] = text
@@ -283,8 +283,7 @@ func (r *resolver) remoteEnv(merged entry) map[string]string {
 	return env
 }
 
-// textOf writes a JSON value as JavaScript turns it into a string, which is what ends up in the
-// environment.
+// textOf returns a JSON value as JavaScript converts it to a string.
 func textOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -310,8 +309,8 @@ func textOf(v any) string {
 	return "null"
 }
 
-// numberText writes a number as ECMAScript does, which encoding/json follows but for the infinite
-// and the negative zero.
+// numberText returns a number as ECMAScript formats it. encoding/json does so too, except for
+// infinities and the negative zero.
 func numberText(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
@@ -328,8 +327,8 @@ func numberText(f float64) string {
 	return string(bytes.TrimSpace(text))
 }
 
-// bindMounts are the mounts whose source is a folder of the host. A source that leads through a
-// link counts under its real name too, for a caller may know the workspace by either.
+// bindMounts returns the bind mounts. A source with symlinks is returned by its real path too,
+// because a caller may use either.
 func bindMounts(mounts []MountInfo) []dray.Mount {
 	var out []dray.Mount
 	for _, m := range mounts {

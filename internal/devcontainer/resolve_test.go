@@ -102,9 +102,9 @@ func (c resolveCase) make(t *testing.T) Input {
 	return Input{Location: loc, Container: container, LocalEnv: locals(hostEnv), Git: runGit}
 }
 
-// TestReferenceResolvesAlike compares folder and merged configuration with those of the reference,
-// which is given the same container by a docker that only prints it. EX-07, CF-05.
-func TestReferenceResolvesAlike(t *testing.T) {
+// Resolve agrees with the reference, which gets the same container from a fake docker (EX-07,
+// CF-05).
+func TestResolveAgreesWithReference(t *testing.T) {
 	bundle := reference.Bundle(t)
 	var inputs []Input
 	for _, c := range resolveCases {
@@ -134,8 +134,7 @@ func resolve(t *testing.T, config string, c ContainerInfo) ExecConfig {
 	return r
 }
 
-// EX-07: user, environment and probe as `devcontainer exec` takes them from the merged
-// configuration.
+// User, environment and probe are those of `devcontainer exec` (EX-07).
 func TestResolvePicks(t *testing.T) {
 	r := resolve(t, `{"dockerComposeFile": "c", "service": "app", "userEnvProbe": "interactiveShell", "remoteEnv": {
 		"NULL": null, "N": 1.50, "BIG": 1e21, "SMALL": 1e-7, "T": true, "L": [1, null, ["a"]], "O": {}, "E": "", "INF": -1e999, "Z": -0,
@@ -185,9 +184,8 @@ func TestResolveWithoutWorkspace(t *testing.T) {
 	}
 }
 
-// An image must not choose which variables of the host it gets: its label is not among what was
-// trusted. A link leads to a workspace whose container was made under the real name; folder and
-// variables are that container's.
+// If the workspace is reached by a symlink, folder and variables are those of the container that was
+// created by the real path.
 func TestResolveThroughLink(t *testing.T) {
 	own := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
 	link := filepath.Join(tempDir(t), "link")
@@ -202,7 +200,7 @@ func TestResolveThroughLink(t *testing.T) {
 	}
 }
 
-func TestLabelGetsNoVariableThatNobodyAgreedTo(t *testing.T) {
+func TestResolve_LabelVariablesOfConfigOnly(t *testing.T) {
 	label := map[string]string{LabelMetadata: `[{"remoteEnv": {"A": "${localEnv:TOKEN}", "B": "${localEnv:NESTED:default}"}}]`}
 	r := resolve(t, `{"image": "x"}`, ContainerInfo{Labels: label})
 	if r.RemoteEnv["A"] != "" || r.RemoteEnv["B"] != "default" || len(r.Warnings) != 2 ||
@@ -222,12 +220,12 @@ func TestResolveRefuses(t *testing.T) {
 	bomb := `{"remoteEnv": {"A": "` + strings.Repeat("${containerEnv:BIG}", 40_000) + `"}}`
 	for _, test := range []struct{ name, config, label, want string }{
 		{name: "broken file", config: `[`, want: "must hold an object"},
-		{name: "variable without a name", config: `{"image": "x", "name": "${localEnv}"}`, want: "names no variable"},
-		{name: "variable without a name in the label", config: `{}`, label: `{"remoteUser": "${containerEnv}"}`, want: "names no variable"},
+		{name: "variable without a name", config: `{"image": "x", "name": "${localEnv}"}`, want: "does not name a variable"},
+		{name: "variable without a name in the label", config: `{}`, label: `{"remoteUser": "${containerEnv}"}`, want: "does not name a variable"},
 		{name: "folder that is no string", config: `{"workspaceFolder": 5}`, want: "workspaceFolder is not a string"},
 		{name: "user that is no string", config: `{"remoteUser": 1000}`, want: "remoteUser is not a string"},
-		{name: "variables that grow", config: bomb, want: "stand for more than"},
-		{name: "variables that grow in the label", config: `{}`, label: bomb, want: "stand for more than"},
+		{name: "variables that grow", config: bomb, want: "variables have more than"},
+		{name: "variables that grow in the label", config: `{}`, label: bomb, want: "variables have more than"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := ContainerInfo{
@@ -243,7 +241,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// RS-02: the hash tells configurations apart and says nothing of secrets.
+// The hash differs by configuration and does not depend on secrets (RS-02).
 func TestConfigHash(t *testing.T) {
 	loc := workspace(t, `{"image": "x", "remoteEnv": {"A": "${localEnv:TOKEN}"}}`)
 	hash := func(label, token string) string {
@@ -270,7 +268,7 @@ func TestConfigHash(t *testing.T) {
 	}
 }
 
-// PM-14: only bind mounts lead to folders of the host, and a link's real name counts as well.
+// Only bind mounts are mapped, also by the real path of their source (PM-14).
 func TestBindMounts(t *testing.T) {
 	dir := tempDir(t)
 	link := filepath.Join(dir, "link")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,41 +12,41 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Summary is what a trust is about, for people: what `up` would do to this machine. Every string of
-// it comes from the workspace.
+// Summary is what `up` would do on this machine, for the user who decides about trust. Every string
+// in it comes from the workspace.
 type Summary struct {
 	Workspace string `json:"workspace"`
 	Config    string `json:"config"`
-	// Hash is what the trust is bound to: "sha256:" and hexadecimal digits.
+	// Hash is the hash of the trust inputs: "sha256:" and hexadecimal digits.
 	Hash string `json:"hash"`
-	// Source is what the container is made from: "image ...", "Dockerfile ..." or "compose ...".
+	// Source is the container's source: "image ...", "Dockerfile ..." or "compose ...".
 	Source string `json:"source"`
-	// Commands are the lifecycle commands in the order in which they run. Only initializeCommand runs
-	// on the host.
+	// Commands are the lifecycle commands in their order. Only initializeCommand runs on the host.
 	Commands []SummaryLine `json:"commands"`
-	// Access is what the container gets of the host: mounts, arguments of docker run, privileges.
+	// Access is the container's access to the host: mounts, arguments of docker run, privileges.
 	Access []SummaryLine `json:"access"`
-	// Features are installed into the image.
+	// Features are the features to install.
 	Features []string `json:"features"`
-	// LocalEnv are the variables of the host that the configuration uses.
+	// LocalEnv are the host's variables that the configuration uses.
 	LocalEnv []string `json:"local_env"`
-	// Files are those that the trust is bound to.
+	// Files are the trust inputs that exist.
 	Files []string `json:"files"`
-	// Notes say what the configuration may mean otherwise than it looks.
+	// Notes are warnings about the configuration.
 	Notes []string `json:"notes"`
 }
 
-// SummaryLine is one property with one value.
+// SummaryLine is a property with one value.
 type SummaryLine struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
 var lifecycle = []string{
-	"initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand",
+	"initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand",
+	"postStartCommand", "postAttachCommand",
 }
 
-// access are the properties that open the host to the container.
+// access are the properties that give a container access to the host.
 var access = []string{
 	"workspaceMount", "mounts", "runArgs", "privileged", "capAdd", "securityOpt",
 	"appPort", "containerUser",
@@ -56,21 +55,20 @@ var access = []string{
 func (f *trustInputs) summary() Summary {
 	values := f.file.values
 	s := Summary{
-		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: f.hash(), Source: sourceOf(values), Commands: []SummaryLine{}, Access: []SummaryLine{},
+		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: f.hash(), Source: sourceOf(values),
+		Commands: []SummaryLine{}, Access: []SummaryLine{},
 		Features: []string{}, Files: []string{f.loc.Config}, Notes: f.notes(),
 	}
 	for _, name := range lifecycle {
 		s.Commands = appendLine(s.Commands, name, values[name])
 	}
 	if _, named := values["workspaceMount"]; !named && f.root != "" {
-		s.Access = append(s.Access, SummaryLine{"workspaceMount", "the folder " + f.root})
+		s.Access = append(s.Access, SummaryLine{"workspaceMount", "the directory " + f.root})
 	}
 	for _, name := range access {
 		s.Access = appendLine(s.Access, name, values[name])
 	}
-	for _, service := range f.services {
-		s.Access = append(s.Access, service.access...)
-	}
+	s.Access = append(s.Access, f.services...)
 	features, _ := values["features"].(entry)
 	s.Features = append(s.Features, slices.Sorted(maps.Keys(features))...)
 	names := map[string]bool{}
@@ -85,7 +83,7 @@ func (f *trustInputs) summary() Summary {
 	return s
 }
 
-// notes warn of what a reader of the file may miss.
+// notes returns warnings that a reader of the file may miss.
 func (f *trustInputs) notes() []string {
 	notes := []string{}
 	for _, fault := range f.file.faults {
@@ -93,10 +91,10 @@ func (f *trustInputs) notes() []string {
 	}
 	if isTruthy(f.file.values["initializeCommand"]) {
 		notes = append(notes,
-			"initializeCommand runs on this machine; what it goes on to read or start is not covered, beside the files listed")
+			"initializeCommand runs on this machine; only the listed files that it uses are covered")
 	}
 	if f.root != "" && realPath(f.root) != f.loc.Workspace {
-		notes = append(notes, "the top of the git work tree is mounted, not the workspace alone: "+f.root)
+		notes = append(notes, "the top of the git work tree is mounted, not only the workspace: "+f.root)
 	}
 	return notes
 }
@@ -114,51 +112,41 @@ func sourceOf(values entry) string {
 			context = build["context"]
 		}
 		if context == nil {
-			return "Dockerfile " + shown(name)
+			return "Dockerfile " + display(name)
 		}
-		return "Dockerfile " + shown(name) + ", build context " + shown(context)
+		return "Dockerfile " + display(name) + ", build context " + display(context)
 	case isCompose(values):
-		return "compose " + shown(values["dockerComposeFile"]) + ", service " + shown(values["service"])
+		return "compose " + display(values["dockerComposeFile"]) + ", service " +
+			display(values["service"])
 	case values["image"] != nil:
-		return "image " + shown(values["image"])
+		return "image " + display(values["image"])
 	}
-	return "nothing: the configuration names no image, Dockerfile or compose file"
+	return "none: the configuration has no image, Dockerfile or compose file"
 }
 
-// serviceSummary is what a service of a compose file gets of the host.
-type serviceSummary struct {
-	access []SummaryLine
-}
-
+// serviceAccess are the properties that give a service of a compose file access to the host.
 var serviceAccess = []string{
-	"image", "build", "volumes", "privileged", "cap_add", "security_opt", "devices", "network_mode", "pid", "ipc", "userns_mode", "cgroup_parent", "ports", "volumes_from",
+	"image", "build", "volumes", "privileged", "cap_add", "security_opt", "devices", "network_mode",
+	"pid", "ipc", "userns_mode", "cgroup_parent", "ports", "volumes_from",
 }
 
-func summariseService(name string, service map[string]any) serviceSummary {
-	var s serviceSummary
-	for _, property := range serviceAccess {
-		s.access = appendLine(s.access, "service "+name+": "+property, service[property])
-	}
-	return s
-}
-
-// appendLine adds a property, one line for each element of a list.
+// appendLine appends a property with a line for each element of a list.
 func appendLine(lines []SummaryLine, name string, value any) []SummaryLine {
 	if !isTruthy(value) {
 		return lines
 	}
 	list, ok := value.([]any)
 	if !ok || strings.HasSuffix(name, "Command") {
-		return append(lines, SummaryLine{name, shown(value)})
+		return append(lines, SummaryLine{name, display(value)})
 	}
 	for _, v := range list {
-		lines = append(lines, SummaryLine{name, shown(v)})
+		lines = append(lines, SummaryLine{name, display(v)})
 	}
 	return lines
 }
 
-// shown writes a value for people: text as it is, everything else as JSON.
-func shown(value any) string {
+// display returns a string as it is and another value as JSON.
+func display(value any) string {
 	if text, ok := value.(string); ok {
 		return text
 	}
@@ -169,12 +157,10 @@ func shown(value any) string {
 	return string(text)
 }
 
-// Write prints the summary. Control characters are shown, not sent to the terminal.
+// Write writes the summary with control characters escaped.
 func (s Summary) Write(w io.Writer) error {
 	var out strings.Builder
-	line := func(name,
-		value string,
-	) {
+	line := func(name, value string) {
 		fmt.Fprintf(&out, "%-22s %s\n", escapeControl(name), escapeControl(value))
 	}
 	line("workspace", s.Workspace)
@@ -186,10 +172,10 @@ func (s Summary) Write(w io.Writer) error {
 	for _, list := range []struct {
 		name   string
 		values []string
-	}{{"feature", s.Features}, {"variable of the host", s.LocalEnv}, {"bound to", s.Files}, {
-		"note",
-		s.Notes,
-	}} {
+	}{
+		{"feature", s.Features}, {"variable of the host", s.LocalEnv}, {"bound to", s.Files},
+		{"note", s.Notes},
+	} {
 		for _, value := range list.values {
 			line(list.name, value)
 		}
@@ -199,16 +185,15 @@ func (s Summary) Write(w io.Writer) error {
 	return err
 }
 
-// terminalSequence matches what terminals take for commands: CSI, OSC and the short escapes. The
-// byte ranges are ECMA-48's.
-var terminalSequence = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x40-\x5a\x5c-\x5f])`)
+// terminalSequence matches terminal control sequences: CSI, OSC and short escapes (ECMA-48).
+var terminalSequence = lazyRegexp(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|` +
+	`\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x40-\x5a\x5c-\x5f])`)
 
-// escapeControl shows each character that a terminal would act on as an escape: text from a
-// workspace must not look like other text than it is.
+// escapeControl escapes the characters that a terminal interprets, and invisible ones.
 func escapeControl(text string) string {
 	var out strings.Builder
 	for _, r := range text {
-		if unicode.IsGraphic(r) { // which invisible and direction marks are not
+		if unicode.IsGraphic(r) { // false for invisible characters and direction marks
 			out.WriteRune(r)
 			continue
 		}
@@ -217,10 +202,10 @@ func escapeControl(text string) string {
 	return out.String()
 }
 
-// plainLine makes one line of a program's output: colours and cursor movements go, what a carriage
-// return would have overwritten goes too, and the rest is printable and at most limit bytes long.
+// plainLine returns a line of a program's output without control sequences and what a carriage
+// return would have overwritten, printable, and at most limit bytes long.
 func plainLine(text string, limit int) string {
-	text = terminalSequence.ReplaceAllString(text, "")
+	text = terminalSequence().ReplaceAllString(text, "")
 	text = strings.TrimRight(text, "\r\n\t ")
 	text = text[strings.LastIndexByte(text, '\r')+1:]
 	text = escapeControl(strings.ReplaceAll(text, "\t", " "))

@@ -19,7 +19,7 @@ func summaryOf(t *testing.T, config string, files map[string]string) Summary {
 	return s
 }
 
-// EX-06, RT-09: what is shown when trust is asked.
+// The summary shows what `up` would do (EX-06, RT-09).
 func TestSummary(t *testing.T) {
 	s := summaryOf(t, `{"image": "x", "privileged": true, "initializeCommand": "./init.sh", "onCreateCommand": ["a", "b"], "postStartCommand": {"x": "y"},
 		"mounts": ["type=bind,source=${localEnv:HOME}/.ssh,target=/s", {"type": "volume", "source": "v", "target": "/v"}], "runArgs": ["--net=host"],
@@ -30,7 +30,7 @@ func TestSummary(t *testing.T) {
 		{"initializeCommand", "./init.sh"},
 		{"onCreateCommand", `["a","b"]`},
 		{"postStartCommand", `{"x":"y"}`},
-		{"workspaceMount", "the folder " + s.Workspace},
+		{"workspaceMount", "the directory " + s.Workspace},
 		{"mounts", "type=bind,source=${localEnv:HOME}/.ssh,target=/s"},
 		{"mounts", `{"source":"v","target":"/v","type":"volume"}`},
 		{"runArgs", "--net=host"},
@@ -60,7 +60,7 @@ func TestSummarySources(t *testing.T) {
 		`{"build": {"dockerfile": "D"}}`:                             "Dockerfile D",
 		`{"image": "x", "build": {"dockerfile": "D", "context": 1}}`: "Dockerfile D, build context 1",
 		`{"dockerComposeFile": ["a.yml", "b.yml"], "service": "s"}`:  `compose ["a.yml","b.yml"], service s`,
-		`{}`: "nothing: the configuration names no image, Dockerfile or compose file",
+		`{}`: "none: the configuration has no image, Dockerfile or compose file",
 	} {
 		if s := summaryOf(t, config, nil); s.Source != want {
 			t.Errorf("%s: %q, want %q", config, s.Source, want)
@@ -83,7 +83,7 @@ func TestSummarySources(t *testing.T) {
 	}
 }
 
-// What a workspace puts into its configuration must not speak to the terminal.
+// Control characters in a configuration are escaped.
 func TestSummaryShowsControlCharacters(t *testing.T) {
 	s := summaryOf(t, `{"image": "x", "initializeCommand": "evil\u001b[2K\r\u202e\u200bgood", "features": {"a\nhash  fake": {}}}`, nil)
 	var out strings.Builder
@@ -101,7 +101,7 @@ func TestSummaryShowsControlCharacters(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+func TestPlainLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b[1m\x1b[31mred\x1b[39m\x1b[22m\r\n": "red",
 		"10%\r20%\r100%\n":                       "100%",

@@ -17,19 +17,19 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// TrustStore knows which workspaces may be brought up: `up` runs initializeCommand on the host and
-// mounts folders of it, so somebody has to have agreed to exactly what it would do (RT-09). A trust
-// is bound to the hash of all that and ends when any of it changes.
+// TrustStore records which workspaces may be brought up. `up` runs initializeCommand on the host
+// and mounts directories of the host, so the user must have agreed to it (RT-09). A trust covers
+// the hash of the trust inputs and ends when one of them changes.
 //
-// It may be used from several goroutines and processes at once.
+// It is safe for concurrent use, also by several processes.
 type TrustStore struct {
 	file          trustFile
 	alwaysTrusted []string
 	git           GitFunc
 }
 
-// NewTrustStore keeps its file trust.json in the state folder. The folders of always are trusted
-// whatever configuration stands there; each is meant alone, without the folders in it.
+// NewTrustStore returns a store with its file trust.json in the state directory. The folders in
+// always are trusted with any configuration, but not the directories in them.
 func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
 	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}, git: git}
 	for _, folder := range always {
@@ -38,7 +38,7 @@ func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
 	return s
 }
 
-// Summary says what a trust in the workspace would be about. It changes nothing.
+// Summary returns what a trust in the workspace would cover.
 func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error) {
 	f, err := collectTrustInputs(ctx, loc, s.git)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error)
 	return f.summary(), nil
 }
 
-// Trust records that what the returned summary shows is agreed to.
+// Trust records a trust in what the returned summary shows.
 func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 	f, err := collectTrustInputs(ctx, loc, s.git)
 	if err != nil {
@@ -64,15 +64,14 @@ func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 	return summary, nil
 }
 
-// Approve gives leave to bring the workspace up with the configuration that stands there now, or
-// fails with workspace_untrusted.
+// Approve returns the approval to bring the workspace up with its present configuration. It fails
+// with workspace_untrusted.
 func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error) {
 	approval, _, err := s.approve(ctx, loc)
 	return approval, err
 }
 
-// approve gives the leave and what was looked at for it, which is nothing where the operator's own
-// configuration gives it.
+// approve is Approve that returns the trust inputs too, nil if the workspace is always trusted.
 func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trustInputs, error) {
 	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return approval, nil, err
@@ -85,21 +84,23 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 	if err != nil {
 		return Approval{}, nil, err
 	}
-	hint := "look at it and agree to it with: dray workspace trust " + loc.Workspace
+	hint := "review and trust it with: dray workspace trust " + loc.Workspace
+	why := ""
 	switch {
 	case !found:
-		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"the devcontainer configuration of %s is not trusted", loc.Workspace).WithHint("%s", hint)
+		why = "is not trusted"
 	case record.Hash != f.hash():
+		why = "has changed since it was trusted"
+	}
+	if why != "" {
 		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"the devcontainer configuration of %s has changed since it was trusted", loc.Workspace).WithHint("%s", hint)
+			"the devcontainer configuration of %s %s", loc.Workspace, why).WithHint("%s", hint)
 	}
 	approval, err := approve(loc, f.file, f.root)
 	return approval, f, err
 }
 
-// approveAlways gives leave where the operator's own configuration does; then nothing has to be
-// surveyed.
+// approveAlways returns the approval of a workspace that is always trusted.
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
 	canonical, err := loc.canonical()
 	if err != nil {
@@ -120,23 +121,22 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 	return approval, err == nil, err
 }
 
-// Approval is the leave to bring one workspace up with one configuration. Only a TrustStore gives
-// one; the zero Approval gives no leave.
+// Approval permits Up for one workspace with one configuration. The zero Approval permits nothing.
 type Approval struct {
 	loc    Location
 	pinned []byte
 }
 
-// Location is the workspace that may be brought up.
+// Location returns the workspace that may be brought up.
 func (a Approval) Location() Location { return a.loc }
 
-// approve pins what was agreed to: the configuration as it was read, and the mount that it leaves
-// to be found out.
+// approve pins the configuration as it was read, with the mount and the workspace folder made
+// explicit.
 func approve(loc Location, file configFile, root string) (Approval, error) {
 	values := maps.Clone(file.values)
 	if !isCompose(values) {
 		if strings.Contains(root, "${") {
-			return Approval{}, broken(loc, "the folder %s reads like a variable", root)
+			return Approval{}, broken(loc, "the path %s contains \"${\"", root)
 		}
 		if _, named := values["workspaceMount"]; !named {
 			values["workspaceMount"] = mountFlag(root)
@@ -152,7 +152,7 @@ func approve(loc Location, file configFile, root string) (Approval, error) {
 	return Approval{loc: loc, pinned: pinned}, nil
 }
 
-// mountFlag is the mount of the workspace as the reference writes it.
+// mountFlag returns the mount of the workspace as the reference formats it.
 func mountFlag(root string) string {
 	field := func(name, value string) string {
 		text := name + "=" + value
@@ -168,16 +168,15 @@ func mountFlag(root string) string {
 	return text
 }
 
-// TrustFiles is what a trust is bound to, by name, so that it can be looked at often without being
-// read: a call that takes a trust for granted asks for nothing but the times and sizes of its
-// files.
+// TrustFiles are the paths of the trust inputs. Stamp detects a change by times and sizes, without
+// reading them.
 type TrustFiles struct {
-	files   []string // and what may become one
-	folders []string // whose entries count
+	files   []string // absent ones included
+	folders []string
 }
 
-// IsTrusted says whether the workspace may be brought up as it stands, and what that answer rests
-// on; nothing, where the operator's configuration gives it. Beside false the error says why not.
+// IsTrusted reports whether the workspace may be brought up in its present state, and the trust
+// inputs, empty if it is always trusted. If it returns false, the error is the reason.
 func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFiles, error) {
 	_, f, err := s.approve(ctx, loc)
 	if err != nil || f == nil {
@@ -189,11 +188,11 @@ func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFi
 	}, nil
 }
 
-// Len is the number of files and folders that State looks at.
+// Len returns the number of paths that Stamp examines.
 func (b TrustFiles) Len() int { return len(b.files) + len(b.folders) }
 
-// Stamp is a text that is another one after any of the files changed, and the time of the latest
-// change. The change times that it is made of are the kernel's own, which nobody can set back.
+// Stamp returns a text that differs after any of the files has changed, and the time of the latest
+// change. It uses the files' change times, which programs cannot set.
 func (b TrustFiles) Stamp() (state string, latest time.Time) {
 	text := make([]byte, 0, 64*b.Len())
 	look := func(path string, entries bool) {
@@ -204,10 +203,10 @@ func (b TrustFiles) Stamp() (state string, latest time.Time) {
 		}
 		text = strconv.AppendUint(text, uint64(st.Mode&syscall.S_IFMT), 36)
 		if st.Mode&syscall.S_IFMT == syscall.S_IFDIR && !entries {
-			return // only that it is no file
+			return // only its type counts
 		}
-		// it only has to differ
-		for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} { //nolint:gosec
+		//nolint:gosec // it only has to differ
+		for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
 			text = strconv.AppendInt(append(text, ' '), n, 36)
 		}
 		if at := time.Unix(0, st.Ctim.Nano()); at.After(latest) {

@@ -15,13 +15,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// trustVersion is the version of trust.json. A file of another one is refused: what it means cannot
-// be known.
+// trustVersion is the version of trust.json. Files of other versions are refused.
 const trustVersion = 1
 
-// maxTrustFile bounds trust.json.
+// maxTrustFile is the maximum size of trust.json in bytes.
 const maxTrustFile = 16 << 20
 
 type trustRecord struct {
@@ -36,13 +36,13 @@ type trustDocument struct {
 	Trusted []trustRecord `json:"trusted"`
 }
 
-// trustFile is trust.json: replaced as a whole, one writer at a time. A file that another user
-// could have written counts for nothing.
+// trustFile is trust.json. It is replaced atomically under a lock. A file that another user could
+// have written is refused.
 type trustFile struct {
 	path string
 }
 
-// get finds the trust in a canonical location.
+// get returns the trust in a canonical location.
 func (f trustFile) get(loc Location) (trustRecord, bool, error) {
 	doc, err := f.read()
 	if err != nil {
@@ -86,11 +86,11 @@ func (f trustFile) put(record trustRecord) (err error) {
 
 func (f trustFile) unusable(err error) error {
 	return dray.Errorf(dray.CodeWorkspaceUntrusted,
-		"the record of trusted workspaces cannot be used: %w", err).
-		WithHint("repair or remove %s; without it every workspace has to be trusted again", f.path)
+		"read the trusted workspaces: %w", err).
+		WithHint("repair or remove %s; if it is removed, trust the workspaces again", f.path)
 }
 
-// read gives the document; a file that does not exist is an empty one.
+// read returns the document, empty if the file does not exist.
 func (f trustFile) read() (trustDocument, error) {
 	var doc trustDocument
 	file, err := os.OpenFile(f.path,
@@ -101,7 +101,7 @@ func (f trustFile) read() (trustDocument, error) {
 		}
 		return doc, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // only read
 	if err := checkPrivate(file); err != nil {
 		return doc, err
 	}
@@ -122,7 +122,7 @@ func (f trustFile) read() (trustDocument, error) {
 	return doc, nil
 }
 
-// checkPrivate makes sure that only the user of this process can have written an open file.
+// checkPrivate fails unless only the user of this process can have written an open file.
 func checkPrivate(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -141,27 +141,21 @@ func checkPrivate(file *os.File) error {
 	return nil
 }
 
-// lockFileFor takes the lock beside a file; a file that is replaced cannot be locked itself.
+// lockFileFor acquires PATH.lock: a file that is replaced cannot be locked itself.
 func lockFileFor(path string) (unlock func() error, err error) {
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC,
 		0o600)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
+	err = linux.Retry(func() error { return syscall.Flock(int(file.Fd()), syscall.LOCK_EX) })
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", file.Name(), err), file.Close())
 	}
-	return file.Close, nil // which gives the lock back
+	return file.Close, nil // which releases the lock
 }
 
-// replaceFile writes a file of mode 0600 so that after a crash the old or the new content stands
-// there, never a part.
+// replaceFile atomically replaces a file by one of mode 0600 and synchronizes it to disk.
 func replaceFile(path string, content []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -169,7 +163,7 @@ func replaceFile(path string, content []byte) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(file.Name()) // the first error counts
+			_ = os.Remove(file.Name()) // the first error is returned
 		}
 	}()
 	_, writeErr := file.Write(content)
@@ -179,10 +173,10 @@ func replaceFile(path string, content []byte) (err error) {
 	if err := os.Rename(file.Name(), path); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
 }
 
-func syncFolder(path string) error {
+func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err

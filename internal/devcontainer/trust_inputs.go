@@ -18,40 +18,39 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Limits of what trust is bound to. A workspace beyond them is not trusted by its hash.
+// Limits of the trust inputs. A workspace that exceeds them can be trusted only by configuration.
 const (
 	maxTrustFiles = 5000
 	maxTrustBytes = 64 << 20
 )
 
-// trustInputs is what `up` would use of a workspace, as far as it can be known without running
-// anything:
+// trustInputs are the files and settings of a workspace that `up` uses, as far as they are known
+// without running anything:
 //
-//   - the configuration file and the lock file beside it,
-//   - the whole folder `.devcontainer`, since lifecycle commands live there,
-//   - Dockerfiles, compose files and what those name: env files, extended and included files, configs and secrets,
-//   - folders of local features in full,
-//   - files of the workspace that initializeCommand and runArgs name, since the former runs on the host,
-//   - the folder that would be mounted, which the repository's own configuration can move.
+//   - the configuration file and its lock file,
+//   - the directory `.devcontainer`, which usually contains the scripts of lifecycle commands,
+//   - Dockerfiles, compose files and the files that these name,
+//   - the directories of local features,
+//   - files of the workspace that initializeCommand, which runs on the host, and runArgs name,
+//   - the directory that is mounted, which the repository's configuration can move.
 //
-// A file that is absent is part of it as such, so that its appearance is a change. Not covered are
-// images, features from a registry, the build context, and what a covered program goes on to read
-// or run.
+// The absence of a file is recorded, so that its appearance is a change. Images, features from a
+// registry, the build context, and files that a covered program reads or runs are not covered.
 type trustInputs struct {
 	loc  Location
 	file configFile
-	// what up mounts, by the name that the workspace was reached by; empty for compose
+	// root is what `up` mounts, with symlinks kept; empty for compose
 	root       string
 	files      map[string]string
 	walkedDirs map[string]bool
-	// folders are those that were taken in in full, each with those in it.
+	// folders are the directories that were added recursively.
 	folders map[string]bool
 	bytes   int64
-	// services are those of the compose files.
-	services []serviceSummary
+	// services is what the services of compose files access.
+	services []SummaryLine
 }
 
-// collectTrustInputs reads all that trust is bound to. Whatever cannot be read fails it.
+// collectTrustInputs reads the trust inputs. It fails if one of them cannot be read.
 func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustInputs, error) {
 	canonical, err := loc.canonical()
 	if err != nil {
@@ -77,12 +76,11 @@ func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustI
 
 func trustInputsError(loc Location, err error) error {
 	return dray.Errorf(dray.CodeWorkspaceUntrusted,
-		"the configuration of %s cannot be bound to a trust: %w", loc.Workspace, err).
-		WithHint("correct what the message names, or list the folder in trust.workspaces to trust whatever stands there")
+		"cannot hash the devcontainer configuration of %s: %w", loc.Workspace, err).
+		WithHint("fix it, or add the folder to trust.workspaces")
 }
 
-// canonical gives the location with links resolved: one workspace has one trust, by whatever name
-// it is reached.
+// canonical returns the location with symlinks resolved, so that a workspace has one trust.
 func (l Location) canonical() (Location, error) {
 	folder, err := filepath.EvalSymlinks(l.Workspace)
 	if err != nil {
@@ -100,7 +98,7 @@ func (l Location) canonical() (Location, error) {
 	return Location{Workspace: folder, Config: config}, nil
 }
 
-// hash is over everything, with lengths, so that no two footprints read alike.
+// hash returns the hash of all inputs. Lengths keep them apart.
 func (f *trustInputs) hash() string {
 	h := sha256.New()
 	field := func(s string) { _, _ = fmt.Fprintf(h, "%d:%s\n", len(s), s) } // a hash never fails
@@ -116,7 +114,7 @@ func (f *trustInputs) hash() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// realPath resolves links where the path exists; git may name a folder that does not.
+// realPath resolves symlinks if the path exists.
 func realPath(path string) string {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -125,7 +123,7 @@ func realPath(path string) string {
 	return resolved
 }
 
-// inConfigFolder gives the absolute path of what the configuration names relative to itself.
+// inConfigFolder resolves a path relative to the configuration file.
 func (f *trustInputs) inConfigFolder(name string) string {
 	return resolvePath(filepath.Dir(f.loc.Config), name)
 }
@@ -137,8 +135,8 @@ func resolvePath(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// expand replaces the variables of a file name. One that depends on the host's environment names a
-// file that nobody can know.
+// expand replaces the variables of a file name. It fails for a variable of the host's environment,
+// whose value can change.
 func (f *trustInputs) expand(name string) (string, error) {
 	names := map[string]bool{}
 	scope := localScope{workspace: f.loc.Workspace, names: names}
@@ -152,8 +150,7 @@ func (f *trustInputs) expand(name string) (string, error) {
 	return out, nil
 }
 
-// add takes one file in. Absent files and folders count as such; a link counts with where it leads
-// and what is there.
+// add adds a file: its hash, that it is absent or a directory, or a symlink's target and its hash.
 func (f *trustInputs) add(path string) error {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done {
@@ -196,7 +193,7 @@ func (f *trustInputs) addLink(path string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return fmt.Errorf("%s is a link to a folder, whose content is not covered", path)
+		return fmt.Errorf("%s is a symlink to a directory, whose content is not covered", path)
 	}
 	sum, err := f.digest(path)
 	if err != nil {
@@ -206,13 +203,13 @@ func (f *trustInputs) addLink(path string) error {
 	return nil
 }
 
-// digest hashes a regular file.
+// digest returns the SHA-256 of a regular file.
 func (f *trustInputs) digest(path string) (string, error) {
 	file, err := openRegular(path)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // only read
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(file, maxTrustBytes-f.bytes+1))
 	if err != nil {
@@ -224,7 +221,7 @@ func (f *trustInputs) digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// addTree takes a folder in, in full. A folder that is absent counts as such.
+// addTree adds a directory recursively, or that it is absent.
 func (f *trustInputs) addTree(root string) error {
 	if f.walkedDirs[root] {
 		return nil
@@ -249,7 +246,7 @@ func (f *trustInputs) addTree(root string) error {
 	})
 }
 
-// addFolders takes in the folder `.devcontainer`, the lock file, and local features.
+// addFolders adds the directory `.devcontainer`, the lock file, and local features.
 func (f *trustInputs) addFolders() error {
 	folders := []string{filepath.Join(f.loc.Workspace, ".devcontainer")}
 	if before, _, found := strings.Cut(f.loc.Config, "/.devcontainer/"); found {
@@ -269,7 +266,7 @@ func (f *trustInputs) addFolders() error {
 	return f.add(lockFile(f.loc.Config))
 }
 
-// lockFile is where the reference keeps the digests of features.
+// lockFile returns the path of the reference's lock file of features.
 func lockFile(config string) string {
 	name := "devcontainer-lock.json"
 	if strings.HasPrefix(filepath.Base(config), ".") {
@@ -278,7 +275,7 @@ func lockFile(config string) string {
 	return filepath.Join(filepath.Dir(config), name)
 }
 
-// addBuild takes the Dockerfile in.
+// addBuild adds the Dockerfile.
 func (f *trustInputs) addBuild() error {
 	build, _ := f.file.values["build"].(entry)
 	for _, value := range []any{f.file.values["dockerFile"], build["dockerfile"]} {
@@ -297,8 +294,7 @@ func (f *trustInputs) addBuild() error {
 	return nil
 }
 
-// addCommands takes in the files of the workspace that are named by what acts on the host:
-// initializeCommand, which runs there in the workspace, and the arguments of `docker run`.
+// addCommands adds the files of the workspace that initializeCommand and runArgs name.
 func (f *trustInputs) addCommands() error {
 	var words []string
 	for _, value := range []any{f.file.values["initializeCommand"], f.file.values["runArgs"]} {
@@ -307,7 +303,7 @@ func (f *trustInputs) addCommands() error {
 	for _, word := range words {
 		word, err := f.expand(word)
 		if err != nil || word == "" {
-			continue // not the name of a file that is known
+			continue // it depends on the host's environment
 		}
 		path := resolvePath(f.loc.Workspace, word)
 		if rel, ok := lexical.Rel(f.loc.Workspace, path); !ok || rel == "." {
@@ -320,8 +316,8 @@ func (f *trustInputs) addCommands() error {
 	return nil
 }
 
-// addCommandWord takes in what a word of a command may mean. A word that is no file by now is noted
-// as such, whatever else it is: `make build` shall not lose its trust over a folder of that name.
+// addCommandWord adds the file that a word of a command may name. A directory is recorded like an
+// absent file: `make build` must not lose its trust when a directory of that name appears.
 func (f *trustInputs) addCommandWord(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -336,13 +332,14 @@ func (f *trustInputs) addCommandWord(path string) error {
 	return nil
 }
 
-// commandWords cuts commands into what may be names of files: at white space and at what a shell
-// takes for its own, and at equals signs.
+// commandWords splits commands into possible file names: at white space, at characters of the
+// shell's syntax, and at equals signs.
 func commandWords(value any) []string {
 	var words []string
 	switch value := value.(type) {
 	case string:
-		words = strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|()<>=,", r) })
+		isSeparator := func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|()<>=,", r) }
+		words = strings.FieldsFunc(value, isSeparator)
 		words = append(words, value)
 	case []any:
 		for _, v := range value {

@@ -123,8 +123,8 @@ secrets: {s: {file: $$secret.txt}}
 	},
 }
 
-// RT-09: trust is bound to the configuration and to what it names, and ends with any change of it.
-func TestTrustIsBoundToTheConfiguration(t *testing.T) {
+// A trust ends when the configuration or a file that it names changes (RT-09).
+func TestTrustEndsWhenInputChanges(t *testing.T) {
 	for _, c := range trustCases {
 		t.Run(c.name, func(t *testing.T) {
 			loc := workspace(t, c.config)
@@ -180,9 +180,9 @@ func firstMissing(path string) string {
 	return path
 }
 
-// A tool in the container can write the repository's own configuration, and core.worktree in it
-// moves the folder that `up` mounts: to the root of the host, if it likes.
-func TestTrustIsBoundToTheMountedFolder(t *testing.T) {
+// A tool in the container can set core.worktree of the repository, which moves the directory that
+// `up` mounts, even to the root of the host.
+func TestTrustCoversMountedDirectory(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
 	git(t, loc.Workspace, "init", "-q")
 	s := trustStore(t)
@@ -204,13 +204,13 @@ func TestTrustIsBoundToTheMountedFolder(t *testing.T) {
 		t.Errorf("pinned %+v: the mount that was agreed to is not what up gets", pinned)
 	}
 	summary := mustTrust(t, s, loc)
-	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the folder /}") ||
-		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not the workspace alone: /") {
+	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the directory /}") ||
+		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not only the workspace: /") {
 		t.Errorf("the summary does not show that / is mounted: %+v", summary)
 	}
 }
 
-func TestTrustGoesByTheRealFolder(t *testing.T) {
+func TestTrust_SymlinkToWorkspace(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
 	link := filepath.Join(tempDir(t), "link")
 	if err := os.Symlink(loc.Workspace, link); err != nil {
@@ -233,7 +233,7 @@ func TestTrustGoesByTheRealFolder(t *testing.T) {
 	wantUntrusted(t, s, Location{loc.Workspace, named}, "is not trusted")
 }
 
-// What cannot be read or known is not trusted.
+// A workspace whose trust inputs cannot be read or known is not trusted.
 func TestTrustFailsClosed(t *testing.T) {
 	for _, test := range []struct {
 		name, config, want string
@@ -241,7 +241,7 @@ func TestTrustFailsClosed(t *testing.T) {
 		prepare            func(t *testing.T, folder string)
 	}{
 		{name: "FIFO", config: `{}`, want: "not a regular file", prepare: func(t *testing.T, folder string) { mkfifo(t, folder+"/.devcontainer/pipe") }},
-		{name: "link to a folder", config: `{}`, want: "link to a folder", prepare: func(t *testing.T, folder string) {
+		{name: "symlink to a directory", config: `{}`, want: "symlink to a directory", prepare: func(t *testing.T, folder string) {
 			if err := os.Symlink("/usr", folder+"/.devcontainer/usr"); err != nil {
 				t.Fatal(err)
 			}
@@ -304,8 +304,7 @@ func TestAlwaysTrustedFolders(t *testing.T) {
 	}
 }
 
-// A record that another user could have written, or that is damaged, counts for nothing and is not
-// overwritten.
+// A trust.json that another user could have written, or that is damaged, is refused and kept.
 func TestTrustFileFailsClosed(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
 	for name, damage := range map[string]func(path string) error{
@@ -339,7 +338,7 @@ func TestTrustFileFailsClosed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantUntrusted(t, s, loc, "cannot be used")
+			wantUntrusted(t, s, loc, "read the trusted workspaces")
 			if _, err := s.Trust(t.Context(), loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted {
 				t.Errorf("it was overwritten: %v", err)
 			}

@@ -14,68 +14,64 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Command is a program to start on the host. Its stdin is empty, and Env is its whole environment.
+// Command is a program to start on the host with an empty stdin. Env is its whole environment.
 type Command struct {
 	Argv []string
 	Env  []string
 	Dir  string
 }
 
-// Running is a started program and all that descends from it. Both streams are read to their end
-// before Wait is called.
+// Running is a started program with its descendants. Both streams must be read to their end before
+// Wait is called.
 type Running interface {
 	Stdout() io.Reader
 	Stderr() io.Reader
-	// Stop ends the program and its descendants; it returns at once.
+	// Stop ends the program and its descendants. It does not wait.
 	Stop()
-	// Wait gives the exit code, 128 and the number for a signal. An error means that the end is not
-	// known.
+	// Wait returns the exit code, 128 + N for signal N. It fails if the exit status is unknown.
 	Wait() (exitCode int, err error)
 }
 
-// StartFunc starts a program. The context bounds the start alone.
+// StartFunc starts a program. The context applies to the start only.
 type StartFunc func(ctx context.Context, cmd Command) (Running, error)
 
-// UpOptions are what Up works with.
+// UpOptions are the options of Up.
 type UpOptions struct {
 	// CLI is the absolute path of the reference CLI.
 	CLI string
-	// State is the daemon's state folder: what is pinned and what failed lies there.
+	// State is the daemon's state directory. Up stores pinned configurations and attempts there.
 	State string
-	// Approval is the leave to bring the workspace up, from TrustStore.Approve.
+	// Approval is required, from TrustStore.Approve.
 	Approval Approval
-	// Container is what Location.Match found before; the zero value if it found none.
+	// Container is the workspace's container from Location.Match, or zero.
 	Container ContainerInfo
-	// ExtraArgs are put behind dray's own.
+	// ExtraArgs follow dray's own arguments.
 	ExtraArgs []string
-	// Mount is one more mount of a new container, as `--mount` takes it; empty for none.
+	// Mount is a value of `--mount` for a new container, or "".
 	Mount string
-	// Env is the whole environment of the CLI and of initializeCommand, see UpEnv. The values of
-	// ${localEnv:NAME} are taken from it, so it must hold none that a caller over HTTP chose: mounts
-	// can depend on them.
+	// Env is the environment of the CLI and of initializeCommand, see UpEnv. ${localEnv:NAME} is
+	// replaced by its values, on which mounts can depend: it must not contain values of a caller.
 	Env   []string
 	Start StartFunc
 }
 
-// UpResult is what the CLI reports of the container that runs now.
+// UpResult is what the CLI reports of the running container.
 type UpResult struct {
 	ContainerID           string
 	RemoteUser            string
 	RemoteWorkspaceFolder string
 }
 
-// Up brings a workspace's container up through the reference CLI: it builds, creates or starts as
-// needed and runs the lifecycle commands. Progress hears of it: phase is a word, message a line.
-// When the context ends, the CLI and all that it started are ended.
+// Up brings a workspace's container up by the reference CLI, which builds, creates or starts it as
+// needed and runs the lifecycle commands. It reports progress: phase is a word, message a line.
+// When ctx is done the CLI and its descendants are ended.
 //
-// A failed lifecycle command leaves a container that runs and that the CLI's next `up` would take
-// for finished, skipping that command for good. So Up notes each attempt before it begins and
-// forgets it when it succeeds; where an attempt left a container half made, the next Up has it
-// removed and made anew. Nothing is lost by that: the workspace is mounted, and a container that
-// never was finished holds no work. A container that was finished before is never removed.
+// A failed lifecycle command leaves a running container, and the CLI's next `up` would never run
+// that command again. So Up records each attempt before it starts and removes the record when it
+// succeeds; if the last attempt left an incomplete container, Up replaces that container. A
+// container that was complete before is never removed.
 //
-// Errors: workspace_untrusted without an approval, helper_missing without the CLI,
-// container_failed.
+// It fails with workspace_untrusted, helper_missing (no CLI) or container_failed.
 func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) (UpResult, error) {
 	if err := o.check(); err != nil {
 		return UpResult{}, err
@@ -85,7 +81,7 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 		return UpResult{}, err
 	}
 	if a.replace {
-		progress("remove", "the last attempt left the container half made: it is made anew")
+		progress("remove", "the last attempt left the container incomplete: replacing it")
 	}
 	result, err := o.run(ctx, a, progress)
 	if noteErr := a.end(err); noteErr != nil {
@@ -97,14 +93,14 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 func (o UpOptions) check() error {
 	if o.Approval.pinned == nil {
 		return dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"a workspace cannot be brought up without a trust in it").WithHint("run: dray workspace trust DIR")
+			"the workspace is not trusted").WithHint("run: dray workspace trust DIR")
 	}
 	if folder := o.Approval.loc.Workspace; strings.Contains(folder, "=") {
 		return dray.Errorf(dray.CodeContainerFailed,
-			"the path %s has a \"=\", with which the devcontainer CLI waits for ever", folder).
-			WithHint("give the folder another name")
+			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
+			WithHint("rename the folder")
 	}
-	hint := "install it with: npm install --global @devcontainers/cli; or name it in devcontainer.cli"
+	hint := "run npm install --global @devcontainers/cli, or set devcontainer.cli to its path"
 	if o.CLI == "" {
 		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI was not found").
 			WithHint("%s", hint)
@@ -116,12 +112,12 @@ func (o UpOptions) check() error {
 			WithHint("%s", hint)
 	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
 		return dray.Errorf(dray.CodeHelperMissing,
-			"the devcontainer CLI %q is not an absolute path of a program", o.CLI).WithHint("%s", hint)
+			"the devcontainer CLI %q is not the absolute path of a program", o.CLI).WithHint("%s", hint)
 	}
 	return nil
 }
 
-// run starts the CLI with the pinned configuration and follows it to its end.
+// run runs the CLI with the pinned configuration.
 func (o UpOptions) run(ctx context.Context, a *upAttempt,
 	progress func(phase, message string),
 ) (UpResult, error) {
@@ -129,8 +125,7 @@ func (o UpOptions) run(ctx context.Context, a *upAttempt,
 	if err != nil {
 		return UpResult{}, err
 	}
-	// what is left holds nothing that the workspace does not
-	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }()
+	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }() // it contains nothing secret
 	running, err := o.Start(ctx, o.command(pinned, a.replace))
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
@@ -142,30 +137,31 @@ func (o UpOptions) run(ctx context.Context, a *upAttempt,
 	return f.follow(ctx, running)
 }
 
-// pin writes the configuration that was agreed to where no tool can reach it.
+// pin writes the trusted configuration where no tool can write.
 func (o UpOptions) pin() (string, error) {
 	run := filepath.Join(o.State, "run")
-	if err := os.MkdirAll(run, 0o700); err != nil {
-		return "", fmt.Errorf("prepare the start of the container: %w", err)
+	err := os.MkdirAll(run, 0o700)
+	var dir, path string
+	if err == nil {
+		dir, err = os.MkdirTemp(run, "up-")
 	}
-	dir, err := os.MkdirTemp(run, "up-")
+	if err == nil {
+		path = filepath.Join(dir, "devcontainer.json")
+		err = os.WriteFile(path, o.Approval.pinned, 0o600)
+	}
 	if err != nil {
-		return "", fmt.Errorf("prepare the start of the container: %w", err)
-	}
-	path := filepath.Join(dir, "devcontainer.json")
-	if err := os.WriteFile(path, o.Approval.pinned, 0o600); err != nil {
-		return "", fmt.Errorf("prepare the start of the container: %w", err)
+		return "", fmt.Errorf("write the trusted configuration: %w", err)
 	}
 	return path, nil
 }
 
-// command is the CLI's command line. The labels are made from --config, the content is read from
-// --override-config. A lock file that is there is used; none is written where there is none, for it
-// would change what the trust is bound to.
+// command returns the CLI's command line. The CLI derives labels from --config and reads
+// --override-config. It must not create a lock file, which is a trust input.
 func (o UpOptions) command(pinned string, replace bool) Command {
 	loc := o.Approval.loc
 	argv := []string{
-		o.CLI, "up", "--log-format", "json", "--workspace-folder", loc.Workspace, "--config", loc.Config, "--override-config", pinned,
+		o.CLI, "up", "--log-format", "json", "--workspace-folder", loc.Workspace,
+		"--config", loc.Config, "--override-config", pinned,
 	}
 	if _, err := os.Stat(lockFile(loc.Config)); isAbsent(err) {
 		argv = append(argv, "--no-lockfile")
@@ -179,15 +175,15 @@ func (o UpOptions) command(pinned string, replace bool) Command {
 	return Command{Argv: append(argv, o.ExtraArgs...), Env: o.Env, Dir: loc.Workspace}
 }
 
-// upNames are the variables of the daemon that `up` gets, beside DOCKER_* and LC_* (EX-06).
+// upNames are the variables of the daemon that `up` gets, besides DOCKER_* and LC_* (EX-06).
 var upNames = map[string]bool{
-	"HOME": true, "USER": true, "LOGNAME": true, "PATH": true, "LANG": true, "LANGUAGE": true, "TZ": true, "TMPDIR": true, "SSH_AUTH_SOCK": true,
-	"XDG_RUNTIME_DIR": true,
+	"HOME": true, "USER": true, "LOGNAME": true, "PATH": true, "LANG": true, "LANGUAGE": true,
+	"TZ": true, "TMPDIR": true, "SSH_AUTH_SOCK": true, "XDG_RUNTIME_DIR": true,
 }
 
-// UpEnv picks from the daemon's environment what `up` of a trusted workspace gets: what finds the
-// engine, the user's configuration of it and the user's keys, and nothing that may be a secret of
-// the daemon.
+// UpEnv returns the variables of the daemon's environment that `up` of a trusted workspace gets:
+// they locate the engine, its configuration and the user's keys. Secrets of the daemon are not
+// passed.
 func UpEnv(environ []string) []string {
 	var env []string
 	for _, pair := range environ {
@@ -199,11 +195,11 @@ func UpEnv(environ []string) []string {
 	return env
 }
 
-// upAttempt is one Up under way, noted so that its failure outlives the daemon.
+// upAttempt is one Up, recorded so that its failure outlives the daemon.
 type upAttempt struct {
 	notes   UpAttemptStore
 	note    UpAttempt
-	replace bool // the container at hand was left half made
+	replace bool // the container is incomplete
 }
 
 func beginAttempt(o UpOptions) (*upAttempt, error) {
@@ -211,7 +207,7 @@ func beginAttempt(o UpOptions) (*upAttempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &upAttempt{notes: NewFailures(o.State)}
+	a := &upAttempt{notes: NewUpAttemptStore(o.State)}
 	last, failed, err := a.notes.last(loc)
 	if err != nil {
 		return nil, err
@@ -222,13 +218,13 @@ func beginAttempt(o UpOptions) (*upAttempt, error) {
 		Before: o.Container.ID,
 	}
 	if a.replace {
-		// Until the CLI has removed it, it is still the one of the last attempt.
+		// Until the CLI has removed the container, it belongs to the last attempt.
 		a.note.Before, a.note.Container = "", o.Container.ID
 	}
 	return a, a.notes.put(a.note)
 }
 
-// end forgets an attempt that succeeded and completes the note of one that did not.
+// end removes the record of an attempt that succeeded and completes that of a failed one.
 func (a *upAttempt) end(err error) error {
 	if err == nil {
 		return a.notes.forget(a.note.location())

@@ -23,7 +23,7 @@ const (
 	maxExcerpt = 500     // bytes of the log in an error message
 )
 
-// outcome is the line that the CLI ends with on stdout.
+// outcome is the last line of the CLI's stdout.
 type outcome struct {
 	Outcome               string `json:"outcome"`
 	ContainerID           string `json:"containerId"`
@@ -33,27 +33,27 @@ type outcome struct {
 	Description           string `json:"description"`
 }
 
-// upError is a failed attempt with what is noted of it beside the message.
+// upError is the error of a failed attempt with the container that it left and the end of its log.
 type upError struct {
 	err       *dray.Error
 	container string
 	log       []string
 }
 
-// Error gives the message.
+// Error returns the message.
 func (e *upError) Error() string { return e.err.Error() }
 
-// Unwrap gives the error with its code.
+// Unwrap returns the error with its code.
 func (e *upError) Unwrap() error { return e.err }
 
-// upMonitor reads what the CLI says and judges its end.
+// upMonitor reads the CLI's output and returns its result.
 type upMonitor struct {
 	loc    Location
-	before string // the finished container that was there
+	before string // the container that was complete before
 	log    upLog
 }
 
-// follow reads both streams to their end and waits.
+// follow reads both streams to their end and waits for the CLI.
 func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, error) {
 	stopped := context.AfterFunc(ctx, running.Stop)
 	defer stopped()
@@ -61,14 +61,14 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	go func() { stdout <- readTail(running.Stdout()) }()
 	readErr := f.log.read(running.Stderr())
 	if readErr != nil {
-		running.Stop() // nobody reads on, so it could not go on either
+		running.Stop() // it would block on the full pipe
 	}
 	last := parseOutcome(<-stdout)
 	code, err := running.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return UpResult{}, f.wrapFailure(last,
-			dray.Errorf(dray.CodeContainerFailed, "bringing the container up was ended: %w",
+			dray.Errorf(dray.CodeContainerFailed, "devcontainer up was stopped: %w",
 				context.Cause(ctx)))
 	case err != nil:
 		return UpResult{}, f.wrapFailure(last,
@@ -86,19 +86,20 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 		dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
 }
 
-// wrapFailure adds what to do next, and what is to be noted.
+// wrapFailure adds the hint, the container and the end of the log.
 func (f *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
 	hint := "run: dray workspace up " + f.loc.Workspace
 	failed := &upError{log: f.log.tail}
 	if last.ContainerID != "" && last.ContainerID != f.before {
 		failed.container = last.ContainerID
-		hint = fmt.Sprintf("the container %.12s was left half made and is made anew next time: correct the configuration, then %s", last.ContainerID, hint)
+		hint = fmt.Sprintf("the container %.12s is incomplete and will be replaced: "+
+			"correct the configuration, then %s", last.ContainerID, hint)
 	}
 	failed.err = e.WithHint("%s", hint)
 	return failed
 }
 
-// readTail drains a stream and keeps its end.
+// readTail reads a stream to its end and returns its last maxOutcome bytes.
 func readTail(r io.Reader) []byte {
 	var kept []byte
 	chunk := make([]byte, 32<<10)
@@ -109,12 +110,12 @@ func readTail(r io.Reader) []byte {
 			kept = bytes.Clone(kept[over:])
 		}
 		if err != nil {
-			return kept // a stream that broke off has no outcome, and that is what is reported
+			return kept // a broken stream has no outcome, which is reported
 		}
 	}
 }
 
-// parseOutcome finds the last line that is an outcome.
+// parseOutcome returns the last line that is an outcome.
 func parseOutcome(stdout []byte) outcome {
 	var last outcome
 	for line := range bytes.Lines(stdout) {
@@ -126,7 +127,7 @@ func parseOutcome(stdout []byte) outcome {
 	return last
 }
 
-// failure says what went wrong in the CLI's words, with the end of its log.
+// failure returns the CLI's error message with the end of its log.
 func (o outcome) failure(code int, log []string) string {
 	what := strings.TrimSuffix(plainLine(o.Description, maxMessage), ".")
 	if message := shortenCommand(plainLine(o.Message, maxMessage)); message != "" &&
@@ -134,16 +135,16 @@ func (o outcome) failure(code int, log []string) string {
 		what = strings.TrimPrefix(what+": "+message, ": ")
 	}
 	if what == "" {
-		what = fmt.Sprintf("the devcontainer CLI ended with code %d and without a result", code)
+		what = fmt.Sprintf("the devcontainer CLI exited with code %d and without a result", code)
 	}
-	text := "the container could not be brought up: " + what
+	text := "devcontainer up failed: " + what
 	if excerpt := excerptOf(log); excerpt != "" {
 		text += "\n" + excerpt
 	}
 	return text
 }
 
-// excerptOf gives the last lines that fit into an error message.
+// excerptOf returns the last lines of the log, at most maxExcerpt bytes.
 func excerptOf(log []string) string {
 	size, from := 0, len(log)
 	for from > 0 && size+len(log[from-1])+1 <= maxExcerpt {
@@ -153,28 +154,26 @@ func excerptOf(log []string) string {
 	return strings.Join(log[from:], "\n")
 }
 
-// UpAttempt is an attempt to bring a workspace up that failed, or that was under way when the
-// daemon ended.
+// UpAttempt is an attempt to bring a workspace up that failed or that the daemon did not finish.
 type UpAttempt struct {
 	Workspace string    `json:"workspace"`
 	Config    string    `json:"config"`
 	StartedAt time.Time `json:"started_at"`
-	// EndedAt is nil for an attempt whose end nobody saw.
+	// EndedAt is nil if the daemon did not finish the attempt.
 	EndedAt *time.Time `json:"ended_at"`
-	// Before is the finished container that was there when it began, Container the half made one that
-	// it left, as far as that is known.
+	// Before is the container that was complete at the start, Container the incomplete one that the
+	// attempt left, if known.
 	Before    string `json:"before"`
 	Container string `json:"container"`
 	Message   string `json:"message"`
-	// Log are its last lines.
+	// Log is the end of the CLI's log.
 	Log []string `json:"log"`
 }
 
 func (f UpAttempt) location() Location { return Location{Workspace: f.Workspace, Config: f.Config} }
 
-// Incomplete says whether a container is one that this attempt left: it may run, but its lifecycle
-// commands did not all succeed. A container that was there before the attempt is none, whatever
-// else failed, and neither is one that somebody made afterwards.
+// Incomplete reports whether this attempt left the container: it may run, but not all of its
+// lifecycle commands succeeded. Containers that were created before or after the attempt are not.
 func (f UpAttempt) Incomplete(c ContainerInfo) bool {
 	switch {
 	case c.ID == "":
@@ -187,19 +186,19 @@ func (f UpAttempt) Incomplete(c ContainerInfo) bool {
 	return f.EndedAt == nil || !c.Created.After(*f.EndedAt)
 }
 
-// UpAttemptStore are the notes of failed attempts in the state folder, one for each workspace and
-// configuration. A successful attempt removes its note.
+// UpAttemptStore stores failed attempts in the state directory, one for each workspace and
+// configuration. A successful attempt removes its record.
 type UpAttemptStore struct {
 	dir string
 }
 
-// NewFailures keeps its notes in the state folder.
-func NewFailures(state string) UpAttemptStore {
+// NewUpAttemptStore returns the store in the state directory.
+func NewUpAttemptStore(state string) UpAttemptStore {
 	return UpAttemptStore{dir: filepath.Join(state, "up")}
 }
 
-// Last gives the failed attempt of a workspace, if its last attempt failed. A container that it
-// left half made should serve no call until it is brought up again.
+// Last returns the last attempt of a workspace if it failed. An incomplete container must not run
+// calls until Up has succeeded.
 func (f UpAttemptStore) Last(loc Location) (UpAttempt, bool, error) {
 	loc, err := loc.canonical()
 	if err != nil {
@@ -214,33 +213,32 @@ func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
 		if isAbsent(err) {
 			return UpAttempt{}, false, nil
 		}
-		return UpAttempt{}, false, fmt.Errorf("read the note of the last attempt: %w", err)
+		return UpAttempt{}, false, fmt.Errorf("read the last attempt of devcontainer up: %w", err)
 	}
 	var note UpAttempt
 	if err := jsonv2.Unmarshal(text, &note); err != nil {
-		return UpAttempt{}, false, fmt.Errorf("read the note of the last attempt %s: %w", f.path(loc),
-			err)
+		return UpAttempt{}, false, fmt.Errorf("parse %s: %w", f.path(loc), err)
 	}
 	return note, true, nil
 }
 
 func (f UpAttemptStore) put(note UpAttempt) error {
 	text, err := jsonv2.Marshal(note)
+	if err == nil {
+		err = os.MkdirAll(f.dir, 0o700)
+	}
+	if err == nil {
+		err = replaceFile(f.path(note.location()), text)
+	}
 	if err != nil {
-		return fmt.Errorf("note the attempt: %w", err)
-	}
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return fmt.Errorf("note the attempt: %w", err)
-	}
-	if err := replaceFile(f.path(note.location()), text); err != nil {
-		return fmt.Errorf("note the attempt: %w", err)
+		return fmt.Errorf("record the attempt: %w", err)
 	}
 	return nil
 }
 
 func (f UpAttemptStore) forget(loc Location) error {
 	if err := os.Remove(f.path(loc)); err != nil && !isAbsent(err) {
-		return fmt.Errorf("forget the failed attempt: %w", err)
+		return fmt.Errorf("remove the record of the failed attempt: %w", err)
 	}
 	return nil
 }

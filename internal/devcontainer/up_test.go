@@ -176,7 +176,7 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 	}
 }
 
-// The log is whatever the CLI and the programs that it runs print: long, mixed, hostile.
+// The log of the CLI and of the programs that it runs may be long, mixed and hostile.
 func TestUpProgress(t *testing.T) {
 	o := fakeUp(t, `
 e() { printf '%s\n' "$1" >&2; }
@@ -222,7 +222,7 @@ exit 1`)
 			t.Errorf("missing %q in %q", part, err)
 		}
 	}
-	note, found, err := NewFailures(o.State).Last(o.Approval.loc)
+	note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc)
 	if err != nil || !found || len(note.Log) == 0 || len(note.Log) > maxLogTail ||
 		strings.Contains(fmt.Sprint(note), "SECRET") {
 		t.Errorf("noted %+v, %v, %v", note, found, err)
@@ -231,15 +231,15 @@ exit 1`)
 
 func TestUpWithoutResult(t *testing.T) {
 	for script, want := range map[string]string{
-		"exit 3":                       "ended with code 3 and without a result",
-		"exit 0":                       "ended with code 0 and without a result",
+		"exit 3":                       "exited with code 3 and without a result",
+		"exit 0":                       "exited with code 0 and without a result",
 		`echo '{"outcome":"success"}'`: "without a result",
-		`echo '{"outcome":"success","containerId":"c"}'; exit 1`:     "ended with code 1",
-		`echo '{"outcome":"error","message":"m","description":"m"}'`: "brought up: m",
-		`echo '{"outcome":"error","message":"only"}'`:                "brought up: only",
+		`echo '{"outcome":"success","containerId":"c"}'; exit 1`:     "exited with code 1",
+		`echo '{"outcome":"error","message":"m","description":"m"}'`: "up failed: m",
+		`echo '{"outcome":"error","message":"only"}'`:                "up failed: only",
 		`echo "Unknown argument: what" >&2; exit 1`:                  "\nUnknown argument: what",
 		`echo '[{"outcome":"success","containerId":"c"}]'`:           "without a result",
-		`exec >&- 2>&-; exit 7`:                                      "ended with code 7",
+		`exec >&- 2>&-; exit 7`:                                      "exited with code 7",
 	} {
 		_, err := Up(t.Context(), fakeUp(t, script), new(heard).progress)
 		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) ||
@@ -255,7 +255,7 @@ func TestUpWithoutResult(t *testing.T) {
 	}
 }
 
-// EX-09: a cancelled attempt ends the CLI and all that it started, and is noted.
+// A cancelled attempt ends the CLI and its descendants, and is recorded (EX-09).
 func TestUpEndsWithItsContext(t *testing.T) {
 	o := fakeUp(t, `echo '{"type":"raw","level":3,"text":"ready"}' >&2; sleep 1000 & sleep 1000`)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -265,14 +265,14 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if note, found, err := NewFailures(o.State).Last(o.Approval.loc); !found || note.EndedAt == nil ||
+	if note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc); !found || note.EndedAt == nil ||
 		!strings.Contains(note.Message, "enough") {
 		t.Errorf("noted %+v, %v, %v", note, found, err)
 	}
 }
 
-// A container that an attempt left half made is made anew; a finished one never is.
-func TestUpReplacesWhatIsHalfMade(t *testing.T) {
+// Up replaces an incomplete container of a failed attempt, never a complete one.
+func TestUpReplacesIncompleteContainer(t *testing.T) {
 	const record = `case "$*" in *--remove-existing-container*) echo replaced >>runs;; *) echo kept >>runs;; esac; `
 	o := fakeUp(t, record+`echo '{"outcome":"error","description":"d","containerId":"half"}'; exit 1`)
 	failing := o.CLI
@@ -296,18 +296,18 @@ func TestUpReplacesWhatIsHalfMade(t *testing.T) {
 	}
 	half := ContainerInfo{ID: "half", Created: time.Now().Add(time.Hour)}
 	err := up(failing, ContainerInfo{})
-	if hint := dray.AsError(err).Hint; !strings.Contains(hint, "half made") {
+	if hint := dray.AsError(err).Hint; !strings.Contains(hint, "incomplete") {
 		t.Errorf("hint %q", hint)
 	}
 	_ = up(failing, half)
 	runs("kept\nreplaced\n")
-	if note, found, _ := NewFailures(o.State).Last(loc); !found || !note.Incomplete(half) {
+	if note, found, _ := NewUpAttemptStore(o.State).Last(loc); !found || !note.Incomplete(half) {
 		t.Error("a container that failed twice counts as finished")
 	}
 	if err := up(succeeding, half); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, _ := NewFailures(o.State).Last(loc); found {
+	if _, found, _ := NewUpAttemptStore(o.State).Last(loc); found {
 		t.Error("a success is noted as a failure")
 	}
 	if err := up(succeeding, half); err != nil { // it was finished by then
@@ -316,7 +316,7 @@ func TestUpReplacesWhatIsHalfMade(t *testing.T) {
 	runs("replaced\nkept\n")
 
 	err = up(failing, half) // something after its creation failed, for instance postStartCommand
-	if strings.Contains(dray.AsError(err).Hint, "half made") {
+	if strings.Contains(dray.AsError(err).Hint, "incomplete") {
 		t.Errorf("hint %q", dray.AsError(err).Hint)
 	}
 	if err := up(succeeding, half); err != nil {
@@ -325,7 +325,7 @@ func TestUpReplacesWhatIsHalfMade(t *testing.T) {
 	runs("kept\nkept\n")
 }
 
-func TestHalfMade(t *testing.T) {
+func TestUpAttemptIncomplete(t *testing.T) {
 	start := time.Unix(1000, 0)
 	end := start.Add(time.Minute)
 	made := func(id string, after time.Duration) ContainerInfo {

@@ -6,17 +6,16 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"regexp"
 	"strings"
 )
 
-// Bounds of what is kept of the CLI's log.
+// Limits of the CLI's log.
 const (
-	maxLogLine       = 64 << 10 // of the log
-	maxMessage       = 300      // bytes of one message of progress
+	maxLogLine       = 64 << 10 // bytes
+	maxMessage       = 300      // bytes of a progress message
 	maxLogTail       = 30       // lines
-	minProgressLevel = 3        // messages of at least this level are meant for people
-	minTailLevel     = 2        // output below this level may hold the environment
+	minProgressLevel = 3        // messages below are for debugging
+	minTailLevel     = 2        // messages below may contain the environment
 )
 
 // logEvent is one line of `--log-format json`.
@@ -29,16 +28,15 @@ type logEvent struct {
 	StepDetail string `json:"stepDetail"`
 }
 
-// upLog turns the CLI's log into progress and keeps its last lines. Command lines are not passed
-// on: `docker run` carries the values of containerEnv, and the log at its lower levels the whole
-// environment.
+// upLog converts the CLI's log to progress and keeps its last lines. Command lines are dropped,
+// because they may contain secrets: `docker run` has the values of containerEnv.
 type upLog struct {
 	progress func(phase, message string)
 	phase    string
 	tail     []string
 }
 
-// read follows the log to its end.
+// read reads the log to its end.
 func (l *upLog) read(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	for {
@@ -78,26 +76,24 @@ func (l *upLog) line(line []byte) {
 	}
 }
 
-// nonJSONLine is a line that is no event: what the CLI's own runtime prints. Stack traces are of no
-// use to anybody here.
+// nonJSONLine handles output of the CLI's runtime, without stack traces.
 func (l *upLog) nonJSONLine(line string) {
 	if text := plainLine(line, maxMessage); text != "" && !strings.HasPrefix(line, "    at ") {
 		l.keep(text)
 	}
 }
 
-// lifecycleStart is how the CLI announces a lifecycle command.
-var lifecycleStart = regexp.MustCompile(`Running (?:the )?(\w+Command)\b`)
+// lifecycleStart matches the start of a lifecycle command in the log.
+var lifecycleStart = lazyRegexp(`Running (?:the )?(\w+Command)\b`)
 
-// output is what the CLI or a program that it runs says, in one line or several.
+// output handles output of the CLI or of a program that it runs.
 func (l *upLog) output(e logEvent) {
 	for text := range strings.SplitSeq(e.Text, "\n") {
 		text = shortenCommand(plainLine(text, maxMessage))
-		if m := lifecycleStart.FindStringSubmatch(text); m != nil {
+		if m := lifecycleStart().FindStringSubmatch(text); m != nil {
 			l.phase = m[1]
 		}
-		// its version, first in every log
-		if text == "" || strings.HasPrefix(text, "@devcontainers/cli ") {
+		if text == "" || strings.HasPrefix(text, "@devcontainers/cli ") { // its version
 			continue
 		}
 		l.keep(text)
@@ -107,9 +103,9 @@ func (l *upLog) output(e logEvent) {
 	}
 }
 
-// lifecycleStep is a lifecycle command's own announcement; what it prints follows as output.
+// lifecycleStep handles the progress event of a lifecycle command.
 func (l *upLog) lifecycleStep(e logEvent) {
-	if m := lifecycleStart.FindStringSubmatch(e.Name); m != nil {
+	if m := lifecycleStart().FindStringSubmatch(e.Name); m != nil {
 		l.phase = m[1]
 	}
 	switch {
@@ -120,8 +116,7 @@ func (l *upLog) lifecycleStep(e logEvent) {
 	}
 }
 
-// phases are the steps that take time, by the word of docker's or docker compose's command line
-// that begins them.
+// phases are the phase and message of each slow step, by the subcommand of the engine's CLI.
 var phases = map[string][2]string{
 	"pull":  {"pull", "pulling the image"},
 	"build": {"build", "building the image"},
@@ -131,7 +126,7 @@ var phases = map[string][2]string{
 	"rm":    {"remove", "removing the container"},
 }
 
-// start tells of a step by its name alone.
+// start handles the start of a command.
 func (l *upLog) start(text string) {
 	command, ok := strings.CutPrefix(text, "Run: ")
 	if !ok {
@@ -161,8 +156,7 @@ func isEngine(program string) bool {
 	return false
 }
 
-// shortenCommand takes the arguments from the message about a failed command of the engine, for
-// they may hold secrets.
+// shortenCommand removes the arguments of a failed engine command, which may contain secrets.
 func shortenCommand(text string) string {
 	const failed = "Command failed: "
 	before, command, ok := strings.Cut(text, failed)

@@ -3,37 +3,39 @@ package devcontainer
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 )
 
-// maxSubstituted bounds what variables may grow a document to: a label can name a long variable
-// many times.
+// maxSubstituted bounds the total size of replaced variables in bytes: a label can use a long
+// variable many times.
 const maxSubstituted = 8 << 20
 
 // variable is `${name}` or `${name:argument:...}`, within a line.
-var variable = regexp.MustCompile(`\$\{([^\n\r\x{2028}\x{2029}]*?)\}`)
+var variable = lazyRegexp(`\$\{([^\n\r\x{2028}\x{2029}]*?)\}`)
 
-// replaceFunc gives the value of a variable, or ok false to leave it as it stands.
+// replaceFunc returns the value of a variable, or ok false to keep the text.
 type replaceFunc func(name string, args []string) (value string, ok bool, err error)
 
-// substitution replaces variables in the strings of JSON values. Keys stay as they are.
+// substitution replaces variables in the strings of JSON values, not in keys.
 type substitution struct {
 	replace replaceFunc
 	grown   int
 }
 
-// substitute gives a copy of an object with the variables in it replaced.
+// substitute returns a copy of an object with its variables replaced.
 func substitute(e entry, replace replaceFunc) (entry, error) {
 	s := substitution{replace: replace}
 	return s.object(e)
 }
 
-// substituteText does the same for one string.
+// substituteText replaces the variables of one string.
 func substituteText(text string, replace replaceFunc) (string, error) {
 	s := substitution{replace: replace}
 	return s.text(text)
@@ -72,7 +74,7 @@ func (s *substitution) object(e entry) (_ entry, err error) {
 }
 
 func (s *substitution) text(text string) (string, error) {
-	found := variable.FindAllStringSubmatchIndex(text, -1)
+	found := variable().FindAllStringSubmatchIndex(text, -1)
 	if found == nil {
 		return text, nil
 	}
@@ -88,7 +90,7 @@ func (s *substitution) text(text string) (string, error) {
 			value = text[at[0]:at[1]]
 		}
 		if s.grown += len(value); s.grown > maxSubstituted {
-			return "", fmt.Errorf("its variables stand for more than %d bytes", maxSubstituted)
+			return "", fmt.Errorf("its variables have more than %d bytes", maxSubstituted)
 		}
 		out.WriteString(text[end:at[0]])
 		out.WriteString(value)
@@ -98,13 +100,13 @@ func (s *substitution) text(text string) (string, error) {
 	return out.String(), nil
 }
 
-// lookup gives a variable of an environment: `NAME` or `NAME:default`, where what follows a second
-// colon is lost. A variable that is not set is empty.
+// lookup returns a variable of an environment by args NAME or NAME, default; more are ignored. A
+// variable that is not set is empty.
 func lookup(env func(name string) (string, bool), variable string, args []string) (string, bool,
 	error,
 ) {
 	if len(args) == 0 {
-		return "", false, fmt.Errorf("${%s} names no variable: write ${%s:NAME}", variable, variable)
+		return "", false, fmt.Errorf("${%s} does not name a variable: use ${%s:NAME}", variable, variable)
 	}
 	if value, ok := env(args[0]); ok {
 		return value, true, nil
@@ -115,13 +117,13 @@ func lookup(env func(name string) (string, bool), variable string, args []string
 	return "", true, nil
 }
 
-// localScope holds what the first pass knows: the host's side.
+// localScope has the values of the host's variables.
 type localScope struct {
 	env       func(name string) (string, bool)
-	workspace string // empty where no workspace is known
+	workspace string // empty if unknown
 	folder    string // the workspace in the container
 	hasFolder bool
-	// names collects the variables of the host that were asked for.
+	// names collects the host's variables that were used. It may be nil.
 	names map[string]bool
 }
 
@@ -151,8 +153,7 @@ func (l *localScope) lookup(name string) (string, bool) {
 	return l.env(name)
 }
 
-// inFolder gives the scope with the workspace's folder in the container, which may itself use
-// variables.
+// inFolder sets the workspace folder, after replacing the variables in it.
 func (l *localScope) inFolder(folder string) error {
 	l.folder, l.hasFolder = folder, true
 	resolved, err := substituteText(folder, l.replace)
@@ -163,8 +164,7 @@ func (l *localScope) inFolder(folder string) error {
 	return nil
 }
 
-// devcontainerIDReplacer is the pass for ${devcontainerId}; without labels it leaves it as it
-// stands.
+// devcontainerIDReplacer replaces ${devcontainerId} if there are labels.
 func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
 	return func(name string, _ []string) (string, bool, error) {
 		if name != "devcontainerId" || len(idLabels) == 0 {
@@ -174,12 +174,11 @@ func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
 	}
 }
 
-// devcontainerID is the number that the sorted labels' JSON hashes to, in base 32.
+// devcontainerID returns the SHA-256 of the sorted labels' JSON in base 32.
 func devcontainerID(labels map[string]string) string {
 	text, err := json.Marshal(labels, json.Deterministic(true))
 	if err != nil {
-		// Only text that is not UTF-8 fails; the reference has replaced that by the time it labels a
-		// container.
+		// The text is not UTF-8. The reference replaces such bytes before it labels a container.
 		clean := map[string]string{}
 		for key, value := range labels {
 			clean[strings.ToValidUTF8(key, "\ufffd")] = strings.ToValidUTF8(value, "\ufffd")
@@ -191,8 +190,7 @@ func devcontainerID(labels map[string]string) string {
 	return strings.Repeat("0", 52-len(id)) + id
 }
 
-// containerReplacer is the last pass: the environment that the image and `docker run` gave the
-// container.
+// containerReplacer replaces ${containerEnv:NAME} by env, the container's configured environment.
 func containerReplacer(env []string) replaceFunc {
 	values := map[string]string{}
 	for _, pair := range env {
@@ -212,7 +210,7 @@ func containerReplacer(env []string) replaceFunc {
 	}
 }
 
-// substituteAll runs several passes over an object: what one pass puts in is seen by the next.
+// substituteAll applies several replacers one after the other: each sees the output of the last.
 func substituteAll(e entry, passes ...replaceFunc) (entry, error) {
 	var err error
 	for _, pass := range passes {
@@ -223,12 +221,12 @@ func substituteAll(e entry, passes ...replaceFunc) (entry, error) {
 	return e, nil
 }
 
-// sortedNames gives the members of a set.
+// sortedNames returns the members of a set. It is never nil.
 func sortedNames(set map[string]bool) []string {
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return append([]string{}, slices.Sorted(maps.Keys(set))...)
+}
+
+// lazyRegexp returns a function that compiles a pattern when it is first called.
+func lazyRegexp(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -114,7 +114,7 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return c, err
 	}
-	last, failed, err := devcontainer.NewFailures(m.cfg.State).Last(loc)
+	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(loc)
 	if err != nil {
 		return c, err
 	}

@@ -7,38 +7,36 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a document. The largest real configuration is far below both.
+// Limits of a document.
 const (
 	MaxBytes = 1 << 20
 	MaxDepth = 200
-	// maxFaults bounds what a broken document says about itself.
+	// maxFaults is the maximum number of reported errors.
 	maxFaults = 16
 )
 
-// Document is an object that was read.
+// Document is a parsed document.
 type Document struct {
-	// Value holds map[string]any, []any, string, float64 (which may be infinite), bool and nil, as
-	// encoding/json would give them.
+	// Value has the types of encoding/json. A float64 may be infinite.
 	Value map[string]any
-	// Errors are what was stepped over, in the order of the text, at most sixteen. Comments and
-	// trailing commas are none.
+	// Errors are the tolerated errors in the order of the text, at most 16. Comments and trailing
+	// commas are not errors.
 	Errors []SyntaxError
 }
 
-// SyntaxError is something wrong at one place. Line and column count from 1; a column is a
-// character.
+// SyntaxError is an error at a position. Line and column count from 1, columns in characters.
 type SyntaxError struct {
 	Line, Column int
 	Message      string
 }
 
-// Error gives place and message, as editors print them.
+// Error returns the position and the message.
 func (f SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Message)
 }
 
-// Parse reads one object. The only errors are a document that holds no object at all and one beyond
-// the limits; both are a Fault.
+// Parse parses one object. It fails with a SyntaxError if the document does not contain an object
+// or exceeds the limits.
 func Parse(src []byte) (Document, error) {
 	p := parser{scanner: scanner{src: src}}
 	if len(src) > MaxBytes {
@@ -60,7 +58,7 @@ func Parse(src []byte) (Document, error) {
 	return Document{Value: object, Errors: p.faults}, nil
 }
 
-// noObject says what stands there instead of an object.
+// noObject returns the error of a document that is not an object.
 func (p *parser) noObject(first int, value any, found bool) SyntaxError {
 	switch {
 	case first >= len(p.src):
@@ -85,16 +83,14 @@ func nameOf(value any) string {
 	return "null"
 }
 
-// parser reads values and recovers from what it does not expect: it reports, skips to where reading
-// makes sense again, and goes on.
+// parser parses values. After an error it skips to the next token that it can continue with.
 type parser struct {
 	scanner
 	faults  []SyntaxError
 	tooDeep *SyntaxError
 }
 
-// nextToken moves to the next token that means something. Unknown words are reported and stepped
-// over wherever they stand.
+// nextToken moves to the next token, over trivia and unknown words, which it reports.
 func (p *parser) nextToken() {
 	for {
 		p.next()
@@ -119,7 +115,7 @@ func (p *parser) skipTo(message string, until ...kind) {
 	}
 }
 
-// value reads the value at hand; false means that none stands there, and nothing was consumed.
+// value parses a value. It returns false, and consumes nothing, if there is none.
 func (p *parser) value(depth int) (any, bool) {
 	var v any
 	switch p.kind {
@@ -189,7 +185,7 @@ func (p *parser) array(depth int) any {
 	return array
 }
 
-// separator takes the comma between two elements, or says that it is missing or one too many.
+// separator consumes the comma between two elements and reports a missing or superfluous one.
 func (p *parser) separator(needed bool) {
 	switch {
 	case p.kind == comma:
@@ -202,8 +198,7 @@ func (p *parser) separator(needed bool) {
 	}
 }
 
-// closing takes the closing token. Where the file ended before it, everything that is open is
-// closed.
+// closing consumes the closing token and reports a missing one.
 func (p *parser) closing(want kind, message string) {
 	if p.kind != want {
 		p.report(message)
@@ -212,7 +207,7 @@ func (p *parser) closing(want kind, message string) {
 	p.nextToken()
 }
 
-// member reads `"name": value` into object.
+// member parses `"name": value` into object.
 func (p *parser) member(object map[string]any, depth int) bool {
 	if p.kind != stringToken {
 		p.skipTo("a quoted name was expected here", closeBrace, comma)
@@ -236,7 +231,7 @@ func (p *parser) member(object map[string]any, depth int) bool {
 	return true
 }
 
-// report notes a fault at the token at hand; a second one at the same place adds nothing.
+// report adds an error at the current token unless there is one at that position.
 func (p *parser) report(message string) {
 	if len(p.faults) == maxFaults {
 		return

@@ -106,7 +106,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFaultsHavePlaces(t *testing.T) {
+func TestErrorsHavePositions(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\n  \"a\": 1\n  \"b\": 2\n}":     "line 3, column 3: a comma was expected here",
 		"{\"é\" 1}":                        "line 1, column 6: a colon was expected here",
@@ -131,7 +131,7 @@ func TestFaultsHavePlaces(t *testing.T) {
 	}
 }
 
-func TestErrorsHavePlaces(t *testing.T) {
+func TestParse_FailureHasPosition(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                 "line 1, column 1: the file holds no value, only blank space or comments",
 		"// x\n":           "line 2, column 1: the file holds no value, only blank space or comments",
@@ -170,7 +170,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreNotUTF8(t *testing.T) {
+func TestParse_InvalidUTF8(t *testing.T) {
 	doc, err := jsonc.Parse([]byte("{\"a\": \"x\xff\xfey\"}"))
 	if err != nil || doc.Value["a"] != "x\ufffd\ufffdy" {
 		t.Errorf("got %q, %v", doc.Value["a"], err)

@@ -14,10 +14,10 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 )
 
-// TestReferenceAgrees gives the odd documents, and thousands of broken ones that are made from
+// TestParseAgreesWithReference gives the odd documents, and thousands of broken ones that are made from
 // them, to the reference's own parser and compares what both accept and read. EX-07: the
 // configuration is what the reference takes it for.
-func TestReferenceAgrees(t *testing.T) {
+func TestParseAgreesWithReference(t *testing.T) {
 	docs := make([][]byte, 0, 20000)
 	for _, odd := range oddDocuments {
 		docs = append(docs, []byte(odd.text))

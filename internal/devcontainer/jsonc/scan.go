@@ -31,18 +31,17 @@ var punctuation = map[byte]kind{
 
 var words = map[string]kind{"null": wordNull, "true": wordTrue, "false": wordFalse}
 
-// scanner cuts the text into tokens. It works on bytes: everything that has a meaning is ASCII, and
-// the rest is only ever copied or stepped over.
+// scanner splits the text into tokens. It works on bytes, since the syntax is ASCII.
 type scanner struct {
 	src   []byte
 	pos   int
 	start int
 	kind  kind
 	text  string // the value of a string, the digits of a number
-	fault string // what is wrong with the token itself
+	fault string // the error in the token, if any
 }
 
-// next moves to the following token, trivia included.
+// next moves to the next token, trivia included.
 func (s *scanner) next() {
 	s.start, s.text, s.fault = s.pos, "", ""
 	if s.pos >= len(s.src) {
@@ -74,7 +73,7 @@ func (s *scanner) next() {
 	}
 }
 
-// scanSlash takes a comment. An unterminated one reaches to the end of the file.
+// scanSlash scans a comment. An unterminated one extends to the end of the file.
 func (s *scanner) scanSlash() {
 	s.kind = trivia
 	rest := s.src[s.pos:]
@@ -98,8 +97,8 @@ func (s *scanner) scanSlash() {
 	}
 }
 
-// scanNumber takes the digits that make sense and steps over an exponent without digits. A leading
-// zero is a number of its own.
+// scanNumber scans a number and skips an exponent without digits. A leading zero is a number of its
+// own.
 func (s *scanner) scanNumber() {
 	s.kind = numberToken
 	if s.src[s.pos] == '-' {
@@ -141,7 +140,7 @@ func (s *scanner) digits() bool {
 	return s.pos > from
 }
 
-// peek gives the byte at hand; 0 past the end, which no caller looks for.
+// peek returns the current byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.src) {
 		return s.src[s.pos]
@@ -149,8 +148,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// scanWord takes everything up to blank space, punctuation, a quote or a slash. Only three words
-// mean something.
+// scanWord scans up to blank space, punctuation, a quote or a slash.
 func (s *scanner) scanWord() {
 	for s.pos < len(s.src) && !endsWord(s.src[s.pos]) {
 		s.pos++
@@ -161,7 +159,7 @@ func (s *scanner) scanWord() {
 	}
 }
 
-// scanString takes a string whose opening quote is behind. A line break ends it.
+// scanString scans a string after its opening quote. A line break ends it.
 func (s *scanner) scanString() {
 	s.kind = stringToken
 	var out units
@@ -195,11 +193,10 @@ var escapes = map[rune]rune{
 	'r': '\r', 't': '\t',
 }
 
-// scanEscape takes what follows a backslash. An unknown escape and what there is of a short \u
-// escape vanish.
+// scanEscape scans an escape after its backslash. Unknown and short escapes are dropped.
 func (s *scanner) scanEscape(out *units) {
 	if s.pos >= len(s.src) {
-		return // scanString sees the end and names it
+		return // scanString reports the end
 	}
 	r, size := utf8.DecodeRune(s.src[s.pos:])
 	s.pos += size
@@ -213,7 +210,7 @@ func (s *scanner) scanEscape(out *units) {
 	}
 	s.fault = "the string holds an unknown escape"
 	if _, low := utf16.EncodeRune(r); low != utf8.RuneError {
-		out.unit(low) // the reference counts in UTF-16 and loses only the first half of such a character
+		out.unit(low) // the reference drops one UTF-16 code unit
 	}
 }
 
@@ -245,8 +242,7 @@ func hexValue(c byte) rune {
 	return -1
 }
 
-// units builds a string of UTF-16 code units, as \u escapes give them: two halves that meet are one
-// character, a half alone is replaced.
+// units builds a string of UTF-16 code units. A surrogate without its pair is replaced.
 type units struct {
 	out  []byte
 	high rune
@@ -263,7 +259,7 @@ func (u *units) unit(r rune) {
 		u.high = r
 		return
 	}
-	u.out = utf8.AppendRune(u.out, r) // a low half alone becomes U+FFFD here
+	u.out = utf8.AppendRune(u.out, r) // a low surrogate becomes U+FFFD
 }
 
 func (u *units) rune(r rune) {
@@ -278,7 +274,7 @@ func (u *units) flush() {
 	}
 }
 
-// String ends the building.
+// String returns the text.
 func (u *units) String() string {
 	u.flush()
 	return string(u.out)
