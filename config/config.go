@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Config is the configuration of one daemon. It is never changed after [Load]: share it, and write
-// to none of its maps and slices.
+// Config is the configuration of a daemon. It is read-only after [Load].
 type Config struct {
-	// State is the state folder, absolute and clean. Load does not make it; MakeState does.
+	// State is the state directory, absolute and clean. MakeState creates it.
 	State State
-	// File is the file that was read, empty if there was none.
+	// File is the configuration file that was read, empty if there was none.
 	File         string
 	Server       Server
 	Engine       Engine
@@ -29,21 +28,20 @@ type Config struct {
 	origins map[string]Origin
 }
 
-// Origin says where the value of a key was set, for errors that are found later than here. Elements
-// are named as in errors: "limits.timeout", "containers.db.mappings[0].host",
-// "tools[2].input_schema". It is the zero Origin for defaults.
+// Origin returns where the value of a key was set; the zero Origin for a default. Elements are named
+// as in errors: "limits.timeout", "containers.db.mappings[0].host", "tools[2].input_schema".
 func (c *Config) Origin(key string) Origin { return c.origins[key] }
 
-// Server is how callers reach the daemon.
+// Server configures the HTTP server.
 type Server struct {
-	// Socket is an absolute path that fits into a socket address; STATE/dray.sock unless configured.
+	// Socket is an absolute path that fits into a socket address; default STATE/dray.sock.
 	Socket string
-	// MaxBody is the longest request body in bytes, above 0.
+	// MaxBody is the maximum size of a request body in bytes, above 0.
 	MaxBody int64
 }
 
-// Engine is which container engine to use. At most one of the two is set; with neither it is found
-// as the docker CLI finds it.
+// Engine selects the container engine by at most one of its fields. With neither it is found as the
+// docker CLI finds it.
 type Engine struct {
 	// Host is an address as in DOCKER_HOST.
 	Host string
@@ -51,24 +49,22 @@ type Engine struct {
 	Context string
 }
 
-// Devcontainer is about the reference CLI, which brings containers up.
+// Devcontainer configures the reference CLI, which starts devcontainers.
 type Devcontainer struct {
-	// CLI is a bare name or an absolute path; empty means that the program "devcontainer" is looked
-	// for.
+	// CLI is a name or an absolute path; empty is the program "devcontainer".
 	CLI string
-	// UpArgs are passed to `up` after our own arguments.
+	// UpArgs are passed to `up` after the arguments of dray.
 	UpArgs []string
-	// LocalEnv holds the values of ${localEnv:X} for calls over HTTP. They may be secrets.
+	// LocalEnv has the values of ${localEnv:X} for calls over HTTP. They may be secrets.
 	LocalEnv map[string]string
-	// UpTimeout is how long one `up` may take, above 0.
+	// UpTimeout bounds one `up`; it is above 0.
 	UpTimeout time.Duration
 }
 
-// Transport is how daemon and agent talk.
+// Transport is the channel between daemon and agent.
 type Transport string
 
-// The transports. Auto takes the agent by a socket, else by its stdio, and, where it cannot be
-// placed, the engine's own exec.
+// The transports. Auto uses an agent by its socket, else by its stdio, else the engine's own exec.
 const (
 	TransportAuto   Transport = "auto"
 	TransportSocket Transport = "socket"
@@ -76,96 +72,124 @@ const (
 	TransportEngine Transport = "engine"
 )
 
-// Agent is about the program inside the container.
+// Agent configures the program inside the container.
 type Agent struct {
-	// Lease is how long an agent that hears nothing lets its calls live, at least 1 s.
+	// Lease is how long an agent keeps calls running without contact to the daemon; at least 1 s.
 	Lease     time.Duration
 	Transport Transport
 }
 
 // Limits bound calls. Timeout and IdleTimeout are at most MaxTimeout.
 type Limits struct {
-	// Timeout holds for calls and tools that state none, above 0. Its default gives way to a lower
+	// Timeout applies to calls and tools without their own; it is above 0. Its default is lowered to
 	// MaxTimeout.
 	Timeout time.Duration
-	// MaxTimeout is the longest timeout that a call or tool may state, above 0.
+	// MaxTimeout is the maximum timeout of a call or tool, above 0.
 	MaxTimeout time.Duration
-	// IdleTimeout is the longest silence of a call; 0 means that silence is no reason to end one.
+	// IdleTimeout is the maximum time without output; 0 is no limit.
 	IdleTimeout time.Duration
 	// Grace is the time between TERM and KILL; 0 is KILL at once.
 	Grace time.Duration
-	// Concurrent is how many calls run at once, at least 1.
+	// Concurrent is the maximum number of concurrent calls, at least 1.
 	Concurrent int
-	// PerContainer is how many of them run in one container, from 1 to MaxPerContainer.
+	// PerContainer is their maximum number in one container, from 1 to MaxPerContainer.
 	PerContainer int
-	// Queue is how many calls wait for their turn besides; 0 lets none wait.
+	// Queue is the maximum number of queued calls; 0 queues none.
 	Queue int
-	// Drain is how long a daemon that was told to end waits for its calls; 0 cancels them at once.
+	// Drain is how long a daemon that shuts down waits for its calls; 0 cancels them at once.
 	Drain time.Duration
-	// Capture is how many bytes are kept of each output stream, above 0.
+	// Capture is the number of bytes captured of each output stream, above 0.
 	Capture int64
-	// View is how many bytes of head, and as many of tail, a result shows of each stream, above 0.
+	// View is the size in bytes of the head, and of the tail, that a result contains of each output
+	// stream. It must be positive.
 	View int64
-	// CapturesDisk is how many bytes the kept output of all calls takes together, above 0.
+	// CapturesDisk is the maximum size in bytes of the captured output of all calls, above 0.
 	CapturesDisk int64
-	// CapturesKeep is how long kept output stays after its last byte, above 0.
+	// CapturesKeep is how long output is retained after its last byte, above 0.
 	CapturesKeep time.Duration
 }
 
-// MaxPerContainer is how many calls one connection to an agent carries. A call beyond it would be
-// refused in the middle of its way.
+// MaxPerContainer is the capacity of one connection to an agent, in calls.
 const MaxPerContainer = 4096
 
-// Bounds of counts, so that a number that was mistyped is told. Each call that runs or waits costs
-// memory and descriptors.
+// Maximums that detect a mistyped number. Each running or queued call costs memory and descriptors.
 const (
 	maxConcurrent = 65536
 	maxQueue      = 1000000
 )
 
-// Host is what tools on the host may see.
+// Sandbox configures syncs from containers to the host.
+type Sandbox struct {
+	// Root is the directory that synced files are written to, absolute and clean; empty refuses every
+	// sync. It is neither "/" nor inside the state directory, and it contains neither the state
+	// directory, the configuration file nor the socket, which a tool could replace. Its owner and mode
+	// are checked when it is opened.
+	Root string
+	// Sources are directories in containers that files may be fetched from, besides the workspace, its
+	// bind mounts and /tmp: absolute and clean.
+	Sources []string
+	// MaxFile and MaxTotal are the maximum bytes of one file and of one sync, above 0.
+	MaxFile, MaxTotal int64
+	// MaxFiles is the maximum number of files and directories of one sync, from 1 to MaxSyncFiles;
+	// MaxDepth that of directories between a file and the named path.
+	MaxFiles, MaxDepth int
+	// Timeout bounds one sync; it is above 0.
+	Timeout time.Duration
+	// Deny are additional names that are never written to Root: a name at any depth, or a sequence of
+	// names separated by slashes.
+	Deny []string
+	// Executable keeps the executable bit of files.
+	Executable bool
+}
+
+// MaxSyncFiles is the maximum of Sandbox.MaxFiles, because the record of a call names each file.
+const MaxSyncFiles = 100000
+
+// maxSyncDepth is more than a path of the kernel's maximum length can have.
+const maxSyncDepth = 4096
+
+// Host configures tools on the host.
 type Host struct {
-	// Env names variables of the daemon that host tools get, too.
+	// Env are names of variables of the daemon that host tools get too.
 	Env []string
-	// Roots are the folders where host tools may work, absolute and clean, whether they exist or not.
+	// Roots are the directories where host tools may work, absolute and clean. They need not exist.
 	Roots []string
 }
 
-// Routing is where calls go that do not say it themselves: "host", the name of a container, the
-// name or the absolute folder of a workspace, or empty for no rule.
+// Routing is where calls run that do not say it themselves: "host", the name of a container, the
+// name or the absolute directory of a workspace, or empty for no rule.
 type Routing struct {
 	Override string
 	Fallback string
-	// Plans hold what is said for single plans, by plan id.
+	// Plans are the rules of single plans, by plan id.
 	Plans map[string]Plan
 }
 
-// Plan is the routing of one plan, in the terms of Routing.
+// Plan is the routing of one plan, as in Routing.
 type Plan struct {
 	Override string
 	Fallback string
 }
 
-// Container is a container by name. It has a Workspace, an ID or a Label; with a Workspace and one
-// of the others, the workspace supplies the configuration and the container must belong to it.
+// Container is a named container. It has exactly one of Workspace, ID and Label.
 type Container struct {
-	// Workspace is an absolute, clean host folder.
+	// Workspace is an absolute, clean host directory.
 	Workspace string
-	// Config is the devcontainer.json of the workspace to use: absolute, or relative to the workspace;
-	// clean, without "..".
+	// Config is the devcontainer.json of the workspace: absolute, or relative to the workspace; clean,
+	// without "..".
 	Config string
-	// Service is the compose service, where the workspace has several.
+	// Service is a compose service of the workspace.
 	Service string
 	// ID is a full id or a name.
 	ID string
 	// Label is key=value.
 	Label string
-	// Mappings are laid over those that follow from the container's own mounts.
+	// Mappings take precedence over those of the container's mounts.
 	Mappings []Mapping
 }
 
-// Mapping says that a host folder has another name in the container. Both are absolute and clean,
-// neither is "/", and neither lies in the other; they may be equal.
+// Mapping maps a host directory to its path in the container. Both are absolute and clean, neither is
+// "/", and neither contains the other; they may be equal.
 type Mapping struct {
 	Host      string
 	Container string
@@ -174,7 +198,7 @@ type Mapping struct {
 // Environment is where a tool may run.
 type Environment string
 
-// The environments of a tool. "container" in the file reads as required.
+// The environments of a tool. "container" in the file means required.
 const (
 	EnvironmentAuto      Environment = "auto"
 	EnvironmentHost      Environment = "host"
@@ -183,35 +207,35 @@ const (
 	EnvironmentSpecific  Environment = "specific"
 )
 
-// Tool is a command tool: a program that gets its input as JSON on stdin.
+// Tool is a command tool: a program that receives its input as JSON on stdin.
 type Tool struct {
 	Name        string
 	Description string
 	// Argv has at least one element; the first is not empty.
 	Argv []string
-	// InputSchema and OutputSchema are JSON objects with keys and numbers as the file writes them; nil
-	// if the file has none. Whether they are schemas is for the reader of JSON Schema to say.
+	// InputSchema and OutputSchema are JSON objects with the keys and numbers of the file; nil if the
+	// file has none. They may be invalid as schemas.
 	InputSchema  json.RawMessage
 	OutputSchema json.RawMessage
 	Environment  Environment
-	// Container is the name that goes with EnvironmentSpecific, else empty.
+	// Container is the name for EnvironmentSpecific, else empty.
 	Container string
 	// Timeout is at most Limits.MaxTimeout; 0 means Limits.Timeout.
 	Timeout time.Duration
 	// Output is "text" or "json".
 	Output string
-	// Mapping is "schema", "heuristic", "none", or empty for schema where the schema marks a path,
-	// else heuristic.
+	// Mapping is "schema", "heuristic", "none", or empty: schema if the schema marks a path, else
+	// heuristic.
 	Mapping string
-	// Results are paths that come home when a call ends, clean, without "..": absolute, or relative to
-	// the call's working folder.
+	// Results are paths that are fetched when a call ends, clean, without "..": absolute, or relative
+	// to the working directory of the call.
 	Results []string
-	// RewriteText has the paths in its text output rewritten, for calls that do not say otherwise.
+	// RewriteText is the default of rewrite_text for calls of the tool.
 	RewriteText bool
 }
 
-// Trust names what may be built without asking.
+// Trust lists what may be built without asking.
 type Trust struct {
-	// Workspaces are trusted whatever configuration stands in them: absolute, clean host folders.
+	// Workspaces are trusted with any configuration: absolute, clean host directories.
 	Workspaces []string
 }

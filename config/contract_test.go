@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// contractKeys is every key of the contract's section "Configuration", those of maps and lists
-// under an example's name.
+// contractKeys has every key of the contract's section "Configuration", those of maps and lists under
+// an example's name.
 const contractKeys = `
 server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
 engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
@@ -25,7 +25,7 @@ tools.mapping tools.idempotent tools.results tools.rewrite_text tool_dirs
 audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget breaker.failures breaker.open
 policy.approval_lifetime trust.workspaces`
 
-// supported are the keys that do something. The others are refused by name.
+// supported has the supported keys. The others are refused by name.
 const supported = `
 server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
 limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue
@@ -36,8 +36,7 @@ containers.c.workspace containers.c.config containers.c.service containers.c.id 
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
 tools.results tools.rewrite_text trust.workspaces`
 
-// nested writes a key with a value as a file would: a.b becomes {a: {b: value}}, elements of tools
-// stand in a list.
+// nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a list.
 func nested(key, val string) string {
 	names := strings.Split(key, ".")
 	for _, name := range slices.Backward(names) {
@@ -49,26 +48,25 @@ func nested(key, val string) string {
 	return val
 }
 
-// CF-01: no key of the contract reads as a misspelling, and none is accepted that does nothing.
-func TestEveryKeyOfTheContract(t *testing.T) {
+// Every key of the contract is known, and either supported or refused by name (CF-01).
+func TestContractKeysAreKnown(t *testing.T) {
 	for key := range strings.FieldsSeq(contractKeys) {
 		t.Run(key, func(t *testing.T) {
 			isSupported := slices.Contains(strings.Fields(supported), key)
 			_, err := source{file: nested(key, "{x: y}")}.load()
 			text := fmt.Sprint(err)
-			if last := key[strings.LastIndex(key, ".")+1:]; strings.Contains(text, last+": is not a key") {
+			if last := key[strings.LastIndex(key, ".")+1:]; strings.Contains(text, last+": is not a known key") {
 				t.Errorf("unknown: %v", err)
 			}
 			if strings.Contains(text, "not supported yet") == isSupported {
-				t.Errorf("supported is %v, and Load says %v", isSupported, err)
+				t.Errorf("supported is %v, and Load returns %v", isSupported, err)
 			}
 			checkVariable(t, key, isSupported)
 		})
 	}
 }
 
-// checkVariable sees to it that the key's variable is known, in the form that the contract gives
-// it.
+// checkVariable checks that the variable of the key is known.
 func checkVariable(t *testing.T, key string, isSupported bool) {
 	t.Helper()
 	if strings.HasPrefix(key, "tools.") {
@@ -77,15 +75,15 @@ func checkVariable(t *testing.T, key string, isSupported bool) {
 	name := "DRAY_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 	_, err := source{env: []string{name + "={x: y}"}}.load()
 	text := fmt.Sprint(err)
-	if strings.Contains(text, "is not a variable") {
+	if strings.Contains(text, "is not a known variable") {
 		t.Errorf("unknown: %v", err)
 	}
 	if strings.Contains(text, "not supported yet") == isSupported {
-		t.Errorf("supported is %v, and for %s Load says %v", isSupported, name, err)
+		t.Errorf("supported is %v, and for %s Load returns %v", isSupported, name, err)
 	}
 }
 
-// EX-02: the names of tools.
+// TestToolNames checks which names of tools are valid (EX-02).
 func TestToolNames(t *testing.T) {
 	tests := map[string]bool{
 		"a": true, "A.b-c_9": true, "9": true, strings.Repeat("x", 128): true,
@@ -107,18 +105,18 @@ func TestToolNames(t *testing.T) {
 	}
 }
 
-// EX-02: the names of containers, wherever one may stand.
+// TestContainerNames checks which names of containers are valid in each key (EX-02).
 func TestContainerNames(t *testing.T) {
 	tests := map[string]bool{
 		"a": true, "A.b-c_9": true, strings.Repeat("0123456789abcdef", 4): true,
 		"": false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false, "a\x00": false,
 	}
-	places := map[string]string{
+	keys := map[string]string{
 		"name": "containers: {%q: {id: x}}", "id": "containers: {x: {id: %q}}", "specific": "tools: [{name: t, argv: [x], environment: {specific: %q}}]",
 	}
 	for name, want := range tests {
-		for place, format := range places {
-			t.Run(place+"/"+name, func(t *testing.T) {
+		for key, format := range keys {
+			t.Run(key+"/"+name, func(t *testing.T) {
 				_, err := source{file: fmt.Sprintf(format, name)}.load()
 				if ok := err == nil; ok != want {
 					t.Errorf("accepted is %v, want %v: %v", ok, want, err)
@@ -128,7 +126,7 @@ func TestContainerNames(t *testing.T) {
 	}
 }
 
-// The words of `environment` are those of the contract, and container says the same as required.
+// The values of `environment` are those of the contract; container means required.
 func TestToolEnvironments(t *testing.T) {
 	tests := map[string]config.Environment{
 		"auto": config.EnvironmentAuto, "host": config.EnvironmentHost, "required": config.EnvironmentRequired,
@@ -146,9 +144,8 @@ func TestToolEnvironments(t *testing.T) {
 	}
 }
 
-// CF-01: a mistake of each source says where it stands, so that programs can rely on the parts and
-// not only people on the text.
-func TestMistakeParts(t *testing.T) {
+// A problem of each source has its key, value and origin in separate fields (CF-01).
+func TestDiagnosticFields(t *testing.T) {
 	bad := source{
 		file: "limits:\n  grace: never\n", env: []string{"DRAY_LIMITS_DRAIN=never"},
 		flags: []config.Flag{{Name: "--view", Key: "limits.view", Value: "never"}},
@@ -161,21 +158,21 @@ func TestMistakeParts(t *testing.T) {
 		{"limits.drain", `"never"`, config.Origin{Variable: "DRAY_LIMITS_DRAIN"}},
 		{"limits.view", `"never"`, config.Origin{Flag: "--view"}},
 	}
-	got := bad.mistakes(t)
+	got := bad.diagnostics(t)
 	if len(got) != len(want) {
-		t.Fatalf("got %d mistakes: %v", len(got), got)
+		t.Fatalf("got %d problems: %v", len(got), got)
 	}
 	for i, w := range want {
 		if m := got[i]; m.Key != w.key || m.Value != w.value || m.Origin != w.origin || m.Problem == "" ||
 			m.Suggestion == "" {
-			t.Errorf("mistake %d is %+v, want %+v", i, m, w)
+			t.Errorf("problem %d is %+v, want %+v", i, m, w)
 		}
 	}
 }
 
-// A value that is too long for a line is cut, wherever it comes from.
-func TestLongValuesAreCut(t *testing.T) {
-	m := source{file: "limits: {grace: " + strings.Repeat("x", 5000) + "}"}.mistakes(t)[0]
+// A long value is truncated in errors.
+func TestLongValuesAreTruncated(t *testing.T) {
+	m := source{file: "limits: {grace: " + strings.Repeat("x", 5000) + "}"}.diagnostics(t)[0]
 	if len(m.String()) > 300 {
 		t.Errorf("the error has %d bytes", len(m.String()))
 	}

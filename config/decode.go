@@ -14,95 +14,118 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// decoder reads values into the configuration. Its methods report what is wrong and then give the
-// zero value, so that one run finds all mistakes.
+// decoder decodes values into the configuration. Its methods report problems and return the zero
+// value for them, so that one run finds all.
 type decoder struct {
-	*diagnostics
+	valueReader
 	c *Config
-	// toolTimeouts wait until the maximum is known.
+	// toolTimeouts are checked when the maximum is known.
 	toolTimeouts []value
-	// targets are the names in routing, which wait until the containers are known.
+	// targets are the names in routing, checked when the containers are known.
 	targets []value
 }
 
-// recordOrigin remembers where a key was set.
-func (d *decoder) recordOrigin(v value) { d.c.origins[v.key] = v.origin }
+func newDecoder(r *diagnostics) *decoder {
+	c := &Config{origins: map[string]Origin{}}
+	return &decoder{valueReader: valueReader{r, c.origins}, c: c}
+}
 
-// scalar gives the text of a value that must be a single one; what says which.
-func (d *decoder) scalar(v value, what string) (string, bool) {
-	d.recordOrigin(v)
+// valueReader reads values that have no meaning of their own: texts, numbers, lists.
+type valueReader struct {
+	*diagnostics
+	origins map[string]Origin
+}
+
+// recordOrigin records where a key was set.
+func (r valueReader) recordOrigin(v value) { r.origins[v.key] = v.origin }
+
+// scalar returns the text of a single value; what names the expected value.
+func (r valueReader) scalar(v value, what string) (string, bool) {
+	r.recordOrigin(v)
 	switch v.shape {
 	case scalar:
 		return v.text, true
 	case empty:
-		d.addValue(v, "has no value", "write "+what+", or remove the key")
+		r.addValue(v, "has no value", "write "+what+", or remove the key")
 	default:
-		d.addValue(v, v.kindMismatch("one value"), "write "+what)
+		r.addValue(v, v.kindMismatch("one value"), "write "+what)
 	}
 	return "", false
 }
 
-// text gives a text. Numbers and booleans are refused, since what YAML makes of 1.10, 0777 or no is
-// seldom what was meant.
-func (d *decoder) text(v value) (string, bool) {
-	s, ok := d.scalar(v, "a text")
+// text returns a text. Numbers and booleans are refused, because YAML changes 1.10, 0777 or no.
+func (r valueReader) text(v value) (string, bool) {
+	s, ok := r.scalar(v, "a text")
 	if ok && v.kind != text {
-		d.addValue(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes")
+		r.addValue(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes")
 		return "", false
 	}
 	if strings.ContainsRune(s, 0) {
-		d.addValue(v, "holds a NUL byte", "remove it")
+		r.addValue(v, "contains a NUL byte", "remove it")
 		return "", false
 	}
 	return s, ok
 }
 
-// lineText gives a text without line breaks and other control characters.
-func (d *decoder) lineText(v value) (string, bool) {
-	s, ok := d.text(v)
+// lineText returns a text without control characters.
+func (r valueReader) lineText(v value) (string, bool) {
+	s, ok := r.text(v)
 	if ok && strings.ContainsFunc(s, isControl) {
-		d.addValue(v, "holds a control character", "write it on one line, without tabs")
+		r.addValue(v, "contains a control character", "write it on one line, without tabs")
 		return "", false
 	}
 	return s, ok
 }
 
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
-// singleLineText gives a text on one line that nothing more is known of.
-func (d *decoder) singleLineText(v value) string {
-	s, _ := d.lineText(v)
+// singleLineText returns any text on one line.
+func (r valueReader) singleLineText(v value) string {
+	s, _ := r.lineText(v)
 	return s
 }
 
-// argument gives an argument of a program: any text, byte for byte.
-func (d *decoder) argument(v value) string {
-	s, _ := d.text(v)
+// argument returns an argument of a program: any text.
+func (r valueReader) argument(v value) string {
+	s, _ := r.text(v)
 	return s
 }
 
-// choice gives one of several words.
-func (d *decoder) choice(v value, words ...string) string {
-	s, ok := d.text(v)
-	if !ok {
-		return ""
-	}
-	if slices.Contains(words, s) {
+// choice returns one of several words.
+func (r valueReader) choice(v value, words ...string) string {
+	s, ok := r.text(v)
+	if !ok || slices.Contains(words, s) {
 		return s
 	}
 	fix := "write one of " + strings.Join(words, ", ")
 	if near := lexical.Closest(s, words); near != "" {
 		fix = "did you mean " + near + "?"
 	}
-	d.addValue(v, "is not one of the choices", fix)
+	r.addValue(v, "is not one of the choices", fix)
 	return ""
 }
 
+// boolean returns true or false. In YAML the word has no quotes.
+func (r valueReader) boolean(v value) bool {
+	s, ok := r.scalar(v, "true or false")
+	inYAML := v.origin.File != ""
+	switch {
+	case !ok:
+	case v.kind == boolean: // true, True or TRUE
+		return strings.EqualFold(s, "true")
+	case !inYAML && (s == "true" || s == "false"):
+		return s == "true"
+	default:
+		r.addValue(v, "is not a boolean", "write true or false, without quotes")
+	}
+	return false
+}
+
 // each reads the elements of a list.
-func (d *decoder) each(v value, read func(value) string) []string {
-	d.recordOrigin(v)
+func (r valueReader) each(v value, read func(value) string) []string {
+	r.recordOrigin(v)
 	if v.shape != list {
-		d.addValue(v, v.kindMismatch("a list"), "write [a, b] or one element per line, each after a dash")
+		r.addValue(v, v.kindMismatch("a list"), "write [a, b] or one element per line, each after a dash")
 		return nil
 	}
 	var all []string
@@ -112,144 +135,142 @@ func (d *decoder) each(v value, read func(value) string) []string {
 	return all
 }
 
-// path gives an absolute path, cleaned.
-func (d *decoder) path(v value) string {
-	s, ok := d.text(v)
+// path returns an absolute path, cleaned.
+func (r valueReader) path(v value) string {
+	s := r.relativePath(v)
+	if s != "" && !filepath.IsAbs(s) {
+		r.addValue(v, "is not an absolute path", fixRelative(v.text))
+		return ""
+	}
+	return s
+}
+
+// relativePath returns a path that is absolute or relative to a directory that is not known yet.
+func (r valueReader) relativePath(v value) string {
+	s, ok := r.text(v)
 	if !ok {
 		return ""
 	}
 	if problem, fix := checkPath(s); problem != "" {
-		d.addValue(v, problem, fix)
-		return ""
-	}
-	if !filepath.IsAbs(s) {
-		d.addValue(v, "is not an absolute path", fixRelative(s))
+		r.addValue(v, problem, fix)
 		return ""
 	}
 	return filepath.Clean(s)
 }
 
-// checkPath says what is wrong with a path, absolute or not.
+// checkPath returns the problem of a path, absolute or not.
 func checkPath(s string) (problem, fix string) {
 	switch {
 	case s == "":
 		return "is empty", "write a path, or remove the key"
 	case slices.Contains(strings.Split(s, "/"), ".."):
-		return "goes up with ..", "write the path that it leads to"
+		return "contains ..", "write the path without .. segments"
 	default:
 		return "", ""
 	}
 }
 
-var windowsPath = regexp.MustCompile(`^[A-Za-z]:[\\/]|^\\\\`)
-
 func fixRelative(s string) string {
 	switch {
 	case strings.HasPrefix(s, "~"):
-		return "write your home folder out: ~ is not expanded here"
-	case windowsPath.MatchString(s):
-		return "write it as Linux does, beginning with /: Windows paths are not supported"
+		return "write the full path of your home directory: ~ is not expanded"
+	case regexp.MustCompile(`^[A-Za-z]:[\\/]|^\\\\`).MatchString(s):
+		return "write a Linux path, beginning with /: Windows paths are not supported"
 	default:
-		return "write the whole path, beginning with /"
+		return "write the full path, beginning with /"
 	}
 }
 
-// positive gives a duration above 0.
-func (d *decoder) positive(v value) time.Duration {
-	before := len(d.mistakes)
-	span := d.duration(v)
-	if span == 0 && len(d.mistakes) == before {
-		d.addValue(v, "must be above 0", "write a duration such as 120s")
+// positive returns a duration above 0.
+func (r valueReader) positive(v value) time.Duration {
+	before := len(r.found)
+	span := r.duration(v)
+	if span == 0 && len(r.found) == before {
+		r.addValue(v, "must be above 0", "write a duration such as 120s")
 	}
 	return span
 }
 
-// minLease leaves an agent time to be heard: under a shorter one every call in a container would be
-// lost.
+// minLease is the shortest time in which an agent can reply. A shorter lease would end every call in
+// a container.
 const minLease = time.Second
 
-func (d *decoder) lease(v value) time.Duration {
-	span := d.positive(v)
+func (r valueReader) lease(v value) time.Duration {
+	span := r.positive(v)
 	if span > 0 && span < minLease {
-		d.addValue(v, "is shorter than an agent takes to answer", "write 1s or more")
+		r.addValue(v, "is shorter than an agent needs to reply", "write 1s or more")
 	}
 	return span
 }
 
-// duration gives a duration of 0 or more.
-func (d *decoder) duration(v value) time.Duration {
-	s, ok := d.scalar(v, "a duration such as 90s")
+// duration returns a duration of 0 or more.
+func (r valueReader) duration(v value) time.Duration {
+	s, ok := r.scalar(v, "a duration such as 90s")
 	if !ok {
 		return 0
 	}
 	span, bad := parseDuration(s)
 	switch {
 	case bad != nil:
-		d.addValue(v, bad.problem, bad.fix)
+		r.addValue(v, bad.problem, bad.fix)
 	case span < 0:
-		d.addValue(v, "is negative", "write a duration such as 90s")
+		r.addValue(v, "is negative", "write a duration such as 90s")
 		return 0
 	}
 	return span
 }
 
-// parseProblem is what is wrong with a text that should be a number of something.
+// parseProblem is the problem of a text that should be a number with a unit. The patterns that
+// classify it are compiled when needed, so that a start without problems pays for none.
 type parseProblem struct{ problem, fix string }
-
-var (
-	number       = regexp.MustCompile(`^[+-]?[0-9]{0,12}\.?[0-9]{1,12}$`)
-	days         = regexp.MustCompile(`^[0-9]{1,5}d$`)
-	durationForm = regexp.MustCompile(`^[+-]?([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`)
-)
 
 func parseDuration(s string) (time.Duration, *parseProblem) {
 	span, err := time.ParseDuration(s)
+	matches := func(pattern string) bool { return regexp.MustCompile(pattern).MatchString(s) }
 	switch {
 	case err == nil:
 		return span, nil
-	case number.MatchString(s):
+	case matches(`^[+-]?[0-9]{0,12}\.?[0-9]{1,12}$`):
 		return 0, &parseProblem{
 			"has no unit",
-			fmt.Sprintf("write %ss for seconds; h, m and ms are units too", s),
+			fmt.Sprintf("write %ss for seconds; other units are h, m and ms", s),
 		}
-	case days.MatchString(s):
+	case matches(`^[0-9]{1,5}d$`):
 		n, _ := strconv.Atoi(strings.TrimSuffix(s, "d"))
-		return 0, &parseProblem{"has a unit that durations do not have", fmt.Sprintf("write %dh", n*24)}
-	case durationForm.MatchString(s):
+		return 0, &parseProblem{"has an unknown unit", fmt.Sprintf("write %dh", n*24)}
+	case matches(`^[+-]?([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`):
 		return 0, &parseProblem{"is too long", "write less than 290 years"}
 	default:
-		return 0, &parseProblem{"is not a duration", "write one such as 90s, 5m or 1h30m"}
+		return 0, &parseProblem{"is not a duration", "write a duration such as 90s, 5m or 1h30m"}
 	}
 }
 
-var wholeNumber = regexp.MustCompile(`^(0|[1-9][0-9]{0,6})$`)
-
-// count gives a whole number within bounds.
-func (d *decoder) count(v value, least, most int) int {
+// count returns a whole number within bounds.
+func (r valueReader) count(v value, least, most int) int {
 	fix := fmt.Sprintf("write a number from %d to %d", least, most)
-	s, ok := d.scalar(v, "a whole number")
+	s, ok := r.scalar(v, "a whole number")
 	if !ok {
 		return 0
 	}
 	n, err := strconv.Atoi(s)
 	switch {
-	case wholeNumber.MatchString(s) && err == nil && n >= least && n <= most:
-		return n
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		d.addValue(v, "is not a whole number", fix)
+		r.addValue(v, "is not a whole number", fix)
 	case n < least:
-		d.addValue(v, fmt.Sprintf("is below %d", least), fix)
+		r.addValue(v, fmt.Sprintf("is below %d", least), fix)
 	case n > most:
-		d.addValue(v, fmt.Sprintf("is above %d", most), fix)
+		r.addValue(v, fmt.Sprintf("is above %d", most), fix)
+	case strconv.Itoa(n) != s: // 007 or +7
+		r.addValue(v, "is not a plain whole number", fix)
 	default:
-		d.addValue(v, "is not a plain whole number", fix)
+		return n
 	}
 	return 0
 }
 
-// size gives a number of bytes above 0.
-func (d *decoder) size(v value) int64 {
-	s, ok := d.scalar(v, "a size such as 64KiB")
+// size returns a number of bytes above 0.
+func (r valueReader) size(v value) int64 {
+	s, ok := r.scalar(v, "a size such as 64KiB")
 	if !ok {
 		return 0
 	}
@@ -258,39 +279,34 @@ func (d *decoder) size(v value) int64 {
 		bad = &parseProblem{"must be above 0", "write a size such as 64KiB"}
 	}
 	if bad != nil {
-		d.addValue(v, bad.problem, bad.fix)
+		r.addValue(v, bad.problem, bad.fix)
 	}
 	return n
 }
 
-var (
-	sizeForm     = regexp.MustCompile(`^([0-9]+)(B|KiB|MiB|GiB|TiB)?$`)
-	unitlessSize = regexp.MustCompile(`(?i)^([0-9]{1,12}) ?([KMGT])(i?B)?$`)
-	sizeShift    = map[string]uint{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
-)
+var sizeShift = map[string]uint{"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 func parseSize(s string) (int64, *parseProblem) {
-	m := sizeForm.FindStringSubmatch(s)
-	if m == nil {
+	unit := strings.TrimLeft(s, "0123456789")
+	digits := strings.TrimSuffix(s, unit)
+	shift, known := sizeShift[unit]
+	if !known || digits == "" {
 		return 0, badSize(s)
 	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil || n > math.MaxInt64>>sizeShift[m[2]] {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64>>shift {
 		return 0, &parseProblem{"is too large", "write less than 8388608TiB"}
 	}
-	return n << sizeShift[m[2]], nil
+	return n << shift, nil
 }
 
 func badSize(s string) *parseProblem {
-	if m := unitlessSize.FindStringSubmatch(s); m != nil {
-		return &parseProblem{"has a unit that sizes do not have", "write " + m[1] +
-			strings.ToUpper(m[2]) + "iB"}
+	otherUnit := regexp.MustCompile(`(?i)^([0-9]{1,12}) ?([KMGT])(i?B)?$`)
+	if m := otherUnit.FindStringSubmatch(s); m != nil {
+		return &parseProblem{"has an unknown unit", "write " + m[1] + strings.ToUpper(m[2]) + "iB"}
 	}
 	if strings.HasPrefix(s, "-") {
 		return &parseProblem{"is negative", "write a size such as 64KiB"}
 	}
-	return &parseProblem{
-		"is not a size",
-		"write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB",
-	}
+	return &parseProblem{"is not a size", "write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB"}
 }

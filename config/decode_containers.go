@@ -1,19 +1,18 @@
 package config
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-const fixContainerName = "begin with a letter or digit, go on with letters, digits, _ . and -"
+const fixContainerName = "begin with a letter or digit, continue with letters, digits, _ . and -"
 
-// memberReader reads one key of an element.
+// memberReader decodes one key of an element.
 type memberReader func(v value)
 
-// object reads the members of an element and reports those that it does not have.
+// object decodes the members of an element and reports unknown ones.
 func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader) {
 	d.recordOrigin(v)
 	if v.shape != object {
@@ -26,23 +25,20 @@ func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader)
 		case slices.Contains(keys.unsupported, f.name):
 			d.add(unsupported(f.origin, f.value.key))
 		case read[f.name] == nil:
-			fix := suggestName(f.name, keys.names(), keys.names())
-			d.add(Diagnostic{
-				Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows",
-				Suggestion: fix,
-			})
+			d.addKey(f.origin, f.value.key, "is not a known key",
+				suggestName(f.name, keys.names(), keys.names()))
 		default:
 			read[f.name](f.value)
 		}
 	}
 }
 
-// eachNamed reads a block whose keys are names that the operator chose.
+// eachNamed decodes a block whose keys are names that the operator chose.
 func (d *decoder) eachNamed(v value, read func(f field)) {
 	d.recordOrigin(v)
 	if v.shape != object {
 		d.addValue(v, v.kindMismatch("a block of names"),
-			"write each name followed by a colon, and what belongs to it below it, indented")
+			"write each name followed by a colon, with its keys indented below it")
 		return
 	}
 	for _, f := range v.fields {
@@ -55,15 +51,10 @@ func (d *decoder) containers(v value) map[string]Container {
 	d.eachNamed(v, func(f field) {
 		switch {
 		case !lexical.IsName(f.name):
-			d.add(Diagnostic{
-				Origin: f.origin, Key: f.value.key, Problem: "is not the name of a container",
-				Suggestion: fixContainerName,
-			})
+			d.addKey(f.origin, f.value.key, "is not a valid container name", fixContainerName)
 		case f.name == "host":
-			d.add(Diagnostic{
-				Origin: f.origin, Key: f.value.key,
-				Problem: "is taken: in routing, host means no container", Suggestion: "name it otherwise",
-			})
+			d.addKey(f.origin, f.value.key, "is reserved: in routing, host means no container",
+				"use another name")
 		default:
 			all[f.name] = d.container(f.value)
 		}
@@ -73,7 +64,7 @@ func (d *decoder) containers(v value) map[string]Container {
 
 func (d *decoder) container(v value) Container {
 	var c Container
-	before := len(d.mistakes)
+	before := len(d.found)
 	d.object(v, containerKeys, map[string]memberReader{
 		"workspace": func(v value) { c.Workspace = d.path(v) },
 		"config":    func(v value) { c.Config = d.relativePath(v) },
@@ -82,13 +73,13 @@ func (d *decoder) container(v value) Container {
 		"label":     func(v value) { c.Label = d.label(v) },
 		"mappings":  func(v value) { c.Mappings = d.mappings(v) },
 	})
-	if len(d.mistakes) == before {
+	if len(d.found) == before {
 		d.checkTarget(v, c)
 	}
 	return c
 }
 
-// checkTarget sees to it that a container can be found, and in one way only.
+// checkTarget checks that exactly one key identifies the container.
 func (d *decoder) checkTarget(v value, c Container) {
 	at := func(key string) value {
 		m, _ := v.field(key)
@@ -96,30 +87,26 @@ func (d *decoder) checkTarget(v value, c Container) {
 	}
 	switch {
 	case c.Workspace == "" && c.ID == "" && c.Label == "":
-		d.addValue(v.withoutText(), "does not say which container it is",
-			"add workspace (a folder), id (an id or a name) or label (key=value)")
+		d.addValue(v.withoutText(), "identifies no container",
+			"add workspace (a directory), id (an id or a name) or label (key=value)")
 	case c.ID != "" && c.Label != "":
-		d.addValue(at("label"), "stands beside id", "keep one of the two")
+		d.addValue(at("label"), "conflicts with id", "keep one of the two")
 	case c.Workspace != "" && c.ID != "":
-		d.addValue(at("id"), "stands beside workspace, whose container may be another",
-			"keep one of the two")
+		d.addValue(at("id"), "conflicts with workspace", "keep one of the two")
 	case c.Workspace != "" && c.Label != "":
-		d.addValue(at("label"), "stands beside workspace, whose container may be another",
-			"keep one of the two")
+		d.addValue(at("label"), "conflicts with workspace", "keep one of the two")
 	case c.Workspace == "" && c.Config != "":
-		d.addValue(at("config"), "needs a workspace: it chooses among the configurations of one",
-			"add workspace, or remove config")
+		d.addValue(at("config"), "requires workspace", "add workspace, or remove config")
 	case c.Workspace == "" && c.Service != "":
-		d.addValue(at("service"), "needs a workspace: it chooses among the services of one",
-			"add workspace, or remove service")
+		d.addValue(at("service"), "requires workspace", "add workspace, or remove service")
 	}
 }
 
-// containerRef gives a full id or a name.
+// containerRef returns a full id or a name.
 func (d *decoder) containerRef(v value) string {
 	s, ok := d.text(v)
 	if ok && !lexical.IsName(s) {
-		d.addValue(v, "is neither an id nor the name of a container", fixContainerName)
+		d.addValue(v, "is neither an id nor a valid container name", fixContainerName)
 		return ""
 	}
 	return s
@@ -137,23 +124,10 @@ func (d *decoder) label(v value) string {
 	return s
 }
 
-// relativePath gives a path that is absolute or lies beneath a folder that is not known yet.
-func (d *decoder) relativePath(v value) string {
-	s, ok := d.text(v)
-	if !ok {
-		return ""
-	}
-	if problem, fix := checkPath(s); problem != "" {
-		d.addValue(v, problem, fix)
-		return ""
-	}
-	return filepath.Clean(s)
-}
-
 func (d *decoder) mappings(v value) []Mapping {
 	d.recordOrigin(v)
 	if v.shape == empty {
-		return nil // all of them are commented out
+		return nil // all entries are commented out
 	}
 	if v.shape != list {
 		d.addValue(v, v.kindMismatch("a list"),
@@ -165,8 +139,8 @@ func (d *decoder) mappings(v value) []Mapping {
 		m := d.mapping(item)
 		for _, other := range all {
 			if m.Container != "" && m.Container == other.Container {
-				d.addValue(item.withoutText(),
-					"maps a second host folder to "+quoteValue(m.Container)+", so that the way back is not clear", "keep one of the two")
+				d.addValue(item.withoutText(), "maps a second host directory to "+quoteValue(m.Container),
+					"keep one of the two")
 			}
 		}
 		all = append(all, m)
@@ -176,28 +150,28 @@ func (d *decoder) mappings(v value) []Mapping {
 
 func (d *decoder) mapping(v value) Mapping {
 	var m Mapping
-	before := len(d.mistakes)
+	before := len(d.found)
 	d.object(v, mappingKeys, map[string]memberReader{
 		"host":      func(v value) { m.Host = d.mappingRoot(v) },
 		"container": func(v value) { m.Container = d.mappingRoot(v) },
 	})
 	switch {
-	case len(d.mistakes) > before: // half a mapping has been reported
+	case len(d.found) > before: // reported already
 	case m.Host == "" || m.Container == "":
-		d.addValue(v.withoutText(), "leads from nowhere or to nowhere", "give both host and container")
+		d.addValue(v.withoutText(), "is incomplete", "set both host and container")
 	case m.Host != m.Container && (lexical.Contains(m.Container, m.Host) || lexical.Contains(m.Host, m.Container)):
 		d.addValue(v.withoutText(),
-			"maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one lies in the other",
-			"make the two equal, or map folders that do not contain each other")
+			"maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one contains the other",
+			"make the two equal, or map directories that do not contain each other")
 	}
 	return m
 }
 
-// mappingRoot gives a path that may be the root of a mapping.
+// mappingRoot returns a path that may be the root of a mapping.
 func (d *decoder) mappingRoot(v value) string {
 	s := d.path(v)
 	if s == "/" {
-		d.addValue(v, "cannot be mapped: everything lies in it", "name the folder that is shared")
+		d.addValue(v, "cannot be mapped: it contains everything", "use the shared directory")
 		return ""
 	}
 	return s
@@ -208,10 +182,7 @@ func (d *decoder) plans(v value) map[string]Plan {
 	d.eachNamed(v, func(f field) {
 		var p Plan
 		if f.name == "" {
-			d.add(Diagnostic{
-				Origin: f.origin, Key: v.key, Problem: "has a plan without an id",
-				Suggestion: "write the plan's id before the colon",
-			})
+			d.addKey(f.origin, v.key, "has a plan without an id", "write the plan's id before the colon")
 		}
 		d.object(f.value, planKeys, map[string]memberReader{
 			"override": func(v value) { p.Override = d.routingTarget(v) },
@@ -222,8 +193,8 @@ func (d *decoder) plans(v value) map[string]Plan {
 	return all
 }
 
-// routingTarget gives where routing leads: "host", the name of a container or workspace, or a
-// workspace's folder.
+// routingTarget returns the target of a route: "host", the name of a container, or the directory of a
+// workspace.
 func (d *decoder) routingTarget(v value) string {
 	s, ok := d.text(v)
 	switch {
@@ -232,16 +203,15 @@ func (d *decoder) routingTarget(v value) string {
 	case strings.HasPrefix(s, "/"):
 		return d.path(v)
 	case !lexical.IsName(s):
-		d.addValue(v, "names no place",
-			"write host, the name of a container, or the absolute folder of a workspace")
+		d.addValue(v, "is not a routing target",
+			"write host, the name of a container, or the absolute directory of a workspace")
 		return ""
 	}
 	d.targets = append(d.targets, v)
 	return s
 }
 
-// checkRoutingTargets sees to it that routing leads somewhere, so that a mistyped name does not
-// fail call after call.
+// checkRoutingTargets checks that the targets exist. A misspelled name would fail every call.
 func (d *decoder) checkRoutingTargets() {
 	names := sortedKeys(d.c.Containers)
 	for _, v := range d.targets {
@@ -252,6 +222,6 @@ func (d *decoder) checkRoutingTargets() {
 		if near := lexical.Closest(v.text, append(names, "host")); near != "" {
 			fix = "did you mean " + near + "?"
 		}
-		d.addValue(v, "is not the name of a container that is configured", fix)
+		d.addValue(v, "is not a configured container", fix)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Origin is where something was written: a place in the file, a variable, a flag. The zero Origin
-// is the default.
+// Origin is the source of a value: a position in the file, a variable or a flag. The zero Origin is
+// the default.
 type Origin struct {
-	// File is a path. Line and Column begin at 1; 0 means the file as a whole, or the line as a whole.
+	// File is a path. Line and Column begin at 1; 0 means the whole file or the whole line.
 	File         string
 	Line, Column int
 	// Variable is the name of an environment variable.
@@ -24,7 +24,7 @@ type Origin struct {
 	Flag string
 }
 
-// String gives "FILE:LINE:COLUMN", the variable, the flag, or "default".
+// String returns "FILE:LINE:COLUMN", the variable, the flag, or "default".
 func (o Origin) String() string {
 	switch {
 	case o.Flag != "":
@@ -42,8 +42,7 @@ func (o Origin) String() string {
 	}
 }
 
-// rank orders mistakes as an operator meets them: down the file, then the variables, then the
-// flags.
+// rank orders diagnostics: the file, then the variables, then the flags.
 func (o Origin) rank() int {
 	switch {
 	case o.Flag != "":
@@ -59,28 +58,25 @@ func (o Origin) rank() int {
 
 func compareOrigins(a, b Origin) int {
 	return cmp.Or(
-		cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.File, b.File), cmp.Compare(a.Line,
-			b.Line), cmp.Compare(a.Column, b.Column),
+		cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.File, b.File),
+		cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 		cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Flag, b.Flag),
 	)
 }
 
-// Diagnostic is one thing that is wrong, in the parts that an operator needs: where it stands, what
-// it is, what to write instead.
+// Diagnostic is one problem of a configuration.
 type Diagnostic struct {
 	Origin Origin
-	// Key is the path of the setting, for instance "tools[2].timeout"; empty where the mistake is not
-	// about one.
+	// Key is the path of the setting, for instance "tools[2].timeout"; empty if there is none.
 	Key string
-	// Value is what was written, quoted and cut to a readable length. It is empty where nothing was
-	// written, where the value does not matter, and where it may be a secret.
+	// Value is the value, quoted and truncated. It is empty if there is none, if it does not matter, and
+	// if it may be a secret.
 	Value string
-	// Problem continues the sentence that key and value begin. Fix is what to do next.
-	Problem    string
-	Suggestion string
+	// Problem completes the sentence "key: value ...". Suggestion is what to do.
+	Problem, Suggestion string
 }
 
-// String gives two lines: what is wrong and, indented, the fix.
+// String returns two lines: the problem and, indented, the suggestion.
 func (m Diagnostic) String() string {
 	what := m.Problem
 	if m.Value != "" {
@@ -92,18 +88,16 @@ func (m Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s\n    %s", m.Origin, what, m.Suggestion)
 }
 
-// InvalidError is a configuration that cannot be used, with every mistake that was found in it.
-type InvalidError struct {
-	Diagnostics []Diagnostic
-}
+// InvalidError is returned for an invalid configuration, with all problems found.
+type InvalidError struct{ Diagnostics []Diagnostic }
 
-// Error lists all mistakes.
+// Error lists all problems.
 func (e *InvalidError) Error() string {
 	var b strings.Builder
 	if len(e.Diagnostics) == 1 {
-		b.WriteString("the configuration has a mistake:")
+		b.WriteString("the configuration has a problem:")
 	} else {
-		fmt.Fprintf(&b, "the configuration has %d mistakes:", len(e.Diagnostics))
+		fmt.Fprintf(&b, "the configuration has %d problems:", len(e.Diagnostics))
 	}
 	for _, m := range e.Diagnostics {
 		b.WriteString("\n  ")
@@ -112,49 +106,46 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// diagnostics collects mistakes.
-type diagnostics struct {
-	mistakes []Diagnostic
-}
+// diagnostics collects problems.
+type diagnostics struct{ found []Diagnostic }
 
-func (r *diagnostics) add(m Diagnostic) { r.mistakes = append(r.mistakes, m) }
+func (r *diagnostics) add(m Diagnostic) { r.found = append(r.found, m) }
 
-// addValue reports that a value is not what its key wants.
+// addValue reports an invalid value.
 func (r *diagnostics) addValue(v value, problem, fix string) {
 	if v.shape == invalid {
 		return
 	}
-	r.add(Diagnostic{
-		Origin: v.origin, Key: v.key, Value: v.display(), Problem: problem,
-		Suggestion: fix,
-	})
+	r.add(Diagnostic{v.origin, v.key, v.display(), problem, fix})
 }
 
-// err gives the mistakes in the order of their origins, or nil.
+// addKey reports a problem of a key and not of its value.
+func (r *diagnostics) addKey(at Origin, key, problem, fix string) {
+	r.add(Diagnostic{Origin: at, Key: key, Problem: problem, Suggestion: fix})
+}
+
+// err returns the problems in the order of their origins, or nil.
 func (r *diagnostics) err() error {
-	if len(r.mistakes) == 0 {
+	if len(r.found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.mistakes, func(a,
-		b Diagnostic,
-	) int {
-		return compareOrigins(a.Origin, b.Origin)
-	})
-	return &InvalidError{Diagnostics: r.mistakes}
+	slices.SortStableFunc(r.found,
+		func(a, b Diagnostic) int { return compareOrigins(a.Origin, b.Origin) })
+	return &InvalidError{Diagnostics: r.found}
 }
 
-// shownLength is how many bytes of a value an error repeats.
-const shownLength = 80
+// maxQuoted is the maximum number of bytes of a value in an error.
+const maxQuoted = 80
 
-// quoteValue makes a text safe for a terminal and short enough for a line.
+// quoteValue quotes and truncates a text for a line on a terminal.
 func quoteValue(s string) string {
-	if len(s) > shownLength {
-		return strconv.Quote(s[:shownLength]) + "..."
+	if len(s) > maxQuoted {
+		return strconv.Quote(s[:maxQuoted]) + "..."
 	}
 	return strconv.Quote(s)
 }
 
-// printable gives a text of somebody else's as it is if a terminal can show it, else quoted.
+// printable returns a text unchanged if it has only printable characters, else quoted.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return quoteValue(s)
@@ -162,11 +153,11 @@ func printable(s string) string {
 	return s
 }
 
-// redacted stands for what may be a secret.
+// redacted replaces values that may be secret.
 const redacted = "(not shown)"
 
-// maskPassword hides the password of an address such as tcp://user:password@host, and all of what
-// only looks like one.
+// maskPassword hides the password of an address such as tcp://user:password@host, and a whole text
+// that resembles an address and cannot be parsed.
 func maskPassword(s string) string {
 	if before, _, ok := strings.Cut(s, "@"); !ok || !strings.Contains(before, ":") {
 		return s
@@ -178,7 +169,7 @@ func maskPassword(s string) string {
 	return u.Redacted()
 }
 
-// suggestName says what to write instead of a name that is not among the known ones.
+// suggestName returns the suggestion for an unknown name.
 func suggestName(name string, known, supported []string) string {
 	if near := lexical.Closest(name, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
@@ -189,11 +180,11 @@ func suggestName(name string, known, supported []string) string {
 	return "remove it, or write one of " + strings.Join(supported, ", ")
 }
 
-// sectionOf finds the one setting that has this name in another section.
+// sectionOf returns the key of the only setting with this name, or "".
 func sectionOf(name string) string {
 	found := ""
 	for _, s := range settings {
-		if s.read == nil || !strings.HasSuffix(s.key, "."+normalize(name)) {
+		if !s.supported() || !strings.HasSuffix(s.key, "."+normalize(name)) {
 			continue
 		}
 		if found != "" {

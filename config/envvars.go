@@ -1,18 +1,16 @@
 package config
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// environment is the process's environment by name.
+// environment has the environment variables by name.
 type environment map[string]string
 
-// parseEnviron reads the form of os.Environ. Where a name stands twice the first counts, as it does
-// for getenv.
+// parseEnviron reads the form of os.Environ. Of duplicates the first counts, as for getenv.
 func parseEnviron(environ []string) environment {
 	env := make(environment, len(environ))
 	for _, entry := range environ {
@@ -24,18 +22,17 @@ func parseEnviron(environ []string) environment {
 	return env
 }
 
-// envVarName gives the name of a setting's variable.
+// envVarName returns the name of a setting's variable.
 func envVarName(key string) string {
 	return "DRAY_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// isReservedVar says that a variable is none of a setting: it names a place, or belongs to a test.
+// isReservedVar reports whether a variable is not that of a setting.
 func isReservedVar(name string) bool {
 	return name == "DRAY_STATE" || name == "DRAY_CONFIG" || strings.HasPrefix(name, "DRAY_TEST_")
 }
 
-// variables gives the settings that the environment states, and beside them what it states of
-// single entries.
+// variables returns the settings of the environment, and its variables of single entries by key.
 func (l *loader) variables() (layer map[string]value, entries map[string][]entryEnvVar) {
 	layer, entries = map[string]value{}, map[string][]entryEnvVar{}
 	for _, name := range sortedKeys(l.env) {
@@ -48,10 +45,7 @@ func (l *loader) variables() (layer map[string]value, entries map[string][]entry
 		} else if e, ok := parseEntryVar(name); ok {
 			l.entry(e, entries)
 		} else {
-			l.add(Diagnostic{
-				Origin: Origin{Variable: name}, Problem: "is not a variable that dray knows",
-				Suggestion: fixVariable(name),
-			})
+			l.addKey(Origin{Variable: name}, "", "is not a known variable", suggestVariable(name))
 		}
 	}
 	return layer, entries
@@ -61,7 +55,7 @@ func (l *loader) variable(s settingDef, name string, layer map[string]value) {
 	at, val := Origin{Variable: name}, l.env[name]
 	switch {
 	case val == "": // counts as unset
-	case s.read == nil:
+	case !s.supported():
 		l.add(unsupported(at, s.key))
 	default:
 		if v, ok := l.parse(s, val, at); ok {
@@ -70,7 +64,7 @@ func (l *loader) variable(s settingDef, name string, layer map[string]value) {
 	}
 }
 
-func fixVariable(name string) string {
+func suggestVariable(name string) string {
 	names := []string{"STATE", "CONFIG"}
 	for _, s := range settings {
 		names = append(names, strings.TrimPrefix(envVarName(s.key), "DRAY_"))
@@ -85,7 +79,7 @@ func fixVariable(name string) string {
 				strings.ToUpper(strings.Join(s.entries.names(), ", "))
 		}
 	}
-	return "unset it: names that begin with DRAY_ are kept for settings, such as DRAY_LIMITS_TIMEOUT for limits.timeout"
+	return "unset it: names that begin with DRAY_ are reserved for settings, such as DRAY_LIMITS_TIMEOUT for limits.timeout"
 }
 
 // parse reads the text of a variable or a flag.
@@ -115,13 +109,13 @@ func parseCommaList(key, val string, at Origin) value {
 type entryEnvVar struct {
 	name    string
 	setting settingDef
-	// entry is the entry's name as the variable spells it.
+	// entry is the entry's name in upper case.
 	entry string
-	// key is the entry's key; empty where entries are plain texts.
+	// key is the entry's key; empty if entries are plain texts.
 	key string
 }
 
-// parseEntryVar takes the name of a variable apart.
+// parseEntryVar parses the name of a variable.
 func parseEntryVar(name string) (entryEnvVar, bool) {
 	for _, s := range settings {
 		rest, ok := strings.CutPrefix(name, envVarName(s.key)+"_")
@@ -141,23 +135,22 @@ func parseEntryVar(name string) (entryEnvVar, bool) {
 	return entryEnvVar{}, false
 }
 
-// entry keeps a variable until it is known which entries there are.
+// entry stores a variable until the names of the entries are known.
 func (l *loader) entry(e entryEnvVar, entries map[string][]entryEnvVar) {
 	switch {
 	case l.env[e.name] == "": // counts as unset
-	case e.setting.read == nil:
+	case !e.setting.supported():
 		l.add(unsupported(Origin{Variable: e.name}, join(e.setting.key, e.entry)))
 	default:
 		entries[e.setting.key] = append(entries[e.setting.key], e)
 	}
 }
 
-// withEntries gives the value that holds for a setting, with what single variables say about its
-// entries.
-func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (value,
-	bool,
+// withEntries returns the effective value of a setting, including the variables of its entries.
+func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (v value,
+	ok bool,
 ) {
-	v, ok := stack.lookup(s.key)
+	v, ok = stack.lookup(s.key)
 	if len(entries) == 0 {
 		return v, ok
 	}
@@ -165,7 +158,7 @@ func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryE
 		v = value{key: s.key, shape: object, origin: Origin{Variable: entries[0].name}}
 	}
 	if v.shape != object {
-		return v, ok // refused by who reads it
+		return v, ok // refused when it is decoded
 	}
 	for _, e := range entries {
 		v = l.withEntry(v, e)
@@ -191,14 +184,13 @@ func (l *loader) withEntry(v value, e entryEnvVar) value {
 		one = value{key: key, origin: at, shape: object}
 	}
 	member := settingDef{key: join(key, e.key), form: entryForm(e.key)}
-	if said, ok := l.parse(member, l.env[e.name], at); ok {
-		one = one.withMember(e.key, said)
+	if val, ok := l.parse(member, l.env[e.name], at); ok {
+		one = one.withMember(e.key, val)
 	}
 	return v.withMember(name, one)
 }
 
-// entryForm is how the variable of an entry's key is written: the one key that is more than a text
-// is the list of mappings.
+// entryForm returns the form of the variable of an entry's key.
 func entryForm(key string) textFormat {
 	if key == "mappings" || key == "budget" {
 		return yamlForm
@@ -206,15 +198,22 @@ func entryForm(key string) textFormat {
 	return plainForm
 }
 
-var notInVariables = regexp.MustCompile(`[^A-Z0-9]`)
+// inVariables returns a name as it stands in the name of a variable.
+func inVariables(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, strings.ToUpper(name))
+}
 
-// resolveEntryName gives the entry that a variable means: the one whose name reads the same in a
-// variable, else a new one in lower case. It is false, and reported, where it may be one or the
-// other.
+// resolveEntryName returns the entry with the name of a variable, else a new name in lower case. It
+// reports an ambiguous name and returns false.
 func (l *loader) resolveEntryName(v value, e entryEnvVar, at Origin) (string, bool) {
 	var matches []string
 	for _, f := range v.fields {
-		if notInVariables.ReplaceAllString(strings.ToUpper(f.name), "_") == e.entry {
+		if inVariables(f.name) == e.entry {
 			matches = append(matches, f.name)
 		}
 	}
@@ -225,13 +224,12 @@ func (l *loader) resolveEntryName(v value, e entryEnvVar, at Origin) (string, bo
 		return matches[0], true
 	default:
 		problem := "may mean " + quoteName(matches[0]) + " or " + quoteName(matches[1])
-		l.add(Diagnostic{Origin: at, Key: v.key, Problem: problem, Suggestion: "set " +
-			envVarName(v.key) + " as a whole, or rename one of them"})
+		l.addKey(at, v.key, problem, "set "+envVarName(v.key)+" instead, or rename one of them")
 		return "", false
 	}
 }
 
-// withMember gives the object with a key set. The fields of v itself stay as they are.
+// withMember returns a copy of the object with a key set.
 func (v value) withMember(name string, member value) value {
 	member.secret = member.secret || v.secret
 	v.fields = slices.Clone(v.fields)

@@ -14,9 +14,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// FuzzLoad feeds a file and a variable. Load never panics; what it refuses it refuses with mistakes
-// that say where and what to do, on lines that a terminal can show; what it accepts keeps what
-// Config promises.
+// FuzzLoad checks with a file and a variable that Load does not panic, that its problems have an
+// origin and a suggestion in printable lines, and that a valid Config keeps its invariants.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil {
@@ -87,7 +86,7 @@ func checkAccepted(t *testing.T, c *config.Config) {
 	}
 }
 
-// Load makes nothing on the disk: commands that only ask may run before there is a state folder.
+// Load writes nothing: commands may run before the state directory exists.
 func TestLoadMakesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	stateAt(t, dir)

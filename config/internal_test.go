@@ -8,8 +8,7 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// What a schema says in YAML it says in JSON: the order of its keys, the digits of its numbers, the
-// text of its strings.
+// A YAML schema in JSON has the same order of keys, digits of numbers and strings.
 func TestJSONObject(t *testing.T) {
 	tests := []struct{ name, yaml, want string }{
 		{"order of keys", "{z: 1, a: 2, m: {y: 1, b: 2}}", `{"z":1,"a":2,"m":{"y":1,"b":2}}`},
@@ -27,7 +26,7 @@ func TestJSONObject(t *testing.T) {
 			var r diagnostics
 			v, ok := yamlReader{&r, func(int, int) Origin { return Origin{} }}.read([]byte(tt.yaml),
 				"schema")
-			d := &decoder{diagnostics: &r, c: &Config{origins: map[string]Origin{}}}
+			d := newDecoder(&r)
 			got := d.jsonObject(v)
 			if !ok || r.err() != nil {
 				t.Fatal(r.err())
@@ -57,12 +56,12 @@ func TestSuggestions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := lexical.Closest(tt.name, namesIn("limits", true)); got != tt.want {
-			t.Errorf("nearest to %q is %q, want %q", tt.name, got, tt.want)
+			t.Errorf("closest to %q is %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// Variables are unambiguous: no two settings share one, and none is taken for an entry of another.
+// No two settings have the same variable, and none is that of an entry of another setting.
 func TestVariablesAreDistinct(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range settings {
@@ -77,7 +76,7 @@ func TestVariablesAreDistinct(t *testing.T) {
 	}
 }
 
-// The folder of another user is refused whoever runs the test.
+// A directory of another user is refused, whichever user runs the test.
 func TestCheckStateOwner(t *testing.T) {
 	info, err := os.Stat(t.TempDir())
 	if err != nil {
@@ -85,6 +84,6 @@ func TestCheckStateOwner(t *testing.T) {
 	}
 	c := &Config{State: "/s"}
 	if err := c.checkState(info, os.Geteuid()+1); err == nil {
-		t.Error("a folder of another user was accepted")
+		t.Error("no error for the directory of another user")
 	}
 }

@@ -10,56 +10,55 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Options are what the command line and the process give to Load.
+// Options are the inputs of Load.
 type Options struct {
-	// State is the value of --state, ConfigFile of --config; empty means that the flag was not given.
-	// Relative paths are relative to the process's working folder.
+	// State is the value of --state, ConfigFile of --config; empty if the flag was not given. Relative
+	// paths are relative to the working directory.
 	State      string
 	ConfigFile string
-	// Flags are the flags that stand for a setting and were given.
+	// Flags are the given flags of settings.
 	Flags []Flag
-	// Environ is the process's environment in the form of os.Environ. Nothing else of the environment
-	// is looked at.
+	// Environ is the environment in the form of os.Environ. No other variable is read.
 	Environ []string
-	// ReadFile reads the configuration file; nil means from the file system. Its errors match
-	// fs.ErrNotExist for a file that is not there.
+	// ReadFile reads the configuration file; nil reads from the file system. It returns fs.ErrNotExist
+	// for a missing file.
 	ReadFile func(name string) ([]byte, error)
 }
 
-// Flag is a setting that was given on the command line.
+// Flag is a setting on the command line.
 type Flag struct {
 	// Name is the flag with its dashes, for errors.
 	Name string
 	// Key is the setting, for instance "server.socket".
 	Key string
-	// Value is written as the setting's variable would be.
+	// Value has the form of the setting's variable.
 	Value string
 }
 
-// loader carries what Load knows on its way.
+// loader is the state of one Load.
 type loader struct {
 	diagnostics
 	opts Options
 	env  environment
 }
 
-// Load reads, merges and validates. Its error is an [*Error] with all mistakes. A missing file is
-// one only where --config or DRAY_CONFIG names it. Load makes nothing on the disk.
+// Load reads, merges and validates the configuration. Its error is an [*InvalidError] with all
+// problems. A missing file is a problem only if --config or DRAY_CONFIG names it. Load writes nothing.
 func Load(opts Options) (*Config, error) {
 	if opts.ReadFile == nil {
 		opts.ReadFile = readFile
 	}
 	l := &loader{opts: opts, env: parseEnviron(opts.Environ)}
-	d := &decoder{diagnostics: &l.diagnostics, c: &Config{origins: map[string]Origin{}}}
-	d.state(l.stateFolder())
+	d := newDecoder(&l.diagnostics)
+	d.state(l.stateDir())
 	name, file := l.fileLayer()
 	d.c.File = name
 	variables, entries := l.variables()
 	flags := l.flags()
 	stack := newLayers(file, variables, flags)
 	for _, s := range settings {
-		if v, ok := l.withEntries(stack, s, entries[s.key]); ok && s.read != nil {
-			s.read(d, v)
+		if v, ok := l.withEntries(stack, s, entries[s.key]); ok && s.supported() {
+			s.decode(d, v)
 		}
 	}
 	l.validateShadowed(stack, file, variables)
@@ -70,31 +69,28 @@ func Load(opts Options) (*Config, error) {
 	return d.c, nil
 }
 
-// validateShadowed checks the values that another source overrides: a mistake in the file is found
-// when it is made, not on the day when the variable above it goes away.
+// validateShadowed checks the values that another source overrides, so that a problem in the file is
+// found before the overriding variable is removed.
 func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value) {
-	aside := &decoder{diagnostics: &l.diagnostics, c: &Config{origins: map[string]Origin{}}}
+	discarded := newDecoder(&l.diagnostics)
 	for _, layer := range lower {
 		for _, key := range sortedKeys(layer) {
 			s, _ := findSetting(key)
 			if v, _ := stack.lookup(key); v.origin != layer[key].origin {
-				s.read(aside, layer[key])
+				s.decode(discarded, layer[key])
 			}
 		}
 	}
 }
 
-// flags gives the settings that the command line states.
+// flags returns the settings of the command line.
 func (l *loader) flags() map[string]value {
 	layer := map[string]value{}
 	for _, f := range l.opts.Flags {
 		at := Origin{Flag: f.Name}
 		s, ok := findSetting(f.Key)
-		if !ok || s.read == nil {
-			l.add(Diagnostic{
-				Origin: at, Key: f.Key, Problem: "is no setting",
-				Suggestion: "this is a defect of dray: please report it",
-			})
+		if !ok || !s.supported() {
+			l.addKey(at, f.Key, "is not a setting", "this is a bug in dray: please report it")
 			continue
 		}
 		if v, ok := l.parse(s, f.Value, at); ok {
@@ -104,7 +100,7 @@ func (l *loader) flags() map[string]value {
 	return layer
 }
 
-// finalize fills in what follows from other values and checks what holds between several.
+// finalize sets the values that depend on others, and checks the rules between several.
 func (d *decoder) finalize(stack layeredValues, env environment) {
 	if d.c.Server.Socket == "" && d.c.State != "" {
 		d.c.Server.Socket = d.c.State.socket()
@@ -117,12 +113,11 @@ func (d *decoder) finalize(stack layeredValues, env environment) {
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {
 		other, _ := stack.lookup("engine.host")
 		v, _ := stack.lookup("engine.context")
-		d.addValue(v, "stands beside engine.host, set by "+other.origin.String(),
-			"keep one of the two: a context names a host already")
+		d.addValue(v, "conflicts with engine.host, set by "+other.origin.String(), "keep one of the two")
 	}
 }
 
-// checkTimeouts keeps every configured timeout below the maximum, the tools' own too.
+// checkTimeouts checks that no configured timeout, also of a tool, exceeds the maximum.
 func (d *decoder) checkTimeouts(stack layeredValues) {
 	limits := &d.c.Limits
 	if limits.MaxTimeout == 0 {
@@ -132,35 +127,30 @@ func (d *decoder) checkTimeouts(stack layeredValues) {
 	stated := append(slices.Clone(d.toolTimeouts), idle)
 	if timeout, _ := stack.lookup("limits.timeout"); timeout.origin != (Origin{}) {
 		stated = append(stated, timeout)
-	} else if limits.Timeout > limits.MaxTimeout { // nobody asked for the default's 120s
+	} else if limits.Timeout > limits.MaxTimeout { // the default is not a request
 		limits.Timeout = limits.MaxTimeout
 		d.c.origins["limits.timeout"] = d.c.origins["limits.max_timeout"]
 	}
 	most, _ := stack.lookup("limits.max_timeout")
 	for _, v := range stated {
 		if span, bad := parseDuration(v.text); bad == nil && span > limits.MaxTimeout {
-			d.addValue(v,
-				"is longer than limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
+			d.addValue(v, "exceeds limits.max_timeout, which is "+most.text+" ("+most.origin.String()+")",
 				"write "+most.text+" or less, or raise limits.max_timeout")
 		}
 	}
 }
 
-// sortedKeys gives the keys of a map in order, so that mistakes do not change places from run to
-// run.
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// layeredValues puts what each source says over what the one below it says. viper picks; what it
-// picks carries its own origin.
-type layeredValues struct {
-	v *viper.Viper
-}
+// layeredValues merges the sources. viper selects among values that have their own origin.
+type layeredValues struct{ v *viper.Viper }
 
-// newLayers stacks the defaults, the file, the variables and the flags, the last one highest.
+// newLayers merges the defaults, the file, the variables and the flags, in ascending precedence.
 func newLayers(file, variables, flags map[string]value) layeredValues {
-	// A key is one word to viper: a delimiter that occurs in none keeps it from looking into them.
+	// A delimiter that occurs in no key prevents viper from splitting keys.
 	v := viper.NewWithOptions(viper.KeyDelimiter("/"))
 	for _, s := range settings {
 		if s.defaultValue != "" {
@@ -168,10 +158,9 @@ func newLayers(file, variables, flags map[string]value) layeredValues {
 		}
 	}
 	for key, val := range file {
-		_ = v.MergeConfigMap(map[string]any{key: val}) // fails for nothing
+		_ = v.MergeConfigMap(map[string]any{key: val}) // never fails
 	}
-	// viper's own reading of the environment would look past Options.Environ and forget which variable
-	// it was.
+	// viper's own reading of the environment would ignore Options.Environ and lose the origin.
 	for _, layer := range []map[string]value{variables, flags} {
 		for key, val := range layer {
 			v.Set(key, val)
@@ -180,13 +169,13 @@ func newLayers(file, variables, flags map[string]value) layeredValues {
 	return layeredValues{v}
 }
 
-// lookup gives the value that holds for a setting, if any source states one.
+// lookup returns the effective value of a setting, if any source has one.
 func (l layeredValues) lookup(key string) (value, bool) {
 	v, ok := l.v.Get(key).(value)
 	return v, ok
 }
 
-// fileLayer reads the configuration file and gives its name and what it says for each setting.
+// fileLayer reads the configuration file and returns its name and its settings.
 func (l *loader) fileLayer() (string, map[string]value) {
 	name, data := l.configFile()
 	if name == "" {
@@ -201,10 +190,10 @@ func (l *loader) fileLayer() (string, map[string]value) {
 	return name, layer
 }
 
-// section sorts the members of a section into the layer.
+// section adds the members of a section to the layer.
 func (l *loader) section(v value, layer map[string]value) {
 	if v.shape == empty {
-		return // all keys beneath it are commented out
+		return // all its keys are commented out
 	}
 	if v.shape != object {
 		l.addValue(v, v.kindMismatch("a block of keys"), "write "+sectionExample(v.key))
@@ -220,10 +209,10 @@ func (l *loader) member(section value, f field, layer map[string]value) {
 	switch {
 	case strings.Contains(f.name, "."):
 		l.refuseDottedKey(f)
-	case ok && s.read == nil:
+	case ok && !s.supported():
 		l.add(unsupported(f.origin, s.key))
 	case ok && f.value.shape == empty && s.form != plainForm:
-		// a list or block whose elements are commented out
+		// all elements of the list or block are commented out
 	case ok:
 		if s.secret {
 			f.value = f.value.hidden()
@@ -236,14 +225,10 @@ func (l *loader) member(section value, f field, layer map[string]value) {
 	}
 }
 
-// refuseDottedKey refuses a path where a key belongs: taken as one, it could stand beside the same
-// key written as it should be.
+// refuseDottedKey refuses a dotted path as a key. It could be a duplicate of the nested key.
 func (l *loader) refuseDottedKey(f field) {
-	l.add(Diagnostic{
-		Origin: f.origin, Key: f.value.key, Problem: "is a path where a key is expected",
-		Suggestion: "nest it: write " + strings.ReplaceAll(f.value.key, ".",
-			": and below it, indented, ") + ":",
-	})
+	nested := strings.ReplaceAll(f.value.key, ".", ": and below it, indented, ") + ":"
+	l.addKey(f.origin, f.value.key, "is a path where a key is expected", "nest it: write "+nested)
 }
 
 func (l *loader) unknownKey(section string, f field) {
@@ -252,21 +237,18 @@ func (l *loader) unknownKey(section string, f field) {
 	if key := sectionOf(f.name); key != "" && lexical.Closest(f.name, known) == "" {
 		fix = "did you mean " + key + "?"
 	}
-	l.add(Diagnostic{
-		Origin: f.origin, Key: f.value.key, Problem: "is not a key that dray knows",
-		Suggestion: fix,
-	})
+	l.addKey(f.origin, f.value.key, "is not a known key", fix)
 }
 
-// unsupported is the refusal of a key of the contract that nothing reads yet.
+// unsupported returns the diagnostic of a key that is not supported yet.
 func unsupported(at Origin, key string) Diagnostic {
 	return Diagnostic{
 		Origin: at, Key: key, Problem: "is not supported yet",
-		Suggestion: "remove it: this version of dray would not do what it says",
+		Suggestion: "remove it: this version of dray would ignore it",
 	}
 }
 
-// sectionExample shows how a section is written, with the first of its keys.
+// sectionExample returns how a section is written.
 func sectionExample(section string) string {
 	names := strings.Join(namesIn(section, true), ", ")
 	if section == "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-var update = flag.Bool("update", false, "write the golden parts of testdata anew")
+var update = flag.Bool("update", false, "write the golden parts of testdata")
 
 const fileName = "/etc/dray/config.yaml"
 
-// source is what a test gives to Load. The environment has a HOME, so that a state folder is known.
+// source is the input of Load. The environment has a HOME, so that the state directory is known.
 type source struct {
 	file  string
 	env   []string
@@ -44,18 +44,18 @@ func (s source) mustLoad(t *testing.T) *config.Config {
 	return c
 }
 
-// mistakes gives what Load found wrong, or fails the test if it found nothing.
-func (s source) mistakes(t *testing.T) []config.Diagnostic {
+// diagnostics returns the problems that Load found, and fails the test if there are none.
+func (s source) diagnostics(t *testing.T) []config.Diagnostic {
 	t.Helper()
 	_, err := s.load()
 	var invalid *config.InvalidError
 	if !errors.As(err, &invalid) {
-		t.Fatalf("Load gives %v, want a *config.Error", err)
+		t.Fatalf("Load returns %v, want a *config.InvalidError", err)
 	}
 	return invalid.Diagnostics
 }
 
-// files stands for the file system. A file without content is not there.
+// files is a fake file system. An empty file does not exist.
 type files map[string]string
 
 func (f files) read(name string) ([]byte, error) {
@@ -67,9 +67,7 @@ func (f files) read(name string) ([]byte, error) {
 
 // TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), flags
 // (NAME KEY VALUE per line), and want, which is the configuration as JSON or the text of the error.
-//
-// CF-01: every error names the key, the value, the origin and the fix; the texts are golden, since
-// operators read them.
+// Every error names the key, the value, the origin and a suggestion (CF-01).
 func TestTestdata(t *testing.T) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -130,7 +128,7 @@ func outcome(t *testing.T, s source, bad bool) string {
 	t.Helper()
 	c, err := s.load()
 	if bad != (err != nil) {
-		t.Fatalf("Load gives error %v", err)
+		t.Fatalf("Load returns error %v", err)
 	}
 	if err != nil {
 		return err.Error() + "\n"
@@ -142,7 +140,7 @@ func outcome(t *testing.T, s source, bad bool) string {
 	return string(b) + "\n"
 }
 
-// TestDefaults holds the numbers of the contract.
+// TestDefaults checks the defaults of the contract.
 func TestDefaults(t *testing.T) {
 	c := source{}.mustLoad(t)
 	want := config.Limits{
@@ -153,7 +151,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("limits are %+v, want %+v", c.Limits, want)
 	}
 	if s := c.Sandbox; s.Root != "" || s.Sources != nil || s.Deny != nil || s.Executable {
-		t.Errorf("without a word about it the sandbox is %+v", s) // SY-04: no default root
+		t.Errorf("the default sandbox is %+v", s) // no default root (SY-04)
 	}
 	if s := c.Sandbox; s.MaxFile != 64<<20 || s.MaxTotal != 512<<20 || s.MaxFiles != 10000 ||
 		s.MaxDepth != 64 || s.Timeout != 5*time.Minute {
@@ -166,14 +164,12 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("agent is %+v", c.Agent)
 	}
 	if c.File != "" {
-		t.Errorf("read %q where there is no file", c.File)
+		t.Errorf("File is %q without a file", c.File)
 	}
 }
 
-// TestOrder steps down from all four sources to the default alone.
-//
-// CF-02: flags, environment DRAY_*, file, defaults.
-func TestOrder(t *testing.T) {
+// Flags take precedence over variables, variables over the file, the file over defaults (CF-02).
+func TestPrecedence(t *testing.T) {
 	all := source{
 		file: "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n",
 		env:  []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env"},
@@ -182,7 +178,7 @@ func TestOrder(t *testing.T) {
 			{Name: "--root", Key: "host.roots", Value: "/from/flag"},
 		},
 	}
-	withoutFlags, withoutEnv, nothing := all, all, source{}
+	withoutFlags, withoutEnv, defaults := all, all, source{}
 	withoutFlags.flags = nil
 	withoutEnv.flags, withoutEnv.env = nil, nil
 	tests := []struct {
@@ -195,7 +191,7 @@ func TestOrder(t *testing.T) {
 		{"flags", all, 9 * time.Second, "/from/flag", "--grace"},
 		{"environment", withoutFlags, 8 * time.Second, "/from/env", "DRAY_LIMITS_GRACE"},
 		{"file", withoutEnv, 7 * time.Second, "/from/file", "/etc/dray/config.yaml:1:17"},
-		{"defaults", nothing, 2 * time.Second, "", "default"},
+		{"defaults", defaults, 2 * time.Second, "", "default"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,8 +207,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A list of a higher source replaces the whole list of the lower one, and an empty variable counts
-// as unset.
+// A list of a source replaces that of a lower one, and an empty variable counts as unset.
 func TestVariables(t *testing.T) {
 	tests := []struct {
 		name string
@@ -275,7 +270,7 @@ func TestVariables(t *testing.T) {
 			func(c *config.Config) any { return c.Engine.Context }, "123",
 		},
 		{
-			"names that tests use",
+			"reserved names",
 			source{env: []string{"DRAY_TEST_ENGINE=1", "DRAY_STATE=/s", "DRAYX=1"}},
 			func(c *config.Config) any { return c.State }, config.State("/s"),
 		},
@@ -289,15 +284,15 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// The default timeout is nobody's wish, so a lower maximum alone is no contradiction.
-func TestDefaultTimeoutGivesWay(t *testing.T) {
+// A maximum below the default timeout lowers the default.
+func TestMaxTimeoutLowersDefault(t *testing.T) {
 	c := source{env: []string{"DRAY_LIMITS_MAX_TIMEOUT=5s"}}.mustLoad(t)
 	if c.Limits.Timeout != 5*time.Second {
 		t.Errorf("timeout is %v, want 5s", c.Limits.Timeout)
 	}
 }
 
-// Names that an operator chose are compared exactly: two that differ in case are two.
+// Names that an operator chose are case-sensitive.
 func TestNamesKeepTheirCase(t *testing.T) {
 	c := source{file: "containers:\n  DB: {id: one}\n  db: {id: two}\ndevcontainer: {local_env: {Path: a, PATH: b}}\n"}.mustLoad(t)
 	if c.Containers["DB"].ID != "one" || c.Containers["db"].ID != "two" {
@@ -308,10 +303,10 @@ func TestNamesKeepTheirCase(t *testing.T) {
 	}
 }
 
-// Under a lease that no agent can keep, every call in a container would be lost.
-func TestLeaseIsLongEnough(t *testing.T) {
+// A lease must be long enough for a reply of the agent.
+func TestMinimumLease(t *testing.T) {
 	for _, lease := range []string{"1ms", "999ms"} {
-		m := source{env: []string{"DRAY_AGENT_LEASE=" + lease}}.mistakes(t)
+		m := source{env: []string{"DRAY_AGENT_LEASE=" + lease}}.diagnostics(t)
 		if len(m) != 1 || m[0].Key != "agent.lease" || m[0].Suggestion != "write 1s or more" {
 			t.Errorf("%s: %+v", lease, m)
 		}

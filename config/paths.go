@@ -12,15 +12,15 @@ import (
 	"syscall"
 )
 
-// systemConfigFile is the configuration of the machine, for who has none of their own.
+// systemConfigFile is used by users without a configuration file of their own.
 const systemConfigFile = "/etc/dray/config.yaml"
 
-// maxFile is the longest configuration file in bytes.
+// maxFile is the maximum size of a configuration file in bytes.
 const maxFile = 1 << 20
 
-// configFile finds and reads the file that holds: --config, DRAY_CONFIG, the user's, the machine's,
-// or none. A file that was named must be there; one that is there must be readable, or settings
-// that restrict would silently not hold.
+// configFile reads the configuration file: that of --config, DRAY_CONFIG, the user, the system, or
+// none. A named file must exist, and an existing one must be readable: otherwise restrictions would
+// silently not apply.
 func (l *loader) configFile() (string, []byte) {
 	if name := l.opts.ConfigFile; name != "" {
 		return l.mustRead(name, Origin{Flag: "--config"})
@@ -65,12 +65,11 @@ func (l *loader) unreadable(name string, at Origin, err error) {
 	fix := "make it readable for uid " + strconv.Itoa(os.Geteuid())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fix = "create it, or name another: without " + at.String() +
-			" dray looks in its usual places and does without a file"
+		fix = "create it, or remove " + at.String() + ": dray then uses its default files, or none"
 	case errors.Is(err, errTooLong):
-		fix = "name the configuration file: this is hardly one"
+		fix = "use a configuration file of at most 1 MiB"
 	case errors.Is(err, syscall.EISDIR):
-		fix = "name the file in it, for instance " + filepath.Join(name, "config.yaml")
+		fix = "use the file in it, for instance " + filepath.Join(name, "config.yaml")
 	}
 	l.add(Diagnostic{
 		Origin: at, Key: "configuration file", Value: quoteValue(name),
@@ -80,7 +79,7 @@ func (l *loader) unreadable(name string, at Origin, err error) {
 
 var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
 
-// readFile reads a file from the file system up to the longest length.
+// readFile reads a file from the file system, up to maxFile.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -94,8 +93,8 @@ func readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// xdg gives a base folder of the XDG specification, which says that relative values are to be
-// ignored. It is empty where there is no home.
+// xdg returns a base directory of the XDG specification, which requires relative values to be
+// ignored. It is empty without a home directory.
 func (e environment) xdg(name, underHome string) string {
 	if dir := e[name]; filepath.IsAbs(dir) {
 		return dir
@@ -106,8 +105,8 @@ func (e environment) xdg(name, underHome string) string {
 	return ""
 }
 
-// stateFolder finds the state folder: --state, DRAY_STATE, or the user's.
-func (l *loader) stateFolder() value {
+// stateDir returns the state directory: that of --state, DRAY_STATE, or the user.
+func (l *loader) stateDir() value {
 	if l.opts.State != "" {
 		return plain("state", l.opts.State, Origin{Flag: "--state"})
 	}
@@ -125,28 +124,26 @@ func (l *loader) stateFolder() value {
 	return plain("state", filepath.Join(dir, "dray"), at)
 }
 
-// state takes the state folder. A relative one is relative to the working folder, as paths on a
-// command line are.
+// state sets the state directory. A relative path is relative to the working directory.
 func (d *decoder) state(v value) {
 	d.recordOrigin(v)
 	if v.shape == empty {
-		d.addValue(v, "folder is not known: neither HOME nor XDG_STATE_HOME is set",
-			"name one with --state DIR or DRAY_STATE")
+		d.addValue(v, "directory is unknown: neither HOME nor XDG_STATE_HOME is set",
+			"set it with --state DIR or DRAY_STATE")
 		return
 	}
 	dir, err := filepath.Abs(v.text)
 	if err != nil || strings.ContainsRune(v.text, 0) {
-		d.addValue(v, "is no path", "name a folder with --state DIR or DRAY_STATE")
+		d.addValue(v, "is not a path", "set the state directory with --state DIR or DRAY_STATE")
 		return
 	}
 	d.c.State = State(dir)
 }
 
-// maxSocket is the longest path of a unix socket in bytes: the kernel's field less the NUL at its
-// end.
+// maxSocket is the maximum length of the path of a unix socket in bytes, without the final NUL.
 const maxSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// checkSocket refuses a socket that could never be listened on.
+// checkSocket refuses a path that is too long for a socket.
 func (d *decoder) checkSocket(env environment) {
 	path := d.c.Server.Socket
 	if len(path) <= maxSocket {
@@ -154,14 +151,13 @@ func (d *decoder) checkSocket(env environment) {
 	}
 	d.add(Diagnostic{
 		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quoteValue(path),
-		Problem: fmt.Sprintf("is %d bytes long, and a socket's path has %d at most", len(path),
-			maxSocket),
-		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter one, for instance " +
+		Problem: fmt.Sprintf("has %d bytes, and the maximum of a socket path is %d", len(path), maxSocket),
+		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter path, for instance " +
 			suggestSocketPath(env),
 	})
 }
 
-// suggestSocketPath gives a path that fits, in a folder of this user alone.
+// suggestSocketPath returns a short path in a private directory of this user.
 func suggestSocketPath(env environment) string {
 	uid := os.Geteuid()
 	path := filepath.Join(env["XDG_RUNTIME_DIR"], "dray.sock")
@@ -175,59 +171,58 @@ func suggestSocketPath(env environment) string {
 	}
 }
 
-// State is the state folder: an absolute, clean path. Everything that dray keeps lies in it.
+// State is the state directory, absolute and clean. It contains all data of dray.
 type State string
 
-// AuditDB is the file of the audit trail.
+// AuditDB returns the database of the audit log.
 func (s State) AuditDB() string { return s.join("audit.db") }
 
-// Captures is the folder of kept output.
+// Captures returns the directory of captured output.
 func (s State) Captures() string { return s.join("captures") }
 
-// Log is where a daemon that a command started in the background writes its log.
+// Log returns the log file of a daemon that a command started in the background.
 func (s State) Log() string { return s.join("daemon.log") }
 
-// Trust is the file of what was trusted.
+// Trust returns the file of the trusted workspaces.
 func (s State) Trust() string { return s.join("trust.json") }
 
-// Run is the folder of the agents' folders.
+// Run returns the directory of the agents' directories.
 func (s State) Run() string { return s.join("run") }
 
-// Homes is the folder of the private homes of host tools.
+// Homes returns the directory of the private homes of host tools.
 func (s State) Homes() string { return s.join("homes") }
 
 func (s State) socket() string { return s.join("dray.sock") }
 
 func (s State) join(name string) string { return filepath.Join(string(s), name) }
 
-// MakeState makes the state folder with mode 0700, or checks the one that is there: it must belong
-// to the effective uid and give group and others nothing, for it holds what callers passed to
-// tools, and its socket takes orders. The error is an [*Error].
+// MakeState creates the state directory with mode 0700, or checks an existing one: it must be owned
+// by the effective uid and give no rights to group and others. The error is an [*InvalidError].
 func (c *Config) MakeState() error {
 	dir := string(c.State)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return c.badState(fmt.Sprintf("cannot be made: %v", cause(err)),
-			"make it, or name another folder with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be created: %v", cause(err)),
+			"create it, or choose another directory with --state or DRAY_STATE")
 	}
 	return c.CheckState()
 }
 
-// CheckState checks the state folder as MakeState does, and makes nothing: one that is not there is
-// fine. The error is an [*Error].
+// CheckState checks the state directory as MakeState does, and creates nothing. A missing one is
+// valid. The error is an [*InvalidError].
 func (c *Config) CheckState() error {
-	folder, err := os.OpenFile(string(c.State), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	dir, err := os.OpenFile(string(c.State), os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)),
-			"name another folder with --state or DRAY_STATE")
+			"choose another directory with --state or DRAY_STATE")
 	}
-	defer func() { _ = folder.Close() }()
-	info, err := folder.Stat()
+	defer func() { _ = dir.Close() }()
+	info, err := dir.Stat()
 	if err != nil {
-		return c.badState(fmt.Sprintf("cannot be looked at: %v", cause(err)),
-			"name another folder with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be read: %v", cause(err)),
+			"choose another directory with --state or DRAY_STATE")
 	}
 	return c.checkState(info, os.Geteuid())
 }
@@ -236,16 +231,15 @@ func (c *Config) CheckState() error {
 func (c *Config) checkState(info fs.FileInfo, uid int) error {
 	sys, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return c.badState("has no owner that can be told",
-			"name another folder with --state or DRAY_STATE")
+		return c.badState("has no known owner",
+			"choose another directory with --state or DRAY_STATE")
 	}
 	if int(sys.Uid) != uid {
-		return c.badState(fmt.Sprintf("belongs to uid %d, and dray runs as uid %d", sys.Uid, uid),
-			fmt.Sprintf("run dray as uid %d, or name a folder of your own with --state or DRAY_STATE",
-				sys.Uid))
+		return c.badState(fmt.Sprintf("is owned by uid %d, and dray runs as uid %d", sys.Uid, uid),
+			fmt.Sprintf("run dray as uid %d, or choose another directory with --state or DRAY_STATE", sys.Uid))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return c.badState(fmt.Sprintf("has mode %04o, which lets others in", mode),
+		return c.badState(fmt.Sprintf("has mode %04o, which gives rights to others", mode),
 			"run: chmod 700 "+shellWord(string(c.State)))
 	}
 	return nil
@@ -253,11 +247,12 @@ func (c *Config) checkState(info fs.FileInfo, uid int) error {
 
 func (c *Config) badState(problem, fix string) error {
 	return &InvalidError{Diagnostics: []Diagnostic{{
-		Origin: c.Origin("state"), Key: "state folder", Value: quoteValue(string(c.State)), Problem: problem, Suggestion: fix,
+		Origin: c.Origin("state"), Key: "state directory", Value: quoteValue(string(c.State)),
+		Problem: problem, Suggestion: fix,
 	}}}
 }
 
-// cause takes the operation and the path off an error, which the mistake names itself.
+// cause returns an error without its operation and path, which the diagnostic has already.
 func cause(err error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err
@@ -265,9 +260,9 @@ func cause(err error) error {
 	return err
 }
 
-// shellWord quotes a path for a command line that is to be copied.
+// shellWord quotes a path for a command line.
 func shellWord(path string) string {
-	if plainPath.MatchString(path) {
+	if isPlain(path, "/_.-") {
 		return path
 	}
 	return strconv.Quote(path)

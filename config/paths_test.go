@@ -68,8 +68,7 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// A file that was named must be there, and one that is there must be readable: what it restricts
-// would silently not hold.
+// A named file must exist, and an existing file must be readable.
 func TestConfigFileUnreadable(t *testing.T) {
 	denied := func(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}
@@ -90,7 +89,7 @@ func TestConfigFileUnreadable(t *testing.T) {
 			config.Options{ReadFile: denied},
 			`/etc/dray/config.yaml: configuration file: "/etc/dray/config.yaml" cannot be read: permission denied`,
 		},
-		{"folder", config.Options{ConfigFile: t.TempDir()}, "cannot be read: is a directory"},
+		{"directory", config.Options{ConfigFile: t.TempDir()}, "cannot be read: is a directory"},
 		{"no end", config.Options{ConfigFile: "/dev/zero"}, "cannot be read: longer than 1048576 bytes"},
 	}
 	for _, tt := range tests {
@@ -104,7 +103,7 @@ func TestConfigFileUnreadable(t *testing.T) {
 	}
 }
 
-// Without a ReadFile the file system is read.
+// Without ReadFile the file is read from the file system.
 func TestConfigFileOnDisk(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "dray.yaml")
 	if err := os.WriteFile(name, []byte("limits: {grace: 3s}"), 0o600); err != nil {
@@ -112,13 +111,12 @@ func TestConfigFileOnDisk(t *testing.T) {
 	}
 	c, err := config.Load(config.Options{State: "/state", ConfigFile: name})
 	if err != nil || c.Limits.Grace != 3*time.Second || c.File != name {
-		t.Errorf("Load gives %+v, %v", c, err)
+		t.Errorf("Load returns %+v, %v", c, err)
 	}
 }
 
-// The state folder: --state, DRAY_STATE, $XDG_STATE_HOME/dray, ~/.local/state/dray; the socket lies
-// in it.
-func TestStateFolder(t *testing.T) {
+// The state directory: --state, DRAY_STATE, $XDG_STATE_HOME/dray, ~/.local/state/dray.
+func TestStateDirectory(t *testing.T) {
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +142,7 @@ func TestStateFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(c.State) != tt.want {
-				t.Errorf("state folder is %q, want %q", c.State, tt.want)
+				t.Errorf("the state directory is %q, want %q", c.State, tt.want)
 			}
 		})
 	}
@@ -154,16 +152,16 @@ func TestStateFolder(t *testing.T) {
 	}
 }
 
-// The longest socket that fits is taken, one byte more is refused.
-func TestSocketLength(t *testing.T) {
+// The longest possible socket path is accepted, a longer one refused.
+func TestMaximumSocketLength(t *testing.T) {
 	longest := "/" + strings.Repeat("s", 106)
 	if c := (source{env: []string{"DRAY_SERVER_SOCKET=" + longest}}).
 		mustLoad(t); c.Server.Socket != longest {
 		t.Errorf("socket is %q", c.Server.Socket)
 	}
-	m := source{env: []string{"DRAY_SERVER_SOCKET=" + longest + "s"}}.mistakes(t)[0]
+	m := source{env: []string{"DRAY_SERVER_SOCKET=" + longest + "s"}}.diagnostics(t)[0]
 	if m.Key != "server.socket" || !strings.HasSuffix(m.Suggestion, "/dray.sock") {
-		t.Errorf("mistake is %+v", m)
+		t.Errorf("the problem is %+v", m)
 	}
 }
 
@@ -181,19 +179,18 @@ func stateAt(t *testing.T, dir string) *config.Config {
 
 func TestMakeState(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "state")
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		if err := stateAt(t, dir).MakeState(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode() != fs.ModeDir|0o700 {
-		t.Errorf("the folder is %v, %v", info.Mode(), err)
+		t.Errorf("the directory is %v, %v", info.Mode(), err)
 	}
 }
 
-// The state folder is refused where others may look into it, and nothing is changed: the operator
-// decides about what lies in it already.
+// A state directory that others can read is refused and not changed.
 func TestMakeStateRefuses(t *testing.T) {
 	tmp := t.TempDir()
 	for _, mode := range []fs.FileMode{0o755, 0o750, 0o701, 0o720} {
@@ -220,16 +217,16 @@ func TestMakeStateRefuses(t *testing.T) {
 	}
 }
 
-func TestMakeStateRefusesAnothersFolder(t *testing.T) {
+func TestMakeStateRefusesDirectoryOfOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a folder away")
+		t.Skip("chown requires root")
 	}
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(dir, 0o700), os.Chown(dir, 12345, -1)); err != nil {
 		t.Fatal(err)
 	}
 	err := stateAt(t, dir).MakeState()
-	if err == nil || !strings.Contains(err.Error(), "belongs to uid 12345, and dray runs as uid 0") {
+	if err == nil || !strings.Contains(err.Error(), "is owned by uid 12345, and dray runs as uid 0") {
 		t.Errorf("error is %v", err)
 	}
 }

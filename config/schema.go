@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// schema is as much of JSON Schema, draft 2020-12, as a configuration needs.
+// schema is the part of JSON Schema, draft 2020-12, that a configuration needs.
 type schema struct {
 	Draft             string              `json:"$schema,omitempty"`
 	Title             string              `json:"title,omitempty"`
@@ -28,18 +28,17 @@ type schema struct {
 	DependentRequired map[string][]string `json:"dependentRequired,omitempty"`
 	PropertyNames     *schema             `json:"propertyNames,omitempty"`
 	Properties        map[string]*schema  `json:"properties,omitempty"`
-	// AdditionalProperties is false, or the schema of what stands under names that an operator chose.
+	// AdditionalProperties is false, or the schema of the elements whose names the operator chooses.
 	AdditionalProperties any `json:"additionalProperties,omitempty"`
 }
 
-// Schema gives a JSON Schema, draft 2020-12, of the configuration file, for editors: indented, with
-// a newline at its end. It says what each key may hold. What holds between several keys, Load alone
-// knows; keys that are not supported yet do not stand in it.
+// Schema returns a JSON Schema, draft 2020-12, of the configuration file, for editors: indented, with
+// a final newline. It describes each supported key. Only Load checks the rules between several keys.
 func Schema() []byte {
 	top := section()
 	top.Draft, top.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of dray"
 	for _, s := range settings {
-		if s.read != nil {
+		if s.supported() {
 			top.addSetting(s)
 		}
 	}
@@ -47,12 +46,11 @@ func Schema() []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	// texts, numbers and maps of them always have a JSON form, and a bytes.Buffer takes it
-	_ = enc.Encode(top)
+	_ = enc.Encode(top) // strings, numbers and maps of them always have a JSON form
 	return b.Bytes()
 }
 
-// section is a block of known keys, which may be empty where all of them are commented out.
+// section returns a block of known keys. It may be null, if all keys are commented out.
 func section() *schema {
 	return &schema{
 		Type: []string{"object", "null"}, Properties: map[string]*schema{},
@@ -60,7 +58,7 @@ func section() *schema {
 	}
 }
 
-// addSetting adds a setting under its key, with the sections that lead to it.
+// addSetting adds a setting with its sections.
 func (s *schema) addSetting(of settingDef) {
 	names := strings.Split(of.key, ".")
 	last := len(names) - 1
@@ -70,36 +68,36 @@ func (s *schema) addSetting(of settingDef) {
 		}
 		s = s.Properties[name]
 	}
-	one := of.schema.about(of.description)
+	one := of.kind.schema.withDescription(of.description)
 	one.Default = of.defaultValue
 	s.Properties[names[last]] = one
 }
 
-// about gives a copy with a description.
-func (s *schema) about(text string) *schema {
+// withDescription returns a copy with a description.
+func (s *schema) withDescription(text string) *schema {
 	c := *s
 	c.Description = text
 	return &c
 }
 
-// objectOf is an element with these keys.
+// objectOf returns an element with these keys.
 func objectOf(keys objectKeys, required ...string) *schema {
 	s := &schema{
 		Type: "object", Properties: map[string]*schema{}, Required: required,
 		AdditionalProperties: false,
 	}
 	for _, k := range keys.known {
-		s.Properties[k.name] = k.is.about(k.about)
+		s.Properties[k.name] = k.schema.withDescription(k.description)
 	}
 	return s
 }
 
-// arrayOf is a list, which may be empty where all of its elements are commented out.
+// arrayOf returns a list. It may be null, if all elements are commented out.
 func arrayOf(item *schema) *schema {
 	return &schema{Type: []string{"array", "null"}, Items: item}
 }
 
-// mapOf is a block of elements under names that the operator chose, which may be empty, too.
+// mapOf returns a block of elements whose names the operator chooses. It may be null.
 func mapOf(name, element *schema) *schema {
 	return &schema{
 		Type: []string{"object", "null"}, PropertyNames: name,
@@ -107,71 +105,69 @@ func mapOf(name, element *schema) *schema {
 	}
 }
 
-// enumOf is one of several words.
+// enumOf returns one of several words.
 func enumOf(words ...string) *schema { return &schema{Type: "string", Enum: words} }
 
-// What a value may look like, for editors: each of these is the schema of what the method of the
-// decoder with the like name reads. Patterns keep to what ECMAScript and RE2 have in common.
+// The schemas of values. Their patterns use the common subset of ECMAScript and RE2.
 
 // namePattern is lexical.IsName as a pattern.
 const namePattern = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
 
-// dotDotSchema finds "..", which no path may have.
+// dotDotSchema matches paths with "..".
 var dotDotSchema = &schema{Pattern: `(^|/)\.\.(/|$)`}
 
 var (
-	textSchema     = &schema{Type: "string", Pattern: `^[^\x00]*$`}
-	lineSchema     = &schema{Type: "string", Pattern: `^[^\x00-\x1f\x7f]*$`}
-	anAbsolutePath = &schema{Type: "string", Pattern: `^/[^\x00]*$`, Not: dotDotSchema}
-	pathSchema     = &schema{Type: "string", Pattern: `^[^\x00]+$`, Not: dotDotSchema}
-	aMappedPath    = &schema{Type: "string", Pattern: `^/[^\x00]*[^/\x00][^\x00]*$`, Not: dotDotSchema}
-	aProgram       = &schema{Type: "string", Pattern: `^([^/~\\\x00]*|/[^\x00]*)$`, Not: dotDotSchema}
-	anAddress      = &schema{Type: "string", Pattern: `^([^\x00-\x1f\x7f]*://[^\x00-\x1f\x7f]*)?$`}
-	aVariable      = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+$`}
-	aLabel         = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`}
-	aContainer     = &schema{Type: "string", Pattern: namePattern}
-	targetSchema   = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: dotDotSchema}
-	aToolName      = &schema{
+	textSchema        = &schema{Type: "string", Pattern: `^[^\x00]*$`}
+	lineSchema        = &schema{Type: "string", Pattern: `^[^\x00-\x1f\x7f]*$`}
+	absPathSchema     = &schema{Type: "string", Pattern: `^/[^\x00]*$`, Not: dotDotSchema}
+	pathSchema        = &schema{Type: "string", Pattern: `^[^\x00]+$`, Not: dotDotSchema}
+	mappingRootSchema = &schema{Type: "string", Pattern: `^/[^\x00]*[^/\x00][^\x00]*$`, Not: dotDotSchema}
+	programSchema     = &schema{Type: "string", Pattern: `^([^/~\\\x00]*|/[^\x00]*)$`, Not: dotDotSchema}
+	addressSchema     = &schema{Type: "string", Pattern: `^([^\x00-\x1f\x7f]*://[^\x00-\x1f\x7f]*)?$`}
+	variableSchema    = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+$`}
+	labelSchema       = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`}
+	nameSchema        = &schema{Type: "string", Pattern: namePattern}
+	targetSchema      = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: dotDotSchema}
+	toolNameSchema    = &schema{
 		Type: "string", Pattern: namePattern, MaxLength: maxToolName,
 		Not: &schema{Enum: builtIn},
 	}
-	aDeniedName = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
-	boolSchema  = &schema{Type: "boolean"}
-	anArgv      = &schema{Type: "array", Items: textSchema, MinItems: 1}
-	aJSONSchema = &schema{Type: "object"}
+	denyPatternSchema = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
+	boolSchema        = &schema{Type: "boolean"}
+	argvSchema        = &schema{Type: "array", Items: textSchema, MinItems: 1}
+	objectSchema      = &schema{Type: "object"}
 )
 
-// A whole number is a size in bytes; of durations, only 0 needs no unit.
+// A whole number is a size in bytes. Of durations, only 0 needs no unit.
 var (
-	aSize             = &schema{Type: []string{"string", "integer"}, Pattern: `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)?$`, Minimum: new(1)}
-	aDuration         = &schema{Type: []string{"string", "integer"}, Pattern: `^\+?(0|` + durationPattern + `)$`, Minimum: new(0), Maximum: new(0)}
-	aPositiveDuration = &schema{Type: "string", Pattern: `^\+?` + durationPattern + `$`, AllOf: []*schema{{Pattern: `[1-9]`}}}
+	sizeSchema             = &schema{Type: []string{"string", "integer"}, Pattern: `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)?$`, Minimum: new(1)}
+	durationSchema         = &schema{Type: []string{"string", "integer"}, Pattern: `^\+?(0|` + durationPattern + `)$`, Minimum: new(0), Maximum: new(0)}
+	positiveDurationSchema = &schema{Type: "string", Pattern: `^\+?` + durationPattern + `$`, AllOf: []*schema{{Pattern: `[1-9]`}}}
 )
 
-// countFrom is a whole number of things.
+// countFrom returns a whole number within bounds.
 func countFrom(least, most int) *schema {
 	return &schema{Type: "integer", Minimum: new(least), Maximum: new(most)}
 }
 
-// durationPattern are numbers with units, as [time.ParseDuration] reads them.
+// durationPattern matches numbers with units, as [time.ParseDuration] reads them.
 const durationPattern = `(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
 
-// anEnvironment is a word, or the container that it has to be.
-var anEnvironment = &schema{AnyOf: []*schema{
+// environmentSchema is a word or an object with the required container.
+var environmentSchema = &schema{AnyOf: []*schema{
 	enumOf("auto", "host", "required", "container", "preferred"), objectOf(specificKeys, "specific"),
 }}
 
-// containersSchema says which keys of a container go together.
+// containersSchema includes which keys of a container exclude or require each other.
 func containersSchema() *schema {
 	one := objectOf(containerKeys)
 	for _, key := range []string{"workspace", "id", "label"} {
 		one.AnyOf = append(one.AnyOf, &schema{Required: []string{key}})
 	}
 	one.Not = &schema{AnyOf: []*schema{
-		{Required: []string{"id", "label"}}, {Required: []string{
-			"workspace",
-			"id",
-		}}, {Required: []string{"workspace", "label"}},
+		{Required: []string{"id", "label"}},
+		{Required: []string{"workspace", "id"}},
+		{Required: []string{"workspace", "label"}},
 	}}
 	one.DependentRequired = map[string][]string{"config": {"workspace"}, "service": {"workspace"}}
 	return mapOf(&schema{Pattern: namePattern, Not: enumOf("host")}, one)

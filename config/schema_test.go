@@ -18,7 +18,7 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// compiledSchema is what editors make of the schema. Compiling holds it against the draft's own
+// compiledSchema returns the schema compiled as editors do, which validates it against the draft's
 // schema.
 func compiledSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
@@ -38,7 +38,7 @@ func compiledSchema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// judge holds a file against the schema, as an editor does that reads its YAML.
+// judge validates a YAML file with the schema.
 func judge(t *testing.T, s *jsonschema.Schema, file string) error {
 	t.Helper()
 	var doc any
@@ -56,7 +56,7 @@ func judge(t *testing.T, s *jsonschema.Schema, file string) error {
 	return s.Validate(value)
 }
 
-// CF-02: what dray takes, its schema takes.
+// The schema accepts every file that Load accepts (CF-02).
 func TestSchemaTakesGoodFiles(t *testing.T) {
 	s := compiledSchema(t)
 	names, err := filepath.Glob("testdata/good/*.txtar")
@@ -79,8 +79,7 @@ func TestSchemaTakesGoodFiles(t *testing.T) {
 	}
 }
 
-// CF-02: every key of the contract stands in the schema exactly if it is supported, and no other
-// does.
+// The schema has exactly the supported keys of the contract (CF-02).
 func TestSchemaKnowsTheKeys(t *testing.T) {
 	s := compiledSchema(t)
 	for key := range strings.FieldsSeq(contractKeys) {
@@ -104,13 +103,12 @@ func TestSchemaKnowsTheKeys(t *testing.T) {
 	}
 }
 
-// What a single value may look like, Load and the schema judge alike: the expectation is what Load
-// says, and each line has values of both kinds.
+// Load and the schema accept the same single values. Each row has valid and invalid ones.
 func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	s := compiledSchema(t)
 	paths := []string{"/a", "/a/../b", "a", `""`, "1", "/a/..b", "[]", "{}", `"/a\0"`, "~/a", "/a/.."}
 	spans := []string{"90s", "1h30m", "1.5s", ".5s", "1.s", "+1s", "1", "-1s", "1d", `""`, "x", "[]", "5µs", "100ms", "1h 30m"}
-	// no pattern knows which is longer
+	// no pattern compares lengths
 	longSpans := slices.DeleteFunc(slices.Clone(spans),
 		func(s string) bool { return s == ".5s" || s == "5µs" || s == "100ms" })
 	zeros := []string{"0", "0s", `"0"`}
@@ -230,7 +228,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 	}
 }
 
-// The reference says of each key what the schema says.
+// The reference page has the description of each key of the schema.
 func TestReferenceSaysWhatTheSchemaSays(t *testing.T) {
 	page, err := os.ReadFile("../docs/reference/configuration.md")
 	if err != nil {

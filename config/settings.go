@@ -1,39 +1,88 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// textFormat is how a variable or a flag writes a setting.
+// textFormat is how a variable or a flag contains a setting.
 type textFormat int
 
 const (
 	// plainForm is the text itself.
 	plainForm textFormat = iota
-	// commaForm is a list of texts.
+	// commaForm is a list of texts, separated by commas.
 	commaForm
-	// yamlForm is YAML, or JSON, which is a part of it.
+	// yamlForm is YAML or JSON.
 	yamlForm
 )
 
-// settingDef is one key whose name is fixed.
+// settingDef is a key with a fixed name.
 type settingDef struct {
 	key  string
 	form textFormat
-	// defaultValue is the default, written as a variable would write it; empty for none.
+	// defaultValue is the default in the form of a variable; empty for none.
 	defaultValue string
-	// description says what it means, in the words of docs/reference/configuration.md; is says what
-	// may stand there. Editors get both.
+	// description is the meaning of the key, for editors and docs/reference/configuration.md.
 	description string
-	schema      *schema
-	// read checks a value and puts it into the configuration. It is nil for what is not supported yet.
-	read func(d *decoder, v value)
-	// entries are the keys of each element where the operator chooses the elements' names; nil
-	// elsewhere.
+	// kind decodes the value into the field of Config that has the name of the key. It is zero for a
+	// key that is not supported yet.
+	kind valueKind
+	// entries are the keys of each element of a map whose names the operator chooses; else nil.
 	entries *objectKeys
 	secret  bool
 }
+
+func (s settingDef) supported() bool { return s.kind.read != nil }
+
+// decode reads a value into its field of the configuration.
+func (s settingDef) decode(d *decoder, v value) {
+	fieldOf(reflect.ValueOf(d.c).Elem(), s.key).Set(reflect.ValueOf(s.kind.read(d, v)))
+}
+
+// valueKind is a kind of value: what it may contain, for editors, and how it is decoded.
+type valueKind struct {
+	schema *schema
+	read   func(d *decoder, v value) any
+}
+
+func kindOf[T any](s *schema, read func(d *decoder, v value) T) valueKind {
+	return valueKind{s, func(d *decoder, v value) any { return read(d, v) }}
+}
+
+func listKind(item valueKind) valueKind {
+	return kindOf(arrayOf(item.schema), func(d *decoder, v value) []string {
+		return d.each(v, func(v value) string { return item.read(d, v).(string) }) //nolint:forcetypeassert // by construction
+	})
+}
+
+func countKind(least, most int) valueKind {
+	return kindOf(countFrom(least, most), func(d *decoder, v value) int { return d.count(v, least, most) })
+}
+
+var (
+	absPathKind          = kindOf(absPathSchema, (*decoder).path)
+	absPathsKind         = listKind(absPathKind)
+	sizeKind             = kindOf(sizeSchema, (*decoder).size)
+	durationKind         = kindOf(durationSchema, (*decoder).duration)
+	positiveDurationKind = kindOf(positiveDurationSchema, (*decoder).positive)
+	leaseKind            = kindOf(positiveDurationSchema, (*decoder).lease)
+	booleanKind          = kindOf(boolSchema, (*decoder).boolean)
+	lineKind             = kindOf(lineSchema, (*decoder).singleLineText)
+	addressKind          = kindOf(addressSchema, (*decoder).engineHost)
+	programKind          = kindOf(programSchema, (*decoder).program)
+	argumentsKind        = listKind(kindOf(textSchema, (*decoder).argument))
+	variablesKind        = kindOf(variablesSchema(), (*decoder).variables)
+	variableNamesKind    = listKind(kindOf(variableSchema, (*decoder).variableName))
+	transportKind        = kindOf(enumOf("auto", "socket", "stdio", "engine"), (*decoder).transport)
+	sandboxRootKind      = kindOf(mappingRootSchema, (*decoder).sandboxRoot)
+	denyPatternsKind     = listKind(kindOf(denyPatternSchema, (*decoder).denyPattern))
+	targetKind           = kindOf(targetSchema, (*decoder).routingTarget)
+	plansKind            = kindOf(plansSchema(), (*decoder).plans)
+	containersKind       = kindOf(containersSchema(), (*decoder).containers)
+	toolsKind            = kindOf(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
+)
 
 // objectKeys are the keys of an element of a list or of a named entry.
 type objectKeys struct {
@@ -44,12 +93,12 @@ type objectKeys struct {
 
 // memberKey is one key of an element.
 type memberKey struct {
-	name  string
-	is    *schema
-	about string
+	name        string
+	schema      *schema
+	description string
 }
 
-// names gives the keys that are supported.
+// names returns the supported keys.
 func (m objectKeys) names() []string {
 	names := make([]string, len(m.known))
 	for i, k := range m.known {
@@ -60,259 +109,223 @@ func (m objectKeys) names() []string {
 
 var (
 	containerKeys = objectKeys{known: []memberKey{
-		{"workspace", anAbsolutePath, "the host folder whose devcontainer it is"},
-		{"config", pathSchema, "which devcontainer.json of the workspace, absolute or relative to it"},
-		{"service", lineSchema, "which service of the workspace's compose file"},
-		{"id", aContainer, "a full id or a name"},
-		{"label", aLabel, "a label that one container has, `key=value`"},
+		{"workspace", absPathSchema, "host directory of the devcontainer's workspace"},
+		{"config", pathSchema, "the workspace's devcontainer.json, absolute or relative to the workspace"},
+		{"service", lineSchema, "service of the workspace's compose file"},
+		{"id", nameSchema, "full id or name"},
+		{"label", labelSchema, "label of one container, `key=value`"},
 		{
 			"mappings", arrayOf(objectOf(mappingKeys, "host", "container")),
-			"laid over those that follow from its mounts",
+			"additional mappings, which take precedence over its mounts",
 		},
 	}}
 	mappingKeys = objectKeys{known: []memberKey{
-		{"host", aMappedPath, "a folder on the host"},
-		{"container", aMappedPath, "the same folder in the container"},
+		{"host", mappingRootSchema, "directory on the host"},
+		{"container", mappingRootSchema, "the same directory in the container"},
 	}}
 	planKeys = objectKeys{
 		known: []memberKey{
-			{"override", targetSchema, "`host`, a container's name, or a workspace's folder: before the tool's own wish"},
-			{"fallback", targetSchema, "the same, where no other rule speaks"},
+			{"override", targetSchema, "`host`, the name of a container, or the directory of a workspace: overrides the environment of the tool"},
+			{"fallback", targetSchema, "`host`, the name of a container, or the directory of a workspace: used if no other rule applies"},
 		},
 		unsupported: []string{"budget"},
 	}
-	specificKeys = objectKeys{known: []memberKey{{"specific", aContainer, "a container's name or id"}}}
+	specificKeys = objectKeys{known: []memberKey{{"specific", nameSchema, "name or id of a container"}}}
 	toolKeys     = objectKeys{
 		known: []memberKey{
-			{"name", aToolName, "letters, digits, `.`, `_` and `-`, and not the name of a built-in tool"},
-			{"description", textSchema, "what it does, for people and models"},
-			{"argv", anArgv, "the program and its arguments; its input is JSON on stdin"},
-			{"input_schema", aJSONSchema, "JSON Schema of the input; without it any object is one"},
-			{"output_schema", aJSONSchema, "JSON Schema of the output, for `output: json`"},
-			{"environment", anEnvironment, "where it may run; `container` says the same as `required`"},
-			{"timeout", aPositiveDuration, "at most `limits.max_timeout`; without it `limits.timeout`"},
-			{"output", enumOf("text", "json"), "what its stdout is"},
-			{
-				"mapping", enumOf("schema", "heuristic", "none"),
-				"how paths are found in its input and output",
-			},
+			{"name", toolNameSchema, "letters, digits, `.`, `_` and `-`; not the name of a built-in tool"},
+			{"description", textSchema, "what the tool does, for people and models"},
+			{"argv", argvSchema, "the program and its arguments; the input is JSON on stdin"},
+			{"input_schema", objectSchema, "JSON Schema of the input; default: any object"},
+			{"output_schema", objectSchema, "JSON Schema of the output, for `output: json`"},
+			{"environment", environmentSchema, "where the tool may run; `container` means `required`"},
+			{"timeout", positiveDurationSchema, "default `limits.timeout`, maximum `limits.max_timeout`"},
+			{"output", enumOf("text", "json"), "format of its stdout"},
+			{"mapping", enumOf("schema", "heuristic", "none"), "how paths are found in its input and output"},
 			{
 				"results", arrayOf(pathSchema),
-				"files and folders that come home when it ends: absolute, or relative to its working folder",
+				"files and directories fetched when a call ends: absolute, or relative to its working directory",
 			},
-			{
-				"rewrite_text", boolSchema,
-				"whether the paths in what it prints are rewritten to the caller's",
-			},
+			{"rewrite_text", boolSchema, "rewrite container paths in its output to the caller's paths"},
 		},
 		unsupported: []string{"capabilities", "idempotent"},
 	}
 )
 
-// settings is every key of the contract.
+// settings has every key of the contract.
 var settings = append([]settingDef{
 	{
-		key: "server.socket", schema: anAbsolutePath,
-		description: "the socket, an absolute path",
-		read:        func(d *decoder, v value) { d.c.Server.Socket = d.path(v) },
+		key: "server.socket", kind: absPathKind,
+		description: "absolute path of the socket",
 	},
 	{
-		key: "server.max_body", defaultValue: "64MiB", schema: aSize,
-		description: "longest request body",
-		read:        func(d *decoder, v value) { d.c.Server.MaxBody = d.size(v) },
+		key: "server.max_body", defaultValue: "64MiB", kind: sizeKind,
+		description: "maximum size of a request body",
 	},
 	{
-		key: "engine.host", schema: anAddress,
-		description: "address of the engine, as in `DOCKER_HOST`; without it and `engine.context` the engine is found as the docker CLI finds it",
-		read:        func(d *decoder, v value) { d.c.Engine.Host = d.engineHost(v) },
+		key: "engine.host", kind: addressKind,
+		description: "address of the engine, as in `DOCKER_HOST`; without it and `engine.context` the " +
+			"engine is found as the docker CLI finds it",
 	},
 	{
-		key: "engine.context", schema: lineSchema,
-		description: "name of a docker context; not beside `engine.host`",
-		read:        func(d *decoder, v value) { d.c.Engine.Context = d.singleLineText(v) },
+		key: "engine.context", kind: lineKind,
+		description: "name of a docker context; not together with `engine.host`",
 	},
 	{
-		key: "devcontainer.cli", schema: aProgram,
-		description: "the devcontainer CLI, a bare name or an absolute path; empty looks for `devcontainer`",
-		read:        func(d *decoder, v value) { d.c.Devcontainer.CLI = d.program(v) },
+		key: "devcontainer.cli", kind: programKind,
+		description: "the devcontainer CLI, a name or an absolute path; default `devcontainer`",
 	},
 	{
-		key: "devcontainer.up_args", form: commaForm, secret: true, schema: arrayOf(textSchema),
-		description: "further arguments of its `up`",
-		read:        func(d *decoder, v value) { d.c.Devcontainer.UpArgs = d.each(v, d.argument) },
+		key: "devcontainer.up_args", form: commaForm, secret: true, kind: argumentsKind,
+		description: "additional arguments of its `up`",
 	},
 	{
-		key: "devcontainer.local_env", form: yamlForm, secret: true, entries: &objectKeys{}, schema: variablesSchema(),
-		description: "values of `${localEnv:NAME}` for calls that bring none, and for `up`",
-		read:        func(d *decoder, v value) { d.c.Devcontainer.LocalEnv = d.variables(v) },
+		key: "devcontainer.local_env", form: yamlForm, secret: true, entries: &objectKeys{}, kind: variablesKind,
+		description: "values of `${localEnv:NAME}` for `up` and for calls that send none",
 	},
 	{
-		key: "devcontainer.up_timeout", defaultValue: "30m", schema: aPositiveDuration,
-		description: "how long bringing up a workspace's container may take, whoever waits for it",
-		read:        func(d *decoder, v value) { d.c.Devcontainer.UpTimeout = d.positive(v) },
+		key: "devcontainer.up_timeout", defaultValue: "30m", kind: positiveDurationKind,
+		description: "maximum duration of one `up` of a workspace",
 	},
 	{
-		key: "agent.lease", defaultValue: "30s", schema: aPositiveDuration,
-		description: "how long an agent that hears nothing lets its calls live; at least 1s",
-		read:        func(d *decoder, v value) { d.c.Agent.Lease = d.lease(v) },
+		key: "agent.lease", defaultValue: "30s", kind: leaseKind,
+		description: "how long an agent keeps calls running without contact to the daemon; minimum 1s",
 	},
 	{
-		key: "agent.transport", defaultValue: "auto", schema: enumOf("auto", "socket", "stdio", "engine"),
-		description: "`auto`, `socket` (an agent by its socket or nothing), `stdio` (an agent by its stdio or nothing), `engine` (no agent)",
-		read:        func(d *decoder, v value) { d.c.Agent.Transport = d.transport(v) },
+		key: "agent.transport", defaultValue: "auto", kind: transportKind,
+		description: "`auto`, `socket` (an agent by its socket only), `stdio` (an agent by its stdio " +
+			"only), `engine` (no agent)",
 	},
 	{
-		key: "limits.timeout", defaultValue: "120s", schema: aPositiveDuration,
-		description: "for calls and tools that state none; at most `limits.max_timeout`",
-		read:        func(d *decoder, v value) { d.c.Limits.Timeout = d.positive(v) },
+		key: "limits.timeout", defaultValue: "120s", kind: positiveDurationKind,
+		description: "timeout of calls and tools without their own; maximum `limits.max_timeout`",
 	},
 	{
-		key: "limits.max_timeout", defaultValue: "1h", schema: aPositiveDuration,
-		description: "the longest that a call or tool may state",
-		read:        func(d *decoder, v value) { d.c.Limits.MaxTimeout = d.positive(v) },
+		key: "limits.max_timeout", defaultValue: "1h", kind: positiveDurationKind,
+		description: "maximum timeout of a call or tool",
 	},
 	{
-		key: "limits.idle_timeout", defaultValue: "0s", schema: aDuration,
-		description: "the longest silence; 0 is any",
-		read:        func(d *decoder, v value) { d.c.Limits.IdleTimeout = d.duration(v) },
+		key: "limits.idle_timeout", defaultValue: "0s", kind: durationKind,
+		description: "maximum time without output; 0 is no limit",
 	},
 	{
-		key: "limits.grace", defaultValue: "2s", schema: aDuration,
-		description: "between TERM and KILL",
-		read:        func(d *decoder, v value) { d.c.Limits.Grace = d.duration(v) },
+		key: "limits.grace", defaultValue: "2s", kind: durationKind,
+		description: "time between TERM and KILL",
 	},
 	{
-		key: "limits.concurrent", defaultValue: "256", schema: countFrom(1, maxConcurrent),
-		description: "calls that run at once",
-		read:        func(d *decoder, v value) { d.c.Limits.Concurrent = d.count(v, 1, maxConcurrent) },
+		key: "limits.concurrent", defaultValue: "256", kind: countKind(1, maxConcurrent),
+		description: "maximum number of concurrent calls",
 	},
 	{
-		key: "limits.per_container", defaultValue: "64", schema: countFrom(1, MaxPerContainer),
-		description: "calls that run at once in one container; at most 4096, which is what one connection to an agent carries",
-		read: func(d *decoder,
-			v value,
-		) {
-			d.c.Limits.PerContainer = d.count(v, 1, MaxPerContainer)
-		},
+		key: "limits.per_container", defaultValue: "64", kind: countKind(1, MaxPerContainer),
+		description: "maximum number of concurrent calls in one container, up to 4096, the capacity " +
+			"of one connection to an agent",
 	},
 	{
-		key: "limits.queue", defaultValue: "1024", schema: countFrom(0, maxQueue),
-		description: "calls that wait for their turn beside those that run; 0: none waits, what cannot run at once is `busy`",
-		read:        func(d *decoder, v value) { d.c.Limits.Queue = d.count(v, 0, maxQueue) },
+		key: "limits.queue", defaultValue: "1024", kind: countKind(0, maxQueue),
+		description: "maximum number of queued calls; with 0 a call that cannot run immediately is " +
+			"`busy`",
 	},
 	{
-		key: "limits.drain", defaultValue: "10s", schema: aDuration,
-		description: "how long a daemon that ends waits for its calls",
-		read:        func(d *decoder, v value) { d.c.Limits.Drain = d.duration(v) },
+		key: "limits.drain", defaultValue: "10s", kind: durationKind,
+		description: "how long a daemon that shuts down waits for its calls",
 	},
 	{
-		key: "limits.capture", defaultValue: "50MiB", schema: aSize,
-		description: "kept of each output stream",
-		read:        func(d *decoder, v value) { d.c.Limits.Capture = d.size(v) },
+		key: "limits.capture", defaultValue: "50MiB", kind: sizeKind,
+		description: "captured bytes of each output stream",
 	},
 	{
-		key: "limits.view", defaultValue: "16KiB", schema: aSize,
-		description: "shown in a result of each stream's head, and as much of its tail",
-		read:        func(d *decoder, v value) { d.c.Limits.View = d.size(v) },
+		key: "limits.view", defaultValue: "16KiB", kind: sizeKind,
+		description: "size of the head, and of the tail, that a result contains of each stream",
 	},
 	{
-		key: "limits.captures_disk", defaultValue: "10GiB", schema: aSize,
-		description: "what the kept output of all calls takes together; beyond it the oldest goes first, and never that of a running call",
-		read:        func(d *decoder, v value) { d.c.Limits.CapturesDisk = d.size(v) },
+		key: "limits.captures_disk", defaultValue: "10GiB", kind: sizeKind,
+		description: "maximum size of the captured output of all calls; the oldest is removed first, " +
+			"never that of a running call",
 	},
 	{
-		key: "limits.captures_keep", defaultValue: "168h", schema: aPositiveDuration,
-		description: "how long output is kept after its last byte; the trail keeps its head, tail, length and sha256",
-		read:        func(d *decoder, v value) { d.c.Limits.CapturesKeep = d.positive(v) },
+		key: "limits.captures_keep", defaultValue: "168h", kind: positiveDurationKind,
+		description: "how long output is retained after its last byte; the audit log retains its " +
+			"head, tail, length and sha256",
 	},
 	{
-		key: "sandbox.root", schema: aMappedPath,
-		description: "the folder that files come home to, of this user alone with mode 0700; none: every sync is refused",
-		read:        func(d *decoder, v value) { d.c.Sandbox.Root = d.sandboxRoot(v) },
+		key: "sandbox.root", kind: sandboxRootKind,
+		description: "directory that synced files are written to; must be owned by the daemon's user " +
+			"with mode 0700; without it syncs are refused",
 	},
 	{
-		key: "sandbox.sources", form: commaForm, schema: arrayOf(anAbsolutePath),
-		description: "folders in containers that files may come from, beside the workspace, its bind mounts and `/tmp`",
-		read:        func(d *decoder, v value) { d.c.Sandbox.Sources = d.each(v, d.path) },
+		key: "sandbox.sources", form: commaForm, kind: absPathsKind,
+		description: "directories in containers that files may be fetched from, besides the " +
+			"workspace, its bind mounts and `/tmp`",
 	},
 	{
-		key: "sandbox.max_file", defaultValue: "64MiB", schema: aSize,
-		description: "the largest file of a sync",
-		read:        func(d *decoder, v value) { d.c.Sandbox.MaxFile = d.size(v) },
+		key: "sandbox.max_file", defaultValue: "64MiB", kind: sizeKind,
+		description: "maximum size of a file in a sync",
 	},
 	{
-		key: "sandbox.max_total", defaultValue: "512MiB", schema: aSize,
-		description: "all files of a sync together",
-		read:        func(d *decoder, v value) { d.c.Sandbox.MaxTotal = d.size(v) },
+		key: "sandbox.max_total", defaultValue: "512MiB", kind: sizeKind,
+		description: "maximum size of all files of a sync",
 	},
 	{
-		key: "sandbox.max_files", defaultValue: "10000", schema: countFrom(1, MaxSyncFiles),
-		description: "files and folders of a sync; at most 100000, since the record of a call names each",
-		read:        func(d *decoder, v value) { d.c.Sandbox.MaxFiles = d.count(v, 1, MaxSyncFiles) },
+		key: "sandbox.max_files", defaultValue: "10000", kind: countKind(1, MaxSyncFiles),
+		description: "maximum number of files and directories of a sync, up to 100000, because the " +
+			"record of a call names each",
 	},
 	{
-		key: "sandbox.max_depth", defaultValue: "64", schema: countFrom(1, maxSyncDepth),
-		description: "folders that a file lies in below what was named",
-		read:        func(d *decoder, v value) { d.c.Sandbox.MaxDepth = d.count(v, 1, maxSyncDepth) },
+		key: "sandbox.max_depth", defaultValue: "64", kind: countKind(1, maxSyncDepth),
+		description: "maximum number of directories between a file and the named path",
 	},
 	{
-		key: "sandbox.timeout", defaultValue: "300s", schema: aPositiveDuration,
-		description: "how long a sync may take",
-		read:        func(d *decoder, v value) { d.c.Sandbox.Timeout = d.positive(v) },
+		key: "sandbox.timeout", defaultValue: "300s", kind: positiveDurationKind,
+		description: "maximum duration of a sync",
 	},
 	{
-		key: "sandbox.deny", form: commaForm, schema: arrayOf(aDeniedName),
-		description: "names that never come home, beside those that dray knows: one without a slash at any depth, `a/b` where the one lies in the other",
-		read:        func(d *decoder, v value) { d.c.Sandbox.Deny = d.each(v, d.denyPattern) },
+		key: "sandbox.deny", form: commaForm, kind: denyPatternsKind,
+		description: "additional names that are never written to `sandbox.root`: `name` matches at " +
+			"any depth, `a/b` matches the sequence",
 	},
 	{
-		key: "sandbox.executable", defaultValue: "false", schema: boolSchema,
-		description: "whether files keep their right to be run: 0700 then, else 0600",
-		read:        func(d *decoder, v value) { d.c.Sandbox.Executable = d.boolean(v) },
+		key: "sandbox.executable", defaultValue: "false", kind: booleanKind,
+		description: "keep the executable bit of files: mode 0700 instead of 0600",
 	},
 	{
-		key: "host.env", form: commaForm, schema: arrayOf(aVariable),
-		description: "names of the daemon's variables that host tools get too",
-		read:        func(d *decoder, v value) { d.c.Host.Env = d.each(v, d.variableName) },
+		key: "host.env", form: commaForm, kind: variableNamesKind,
+		description: "names of variables of the daemon that host tools get too",
 	},
 	{
-		key: "host.roots", form: commaForm, schema: arrayOf(anAbsolutePath),
-		description: "folders where tools may run and write on the host; none: no tool starts there",
-		read:        func(d *decoder, v value) { d.c.Host.Roots = d.each(v, d.path) },
+		key: "host.roots", form: commaForm, kind: absPathsKind,
+		description: "directories where tools may run and write on the host; without one no tool " +
+			"starts there",
 	},
 	{
-		key: "routing.override", schema: targetSchema,
-		description: "`host`, a container's name, or a workspace's folder: before the tool's own wish",
-		read:        func(d *decoder, v value) { d.c.Routing.Override = d.routingTarget(v) },
+		key: "routing.override", kind: targetKind,
+		description: "`host`, the name of a container, or the directory of a workspace: overrides the " +
+			"environment of the tool",
 	},
 	{
-		key: "routing.fallback", schema: targetSchema,
-		description: "the same, where no other rule speaks",
-		read:        func(d *decoder, v value) { d.c.Routing.Fallback = d.routingTarget(v) },
+		key: "routing.fallback", kind: targetKind,
+		description: "`host`, the name of a container, or the directory of a workspace: used if no " +
+			"other rule applies",
 	},
 	{
-		key: "routing.plans", form: yamlForm, entries: &planKeys, schema: plansSchema(),
+		key: "routing.plans", form: yamlForm, entries: &planKeys, kind: plansKind,
 		description: "by plan id: `override` and `fallback` of one plan",
-		read:        func(d *decoder, v value) { d.c.Routing.Plans = d.plans(v) },
 	},
 	{
-		key: "containers", form: yamlForm, entries: &containerKeys, schema: containersSchema(),
-		description: "by name, each with `workspace`, or one of `id` and `label`",
-		read:        func(d *decoder, v value) { d.c.Containers = d.containers(v) },
+		key: "containers", form: yamlForm, entries: &containerKeys, kind: containersKind,
+		description: "by name, each with `workspace`, `id` or `label`",
 	},
 	{
-		key: "tools", form: yamlForm, schema: arrayOf(objectOf(toolKeys, "name", "argv")),
-		description: "a list of command tools",
-		read:        func(d *decoder, v value) { d.c.Tools = d.tools(v) },
+		key: "tools", form: yamlForm, kind: toolsKind,
+		description: "list of command tools",
 	},
 	{
-		key: "trust.workspaces", form: commaForm, schema: arrayOf(anAbsolutePath),
-		description: "folders that are trusted whatever configuration stands in them",
-		read:        func(d *decoder, v value) { d.c.Trust.Workspaces = d.each(v, d.path) },
+		key: "trust.workspaces", form: commaForm, kind: absPathsKind,
+		description: "directories that are trusted with any configuration",
 	},
 }, unsupportedSettings()...)
 
-// unsupportedSettings are the keys of the contract that are refused by name.
+// unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() []settingDef {
 	keys := []string{
 		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
@@ -320,14 +333,14 @@ func unsupportedSettings() []settingDef {
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",
 	}
-	later := []settingDef{{key: "server.tokens", entries: &objectKeys{}}}
+	unsupported := []settingDef{{key: "server.tokens", entries: &objectKeys{}}}
 	for _, key := range keys {
-		later = append(later, settingDef{key: key})
+		unsupported = append(unsupported, settingDef{key: key})
 	}
-	return later
+	return unsupported
 }
 
-// findSetting gives the setting of a key.
+// findSetting returns the setting of a key.
 func findSetting(key string) (settingDef, bool) {
 	i := slices.IndexFunc(settings, func(s settingDef) bool { return s.key == key })
 	if i < 0 {
@@ -336,8 +349,8 @@ func findSetting(key string) (settingDef, bool) {
 	return settings[i], true
 }
 
-// namesIn gives the names that may stand in a section, "" being the top; onlySupported leaves out
-// those that lead to nothing but refusals.
+// namesIn returns the names in a section, "" being the top; onlySupported omits those without a
+// supported key.
 func namesIn(section string, onlySupported bool) []string {
 	var names []string
 	for _, s := range settings {
@@ -345,7 +358,7 @@ func namesIn(section string, onlySupported bool) []string {
 		if section != "" {
 			rest, ok = strings.CutPrefix(s.key, section+".")
 		}
-		if !ok || onlySupported && s.read == nil {
+		if !ok || onlySupported && !s.supported() {
 			continue
 		}
 		name, _, _ := strings.Cut(rest, ".")

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// Setting is one value that holds, as `dray config show` shows it.
+// Setting is an effective value, for `dray config show`.
 type Setting struct {
 	// Key is named as in errors: "limits.timeout", "containers.db.mappings[0].host".
 	Key string
-	// Value is a string, a []string, or the JSON of a schema, of an empty list or of an empty block.
-	// Durations and sizes are strings as the file writes them. Secrets and passwords in addresses are
-	// not in it.
+	// Value is a string, a []string, or the JSON of a schema, an empty list or an empty block. Durations
+	// and sizes are strings in the form of the file. Secrets and passwords are redacted.
 	Value any
-	// Origin is where it was said, the zero Origin for a default.
+	// Origin is the source of the value.
 	Origin Origin
 }
 
-// Settings gives every value that holds, the state folder first, then all in the order of the table
-// of settings. Of the keys of a named entry or a tool, those stand in it that have a value.
+// Settings returns every effective value, beginning with the state directory. A named entry or a tool
+// contributes its keys that have a value.
 func (c *Config) Settings() []Setting {
 	l := &settingsLister{c: c}
 	l.add("state", string(c.State))
 	for _, s := range settings {
-		if s.read != nil {
+		if s.supported() {
 			l.any(s.key, fieldOf(reflect.ValueOf(*c), s.key), s.secret)
 		}
 	}
 	return l.all
 }
 
-// fieldOf finds the field of a key: limits.max_timeout is Limits.MaxTimeout.
+// fieldOf returns the field of a key: Limits.MaxTimeout for limits.max_timeout.
 func fieldOf(v reflect.Value, key string) reflect.Value {
 	for name := range strings.SplitSeq(key, ".") {
 		v = v.FieldByNameFunc(func(field string) bool { return snakeCase(field) == name })
@@ -44,11 +43,16 @@ func fieldOf(v reflect.Value, key string) reflect.Value {
 	return v
 }
 
-var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
-
-// snakeCase gives the key of a field.
+// snakeCase returns the key of a field: max_timeout for MaxTimeout, up_args for UpArgs, id for ID.
 func snakeCase(field string) string {
-	return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_$2"))
+	var b strings.Builder
+	for i := range len(field) {
+		if i > 0 && field[i] < 'a' && field[i-1] >= 'a' {
+			b.WriteByte('_')
+		}
+		b.WriteByte(field[i])
+	}
+	return strings.ToLower(b.String())
 }
 
 // settingsLister collects settings.
@@ -61,7 +65,7 @@ func (l *settingsLister) add(key string, val any) {
 	l.all = append(l.all, Setting{Key: key, Value: val, Origin: l.c.Origin(key)})
 }
 
-// any adds a value of any type that Config has.
+// any adds a value of any type in Config.
 func (l *settingsLister) any(key string, v reflect.Value, secret bool) {
 	switch x := v.Interface().(type) {
 	case time.Duration:
@@ -81,7 +85,7 @@ func (l *settingsLister) any(key string, v reflect.Value, secret bool) {
 	}
 }
 
-// composite adds what has other values in it, one by one, and texts.
+// composite adds the elements of a value, or a text.
 func (l *settingsLister) composite(key string, v reflect.Value, secret bool) {
 	switch {
 	case v.Kind() == reflect.Map && v.Len() == 0:
@@ -111,7 +115,7 @@ func (l *settingsLister) element(key string, v reflect.Value, secret bool) {
 			switch name {
 			case "environment":
 				continue
-			case "container": // the file says it beneath environment
+			case "container": // in the file it is beneath environment
 				name = "environment.specific"
 			}
 		}
@@ -144,16 +148,13 @@ func shownText(s string, secret bool) string {
 	return maskPassword(s)
 }
 
-// jsonText is a text in JSON, with the colon that makes it a key.
-var jsonText = regexp.MustCompile(`"(?:[^"\\]|\\.)*":?`)
-
-// maskJSON masks the texts in the JSON that tools have, which is compact, and leaves everything
-// else as it stands.
+// maskJSON masks the passwords in the strings of compact JSON.
 func maskJSON(raw json.RawMessage) json.RawMessage {
-	return jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte {
+	jsonString := regexp.MustCompile(`"(?:[^"\\]|\\.)*":?`)
+	return jsonString.ReplaceAllFunc(raw, func(quoted []byte) []byte {
 		var s string
 		if err := json.Unmarshal(quoted, &s); err != nil || maskPassword(s) == s {
-			return quoted // a key, with its colon, is no JSON
+			return quoted // also a key, because of its colon
 		}
 		var b bytes.Buffer
 		writeJSONText(&b, maskPassword(s))
@@ -161,8 +162,7 @@ func maskJSON(raw json.RawMessage) json.RawMessage {
 	})
 }
 
-// durationText writes a duration without the zeros that [time.Duration.String] ends in: 2m, not
-// 2m0s.
+// durationText returns a duration without trailing zero units: 2m, not 2m0s.
 func durationText(span time.Duration) string {
 	s := span.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -174,7 +174,7 @@ func durationText(span time.Duration) string {
 	return s
 }
 
-// sizeText writes a size in the largest unit in which it is a whole number.
+// sizeText returns a size in the largest unit in which it is a whole number.
 func sizeText(n int64) string {
 	units := []string{"", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

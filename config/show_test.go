@@ -9,7 +9,7 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// shown gives the settings, a line each.
+// shown returns the settings by key.
 func shown(t *testing.T, c *config.Config) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
@@ -19,14 +19,14 @@ func shown(t *testing.T, c *config.Config) map[string]string {
 			text = string(raw)
 		}
 		if _, twice := lines[s.Key]; twice {
-			t.Errorf("%s stands there twice", s.Key)
+			t.Errorf("%s is a duplicate", s.Key)
 		}
 		lines[s.Key] = text + " # " + s.Origin.String()
 	}
 	return lines
 }
 
-// CF-02: `dray config show --origin`: every value that holds, with where it was said.
+// Settings returns every effective value with its origin (CF-02).
 func TestSettings(t *testing.T) {
 	s := source{
 		file: `
@@ -53,7 +53,7 @@ tools:
 		"state":           "/home/me/.local/state/dray # default",
 		"server.socket":   "/home/me/.local/state/dray/dray.sock # default",
 		"server.max_body": "64MiB # default",
-		// the default gave way to the maximum
+		// lowered to the maximum
 		"limits.timeout":                      "1m30s # /etc/dray/config.yaml:2:34",
 		"limits.max_timeout":                  "1m30s # /etc/dray/config.yaml:2:34",
 		"limits.grace":                        "7s # /etc/dray/config.yaml:2:17",
@@ -87,11 +87,11 @@ tools:
 		}
 	}
 	if _, ok := got["tools[0].environment"]; ok {
-		t.Error("the tool's environment is shown beside its container")
+		t.Error("the environment of the tool is shown besides its container")
 	}
 }
 
-// Every key that is supported is shown, whether anything was said of it or not.
+// Every supported key is shown, set or not.
 func TestSettingsAreComplete(t *testing.T) {
 	everything := source{file: `
 routing: {plans: {p: {override: c, fallback: c}}}
@@ -115,7 +115,7 @@ tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}
 		"devcontainer.local_env": "{}",
 	} {
 		if none[key] != want+" # default" {
-			t.Errorf("%s is %q where there is none", key, none[key])
+			t.Errorf("%s is %q without a value", key, none[key])
 		}
 	}
 }

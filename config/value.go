@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 )
 
-// nodeKind is what a value looks like, whatever it means.
+// nodeKind is the syntactic kind of a value.
 type nodeKind int
 
 const (
@@ -17,17 +16,17 @@ const (
 	scalar
 	list
 	object
-	// invalid is what the reader has reported already; nothing more is said about it.
+	// invalid is a value with a reported problem; no other is reported.
 	invalid
 )
 
-// value is a piece of configuration before anyone has asked what it means: the same for file,
-// variable, flag and default, so that each setting is read by one piece of code.
+// value is an uninterpreted value. It is the same for file, variable, flag and default, so that one
+// function decodes a setting.
 type value struct {
 	key    string
 	origin Origin
 	shape  nodeKind
-	// text is a scalar as it is written, kind what YAML takes it for without quotes.
+	// text is the text of a scalar, kind its type in YAML.
 	text   string
 	kind   kind
 	items  []value
@@ -52,17 +51,17 @@ const (
 	boolean
 )
 
-// String gives the kind as an error names it.
+// String returns the kind for errors.
 func (k kind) String() string {
-	return [...]string{"text", "number", "number", "truth value"}[k]
+	return [...]string{"text", "number", "number", "boolean"}[k]
 }
 
-// plain makes a value of a text that came without YAML around it.
+// plain returns a value of a text that is not YAML.
 func plain(key, s string, at Origin) value {
 	return value{key: key, origin: at, shape: scalar, text: s}
 }
 
-// display is a scalar as an error repeats it.
+// display returns a scalar for errors.
 func (v value) display() string {
 	switch {
 	case v.secret || v.shape != scalar:
@@ -74,7 +73,7 @@ func (v value) display() string {
 	}
 }
 
-// field finds a key of an object.
+// field returns a member of an object.
 func (v value) field(name string) (value, bool) {
 	for _, f := range v.fields {
 		if f.name == name {
@@ -84,7 +83,7 @@ func (v value) field(name string) (value, bool) {
 	return value{}, false
 }
 
-// kindMismatch says that a value has not the shape that its key wants.
+// kindMismatch returns the problem of a value of the wrong kind.
 func (v value) kindMismatch(what string) string {
 	switch v.shape {
 	case list:
@@ -98,7 +97,7 @@ func (v value) kindMismatch(what string) string {
 	}
 }
 
-// withoutText is the value for errors that are about the key, or about what is missing beneath it.
+// withoutText returns the value for a problem of its key or of a missing member.
 func (v value) withoutText() value {
 	if v.shape != invalid {
 		v.shape = empty
@@ -106,7 +105,7 @@ func (v value) withoutText() value {
 	return v
 }
 
-// hidden marks a value and all beneath it as secret.
+// hidden returns the value with all of it marked as secret.
 func (v value) hidden() value {
 	v.secret = true
 	items := make([]value, len(v.items))
@@ -122,7 +121,7 @@ func (v value) hidden() value {
 	return v
 }
 
-// join gives the key of a member of key.
+// join returns the key of a member of key.
 func join(key, name string) string {
 	if key == "" {
 		return quoteName(name)
@@ -130,68 +129,72 @@ func join(key, name string) string {
 	return key + "." + quoteName(name)
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,80}$`)
+// isPlain reports whether s consists of ASCII letters, digits and the given other characters, and
+// is not empty.
+func isPlain(s, others string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return !letter && !strings.ContainsRune(others, c)
+	})
+}
 
-var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
-
-// quoteName gives a name that an operator chose as an error shows it: bare, or quoted where it
-// would not read as one word.
+// quoteName returns a name for errors, quoted unless it is one plain word.
 func quoteName(name string) string {
-	if plainWord.MatchString(name) {
+	if isPlain(name, "_.-") && len(name) <= maxQuoted {
 		return name
 	}
 	return quoteValue(name)
 }
 
-// index gives the key of an element of key.
+// index returns the key of an element of key.
 func index(key string, i int) string {
 	return key + "[" + strconv.Itoa(i) + "]"
 }
 
-// jsonObject writes a block as a JSON object with its keys in their order and its numbers as they
-// are: an integer keeps all digits.
-func (d *decoder) jsonObject(v value) json.RawMessage {
+// jsonObject returns a block as a JSON object that keeps the order of keys and the digits of numbers.
+func (r valueReader) jsonObject(v value) json.RawMessage {
+	r.recordOrigin(v)
 	if v.shape != object {
-		d.addValue(v, v.kindMismatch("a JSON Schema"),
+		r.addValue(v, v.kindMismatch("a JSON Schema"),
 			"write it as YAML or JSON, for instance {type: object}")
 		return nil
 	}
 	var b bytes.Buffer
-	if !d.writeJSON(&b, v) {
+	if !r.writeJSON(&b, v) {
 		return nil
 	}
 	return b.Bytes()
 }
 
-// writeJSON is false where a value has no JSON form, which it has reported.
-func (d *decoder) writeJSON(b *bytes.Buffer, v value) bool {
+// writeJSON returns false and reports the value if it has no JSON form.
+func (r valueReader) writeJSON(b *bytes.Buffer, v value) bool {
 	switch v.shape {
 	case empty:
 		b.WriteString("null")
 		return true
 	case list:
-		return d.writeJSONList(b, v)
+		return r.writeJSONList(b, v)
 	case object:
-		return d.writeJSONObject(b, v)
+		return r.writeJSONObject(b, v)
 	default:
-		return d.writeJSONScalar(b, v)
+		return r.writeJSONScalar(b, v)
 	}
 }
 
-func (d *decoder) writeJSONList(b *bytes.Buffer, v value) bool {
+func (r valueReader) writeJSONList(b *bytes.Buffer, v value) bool {
 	ok := true
 	b.WriteByte('[')
 	for i, item := range v.items {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		ok = d.writeJSON(b, item) && ok
+		ok = r.writeJSON(b, item) && ok
 	}
 	b.WriteByte(']')
 	return ok
 }
 
-func (d *decoder) writeJSONObject(b *bytes.Buffer, v value) bool {
+func (r valueReader) writeJSONObject(b *bytes.Buffer, v value) bool {
 	ok := true
 	b.WriteByte('{')
 	for i, f := range v.fields {
@@ -200,20 +203,20 @@ func (d *decoder) writeJSONObject(b *bytes.Buffer, v value) bool {
 		}
 		writeJSONText(b, f.name)
 		b.WriteByte(':')
-		ok = d.writeJSON(b, f.value) && ok
+		ok = r.writeJSON(b, f.value) && ok
 	}
 	b.WriteByte('}')
 	return ok
 }
 
-func (d *decoder) writeJSONScalar(b *bytes.Buffer, v value) bool {
+func (r valueReader) writeJSONScalar(b *bytes.Buffer, v value) bool {
 	switch v.kind {
 	case boolean:
 		b.WriteString(strings.ToLower(v.text))
 	case integer, float:
 		number, ok := jsonNumber(v)
 		if !ok {
-			d.addValue(v, "is a number that JSON does not have",
+			r.addValue(v, "is a number without a JSON form",
 				"write a decimal number, or put it in quotes")
 			return false
 		}
@@ -224,8 +227,7 @@ func (d *decoder) writeJSONScalar(b *bytes.Buffer, v value) bool {
 	return true
 }
 
-// jsonNumber keeps the digits where JSON reads them as YAML does, and converts hexadecimal, octal,
-// underscores and the like.
+// jsonNumber returns a YAML number in JSON: unchanged where JSON reads it equally, else converted.
 func jsonNumber(v value) (string, bool) {
 	if json.Valid([]byte(v.text)) {
 		return v.text, true
@@ -249,6 +251,6 @@ func jsonNumber(v value) (string, bool) {
 func writeJSONText(b *bytes.Buffer, s string) {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always has a JSON form, and a bytes.Buffer takes it
+	_ = enc.Encode(s) // a string always has a JSON form
 	b.Truncate(b.Len() - 1)
 }

@@ -12,18 +12,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth bounds nesting. The deepest thing that belongs into a configuration is a tool's schema.
+// maxDepth is the maximum nesting. The deepest values are schemas of tools.
 const maxDepth = 100
 
-// yamlReader turns YAML into values, refusing what would make a file say something else than it
-// seems to: keys that stand twice, anchors, tags, merge keys, second documents.
+// yamlReader reads YAML into values. It refuses duplicate keys, anchors, tags, merge keys and second
+// documents.
 type yamlReader struct {
 	*diagnostics
 	at func(line, column int) Origin
 }
 
-// read gives the value of a document, which is empty for an empty one. It is false where the
-// document is no YAML.
+// read returns the value of a document, which may be empty. It returns false if the document is not
+// YAML.
 func (r yamlReader) read(data []byte, key string) (value, bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -35,10 +35,8 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 		err = dec.Decode(&second)
 	}
 	if err == nil {
-		r.add(Diagnostic{
-			Origin: r.at(second.Line,
-				0), Key: key, Problem: "a second YAML document begins here", Suggestion: "keep one document: drop the line with ---",
-		})
+		r.addKey(r.at(second.Line, 0), key, "a second YAML document begins here",
+			"keep one document: remove the line with ---")
 		return value{}, false
 	}
 	if !errors.Is(err, io.EOF) {
@@ -51,31 +49,24 @@ func (r yamlReader) read(data []byte, key string) (value, bool) {
 	return r.value(doc.Content[0], key, 0), true
 }
 
-var (
-	yamlLine = regexp.MustCompile(`^line (\d+): `)
-	// yamlBytes tells what was wrong with the bytes, wherever they stand. Of everything else that has
-	// no line the place is the first one.
-	yamlBytes = regexp.MustCompile(`octet|UTF-|surrogate|control characters|Unicode`)
-)
-
-// syntax reports what the YAML parser could not read.
+// syntax reports a syntax error of the YAML parser. An error without a line is about the encoding,
+// at an unknown position, or else about the first line.
 func (r yamlReader) syntax(err error, data []byte, key string) {
 	what := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 0
+	yamlLine := regexp.MustCompile(`^line (\d+): `)
+	encoding := regexp.MustCompile(`octet|UTF-|surrogate|control characters|Unicode`)
 	if m := yamlLine.FindStringSubmatch(what); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		what = what[len(m[0]):]
-	} else if !yamlBytes.MatchString(what) {
+	} else if !encoding.MatchString(what) {
 		line = 1
 	}
-	fix := "look at this line and the one before it: indentation, quotes, the colon after each key"
+	fix := "check this line and the one before it: indentation, quotes, the colon after each key"
 	if indentedWithTab(data) {
 		fix = "indent with spaces: YAML does not allow tabs"
 	}
-	r.add(Diagnostic{
-		Origin: r.at(line, 0), Key: key, Problem: "is not YAML: " + printable(what),
-		Suggestion: fix,
-	})
+	r.addKey(r.at(line, 0), key, "is not YAML: "+printable(what), fix)
 }
 
 func indentedWithTab(data []byte) bool {
@@ -85,7 +76,7 @@ func indentedWithTab(data []byte) bool {
 func (r yamlReader) value(n *yaml.Node, key string, depth int) value {
 	v := value{key: key, origin: r.at(n.Line, n.Column)}
 	if problem, fix := forbidden(n, depth); problem != "" {
-		r.add(Diagnostic{Origin: v.origin, Key: key, Problem: problem, Suggestion: fix})
+		r.addKey(v.origin, key, problem, fix)
 		v.shape = invalid
 		return v
 	}
@@ -104,7 +95,7 @@ func (r yamlReader) value(n *yaml.Node, key string, depth int) value {
 	return v
 }
 
-// forbidden says what is wrong with a node whatever it holds.
+// forbidden returns the problem of a node, whatever it contains.
 func forbidden(n *yaml.Node, depth int) (problem, fix string) {
 	switch {
 	case depth > maxDepth:
@@ -140,15 +131,13 @@ func (r yamlReader) fields(n *yaml.Node, key string, depth int) []field {
 		name := n.Content[i]
 		at := r.at(name.Line, name.Column)
 		if problem, fix := badName(name); problem != "" {
-			r.add(Diagnostic{Origin: at, Key: key, Problem: problem, Suggestion: fix})
+			r.addKey(at, key, problem, fix)
 			continue
 		}
 		member := join(key, name.Value)
 		if before, ok := first[name.Value]; ok {
-			r.add(Diagnostic{
-				Origin: at, Key: member, Problem: "stands here for the second time, the first is at " +
-					before.String(), Suggestion: "keep one of the two",
-			})
+			r.addKey(at, member, "is a duplicate key, the first is at "+before.String(),
+				"keep one of the two")
 			continue
 		}
 		first[name.Value] = at
@@ -157,7 +146,7 @@ func (r yamlReader) fields(n *yaml.Node, key string, depth int) []field {
 	return fields
 }
 
-// badName says what is wrong with a key.
+// badName returns the problem of a key.
 func badName(n *yaml.Node) (problem, fix string) {
 	if problem, fix := forbidden(n, 0); problem != "" {
 		return problem, fix
