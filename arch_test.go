@@ -85,7 +85,7 @@ var importRules = []importRule{
 	{
 		from: "internal/router/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
-		why: "a decision depends on the call and the rules, never on what runs",
+		why:    "a decision depends on the call and the rules, never on what runs",
 	},
 	{
 		from: "internal/workspace/...", to: []string{
@@ -97,7 +97,7 @@ var importRules = []importRule{
 	{
 		from: "internal/transfer/...", to: []string{"./..."},
 		except: []string{".", "executor/files/...", "internal/lexical", "pathmapper"},
-		why: "what may be moved depends on the two sides' files and names, never on who asks or by which tool",
+		why:    "what may be moved depends on the two sides' files and names, never on who asks or by which tool",
 	},
 	{
 		from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"},
@@ -114,7 +114,7 @@ var importRules = []importRule{
 	{
 		from: "internal/strictjson/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
-		why: "what decodes a request must not depend on what the request means",
+		why:    "what decodes a request must not depend on what the request means",
 	},
 	{
 		from: "internal/client/...", to: []string{"./..."}, except: []string{"."},

@@ -9,111 +9,109 @@ import (
 	"time"
 )
 
-// Environment is a place where processes run: the host, a container; later a remote engine or
-// Kubernetes. Every implementation passes the suite of executor/executortest.
+// Environment is where processes run: the host, a container, later a Kubernetes pod. Every
+// implementation passes the suite of executor/executortest.
 type Environment interface {
-	// Start runs a process and returns once the kernel has accepted its program. It fails with
-	// executable_not_found, not_executable, bad_cwd, bad_user, denied, or, where the place itself is
-	// in trouble, container_unavailable, agent_lost or engine_unavailable; then nothing was started.
-	// The context bounds the start alone, not the process.
+	// Start starts a process and returns once the kernel has accepted its program. It fails with
+	// executable_not_found, not_executable, bad_cwd, bad_user or denied, or with
+	// container_unavailable, agent_lost or engine_unavailable if the environment itself is not
+	// available; then nothing was started. ctx bounds the start, not the process.
 	Start(ctx context.Context, spec ProcessSpec) (Process, error)
-	// Files opens the environment's files beneath one folder, as the user that processes run as.
+	// Files opens the files beneath one directory, as the user that processes run as.
 	Files(ctx context.Context, root string) (Files, error)
-	// Capabilities say what this place can do and where its folders are on the host. They do not
-	// change.
+	// Capabilities returns what the environment can do and where its directories are on the host. The
+	// result does not change.
 	Capabilities() Capabilities
 }
 
 // Capabilities describe an environment.
 type Capabilities struct {
 	Kind EnvironmentKind
-	// ExactSurvivors says that after Process.Stop the survivors are known, not guessed.
+	// ExactSurvivors reports whether the survivors of Process.Stop are known rather than guessed.
 	ExactSurvivors bool
-	// BestEffortKill says that Process.Stop may have to leave something alive, which is then told by
-	// its pid: who ends the processes has no right to signal those that became another user, and runs
-	// as the tool's own, which can end it.
+	// BestEffortKill reports whether Process.Stop may be unable to end every process. The agent then
+	// runs as the user of the tool: it cannot signal the processes of other users, and the tool can
+	// kill it. Survivors are reported by pid.
 	BestEffortKill bool
-	// TracksLeftovers says that what a process leaves running is found: ended and counted, or with
-	// ProcessSpec.KeepLeftovers kept and named. Where it is not, all of it is kept, and nothing of it
-	// known.
+	// TracksLeftovers reports whether leftover processes are found: killed and counted, or with
+	// ProcessSpec.KeepLeftovers listed. Otherwise all of them keep running, and none is reported.
 	TracksLeftovers bool
-	// Signals says that Process.Signal reaches the process.
+	// Signals reports whether Process.Signal reaches the process.
 	Signals bool
-	// NativeTerminals says that a terminal has its size before the process sees it, and that its end
-	// of file and its last output arrive. Where it is not so, the terminal is the engine's own, which
-	// gets its size a moment after the start.
+	// NativeTerminals reports whether a terminal has its size before the process starts, and whether
+	// its end of file and last output arrive. Otherwise the terminal is the engine's, which gets its
+	// size shortly after the start.
 	NativeTerminals bool
-	// WorkspaceFolder is where calls run that name no folder: an absolute path in the environment.
+	// WorkspaceFolder is the working directory of calls that name none: an absolute path in the
+	// environment.
 	WorkspaceFolder string
-	// Mounts lead from host folders to the environment's; empty on the host, where the paths are the
-	// caller's own.
+	// Mounts lead from directories of the host to those of the environment. They are empty on the
+	// host, whose paths are the caller's.
 	Mounts []Mount
-	// Container is filled for containers, without the figures of a single call.
+	// Container is set for containers, without the figures of a single call.
 	Container *ContainerMetadata
 	// Warnings hold for every call in this environment.
 	Warnings []string
 }
 
-// Mount is a host folder that the environment sees under another name. Both are absolute and clean.
-// An empty Host is a folder of the environment that no host folder leads to (a volume, a tmpfs); it
-// hides what is mounted around it.
+// Mount is a directory of the host that has another path in the environment. Both paths are
+// absolute and clean. An empty Host means that no directory of the host corresponds to Container,
+// which is a volume or a tmpfs; it hides what is mounted around it.
 type Mount struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`
-	// Configured says that configuration joins the two names, so that the files may be others.
+	// Configured means that the configuration declares the mount, so the files may differ.
 	Configured bool `json:"configured,omitempty"`
 }
 
 // ProcessSpec is a process to start.
 type ProcessSpec struct {
-	// Argv is passed to the kernel byte for byte; Argv[0] without a slash is looked up in the
-	// process's own PATH.
+	// Argv is passed to the kernel byte for byte. Argv[0] without a slash is looked up in the PATH of
+	// the process.
 	Argv []string
-	// Env is laid over the environment's own variables, below those that its configuration sets for
+	// Env overrides the variables of the environment, except those that the configuration sets for
 	// every tool.
 	Env map[string]string
-	// Dir is an absolute path in the environment; empty means Capabilities.WorkspaceFolder.
+	// Dir is an absolute path in the environment. Empty is Capabilities.WorkspaceFolder.
 	Dir string
-	// Grace is the time between TERM and KILL for what the leader leaves running; zero means KILL at
-	// once.
+	// Grace is the time between TERM and KILL for leftover processes. Zero sends KILL at once.
 	Grace time.Duration
-	// KeepLeftovers leaves what the leader leaves running to the environment instead of ending it,
-	// when the leader ends by itself.
+	// KeepLeftovers lets leftover processes run on when the leader exits by itself.
 	KeepLeftovers bool
-	// Terminal gives the process a terminal of that size instead of three pipes; nil is none. What it
-	// prints is one stream then, Stdout; closing Stdin is the terminal's end-of-file character.
+	// Terminal is the size of the terminal that the process gets in place of three pipes. Nil is
+	// pipes. With a terminal all output is on Stdout, and closing Stdin sends the end-of-file
+	// character.
 	Terminal *TerminalSize
 }
 
-// TerminalSize is the size of a terminal, in characters.
+// TerminalSize is the size of a terminal in characters.
 type TerminalSize struct {
 	Columns uint16 `json:"columns"`
 	Rows    uint16 `json:"rows"`
 }
 
-// ErrNoTerminal is a Resize of a process without a terminal.
+// ErrNoTerminal is returned by Process.Resize for a process without a terminal.
 var ErrNoTerminal = errors.New("the process has no terminal")
 
-// Process is a started process and all that descends from it. All methods may be used from several
-// goroutines.
+// Process is a started process with all its descendants. It is safe for concurrent use.
 type Process interface {
-	// Stdin is the process's stdin; Close is end of file. A process that does not read makes Write
-	// wait; one that has ended makes it fail, which is no fault of the call.
+	// Stdin returns the stdin of the process; Close is end of file. Write blocks while the process
+	// does not read, and fails once the process has exited, which is not an error of the call.
 	Stdin() io.WriteCloser
-	// Output is one of the two streams. It must be read to its end: the process waits for its reader.
-	// The end comes with the process's, at the latest shortly after Wait can return, whoever still
-	// holds the stream open.
+	// Output returns one of the two streams. The caller must read it to its end, since the process
+	// blocks while nobody reads. The stream ends shortly after Wait can return at the latest, even if
+	// another process still holds it open.
 	Output(stream Stream) io.Reader
-	// Signal sends one signal to the process itself.
+	// Signal sends a signal to the process, not to its descendants.
 	Signal(sig syscall.Signal) error
-	// Resize changes the size of the process's terminal, and tells it by SIGWINCH. Without a terminal
-	// it fails with ErrNoTerminal.
+	// Resize changes the size of the terminal, which sends SIGWINCH. Without a terminal it fails with
+	// ErrNoTerminal.
 	Resize(size TerminalSize) error
-	// Stop ends the process and every descendant: TERM, the grace, KILL. It returns at once; Wait
-	// tells the outcome.
+	// Stop ends the process and every descendant with TERM, and after grace with KILL. It does not
+	// block; Wait returns the outcome.
 	Stop(grace time.Duration)
-	// Wait waits until the process and its descendants are over, or are known not to go. An error
-	// means that the end is not known: the agent, the container or the engine was lost.
+	// Wait blocks until the process and its descendants have exited, or have survived KILL. An error
+	// means that the exit status is unknown: the agent, the container or the engine was lost.
 	Wait() (Exit, error)
 }
 
@@ -122,21 +120,21 @@ type Exit struct {
 	// Code is the exit code if Signal is zero.
 	Code   int
 	Signal syscall.Signal
-	// Leftover counts descendants that were alive when the leader ended and that were ended then.
+	// Leftover is the number of descendants that were alive when the leader exited.
 	Leftover int
-	// KeptPIDs are the pids of those descendants where ProcessSpec.KeepLeftovers left them running;
-	// Leftover counts them.
+	// KeptPIDs are the pids of the descendants that ProcessSpec.KeepLeftovers left running. Leftover
+	// includes them.
 	KeptPIDs  []int
 	Survivors Survivors
-	// OOM says whether the kernel killed the process because memory ran out.
+	// OOM reports whether the kernel killed the process because memory ran out.
 	OOM OOM
 }
 
-// OOM is what is known of the kernel's out-of-memory killer at the end of a process.
+// OOM is what is known about the kernel's out-of-memory killer at the exit of a process.
 type OOM int
 
-// The answers. OOMLikely is a KILL that was not ours while the kernel's counter rose and other
-// calls ran beside this one, so that it may have risen for one of them.
+// The values of OOM. OOMLikely is a KILL that dray did not send, while the kernel's counter rose
+// and other calls ran beside this one: the counter may have risen for one of them.
 const (
 	OOMNo OOM = iota
 	OOMLikely
@@ -144,54 +142,54 @@ const (
 )
 
 // Files are the files of an environment beneath one root. Names are slash-separated and relative to
-// the root; links and ".." that lead out of it are refused with path_invalid, whoever swaps them
-// meanwhile. Errors match fs.ErrNotExist and its kin.
+// the root. A symlink or ".." that leads out of the root fails with path_invalid, even if another
+// process swaps symlinks meanwhile. Errors match fs.ErrNotExist, fs.ErrExist and fs.ErrPermission.
 type Files interface {
-	// Stat describes what name is, without following a link at its end.
+	// Stat describes name and does not follow a symlink at its end.
 	Stat(name string) (FileInfo, error)
-	// Open reads a regular file from an offset; a FIFO or device is refused.
+	// Open opens a regular file for reading at an offset in bytes. It refuses a FIFO and a device.
 	Open(name string, offset int64) (io.ReadCloser, FileInfo, error)
-	// Create makes a new file, failing if the name exists.
+	// Create creates a file. It fails if the name exists.
 	Create(name string, mode fs.FileMode) (io.WriteCloser, error)
-	// Rename replaces newName by oldName in one step.
+	// Rename atomically replaces newName by oldName.
 	Rename(oldName, newName string) error
-	// Remove removes one file or empty folder.
+	// Remove removes a file or an empty directory.
 	Remove(name string) error
-	// List gives the entries of a folder by name, at most limit, and whether there were more.
+	// List returns at most limit entries of a directory by name, and whether there are more.
 	List(name string, limit int) (entries []FileInfo, more bool, err error)
-	// ReadTree gives files and folders as a tree: regular files and folders only, decided on what was
-	// opened; everything else comes as an entry that is refused. Names that are no clean relative
-	// paths fail with path_invalid. The tree ends with the context, with the cause of that; it has to
-	// be closed.
+	// ReadTree reads files and directories as a tree. Only regular files and directories are read, as
+	// found on the opened file; every other entry is refused. It fails with path_invalid for a name
+	// that is not a clean relative path. The tree ends with the cause of ctx when ctx ends. The caller
+	// closes the tree.
 	ReadTree(ctx context.Context, what ReadTreeOptions) (Tree, error)
-	// Walk visits name and all that lies beneath it: a folder before what it holds, names in the order
-	// of their bytes. A link to name itself is followed, none beneath it is. A folder whose content
-	// does not come has FileInfo.Refused: one that the user may not read, one deeper than 128, one of
-	// over a million entries, and a file system of the kernel's own (/proc, /sys). A link's Target is
-	// not told. What goes while the walk is under way is left out. visit may answer fs.SkipDir and
-	// fs.SkipAll as for fs.WalkDir, and may use the Files; any other error ends the walk and is given
-	// back, and so is the cause of the context's end.
+	// Walk visits name and everything beneath it: a directory before its entries, names in byte order.
+	// It follows a symlink at name and none beneath it, and leaves Target empty. Entries that vanish
+	// meanwhile are skipped. FileInfo.Refused is set for a directory whose entries are not visited:
+	// unreadable, deeper than 128, with over a million entries, or of a kernel file system (/proc,
+	// /sys). visit may return fs.SkipDir and fs.SkipAll as for fs.WalkDir, and may use the Files. Any
+	// other error ends the walk and is returned, as is the cause of ctx.
 	Walk(ctx context.Context, name string, visit func(name string, info FileInfo) error) error
-	// WriteTree writes a tree beneath the root, all of it or, with an error, nothing: files 0600 or as
-	// Placement says, new folders 0700, no set-id bits and no attributes. It gives the files in the
-	// tree's order. Names that lead out, or through a link or another file system, and a file where a
-	// folder is or the reverse, fail with path_invalid; else it is denied, disk_full, limit_exceeded,
-	// transfer_failed, or what the tree ended with. What lies at a file's name and is no folder is
-	// replaced. The end of the context ends it until it is committed.
+	// WriteTree writes a tree beneath the root: all of it or, with an error, nothing. Files get mode
+	// 0600 or as WriteTreeOptions says, new directories 0700; set-id bits and attributes are dropped.
+	// It returns the files in the order of the tree. It replaces what is at the name of a file, except
+	// a directory. A name that leads out of the root, through a symlink or into another file system,
+	// and a file in place of a directory or the reverse, fail with path_invalid. Other codes are
+	// denied, disk_full, limit_exceeded, transfer_failed and those of the tree. The end of ctx ends it
+	// until it is committed.
 	WriteTree(ctx context.Context, tree Tree, how WriteTreeOptions) ([]WrittenFile, error)
 	// Close ends the access.
 	Close() error
 }
 
-// FileInfo is one file as Files sees it.
+// FileInfo describes one file.
 type FileInfo struct {
 	Name string `json:"name"`
 	// Type is "file", "directory", "symlink" or "other".
 	Type     string      `json:"type"`
-	Size     int64       `json:"size"`
+	Size     int64       `json:"size"` // in bytes
 	Mode     fs.FileMode `json:"mode"`
 	Modified time.Time   `json:"modified"`
-	Target   string      `json:"target,omitempty"`
-	// Refused is set by Walk alone, for a folder whose content does not come, and says why.
+	Target   string      `json:"target,omitempty"` // of a symlink
+	// Refused is set by Walk for a directory whose entries are not visited, and says why.
 	Refused *Error `json:"-"`
 }

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// EnvironmentChoice is the environment that a call asks for.
+// EnvironmentChoice is the environment that a call requests.
 type EnvironmentChoice string
 
-// The choices of a call. ChooseAuto leaves it to the routing rules.
+// The choices of a call. ChooseAuto leaves the decision to the routing rules.
 const (
 	ChooseAuto      EnvironmentChoice = "auto"
 	ChooseHost      EnvironmentChoice = "host"
 	ChooseContainer EnvironmentChoice = "container"
 )
 
-// MappingMode says how the strings of an input or output that are paths are told from those that
-// are not.
+// MappingMode is how strings of an input or output are recognized as paths.
 type MappingMode string
 
-// Mapping modes. The empty mode leaves it to the tool: schema where its schema marks any path, else
-// heuristic.
+// The mapping modes. The empty mode leaves it to the tool: schema if a schema of it marks any path,
+// else heuristic.
 const (
 	MapDefault   MappingMode = ""
 	MapSchema    MappingMode = "schema"
@@ -29,59 +28,57 @@ const (
 	MapNone      MappingMode = "none"
 )
 
-// Leftovers says what becomes of processes that a tool leaves running when it exits.
+// Leftovers is what happens to processes that are still running when the tool exits.
 type Leftovers string
 
-// The two ways. Whatever the way, a call that is ended (timeout, cancel, shutdown) takes all that
-// it started with it.
+// The values of Leftovers. A call that is ended by a timeout, a cancel or a shutdown always ends
+// all its processes.
 const (
 	KillLeftovers Leftovers = "kill"
 	KeepLeftovers Leftovers = "keep"
 )
 
-// Invocation is one call of a tool, as the caller sent it and after validation. It is never
-// changed: layers that need another form of the input (mapped paths) work on a deep copy, and
-// hashes are taken over this one.
+// Invocation is a call of a tool as the caller sent it, after validation. It is never changed:
+// layers that need another form of the input make a deep copy, and hashes are taken of this form.
 type Invocation struct {
 	// ID is a UUID of version 7, so ids sort by time.
 	ID   string `json:"id"`
 	Tool string `json:"tool"`
-	// Input is a JSON object, at most 64 MiB.
+	// Input is a JSON object of at most 64 MiB.
 	Input json.RawMessage `json:"input"`
-	// Workspace is a cleaned absolute host folder, Container a name or id. Empty counts as absent.
+	// Workspace is a clean absolute directory of the host, Container a name or id. Empty is absent.
 	Workspace   string            `json:"workspace,omitempty"`
 	Container   string            `json:"container,omitempty"`
 	Environment EnvironmentChoice `json:"environment,omitempty"`
-	// Cwd is relative to the workspace, or an absolute host path; cleaned, without "..".
+	// Cwd is relative to the workspace, or an absolute path of the host; clean, without "..".
 	Cwd string            `json:"cwd,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
-	// LocalEnv holds the caller's values of ${localEnv:X}. They may be secrets: they are neither
+	// LocalEnv are the caller's values of ${localEnv:X}. They may be secrets, so they are neither
 	// stored nor logged.
 	LocalEnv map[string]string `json:"-"`
-	// Timeout is the caller's own; zero means the tool's, then the configured default.
+	// Timeout is zero for the timeout of the tool, else the configured default.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// IdleTimeout is the longest silence on both streams; zero means the configured default, which may
-	// be none.
+	// IdleTimeout bounds the silence on both streams. Zero is the configured default, which may be
+	// none.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	Mapping     MappingMode   `json:"mapping,omitempty"`
-	// RewriteText has the paths in text output and in files that are read rewritten; nil leaves it to
-	// the tool.
+	// RewriteText says whether paths in text output, and in files that are read, are rewritten. Nil is
+	// the default of the tool.
 	RewriteText *bool `json:"rewrite_text,omitempty"`
-	// Sync are paths to bring home when the call ends, in the caller's or the environment's form, or
-	// relative to the working folder.
+	// Sync are paths to fetch when the call ends: the caller's, the environment's, or relative to the
+	// working directory.
 	Sync []string `json:"sync,omitempty"`
-	// Terminal asks for a terminal of that size; nil is three pipes.
+	// Terminal is the size of the requested terminal. Nil is three pipes.
 	Terminal *TerminalSize `json:"tty,omitempty"`
-	// Leftovers says what becomes of the processes that the tool leaves running; empty is
-	// KillLeftovers.
+	// Leftovers is empty for KillLeftovers.
 	Leftovers Leftovers   `json:"leftovers,omitempty"`
 	Context   CallContext `json:"context"`
 	Plan      PlanRouting `json:"plan"`
 	Principal string      `json:"principal"`
 }
 
-// CallContext says on whose behalf a call is made. It is passed through and recorded, never
-// interpreted.
+// CallContext identifies on whose behalf a call is made. It is recorded and not interpreted, except
+// that PlanID selects the configured routing of a plan.
 type CallContext struct {
 	PlanID    string            `json:"plan_id,omitempty"`
 	SessionID string            `json:"session_id,omitempty"`
@@ -89,53 +86,50 @@ type CallContext struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// PlanRouting is what the caller's plan says about routing: "host", or a container's or workspace's
-// name.
+// PlanRouting is the routing of the caller's plan: "host", a container or a workspace.
 type PlanRouting struct {
 	Override string `json:"override,omitempty"`
 	Fallback string `json:"fallback,omitempty"`
 }
 
-// Call is an invocation on its way down. Layers hand a changed copy on; what they add is below
-// Stdin.
+// Call is an invocation while it is executed. Each layer passes a changed copy to the next.
 type Call struct {
 	Invocation Invocation
 	// Tool is the tool that the invocation names. Intake sets it, and no layer looks it up again.
 	Tool *Tool
-	// Stdin is what the process reads; nil is an empty stdin. Whoever made the call closes it.
+	// Stdin is what the process reads. Nil is an empty stdin. The creator of the call closes it.
 	Stdin io.Reader
-	// Control brings what whoever made the call wants done to its process; nil is nothing. It is
-	// received from while the process runs, and at no other time: a sender waits for the start, and
-	// has to watch for the end of the call itself.
+	// Control has functions to call with the running process. Nil is none. It is received from only
+	// while the process runs, so a sender must also watch for the end of the call.
 	Control <-chan Control
-	// Route is what the request was checked with, which the router keeps, or else set by the router.
+	// Route is set by intake, or else by the router.
 	Route Route
-	// Environment is set once the place to run is ready. It is the router's choice, never another.
+	// Environment is the environment of Route. It is set once it is ready.
 	Environment Environment
-	// MappedInput is the input in the environment's own paths, and Dir the working folder there; set
-	// by the mapping layer.
+	// MappedInput is the input in the environment's paths, and WorkDir the working directory there.
+	// The mapping layer sets both.
 	MappedInput json.RawMessage
 	WorkDir     string
-	// NewTextFilter makes a filter that turns the environment's paths in a text into the caller's, and
-	// passes the text on. It is set by the mapping layer, and nil where text stays as it is.
+	// NewTextFilter returns a filter that rewrites the environment's paths in a text into the caller's
+	// and writes to the given writer. The mapping layer sets it. Nil leaves text unchanged.
 	NewTextFilter func(to io.Writer) TextFilter
 }
 
-// TextFilter changes a text on its way. It serves one goroutine at a time.
+// TextFilter rewrites a stream of text. It must not be used concurrently.
 type TextFilter interface {
-	// Write passes on what can be decided of the text so far.
+	// Write passes on as much of the text as can be decided.
 	io.Writer
-	// Buffered is how many bytes wait for what follows them. Flush passes them on as they are.
+	// Buffered returns the number of bytes that wait for more text. Flush passes them on unchanged.
 	Buffered() int
 	Flush() error
-	// Close says that the text ends here, and passes on the rest. It does not close what is behind.
+	// Close ends the text and passes on the rest. It does not close the underlying writer.
 	Close() error
-	// Replaced is how many places were changed.
+	// Replaced returns the number of replacements.
 	Replaced() int64
 }
 
-// Control is something done to a running process on its caller's behalf, such as sending it a
-// signal. It is called once, must not wait for the process, and keeps no reference to it.
+// Control is called once with a running process, for instance to send it a signal. It must not
+// block and must not keep the process.
 type Control func(Process)
 
 // EnvironmentKind is where a call runs.
@@ -147,20 +141,20 @@ const (
 	KindContainer EnvironmentKind = "container"
 )
 
-// Route is the decision where a call runs, and why.
+// Route is where a call runs, and why.
 type Route struct {
 	Environment EnvironmentKind `json:"environment"`
-	// Rule names the rule that decided, for instance "call.container" or "devcontainer.nearest".
+	// Rule is the rule that decided, for instance "call.container" or "devcontainer.nearest".
 	Rule string `json:"rule"`
-	// Container is the configured name, or the name or id that the call gave; empty where the
-	// workspace leads to it.
+	// Container is the configured name, or the name or id in the call. It is empty if the workspace
+	// identifies the container.
 	Container string `json:"container,omitempty"`
-	// Workspace is the host folder whose devcontainer is meant, or that a host tool works in.
+	// Workspace is the directory of the host that has the devcontainer, or that a host tool works in.
 	Workspace  string      `json:"workspace,omitempty"`
 	Candidates []Candidate `json:"candidates"`
 }
 
-// Candidate is one rule that was looked at, in order of precedence.
+// Candidate is a rule that was evaluated. Candidates are in order of precedence.
 type Candidate struct {
 	Rule        string `json:"rule"`
 	Environment string `json:"environment,omitempty"`

@@ -42,9 +42,10 @@ type Tool struct {
 }
 
 // RunTool is the innermost Executor: it runs the tool of a call.
-var RunTool Executor = ExecutorFunc(func(ctx context.Context, call Call, sink Sink) (Result, error) {
-	return call.Tool.Run(ctx, call, sink)
-})
+var RunTool Executor = ExecutorFunc(
+	func(ctx context.Context, call Call, sink Sink) (Result, error) {
+		return call.Tool.Run(ctx, call, sink)
+	})
 
 // RequirementKind is what a tool needs of the environment that it runs in.
 type RequirementKind string
@@ -58,8 +59,8 @@ const (
 	RequireSpecific  RequirementKind = "specific"
 )
 
-// Requirement is the environment that a tool needs. Container is the configured name of a
-// container for RequireSpecific, and empty for every other kind.
+// Requirement is the environment that a tool needs. Container is the configured name of a container
+// for RequireSpecific, and empty for every other kind.
 type Requirement struct {
 	Kind      RequirementKind
 	Container string

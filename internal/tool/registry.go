@@ -51,9 +51,9 @@ func NewRegistry(opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// AddCommand registers a tool that runs argv and reads its input on stdin: one JSON object, then end
-// of file (EX-03). t holds what the configuration says about the tool; AddCommand sets the rest. If
-// jsonOutput is set, stdout is the output of the tool, in JSON.
+// AddCommand registers a tool that runs argv and reads its input on stdin: one JSON object, then
+// end of file (EX-03). t holds what the configuration says about the tool; AddCommand sets the
+// rest. If jsonOutput is set, stdout is the output of the tool, in JSON.
 func (r *Registry) AddCommand(t dray.Tool, argv []string, jsonOutput bool) error {
 	d, err := r.command(t, argv, jsonOutput)
 	if err != nil {
@@ -98,8 +98,8 @@ func (r *Registry) List() []*dray.Tool {
 
 func (r *Registry) names() []string { return slices.Sorted(maps.Keys(r.tools)) }
 
-// definition is a tool before it is registered: its data, its compiled schemas, and run, which works
-// in the paths of the environment.
+// definition is a tool before it is registered: its data, its compiled schemas, and run, which
+// works in the paths of the environment.
 type definition struct {
 	dray.Tool
 

@@ -99,8 +99,8 @@ func (r *Registry) runSync(ctx context.Context, call dray.Call, in SyncInput,
 	return successResult(res, syncOutput{report.Files, report.Refused, report.Bytes, report.DryRun})
 }
 
-// newTransferRequest returns the request to sync paths for a call. Relative paths are allowed if the
-// call has a workspace or a working directory.
+// newTransferRequest returns the request to sync paths for a call. Relative paths are allowed if
+// the call has a workspace or a working directory.
 func newTransferRequest(call dray.Call, paths []string, sink dray.Sink) transfer.Request {
 	inv := call.Invocation
 	req := transfer.Request{
@@ -137,14 +137,14 @@ func (r *Registry) fetchOutputs(next dray.ExecutorFunc) dray.ExecutorFunc {
 	}
 }
 
-// hasEnded reports whether something was started and has ended: a process, which has a report of its
-// end, or work on files.
+// hasEnded reports whether something was started and has ended: a process, which has a report of
+// its end, or work on files.
 func hasEnded(res dray.Result) bool {
 	return res.Metadata.Kill != nil || res.Reason == dray.ReasonExited
 }
 
-// withoutDeadline returns a context that outlives the deadline of the call. It is cancelled when the
-// daemon shuts down, or when the caller cancels while files are copied.
+// withoutDeadline returns a context that outlives the deadline of the call. It is cancelled when
+// the daemon shuts down, or when the caller cancels while files are copied.
 func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	ended := ctx.Err() != nil
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
