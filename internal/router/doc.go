@@ -1,29 +1,26 @@
-// Package router decides where a call runs, and says why.
+// Package router decides where a call runs, and records why.
 //
-// A decision is pure: it depends on the call, on the configured rules, on what the tool asks for
-// and on which folders hold a devcontainer, never on what runs at the moment. So a dry run gives
-// the answer that execution would give, and a container that is down is an error further inside,
-// never a reason to look at another rule.
+// A decision is pure: it depends on the call, the configured rules, the requirement of the tool and
+// on which directories have a devcontainer, never on what is running. A dry run therefore returns
+// the route that execution takes, and a stopped container is an error of execution, not a reason to
+// try another rule.
 //
-// The rules are looked at in this order, and the first that says anything decides:
+// The rules are evaluated in this order, and the first that matches decides:
 //
 //	call.container         the call names a container
-//	call.environment       the call says host or container; auto says nothing
-//	plan.override          routing.plans.NAME.override, then the call's own plan.override
+//	call.environment       the call requests host or container; auto does not match
+//	plan.override          routing.plans.NAME.override, then plan.override of the call
 //	project.override       routing.override
-//	tool.environment       a tool of host, or one of a specific container
-//	devcontainer.nearest   a devcontainer in the working folder or above it, up to the workspace
-//	plan.fallback          routing.plans.NAME.fallback, then the call's own plan.fallback
+//	tool.environment       the tool requires the host, or one specific container
+//	devcontainer.nearest   a devcontainer in the working directory or above it, up to the workspace
+//	plan.fallback          routing.plans.NAME.fallback, then plan.fallback of the call
 //	project.fallback       routing.fallback
-//	host                   nothing else spoke
+//	host                   no other rule matches
 //
-// What is configured for a plan goes before what the call says about its plan: a caller may fill in
-// what the operator left open, and can never undo what the operator said. That the call's own
-// container or environment goes before every override is the contract's order; what a tool requires
-// holds even against them.
+// The configuration of a plan precedes what the call says about its plan: a caller can set what the
+// operator left open, and cannot override what the operator set.
 //
-// After a rule has decided, what the tool requires is held against it. A tool of host that a call
-// or an override sends into a container, one that requires a container and would run on the host,
-// one of a specific container that is sent into another: each is route_conflict, and the error
-// names both rules. A tool that prefers a container accepts the host where the rules lead there.
+// The decision is then checked against the requirement of the tool. If they contradict each other
+// the call fails with route_conflict, and the error names both rules. A tool that prefers a
+// container accepts the host.
 package router
