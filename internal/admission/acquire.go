@@ -12,8 +12,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// QueueSink is a [dray.Sink] that shows, too, that a call waits for its turn, and that it has it. A
-// call that ends while it waits never has it.
+// QueueSink is a [dray.Sink] that also shows that a call is queued, and that it has left the queue
+// with a slot.
 type QueueSink interface {
 	Queued(waiting bool)
 }
@@ -21,31 +21,31 @@ type QueueSink interface {
 // waiter is a call that waits for a slot.
 type waiter struct {
 	number  uint64
-	box     *targetQueue
-	ready   chan struct{} // closed when it has its slot, or err is set
+	queue   *targetQueue
+	ready   chan struct{} // closed when the call has a slot, or err is set
 	err     error
-	granted bool // it has its slot
+	granted bool
 	since   time.Time
 }
 
-// Acquire gives the call of the context, which passed Executor, a slot in a place: a container's
-// id, or empty for the host. It waits where there is none, and says how long; the clock of the
-// call's deadline stands meanwhile. Leave gives the slot back; only its first call does anything.
-// It fails with the context's cause, or with shutting_down once the gate is closed; then the call
-// holds no slot.
-func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Sink) (leave func(),
+// Acquire grants a slot in an environment (a container id, or empty for the host) to the call of
+// ctx, which must have passed Executor. It blocks until there is a slot, and returns how long; the
+// deadline of the call is paused meanwhile. release returns the slot and may be called more than
+// once. Acquire fails with the cause of ctx, or with shutting_down after Close; then the call has
+// no slot.
+func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Sink) (release func(),
 	waited time.Duration, err error,
 ) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
-		return nil, 0, dray.Errorf(dray.CodeInternal, "a call that was not let in asks for its turn")
+		return nil, 0, dray.Errorf(dray.CodeInternal, "a call that was not admitted requests a slot")
 	}
 	w, before, err := g.acquireOrQueue(t, container)
 	if err != nil {
 		return nil, 0, err
 	}
 	select {
-	case <-w.ready: // it has its slot already
+	case <-w.ready: // at once
 	default:
 		begun := time.Now()
 		err = g.wait(ctx, w, before, sink)
@@ -57,19 +57,20 @@ func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Si
 	return sync.OnceFunc(func() { g.finishCall(w) }), waited, nil
 }
 
-// acquireOrQueue takes a slot, or puts the call into the queue and says how many wait before it.
+// acquireOrQueue grants a slot, or queues the call and returns how many are before it.
 func (g *Controller) acquireOrQueue(t *ticket, container string) (w *waiter, before int,
 	err error,
 ) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if container != hostID && t.way.queueID != hostID {
-		g.bindRoute(t.way, container)
+	if container != hostID && t.target.queueID != hostID {
+		g.bindRoute(t.target, container)
 	}
-	b := g.box(container)
-	w = &waiter{number: t.number, box: b, ready: make(chan struct{})}
+	b := g.queueFor(container)
+	w = &waiter{number: t.number, queue: b, ready: make(chan struct{})}
 	if g.running < g.limits.Concurrent && b.running < b.limit {
-		g.grant(w) // whoever waits cannot run: else he would have been given his turn
+		// No queued call is overtaken: one that could run now would already have been granted a slot.
+		g.grant(w)
 		return w, 0, nil
 	}
 	if g.closed {
@@ -82,13 +83,13 @@ func (g *Controller) acquireOrQueue(t *ticket, container string) (w *waiter, bef
 	return w, g.queuePosition(w), nil
 }
 
-// queuePosition counts who is given a slot earlier, as things are.
+// queuePosition returns how many queued calls are granted a slot earlier, as things stand.
 func (g *Controller) queuePosition(w *waiter) int {
 	n := 0
 	for _, b := range g.queues {
 		at, _ := slices.BinarySearchFunc(b.queue, w.number, byNumber)
 		// the queue of a container that is full delays its own calls alone
-		if b == w.box || b.running < b.limit {
+		if b == w.queue || b.running < b.limit {
 			n += at
 		}
 	}
@@ -97,8 +98,8 @@ func (g *Controller) queuePosition(w *waiter) int {
 
 func byNumber(w *waiter, number uint64) int { return cmp.Compare(w.number, number) }
 
-// wait waits for a slot. However that ends, the call is in no queue then, and holds a slot exactly
-// if there is no error.
+// wait blocks until the call has a slot. When it returns the call is in no queue, and has a slot
+// only if there is no error.
 func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	served := false
 	defer func() {
@@ -111,9 +112,8 @@ func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.
 	return err
 }
 
-// waitPaused waits, with everybody told and the clock of the deadline standing. Who leaves the
-// queue without a slot is told nothing: the call ends, and until then it is one that nothing ran
-// of.
+// waitPaused waits with the deadline paused and the sink notified. A call that leaves the queue
+// without a slot is not shown as running: it ends, and nothing of it ran.
 func waitPaused(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	defer executor.PauseDeadline(ctx)()
 	q, shows := sink.(QueueSink)
@@ -142,15 +142,16 @@ func waitReady(ctx context.Context, w *waiter) error {
 func queueMessage(before int) string {
 	switch before {
 	case 0:
-		return "waiting for its turn: it is the next"
+		return "queued: next in line"
 	case 1:
-		return "waiting for its turn: 1 call is before it"
+		return "queued: 1 call before it"
 	default:
-		return fmt.Sprintf("waiting for its turn: %d calls are before it", before)
+		return fmt.Sprintf("queued: %d calls before it", before)
 	}
 }
 
-// withdraw takes a call out of the queue. A slot that it was given meanwhile is for the next.
+// withdraw removes a call from the queue. A slot that it was granted meanwhile goes to the next
+// call.
 func (g *Controller) withdraw(w *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,23 +159,23 @@ func (g *Controller) withdraw(w *waiter) {
 		g.releaseSlot(w)
 		return
 	}
-	if at, found := slices.BinarySearchFunc(w.box.queue, w.number, byNumber); found {
-		w.box.queue = slices.Delete(w.box.queue, at, at+1)
+	if at, found := slices.BinarySearchFunc(w.queue.queue, w.number, byNumber); found {
+		w.queue.queue = slices.Delete(w.queue.queue, at, at+1)
 		g.waiting--
 	}
-	g.removeIfIdle(w.box)
+	g.removeIfIdle(w.queue)
 }
 
-// grant gives a call its slot.
+// grant grants a call its slot.
 func (g *Controller) grant(w *waiter) {
 	w.granted, w.since = true, time.Now()
 	g.running++
-	w.box.running++
+	w.queue.running++
 	g.pace.began(w.since)
 	close(w.ready)
 }
 
-// finishCall takes a slot back from a call that ran.
+// finishCall releases the slot of a call that ran.
 func (g *Controller) finishCall(w *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,20 +183,20 @@ func (g *Controller) finishCall(w *waiter) {
 	g.releaseSlot(w)
 }
 
-// releaseSlot takes a slot back and gives out what there is.
+// releaseSlot releases a slot and grants the free ones.
 func (g *Controller) releaseSlot(w *waiter) {
 	g.running--
-	w.box.running--
+	w.queue.running--
 	g.pace.left(w.since)
 	for next := g.nextRunnable(); next != nil; next = g.nextRunnable() {
-		next.box.queue = slices.Delete(next.box.queue, 0, 1)
+		next.queue.queue = slices.Delete(next.queue.queue, 0, 1)
 		g.waiting--
 		g.grant(next)
 	}
-	g.removeIfIdle(w.box)
+	g.removeIfIdle(w.queue)
 }
 
-// nextRunnable gives whoever came first of those who can run now.
+// nextRunnable returns the first queued call that can run now, or nil.
 func (g *Controller) nextRunnable() *waiter {
 	if g.running >= g.limits.Concurrent {
 		return nil

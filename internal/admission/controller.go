@@ -9,20 +9,20 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// Limits say how many calls there may be. Concurrent and PerContainer are at least 1; with a Queue
+// Limits are the maximum numbers of calls. Concurrent and PerContainer are at least 1. With a Queue
 // of 0 no call waits.
 type Limits struct{ Concurrent, PerContainer, Queue int }
 
-// Controller lets calls in and gives them their turns. Its methods may be called from several
-// goroutines.
+// Controller admits calls and grants them slots. It is safe for concurrent use.
 type Controller struct {
 	limits Limits
 
 	mu       sync.Mutex
 	closed   bool
-	last     uint64 // the number of the last call that was let in
-	admitted int    // calls that were let in and are not over
-	// runnable is how many of those could run side by side if only their containers limited them.
+	last     uint64 // number of the last admitted call
+	admitted int    // calls that have not ended
+	// runnable is the number of admitted calls that could run at once if only their containers limited
+	// them.
 	runnable int
 	running  int
 	waiting  int
@@ -31,7 +31,7 @@ type Controller struct {
 	pace     durationEstimator
 }
 
-// New makes a gate that nobody has passed.
+// New returns a controller without calls.
 func New(limits Limits) *Controller {
 	return &Controller{
 		limits: limits, queues: map[string]*targetQueue{},
@@ -39,21 +39,21 @@ func New(limits Limits) *Controller {
 	}
 }
 
-// targetQueue is a place where calls run, as far as it has any: a container, or the host, which has
-// no limit of its own.
+// targetQueue is the queue of an environment: a container, or the host, which has no limit of its
+// own.
 type targetQueue struct {
 	id       string
 	limit    int
-	expected int       // calls that were let in and are expected here
-	running  int       // calls that run here
+	expected int       // admitted calls of this environment
+	running  int       // calls with a slot
 	queue    []*waiter // by number
 }
 
-// hostID is the id of the host's box.
+// hostID is the id of the host's queue.
 const hostID = ""
 
-// box gives a place by its id.
-func (g *Controller) box(id string) *targetQueue {
+// queueFor returns the queue of an environment by its id.
+func (g *Controller) queueFor(id string) *targetQueue {
 	b := g.queues[id]
 	if b == nil {
 		b = &targetQueue{id: id, limit: g.limits.PerContainer}
@@ -65,14 +65,14 @@ func (g *Controller) box(id string) *targetQueue {
 	return b
 }
 
-// removeIfIdle forgets a place without calls.
+// removeIfIdle removes a queue without calls.
 func (g *Controller) removeIfIdle(b *targetQueue) {
 	if b.expected == 0 && b.running == 0 && len(b.queue) == 0 {
 		delete(g.queues, b.id)
 	}
 }
 
-// addExpected changes how many calls are expected in a place.
+// addExpected changes the number of calls that are expected in a queue.
 func (g *Controller) addExpected(b *targetQueue, change int) {
 	g.admitted += change
 	g.runnable -= min(b.expected, b.limit)
@@ -81,23 +81,24 @@ func (g *Controller) addExpected(b *targetQueue, change int) {
 	g.removeIfIdle(b)
 }
 
-// routeKey is where a call goes, as far as its route says it.
+// routeKey is the part of a route that identifies its environment.
 type routeKey struct{ container, workspace string }
 
-// routeTarget is a route with the calls that take it, and the place that it led to the last time.
+// routeTarget is a route with the number of its calls, and the queue that it last led to.
 type routeTarget struct {
 	queueID string
 	calls   int
 }
 
-// maxRouteTargets bounds how many routes are remembered that no call takes.
+// maxRouteTargets bounds the cached routes without calls.
 const maxRouteTargets = 1024
 
-// way gives the way of a route. Until a call has been to its end, it leads to a place of its own.
-func (g *Controller) way(r dray.Route) *routeTarget {
+// targetOf returns the target of a route. Until a call of the route has reached its container, the
+// route has a queue of its own.
+func (g *Controller) targetOf(r dray.Route) *routeTarget {
 	key := routeKey{r.Container, r.Workspace}
 	if r.Environment != dray.KindContainer {
-		key = routeKey{} // the host, or nowhere
+		key = routeKey{} // the host, or no route
 	}
 	w := g.targets[key]
 	if w != nil {
@@ -112,34 +113,34 @@ func (g *Controller) way(r dray.Route) *routeTarget {
 	}
 	w = &routeTarget{queueID: hostID}
 	if key != (routeKey{}) {
-		w.queueID = "way to " + key.container + "\x00" + key.workspace // no container's id
+		w.queueID = "route to " + key.container + "\x00" + key.workspace // no container's id
 	}
 	g.targets[key] = w
 	return w
 }
 
-// bindRoute makes it known where a way leads, with all who take it.
+// bindRoute binds a route and its calls to the queue of a container.
 func (g *Controller) bindRoute(w *routeTarget, id string) {
 	if w.queueID == id {
 		return
 	}
-	old := g.box(w.queueID)
+	old := g.queueFor(w.queueID)
 	w.queueID = id
-	g.addExpected(g.box(id), w.calls)
+	g.addExpected(g.queueFor(id), w.calls)
 	g.addExpected(old, -w.calls)
 }
 
-// ticket is a call that was let in.
+// ticket is an admitted call.
 type ticket struct {
 	number uint64
-	way    *routeTarget
+	target *routeTarget
 }
 
 type ticketKey struct{}
 
-// Executor lets calls in and refuses what is too much, with busy, before anything of it is
-// accepted. It belongs outside the trail's. The call has the route that its request was checked
-// with, if there is one.
+// Executor admits calls before anything about them is recorded, and refuses those above the limits
+// with the code busy. It must be outside the audit log's. The call has the route that intake set,
+// if any.
 func (g *Controller) Executor(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
@@ -157,11 +158,12 @@ func (g *Controller) admit(r dray.Route) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, dray.Errorf(dray.CodeShuttingDown, "the daemon is ending and takes no new calls").
-			WithHint("repeat the call when it runs again")
+		return nil, dray.Errorf(dray.CodeShuttingDown,
+			"the daemon is shutting down and accepts no calls").
+			WithHint("repeat the call when the daemon runs again")
 	}
-	w := g.way(r)
-	b := g.box(w.queueID)
+	w := g.targetOf(r)
+	b := g.queueFor(w.queueID)
 	w.calls++
 	g.addExpected(b, 1)
 	if g.admitted-min(g.runnable, g.limits.Concurrent) > g.limits.Queue {
@@ -171,18 +173,17 @@ func (g *Controller) admit(r dray.Route) (*ticket, error) {
 		return nil, err
 	}
 	g.last++
-	return &ticket{number: g.last, way: w}, nil
+	return &ticket{number: g.last, target: w}, nil
 }
 
 func (g *Controller) release(t *ticket) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t.way.calls--
-	g.addExpected(g.box(t.way.queueID), -1)
+	t.target.calls--
+	g.addExpected(g.queueFor(t.target.queueID), -1)
 }
 
-// Close takes no more calls in, and ends the waiting of those that have no slot: they fail with
-// shutting_down, and nothing of them has run.
+// Close refuses new calls and fails the queued ones with shutting_down. Nothing of them has run.
 func (g *Controller) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,6 +200,6 @@ func (g *Controller) Close() {
 
 func errShuttingDown() error {
 	return dray.Errorf(dray.CodeShuttingDown,
-		"%w while the call waited for its turn: nothing of it ran", executor.ErrShutdown).
-		WithHint("repeat the call when it runs again")
+		"%w while the call was queued: nothing of it ran", executor.ErrShutdown).
+		WithHint("repeat the call when the daemon runs again")
 }

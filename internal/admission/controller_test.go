@@ -282,7 +282,7 @@ func TestBusyCountsThosePrepared(t *testing.T) {
 	})).Execute(t.Context(), dray.Call{Route: in("a")}, dray.Discard)
 	if err != nil || dray.CodeOf(refused) != dray.CodeBusy ||
 		!strings.Contains(refused.Error(),
-			"0 calls run, 0 wait for their turn and 1 for their container") {
+			"0 calls running, 0 queued, 1 waiting for their container") {
 		t.Errorf("%v, %v", err, refused)
 	}
 }

@@ -1,29 +1,26 @@
-// Package admission decides which calls run now, which wait for their turn, and which are not taken
-// at all.
+// Package admission decides which calls run now, which are queued, and which are refused.
 //
-// # What a slot is
+// # Slots
 //
-// A call holds one running slot from the moment its place is ready to the moment when everything
-// that it started is over: programs and file tools alike, on the host and in containers. There are
-// limits.concurrent slots in all, and a container takes limits.per_container calls of them.
-// Bringing a workspace up, looking for a container and connecting to an agent hold none: a call
-// that waits for such things keeps nobody from running. What is no call (routes, paths, the trail,
-// workspaces brought up by hand) needs none.
+// A call holds a slot from the moment its environment is ready until everything that it started has
+// ended: programs and file tools alike, on the host and in containers. There are limits.concurrent
+// slots, of which each container can use limits.per_container. Bringing a workspace up, finding a
+// container and connecting to an agent need no slot, so they delay no other call. Requests that are
+// not calls (routes, paths, the audit log, workspaces) need none.
 //
-// # Let in or refused
+// # Admission
 //
-// [Controller.Executor] stands outside the trail. It lets a call in if the calls that are in could
-// not all run at once without it only by at most limits.queue of them waiting; else the answer is
-// busy, and nothing was accepted: no id, no row. So whatever was accepted gets its turn, and no
-// call finds out half way that there is no room. Which container a call will run in is known by its
-// route alone then, not by the container's id; the gate remembers which id a route led to the last
-// time. A route that leads elsewhere this time moves its calls, and they wait even where the queue
-// is longer for it than it should be: it never holds more than limits.concurrent + limits.queue
-// calls in all.
+// [Controller.Executor] is outside the audit log. It admits a call if at most limits.queue of the
+// admitted calls would then have to wait. Otherwise the call fails with the code busy and leaves no
+// id and no row. So every accepted call gets a slot eventually. At this point a container is known
+// only by the route of the call, not by its id, so the controller caches the id that each route
+// last led to. A route that leads to another container moves its calls there, and they wait even if
+// its queue becomes longer than limits.queue allows: there are never more than limits.concurrent +
+// limits.queue calls in all.
 //
-// # The order
+// # Order
 //
-// [Controller.Acquire] gives the slots, in the order in which the calls were let in, passing over
-// those whose container is full: one busy container keeps no call for another from running, and no
-// call is overtaken by a later one for the same container that came to its turn after it.
+// [Controller.Acquire] grants slots in the order of admission and passes over calls whose container
+// is full, so a busy container delays no call for another one. No call is overtaken by a later call
+// for the same container that reached Acquire after it.
 package admission

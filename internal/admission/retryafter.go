@@ -7,49 +7,52 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The bounds of what is advised, whatever the estimate says.
+// The bounds of Retry-After.
 const (
 	minRetryAfter = time.Second
 	maxRetryAfter = 5 * time.Minute
 )
 
-// retryAfterError says in which time a place will be free, as things go.
+// retryAfterError is the estimated time until a slot is free.
 type retryAfterError struct{ after time.Duration }
 
 func (a retryAfterError) Error() string {
-	return fmt.Sprintf("a place should be free in about %v", a.after)
+	return fmt.Sprintf("a slot should be free in about %v", a.after)
 }
 
-// RetryAfter is in whole seconds, at least one.
+// RetryAfter returns whole seconds, at least one.
 func (a retryAfterError) RetryAfter() time.Duration { return a.after }
 
-// busy is the refusal of a call for a place.
+// busy is the error of a call that exceeds the limits.
 func (g *Controller) busy(b *targetQueue) *dray.Error {
-	running, what := g.running, "calls run"
+	running, what := g.running, "calls running"
 	if b.id != hostID && b.running >= b.limit {
-		running, what = b.running, "calls run in the container"
+		running, what = b.running, "calls running in the container"
 	}
-	tell := retryAfterError{g.pace.estimate(running, g.running)}
-	// neither run nor wait, and hold their places all the same; the call itself is not meant
+	retry := retryAfterError{g.pace.estimate(running, g.running)}
+	// admitted calls without a slot that are not queued either: their container is not ready; the
+	// refused call does not count
 	preparing := g.admitted - 1 - g.running - g.waiting
-	return dray.Errorf(dray.CodeBusy, "%d %s, %d wait for their turn and %d for their container: %w",
-		running, what, g.waiting, preparing, tell).
-		WithHint("repeat the call in %v; limits.concurrent, limits.per_container and limits.queue say how many there may be", tell.after)
+	return dray.Errorf(dray.CodeBusy,
+		"at capacity: %d %s, %d queued, %d waiting for their container: %w", running, what, g.waiting,
+		preparing, retry).
+		WithHint("retry in %v, or raise limits.concurrent, limits.per_container or limits.queue",
+			retry.after)
 }
 
-// durationEstimator knows how long calls run: those that ended, the later ones counting more, and
-// those that run now.
+// durationEstimator estimates how long calls run, from those that ended, with more weight on later
+// ones, and those that are running.
 type durationEstimator struct {
 	since time.Time
 	mean  time.Duration
-	// begins is when the calls that run now began, in seconds since since, all of them together.
+	// begins is the sum of the start times of the running calls, in seconds after since.
 	begins float64
 }
 
 func (p *durationEstimator) began(at time.Time)   { p.begins += at.Sub(p.since).Seconds() }
 func (p *durationEstimator) left(began time.Time) { p.begins -= began.Sub(p.since).Seconds() }
 
-// weight is the part of the mean that the last call makes up: one eighth.
+// weight is the inverse share of the last call in the mean.
 const weight = 8
 
 func (p *durationEstimator) ran(span time.Duration) {
@@ -59,8 +62,8 @@ func (p *durationEstimator) ran(span time.Duration) {
 	p.mean += (span - p.mean) / weight
 }
 
-// estimate estimates when the next of so many calls ends; all is how many run together. None is
-// taken to be shorter than those that run now have run already, in the mean.
+// estimate returns the time until the next of so many calls ends; all is how many run. A call is
+// taken to last at least as long as the running ones have lasted on average.
 func (p *durationEstimator) estimate(of, all int) time.Duration {
 	mean := p.mean
 	if all > 0 {

@@ -111,7 +111,7 @@ func (r Rules) resolve(s source) (target, error) {
 func malformed(s source) error {
 	e := dray.Errorf(dray.CodeInvalidRequest, "%s: %q is not a container or a workspace", s.where,
 		s.value).
-		WithHint("use host, the name of a configured container, or the clean absolute path of a workspace")
+		WithHint("use host, a configured container, or the clean absolute path of a workspace")
 	if field, ok := strings.CutPrefix(s.where, "call."); ok {
 		pointer := dray.JSONPointer("", strings.Split(field, ".")...)
 		e.Details = []dray.Detail{{Pointer: pointer, Message: "is malformed"}}

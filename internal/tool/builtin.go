@@ -30,11 +30,11 @@ func (r *Registry) builtins() ([]*definition, error) {
 		processTool(r, "exec", execArgv),
 		processTool(r, "shell", shellArgv),
 		fileTool(r, "read_file", readFile, nil),
-		fileTool(r, "write_file", writeFile, refuseWrite),
+		fileTool(r, "write_file", writeFile, checkWriteInput),
 		fileTool(r, "edit_file", editFile, checkEditInput),
 		fileTool(r, "list_dir", listDir, nil),
-		fileTool(r, "glob", globFiles, refuseGlob),
-		fileTool(r, "grep", grepFiles, refuseGrep),
+		fileTool(r, "glob", globFiles, checkGlobInput),
+		fileTool(r, "grep", grepFiles, checkGrepInput),
 		stat,
 		r.sync,
 	}
@@ -60,7 +60,8 @@ func (d *definition) describe() error {
 	if err := read(b, &text); err != nil {
 		return fmt.Errorf("decode its description: %w", err)
 	}
-	d.Description, d.InputSchema, d.OutputSchema = text.Description, text.InputSchema, text.OutputSchema
+	d.Description = text.Description
+	d.InputSchema, d.OutputSchema = text.InputSchema, text.OutputSchema
 	d.Environment.Kind = dray.RequireAny
 	return d.compile()
 }
@@ -95,7 +96,7 @@ type writeInput struct {
 	Mode    string  `json:"mode"`
 }
 
-// bytes gives the bytes to write.
+// bytes returns the content to write.
 func (in writeInput) bytes() ([]byte, error) {
 	if in.Base64 == nil {
 		return []byte(*in.Content), nil
@@ -103,11 +104,11 @@ func (in writeInput) bytes() ([]byte, error) {
 	return base64.StdEncoding.Strict().DecodeString(*in.Base64)
 }
 
-// refuseWrite asks for exactly one content. A schema could say so with oneOf, which many models'
-// tool interfaces refuse.
-func refuseWrite(in writeInput) []dray.Detail {
+// checkWriteInput requires exactly one content. A schema could express that with oneOf, which the
+// tool interfaces of many models refuse.
+func checkWriteInput(in writeInput) []dray.Detail {
 	if (in.Content == nil) == (in.Base64 == nil) {
-		return []dray.Detail{{Pointer: "/input", Message: "give either content or content_base64"}}
+		return []dray.Detail{{Pointer: "/input", Message: "set either content or content_base64"}}
 	}
 	if _, err := in.bytes(); err != nil {
 		return []dray.Detail{{Pointer: "/input/content_base64", Message: err.Error()}}
@@ -115,10 +116,10 @@ func refuseWrite(in writeInput) []dray.Detail {
 	return nil
 }
 
-// maxEntries is how many entries of a folder are listed.
+// maxEntries is the maximum number of entries that list_dir returns.
 const maxEntries = 1000
 
-// pathInput is the input of a tool that asks for nothing but a path.
+// pathInput is the input of a tool that takes only a path.
 type pathInput struct {
 	Path string `json:"path"`
 }
@@ -138,20 +139,19 @@ type entry struct {
 }
 
 func listDir(_ context.Context, at fileScope, in pathInput) (any, error) {
-	folder, err := at.locate(in.Path)
+	dir, err := at.locate(in.Path)
 	if err != nil {
 		return nil, err
 	}
-	infos, more, err := at.files.List(folder.name, maxEntries)
+	infos, more, err := at.files.List(dir.name, maxEntries)
 	if err != nil {
-		return nil, folder.wrapError("list", err)
+		return nil, dir.wrapError("list", err)
 	}
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
-	out := listOutput{Path: folder.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
+	out := listOutput{Path: dir.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
 	for _, info := range infos {
 		out.Entries = append(out.Entries, entry{
-			dray.PrintablePath(info.Name), info.Type, info.Size,
-			octal(info), info.Modified.UTC(),
+			dray.PrintablePath(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC(),
 		})
 	}
 	return out, nil
@@ -181,5 +181,5 @@ func statFile(_ context.Context, at fileScope, in pathInput) (any, error) {
 	}, nil
 }
 
-// octal writes permissions as the tools tell them.
+// octal formats the permissions of a file.
 func octal(info dray.FileInfo) string { return fmt.Sprintf("%04o", info.Mode.Perm()) }

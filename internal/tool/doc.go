@@ -1,33 +1,34 @@
-// Package tool holds the tools: what they are called, what goes in and comes out, and what a call
-// of one starts.
+// Package tool has the tools. A tool is a [dray.Tool]: data and a run function, which is composed
+// once when the tool is registered.
 //
-// A [Registry] is made once at the start and never changes. It has the built-in tools and the
-// command tools that the configuration declares; two tools of one name, or a schema that is not
-// one, stop the start.
+// A [Registry] has the built-in tools and the command tools of the configuration. A duplicate name
+// or an invalid schema prevents the start of the daemon.
 //
 //	exec {argv}                 the argv as it is, byte for byte
-//	shell {command, shell?}     the command through a shell of the environment, /bin/sh unless told
+//	shell {command, shell?}     the command in a shell of the environment, /bin/sh by default
 //	read_file, write_file, edit_file, list_dir, stat, glob, grep
-//	                            on the environment's own files, beneath its workspace folder
-//	command tools               a configured argv that gets the input on stdin: one JSON object, then end of file
+//	                            the files beneath the workspace folder of the environment
+//	sync {paths, ...}           copies files between the host and a container
+//	command tools               a configured argv that reads its input on stdin: one JSON object
 //
 // # Schemas
 //
-// Inputs are JSON Schema 2020-12 and are checked before a call is accepted ([Tool.CheckInput]), in
-// the caller's own form, so the answer is the same wherever the call would run. Schemas refer to
-// nothing outside themselves.
+// Inputs are JSON Schema 2020-12. They are checked in the caller's form before a call is accepted,
+// so the result does not depend on where the call would run. Schemas must not refer to other
+// documents.
 //
-// # The two executors
+// # Composition
 //
-// [Mapping] turns the call's paths into the environment's and the output's back; [Runner] is the
-// innermost executor, which starts a process or touches a file. Between them everything is in the
-// environment's own paths; above them everything is the caller's.
+// A run function is an Executor around an Executor. The outermost maps the input and the working
+// directory into the environment's paths, and the output back into the caller's. Inside it the
+// declared outputs are fetched. The innermost starts a process and parses its output, works on
+// files, or syncs.
 //
 // # File tools
 //
-// A path is relative to the call's working folder or absolute, and lies in the environment's
-// workspace folder. What cannot be done ends with these codes: path_invalid for a path that does
-// not exist, leads out of the workspace folder or names the wrong kind of file; denied where the
-// user that tools run as may not; invalid_input for an edit that does not fit the file; conflict
-// for a file that somebody else changed meanwhile; limit_exceeded; disk_full.
+// A path is absolute or relative to the working directory of the call, and lies beneath the
+// workspace folder. The errors are path_invalid for a path that does not exist, leads out of the
+// workspace folder or has the wrong type, denied where the user that tools run as has no
+// permission, invalid_input for an edit that does not match the file, conflict for a file that was
+// changed meanwhile, limit_exceeded, and disk_full.
 package tool

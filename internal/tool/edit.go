@@ -13,7 +13,7 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// maxEdited is how large a file may be before and after an edit, in bytes.
+// maxEdited is the maximum size in bytes of a file before and after an edit.
 const maxEdited = 16 << 20
 
 type editInput struct {
@@ -28,15 +28,16 @@ type editOutput struct {
 	SHA256   string `json:"sha256"`
 }
 
-// checkEditInput asks for edits or a patch, and for a patch that can be read. A schema could say
-// the first with oneOf, which many models' tool interfaces refuse.
+// checkEditInput requires edits or a valid patch. A schema could require exactly one of them with
+// oneOf, which the tool interfaces of many models refuse.
 func checkEditInput(in editInput) []dray.Detail {
 	if (in.Edits == nil) == (in.Patch == nil) {
-		return []dray.Detail{{Pointer: "/input", Message: "give either edits or patch"}}
+		return []dray.Detail{{Pointer: "/input", Message: "set either edits or patch"}}
 	}
 	if in.Patch != nil {
 		if _, err := parsePatch(*in.Patch); err != nil {
-			return []dray.Detail{{Pointer: "/input/patch", Message: lexical.Truncate(err.Error(), maxMessage)}}
+			message := lexical.Truncate(err.Error(), maxMessage)
+			return []dray.Detail{{Pointer: "/input/patch", Message: message}}
 		}
 	}
 	return nil
@@ -58,7 +59,7 @@ func editFile(ctx context.Context, at fileScope, in editInput) (any, error) {
 		return nil, file.tooLarge("would have")
 	}
 	if err != nil {
-		return nil, file.misfit(err)
+		return nil, file.mismatch(err)
 	}
 	w.content, w.sum = content, digest(content)
 	if w.sum == w.before {
@@ -85,7 +86,7 @@ func (in editInput) apply(ctx context.Context, old []byte) (content []byte, repl
 	return content, len(hunks), err
 }
 
-// readForEdit reads the file that is to be edited.
+// readForEdit reads the file to edit.
 func (w *fileWrite) readForEdit(ctx context.Context) ([]byte, error) {
 	info, err := w.regular()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +103,7 @@ func (w *fileWrite) readForEdit(ctx context.Context) ([]byte, error) {
 	return content, nil
 }
 
-// readCapped reads all that is there, up to maxEdited.
+// readCapped reads the whole file. It fails if the file has more than maxEdited bytes.
 func (w *fileWrite) readCapped(ctx context.Context) (content []byte, err error) {
 	err = w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
 		content, err = io.ReadAll(io.LimitReader(r, maxEdited+1))
@@ -117,8 +118,8 @@ func (w *fileWrite) readCapped(ctx context.Context) (content []byte, err error) 
 	return content, err
 }
 
-// checkUnchanged refuses to replace a file that somebody else has changed since it was read.
-// Between this and the rename lies a moment in which a change would still be lost.
+// checkUnchanged fails with the code conflict if the file has changed since it was read. A change
+// between this check and the rename is lost.
 func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 	info, err := w.regular()
 	if err == nil {
@@ -132,25 +133,25 @@ func (w *fileWrite) checkUnchanged(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return dray.Errorf(dray.CodeConflict,
-		"edit %s: it was changed by somebody else meanwhile, and is as they left it", w.file.path).
-		WithHint("read it again and repeat the edit on what is there now")
+		"edit %s: another process changed the file meanwhile; it was left as it is", w.file.path).
+		WithHint("read the file again and repeat the edit on its new content")
 }
 
-// errTooLarge is an edit that would leave more than maxEdited.
-var errTooLarge = errors.New("it would be too large")
+// errTooLarge is returned for an edit whose result exceeds maxEdited.
+var errTooLarge = errors.New("the result is too large")
 
 func (t target) tooLarge(has string) error {
-	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: it %s more than %d MiB", t.path, has,
+	return dray.Errorf(dray.CodeLimitExceeded, "edit %s: the file %s more than %d MiB", t.path, has,
 		maxEdited>>20).
 		WithHint("use a program such as sed, through exec or shell")
 }
 
-// mismatchError is an edit or a hunk that the file's content does not admit.
+// mismatchError is an edit or a hunk that does not match the content of the file.
 type mismatchError struct{ pointer, message, hint string }
 
 func (m *mismatchError) Error() string { return m.message }
 
-func (t target) misfit(err error) error {
+func (t target) mismatch(err error) error {
 	m, ok := errors.AsType[*mismatchError](err)
 	if !ok {
 		return err
@@ -158,21 +159,21 @@ func (t target) misfit(err error) error {
 	e := dray.Errorf(dray.CodeInvalidInput, "edit %s: %s; nothing was changed", t.path, m.message)
 	e.Details = []dray.Detail{{Pointer: m.pointer, Message: m.message}}
 	if m.hint == "" {
-		m.hint = "read the file again, and take what is to be replaced from there"
+		m.hint = "read the file again and copy the text to replace from there"
 	}
 	return e.WithHint("%s", m.hint)
 }
 
-// replacement is one exact replacement.
+// replacement is an exact replacement.
 type replacement struct {
 	Old string `json:"old"`
 	New string `json:"new"`
-	// Count is how often Old has to occur; zero means once.
+	// Count is the number of times that Old must occur. Zero means once.
 	Count jsonInt `json:"count"`
 }
 
-// applyEdits makes one replacement after the other, each in what the one before left. One that does
-// not fit ends all of them, and so does the end of the call.
+// applyEdits applies the replacements in order, each to the result of the one before. The first
+// that does not match, and the end of ctx, end all of them.
 func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte,
 	replaced int, err error,
 ) {
@@ -195,9 +196,9 @@ func applyEdits(ctx context.Context, content []byte, edits []replacement) (resul
 	return content, replaced, nil
 }
 
-// occurrences counts where old stands, and says whether two of them share bytes, so that it is not
-// clear which are meant. The first that do end the count: one long run of a character has as many
-// as it has bytes, and each would be compared in full.
+// occurrences returns how often old occurs, and whether two occurrences overlap, which makes the
+// edit ambiguous. It stops at the first overlap: a long run of one character has as many
+// occurrences as bytes, and comparing each would take quadratic time.
 func occurrences(content, old []byte) (count int, overlap bool) {
 	last := -len(old)
 	for at := 0; ; {
@@ -228,12 +229,12 @@ func (e replacement) mismatch(i, of, got, want int, overlap bool, content []byte
 			m.message += " after the edits before it"
 		}
 	case overlap:
-		m.message = where + " occurs in places that overlap"
-		m.hint = "take more of what stands around it into old, so that it is clear what is meant"
+		m.message = where + " has occurrences that overlap"
+		m.hint = "add surrounding text to old until it is unambiguous"
 	default:
 		m.message = fmt.Sprintf("%s occurs %s, not %s (in lines %s)", where, times(got), times(want),
 			linesOf(content, e.Old))
-		m.hint = fmt.Sprintf("take more of what stands around it into old, or give count %d to replace all of them", got)
+		m.hint = fmt.Sprintf("add surrounding text to old, or set count to %d to replace all", got)
 	}
 	return m
 }
@@ -245,7 +246,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// linesOf names the first lines in which old stands.
+// linesOf returns the numbers of the first lines in which old occurs.
 func linesOf(content []byte, old string) string {
 	const most = 10
 	var b strings.Builder
@@ -268,15 +269,15 @@ func linesOf(content []byte, old string) string {
 	}
 }
 
-// closestText says what comes closest to a text that does not occur: the same with other white
-// space, or its first line.
+// closestText returns a hint about the text that is most similar to one that does not occur: the
+// same with other white space, or with the same first line.
 func closestText(content []byte, old string) string {
 	if bytes.Contains(bytes.ReplaceAll(content, []byte("\r\n"), newline),
 		[]byte(strings.ReplaceAll(old, "\r\n", "\n"))) {
-		return `only the line ends differ: the file has \r\n where old has \n, or the other way round`
+		return `only the line endings differ: one of the file and old has \r\n, the other \n`
 	}
 	if line := findIgnoringSpace(content, old); line > 0 {
-		return fmt.Sprintf("line %d differs from old only in white space: take it from the file byte for byte", line)
+		return fmt.Sprintf("line %d differs from old only in white space: copy it byte for byte", line)
 	}
 	for first := range strings.Lines(old) {
 		first = strings.TrimSpace(first)
@@ -284,23 +285,23 @@ func closestText(content []byte, old string) string {
 			continue
 		}
 		if i := bytes.Index(content, []byte(first)); i >= 0 {
-			return fmt.Sprintf("the first line of old stands in line %d, and what follows there differs: read it again", 1+bytes.Count(content[:i], newline))
+			return fmt.Sprintf("the first line of old occurs in line %d, and the text after it differs: "+
+				"read the file again", 1+bytes.Count(content[:i], newline))
 		}
 		break
 	}
 	return ""
 }
 
-// findIgnoringSpace gives the line in which a text begins if every run of white space counts as one
-// space; zero if it does not occur so either.
+// findIgnoringSpace returns the line in which old begins if every run of white space counts as one
+// space, or zero if it does not occur.
 func findIgnoringSpace(content []byte, old string) int {
 	wanted := strings.Join(strings.Fields(old), " ")
 	if wanted == "" {
 		return 0
 	}
 	var flat []byte
-	var lines []int // of each word, where it begins in flat
-	var begins []int
+	var lines, begins []int // of each word: its line, and its offset in flat
 	line := 1
 	for text := range bytes.Lines(content) {
 		for word := range bytes.FieldsSeq(text) {

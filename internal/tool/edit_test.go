@@ -87,9 +87,9 @@ func TestEditFileErrors(t *testing.T) {
 			dray.CodeInvalidInput, "/input/patch",
 			"hunk 1",
 		},
-		{object{"path": "none", "edits": edits}, dray.CodePathInvalid, "", "does not exist"},
-		{object{"path": "link", "edits": edits}, dray.CodePathInvalid, "", "link to text"},
-		{object{"path": ".", "edits": edits}, dray.CodePathInvalid, "", "folder"},
+		{object{"path": "none", "edits": edits}, dray.CodePathInvalid, "", "no such file"},
+		{object{"path": "link", "edits": edits}, dray.CodePathInvalid, "", "symlink to text"},
+		{object{"path": ".", "edits": edits}, dray.CodePathInvalid, "", "is a directory"},
 		{object{"path": "large", "edits": edits}, dray.CodeLimitExceeded, "", "has more than 16 MiB"},
 		{
 			object{"path": "text", "edits": []object{{"old": "b", "new": strings.Repeat("x", maxEdited)}}},
@@ -248,16 +248,16 @@ func TestApplyEdits(t *testing.T) {
 			"too often", "a\nb\na\n",
 			[]replacement{{"a", "x", 0}},
 			"", 0,
-			"occurs 2 times, not once (in lines 1, 3)", "count 2",
+			"occurs 2 times, not once (in lines 1, 3)", "count to 2",
 		},
 		{
 			"too seldom", "a\nb\n",
 			[]replacement{{"a", "x", 3}},
 			"", 0,
-			"occurs once, not 3 times (in lines 1)", "count 1",
+			"occurs once, not 3 times (in lines 1)", "count to 1",
 		},
 		{"many times", strings.Repeat("a\n", 20), []replacement{{"a", "x", 0}}, "", 0, "9, 10, ...)", ""},
-		{"overlapping", "aaa", []replacement{{"aa", "x", 2}}, "", 0, "overlap", "around"},
+		{"overlapping", "aaa", []replacement{{"aa", "x", 2}}, "", 0, "overlap", "surrounding"},
 		{"not at all", "a", []replacement{{"b", "x", 0}}, "", 0, "old does not occur", ""},
 		{
 			"no longer", "a",
@@ -278,13 +278,13 @@ func TestApplyEdits(t *testing.T) {
 		{
 			"another line behind", "x\nif a {\n\tgo\n}\n",
 			[]replacement{{"if a {\n\treturn\n}", "x", 0}},
-			"", 0, "does not occur", "stands in line 2",
+			"", 0, "does not occur", "occurs in line 2",
 		},
 		{"white space alone", "a\n", []replacement{{" \t", "x", 0}}, "", 0, "does not occur", ""},
 		{
 			"overlapping as often as there are bytes", strings.Repeat("a", 8<<20),
 			[]replacement{{strings.Repeat("a", 4<<20), "x", 0}},
-			"", 0, "overlap", "around",
+			"", 0, "overlap", "surrounding",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestApplyPatch(t *testing.T) {
 		},
 		{
 			"moved, and not the only place", "a\nb\na\nb\n", "@@ -9,2 +9,2 @@\n a\n-b\n+x\n", "",
-			"hunk 1 of 1 replaces is not in line 9, and stands in 2 other places, from line 1 on", "context",
+			"hunk 1 of 1 are not at line 9; they occur 2 times, first at line 1", "context",
 		},
 		{
 			"an insertion by its line alone", ten, "@@ -2,0 +3,1 @@\n+x\n",
@@ -371,7 +371,7 @@ func TestApplyPatch(t *testing.T) {
 		{"the wrong line ends", "a\r\nb\r\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "", "not in the file", `\r\n`},
 		{
 			"other white space", "\ta\nb\n", "@@ -1,2 +1,2 @@\n     a\n-b\n+c\n", "",
-			"hunk 1 of 1 replaces, near line 1, is not in the file", "only in white space",
+			"hunk 1 of 1, near line 1, are not in the file", "only in white space",
 		},
 		{
 			"one line of context is wrong", ten, "@@ -2,3 +2,3 @@\n 2\n-3\n+x\n five\n", "",
@@ -388,7 +388,7 @@ func TestApplyPatch(t *testing.T) {
 		{"far away", ten, "@@ -9223372036854775807,1 +1,1 @@\n-nope\n+y\n", "", "not in the file", ""},
 		{
 			"places that overlap", "a\nb\na\nb\na\n", "@@ -9,3 +9,3 @@\n a\n-b\n+x\n a\n", "",
-			"stands in 2 other places, from line 1 on", "context",
+			"occur 2 times, first at line 1", "context",
 		},
 		{
 			"behind what begins like it", "a\na\nb\na\na\na\nc\n", "@@ -9,3 +9,3 @@\n a\n a\n-c\n+x\n",

@@ -14,21 +14,21 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// fileScope is where a file tool works, in the environment's own paths.
+// fileScope is where a file tool works, in the paths of the environment.
 type fileScope struct {
 	files dray.Files
-	// root is the folder that files is open beneath; dir is where relative paths begin.
+	// root is the directory beneath which files is open. Relative paths begin at dir.
 	root, dir string
 	kind      dray.EnvironmentKind
-	// changes is where a tool that changes files notes it, as soon as it has happened.
+	// changes receives each change of a file as soon as it has happened.
 	changes *[]dray.FileChange
-	// rewrite is for the text of files that are read for the caller; nil where it stays as it is.
+	// rewrite returns a filter for text that is read for the caller. Nil leaves it unchanged.
 	rewrite func(io.Writer) dray.TextFilter
 	locks   *fileLocks
 }
 
-// lockForWrite finds a file and waits until no other call changes it, or this one ends. A file that
-// two environments share has a turn in each.
+// lockForWrite locates a file and blocks until no other call changes it, or ctx ends. A file that
+// two environments share has a lock in each.
 func (p fileScope) lockForWrite(ctx context.Context, given string) (file target, done func(),
 	err error,
 ) {
@@ -39,15 +39,16 @@ func (p fileScope) lockForWrite(ctx context.Context, given string) (file target,
 	return file, done, err
 }
 
-// target is one file or folder: as Files wants it, and as callers do.
+// target is a file or directory: its name as Files takes it, and its path.
 type target struct{ name, path string }
 
-// locate finds what a path means. One outside the root is refused here with a sentence; that no
-// link leads out is the matter of Files, which knows the links.
+// locate returns the target of a path. It fails with path_invalid if the path is outside the root.
+// Files itself refuses symlinks that lead out.
 func (p fileScope) locate(given string) (target, error) {
 	if strings.ContainsRune(given, 0) || slices.Contains(strings.Split(given, "/"), "..") {
-		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q holds NUL or ".."`, lexical.Truncate(given, maxMessage)).
-			WithHint("write the path that is meant without ..: links decide where .. leads")
+		return target{}, dray.Errorf(dray.CodePathInvalid, `path %q contains NUL or ".."`,
+			lexical.Truncate(given, maxMessage)).
+			WithHint("write the path without ..: symlinks would decide where it leads")
 	}
 	absolute := path.Clean(given)
 	if !path.IsAbs(given) {
@@ -57,13 +58,12 @@ func (p fileScope) locate(given string) (target, error) {
 	if !ok {
 		return target{}, dray.Errorf(dray.CodePathInvalid, "path %q is outside %s",
 			lexical.Truncate(given, maxMessage), p.root).
-			WithHint("file tools work in that folder: use exec or shell for files elsewhere")
+			WithHint("file tools work beneath that directory: use exec or shell for other files")
 	}
 	return target{name, absolute}, nil
 }
 
-// reading opens a file for use, which ends with the call: what is read may be something that nobody
-// writes.
+// reading opens a file for use and closes it when ctx ends: a FIFO may never have a writer.
 func (p fileScope) reading(ctx context.Context, name string, offset int64,
 	use func(io.Reader, dray.FileInfo) error,
 ) error {
@@ -82,42 +82,44 @@ func (p fileScope) reading(ctx context.Context, name string, offset int64,
 	return err
 }
 
-// wrapError says what was being done to which file, and what to do next. Files gives every error
-// but these two its code.
+// wrapError adds the operation and the path to an error of Files, and a hint for its code.
 func (t target) wrapError(doing string, err error) error {
 	e := dray.Errorf(dray.CodeOf(err), "%s %s: %w", doing, t.path, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		e = dray.Errorf(dray.CodePathInvalid, "%s %s: it does not exist", doing, t.path)
+		e = dray.Errorf(dray.CodePathInvalid, "%s %s: no such file or directory", doing, t.path)
 	case errors.Is(err, fs.ErrPermission):
-		e = dray.Errorf(dray.CodeDenied, "%s %s: the user that tools run as may not", doing, t.path)
+		e = dray.Errorf(dray.CodeDenied, "%s %s: permission denied for the user that tools run as",
+			doing, t.path)
 	}
 	if coded := new(dray.Error); errors.As(err, &coded) && coded.Hint != "" {
-		return e.WithHint("%s", coded.Hint) // whoever refused knows best
+		return e.WithHint("%s", coded.Hint) // more specific
 	}
 	return e.WithHint("%s", fileHints[e.Code])
 }
 
-// fileHints is what to do next, by code.
+// fileHints are the hints by code.
 var fileHints = map[dray.Code]string{
-	dray.CodePathInvalid: "list_dir shows what there is; write_file makes no folders, and links that are absolute or lead out of the workspace are not followed",
-	dray.CodeDenied:      "change the owner or the mode of the file or its folder, or work elsewhere",
-	dray.CodeAgentLost:   "see with read_file whether it has happened before you repeat the call",
-	dray.CodeDiskFull:    "make room and call again: the old content is untouched",
+	dray.CodePathInvalid: "list_dir shows what exists; write_file creates no directories, and " +
+		"symlinks that are absolute or lead out of the workspace are not followed",
+	dray.CodeDenied: "change the owner or the mode of the file or its directory, " +
+		"or use another path",
+	dray.CodeAgentLost: "check with read_file whether it happened before you repeat the call",
+	dray.CodeDiskFull:  "free disk space and repeat the call: the old content is unchanged",
 }
 
-// wrongTypeError refuses a file of the wrong type.
+// wrongTypeError is the error of a file that has the wrong type.
 func (t target) wrongTypeError(doing string, info dray.FileInfo, hint string) error {
-	return dray.Errorf(dray.CodePathInvalid, "%s %s: it is a %s", doing, t.path, kindOf(info)).
+	return dray.Errorf(dray.CodePathInvalid, "%s %s: is a %s", doing, t.path, kindOf(info)).
 		WithHint("%s", hint)
 }
 
 func kindOf(info dray.FileInfo) string {
 	switch info.Type {
 	case "directory":
-		return "folder"
+		return "directory"
 	case "symlink":
-		return "link to " + info.Target
+		return "symlink to " + info.Target
 	case "file":
 		return "file"
 	default:
@@ -125,31 +127,30 @@ func kindOf(info dray.FileInfo) string {
 	}
 }
 
-// fileLocks let those that change one file do it one after the other: an edit that is made of what
-// another one is about to replace would be lost, or take the other's away. The zero value is ready.
+// fileLocks serialize changes of the same file: an edit based on content that another call is about
+// to replace would be lost. The zero value is ready to use.
 type fileLocks struct {
 	mu    sync.Mutex
 	files map[string]*fileLock
 }
 
-// fileLock is the turn at one file, and how many have it or wait for it.
+// fileLock is the lock of one file and the number of its holders and waiters.
 type fileLock struct {
-	taken chan struct{} // holds one while somebody has it
+	held  chan struct{} // has one element while the file is locked
 	users int
 }
 
-// lock waits for the turn at a file, until the context ends. Whoever has it gives it up by calling
-// done.
+// lock blocks until the file is locked, or ctx ends. The caller releases the lock with done.
 func (t *fileLocks) lock(ctx context.Context, file string) (done func(), err error) {
-	one := t.acquire(file)
+	l := t.acquire(file)
 	select {
-	case one.taken <- struct{}{}:
+	case l.held <- struct{}{}:
 		return func() {
-			<-one.taken
-			t.release(file, one)
+			<-l.held
+			t.release(file, l)
 		}, nil
 	case <-ctx.Done():
-		t.release(file, one)
+		t.release(file, l)
 		return nil, context.Cause(ctx)
 	}
 }
@@ -160,19 +161,19 @@ func (t *fileLocks) acquire(file string) *fileLock {
 	if t.files == nil {
 		t.files = map[string]*fileLock{}
 	}
-	one := t.files[file]
-	if one == nil {
-		one = &fileLock{taken: make(chan struct{}, 1)}
-		t.files[file] = one
+	l := t.files[file]
+	if l == nil {
+		l = &fileLock{held: make(chan struct{}, 1)}
+		t.files[file] = l
 	}
-	one.users++
-	return one
+	l.users++
+	return l
 }
 
-func (t *fileLocks) release(file string, one *fileLock) {
+func (t *fileLocks) release(file string, l *fileLock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if one.users--; one.users == 0 {
+	if l.users--; l.users == 0 {
 		delete(t.files, file)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Bounds of a search. The schemas tell maxPaths and maxSkipped to callers.
+// Bounds of a search. The schemas state maxPaths and maxSkipped.
 const (
 	maxPaths   = 1000
 	maxSkipped = 50
-	// maxVisited is how many files and folders a search looks at.
+	// maxVisited is the maximum number of files and directories that a search visits.
 	maxVisited = 1_000_000
 )
 
@@ -29,7 +29,7 @@ type globOutput struct {
 	Skipped   []skippedPath `json:"skipped,omitzero"`
 }
 
-// skippedPath is something that a search could not look into.
+// skippedPath is a path that could not be searched.
 type skippedPath struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
@@ -40,8 +40,8 @@ type globInput struct {
 	Path    string `json:"path"`
 }
 
-// refuseGlob asks for a pattern that is one, before anything starts.
-func refuseGlob(in globInput) []dray.Detail {
+// checkGlobInput checks the pattern.
+func checkGlobInput(in globInput) []dray.Detail {
 	if _, err := newGlob(in.Pattern); err != nil {
 		return []dray.Detail{{Pointer: "/input/pattern", Message: err.Error()}}
 	}
@@ -51,9 +51,9 @@ func refuseGlob(in globInput) []dray.Detail {
 func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 	pattern, err := newGlob(in.Pattern)
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
+		return nil, dray.Errorf(dray.CodeInvalidInput, "parse the pattern: %w", err)
 	}
-	s, err := at.search(in.Path, pattern.hasLiteral(gitFolder))
+	s, err := at.search(in.Path, pattern.hasLiteral(gitDir))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 	out := globOutput{Paths: []string{}}
 	err = s.walk(ctx, func(name string, info dray.FileInfo) error {
 		if name == "." {
-			return s.isFolder(info)
+			return s.checkDirectory(info)
 		}
 		if pattern.matches(name, info.Type) {
 			if len(out.Paths) == maxPaths {
@@ -79,33 +79,34 @@ func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 	return out, err
 }
 
-// gitFolder is where git keeps what nobody looks for. A search passes over it unless it is named.
-const gitFolder = ".git"
+// gitDir is skipped by searches that do not name it.
+const gitDir = ".git"
 
-// fileSearch is one walk through the files beneath a folder.
+// fileSearch is one walk of the files beneath a directory.
 type fileSearch struct {
 	at   fileScope
 	base target
-	git  bool // go into .git too
-	// mayDescend says whether what a folder holds matters at all; nil is yes.
+	git  bool // search .git too
+	// mayDescend reports whether the entries of a directory matter. Nil means yes.
 	mayDescend func(name string) bool
 	visited    int
 	skipped    []skippedPath
 	truncated  bool
 }
 
-// search begins at what a caller's path means: without one, at the working folder.
+// search returns a search that starts at the given path, which is relative to the working
+// directory.
 func (p fileScope) search(given string, git bool) (*fileSearch, error) {
 	start, err := p.locate(given)
 	if err != nil {
 		return nil, err
 	}
-	return &fileSearch{at: p, base: start, git: git ||
-		strings.Contains("/"+start.name+"/", "/"+gitFolder+"/")}, nil
+	git = git || slices.Contains(strings.Split(start.name, "/"), gitDir)
+	return &fileSearch{at: p, base: start, git: git}, nil
 }
 
-// walk visits what there is, by names relative to the start, which itself is ".". Folders that a
-// user may not read are noted; one that is the start ends the search.
+// walk visits all entries by their names relative to the start, which itself is ".". An unreadable
+// directory is skipped, but ends the search if it is the start.
 func (s *fileSearch) walk(ctx context.Context,
 	visit func(name string, info dray.FileInfo) error,
 ) error {
@@ -115,7 +116,7 @@ func (s *fileSearch) walk(ctx context.Context,
 			s.truncated = true
 			return fs.SkipAll
 		}
-		if name != "." && path.Base(name) == gitFolder && info.Type == "directory" && !s.git {
+		if name != "." && path.Base(name) == gitDir && info.Type == "directory" && !s.git {
 			return fs.SkipDir
 		}
 		if info.Refused != nil {
@@ -141,7 +142,7 @@ func (s *fileSearch) walk(ctx context.Context,
 	}
 }
 
-// describedError is one that says already what it is about.
+// describedError is an error that already names its path.
 type describedError struct{ error }
 
 func (s *fileSearch) relative(full string) string {
@@ -163,53 +164,52 @@ func (s *fileSearch) skip(name, reason string) {
 	}
 }
 
-func (s *fileSearch) isFolder(info dray.FileInfo) error {
+func (s *fileSearch) checkDirectory(info dray.FileInfo) error {
 	if info.Type == "directory" {
 		return nil
 	}
 	return &describedError{s.base.wrongTypeError("search", info,
-		"name a folder, or leave out path to search the working folder")}
+		"set path to a directory, or omit it to search the working directory")}
 }
 
-// Bounds of a glob: its length in bytes, and the plain patterns that its braces stand for. Each of
-// those is tried in turn.
+// Bounds of a glob: its length in bytes, and the number of patterns that its braces expand to,
+// since each of them is matched separately.
 const (
 	maxGlob         = 1000
 	maxAlternatives = 1000
 )
 
-// glob is a checked pattern for names relative to where a search begins.
+// glob is a valid pattern for names relative to the start of a search.
 type glob struct {
 	pattern string
-	// dirsOnly says that the pattern ends with a slash, so that it means folders alone.
+	// dirsOnly is set for a pattern that ends with a slash and matches directories only.
 	dirsOnly bool
-	// base is the folder that all names which match lie beneath; "" where it is not known.
+	// base is the directory that contains every match. It is empty if it is not known.
 	base string
-	// segments are those of a pattern whose segments match those of a name one by one; nil where they
-	// do not.
+	// segments are set if the segments of the pattern match those of a name one by one.
 	segments []string
 }
 
-// newGlob checks a pattern. Its errors are sentences about "it".
+// newGlob checks a pattern. The errors are phrases about the pattern, without a subject.
 func newGlob(pattern string) (*glob, error) {
 	switch {
 	case len(pattern) > maxGlob:
-		return nil, fmt.Errorf("it has more than %d bytes", maxGlob)
+		return nil, fmt.Errorf("has more than %d bytes", maxGlob)
 	case path.IsAbs(pattern):
-		return nil, errors.New("it is absolute: give the folder as path, and a pattern for names in there")
+		return nil, errors.New("is absolute: set path to the directory, and match names beneath it")
 	case strings.ContainsRune(pattern, 0) || slices.Contains(strings.Split(pattern, "/"), ".."):
-		return nil, errors.New(`it holds NUL or ".."`)
+		return nil, errors.New(`contains NUL or ".."`)
 	case !doublestar.ValidatePattern(pattern):
-		return nil, errors.New("it is malformed: [ and { have to be closed, and \\ has to stand before something")
+		return nil, errors.New("is malformed: close every [ and {, and put a character after every \\")
 	case countBraceExpansions(pattern) > maxAlternatives:
-		return nil, fmt.Errorf("its braces stand for more than %d patterns", maxAlternatives)
+		return nil, fmt.Errorf("its braces expand to more than %d patterns", maxAlternatives)
 	}
 	for strings.HasPrefix(pattern, "./") {
 		pattern = strings.TrimLeft(pattern[2:], "/")
 	}
 	g := &glob{pattern: strings.TrimRight(pattern, "/"), dirsOnly: strings.HasSuffix(pattern, "/")}
 	if g.pattern == "" || g.pattern == "." {
-		return nil, errors.New("it matches nothing: ** matches all, * what lies in the folder itself")
+		return nil, errors.New("matches nothing: use ** for all files, * for those directly in path")
 	}
 	if !strings.Contains(g.pattern, `\`) {
 		g.base, _ = doublestar.SplitPattern(g.pattern)
@@ -223,13 +223,13 @@ func newGlob(pattern string) (*glob, error) {
 	return g, nil
 }
 
-// matches says whether a name relative to the beginning is meant.
+// matches reports whether a name relative to the start matches.
 func (g *glob) matches(name, kind string) bool {
 	return (!g.dirsOnly || kind == "directory") && doublestar.MatchUnvalidated(g.pattern, name)
 }
 
-// matchesFile is matches for a filter of files: one without a slash is about the last part of the
-// name.
+// matchesFile is matches for a filter of files: a pattern without a slash matches the last segment
+// of the name.
 func (g *glob) matchesFile(name string) bool {
 	if !strings.Contains(g.pattern, "/") {
 		name = path.Base(name)
@@ -237,32 +237,32 @@ func (g *glob) matchesFile(name string) bool {
 	return g.matches(name, "file")
 }
 
-// mayContainMatch says whether something below a folder could match.
-func (g *glob) mayContainMatch(folder string) bool {
-	if g.base != "" && !lexical.Contains(g.base, folder) && !lexical.Contains(folder, g.base) {
+// mayContainMatch reports whether an entry beneath a directory could match.
+func (g *glob) mayContainMatch(dir string) bool {
+	if g.base != "" && !lexical.Contains(g.base, dir) && !lexical.Contains(dir, g.base) {
 		return false
 	}
 	if g.segments == nil {
 		return true
 	}
-	depth := strings.Count(folder, "/") + 1
-	return depth < len(g.segments) && doublestar.MatchUnvalidated(strings.Join(g.segments[:depth],
-		"/"), folder)
+	depth := strings.Count(dir, "/") + 1
+	return depth < len(g.segments) &&
+		doublestar.MatchUnvalidated(strings.Join(g.segments[:depth], "/"), dir)
 }
 
-// hasLiteral says whether a segment of the pattern is that very name.
+// hasLiteral reports whether a segment of the pattern equals segment.
 func (g *glob) hasLiteral(segment string) bool {
 	return slices.Contains(strings.Split(g.pattern, "/"), segment)
 }
 
-// countBraceExpansions counts the patterns without braces that a well-formed pattern stands for, up
-// to a little more than maxAlternatives.
+// countBraceExpansions returns the number of patterns that the braces of a valid pattern expand to,
+// up to slightly more than maxAlternatives.
 func countBraceExpansions(pattern string) int {
 	count, _ := expand(pattern, 0, false)
 	return count
 }
 
-// expand counts from one position on, within braces up to the one that closes them.
+// expand counts from a position on, within braces up to the closing brace.
 func expand(pattern string, at int, braces bool) (count, end int) {
 	sum, product := 0, 1
 	class := false

@@ -13,13 +13,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Bounds of grep; its schema tells them to callers.
+// Bounds of grep. Its schema states them.
 const (
 	maxMatches = 1000
-	// maxText is how many characters of a line are given.
+	// maxText is the maximum number of characters of a line in the output.
 	maxText = 500
-	// maxSearched is how large a file may be that was not named itself, maxScanned how much is read of
-	// all, in bytes.
+	// maxSearched is the maximum size of a file that is not named itself, maxScanned the maximum of
+	// all bytes read.
 	maxSearched = 64 << 20
 	maxScanned  = 2 << 30
 )
@@ -40,12 +40,12 @@ type match struct {
 	Path string `json:"path"`
 	Line int64  `json:"line"`
 	Text string `json:"text"`
-	// Truncated says that the text is a part of its line.
+	// Truncated reports whether the text is only a part of its line.
 	Truncated bool `json:"cut,omitzero"`
 }
 
-// refuseGrep asks for patterns that are some, before anything starts.
-func refuseGrep(in grepInput) []dray.Detail {
+// checkGrepInput checks the pattern and the glob.
+func checkGrepInput(in grepInput) []dray.Detail {
 	var details []dray.Detail
 	if _, err := newLinePattern(in.Pattern); err != nil {
 		details = append(details, dray.Detail{Pointer: "/input/pattern", Message: err.Error()})
@@ -65,10 +65,10 @@ func grepFiles(ctx context.Context, at fileScope, in grepInput) (any, error) {
 		g.filter, err = newGlob(in.Glob)
 	}
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInvalidInput, "the pattern: %w", err)
+		return nil, dray.Errorf(dray.CodeInvalidInput, "parse the pattern: %w", err)
 	}
-	if g.fileSearch, err = at.search(in.Path, g.filter != nil &&
-		g.filter.hasLiteral(gitFolder)); err != nil {
+	searchGit := g.filter != nil && g.filter.hasLiteral(gitDir)
+	if g.fileSearch, err = at.search(in.Path, searchGit); err != nil {
 		return nil, err
 	}
 	g.lines.found, g.lines.cancelled = g.take, func() error { return context.Cause(ctx) }
@@ -82,12 +82,12 @@ type grepRun struct {
 	*fileSearch
 	filter    *glob
 	lines     lineSearch
-	file      string // the path of the one that is searched, as it is told
-	bytesLeft int64  // bytes that may still be read
+	file      string // path of the searched file in the output
+	bytesLeft int64  // that may still be read
 	out       grepOutput
 }
 
-// visit searches one file. What is beneath the start and cannot be read is noted.
+// visit searches one file. Files beneath the start that cannot be read are skipped.
 func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) error {
 	named := name == "."
 	switch {
@@ -95,14 +95,14 @@ func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) er
 		(info.Type != "file" || g.filter != nil && !g.filter.matchesFile(name)):
 		return nil
 	case !named && info.Size > maxSearched:
-		g.skip(name, fmt.Sprintf("it has more than %d MiB: give it as path to search it",
+		g.skip(name, fmt.Sprintf("the file has more than %d MiB: set path to it to search it",
 			maxSearched>>20))
 		return nil
 	}
 	g.file, g.lines.firstLongLine = dray.PrintablePath(path.Join(g.base.path, name)), 0
 	err := g.at.reading(ctx, path.Join(g.base.name, name), 0, g.scan)
 	if g.lines.firstLongLine > 0 {
-		g.skip(name, fmt.Sprintf("line %d has more than %d MiB: only its beginning was searched",
+		g.skip(name, fmt.Sprintf("line %d has more than %d MiB; only its beginning was searched",
 			g.lines.firstLongLine, maxLine>>20))
 	}
 	if err == nil || named || ctx.Err() != nil || errors.Is(err, fs.SkipAll) {
@@ -111,15 +111,16 @@ func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) er
 	return g.noteSkipped(name, err)
 }
 
-// noteSkipped notes what cannot be read and goes on; it gives back what is no matter of one file.
+// noteSkipped records a file that cannot be read. It returns an error that concerns more than this
+// file.
 func (g *grepRun) noteSkipped(name string, err error) error {
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // it went meanwhile
+	case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		g.skip(name, "the user that tools run as may not read it")
 		return nil
-	case dray.CodeOf(err) == dray.CodePathInvalid: // it became something else meanwhile, or the disk fails
+	case dray.CodeOf(err) == dray.CodePathInvalid: // replaced meanwhile, or a disk error
 		g.skip(name, err.Error())
 		return nil
 	default:
@@ -140,7 +141,7 @@ func (g *grepRun) scan(r io.Reader, _ dray.FileInfo) error {
 	return err
 }
 
-// take keeps a line that matches. One more than are given shows that there are more.
+// take adds a line that matches. One match more than maxMatches shows that there are more.
 func (g *grepRun) take(l line) error {
 	if len(g.out.Matches) == maxMatches {
 		g.truncated = true
@@ -152,8 +153,8 @@ func (g *grepRun) take(l line) error {
 	return nil
 }
 
-// excerpt gives a line as UTF-8: whole, or maxText characters of it, among them the beginning of
-// the match.
+// excerpt returns a line as UTF-8: whole, or maxText characters of it that include the start of the
+// match, and whether it was cut.
 func excerpt(text []byte, at int) (string, bool) {
 	begin, end := 0, len(text)
 	if utf8.RuneCount(text) > maxText {
@@ -167,7 +168,7 @@ func excerpt(text []byte, at int) (string, bool) {
 	return strings.ToValidUTF8(string(text[begin:end]), "\uFFFD"), begin > 0 || end < len(text)
 }
 
-// backRunes goes back by characters.
+// backRunes returns the offset that lies count characters before at.
 func backRunes(text []byte, at, count int) int {
 	for ; count > 0 && at > 0; count-- {
 		_, size := utf8.DecodeLastRune(text[:at])

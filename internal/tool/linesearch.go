@@ -11,61 +11,61 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Bounds of a search for lines: the length of a pattern in bytes and of what it is compiled to, and
-// the bytes of a line that are looked at.
+// Bounds of a line search: the length of a pattern in bytes, the number of its compiled
+// instructions, and the number of bytes of a line that are searched.
 const (
 	maxPattern = 4000
 	maxProgram = 5000
 	maxLine    = 1 << 20
 )
 
-// Between two looks at whether anybody still waits lie at most so many bytes of lines, or
-// characters of one that is longer: a pattern may take microseconds for each.
+// Between two checks for cancellation the search reads at most checkInterval bytes of lines, or
+// runesAtOnce characters of a longer line: a pattern may take microseconds for each.
 const (
 	checkInterval = 16 << 10
 	runesAtOnce   = 256
 )
 
-// linePattern finds lines. Go's engine takes time in proportion to the text, whatever the pattern
-// (RE2).
+// linePattern matches lines. The time is linear in the text for every pattern (RE2).
 type linePattern struct {
 	re *regexp.Regexp
-	// literal stands in every line that matches; empty where nothing is known to.
+	// literal occurs in every line that matches. It is empty if no such text is known.
 	literal []byte
 }
 
-// newLinePattern compiles a pattern. Its errors are sentences about "it".
+// newLinePattern compiles a pattern. The errors are phrases about the pattern, without a subject.
 func newLinePattern(pattern string) (*linePattern, error) {
 	if len(pattern) > maxPattern {
-		return nil, fmt.Errorf("it has more than %d bytes", maxPattern)
+		return nil, fmt.Errorf("has more than %d bytes", maxPattern)
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, syntaxErrorText(err)
 	}
 	prog, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
-		return nil, wrong(err)
+		return nil, syntaxErrorText(err)
 	}
 	if len(prog.Inst) > maxProgram {
-		return nil, errors.New("its repetitions make it too large")
+		return nil, errors.New("too large: reduce its repetitions")
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, syntaxErrorText(err)
 	}
 	return &linePattern{re, []byte(requiredLiteral(parsed))}, nil
 }
 
-// wrong says it without the pattern, which the caller knows.
-func wrong(err error) error {
+// syntaxErrorText returns the error without the pattern, which the caller knows.
+func syntaxErrorText(err error) error {
 	if s, ok := errors.AsType[*syntax.Error](err); ok {
-		return fmt.Errorf("it is no regular expression (RE2 syntax): %s: %q", s.Code, lexical.Truncate(s.Expr, 100))
+		return fmt.Errorf("not a regular expression (RE2 syntax): %s: %q", s.Code,
+			lexical.Truncate(s.Expr, 100))
 	}
 	return err
 }
 
-// requiredLiteral finds the longest text that every match contains.
+// requiredLiteral returns the longest literal that every match contains.
 func requiredLiteral(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -90,52 +90,53 @@ func requiredLiteral(re *syntax.Regexp) string {
 	return ""
 }
 
-// errStop is what a visitor of lines answers to end the search.
+// errStop is returned by lineSearch.found to end the search.
 var errStop = errors.New("enough lines")
 
-// line is one that matches. Its text is good until the next.
+// line is a line that matches. The text is valid until the next line is found.
 type line struct {
 	number int64
 	text   []byte
-	// from and to are where the first match stands in the text.
+	// from and to are the bounds of the first match in text.
 	from, to int
 }
 
-// lineSearch goes through one stream after the other with one buffer.
+// lineSearch searches one stream after the other with one buffer.
 type lineSearch struct {
 	pattern *linePattern
 	found   func(line) error
-	// cancelled ends the search with its error; nil never does.
+	// cancelled returns an error to end the search. It may be nil.
 	cancelled func() error
-	looked    int // bytes since it was asked
+	unchecked int // bytes since cancelled was called
 	buf       []byte
-	// number counts the lines that are passed; long is the number of the first that was not looked at
-	// as a whole.
+	// number is the number of lines read. firstLongLine is the first line that was not searched
+	// completely, or zero.
 	number, firstLongLine int64
 }
 
-// run searches a stream. A stream that holds a NUL is binary, and ends there.
+// run searches a stream. A stream with a NUL is binary, and its search ends there.
 func (s *lineSearch) run(r io.Reader) error {
 	if s.buf == nil {
 		s.buf = make([]byte, 64<<10)
 	}
 	s.number, s.firstLongLine = 0, 0
-	// bytes in the buffer; whether the rest of a line that is too long is passed over
-	held, passing := 0, false
+	// pending is the number of bytes in the buffer; skipping means that the rest of a long line is
+	// skipped
+	pending, skipping := 0, false
 	for {
-		n, err := r.Read(s.buf[held:])
-		fresh := s.buf[held : held+n]
+		n, err := r.Read(s.buf[pending:])
+		fresh := s.buf[pending : pending+n]
 		if bytes.IndexByte(fresh, 0) >= 0 {
 			return nil
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		held += n
-		block := s.buf[:held]
-		if passing {
+		pending += n
+		block := s.buf[:pending]
+		if skipping {
 			i := bytes.IndexByte(block, '\n')
-			if passing = i < 0; passing {
+			if skipping = i < 0; skipping {
 				block = nil
 			} else {
 				block = block[i+1:]
@@ -146,9 +147,9 @@ func (s *lineSearch) run(r io.Reader) error {
 		if found != nil || err != nil {
 			return found
 		}
-		held = copy(s.buf, rest)
-		if held == len(s.buf) {
-			held, passing, found = s.full()
+		pending = copy(s.buf, rest)
+		if pending == len(s.buf) {
+			pending, skipping, found = s.full()
 			if found != nil {
 				return found
 			}
@@ -156,9 +157,9 @@ func (s *lineSearch) run(r io.Reader) error {
 	}
 }
 
-// full makes room in a buffer that one line fills, or looks at what there is of it and gives the
-// rest up.
-func (s *lineSearch) full() (held int, passing bool, err error) {
+// full enlarges a buffer that one line fills. At maxLine it searches the beginning of the line and
+// skips the rest.
+func (s *lineSearch) full() (pending int, skipping bool, err error) {
 	if len(s.buf) < maxLine {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 		return len(s.buf) / 2, false, nil
@@ -169,8 +170,8 @@ func (s *lineSearch) full() (held int, passing bool, err error) {
 	return 0, true, s.one(s.buf)
 }
 
-// block searches the whole lines of a block, the last one too if nothing follows, and gives what is
-// left.
+// block searches the complete lines of a block, and the last line too if nothing follows. It
+// returns the rest.
 func (s *lineSearch) block(block []byte, last bool) (rest []byte, err error) {
 	whole := bytes.LastIndexByte(block, '\n') + 1
 	if err := s.lines(block[:whole]); err != nil {
@@ -207,7 +208,7 @@ func (s *lineSearch) lines(block []byte) error {
 
 var newline = []byte{'\n'}
 
-// one looks at one line. The carriage return of a line end of two is no part of it.
+// one searches one line. The carriage return of a CRLF line ending is not part of the line.
 func (s *lineSearch) one(text []byte) error {
 	text = bytes.TrimSuffix(text, []byte{'\r'})
 	at, err := s.match(text)
@@ -217,17 +218,17 @@ func (s *lineSearch) one(text []byte) error {
 	return s.found(line{s.number + 1, text, at[0], at[1]})
 }
 
-// match finds the pattern in a line. A long line is read by characters, so that the search can end
-// within it.
+// match returns the first match in a line. It reads a long line by characters, so that the search
+// can be cancelled within it.
 func (s *lineSearch) match(text []byte) (at []int, err error) {
 	if s.cancelled == nil {
 		return s.pattern.re.FindIndex(text), nil
 	}
-	if s.looked += len(text) + 1; s.looked > checkInterval {
+	if s.unchecked += len(text) + 1; s.unchecked > checkInterval {
 		if err := s.cancelled(); err != nil {
 			return nil, err
 		}
-		s.looked = 0
+		s.unchecked = 0
 	}
 	if len(text) <= checkInterval {
 		return s.pattern.re.FindIndex(text), nil
@@ -235,23 +236,23 @@ func (s *lineSearch) match(text []byte) (at []int, err error) {
 	if !bytes.Contains(text, s.pattern.literal) {
 		return nil, nil
 	}
-	r := &cancellableReader{text: bytes.NewReader(text), gone: s.cancelled}
+	r := &cancellableReader{text: bytes.NewReader(text), cancelled: s.cancelled}
 	at = s.pattern.re.FindReaderIndex(r)
 	return at, r.err
 }
 
-// cancellableReader is a text that ends when nobody waits for it any more.
+// cancellableReader is a text that ends when the search is cancelled.
 type cancellableReader struct {
-	text *bytes.Reader
-	gone func() error
-	left int
-	err  error
+	text      *bytes.Reader
+	cancelled func() error
+	left      int // characters until the next check
+	err       error
 }
 
-// ReadRune gives the next character.
+// ReadRune returns the next character.
 func (w *cancellableReader) ReadRune() (r rune, size int, err error) {
 	if w.left == 0 && w.err == nil {
-		w.left, w.err = runesAtOnce, w.gone()
+		w.left, w.err = runesAtOnce, w.cancelled()
 	}
 	if w.err != nil {
 		return 0, 0, io.EOF

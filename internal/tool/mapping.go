@@ -19,8 +19,8 @@ import (
 // mapPaths runs a call with its input and working directory in the environment's paths, and maps
 // the output back into the caller's. It refuses an input with an invalid path (path_invalid,
 // path_too_deep, bad_cwd) before anything starts. In an output, an invalid path stays raw and is
-// listed, as does one whose symlink on the host leads out of its directory. If the call, or else the
-// tool, rewrites text, mapPaths sets call.NewTextFilter. On the host the paths are the caller's
+// listed, as does one whose symlink on the host leads out of its directory. If the call, or else
+// the tool, rewrites text, mapPaths sets call.NewTextFilter. On the host the paths are the caller's
 // already: nothing is rewritten or listed, and the same inputs are refused.
 func (d *definition) mapPaths(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 	error,
@@ -65,7 +65,7 @@ func (d *definition) newMapping(call dray.Call) (*mapping, error) {
 	return m, err
 }
 
-// mapCall sets the call's mapped input and its working folder. The invocation stays as it is.
+// mapCall sets the mapped input, the working directory and the text filter of the call.
 func (m *mapping) mapCall(call *dray.Call) error {
 	var err error
 	if call.WorkDir, err = m.dir(call.Invocation, call.Route); err != nil {
@@ -79,13 +79,15 @@ func (m *mapping) mapCall(call *dray.Call) error {
 	}
 	call.MappedInput = json.RawMessage(input)
 	if m.rewritesText(call.Invocation) {
-		call.NewTextFilter = func(to io.Writer) dray.TextFilter { return m.mapper.Rewriter(pathmapper.ToHost, to) }
+		call.NewTextFilter = func(to io.Writer) dray.TextFilter {
+			return m.mapper.Rewriter(pathmapper.ToHost, to)
+		}
 	}
 	return nil
 }
 
-// rewritesText says whether the paths in text are rewritten. A program on a terminal draws by the
-// lengths of what it prints, so that stays.
+// rewritesText reports whether paths in text are rewritten. Output on a terminal is not: programs
+// position it by its length.
 func (m *mapping) rewritesText(inv dray.Invocation) bool {
 	wanted := m.RewriteText
 	if inv.RewriteText != nil {
@@ -94,8 +96,7 @@ func (m *mapping) rewritesText(inv dray.Invocation) bool {
 	return m.container && wanted && inv.Terminal == nil
 }
 
-// mapError turns the paths in what a file tool says of its failure into the caller's: they are
-// those that the caller gave.
+// mapError maps the paths in the error message of a file tool into the caller's, who gave them.
 func (m *mapping) mapError(err error) error {
 	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || !m.paths.errors {
 		return err
@@ -109,8 +110,7 @@ func (m *mapping) mapError(err error) error {
 	return e
 }
 
-// mapResult maps the output back. It comes before any metadata, whose paths stay the container's
-// own (PM-11).
+// mapResult maps the output. The paths in metadata remain those of the container (PM-11).
 func (m *mapping) mapResult(res dray.Result) dray.Result {
 	if r := res.Metadata.Mapping; r != nil {
 		m.add(*r)
@@ -119,28 +119,27 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 	if !m.container || len(res.Output) == 0 {
 		return res
 	}
-	on := symlinkGuard{links: m.paths.symlinks}
-	defer on.close()
+	guard := symlinkGuard{links: m.paths.symlinks}
+	defer guard.close()
 	opts := m.options("/output", m.outputPaths)
-	opts.CheckHostPath = on.check
+	opts.CheckHostPath = guard.check
 	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)
 	return res
 }
 
-// outputMapper is the mapper of the output: what came home has its name on the host by that, before
-// any mount (SY-11).
+// outputMapper returns the mapper of the output, in which what was fetched takes precedence over
+// the mounts (SY-11).
 func (m *mapping) outputMapper(report *dray.SyncReport) *pathmapper.Mapper {
-	home := syncedMounts(report)
-	if len(home) == 0 {
+	fetched := syncedMounts(report)
+	if len(fetched) == 0 {
 		return m.mapper
 	}
-	mapper, _, err := pathmapper.FromMounts(append(home, m.caps.Mounts...), nil)
+	mapper, _, err := pathmapper.FromMounts(append(fetched, m.caps.Mounts...), nil)
 	if err != nil {
 		return m.mapper
 	}
-
 	return mapper
 }
 
@@ -154,7 +153,7 @@ func (m *mapping) add(r dray.MappingReport) {
 	m.report.Errors = append(m.report.Errors, r.Errors...)
 }
 
-// withReport attaches what happened to the paths. On the host nothing can have happened.
+// withReport attaches the mapping report. There is none on the host.
 func (m *mapping) withReport(res dray.Result) dray.Result {
 	if m.container {
 		res.Metadata.Mapping = &m.report
@@ -163,7 +162,7 @@ func (m *mapping) withReport(res dray.Result) dray.Result {
 	return res
 }
 
-// dir gives the working folder in the environment: its own where the call names none.
+// dir returns the working directory in the environment.
 func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	switch {
 	case inv.Cwd == "":
@@ -179,9 +178,8 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	}
 }
 
-// absolute maps a folder that the call names in full. One that is neither under a mount nor in the
-// workspace may be the container's own, so it goes on as it is; if it is not, the container says
-// so.
+// absolute maps an absolute directory. One that is neither under a mount nor in the workspace may
+// be a path of the container, so it is passed on unchanged.
 func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	t, err := m.mapper.ToContainer(cwd)
 	if err != nil {
@@ -196,8 +194,8 @@ func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	return t.Path, nil
 }
 
-// below maps a folder relative to the call's workspace; folder is the host's name for the
-// container's workspace folder.
+// below maps a directory relative to the workspace of the call. folder is the host's path of the
+// workspace folder in the container.
 func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 	wanted := path.Join(inv.Workspace, inv.Cwd)
 	t, err := m.mapper.ToContainer(wanted)
@@ -211,34 +209,34 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 	if dir, ok := m.relativeToWorkspace(wanted, folder, t.Reason); ok {
 		return dir, nil
 	}
-	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working folder %s",
+	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working directory %s",
 		wanted).
-		WithHint("its workspace is %s: choose a folder in there, or mount this one", folder)
+		WithHint("choose a directory in its workspace %s, or mount this one", folder)
 }
 
-// relativeToWorkspace takes a folder that no mount leads to, but that lies in the workspace, for
-// the same step below the container's workspace folder: so it is where the container holds the
-// workspace in another way (a volume), or where the caller reaches it through a link.
+// relativeToWorkspace maps a directory of the workspace that no mount covers to the same relative
+// path in the container's workspace folder. So it is found if the container has the workspace in
+// another way (a volume), or if the caller reaches it through a symlink.
 func (m *mapping) relativeToWorkspace(wanted, workspace, reason string) (dir string, ok bool) {
 	rest, ok := lexical.Rel(workspace, wanted)
 	if !ok {
 		return "", false
 	}
-	m.note(wanted, wanted, reason+"; taken as the same folder below the container's workspace folder")
+	m.note(wanted, wanted, reason+"; mapped to the same path in the container's workspace folder")
 	return path.Join(m.caps.WorkspaceFolder, rest), true
 }
 
-// note lists what became of the working folder.
+// note records the mapping of the working directory.
 func (m *mapping) note(from, to, reason string) {
 	if reason == "" {
 		m.report.Mapped = append(m.report.Mapped, dray.MappedPath{Pointer: "/cwd", From: from, To: to})
 		return
 	}
-	m.report.Unmapped = append(m.report.Unmapped,
-		dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason})
+	unmapped := dray.UnmappedPath{Pointer: "/cwd", Path: from, Reason: reason}
+	m.report.Unmapped = append(m.report.Unmapped, unmapped)
 }
 
-// existsOnHost is asked for strings with white space alone, to tell a path from prose.
+// existsOnHost tells a path with white space from prose.
 func existsOnHost(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil

@@ -17,29 +17,28 @@ import (
 )
 
 const (
-	// maxOutput is the largest stdout that is read as JSON, in bytes.
+	// maxOutput is the maximum size in bytes of a stdout that is parsed as JSON.
 	maxOutput = 16 << 20
-	// maxDepth is how many containers may lie below the top one, the same as for paths in them.
+	// maxDepth is the maximum nesting below the top-level value, as for paths in it.
 	maxDepth = 64
 )
 
-// rawOutput is what becomes of a stdout that does not parse.
+// rawOutput is the output of a tool whose stdout does not parse.
 type rawOutput struct {
-	// RawOutput is the stream's view without the white space around it, so it is bounded as the view
-	// is.
+	// RawOutput is the summary of the stream without surrounding white space.
 	RawOutput  string     `json:"raw_output"`
 	ParseError parseError `json:"parse_error"`
 }
 
-// parseError says why. Offset counts bytes from the beginning of stdout.
+// parseError is why. Offset is in bytes from the beginning of stdout.
 type parseError struct {
 	Message string `json:"message"`
 	Offset  int64  `json:"offset"`
 }
 
-// parseOutput turns a tool's stdout into its output, always an object: nothing is {}, an object
-// stays as it is, another value becomes {"result": value}, and what does not parse becomes
-// raw_output beside parse_error; then cause says why. Numbers keep their digits.
+// parseOutput returns the output of a tool, which is always an object. An empty stdout is {}, an
+// object is itself, another value becomes {"result": value}. A stdout that does not parse becomes
+// raw_output and parse_error, and cause is its syntax error. Numbers keep their digits.
 func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMessage,
 	cause *syntaxError, err error,
 ) {
@@ -47,34 +46,33 @@ func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMess
 	if cause == nil || err != nil {
 		return output, nil, err
 	}
-	raw := rawOutput{
+	output, err = jsonv2.Marshal(rawOutput{
 		strings.TrimSpace(view.Text),
 		parseError{lexical.Truncate(cause.message, maxMessage), cause.offset},
-	}
-	output, err = jsonv2.Marshal(raw)
+	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("write raw output: %w", err)
+		return nil, nil, fmt.Errorf("encode raw output: %w", err)
 	}
 	return output, cause, nil
 }
 
-// parseStream parses what can be parsed: a stream that is kept to its end and is not too long.
+// parseStream parses a stream that was captured completely and is not too long.
 func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *syntaxError, error) {
 	if view.Truncated {
 		return nil, &syntaxError{
 			offset:  view.KeptBytes,
-			message: "the end of the output is not kept, so it is not parsed",
+			message: "the output was not captured to its end, so it is not parsed",
 		}, nil
 	}
 	var b bytes.Buffer
-	b.Grow(int(min(view.KeptBytes, maxOutput)) + bytes.MinRead) // the kept bytes in one piece
+	b.Grow(int(min(view.KeptBytes, maxOutput)) + bytes.MinRead) // one allocation
 	if _, err := b.ReadFrom(io.LimitReader(stdout, maxOutput+1)); err != nil {
-		return nil, nil, fmt.Errorf("read stdout again: %w", err)
+		return nil, nil, fmt.Errorf("read captured stdout: %w", err)
 	}
 	if b.Len() > maxOutput {
 		return nil, &syntaxError{
 			offset:  maxOutput,
-			message: fmt.Sprintf("JSON of more than %d bytes is not parsed", maxOutput),
+			message: fmt.Sprintf("output of more than %d bytes is not parsed", maxOutput),
 		}, nil
 	}
 	output, cause := parseObject(b.Bytes())
@@ -83,8 +81,8 @@ func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *s
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parseObject gives the object that stdout stands for, or why it stands for none. The object may be
-// a part of stdout, which is written to.
+// parseObject returns the object that stdout represents, or its syntax error. The object may share
+// memory with stdout, which is modified.
 func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -100,8 +98,8 @@ func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	return fmt.Appendf(nil, `{"result":%s}`, value), nil
 }
 
-// compactObject compacts a text that is JSON within the limits. It looks at each byte as seldom as
-// it can: outputs may be long.
+// compactObject compacts text if it is valid JSON within the limits. It reads each byte as few
+// times as possible, since outputs may be long.
 func compactObject(text []byte) (jsontext.Value, bool) {
 	value := jsontext.Value(text)
 	if !value.IsValid() {
@@ -117,8 +115,8 @@ func compactObject(text []byte) (jsontext.Value, bool) {
 	return value, true
 }
 
-// measure gives how many containers of a valid document stand inside one another, and whether there
-// is white space between its tokens.
+// measure returns the nesting depth of a valid document, and whether there is white space between
+// its tokens.
 func measure(value jsontext.Value) (depth int, blank bool) {
 	for i, open := 0, 0; i < len(value); i++ {
 		switch c := value[i]; c {
@@ -136,7 +134,7 @@ func measure(value jsontext.Value) (depth int, blank bool) {
 	return depth, blank
 }
 
-// stringLen gives the length of the string that a text begins with, quotes included.
+// stringLen returns the length of the JSON string at the beginning of text, with its quotes.
 func stringLen(text []byte) int {
 	for i := 1; ; {
 		i += bytes.IndexByte(text[i:], '"')
@@ -150,13 +148,13 @@ func stringLen(text []byte) int {
 	}
 }
 
-// syntaxErrorOf says what is wrong with a stdout, and where.
+// syntaxErrorOf returns the syntax error of a stdout that does not parse.
 func syntaxErrorOf(stdout []byte) *syntaxError {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	tooDeep := false
 	err := scanTokens(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
 		if tooDeep = dec.StackDepth() > maxDepth+1; tooDeep {
-			return fmt.Errorf("it is nested deeper than %d", maxDepth)
+			return fmt.Errorf("nested deeper than %d", maxDepth)
 		}
 		return nil
 	})
@@ -165,8 +163,8 @@ func syntaxErrorOf(stdout []byte) *syntaxError {
 	return err
 }
 
-// syntaxError is why bytes are not one JSON document: where, in bytes from the beginning, and
-// within which value.
+// syntaxError is why bytes are not one JSON document: the offset in bytes, and the pointer to the
+// value.
 type syntaxError struct {
 	offset  int64
 	pointer string
@@ -176,9 +174,9 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
 
-// scanTokens reads exactly one JSON document and calls visit after each token. It holds the
-// document to what all of dray accepts: unique keys, valid UTF-8, nothing behind the value. NaN,
-// Infinity, comments and trailing commas are not JSON.
+// scanTokens reads exactly one JSON document and calls visit after each token. It requires unique
+// keys, valid UTF-8 and nothing after the value. NaN, Infinity, comments and trailing commas are
+// not JSON.
 func scanTokens(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *syntaxError {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
 	for {
@@ -206,7 +204,7 @@ func end(dec *jsontext.Decoder) *syntaxError {
 	case err != nil:
 		return syntaxOf(err, dec)
 	default:
-		return &syntaxError{offset: offset, message: "there is more behind the first value"}
+		return &syntaxError{offset: offset, message: "unexpected data after the first value"}
 	}
 }
 
@@ -214,7 +212,9 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	var s *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &s) && s.Err != nil:
-		return &syntaxError{offset: s.ByteOffset, pointer: string(s.JSONPointer), message: s.Err.Error()}
+		return &syntaxError{
+			offset: s.ByteOffset, pointer: string(s.JSONPointer), message: s.Err.Error(),
+		}
 	case errors.Is(err, io.EOF):
 		return &syntaxError{offset: dec.InputOffset(), message: io.ErrUnexpectedEOF.Error()}
 	default:
@@ -222,9 +222,8 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	}
 }
 
-// decode reads a document for validation, numbers as json.Number. Those that cost more to compare
-// than a call may cost are refused: the validator compares exactly, and 1e999999 has a million
-// digits.
+// decode decodes a document for validation, with numbers as json.Number. It refuses numbers that
+// are too expensive to compare: the validator compares exactly, and 1e999999 has a million digits.
 func decode(doc json.RawMessage) (any, error) {
 	var b valueBuilder
 	if err := scanTokens(doc, b.add); err != nil {
@@ -233,11 +232,10 @@ func decode(doc json.RawMessage) (any, error) {
 	return b.top, nil
 }
 
-// valueBuilder makes Go's values of tokens.
+// valueBuilder builds Go values from tokens.
 type valueBuilder struct {
 	top any
-	// open are the containers around the next token. The key of an object's next value stands beside
-	// it.
+	// open are the containers around the next token.
 	open []frame
 }
 
@@ -276,7 +274,7 @@ func (b *valueBuilder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
 	return nil
 }
 
-// text takes a string, which is a key where the object around it waits for one.
+// text adds a string, which is a key if the enclosing object has no pending key.
 func (b *valueBuilder) text(s string) {
 	if n := len(b.open); n > 0 && b.open[n-1].object != nil && !b.open[n-1].hasKey {
 		b.open[n-1].key, b.open[n-1].hasKey = s, true
@@ -300,24 +298,24 @@ func (b *valueBuilder) put(v any) {
 	in.hasKey = false
 }
 
-// maxNumber bounds the digits of a number and its exponent.
+// maxNumber bounds the digits of a number, and its exponent.
 const maxNumber = 1000
 
 func checkNumber(n string) error {
 	if len(n) > maxNumber {
-		return fmt.Errorf("a number has %d characters, and %d are the most", len(n), maxNumber)
+		return fmt.Errorf("a number has %d characters, and the maximum is %d", len(n), maxNumber)
 	}
 	i := strings.IndexAny(n, "eE")
 	if i < 0 {
 		return nil
 	}
 	if exp, err := strconv.Atoi(n[i+1:]); err != nil || exp > maxNumber || exp < -maxNumber {
-		return fmt.Errorf("the exponent of %s is beyond %d", n, maxNumber)
+		return fmt.Errorf("the exponent of %s exceeds %d", n, maxNumber)
 	}
 	return nil
 }
 
-// withPointer points at what decode found.
+// withPointer returns the detail of an error of decode.
 func withPointer(err error, prefix string) dray.Detail {
 	d := dray.Detail{Pointer: prefix, Message: lexical.Truncate(err.Error(), maxMessage)}
 	if s, ok := errors.AsType[*syntaxError](err); ok {

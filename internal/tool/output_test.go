@@ -39,7 +39,7 @@ func TestStructured(t *testing.T) {
 		{"NaN inside", `{"a":NaN}`, `{"raw_output":"{\"a\":NaN}","parse_error":{"message":"invalid character 'N' at start of value","offset":5}}`},
 		{"Infinity", `[-Infinity]`, `{"raw_output":"[-Infinity]","parse_error":{"message":"invalid character 'I' in number (expecting digit)","offset":2}}`},
 		{"cut off", `{"a":`, `{"raw_output":"{\"a\":","parse_error":{"message":"unexpected EOF","offset":5}}`},
-		{"two values", `{} {}`, `{"raw_output":"{} {}","parse_error":{"message":"there is more behind the first value","offset":2}}`},
+		{"two values", `{} {}`, `{"raw_output":"{} {}","parse_error":{"message":"unexpected data after the first value","offset":2}}`},
 		{"text behind", "{}\nok", `{"raw_output":"{}\nok","parse_error":{"message":"invalid character 'o' at start of value","offset":3}}`},
 		{"a key twice", `{"a":1,"a":2}`, `{"raw_output":"{\"a\":1,\"a\":2}","parse_error":{"message":"duplicate object member name","offset":7}}`},
 		{"not UTF-8", "\"\xff\"", `{"raw_output":"\"` + "\uFFFD" + `\"","parse_error":{"message":"invalid UTF-8","offset":1}}`},

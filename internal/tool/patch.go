@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,36 +13,37 @@ import (
 // hunk is one piece of a patch.
 type hunk struct {
 	number int
-	// line is where its old lines begin by its own account, from 1 on; for one without old lines it is
-	// the line that it stands behind.
+	// line is the line of the first old line as the hunk states it, from 1. For a hunk without old
+	// lines it is the line after which the new lines are inserted.
 	line     int
 	old, new []string // with their line ends
 }
 
-// parsePatch reads a unified diff of one file's text. What it calls the file does not matter, and
-// it need not name it. Errors are sentences about "it".
+// parsePatch parses a unified diff of one text file. The file names in it are ignored and need not
+// be there. The errors are phrases about the patch, without a subject.
 func parsePatch(text string) ([]hunk, error) {
 	if !strings.HasSuffix(text, "\n") {
-		text += "\n" // what has no line end says so
+		text += "\n" // a last line without a line ending is marked in the patch
 	}
 	if strings.HasPrefix(text, "@@ ") {
 		text = "--- file\n+++ file\n" + text
 	}
 	files, _, err := gitdiff.Parse(strings.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("it is no unified diff: %s", strings.TrimPrefix(err.Error(), "gitdiff: "))
+		return nil, fmt.Errorf("not a unified diff: %s", strings.TrimPrefix(err.Error(), "gitdiff: "))
 	}
 	switch {
 	case len(files) > 1:
-		return nil, fmt.Errorf("it changes %d files: give each its own call", len(files))
+		return nil, fmt.Errorf("changes %d files: use one call for each", len(files))
 	case len(files) == 0 || len(files[0].TextFragments) == 0 && !files[0].IsBinary &&
 		!files[0].IsRename:
-		return nil, errors.New("it has no hunks: they begin with a line like @@ -1,3 +1,4 @@")
+		return nil, errors.New("has no hunks: a hunk begins with a line such as @@ -1,3 +1,4 @@")
 	}
 	f := files[0]
 	if f.IsBinary || f.IsNew || f.IsDelete || f.IsRename || f.IsCopy || f.NewMode != 0 &&
 		f.NewMode != f.OldMode {
-		return nil, errors.New("it does more than change lines: write_file makes files, exec and shell move and remove them")
+		return nil, errors.New("does more than change lines: create files with write_file, " +
+			"move and remove them with exec or shell")
 	}
 	hunks := make([]hunk, 0, len(f.TextFragments))
 	for i, fragment := range f.TextFragments {
@@ -61,22 +61,22 @@ func parsePatch(text string) ([]hunk, error) {
 	return hunks, nil
 }
 
-// applyPatch replaces the old lines of each hunk by its new ones. The old lines have to stand there
-// byte for byte, at the hunk's own line moved as far as the hunk before was, else in one single
-// place behind that one. The end of the call ends it.
+// applyPatch replaces the old lines of each hunk by its new lines. The old lines must match byte
+// for byte: at the line of the hunk, shifted as far as the previous hunk was, else at exactly one
+// place after that hunk. It fails with the cause of ctx when ctx ends.
 func applyPatch(ctx context.Context, content []byte, hunks []hunk) ([]byte, error) {
-	lines := slices.Collect(splitLines(content))
+	lines := slices.Collect(strings.Lines(string(content)))
 	var out []byte
-	done, moved := 0, 0 // lines that are written; how far the hunk before stood from its own line
+	done, shift := 0, 0 // lines written; distance of the previous hunk from its stated line
 	for _, h := range hunks {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		at, err := h.find(lines, done, moved, len(hunks))
+		at, err := h.find(lines, done, shift, len(hunks))
 		if err != nil {
 			return nil, err
 		}
-		moved = at - h.index()
+		shift = at - h.index()
 		for _, l := range lines[done:at] {
 			out = append(out, l...)
 		}
@@ -91,11 +91,7 @@ func applyPatch(ctx context.Context, content []byte, hunks []hunk) ([]byte, erro
 	return out, nil
 }
 
-func splitLines(content []byte) func(func(string) bool) {
-	return strings.Lines(string(content))
-}
-
-// index is where the hunk wants to be, counted from 0.
+// index returns the stated position of the hunk, from 0.
 func (h hunk) index() int {
 	if len(h.old) == 0 {
 		return h.line
@@ -103,21 +99,21 @@ func (h hunk) index() int {
 	return h.line - 1
 }
 
-// find gives the index of the first old line.
-func (h hunk) find(lines []string, from, moved, of int) (int, error) {
-	wanted := h.index() + moved
+// find returns the index of the first old line.
+func (h hunk) find(lines []string, from, shift, of int) (int, error) {
+	wanted := h.index() + shift
 	if h.matchesAt(lines, from, wanted) {
 		return wanted, nil
 	}
-	first, places := h.countMatches(lines[from:])
-	if places == 1 {
+	first, matches := h.countMatches(lines[from:])
+	if matches == 1 {
 		return from + first, nil
 	}
-	return 0, h.mismatch(lines, from, from+first, places, of)
+	return 0, h.mismatch(lines, from, from+first, matches, of)
 }
 
-// countMatches counts where the old lines stand in some lines, and gives the first. No line is
-// compared more than twice, however much of the old lines repeats itself (Knuth, Morris, Pratt).
+// countMatches returns where the old lines first match, and how often. It compares no line more
+// than twice, even if the old lines repeat themselves (Knuth, Morris, Pratt).
 func (h hunk) countMatches(lines []string) (first, count int) {
 	if len(h.old) == 0 {
 		return 0, 0
@@ -141,8 +137,8 @@ func (h hunk) countMatches(lines []string) (first, count int) {
 	return first, count
 }
 
-// prefixTable gives for each beginning of some lines how many lines it begins and ends with alike,
-// itself aside.
+// prefixTable returns for each prefix of lines the length of its longest proper prefix that is also
+// its suffix.
 func prefixTable(lines []string) []int {
 	borders := make([]int, len(lines))
 	for i := 1; i < len(lines); i++ {
@@ -163,24 +159,27 @@ func (h hunk) matchesAt(lines []string, from, at int) bool {
 		slices.Equal(lines[at:at+len(h.old)], h.old)
 }
 
-func (h hunk) mismatch(lines []string, from, first, places, of int) error {
+func (h hunk) mismatch(lines []string, from, first, matches, of int) error {
 	m := &mismatchError{pointer: "/input/patch"}
 	switch {
 	case len(h.old) == 0:
-		m.message = fmt.Sprintf("hunk %d of %d has no line that says where it belongs, and there is no line %d", h.number, of, h.line)
-		m.hint = "give it lines of context"
-	case places > 1:
-		m.message = fmt.Sprintf("what hunk %d of %d replaces is not in line %d, and stands in %d other places, from line %d on", h.number, of, h.line, places, first+1)
-		m.hint = "give the hunk its right line, or more lines of context"
+		m.message = fmt.Sprintf("hunk %d of %d has no context lines, and the file has no line %d",
+			h.number, of, h.line)
+		m.hint = "add lines of context to the hunk"
+	case matches > 1:
+		m.message = fmt.Sprintf("the old lines of hunk %d of %d are not at line %d; "+
+			"they occur %d times, first at line %d", h.number, of, h.line, matches, first+1)
+		m.hint = "correct the line number of the hunk, or add lines of context"
 	default:
-		m.message = fmt.Sprintf("what hunk %d of %d replaces, near line %d, is not in the file", h.number,
-			of, h.line)
+		m.message = fmt.Sprintf("the old lines of hunk %d of %d, near line %d, are not in the file",
+			h.number, of, h.line)
 		if from > 0 {
-			m.message += " behind the hunk before it"
+			m.message += " after the previous hunk"
 		}
-		m.hint = closestText([]byte(strings.Join(lines, "")), strings.Join(h.old, ""))
-		if bytes.Contains([]byte(strings.Join(lines, "")), []byte(strings.Join(h.old, ""))) {
-			m.hint = "hunks have to stand in the order of the file and may not overlap"
+		content, old := strings.Join(lines, ""), strings.Join(h.old, "")
+		m.hint = closestText([]byte(content), old)
+		if strings.Contains(content, old) {
+			m.hint = "put the hunks in the order of the file, without overlaps"
 		}
 	}
 	return m

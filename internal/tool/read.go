@@ -12,14 +12,14 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// defaultLimit is how much read_file gives where the call says nothing, in bytes. The schema tells
-// it to callers.
+// defaultLimit is the maximum number of bytes that read_file returns by default. The schema states
+// it.
 const defaultLimit = 1 << 20
 
-// jsonInt is an integer as JSON Schema understands it: 10, 10.0 and 1e1 are the same.
+// jsonInt is an integer as JSON Schema defines it: 10, 10.0 and 1e1 are equal.
 type jsonInt int64
 
-// UnmarshalJSON relies on the schema for the range, within which a float64 is exact.
+// UnmarshalJSON relies on the schema for the range, in which a float64 is exact.
 func (w *jsonInt) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(string(b), 64)
 	*w = jsonInt(f)
@@ -29,7 +29,7 @@ func (w *jsonInt) UnmarshalJSON(b []byte) error {
 type readInput struct {
 	Path   string  `json:"path"`
 	Offset jsonInt `json:"offset"`
-	Limit  jsonInt `json:"limit"` // defaultLimit where the call says nothing
+	Limit  jsonInt `json:"limit"` // zero is defaultLimit
 }
 
 type readOutput struct {
@@ -39,7 +39,8 @@ type readOutput struct {
 	Size       int64   `json:"size"`
 	Truncated  bool    `json:"truncated"`
 	NextOffset int64   `json:"next_offset,omitzero"`
-	// Rewritten counts the paths that were rewritten in the content; nil where none were to be.
+	// Rewritten is the number of paths that were rewritten in the content. Nil means that rewriting
+	// was off.
 	Rewritten *int64 `json:"rewritten,omitzero"`
 }
 
@@ -56,8 +57,7 @@ func readFile(ctx context.Context, at fileScope, in readInput) (any, error) {
 	}
 	err = at.reading(ctx, file.name, int64(in.Offset)-int64(lead),
 		func(r io.Reader, info dray.FileInfo) error {
-			// One byte more than asked for tells whether there is more, also of files that do not know their
-			// size.
+			// one byte more than requested shows whether there is more, even if the size is unknown
 			b, err := io.ReadAll(io.LimitReader(r, int64(lead+limit)+1))
 			out.Size = info.Size
 			lead = min(lead, len(b))
@@ -76,7 +76,7 @@ func readFile(ctx context.Context, at fileScope, in readInput) (any, error) {
 	return out, nil
 }
 
-// fill takes at most limit bytes and leaves a character that would be cut in two to the next read.
+// fill takes at most limit bytes. It leaves a character that limit would split to the next read.
 func (o *readOutput) fill(b []byte, limit int) {
 	if len(b) > limit {
 		o.Truncated = true
@@ -91,12 +91,11 @@ func (o *readOutput) fill(b []byte, limit int) {
 	o.Base64 = b
 }
 
-// maxControls is how many control characters are no matter, however much of a text they are.
+// maxControls is the number of control characters that any text may have.
 const maxControls = 1 << 10
 
-// isText says that bytes are UTF-8 that somebody wrote. JSON takes six bytes for a control
-// character, so that a file of zeros would grow to six times its size as text, in each of the forms
-// that a result takes on its way.
+// isText reports whether b is UTF-8 text. JSON needs six bytes for a control character, so a file
+// of zeros as text would grow to six times its size in every form of the result.
 func isText(b []byte) bool {
 	controls := 0
 	for _, c := range b {
@@ -107,13 +106,12 @@ func isText(b []byte) bool {
 	return controls <= max(len(b)/5, maxControls) && utf8.Valid(b)
 }
 
-// lookbehindBytes is how much of what stands before a text decides whether a path begins with it,
-// in bytes.
+// lookbehindBytes is how many bytes before a text decide whether a path begins at its start.
 const lookbehindBytes = 4 << 10
 
-// rewrite turns the paths in a text into the caller's. lead is what stands before it in the file,
-// so that what begins there is not taken for the beginning of a path. What only the text behind
-// could decide is left to the next read. Sizes and offsets stay those of the file.
+// rewrite rewrites the paths in the content into the caller's. lead is the text before the content,
+// which decides whether a path begins at its start. A path that only the text after the content
+// could decide is left to the next read. Sizes and offsets remain those of the file.
 func (o *readOutput) rewrite(filter func(io.Writer) dray.TextFilter, lead []byte) error {
 	if filter == nil || o.Content == nil {
 		return nil
@@ -148,8 +146,8 @@ func writeAll(w io.Writer, b []byte) error {
 	return err
 }
 
-// trimPartialRune drops the beginning of a character at the end of UTF-8 text. Other bytes stay as
-// they are, and so does a cut that would leave nothing.
+// trimPartialRune drops an incomplete character at the end of UTF-8 text. It returns other bytes
+// unchanged, and never returns nothing.
 func trimPartialRune(b []byte) []byte {
 	for end := len(b) - 1; end > 0 && end >= len(b)-utf8.UTFMax+1; end-- {
 		if !utf8.RuneStart(b[end]) {

@@ -173,5 +173,5 @@ func (d *definition) checkInput(input json.RawMessage) error {
 	e := dray.Errorf(dray.CodeInvalidInput, "the input does not match the schema of tool %s: %s: %s",
 		d.Name, details[0].Pointer, details[0].Message)
 	e.Details = details
-	return e.WithHint("see the tool's input_schema: GET /v1/tools/%s, or dray tools %s", d.Name, d.Name)
+	return e.WithHint("see its input_schema: GET /v1/tools/%s, or dray tools %s", d.Name, d.Name)
 }

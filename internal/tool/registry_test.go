@@ -21,16 +21,16 @@ func TestAddCommandRefuses(t *testing.T) {
 		{`"check" is already in use`, with(func(c *commandTool) { c.Name = "check" })},
 		{`"exec" is already in use`, with(func(c *commandTool) { c.Name = "exec" })},
 		{"output_schema needs json", with(func(c *commandTool) { c.OutputSchema = json.RawMessage(`{}`) })},
-		{"input_schema: it is not an object", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`true`) })},
-		{"input_schema: read it", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"object","type":"object"}`) })},
+		{"input_schema: the schema is not an object", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`true`) })},
+		{"input_schema: parse the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"object","type":"object"}`) })},
 		{`its type is array`, with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"array"}`) })},
-		{"only https://json-schema.org/draft/2020-12/schema", with(func(c *commandTool) {
+		{"use https://json-schema.org/draft/2020-12/schema", with(func(c *commandTool) {
 			c.InputSchema = json.RawMessage(`{"$schema":"http://json-schema.org/draft-07/schema#"}`)
 		})},
-		{"input_schema: compile it", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"properties":{"a":{"type":"strin"}}}`) })},
-		{"nothing is fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"https://example.com/x"}`) })},
-		{"nothing is fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"file:///etc/hostname"}`) })},
-		{"output_schema: compile it", with(promising(`{"$ref":"#/$defs/none"}`))},
+		{"input_schema: compile the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"properties":{"a":{"type":"strin"}}}`) })},
+		{"is not fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"https://example.com/x"}`) })},
+		{"is not fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"file:///etc/hostname"}`) })},
+		{"output_schema: compile the schema", with(promising(`{"$ref":"#/$defs/none"}`))},
 	}
 	for _, tt := range tests {
 		r := registry(t, command("check", ""))

@@ -41,7 +41,8 @@ func (r *Registry) command(t dray.Tool, argv []string, jsonOutput bool) (*defini
 	t.StartsProcess = true
 	d := &definition{Tool: t}
 	if len(t.OutputSchema) > 0 && !jsonOutput {
-		return d, errors.New("output is text, and output_schema needs json: set output to json, or remove output_schema")
+		return d, errors.New("output is text, and output_schema needs json: " +
+			"set output to json, or remove output_schema")
 	}
 	if err := d.compile(); err != nil {
 		return d, err
@@ -110,8 +111,9 @@ func (d *definition) checkOutput(output json.RawMessage, cause *syntaxError) *dr
 	if len(details) == 0 {
 		return nil
 	}
-	e := dray.Errorf(dray.CodeOutputInvalid, "output of tool %s does not match its output_schema: %s: %s",
-		d.Name, details[0].Pointer, details[0].Message)
+	e := dray.Errorf(dray.CodeOutputInvalid,
+		"output of tool %s does not match its output_schema: %s: %s", d.Name, details[0].Pointer,
+		details[0].Message)
 	e.Details = details
 	return e.WithHint("fix the tool or its output_schema; output and stdout hold what it printed")
 }
@@ -190,7 +192,8 @@ func fileToolRoot(env dray.Capabilities, dir string) (string, error) {
 	if !path.IsAbs(dir) {
 		return "", dray.Errorf(dray.CodePathInvalid,
 			"the container has no workspace folder for file tools to work in").
-			WithHint("set cwd to a directory of the container, or name the workspace of the container in the call or in the configuration")
+			WithHint("set cwd to a directory of the container, or name the container's workspace in the " +
+				"call or in the configuration")
 	}
 	return path.Clean(dir), nil
 }

@@ -28,7 +28,7 @@ type schema struct{ compiled *jsonschema.Schema }
 func compileSchema(text *json.RawMessage) (*schema, error) {
 	doc, err := decode(*text)
 	if err != nil {
-		return nil, fmt.Errorf("read it: %w", err)
+		return nil, fmt.Errorf("parse the schema: %w", err)
 	}
 	if err := describesObject(doc); err != nil {
 		return nil, err
@@ -36,49 +36,49 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
-	// The address is never fetched: it only gives relative references something to be relative to.
+	// the address is never fetched: it is the base of relative references
 	const base = "https://dray.invalid/schema"
 	if err := c.AddResource(base, doc); err != nil {
-		return nil, fmt.Errorf("add it: %w", err)
+		return nil, fmt.Errorf("add the schema: %w", err)
 	}
 	compiled, err := c.Compile(base)
 	if err != nil {
-		return nil, fmt.Errorf("compile it: %w", err)
+		return nil, fmt.Errorf("compile the schema: %w", err)
 	}
 	compact := jsontext.Value(bytes.Clone(*text))
 	if err := compact.Compact(); err != nil {
-		return nil, fmt.Errorf("compact it: %w", err)
+		return nil, fmt.Errorf("compact the schema: %w", err)
 	}
 	*text = json.RawMessage(compact)
 	return &schema{compiled}, nil
 }
 
-// describesObject refuses schemas that no input and no output could satisfy, since both are
-// objects, and other drafts, whose words mean something else.
+// describesObject refuses schemas that inputs and outputs cannot satisfy, since both are objects,
+// and other drafts, whose keywords have other meanings.
 func describesObject(doc any) error {
 	top, ok := doc.(map[string]any)
 	if !ok {
-		return errors.New("it is not an object")
+		return errors.New("the schema is not an object")
 	}
 	if draft, ok := top["$schema"]; ok && draft != draft2020 {
-		return fmt.Errorf("$schema is %v, and only %s is supported", draft, draft2020)
+		return fmt.Errorf("$schema %v is unsupported: use %s", draft, draft2020)
 	}
 	if typ, ok := top["type"]; ok && typ != "object" {
-		return fmt.Errorf(`its type is %v, and inputs and outputs are objects: say "type": "object"`, typ)
+		return fmt.Errorf(`its type is %v: use "type": "object", which every input and output is`, typ)
 	}
 	return nil
 }
 
-// noLoader refuses references that lead out of a schema: the answer to a call must not depend on
-// what a server or a file says today.
+// noLoader refuses references to other documents: the result of a validation must not depend on a
+// server or a file.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s is outside the schema, and nothing is fetched: put it under $defs", url)
+	return nil, fmt.Errorf("%s is outside the schema and is not fetched: move it to $defs", url)
 }
 
-// violations lists what a document breaks, in its own order; prefix leads from the caller's JSON to
-// the document. It is nil for a document that fits.
+// violations returns the violations of a document in its own order, or nil. prefix is the pointer
+// from the caller's JSON to the document.
 func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 	v, err := decode(doc)
 	if err != nil {
@@ -99,14 +99,13 @@ func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 }
 
 const (
-	// maxViolations bounds the list: an array of a million wrong items is one mistake.
+	// maxViolations bounds the list, for instance for an array of a million invalid items.
 	maxViolations = 50
-	// maxMessage bounds one message in bytes, since some repeat the value that is wrong.
+	// maxMessage bounds one message in bytes, since some repeat the invalid value.
 	maxMessage = 300
 )
 
-// violationList flattens the tree that the validator gives into its leaves, which are what a caller
-// can correct.
+// violationList collects the leaves of the validator's tree of errors.
 type violationList struct {
 	prefix  string
 	printer *message.Printer
@@ -126,7 +125,7 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 	at := dray.JSONPointer(l.prefix, e.InstanceLocation...)
 	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 		for _, name := range extra.Properties {
-			l.note(dray.JSONPointer(at, name), "is not known here")
+			l.note(dray.JSONPointer(at, name), "is not allowed here")
 		}
 		return
 	}
@@ -135,6 +134,7 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 
 func (l *violationList) note(at, what string) {
 	if len(l.details) < maxViolations {
-		l.details = append(l.details, dray.Detail{Pointer: at, Message: lexical.Truncate(what, maxMessage)})
+		message := lexical.Truncate(what, maxMessage)
+		l.details = append(l.details, dray.Detail{Pointer: at, Message: message})
 	}
 }

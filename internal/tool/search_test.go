@@ -319,7 +319,7 @@ func TestSearchesAreMapped(t *testing.T) {
 	}
 	missing := b.call(t, "stat", object{"path": "/srv/app/none"})
 	if failedWith(t, missing,
-		dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: it does not exist" {
+		dray.CodePathInvalid); missing.Error.Message != "stat /srv/app/none: no such file or directory" {
 		t.Errorf("it says %q", missing.Error.Message)
 	}
 	if c := res.Metadata.Changes; len(c) != 1 || c[0].Path != b.folder+"/a/x.go" ||

@@ -10,67 +10,69 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// symlinkGuard holds the names of files in an output against the links that stand on the host
-// (PM-12): a tool may have put one into a shared folder that means a file of its container there,
-// and any file of the host here. It is used by one goroutine.
+// symlinkGuard checks the host paths in an output against the symlinks on the host (PM-12). A tool
+// may have created a symlink in a shared directory that points to a file of its container, and on
+// the host to any file. It must not be used concurrently.
 type symlinkGuard struct {
-	// roots are the host roots of the mappings, opened when the first path needs them; nil is one that
-	// the host does not have.
+	// roots are the host roots of the mappings, opened on first use. Nil is a root that the host does
+	// not have.
 	roots map[string]*os.File
-	// links says that the last name of a path may itself be a link, which the output then tells.
+	// links means that the last segment of a path may be a symlink, which the output describes.
 	links bool
-	// lastChecked is the name that was found to be fine last: a list of findings has many in one file.
+	// lastChecked is the last valid name: a list of findings has many in one file.
 	lastChecked string
 }
 
-// check says why a name must not be handed on; it lies under root. That holds for the moment: who
-// opens the file later has to do that beneath the root, too. A file that is not there yet leads
-// nowhere.
-func (b *symlinkGuard) check(root, name string) error {
-	if name == b.lastChecked {
+// check returns an error if name, which lies under root, leads out of it. The result holds for this
+// moment: a program that opens the file later must do so beneath the root too. A file that does not
+// exist is valid.
+func (g *symlinkGuard) check(root, name string) error {
+	if name == g.lastChecked {
 		return nil
 	}
-	err := b.resolveOnHost(root, name)
+	err := g.resolveOnHost(root, name)
 	if err == nil {
-		b.lastChecked = name
+		g.lastChecked = name
 	}
 	return err
 }
 
-func (b *symlinkGuard) resolveOnHost(root, name string) error {
+func (g *symlinkGuard) resolveOnHost(root, name string) error {
 	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
 	if below == "" {
-		return nil // it is the root itself, which may be a single file
+		return nil // the root itself, which may be a single file
 	}
-	dir, err := b.open(root)
+	dir, err := g.open(root)
 	if err != nil {
 		return escapesRootError(name, err)
 	}
 	if dir == nil {
 		return nil
 	}
-	err = b.resolve(dir, below)
+	err = g.resolve(dir, below)
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return nil
 	case errors.Is(err, unix.EXDEV):
-		return dray.Errorf(dray.CodePathInvalid, "a link on the host leads %q out of %q", name, root).
-			WithHint("have the tool write a file in place of the link, or a relative link that stays in the folder")
+		return dray.Errorf(dray.CodePathInvalid, "a symlink on the host leads %q out of %q", name, root).
+			WithHint("have the tool write a file instead of the symlink, or a relative symlink that " +
+				"stays in the directory")
 	}
 	return escapesRootError(name, err)
 }
 
 func escapesRootError(name string, err error) error {
-	return dray.Errorf(dray.CodePathInvalid, "what %q is on the host cannot be checked: %w", name,
-		err).
-		WithHint("let the daemon's user enter the folder")
+	return dray.Errorf(dray.CodePathInvalid, "check %q on the host: %w", name, err).
+		WithHint("give the daemon's user access to the directory")
 }
 
-// open gives the root, or nil for one that is not there, as on the machine of a remote engine.
-func (b *symlinkGuard) open(root string) (*os.File, error) {
-	if dir, ok := b.roots[root]; ok {
+// open returns the root, or nil if it does not exist, as with a remote engine.
+func (g *symlinkGuard) open(root string) (*os.File, error) {
+	if dir, ok := g.roots[root]; ok {
 		return dir, nil
 	}
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -80,83 +82,72 @@ func (b *symlinkGuard) open(root string) (*os.File, error) {
 	if err != nil {
 		dir = nil
 	}
-	if b.roots == nil {
-		b.roots = map[string]*os.File{}
+	if g.roots == nil {
+		g.roots = map[string]*os.File{}
 	}
-	b.roots[root] = dir
+	g.roots[root] = dir
 	return dir, nil
 }
 
-func (b *symlinkGuard) close() {
-	for _, dir := range b.roots {
+func (g *symlinkGuard) close() {
+	for _, dir := range g.roots {
 		if dir != nil {
 			_ = dir.Close()
 		}
 	}
-	b.roots = nil
+	g.roots = nil
 }
 
-// resolve follows a name from the root. It fails with EXDEV for one that leads out.
-func (b *symlinkGuard) resolve(dir *os.File, name string) error {
-	err := b.openat2(dir, name, unix.RESOLVE_BENEATH)
+// resolve resolves a name beneath the root. It fails with EXDEV if the name leads out.
+func (g *symlinkGuard) resolve(dir *os.File, name string) error {
+	err := g.openat2(dir, name, unix.RESOLVE_BENEATH)
 	switch {
-	case errors.Is(err, unix.EXDEV) && b.resolvesInside(dir, name):
+	case errors.Is(err, unix.EXDEV) && g.resolvesInside(dir, name):
 		return nil
-	case errors.Is(err, unix.ENOSYS), errors.Is(err,
-		unix.EPERM): // an old kernel, or a sandbox around the daemon
-		return b.walk(dir, name)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return g.walk(dir, name) // an old kernel, or a sandbox around the daemon
 	}
 	return err
 }
 
-func (b *symlinkGuard) openat2(dir *os.File, name string, how uint64) error {
-	fd, err := b.opened(dir, name, how)
+func (g *symlinkGuard) openat2(dir *os.File, name string, how uint64) error {
+	fd, err := g.opened(dir, name, how)
 	if err == nil {
 		err = unix.Close(fd)
 	}
 	return err
 }
 
-func (b *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, err error) {
-	open := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: how | unix.RESOLVE_NO_MAGICLINKS,
+func (g *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, err error) {
+	flags := unix.O_PATH | unix.O_CLOEXEC
+	if g.links {
+		flags |= unix.O_NOFOLLOW
 	}
-	if b.links {
-		open.Flags |= unix.O_NOFOLLOW
-	}
-	const tries = 32 // a rename anywhere makes the kernel unsure of ".." in a link
-	for range tries {
-		if fd, err = unix.Openat2(int(dir.Fd()), name, &open); !errors.Is(err, unix.EAGAIN) &&
-			!errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	return fd, err
+	return linux.Openat2(int(dir.Fd()), name, flags, how|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// resolvesInside says whether a name that leaves the root on its way, by an absolute link or by
-// "..", comes to a file beneath the root all the same.
-func (b *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
-	fd, err := b.opened(dir, name, 0)
+// resolvesInside reports whether a name that leaves the root on its way, by an absolute symlink or
+// by "..", ends at a file beneath the root.
+func (g *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
+	fd, err := g.opened(dir, name, 0)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
 	file, err1 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	root, err2 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
-	return err1 == nil && err2 == nil && (file == root || strings.HasPrefix(file, root+"/"))
+	return err1 == nil && err2 == nil && lexical.Contains(root, file)
 }
 
-// walk follows a name folder by folder, without the kernel's help.
-func (b *symlinkGuard) walk(dir *os.File, name string) error {
+// walk resolves a name directory by directory, without openat2.
+func (g *symlinkGuard) walk(dir *os.File, name string) error {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return fmt.Errorf("open the root: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	look := root.Stat
-	if b.links {
+	if g.links {
 		look = root.Lstat
 	}
 	if _, err = look(name); err == nil || errors.As(err, new(unix.Errno)) {

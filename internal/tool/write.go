@@ -25,7 +25,7 @@ type writeOutput struct {
 func writeFile(ctx context.Context, at fileScope, in writeInput) (any, error) {
 	content, err := in.bytes()
 	if err != nil {
-		return nil, fmt.Errorf("read the content: %w", err)
+		return nil, fmt.Errorf("decode the content: %w", err)
 	}
 	file, done, err := at.lockForWrite(ctx, in.Path)
 	if err != nil {
@@ -47,25 +47,26 @@ func digest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fileWrite is one file on its way.
+// fileWrite is one atomic write of a file.
 type fileWrite struct {
 	fileScope
 	file    target
-	op      string // for errors
+	op      string // "write" or "edit", for errors
 	content []byte
 	sum     string
 	mode    fs.FileMode
 	action  dray.FileAction
-	// tempCreated says that the temporary file came to be.
+	// tempCreated reports whether the temporary file was created.
 	tempCreated bool
-	// before is the digest of what is replaced; empty where nothing is, or it cannot be read.
+	// before is the digest of the replaced file. It is empty if there is none, or if it cannot be
+	// read.
 	before string
-	// unchanged, if it is set, refuses to replace what is no longer as it was; it is asked at the last
-	// moment.
+	// unchanged, if set, is called just before the rename and returns an error if the file has
+	// changed.
 	unchanged func() error
 }
 
-// plan decides what is to be done from what is there.
+// plan determines the action and the mode from the existing file.
 func (w *fileWrite) plan(ctx context.Context, mode string) error {
 	old, err := w.regular()
 	switch {
@@ -80,7 +81,7 @@ func (w *fileWrite) plan(ctx context.Context, mode string) error {
 	if mode != "" {
 		bits, err := strconv.ParseUint(mode, 8, 9)
 		if err != nil {
-			return fmt.Errorf("read mode %q: %w", mode, err)
+			return fmt.Errorf("parse mode %q: %w", mode, err)
 		}
 		w.mode = fs.FileMode(bits)
 	}
@@ -90,8 +91,8 @@ func (w *fileWrite) plan(ctx context.Context, mode string) error {
 	return nil
 }
 
-// regular says what is there. A link is refused, not followed and not replaced: the caller has to
-// say which of the two files is meant.
+// regular returns the info of the file. It refuses a symlink, which it neither follows nor
+// replaces: the caller must say which of the two files is meant.
 func (w *fileWrite) regular() (dray.FileInfo, error) {
 	info, err := w.files.Stat(w.file.name)
 	switch {
@@ -100,13 +101,13 @@ func (w *fileWrite) regular() (dray.FileInfo, error) {
 	case err != nil:
 		return info, w.file.wrapError(w.op, err)
 	case info.Type != "file":
-		return info, w.file.wrongTypeError(w.op, info, "name a regular file, or a new one")
+		return info, w.file.wrongTypeError(w.op, info, "name a regular file or a new file")
 	}
 	return info, nil
 }
 
-// oldDigest reads what is there, for the trail. A file that cannot be read is written all the same,
-// or that fails for its own reason.
+// oldDigest returns the digest of the existing file for the audit log, or "" if it cannot be read,
+// which does not prevent the write.
 func (w *fileWrite) oldDigest(ctx context.Context) string {
 	h := sha256.New()
 	err := w.reading(ctx, w.file.name, 0, func(r io.Reader, _ dray.FileInfo) error {
@@ -119,8 +120,8 @@ func (w *fileWrite) oldDigest(ctx context.Context) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// replace writes a temporary file beside the target and renames it, so that nobody ever sees a
-// part. Nothing of it stays behind if it fails.
+// replace writes a temporary file beside the target and renames it, so that no reader sees a
+// partial file. If it fails it removes the temporary file.
 func (w *fileWrite) replace(ctx context.Context) error {
 	if w.action == dray.FileUnchanged {
 		return nil
@@ -138,7 +139,7 @@ func (w *fileWrite) replace(ctx context.Context) error {
 		}
 	}
 	err := w.files.Rename(temp, w.file.name)
-	// where nobody knows it may have happened
+	// without an answer of the agent the rename may have happened
 	if err == nil || dray.CodeOf(err) == dray.CodeAgentLost {
 		w.recordChange()
 	}
@@ -148,20 +149,20 @@ func (w *fileWrite) replace(ctx context.Context) error {
 	return nil
 }
 
-// recordChange records the change for the trail (AU-11).
+// recordChange records the change for the audit log (AU-11).
 func (w *fileWrite) recordChange() {
 	*w.changes = append(*w.changes, dray.FileChange{
-		Environment: w.kind, Path: w.file.path,
-		Action: w.action, SHA256Before: w.before, SHA256After: w.sum,
+		Environment: w.kind, Path: w.file.path, Action: w.action, SHA256Before: w.before,
+		SHA256After: w.sum,
 	})
 }
 
-// maxRemovals is how often the temporary file is tried to be removed while somebody exchanges the
-// folder that it lies in.
+// maxRemovals is how often removeTemp tries while another process exchanges the directory of the
+// file.
 const maxRemovals = 16
 
-// removeTemp takes the temporary file away. A folder that is exchanged for another in that moment
-// is mostly back in the next.
+// removeTemp removes the temporary file and returns why. A directory that is exchanged at this
+// moment is usually back a moment later.
 func (w *fileWrite) removeTemp(temp string, why error) error {
 	for range maxRemovals {
 		err := w.files.Remove(temp)
