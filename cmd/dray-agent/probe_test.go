@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// EX-07: from low to high the engine's variables, the call's, the configuration's; each name once.
+// From low to high precedence: the engine's variables, the call's, the configuration's. Each name
+// occurs once (EX-07).
 func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}
 	list := func(kv ...string) []string { return kv }
@@ -40,34 +41,34 @@ func TestEnvironmentOrder(t *testing.T) {
 	}
 	if env, _ := a.environment(nil, wire.Start{Env: list("HOME=/image's")},
 		user{home: "/home/me"}); env[0] != "HOME=/image's" {
-		t.Errorf("a HOME of the image's goes before the user's: %q", env)
+		t.Errorf("the image's HOME does not override the user's: %q", env)
 	}
 }
 
-// A shell's startup files that change are seen, those that stay are not read again.
+// The shell runs again only when a startup file has changed.
 func TestProbeCache(t *testing.T) {
 	home := t.TempDir()
 	var c probeCache
-	ask := func() bool {
-		p, mine := c.getOrCreate("key", c.startupFiles(home))
-		if mine {
+	run := func() bool {
+		p, created := c.getOrCreate("key", c.startupFiles(home))
+		if created {
 			close(p.done)
 		}
-		return mine
+		return created
 	}
-	if !ask() || ask() {
-		t.Error("the second question was put again")
+	if !run() || run() {
+		t.Error("the shell runs again without a change")
 	}
 	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte("export A=1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !ask() || ask() {
-		t.Error("a new .bashrc was not seen, or seen twice")
+	if !run() || run() {
+		t.Error("after a change of .bashrc the shell does not run exactly once")
 	}
 	for i := range 200 {
 		c.getOrCreate(string(rune('a'+i)), "")
 	}
 	if len(c.entries) > 100 {
-		t.Errorf("%d answers are kept", len(c.entries))
+		t.Errorf("%d environments are cached", len(c.entries))
 	}
 }

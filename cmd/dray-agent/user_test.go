@@ -44,7 +44,7 @@ func fixture(t *testing.T) users {
 	return f
 }
 
-// EX-07: users and groups are those that the engine gives an exec.
+// Users and groups are those that the engine gives an exec (EX-07).
 func TestLookup(t *testing.T) {
 	f := fixture(t)
 	for _, c := range []struct {
@@ -82,8 +82,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// What is not there, or is no id, makes nobody: least of all root.
-func TestLookupRefuses(t *testing.T) {
+// A missing name or an invalid id is an error, and never root.
+func TestLookup_Invalid(t *testing.T) {
 	f := fixture(t)
 	for _, arg := range []string{
 		"nobody", "bad", "huge", "-1", "4294967296", "vscode:nogroup",
@@ -94,11 +94,11 @@ func TestLookupRefuses(t *testing.T) {
 		}
 	}
 	if _, err := f.lookup("root", []string{"nogroup"}); dray.CodeOf(err) != dray.CodeBadUser {
-		t.Errorf("a further group that is not there: %v", err)
+		t.Errorf("a missing additional group: %v", err)
 	}
 }
 
-func TestLookupWithoutFiles(t *testing.T) {
+func TestLookup_NoFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := users{passwd: dir + "/none", group: dir + "/none"}
 	if got, err := f.lookup("", nil); err != nil || got.uid != 0 || got.home != "/" {
@@ -137,7 +137,7 @@ func FuzzLookup(f *testing.F) {
 		name, _, _ := strings.Cut(arg, ":")
 		_, number := parseID(name)
 		if err == nil && u.uid == 0 && !number && name != "" && !strings.Contains(passwd, name) {
-			t.Errorf("%q became root", arg)
+			t.Errorf("%q was resolved to root", arg)
 		}
 		if err == nil && (!slices.Contains(u.groups, u.gid) || u.home == "") {
 			t.Errorf("got %+v", u)

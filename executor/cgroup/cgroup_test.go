@@ -19,36 +19,35 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 )
 
-// headlessMark makes this binary a process whose first thread has ended while others run on.
-const headlessMark = "DRAY_TEST_HEADLESS"
+// threadExitMark makes this binary exit its first thread while the others run.
+const threadExitMark = "DRAY_TEST_HEADLESS"
 
-// the first thread is the main goroutine's only if it is held from here on
+// keeps the main goroutine on the first thread
 func init() { //nolint:gochecknoinits
-	if os.Getenv(headlessMark) != "" {
+	if os.Getenv(threadExitMark) != "" {
 		runtime.LockOSThread()
 	}
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(headlessMark) != "" {
+	if os.Getenv(threadExitMark) != "" {
 		_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread; the runtime has others
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// EX-09: cgroup.kill signals the first thread of a process, and one whose first thread has ended
-// would run on.
-func TestEndHeadless(t *testing.T) {
-	tree := open(t, newFolder(t))
-	group, err := tree.NewGroup()
+// KillAndWait ends processes whose first thread has exited, which cgroup.kill does not (EX-09).
+func TestKillAndWait_LeaderThreadExit(t *testing.T) {
+	manager := open(t, newCgroup(t))
+	group, err := manager.NewGroup()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer group.Close()
 	for range 5 {
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), headlessMark+"=1")
+		cmd.Env = append(os.Environ(), threadExitMark+"=1")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -62,8 +61,8 @@ func TestEndHeadless(t *testing.T) {
 		if _, err := in.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
-		headless(t, cmd.Process.Pid)
-		if survivors, proven := tree.KillAndWait(10 * time.Second); !proven || len(survivors) != 0 {
+		waitLeaderZombie(t, cmd.Process.Pid)
+		if survivors, proven := manager.KillAndWait(10 * time.Second); !proven || len(survivors) != 0 {
 			t.Errorf("survivors %v, proven %v", survivors, proven)
 			_ = cmd.Process.Kill()
 		}
@@ -71,8 +70,8 @@ func TestEndHeadless(t *testing.T) {
 	}
 }
 
-// headless waits until the kernel shows a process as a zombie that still has threads.
-func headless(t *testing.T, pid int) {
+// waitLeaderZombie waits until the kernel reports a process as a zombie while its threads run.
+func waitLeaderZombie(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -80,45 +79,45 @@ func headless(t *testing.T, pid int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d is not headless: %s, %v", pid, b, err)
+			t.Fatalf("the first thread of process %d has not exited: %s, %v", pid, b, err)
 		}
 	}
 }
 
-// newFolder makes a group of the test's own, where a container's would be.
-func newFolder(t *testing.T) string {
+// newCgroup creates a cgroup in the place of a container's.
+func newCgroup(t *testing.T) string {
 	t.Helper()
 	self, err := cgroup.SelfPath()
 	if err != nil {
-		t.Skipf("no unified hierarchy here: %v", err)
+		t.Skipf("no cgroup v2 here: %v", err)
 	}
-	dir, err := os.MkdirTemp(self, "draytest-") //nolint:usetesting // t.TempDir makes folders of files
+	dir, err := os.MkdirTemp(self, "draytest-") //nolint:usetesting // t.TempDir is not in the hierarchy
 	if err != nil {
-		t.Skipf("groups cannot be made here: %v", err)
+		t.Skipf("cgroups cannot be created here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
-			t.Errorf("something was left in the group: %v", err)
+			t.Errorf("the cgroup is not empty: %v", err)
 		}
 	})
 	return dir
 }
 
-func open(t *testing.T, folder string) *cgroup.Manager {
+func open(t *testing.T, parent string) *cgroup.Manager {
 	t.Helper()
-	tree, err := cgroup.NewManager(folder)
+	manager, err := cgroup.NewManager(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := tree.Close(); err != nil {
+		if err := manager.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return tree
+	return manager
 }
 
-// sleeper starts a shell with children in a group, and gives its pid.
+// sleeper starts a shell with children in a cgroup.
 func sleeper(t *testing.T, procs *os.File) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c",
@@ -144,28 +143,28 @@ func sleeper(t *testing.T, procs *os.File) *exec.Cmd {
 	return cmd
 }
 
-// EX-09: what is in a tree ends with it, whatever it did to get away, and the end is proved.
-func TestEnd(t *testing.T) {
-	folder := newFolder(t)
-	tree := open(t, folder)
+// KillAndWait ends all processes below a cgroup, whatever they did to escape (EX-09).
+func TestKillAndWait(t *testing.T) {
+	parent := newCgroup(t)
+	manager := open(t, parent)
 	for range 5 {
-		group, err := tree.NewGroup()
+		group, err := manager.NewGroup()
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := tree.NewGroup()
+		other, err := manager.NewGroup()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd, beside := sleeper(t, group.ProcsFile), sleeper(t, other.ProcsFile)
 		if survivors, proven := group.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
-			t.Errorf("the group: survivors %v, proven %v", survivors, proven)
+			t.Errorf("the cgroup: survivors %v, proven %v", survivors, proven)
 		}
 		if populated, err := other.Populated(); err != nil || !populated {
-			t.Errorf("the group beside it: %v, %v", populated, err)
+			t.Errorf("the other cgroup: populated %v, %v", populated, err)
 		}
-		if survivors, proven := tree.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
-			t.Errorf("the tree: survivors %v, proven %v", survivors, proven)
+		if survivors, proven := manager.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
+			t.Errorf("the manager: survivors %v, proven %v", survivors, proven)
 		}
 		group.Close()
 		other.Close()
@@ -174,10 +173,10 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// A process that was adopted takes what it starts into the tree.
-func TestAdopt(t *testing.T) {
-	folder := newFolder(t)
-	tree := open(t, folder)
+// Processes that a process starts after AddProc are below the manager's cgroup.
+func TestAddProc(t *testing.T) {
+	parent := newCgroup(t)
+	manager := open(t, parent)
 	cmd := exec.Command("/bin/sh", "-c", "read go; setsid sleep 600")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -186,28 +185,27 @@ func TestAdopt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.AddProc(cmd.Process.Pid); err != nil {
+	if err := manager.AddProc(cmd.Process.Pid); err != nil {
 		t.Error(err)
 	}
 	_, _ = in.Write([]byte("\n"))
-	if survivors, proven := tree.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
+	if survivors, proven := manager.KillAndWait(5 * time.Second); !proven || len(survivors) != 0 {
 		t.Errorf("survivors %v, proven %v", survivors, proven)
 	}
 	_ = cmd.Wait()
 }
 
-// What an owner that crashed left is ended by the next; what belongs to one that lives is not
-// touched.
-func TestSweep(t *testing.T) {
-	folder := newFolder(t)
-	tree := open(t, folder)
-	group, err := tree.NewGroup()
+// RemoveStale kills what an owner that has exited left, and nothing else.
+func TestRemoveStale(t *testing.T) {
+	parent := newCgroup(t)
+	manager := open(t, parent)
+	group, err := manager.NewGroup()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer group.Close()
 	cmd := sleeper(t, group.ProcsFile)
-	orphaned := filepath.Join(folder, "dray-orphaned")
+	orphaned := filepath.Join(parent, "dray-orphaned")
 	for _, dir := range []string{orphaned, orphaned + "/1", orphaned + "/home"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -218,33 +216,33 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = procs.Close() }()
-	stray := sleeper(t, procs)
-	cgroup.RemoveStale(folder)
+	orphan := sleeper(t, procs)
+	cgroup.RemoveStale(parent)
 	if _, err := os.Stat(orphaned); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the tree of an owner that is gone is still there: %v", err)
+		t.Errorf("the cgroup of an owner that has exited: %v", err)
 	}
-	_, _ = stray.Process.Wait()
+	_, _ = orphan.Process.Wait()
 	if populated, err := group.Populated(); err != nil || !populated {
-		t.Errorf("the tree of an owner that lives: populated %v, %v", populated, err)
+		t.Errorf("the cgroup of an owner that runs: populated %v, %v", populated, err)
 	}
-	tree.KillAndWait(5 * time.Second)
+	manager.KillAndWait(5 * time.Second)
 	_, _ = cmd.Process.Wait()
 }
 
-// A container's group is found by its full id and its first process, and no other is taken for it.
-func TestOfContainer(t *testing.T) {
-	folder := newFolder(t)
+// A container's cgroup is found by its full id and its first process, and no other one is returned.
+func TestContainerPath(t *testing.T) {
+	parent := newCgroup(t)
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, name := range []string{id, "docker-" + id + ".scope", id + "/init.scope"} {
 		t.Run(name[:10], func(t *testing.T) {
-			dir := filepath.Join(folder, name)
+			dir := filepath.Join(parent, name)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
 				_ = os.Remove(dir)
 				_ = os.Remove(filepath.Dir(dir))
-				_ = os.Mkdir(folder, 0o755)
+				_ = os.Mkdir(parent, 0o755)
 			}()
 			procs, err := os.OpenFile(dir+"/cgroup.procs", os.O_WRONLY, 0)
 			if err != nil {
@@ -261,7 +259,7 @@ func TestOfContainer(t *testing.T) {
 			}()
 			pid := first.Process.Pid
 			if _, err := cgroup.ContainerPath(id, pid); !errors.Is(err, cgroup.ErrUnsupported) {
-				t.Errorf("a process that is not in it: %v", err)
+				t.Errorf("a process outside: %v", err)
 			}
 			if _, err := procs.WriteString(strconv.Itoa(pid)); err != nil {
 				t.Fatal(err)

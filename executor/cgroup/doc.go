@@ -1,16 +1,16 @@
-// Package cgroup makes groups of the unified hierarchy (cgroups(7), version 2) for the processes of
-// calls, where this program may: as root on the kernel that the processes run on. On the hybrid
-// layout, where version 1 holds the limits, the unified tree has a folder for every container too,
-// and moving a process there changes nothing but who can be killed with whom.
+// Package cgroup creates cgroups v2 (cgroups(7)) for the processes of calls. It needs root on the
+// kernel that the processes run on. In the hybrid layout, where cgroup v1 has the limits, the v2
+// hierarchy has a directory for every container too, and moving a process there changes only how it
+// can be killed.
 //
-//	the container's own group, or the daemon's    /docker/ID
-//	└── a tree, one for each owner                dray-1b2c..., locked while its owner lives
-//	    ├── home                                  the agent, and supervisors that write KILL
-//	    └── 1, 2, ...                             one for each supervisor, with the tool that it runs
+//	cgroup of the container or the daemon    /docker/ID
+//	└── one for each Manager                 dray-1b2c..., locked while its owner runs
+//	    ├── home                             the agent, and supervisors that write cgroup.kill
+//	    └── 1, 2, ...                        one for each supervisor, with its tool
 //
-// Killing the tree ends all that its owner started there, even where a tool that is root killed
-// agent and supervisors: a process cannot leave its group without writing to a file outside of it,
-// and a container has none to write to. A tool on the host that is root has.
+// Killing the Manager's cgroup ends all processes that its owner started, even if a tool that is
+// root killed the agent and its supervisors. To leave a cgroup, a process has to write to a file
+// outside of it. A container has no such file. A tool on the host that is root has.
 //
-// What an owner that crashed left behind is ended by the next one that comes to the same group.
+// NewManager kills what an owner that has crashed left in the same cgroup.
 package cgroup

@@ -13,108 +13,105 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// The kernel's names of the files of a group.
+// Files of a cgroup.
 const (
 	procs  = "cgroup.procs"
 	events = "cgroup.events"
 	kill   = "cgroup.kill"
 )
 
-// dirPrefix begins the names of trees.
+// dirPrefix starts the names of Managers' cgroups.
 const dirPrefix = "dray-"
 
-// Manager is the group of all that one owner started beneath one group, with a group for each
-// supervisor in it. Its methods may be used from several goroutines.
+// Manager is a cgroup for all processes that one owner starts in a container, with a cgroup for each
+// supervisor below it. It is safe for concurrent use.
 type Manager struct {
 	dir  string
 	lock *os.File
-	self *process.Cgroup // the tree itself; its Home is the group that the tree was made in
+	self *process.Cgroup // of dir; its ParentProcs is that of the cgroup above
 
 	mu     sync.Mutex
 	next   int
 	closed bool
 }
 
-// NewManager makes a tree in the folder of a group, after ending what owners that are gone left
-// there. It fails where this program may not: it is not root, the hierarchy is mounted read-only,
-// the kernel has no cgroup.kill (before Linux 5.14).
-func NewManager(folder string) (*Manager, error) {
-	RemoveStale(folder)
-	dir := filepath.Join(folder, dirPrefix+strings.ToLower(rand.Text()[:16]))
+// NewManager creates a cgroup below parent, after RemoveStale. It fails if this program is not root,
+// if the hierarchy is mounted read-only, or if the kernel has no cgroup.kill (before Linux 5.14).
+func NewManager(parent string) (*Manager, error) {
+	RemoveStale(parent)
+	dir := filepath.Join(parent, dirPrefix+strings.ToLower(rand.Text()[:16]))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making a tree of groups: %w", err)
+		return nil, fmt.Errorf("create a cgroup: %w", err)
 	}
-	t := &Manager{dir: dir}
-	err := t.open(folder)
+	m := &Manager{dir: dir}
+	err := m.open(parent)
 	if err != nil {
-		return nil, errors.Join(err, t.close())
+		return nil, errors.Join(err, m.close())
 	}
-	return t, nil
+	return m, nil
 }
 
-func (t *Manager) open(folder string) (err error) {
-	if t.lock, err = lock(t.dir); err != nil {
+func (m *Manager) open(parent string) (err error) {
+	if m.lock, err = lock(m.dir); err != nil {
 		return err
 	}
-	if err := os.Mkdir(filepath.Join(t.dir, "home"), 0o700); err != nil {
-		return fmt.Errorf("making the home of supervisors: %w", err)
+	if err := os.Mkdir(filepath.Join(m.dir, "home"), 0o700); err != nil {
+		return fmt.Errorf("create a cgroup: %w", err)
 	}
-	t.self, err = openGroup(t.dir, filepath.Join(folder, procs))
+	m.self, err = openGroup(m.dir, filepath.Join(parent, procs))
 	return err
 }
 
-// lock marks a tree as its owner's for as long as the owner lives.
+// lock locks a Manager's cgroup until the file is closed, at the latest when its owner exits.
 func lock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening a tree of groups: %w", err)
+		return nil, fmt.Errorf("open a cgroup: %w", err)
 	}
-	raw, err := f.SyscallConn()
-	if err == nil {
-		var lockErr error
-		err = raw.Control(func(fd uintptr) { lockErr = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB) })
-		err = errors.Join(err, lockErr)
-	}
+	err = linux.Control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("locking a tree of groups: %w", err)
+		return nil, fmt.Errorf("lock a cgroup: %w", err)
 	}
 	return f, nil
 }
 
-// NewGroup makes a group for one supervisor. Whoever gets it closes it; the group goes with the
-// tree.
-func (t *Manager) NewGroup() (*process.Cgroup, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, fmt.Errorf("making a group: %w", fs.ErrClosed)
+// NewGroup creates a cgroup for one supervisor. The caller closes it. Close of the Manager removes
+// it.
+func (m *Manager) NewGroup() (*process.Cgroup, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("create a cgroup: %w", fs.ErrClosed)
 	}
-	t.next++
-	dir := filepath.Join(t.dir, strconv.Itoa(t.next))
+	m.next++
+	dir := filepath.Join(m.dir, strconv.Itoa(m.next))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making a group: %w", err)
+		return nil, fmt.Errorf("create a cgroup: %w", err)
 	}
-	g, err := openGroup(dir, filepath.Join(t.dir, "home", procs))
+	g, err := openGroup(dir, filepath.Join(m.dir, "home", procs))
 	if err != nil {
 		_ = os.Remove(dir)
 		return nil, err
 	}
-	if g.EnvironmentProcs, err = os.OpenFile(filepath.Join(filepath.Dir(t.dir), procs), os.O_WRONLY,
-		0); err != nil {
+	above := filepath.Join(filepath.Dir(m.dir), procs)
+	if g.EnvironmentProcs, err = os.OpenFile(above, os.O_WRONLY, 0); err != nil {
 		g.Close()
-		return nil, fmt.Errorf("opening the group above: %w", err)
+		return nil, fmt.Errorf("open the cgroup above: %w", err)
 	}
 	return g, nil
 }
 
-func openGroup(dir, home string) (*process.Cgroup, error) {
+// openGroup opens the files of the cgroup dir, and parentProcs.
+func openGroup(dir, parentProcs string) (*process.Cgroup, error) {
 	g := &process.Cgroup{}
 	for _, f := range []struct {
 		file **os.File
@@ -122,96 +119,91 @@ func openGroup(dir, home string) (*process.Cgroup, error) {
 		flag int
 	}{
 		{&g.ProcsFile, filepath.Join(dir, procs), os.O_RDWR},
-		{&g.ParentProcs, home, os.O_WRONLY},
+		{&g.ParentProcs, parentProcs, os.O_WRONLY},
 		{&g.Kill, filepath.Join(dir, kill), os.O_WRONLY},
 		{&g.Events, filepath.Join(dir, events), os.O_RDONLY},
 	} {
 		opened, err := os.OpenFile(f.path, f.flag, 0)
 		if err != nil {
 			g.Close()
-			return nil, fmt.Errorf("opening a group: %w", err)
+			return nil, fmt.Errorf("open a cgroup: %w", err)
 		}
 		*f.file = opened
 	}
 	return g, nil
 }
 
-// AddProc takes a process with all its threads into the tree's home. What it starts from then on is
-// in the tree too; what it started before is not.
-func (t *Manager) AddProc(pid int) error {
-	if err := os.WriteFile(filepath.Join(t.dir, "home", procs), []byte(strconv.Itoa(pid)),
-		0); err != nil {
-		return fmt.Errorf("taking process %d into a group: %w", pid, err)
+// AddProc moves a process to home. Processes that it starts later are below the Manager's cgroup
+// too; those that it started before are not.
+func (m *Manager) AddProc(pid int) error {
+	home := filepath.Join(m.dir, "home", procs)
+	if err := os.WriteFile(home, []byte(strconv.Itoa(pid)), 0); err != nil {
+		return fmt.Errorf("move process %d to a cgroup: %w", pid, err)
 	}
 	return nil
 }
 
-// KillAndWait kills all that is in the tree and waits until it is empty, at most the patience: see
-// process.Cgroup.End.
-func (t *Manager) KillAndWait(patience time.Duration) (survivors []int, proven bool) {
-	return t.self.KillAllAndWait(patience, t.pids)
+// KillAndWait kills all processes and blocks until none is left, at most for timeout. It returns as
+// process.Cgroup.KillAndWait does.
+func (m *Manager) KillAndWait(timeout time.Duration) (survivors []int, proven bool) {
+	return m.self.KillAllAndWait(timeout, m.pids)
 }
 
-func (t *Manager) pids() (pids []int, proven bool) { return pidsBelow(t.dir) }
+func (m *Manager) pids() (pids []int, proven bool) { return pidsBelow(m.dir) }
 
-// pidsBelow are those of a group and of all below it.
+// pidsBelow returns the pids in a cgroup and in all below it.
 func pidsBelow(dir string) (pids []int, proven bool) {
 	err := filepath.WalkDir(dir, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
 		b, err := os.ReadFile(filepath.Join(dir, procs))
-		for field := range strings.FieldsSeq(string(b)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, pid)
-			}
-		}
+		pids = append(pids, linux.Numbers(b)...)
 		return err
 	})
 	slices.Sort(pids)
 	return pids, err == nil && len(pids) > 0
 }
 
-// Close gives the tree up and removes what is empty of it. Processes that are in it run on: End
-// ends them.
-func (t *Manager) Close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+// Close removes the cgroups that are empty. It ends no process: see KillAndWait.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return nil
 	}
-	t.closed = true
-	return t.close()
+	m.closed = true
+	return m.close()
 }
 
-func (t *Manager) close() error {
-	err := remove(t.dir)
-	if t.self != nil {
-		t.self.Close()
+func (m *Manager) close() error {
+	err := remove(m.dir)
+	if m.self != nil {
+		m.self.Close()
 	}
-	if t.lock != nil {
-		_ = t.lock.Close()
+	if m.lock != nil {
+		_ = m.lock.Close()
 	}
 	return err
 }
 
-// Release gives processes back to the group that the tree was made in, so that the tree's end is
-// not theirs. They are named by their numbers in their own pid namespace. Those that are not in the
-// tree are passed over: whoever names them may not be trusted.
-func (t *Manager) Release(pids []int) error {
-	members, _ := t.pids()
+// Release moves processes to the cgroup above, so that KillAndWait does not end them. pids are in the
+// pid namespace of the processes. Release ignores pids that are not in the Manager's cgroup, because
+// they come from a container.
+func (m *Manager) Release(pids []int) error {
+	members, _ := m.pids()
 	for _, pid := range members {
 		if !slices.Contains(pids, nsPID(pid)) {
 			continue
 		}
-		if _, err := t.self.ParentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
-			return fmt.Errorf("giving process %d back to its environment: %w", pid, err)
+		if _, err := m.self.ParentProcs.WriteAt(strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+			return fmt.Errorf("move process %d to its environment's cgroup: %w", pid, err)
 		}
 	}
 	return nil
 }
 
-// nsPID is what a process is called in its own pid namespace; 0 for one that is gone.
+// nsPID returns the pid of a process in its own pid namespace; 0 if it has ended.
 func nsPID(pid int) int {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -220,22 +212,21 @@ func nsPID(pid int) int {
 	for lines := bufio.NewScanner(bytes.NewReader(status)); lines.Scan(); {
 		if numbers, ok := strings.CutPrefix(lines.Text(), "NSpid:"); ok {
 			fields := strings.Fields(numbers)
-			own, _ := strconv.Atoi(fields[len(fields)-1]) // 0 where it is no number
+			own, _ := strconv.Atoi(fields[len(fields)-1]) // 0 if it is not a number
 			return own
 		}
 	}
 	return 0
 }
 
-// staleKillTimeout bounds how long what is left of one owner may take to end.
+// staleKillTimeout bounds the wait for the processes of one owner to end.
 const staleKillTimeout = 2 * time.Second
 
-// RemoveStale ends what owners that are gone left in the folder of a group, and removes their
-// trees. The trees of those that live are locked, in whichever pid namespace they are, and not
-// touched.
-func RemoveStale(folder string) {
-	trees, _ := filepath.Glob(filepath.Join(folder, dirPrefix+"*")) // the pattern is well-formed
-	for _, dir := range trees {
+// RemoveStale kills what Managers whose owner has exited left below parent, and removes their
+// cgroups. Cgroups whose owner runs are locked.
+func RemoveStale(parent string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*")) // the pattern is well-formed
+	for _, dir := range dirs {
 		owner, err := lock(dir)
 		if err != nil {
 			continue
@@ -245,7 +236,7 @@ func RemoveStale(folder string) {
 	}
 }
 
-// killStale ends what is left in a tree, but for what calls were told to keep.
+// killStale kills what is left in a Manager's cgroup. Kept leftover processes are not in it.
 func killStale(dir string) {
 	groups, err := openGroup(dir, filepath.Join(dir, procs))
 	if err != nil {
@@ -253,11 +244,10 @@ func killStale(dir string) {
 	}
 	defer groups.Close()
 	groups.KillAllAndWait(staleKillTimeout, func() ([]int, bool) { return pidsBelow(dir) })
-	_ = remove(dir) // what is stuck in the kernel is tried again next time
+	_ = remove(dir) // it fails while a process is blocked in the kernel
 }
 
-// remove removes a group with those below it, the deepest first: the kernel takes one only when it
-// is empty.
+// remove removes a cgroup with those below it, the deepest first: the kernel removes only empty ones.
 func remove(dir string) error {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -273,14 +263,14 @@ func remove(dir string) error {
 		}
 	}
 	if len(failures) > 0 {
-		return fmt.Errorf("removing groups: %w", errors.Join(failures...))
+		return fmt.Errorf("remove cgroups: %w", errors.Join(failures...))
 	}
 	return nil
 }
 
-// rmdir is not os.Remove, which would try to unlink first.
+// rmdir is os.Remove without the attempt to unlink.
 func rmdir(dir string) error {
-	if err := syscall.Rmdir(dir); err != nil {
+	if err := unix.Rmdir(dir); err != nil {
 		return &os.PathError{Op: "rmdir", Path: strings.TrimSuffix(dir, "/"), Err: err}
 	}
 	return nil

@@ -11,56 +11,60 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dray-dev/dray/internal/linux"
 )
 
-// ErrUnsupported says that there is no unified hierarchy here, or no group in it that could be
-// used.
-var ErrUnsupported = errors.New("no group of the unified hierarchy")
+// ErrUnsupported is returned if there is no cgroup v2 that can be used.
+var ErrUnsupported = errors.New("no cgroup v2")
 
-// ContainerPath finds the folder of a container's own group by the container's full id and the pid,
-// in this program's numbering, of its first process. It fails with ErrUnsupported where the group
-// is not that container's beyond doubt.
+// ContainerPath returns the directory of a container's own cgroup. id is the container's full id, pid
+// the pid of its first process in this program's pid namespace. It fails with ErrUnsupported unless
+// the cgroup is certainly that container's.
 func ContainerPath(id string, pid int) (string, error) {
 	if len(id) < 12 || pid <= 0 {
-		return "", fmt.Errorf("finding the group of container %q with pid %d: %w", id, pid,
-			ErrUnsupported)
+		return "", fmt.Errorf("find the cgroup of container %q, pid %d: %w", id, pid, ErrUnsupported)
 	}
 	return find(pid, func(group string) (string, bool) { return containerPrefix(group, id) })
 }
 
-// SelfPath finds the folder of this program's own group.
+// SelfPath returns the directory of this program's own cgroup.
 func SelfPath() (string, error) {
 	return find(os.Getpid(), func(group string) (string, bool) { return group, true })
 }
 
-// find gives the folder of a process's group, or of the one above it that choose names.
+// find returns the directory of the cgroup that choose returns for the cgroup of a process.
 func find(pid int, choose func(group string) (string, bool)) (string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return "", fmt.Errorf("reading the mounts: %w", err)
+		return "", fmt.Errorf("read the mounts: %w", err)
 	}
 	list, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
-		return "", fmt.Errorf("reading the groups of process %d: %w", pid, err)
+		return "", fmt.Errorf("read the cgroup of process %d: %w", pid, err)
 	}
-	root, point, ok := unified(table)
+	var mount linux.Mount
+	for m := range linux.Mounts(table) {
+		if m.FSType == "cgroup2" {
+			mount = m
+			break
+		}
+	}
 	group, named := unifiedGroup(list)
-	if !ok || !named {
+	if mount.Point == "" || !named {
 		return "", ErrUnsupported
 	}
-	group, ok = choose(group)
-	below, beneath := cutPath(group, root)
+	group, ok := choose(group)
+	below, beneath := cutPath(group, mount.Root)
 	if !ok || !beneath {
-		return "", fmt.Errorf("the group %s, where %s of the hierarchy is mounted: %w", group, root,
-			ErrUnsupported)
+		return "", fmt.Errorf("cgroup %s, with %s mounted: %w", group, mount.Root, ErrUnsupported)
 	}
-	folder := filepath.Join(point, below)
-	return folder, verifyMember(folder, pid)
+	dir := filepath.Join(mount.Point, below)
+	return dir, verifyMember(dir, pid)
 }
 
-// containerPrefix cuts a group's path behind the element that names the container: docker/ID,
-// docker-ID.scope, libpod-ID.scope. The first process may have gone into a group below, as systemd
-// does.
+// containerPrefix returns the path of a cgroup up to the element that names the container: docker/ID,
+// docker-ID.scope, libpod-ID.scope. The first process may be in a cgroup below it, as systemd is.
 func containerPrefix(group, id string) (string, bool) {
 	elements := strings.Split(group, "/")
 	i := slices.IndexFunc(elements, func(e string) bool {
@@ -72,26 +76,8 @@ func containerPrefix(group, id string) (string, bool) {
 	return strings.Join(elements[:i+1], "/"), true
 }
 
-// unified finds the mount of the unified hierarchy: which part of it, and where (proc(5),
-// /proc/pid/mountinfo).
-func unified(table []byte) (root, point string, ok bool) {
-	for line := range bytes.Lines(table) {
-		head, tail, _ := bytes.Cut(line, []byte(" - "))
-		fields, kind := strings.Fields(string(head)), strings.Fields(string(tail))
-		if len(fields) >= 6 && len(kind) >= 1 && kind[0] == "cgroup2" {
-			return unescape(fields[3]), unescape(fields[4]), true
-		}
-	}
-	return "", "", false
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// unifiedGroup finds the line 0:: of /proc/pid/cgroup. A group outside of the reader's cgroup
-// namespace reads as "/..", and names nothing.
+// unifiedGroup returns the path in the line 0:: of /proc/pid/cgroup. It reports false for a cgroup
+// outside of the reader's cgroup namespace, which starts with "/..".
 func unifiedGroup(list []byte) (string, bool) {
 	lines := bufio.NewScanner(bytes.NewReader(list))
 	for lines.Scan() {
@@ -102,7 +88,7 @@ func unifiedGroup(list []byte) (string, bool) {
 	return "", false
 }
 
-// cutPath gives what lies below root.
+// cutPath returns the part of group below root.
 func cutPath(group, root string) (below string, ok bool) {
 	if root == "/" {
 		return group, true
@@ -111,14 +97,14 @@ func cutPath(group, root string) (below string, ok bool) {
 	return below, ok && (below == "" || below[0] == '/')
 }
 
-// verifyMember makes sure that a folder is the group of that process or one above it: the two paths
-// may have been read through different namespaces.
-func verifyMember(folder string, pid int) error {
+// verifyMember fails unless dir is the cgroup of a process or one above it: the mounts and the path
+// of the cgroup may be of different namespaces.
+func verifyMember(root string, pid int) error {
 	want := strconv.Itoa(pid)
 	found := errors.New("found")
-	err := filepath.WalkDir(folder, func(dir string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(dir string, d os.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // a group that went meanwhile holds nothing
+			return nil //nolint:nilerr // a cgroup that was removed has no process
 		}
 		b, err := os.ReadFile(filepath.Join(dir, procs))
 		if err == nil && slices.Contains(strings.Fields(string(b)), want) {
@@ -129,5 +115,5 @@ func verifyMember(folder string, pid int) error {
 	if errors.Is(err, found) {
 		return nil
 	}
-	return fmt.Errorf("process %d is not in %s: %w", pid, folder, ErrUnsupported)
+	return fmt.Errorf("process %d is not in %s: %w", pid, root, ErrUnsupported)
 }

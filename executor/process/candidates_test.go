@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestCandidates: a name without a slash is looked up as execvp(3) does, save that an empty PATH
-// finds nothing.
+// A name without a slash is looked up as by execvp(3), except that an empty PATH finds nothing.
 func TestCandidates(t *testing.T) {
 	root := t.TempDir()
 	for name, mode := range map[string]os.FileMode{
@@ -39,22 +38,22 @@ func TestCandidates(t *testing.T) {
 		env   []string
 		want  []string
 	}{
-		"in order, what is not executable last": {
+		"not executable files last": {
 			"tool",
 			[]string{path},
 			in("one/tool", "two/tool", "plain/tool"),
 		},
-		"only one that is not executable": {"text", []string{path}, in("plain/text")},
-		"nowhere":                         {"none", []string{path}, nil},
+		"not executable": {"text", []string{path}, in("plain/text")},
+		"not found":      {"none", []string{path}, nil},
 		"the last PATH counts": {
 			"tool",
 			[]string{path, "PATH=" + root + "/two"},
 			in("two/tool"),
 		},
-		"a slash is no name":          {"./tool", []string{path}, []string{"./tool"}},
-		"an empty name is nothing":    {"", []string{path}, nil},
+		"with a slash":                {"./tool", []string{path}, []string{"./tool"}},
+		"empty name":                  {"", []string{path}, nil},
 		"an empty PATH finds nothing": {"tool", []string{"PATH="}, nil},
-		"an empty entry is the working folder": {
+		"an empty entry is the working directory": {
 			"tool",
 			[]string{"PATH=" + root + "/two:"},
 			in("two/tool", "one/tool"),
@@ -73,9 +72,8 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestCandidatesLooksNoFurther: the second file is made unusable between the first candidate and
-// the next, so it may not be known yet.
-func TestCandidatesLooksNoFurther(t *testing.T) {
+// The second file is removed while the first is tried, so it must not have been looked up before.
+func TestCandidatesAreLazy(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	for _, dir := range []string{one, two} {
 		if err := os.WriteFile(filepath.Join(dir, "tool"), nil, 0o755); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// newGroupedPool is a pool whose supervisors live in groups of the unified hierarchy.
+// newGroupedPool returns a pool whose supervisors live in cgroups.
 func newGroupedPool(t testing.TB) *process.Pool {
 	t.Helper()
 	tree := newTree(t)
@@ -47,9 +47,9 @@ func newTree(t testing.TB) *cgroup.Manager {
 	return tree
 }
 
-// EX-09: a tool that kills its supervisor wins nothing where each has a group: what it left is
-// ended through that, and the end is proved, in a program with other children too.
-func TestGroupEndsOrphans(t *testing.T) {
+// A pool with cgroups kills what a tool left that killed its supervisor, and proves that nothing is
+// left, even in a program with other children (EX-09).
+func TestCgroupEndsOrphans(t *testing.T) {
 	pool := newGroupedPool(t)
 	for range 10 {
 		p := shell(t, pool, `read go; setsid setsid sleep 600 & echo $!; kill -KILL $PPID; sleep 600`, 0)
@@ -59,7 +59,7 @@ func TestGroupEndsOrphans(t *testing.T) {
 			t.Fatalf("got %+v", got)
 		}
 		if pid, err := strconv.Atoi(strings.TrimSpace(got.stdout)); err == nil && alive(pid) {
-			t.Errorf("%d is still there", pid)
+			t.Errorf("process %d still runs", pid)
 		}
 	}
 	if got := collect(shell(t, pool, "exit 3", 0)); got.exit.Code != 3 || got.err != nil {
@@ -67,8 +67,8 @@ func TestGroupEndsOrphans(t *testing.T) {
 	}
 }
 
-// EX-09: with a group, as without, Stop leaves nothing, and the supervisor serves on.
-func TestGroupStop(t *testing.T) {
+// Stop with a cgroup leaves no process, and the supervisor serves the next call (EX-09).
+func TestCgroupStop(t *testing.T) {
 	pool := newGroupedPool(t)
 	for name, script := range escapes {
 		for range 5 {

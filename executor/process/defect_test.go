@@ -6,24 +6,23 @@ import (
 	"testing"
 )
 
-// EX-18: a panic in the goroutine that follows a process is raised in the one that waits for it,
-// with the place where it came from, and the pool goes on: it can be closed, which waits for all of
-// its goroutines.
-func TestDefectIsRaisedByWait(t *testing.T) {
-	// a supervisor that ends at once
+// A panic in the goroutine that watches a process is repeated by Wait, with its stack, and the pool
+// can still be closed (EX-18).
+func TestWaitRepeatsPanic(t *testing.T) {
+	// a supervisor that exits at once
 	p := NewPool(SupervisorConfig{Path: "/bin/true", Args: []string{"true"}})
 	s, err := p.spawn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	proc := p.watchExit(s, 1, streams{}, func() bool { panic("planted") })
-	raised := func() (text string) {
+	repeated := func() (text string) {
 		defer func() { text = fmt.Sprint(recover()) }()
 		_, _ = proc.Wait()
 		return ""
 	}()
-	if !strings.Contains(raised, "planted") || !strings.Contains(raised, "defect_test.go") {
-		t.Errorf("raised: %s", raised)
+	if !strings.Contains(repeated, "planted") || !strings.Contains(repeated, "defect_test.go") {
+		t.Errorf("Wait panicked with %s", repeated)
 	}
 	p.Close()
 }

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// EX-09: what is in a group is killed by its pid, and whoever kills is not; one that is no member,
-// or no more, is left alone.
+// killOthers kills the members of a cgroup by pid, except itself, and no other process (EX-09).
 func TestKillOthers(t *testing.T) {
 	var sleepers [3]*exec.Cmd
 	for i := range sleepers {
@@ -21,7 +20,7 @@ func TestKillOthers(t *testing.T) {
 		t.Cleanup(func() { _ = sleepers[i].Process.Kill(); _ = sleepers[i].Wait() })
 	}
 	pid := func(i int) string { return strconv.Itoa(sleepers[i].Process.Pid) }
-	// A group's file has one pid to a line; 0 is one that this namespace cannot see.
+	// cgroup.procs has one pid in a line; 0 is a process outside of this pid namespace
 	path := filepath.Join(t.TempDir(), "cgroup.procs")
 	if err := os.WriteFile(path, []byte(strings.Join([]string{
 		pid(0), strconv.Itoa(os.Getpid()), "0",
@@ -35,17 +34,17 @@ func TestKillOthers(t *testing.T) {
 	}
 	defer func() { _ = f.Close() }()
 	if n := (&cgroupFDs{procs: int(f.Fd())}).killOthers(); n != 2 {
-		t.Errorf("%d were found, want 2", n)
+		t.Errorf("killOthers found %d processes, want 2", n)
 	}
 	for i, want := range []bool{false, false, true} {
 		if i < 2 {
 			_ = sleepers[i].Wait()
 		}
 		if stat, ok := statOf(sleepers[i].Process.Pid); (ok && stat.alive()) != want {
-			t.Errorf("sleeper %d lives: %v, want %v", i, !want, want)
+			t.Errorf("process %d runs: %v, want %v", i, !want, want)
 		}
 	}
 	if n := (*cgroupFDs)(nil).killOthers(); n != 0 {
-		t.Errorf("%d were found without a group", n)
+		t.Errorf("killOthers found %d processes without a cgroup", n)
 	}
 }

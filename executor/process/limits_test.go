@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// EX-16: a tool has the limits, the priorities and the score of whoever started the pool's program,
-// though Go raises its own limit of open files.
+// A tool has the limits, priorities and OOM score of the pool's parent, although Go raises its own
+// limit of open files (EX-16).
 func TestInheritedLimits(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -36,8 +36,8 @@ func TestInheritedLimits(t *testing.T) {
 	}
 }
 
-// EX-16: a tool has the timer slack of the pool's program, though its supervisor's runtime has
-// another one (docs/adr/0028).
+// A tool has the timer slack of the pool's program, although its supervisor has another one (EX-16,
+// docs/adr/0028).
 func TestTimerSlackIsInherited(t *testing.T) {
 	own, err := os.ReadFile("/proc/self/timerslack_ns")
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// aloneArg makes the test binary a program that is there for its pool, as the agent is.
+// aloneArg makes the test binary a program without other children than its pool's, as the agent is.
 const aloneArg = "alone-for-test"
 
-// lostReport is how a call ended whose supervisor was killed.
+// lostReport is the end of a call whose supervisor was killed.
 type lostReport struct {
 	Lost   bool
 	Exit   process.Exit
@@ -43,7 +43,7 @@ func runAlone(script string) {
 			fmt.Fprintln(os.Stderr, err)
 			return // without a report the parent's test fails
 		}
-		// a supervisor that is killed sooner may not have told of the start
+		// a supervisor that is killed earlier may not have reported the start
 		_, _ = p.Stdin().Write([]byte("\n"))
 		got := collect(p)
 		if i == 0 {
@@ -55,9 +55,8 @@ func runAlone(script string) {
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// EX-09: a tool that kills its supervisor wins nothing where the pool's program is alone: what it
-// left comes to that program and is ended, and the end of all is proved. It holds for other calls'
-// supervisors too.
+// A subreaper pool kills what a tool left that killed its supervisor, or that of another call, and
+// proves that nothing is left (EX-09).
 func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	for name, script := range map[string]string{
 		"its own":         `setsid sleep 600 & echo $!; setsid sh -c 'trap "" TERM; sleep 600' & echo $!; echo $$; kill -KILL $PPID; sleep 600`,
@@ -82,7 +81,7 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 				}
 				for pid := range strings.FieldsSeq(r.Stdout) {
 					if n, err := strconv.Atoi(pid); err != nil || alive(n) {
-						t.Errorf("%s is still there (%v)", pid, err)
+						t.Errorf("process %s still runs (%v)", pid, err)
 					}
 				}
 			}
@@ -90,8 +89,7 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	}
 }
 
-// On the host the daemon may have children that are not the pool's: none of them is touched, and
-// nothing is claimed to be proved.
+// A pool without Subreaper kills no other child of its program, and reports survivors as unknown.
 func TestKilledSupervisorOnTheHost(t *testing.T) {
 	stranger := exec.Command("/bin/sleep", "600")
 	if err := stranger.Start(); err != nil {
@@ -114,7 +112,7 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if !alive(stranger.Process.Pid) {
-		t.Error("a child that is not the pool's was ended")
+		t.Error("a child that does not belong to the pool was killed")
 	}
 	exit, err := process.Adapt(p).Wait()
 	if dray.CodeOf(err) != dray.CodeAgentLost || exit.Survivors.Proven {
@@ -122,10 +120,10 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 	}
 }
 
-// A tool with its supervisor's rights can stop it. Stop ends the call all the same.
+// Stop ends a call whose tool has stopped its supervisor.
 func TestStoppedSupervisor(t *testing.T) {
 	pool := newPool(t)
-	// stopped sooner, it would not have told of the start
+	// a supervisor that is stopped earlier does not report the start
 	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
@@ -144,7 +142,7 @@ func TestStoppedSupervisor(t *testing.T) {
 	}
 }
 
-// stat gives the fields of /proc/pid/stat behind the name.
+// stat returns the fields of /proc/pid/stat after the name.
 func stat(pid int) []string {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
@@ -157,8 +155,8 @@ func parentOf(pid int) int {
 	return n
 }
 
-// One who got the tool's stream from it, and writes without end after the tool is over, holds up
-// nobody.
+// A process that got the tool's stdout and writes to it after the tool has ended does not delay the
+// reader.
 func TestWriterAfterTheEnd(t *testing.T) {
 	pool := newPool(t)
 	p := shell(t, pool, "echo $$; read end", 0)
@@ -188,7 +186,7 @@ func TestWriterAfterTheEnd(t *testing.T) {
 	<-flooded
 }
 
-// What the kernel would not take is refused before a supervisor sees it.
+// A start that exceeds the limits of the kernel fails.
 func TestArgvTooLong(t *testing.T) {
 	pool := newPool(t)
 	for _, size := range []int{3 << 20, 20 << 20} {
@@ -207,10 +205,10 @@ func TestArgvTooLong(t *testing.T) {
 	}
 }
 
-// A pool that is closed does not wait for ever for a supervisor that was stopped.
+// Close does not wait forever for a stopped supervisor.
 func TestCloseWithStoppedSupervisor(t *testing.T) {
 	pool := newPool(t)
-	// stopped sooner, it would not have told of the start
+	// a supervisor that is stopped earlier does not report the start
 	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
@@ -223,7 +221,7 @@ func TestCloseWithStoppedSupervisor(t *testing.T) {
 	begun := time.Now()
 	pool.Close()
 	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("Close took %s", took)
 	}
 	if got := collect(p); got.err == nil || alive(pid) {
 		t.Errorf("got %+v, alive %v", got, alive(pid))

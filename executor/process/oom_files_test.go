@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Where the kernel's count is looked for: hybrid layout on a host and in a container, version 2
-// with and without a cgroup namespace.
+// The files with the kernel's count: hybrid layout on a host and in a container, cgroup v2 with and
+// without a cgroup namespace.
 func TestOOMFiles(t *testing.T) {
 	const (
 		v1 = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"

@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// memoryGroup makes a group of version 1 with a memory limit, and gives its cgroup.procs.
+// memoryGroup creates a cgroup v1 with a memory limit, and returns its cgroup.procs.
 func memoryGroup(t *testing.T, limit string) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -35,7 +35,7 @@ func memoryGroup(t *testing.T, limit string) string {
 	return dir + "/cgroup.procs"
 }
 
-// EX-12: a KILL by the kernel for want of memory is told from any other, by the kernel's counter.
+// A KILL by the kernel because memory ran out is distinguished from others by its counter (EX-12).
 func TestOOM(t *testing.T) {
 	needRoot(t)
 	procs := memoryGroup(t, "128M")

@@ -19,7 +19,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// The test binary is its own supervisor.
+// TestMain runs this binary as a supervisor, or as another helper of the tests.
 const superviseArg = "supervise-for-test"
 
 func TestMain(m *testing.M) {
@@ -51,10 +51,10 @@ func newPool(t testing.TB) *process.Pool {
 	return pool
 }
 
-// supervisorEnv keeps the race detector from its second of sleep at the end of each program.
+// supervisorEnv omits the second that the race detector sleeps at the end of a program.
 func supervisorEnv() []string { return append(os.Environ(), "GORACE=atexit_sleep_ms=0") }
 
-// ended is all that a process left behind.
+// ended is the end of a process, with its output.
 type ended struct {
 	stdout, stderr string
 	exit           process.Exit
@@ -94,8 +94,8 @@ func shell(t testing.TB, pool *process.Pool, script string, grace time.Duration)
 	return start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", script}, Grace: grace})
 }
 
-// EX-12: an exit code is the tool's own, a signal is kept by number.
-func TestEnds(t *testing.T) {
+// The exit code or the signal of the tool is reported (EX-12).
+func TestExitStatus(t *testing.T) {
 	pool := newPool(t)
 	for _, c := range []struct {
 		script string
@@ -119,8 +119,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// EX-04: argv bytes arrive exact.
-func TestArgvExact(t *testing.T) {
+// The tool receives the exact bytes of argv (EX-04).
+func TestArgvIsExact(t *testing.T) {
 	pool := newPool(t)
 	odd := []string{"", " ", "$HOME `id`", "a\nb", "\xff\xfe", "1e3", "0x10", "--", "ü"}
 	p := start(t, pool, process.Spec{Argv: append([]string{"/usr/bin/printf", "%s|"}, odd...)})
@@ -129,13 +129,13 @@ func TestArgvExact(t *testing.T) {
 	}
 }
 
-// EX-16: nothing above 2 is inherited, the umask is 0022, no signal is blocked or ignored; the
-// leader has its own session.
+// The tool inherits no fd above 2, has the umask 0022, and no blocked or ignored signal. It leads a
+// session (EX-16).
 func TestFreshProcess(t *testing.T) {
 	pool := newPool(t)
 	got := collect(shell(t, pool, `umask; grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; cut -d' ' -f1,5,6 /proc/$$/stat; echo $$`, 0))
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	// 3 is ls's own
+	// ls opens 3 itself
 	want := []string{
 		"0022", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "0", "1", "2",
 		"3",
@@ -244,7 +244,7 @@ func TestUser(t *testing.T) {
 	})
 	var failed *process.StartError
 	if !errors.As(err, &failed) || failed.Step != process.StepDir || !errors.Is(err, syscall.EACCES) {
-		t.Errorf("another's folder: got %v", err)
+		t.Errorf("a directory of another user: got %v", err)
 	}
 }
 
@@ -268,14 +268,14 @@ func TestStdinUnread(t *testing.T) {
 	p := start(t, pool, process.Spec{Argv: []string{"/bin/sleep", "0.05"}})
 	_, err := p.Stdin().Write(make([]byte, 1<<20)) // more than a pipe holds
 	if err == nil {
-		t.Error("a process that ended without reading took a mebibyte")
+		t.Error("a process that ended without reading accepted 1 MiB")
 	}
 	if got := collect(p); got.exit.Code != 0 || got.err != nil {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestBigOutputIsWhole(t *testing.T) {
+func TestLargeOutputIsComplete(t *testing.T) {
 	pool := newPool(t)
 	got := collect(shell(t, pool, "head -c 30000000 /dev/zero; head -c 5000000 /dev/zero >&2", 0))
 	if len(got.stdout) != 30000000 || len(got.stderr) != 5000000 {
@@ -283,14 +283,13 @@ func TestBigOutputIsWhole(t *testing.T) {
 	}
 }
 
-// alive says whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !bytes.Contains(b, []byte(") Z"))
 }
 
-// escapes print the pid of what tries to stay. EX-09: setsid, double fork, TERM ignored, stopped,
-// environment cleared.
+// escapes print the pid of a process that tries to outlive its call (EX-09).
 var escapes = map[string]string{
 	"plain child":         `sleep 600 & echo $!; wait`,
 	"setsid":              `setsid sh -c 'echo $$; exec sleep 600' & wait`,
@@ -303,7 +302,7 @@ var escapes = map[string]string{
 	"streams closed":      `setsid sh -c 'echo $$; exec sleep 600 <&- >&- 2>&-' & wait`,
 }
 
-// EX-09: on Stop every descendant ends, and wait4 proves it.
+// Stop ends every descendant (EX-09).
 func TestStopEndsEscapees(t *testing.T) {
 	pool := newPool(t)
 	for name, script := range escapes {
@@ -317,7 +316,7 @@ func TestStopEndsEscapees(t *testing.T) {
 				}
 				pid, err := strconv.Atoi(strings.TrimSpace(string(line[:n])))
 				if err != nil || !alive(pid) {
-					t.Fatalf("the escapee %d is not there (%v)", pid, err)
+					t.Fatalf("process %d does not run (%v)", pid, err)
 				}
 				p.Stop(20 * time.Millisecond)
 				if got := collect(p); got.err != nil || len(got.exit.Survivors) != 0 || alive(pid) {
@@ -328,8 +327,7 @@ func TestStopEndsEscapees(t *testing.T) {
 	}
 }
 
-// EX-11: what the leader leaves running is ended and counted, and holds neither the result nor the
-// stream.
+// Leftover processes are ended and counted, and delay neither the result nor the streams (EX-11).
 func TestLeftovers(t *testing.T) {
 	pool := newPool(t)
 	for range 20 {
@@ -340,7 +338,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// EX-09: when the pool goes, as when the daemon is killed, everything that it started ends.
+// Close ends everything that the pool started, as the daemon's death does (EX-09).
 func TestCloseEndsEverything(t *testing.T) {
 	pool := newPool(t)
 	p := shell(t, pool, escapes["setsid double fork"], time.Minute)
@@ -352,7 +350,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(line[:n])))
 	pool.Close()
 	if alive(pid) {
-		t.Errorf("%d is still there", pid)
+		t.Errorf("process %d still runs", pid)
 	}
 	if _, err := p.Wait(); !errors.Is(err, process.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
@@ -370,11 +368,11 @@ func TestSupervisorIsReused(t *testing.T) {
 		parents[collect(shell(t, pool, "echo $PPID", 0)).stdout] = true
 	}
 	if len(parents) != 1 {
-		t.Errorf("five calls in turn used %d supervisors", len(parents))
+		t.Errorf("five calls, one after the other, used %d supervisors", len(parents))
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	pool := newPool(t)
 	const n = 64
 	results := make(chan ended, n)

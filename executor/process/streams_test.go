@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// Streams that the caller made go to the tool and to its user, end with it, and are the process's
-// no more.
+// The streams of StartWith belong to the tool and its user and end with the tool. The Process has
+// none.
 func TestStartWith(t *testing.T) {
 	pool := newPool(t)
 	spec := process.Spec{Argv: []string{"/bin/sh", "-c", `cat; echo err >&2; echo named >/dev/stdout`}, Env: os.Environ(), Dir: "/"}
@@ -38,13 +38,13 @@ func TestStartWith(t *testing.T) {
 			t.Fatalf("got %q, %q, %+v", out, errOut, got)
 		}
 		if _, err := p.Stdin().Write([]byte("x")); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("a process without streams takes stdin: %v", err)
+			t.Errorf("write to the stdin of a process without streams: %v", err)
 		}
 	}
 }
 
-// Ends are closed whatever comes of the start, so that their readers do not wait for ever.
-func TestStartWithFails(t *testing.T) {
+// StartWith closes the files of a failed start, so that their readers do not block.
+func TestStartWith_Failure(t *testing.T) {
 	pool := newPool(t)
 	for _, spec := range []process.Spec{
 		{Argv: []string{"no-such-program"}, Dir: "/"},

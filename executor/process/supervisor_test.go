@@ -8,8 +8,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// EX-11: what a call was told to keep runs on, is named, and outlives the pool; its end is still
-// reaped.
+// With Keep leftover processes run on, are reported, outlive the pool, and are reaped (EX-11).
 func TestKeep(t *testing.T) {
 	pools := map[string]func(testing.TB) *process.Pool{"plain": newPool, "in groups": newGroupedPool}
 	for name, newPool := range pools {
@@ -27,35 +26,35 @@ func TestKeep(t *testing.T) {
 			}
 			if got := collect(shell(t, pool, "sleep 600 & exit 6", 0)); got.exit.Code != 6 ||
 				got.exit.Leftover != 1 || got.exit.Kept != nil {
-				t.Errorf("a call beside them: %+v", got)
+				t.Errorf("another call: %+v", got)
 			}
 			pool.Close()
 			for _, pid := range kept {
 				if !alive(pid) {
-					t.Errorf("%d was not kept", pid)
+					t.Errorf("process %d does not run", pid)
 				}
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 			for _, pid := range kept {
-				gone(t, pid)
+				waitReaped(t, pid)
 			}
 		})
 	}
 }
 
-// gone waits until a process was reaped.
-func gone(t *testing.T, pid int) {
+// waitReaped waits until a process was reaped.
+func waitReaped(t *testing.T, pid int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for syscall.Kill(pid, 0) == nil {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d is still there: %v", pid, stat(pid))
+			t.Fatalf("process %d was not reaped: %v", pid, stat(pid))
 		}
 	}
 }
 
-// EX-11: a call that is stopped takes all with it, whatever it was to keep.
-func TestStopEndsTheKept(t *testing.T) {
+// Stop ends all processes of a call with Keep (EX-11).
+func TestStop_Keep(t *testing.T) {
 	pool := newPool(t)
 	for range 20 {
 		p := start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", `setsid sleep 600 & echo $!; sleep 600`}, Keep: true})
@@ -68,16 +67,16 @@ func TestStopEndsTheKept(t *testing.T) {
 	}
 }
 
-// A keeper goes when the last of what it keeps has gone, and the pool takes notice.
-func TestKeeperEnds(t *testing.T) {
+// A detached supervisor exits when the last leftover process has ended, and is reaped.
+func TestDetachedSupervisorExits(t *testing.T) {
 	pool := newPool(t)
 	p := start(t, pool, process.Spec{Argv: []string{"/bin/sh", "-c", `setsid sleep 600 & echo $PPID`}, Keep: true})
-	keeper := firstPid(t, p)
+	detached := firstPid(t, p)
 	got := collect(p)
 	if len(got.exit.Kept) != 1 {
 		t.Fatalf("got %+v", got)
 	}
 	_ = syscall.Kill(got.exit.Kept[0], syscall.SIGKILL)
-	gone(t, got.exit.Kept[0])
-	gone(t, keeper)
+	waitReaped(t, got.exit.Kept[0])
+	waitReaped(t, detached)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 )
 
-// The test binary is a tracer too: it seizes a process, says so, and never waits for it.
+// traceArg makes the test binary a tracer, which attaches to a process and never waits for it.
 const traceArg = "trace-for-test"
 
 func traceForTest(pid string) {
@@ -29,10 +29,10 @@ func traceForTest(pid string) {
 		os.Exit(1)
 	}
 	fmt.Println("seized")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test lets go
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends it
 }
 
-// trace has another process hold pid. It gives the function that lets go.
+// trace starts a tracer for pid. release ends it.
 func trace(t *testing.T, pid int) (release func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", traceArg, strconv.Itoa(pid))
@@ -48,7 +48,7 @@ func trace(t *testing.T, pid int) (release func()) {
 		t.Fatal(err)
 	}
 	if line, _ := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) != "seized" {
-		t.Fatalf("the tracer says %q", line)
+		t.Fatalf("the tracer printed %q", line)
 	}
 	return func() {
 		_ = in.Close()
@@ -56,7 +56,7 @@ func trace(t *testing.T, pid int) (release func()) {
 	}
 }
 
-// cpuTicks is what a process has used of a core, in hundredths of a second.
+// cpuTicks returns the CPU time of a process in hundredths of a second.
 func cpuTicks(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -69,8 +69,8 @@ func cpuTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// EX-09: whoever traces a process and does not wait for it holds neither the result nor a core of
-// ours. How it ended is not made up.
+// A tracer that does not wait for its process delays the result only for a moment and costs no CPU
+// time. The exit status is reported as unknown (EX-09).
 func TestTracedEnd(t *testing.T) {
 	needRoot(t)
 	pool := newPool(t)
@@ -91,7 +91,7 @@ func TestTracedEnd(t *testing.T) {
 	}
 }
 
-// EX-09: a traced process that is stopped ends as one that was killed.
+// Stop on a traced process reports that it was killed (EX-09).
 func TestTracedStop(t *testing.T) {
 	needRoot(t)
 	pool := newPool(t)

@@ -1,11 +1,11 @@
-// Package pack writes and reads messages between programs of one build, or of one protocol: fields
-// in their order, without names.
+// Package pack encodes messages between programs of one build, or of one protocol: fields in a fixed
+// order, without names.
 //
 //	integer   varint, zigzag where it is signed
 //	bool      one byte, 0 or 1
-//	text      its length, its bytes (which need not be UTF-8)
-//	optional  one byte, 0 or 1, and the value after 1
-//	list      how many, then each
+//	text      length, bytes (not necessarily UTF-8)
+//	optional  one byte, 0 or 1, then the value if it is 1
+//	list      number of elements, elements
 //
 // A message lists its fields once, for both directions:
 //
@@ -15,10 +15,8 @@
 //		pack.Optional(f, &e.User, packUser)
 //	}
 //
-// so that what writes and what reads cannot drift apart. Whoever wrote what is read is hostile: no
-// length is believed beyond what is left of the message, the first fault ends the reading, and
-// bytes after the last field are a fault too.
+// so that encoder and decoder cannot differ. The writer may be hostile: a length must not exceed the
+// rest of the message, decoding ends at the first error, and bytes after the last field are an error.
 //
-// Standard library only, and little of it, because the agent links it: encoding/json would be an
-// eighth of that program.
+// The agent links this package. encoding/json would be an eighth of that program.
 package pack

@@ -7,39 +7,38 @@ import (
 	"time"
 )
 
-// ErrMalformed is a message that its kind cannot have been written as.
+// ErrMalformed is returned for bytes that are not a message of the type.
 var ErrMalformed = errors.New("malformed message")
 
-// NoLimit is for lists that nothing bounds but the message itself.
+// NoLimit is the limit of lists that are bounded by the size of the message only.
 const NoLimit = int(^uint(0) >> 1)
 
-// Fields is a message on its way: what was written of it, or what is left to read. A message, and
-// each part of one, has a function that visits its fields in one order, whether it is written or
-// read.
+// Fields is a message that is being encoded or decoded. Each type has one function that visits its
+// fields in a fixed order for both directions.
 type Fields struct {
 	b       []byte
 	reading bool
-	err     error // of the first fault; what is read after it is zero
+	err     error // the first one; what is decoded after it is zero
 }
 
-// Append writes a message behind b.
+// Append appends an encoded message to b.
 func Append[T any](b []byte, message *T, fields func(*Fields, *T)) []byte {
 	f := Fields{b: b}
 	fields(&f, message)
 	return f.b
 }
 
-// Decode reads a message that is all of b. Fields of type []byte share its memory. It fails with
-// ErrMalformed, and the message is of no use then.
+// Decode decodes a message that is all of b. Fields of type []byte share its memory. It fails with
+// ErrMalformed; message must not be used then.
 func Decode[T any](b []byte, message *T, fields func(*Fields, *T)) error {
 	rest, err := DecodePrefix(b, message, fields)
 	if err == nil && len(rest) > 0 {
-		err = malformed("%d bytes follow its end", len(rest))
+		err = malformed("%d bytes after its end", len(rest))
 	}
 	return err
 }
 
-// DecodePrefix is Decode of a message that others may have made longer; it gives what follows.
+// DecodePrefix is Decode for a message that newer versions may have made longer. It returns the rest.
 func DecodePrefix[T any](b []byte, message *T, fields func(*Fields, *T)) (rest []byte, err error) {
 	f := Fields{b: b, reading: true}
 	fields(&f, message)
@@ -50,22 +49,22 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Fail ends the reading for a reason of the message's own. While it is written it does nothing.
+// Fail makes decoding fail for a reason of the message type. It does nothing while encoding.
 func (f *Fields) Fail(format string, args ...any) {
 	if f.reading && f.err == nil {
 		f.err = malformed(format, args...)
 	}
 	if f.reading {
-		f.b = nil // nothing is read after a fault
+		f.b = nil // nothing more is decoded
 	}
 }
 
-// Signed are the integers that Int takes.
+// Signed are the types of Int.
 type Signed interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64
 }
 
-// Unsigned are those that Uint takes.
+// Unsigned are the types of Uint.
 type Unsigned interface {
 	~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }
@@ -98,8 +97,8 @@ func Uint[T Unsigned](f *Fields, v *T) {
 	}
 }
 
-// skip passes over an integer of so many bytes; none is one that is cut short, less is one of more
-// than 64 bits.
+// skip skips an integer of size bytes. A size of 0 is an integer that is cut short, a negative one an
+// integer of more than 64 bits.
 func (f *Fields) skip(size int) {
 	if size <= 0 {
 		f.Fail("an integer is missing")
@@ -121,7 +120,7 @@ func Bool(f *Fields, v *bool) {
 	*v = n == 1
 }
 
-// Text visits bytes, as a string or as they are.
+// Text visits a string or bytes.
 func Text[T ~string | ~[]byte](f *Fields, v *T) {
 	size := f.count(len(*v), "bytes")
 	if !f.reading {
@@ -132,19 +131,19 @@ func Text[T ~string | ~[]byte](f *Fields, v *T) {
 	f.b = f.b[size:]
 }
 
-// count visits a number of things, each of which takes a byte at least, so that more of them than
-// there are bytes left is a lie.
+// count visits the number of elements. Each takes at least one byte, so a number that exceeds the rest
+// of the message is malformed.
 func (f *Fields) count(have int, what string) int {
 	n := uint64(have) //nolint:gosec // a length
 	Uint(f, &n)
 	if f.reading && n > uint64(len(f.b)) {
-		f.Fail("%d %s, and %d are left", n, what, len(f.b))
+		f.Fail("%d %s, but only %d bytes are left", n, what, len(f.b))
 		return 0
 	}
 	return int(n) //nolint:gosec // a length, or at most what is left
 }
 
-// Time visits a moment, to the nanosecond. It is read as UTC.
+// Time visits a time in nanoseconds. It is decoded as UTC.
 func Time(f *Fields, v *time.Time) {
 	seconds, nanoseconds := v.Unix(), int64(v.Nanosecond())
 	Int(f, &seconds)
@@ -154,7 +153,7 @@ func Time(f *Fields, v *time.Time) {
 	}
 }
 
-// Optional visits what may be nil.
+// Optional visits a value that may be nil.
 func Optional[T any](f *Fields, v **T, value func(*Fields, *T)) {
 	there := *v != nil
 	Bool(f, &there)
@@ -168,12 +167,12 @@ func Optional[T any](f *Fields, v **T, value func(*Fields, *T)) {
 	value(f, *v)
 }
 
-// firstElements is what a list has room for before any of it was read.
+// firstElements bounds the memory that is allocated for a list before it is decoded.
 const firstElements = 64
 
-// List visits a list of at most so many elements, of which each has a field at least. An empty list
-// is read as nil. The limit is the reader's.
-func List[T any](f *Fields, v *[]T, most int, element func(*Fields, *T)) {
+// List visits a list. Each element must have a field. An empty list is decoded as nil, and a list of
+// more than limit elements is malformed.
+func List[T any](f *Fields, v *[]T, limit int, element func(*Fields, *T)) {
 	n := f.count(len(*v), "elements")
 	if !f.reading {
 		for i := range *v {
@@ -182,8 +181,8 @@ func List[T any](f *Fields, v *[]T, most int, element func(*Fields, *T)) {
 		return
 	}
 	*v = nil
-	if n > most {
-		f.Fail("%d elements, at most %d are allowed", n, most)
+	if n > limit {
+		f.Fail("%d elements (limit %d)", n, limit)
 	}
 	if n == 0 || f.err != nil {
 		return

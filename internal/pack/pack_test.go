@@ -63,7 +63,7 @@ func full() all {
 	}
 }
 
-func TestCrossing(t *testing.T) {
+func TestMessagesRoundTrip(t *testing.T) {
 	for _, want := range []all{full(), {Bytes: []byte{}, When: time.Time{}}} {
 		var got all
 		if err := pack.Decode(pack.Append(nil, &want, packAll), &got, packAll); err != nil ||
@@ -73,12 +73,12 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// What is cut anywhere, or goes on, is refused; where it may go on, the rest is given.
-func TestEnds(t *testing.T) {
+// A message that is cut or has further bytes is malformed. DecodePrefix returns further bytes.
+func TestDecodeRejectsOtherLengths(t *testing.T) {
 	message := full()
 	b := pack.Append([]byte("before"), &message, packAll)
 	if !bytes.HasPrefix(b, []byte("before")) {
-		t.Errorf("what stood before is gone: %q", b)
+		t.Errorf("Append changed the bytes before the message: %q", b)
 	}
 	b = b[len("before"):]
 	for n := range b {
@@ -88,7 +88,7 @@ func TestEnds(t *testing.T) {
 	}
 	longer := append(bytes.Clone(b), "more"...)
 	if err := pack.Decode(longer, new(all), packAll); !errors.Is(err, pack.ErrMalformed) {
-		t.Errorf("with more behind it: %v", err)
+		t.Errorf("with further bytes: %v", err)
 	}
 	if rest, err := pack.DecodePrefix(longer, new(all), packAll); err != nil ||
 		string(rest) != "more" {
@@ -96,7 +96,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestDecode_Malformed(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    []byte
 		read func(b []byte) error
@@ -118,25 +118,25 @@ func TestFaults(t *testing.T) {
 		},
 		"a number that is cut": {[]byte{0x80}, reading(pack.Int[int]), "integer"},
 		"a flag of two":        {[]byte{2}, reading(pack.Bool), "a flag of 2"},
-		"a text longer than what is left": {
+		"a text longer than the message": {
 			[]byte{3, 'a', 'b'},
 			reading(pack.Text[string]),
-			"3 bytes, and 2 are left",
+			"3 bytes, but only 2 bytes are left",
 		},
 		"a text of 2^63 bytes": {
 			append(bytes.Repeat([]byte{0xff}, 8), 0x7f, 'a'),
 			reading(pack.Text[[]byte]), "are left",
 		},
-		"a list longer than what is left": {
+		"a list longer than the message": {
 			[]byte{9, 0},
 			reading(strings3),
-			"9 elements, and 1 are left",
+			"9 elements, but only 1 bytes are left",
 		},
-		"a list longer than what is allowed": {[]byte{4, 0, 0, 0, 0}, reading(strings3), "at most 3"},
+		"a list longer than its limit": {[]byte{4, 0, 0, 0, 0}, reading(strings3), "limit 3"},
 		"a list whose second element is wrong": {
 			[]byte{2, 0, 9},
 			reading(strings3),
-			"9 bytes, and 0 are left",
+			"9 bytes, but only 0 bytes are left",
 		},
 	} {
 		if err := c.read(c.b); !errors.Is(err, pack.ErrMalformed) ||
@@ -152,8 +152,8 @@ func reading[T any](fields func(*pack.Fields, *T)) func([]byte) error {
 	return func(b []byte) error { return pack.Decode(b, new(T), fields) }
 }
 
-// The first fault is the one that is told, and nothing is read after it.
-func TestFirstFault(t *testing.T) {
+// The first error is returned, and later fields are zero.
+func TestDecodeReturnsFirstError(t *testing.T) {
 	var after string
 	err := pack.Decode([]byte{2, 1, 'x'}, new(bool), func(f *pack.Fields, flag *bool) {
 		pack.Bool(f, flag)
@@ -162,11 +162,11 @@ func TestFirstFault(t *testing.T) {
 	})
 	if !errors.Is(err, pack.ErrMalformed) || !strings.Contains(err.Error(), "a flag of 2") ||
 		after != "" {
-		t.Errorf("got %v, and %q was read", err, after)
+		t.Errorf("got %v, and later %q", err, after)
 	}
 }
 
-// A message refuses what its fields do not say.
+// A type can reject a message by Fail.
 func TestFail(t *testing.T) {
 	positive := func(f *pack.Fields, n *int) {
 		if pack.Int(f, n); *n <= 0 {
@@ -180,8 +180,8 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// A lie about a length costs nothing: memory is taken for what is there.
-func TestLengthsAreNotBelieved(t *testing.T) {
+// A length that exceeds the message allocates nothing.
+func TestDecodeAllocatesNoClaimedLength(t *testing.T) {
 	lie := append([]byte{0xff, 0xff, 0x3f}, make([]byte, 100)...) // a million elements
 	if n := testing.AllocsPerRun(10, func() {
 		_ = pack.Decode(lie, new([]part), func(f *pack.Fields,
@@ -194,7 +194,7 @@ func TestLengthsAreNotBelieved(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is read as a message is that message when it is written again.
+// FuzzDecode checks that a decoded message is the same after encoding and decoding it.
 func FuzzDecode(f *testing.F) {
 	message := full()
 	f.Add(pack.Append(nil, &message, packAll))
@@ -209,7 +209,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err := pack.Decode(pack.Append(nil, &got, packAll), &again, packAll); err != nil ||
 			!reflect.DeepEqual(got, again) {
-			t.Errorf("%+v came as %+v, %v", got, again, err)
+			t.Errorf("%+v was decoded as %+v, %v", got, again, err)
 		}
 	})
 }

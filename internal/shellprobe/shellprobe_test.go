@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a shell prints besides its environment is no part of it.
-func TestAnswer(t *testing.T) {
+// Only what the shell prints between the markers is its environment.
+func TestParseOutput(t *testing.T) {
 	const mark = "dray-0123"
 	for name, c := range map[string]struct {
 		out  string
@@ -43,7 +43,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-func FuzzAnswer(f *testing.F) {
+func FuzzParseOutput(f *testing.F) {
 	f.Add([]byte("mA=1\x00m"), "m")
 	f.Fuzz(func(t *testing.T, out []byte, mark string) {
 		env, err := Probe{marker: mark}.ParseOutput(out)
@@ -55,12 +55,11 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// EX-07: a real shell understands the question, with and without a cat, and each question has a
-// mark of its own.
-func TestAsk(t *testing.T) {
+// A real shell runs the probe, with and without cat, and each probe has a marker of its own (EX-07).
+func TestProbeWithShell(t *testing.T) {
 	for _, kind := range []string{"", "none", "no such kind"} {
 		if _, ok := New(kind); ok {
-			t.Errorf("%q asks a shell", kind)
+			t.Errorf("%q has a probe", kind)
 		}
 	}
 	for _, path := range []string{"/usr/bin:/bin", "/nowhere"} {

@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// DialTarget tells an agent, over the stdin of its exec, where the daemon waits for it and what to
-// prove itself with. The secret is of one use.
+// DialTarget is the daemon's socket and the secret for it, which is used once. The agent receives it
+// over its stdin.
 type DialTarget struct {
 	Path   string
 	Secret []byte
@@ -22,85 +22,84 @@ func packDial(f *pack.Fields, d *DialTarget) {
 	pack.Text(f, &d.Secret)
 }
 
-// SecretSize is the size of a secret, of a nonce and of a proof, in bytes.
+// SecretSize is the size of a secret, a nonce and a MAC, in bytes.
 const SecretSize = 32
 
-// authMagic begins what a dialer says.
+// authMagic starts a connection to the daemon's socket.
 var authMagic = []byte("DRAYDIAL")
 
-// The roles keep a proof of one side from being sent back as that of the other.
+// The roles prevent that the MAC of one side is sent back as that of the other.
 const (
 	roleDaemon = "daemon"
 	roleAgent  = "agent"
-	welcome    = 1
+	confirmed  = 1
 )
 
-// errBadSecret is a peer that does not know the secret.
+// errBadSecret is returned for a peer without the secret.
 var errBadSecret = protocolError("the peer does not know the secret")
 
-// AuthenticateAgent is the daemon's side of the proof: who dialed shows that it knows the secret,
-// and is shown that we do. Nothing that the peer says is answered but with a digest, and at most 72
-// bytes of it are read.
+// AuthenticateAgent is the daemon's side of a mutual challenge-response authentication. It reads at
+// most 72 bytes of the peer, and replies only with a MAC.
 //
 //	agent   magic, nonce A
 //	daemon  nonce D, HMAC(secret, "daemon" A D)
 //	agent   HMAC(secret, "agent" A D)
-//	daemon  1 (Welcome)
+//	daemon  1 (ConfirmAgent)
 //
-// Nonce is fresh randomness of ours, SecretSize bytes.
+// nonce is SecretSize random bytes.
 func AuthenticateAgent(conn io.ReadWriter, secret, nonce []byte) error {
-	hail := make([]byte, len(authMagic)+SecretSize)
-	if _, err := io.ReadFull(conn, hail); err != nil {
-		return fmt.Errorf("waiting for the agent's nonce: %w", err)
+	greeting := make([]byte, len(authMagic)+SecretSize)
+	if _, err := io.ReadFull(conn, greeting); err != nil {
+		return fmt.Errorf("receive the agent's nonce: %w", err)
 	}
-	theirs, ok := bytes.CutPrefix(hail, authMagic)
+	theirs, ok := bytes.CutPrefix(greeting, authMagic)
 	if !ok {
-		return protocolError("a dialer began with %q", hail[:len(authMagic)])
+		return protocolError("the peer started with %q", greeting[:len(authMagic)])
 	}
 	if _, err := conn.Write(append(bytes.Clone(nonce),
 		computeMAC(secret, roleDaemon, theirs, nonce)...)); err != nil {
-		return fmt.Errorf("proving the secret: %w", err)
+		return fmt.Errorf("send the MAC: %w", err)
 	}
-	shown := make([]byte, SecretSize)
-	if _, err := io.ReadFull(conn, shown); err != nil {
-		return fmt.Errorf("waiting for the agent's proof: %w", err)
+	theirMAC := make([]byte, SecretSize)
+	if _, err := io.ReadFull(conn, theirMAC); err != nil {
+		return fmt.Errorf("receive the agent's MAC: %w", err)
 	}
-	if !hmac.Equal(shown, computeMAC(secret, roleAgent, theirs, nonce)) {
+	if !hmac.Equal(theirMAC, computeMAC(secret, roleAgent, theirs, nonce)) {
 		return errBadSecret
 	}
 	return nil
 }
 
-// ConfirmAgent ends the daemon's side, once it has decided for this connection.
+// ConfirmAgent completes the authentication after the daemon has chosen this connection.
 func ConfirmAgent(conn io.Writer) error {
-	if _, err := conn.Write([]byte{welcome}); err != nil {
-		return fmt.Errorf("welcoming the agent: %w", err)
+	if _, err := conn.Write([]byte{confirmed}); err != nil {
+		return fmt.Errorf("confirm the agent: %w", err)
 	}
 	return nil
 }
 
-// AuthenticateDaemon is the agent's side. It shows its own proof only to who has shown theirs.
+// AuthenticateDaemon is the agent's side. It sends its MAC only after it has verified the daemon's.
 func AuthenticateDaemon(conn io.ReadWriter, secret, nonce []byte) error {
 	if _, err := conn.Write(append(bytes.Clone(authMagic), nonce...)); err != nil {
-		return fmt.Errorf("greeting the socket: %w", err)
+		return fmt.Errorf("send the nonce: %w", err)
 	}
 	answer := make([]byte, 2*SecretSize)
 	if _, err := io.ReadFull(conn, answer); err != nil {
-		return fmt.Errorf("waiting for the daemon's proof: %w", err)
+		return fmt.Errorf("receive the daemon's MAC: %w", err)
 	}
-	theirs, shown := answer[:SecretSize], answer[SecretSize:]
-	if !hmac.Equal(shown, computeMAC(secret, roleDaemon, nonce, theirs)) {
+	theirs, theirMAC := answer[:SecretSize], answer[SecretSize:]
+	if !hmac.Equal(theirMAC, computeMAC(secret, roleDaemon, nonce, theirs)) {
 		return errBadSecret
 	}
 	if _, err := conn.Write(computeMAC(secret, roleAgent, nonce, theirs)); err != nil {
-		return fmt.Errorf("proving the secret: %w", err)
+		return fmt.Errorf("send the MAC: %w", err)
 	}
 	var last [1]byte
 	if _, err := io.ReadFull(conn, last[:]); err != nil {
-		return fmt.Errorf("waiting for the daemon's welcome: %w", err)
+		return fmt.Errorf("receive the daemon's confirmation: %w", err)
 	}
-	if last[0] != welcome {
-		return protocolError("a welcome of %d", last[0])
+	if last[0] != confirmed {
+		return protocolError("a confirmation of %d", last[0])
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ const (
 	frameMessage // a further one
 	frameData
 	frameEOF          // no more data on this channel
-	frameWindowUpdate // the reader consumed so many bytes
-	frameStopSending  // the reader wants no more of this channel
-	frameClose        // the stream is over for the sender
+	frameWindowUpdate // the reader has consumed this many bytes
+	frameStopSending  // the reader does not read this channel any more
+	frameClose        // the sender has closed the stream
 	frameOpenWithFDs  // frameOpen with descriptors, on a socket
 )
 
@@ -28,19 +28,19 @@ const (
 	headerSize = 10
 	// MaxData is the largest payload of one data frame.
 	MaxData = 64 << 10
-	// Window is how much of one channel may be on the way unread.
+	// Window is the number of bytes of one channel that may be in transit unread.
 	Window = 256 << 10
-	// MaxMessage is what an agent takes in one message: more than the largest argv and environment
-	// that Linux takes.
+	// MaxMessage is the largest message that an agent accepts: more than the largest argv and
+	// environment of Linux.
 	MaxMessage = 8 << 20
-	// MaxStreams is how many streams may be open on one connection.
+	// MaxStreams is the highest number of open streams of one connection.
 	MaxStreams = 4096
-	// channels is how many channels of bytes a stream has.
+	// channels is the number of channels of a stream.
 	channels = 3
 )
 
-// ErrProtocol is a peer that breaks the rules of this package. The connection is of no further use.
-var ErrProtocol = errors.New("the peer broke the wire protocol")
+// ErrProtocol is returned if the peer violates the protocol. The connection has ended.
+var ErrProtocol = errors.New("the peer violated the wire protocol")
 
 func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
@@ -59,7 +59,7 @@ func (h header) append(b []byte) []byte {
 	return append(b, byte(h.typ), h.channel)
 }
 
-// readHeader reads a header and checks all that can be checked without knowing the streams.
+// readHeader reads a header and checks what does not depend on the streams.
 func readHeader(r io.Reader, maxMessage int) (header, error) {
 	var b [headerSize]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -76,7 +76,7 @@ func (h header) check(maxMessage int) error {
 	limit := uint32(0)
 	switch h.typ {
 	case frameHello, frameOpen, frameOpenWithFDs, frameMessage:
-		limit = uint32(maxMessage) //nolint:gosec // a constant of ours
+		limit = uint32(maxMessage) //nolint:gosec // a constant
 	case frameData:
 		limit = MaxData
 	case frameWindowUpdate:
@@ -86,8 +86,7 @@ func (h header) check(maxMessage int) error {
 		return protocolError("frame type %d", h.typ)
 	}
 	if h.length > limit {
-		return protocolError("frame type %d with %d bytes, at most %d are allowed", h.typ, h.length,
-			limit)
+		return protocolError("frame type %d with %d bytes (limit %d)", h.typ, h.length, limit)
 	}
 	if h.channel >= channels {
 		return protocolError("channel %d", h.channel)

@@ -9,37 +9,37 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Protocols that this build speaks. Any change of a frame or of a message takes a new number,
-// because a message names no fields.
+// Protocols that this build supports. Every change of a frame or a message needs a new number,
+// because messages contain no field names.
 //
-//	3  messages are packed; what 1 and 2 spoke was never released
+//	3  messages are packed; 1 and 2 were never released
 const (
 	MinProtocol = 3
 	MaxProtocol = 3
 )
 
-// magic starts a connection, so that whatever else may answer (a shell, an error text) is told from
-// a peer at the first byte.
+// magic starts a connection. A shell or an error message in place of a peer differs from it.
 var magic = []byte("DRAYWIRE")
 
-// Hello is the first message of each side. Every version begins its hello with the two protocols
-// and its own name, so that a peer of another time can be told. What follows grows at its end
-// alone, and what a reader does not know there it passes over.
+// Hello is the first message of each side. In every version it starts with the two protocols and the
+// version, so that an incompatible peer gets an error with both. New fields are added at its end,
+// and readers ignore fields that they do not know.
 type Hello struct {
 	MinProtocol int
 	MaxProtocol int
 	Version     string
-	// Lease is the daemon's word: without a frame for so long, the agent ends everything.
+	// Lease is sent by the daemon: after this time without a frame the agent ends everything.
 	Lease time.Duration
-	// Dial is the daemon's word: try that socket, and tell how it went if it did not.
+	// Dial is sent by the daemon: the agent connects to this socket, or sends a StdioFallback.
 	Dial *DialTarget
-	// SwitchUser is the agent's word: it can become any user (CAP_SETUID, CAP_SETGID and CAP_KILL).
+	// SwitchUser is sent by the agent: it can run processes as any user (CAP_SETUID, CAP_SETGID and
+	// CAP_KILL).
 	SwitchUser bool
-	// UID is what the agent runs as.
+	// UID is sent by the agent: the user that it runs as.
 	UID int
 }
 
-// fields of a peer that we cannot speak to end with its version.
+// fields stops after the version of an incompatible peer.
 func (h *Hello) fields(f *pack.Fields) {
 	pack.Int(f, &h.MinProtocol)
 	pack.Int(f, &h.MaxProtocol)
@@ -57,17 +57,17 @@ func (h *Hello) incompatible() bool {
 	return h.MinProtocol > MaxProtocol || h.MaxProtocol < MinProtocol
 }
 
-// VersionError is a peer that speaks no protocol that we speak.
+// VersionError is returned if the peer supports no protocol that this build supports.
 type VersionError struct{ Peer Hello }
 
-// Error names both sides' protocols, the peer's version, and what to do.
+// Error names the protocols of both sides and what to do.
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("the peer (version %q) speaks protocols %d to %d, this side %d to %d: "+
 		"daemon and agent must be of one build, so install dray again",
 		e.Peer.Version, e.Peer.MinProtocol, e.Peer.MaxProtocol, MinProtocol, MaxProtocol)
 }
 
-// WriteHello sends our hello. The protocols are filled in.
+// WriteHello sends h with the protocols of this build.
 func WriteHello(w io.Writer, h Hello) error {
 	h.MinProtocol, h.MaxProtocol = MinProtocol, MaxProtocol
 	return writeHello(w, bytes.Clone(magic), &h)
@@ -75,14 +75,14 @@ func WriteHello(w io.Writer, h Hello) error {
 
 func writeHello(w io.Writer, b []byte, message Message) error {
 	body := encode(message)
-	// a few hundred bytes
-	b = header{length: uint32(len(body)), typ: frameHello}.append(b) //nolint:gosec
+	//nolint:gosec // a few hundred bytes
+	b = header{length: uint32(len(body)), typ: frameHello}.append(b)
 	_, err := w.Write(append(b, body...))
 	return err
 }
 
-// StdioFallback is what an agent says on its stdout when it was told to dial and could not: the
-// connection goes on there.
+// StdioFallback is sent by an agent on its stdout if it could not use the socket of Hello.Dial. The
+// connection continues there.
 type StdioFallback struct {
 	Reason string
 }
@@ -92,14 +92,14 @@ func (s *StdioFallback) fields(f *pack.Fields) { pack.Text(f, &s.Reason) }
 // maxReason bounds StdioFallback.Reason.
 const maxReason = 1 << 10
 
-// WriteFallback sends why the socket is not used.
-func WriteFallback(w io.Writer, why error) error {
-	text := why.Error()
+// WriteFallback sends a StdioFallback with the reason cause.
+func WriteFallback(w io.Writer, cause error) error {
+	text := cause.Error()
 	return writeHello(w, nil, &StdioFallback{Reason: text[:min(len(text), maxReason)]})
 }
 
-// ReadFallback waits for the word of an agent that was told to dial. One that reached the socket
-// says nothing here.
+// ReadFallback blocks until the agent sends a StdioFallback. An agent that uses the socket sends
+// nothing here.
 func ReadFallback(r io.Reader) (StdioFallback, error) {
 	var s StdioFallback
 	body, err := readHello(r)
@@ -109,18 +109,18 @@ func ReadFallback(r io.Reader) (StdioFallback, error) {
 	return s, err
 }
 
-// maxHello is more than any version of hello will need.
+// maxHello bounds a hello of any version, in bytes.
 const maxHello = 4 << 10
 
-// ReadHello reads the peer's hello. It fails with ErrProtocol for something that is no peer, with
-// *VersionError for one of another time.
+// ReadHello reads the peer's hello. It fails with ErrProtocol if something else was received, and
+// with *VersionError if the peer is incompatible.
 func ReadHello(r io.Reader) (Hello, error) {
 	got := make([]byte, len(magic))
 	if n, err := io.ReadFull(r, got); err != nil {
-		return Hello{}, fmt.Errorf("waiting for the peer's hello (got %q): %w", got[:n], err)
+		return Hello{}, fmt.Errorf("receive the peer's hello (got %q): %w", got[:n], err)
 	}
 	if !bytes.Equal(got, magic) {
-		return Hello{}, protocolError("the connection began with %q", got)
+		return Hello{}, protocolError("the connection started with %q", got)
 	}
 	body, err := readHello(r)
 	if err != nil {
@@ -143,7 +143,7 @@ func readHello(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if head.typ != frameHello {
-		return nil, protocolError("frame type %d where a hello belongs", head.typ)
+		return nil, protocolError("frame type %d instead of a hello", head.typ)
 	}
 	body := make([]byte, head.length)
 	_, err = io.ReadFull(r, body)

@@ -2,36 +2,35 @@ package wire
 
 import "time"
 
-// checksPerLease is how many times in a lease a side looks at its peer.
+// checksPerLease is the number of times in a lease that a side checks its peer.
 const checksPerLease = 12
 
-// livenessMonitor adds up for how long a peer was seen to say nothing, and to take nothing. What
-// counts is time that was looked at: a side that stood still itself (stopped, starved of its
-// processor) saw nothing meanwhile, and what the peer said lies unread. So whatever lies between
-// two looks counts for two intervals at most.
+// livenessMonitor sums up the time in which a peer sent nothing, and in which it read nothing. The
+// time between two checks counts for two intervals at most: a side that was stopped, or had no
+// processor, has not read what the peer sent meanwhile.
 type livenessMonitor struct {
 	interval     time.Duration
-	last         time.Duration // when it was looked
-	writing      int64         // the frame that was being written then, 0 for none
+	last         time.Duration // the last check
+	writing      int64         // the number of the current write then, 0 for none
 	silent       time.Duration
 	writeStalled time.Duration
 }
 
-// observe is told what a look sees: the time, whether a frame came since the last one, and which is
-// being written.
-func (a *livenessMonitor) observe(now time.Duration, heard bool, writing int64) {
-	seen := min(now-a.last, 2*a.interval)
-	if a.silent += seen; heard {
+// observe adds one check at the time now: whether a frame was received since the last one, and the
+// number of the current write.
+func (a *livenessMonitor) observe(now time.Duration, received bool, writing int64) {
+	elapsed := min(now-a.last, 2*a.interval)
+	if a.silent += elapsed; received {
 		a.silent = 0
 	}
-	if a.writeStalled += seen; writing == 0 || writing != a.writing {
+	if a.writeStalled += elapsed; writing == 0 || writing != a.writing {
 		a.writeStalled = 0
 	}
 	a.last, a.writing = now, writing
 }
 
-// livenessLoop ends the connection of a peer that says nothing, or takes nothing, for too long. It
-// must not write itself: it would wait with the others.
+// livenessLoop ends the connection of a peer that sends nothing, or reads nothing, for a lease. It
+// does not write, because a write could block.
 func (m *Mux) livenessLoop() {
 	interval := max(m.cfg.Lease/checksPerLease, time.Millisecond)
 	tick := time.NewTicker(interval)

@@ -7,41 +7,39 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Message is one of this package's: *Start, *Request, *Reply; *Hello and *Stay before there are
-// streams.
+// Message is a *Start, *Request or *Reply, or, before there are streams, a *Hello or
+// *StdioFallback.
 type Message interface{ fields(f *pack.Fields) }
 
-// encode has room for most messages.
 func encode(m Message) []byte { return pack.Append(make([]byte, 0, 256), &m, packMessage) }
 
 func packMessage(f *pack.Fields, m *Message) { (*m).fields(f) }
 
-// Start is the first message of a stream: run a process. Argv, names and values are bytes; none
-// need be text.
+// Start is the first message of a stream: start a process. Strings need not be UTF-8.
 type Start struct {
 	Argv []string
 	// Helper runs the agent's own program with these arguments instead of Argv.
 	Helper []string
-	// User is as the engine takes it: name, uid, name:group, uid:gid. Empty is uid 0.
+	// User is a user as the engine accepts it: name, uid, name:group, uid:gid. Empty is uid 0.
 	User string
-	// Groups are the container's further groups (--group-add), names or numbers, whoever the user is.
+	// Groups are the container's additional groups (--group-add), names or gids, for every user.
 	Groups []string
-	// Dir is absolute; empty is the user's home folder.
+	// Dir is absolute. Empty is the user's home directory.
 	Dir string
-	// Env is what the engine gives every exec, Probe what the user's shell makes of it; Call and then
-	// Remote are laid over.
+	// Env is what the engine gives every exec. The result of Probe, CallEnv and RemoteEnv override it,
+	// in this order.
 	Env       []string
 	Probe     Probe
 	CallEnv   []string
 	RemoteEnv []string
 	Grace     time.Duration
-	// KeepLeftovers leaves what the process leaves running when it ends by itself.
+	// KeepLeftovers keeps leftover processes running when the process ends by itself.
 	KeepLeftovers bool
-	// Terminal gives the process a terminal of that size. The agent keeps the master: channel 0 is
-	// what is typed, channel 1 what is shown.
+	// Terminal is the size of the process's terminal. The agent keeps the master: channel 0 is its
+	// input, channel 1 its output.
 	Terminal *dray.TerminalSize
-	// PassedFDs says that the process's ends of stdin, stdout and stderr came with the message as
-	// descriptors, so that no channel is used. It is for sockets alone.
+	// PassedFDs reports that the process's stdin, stdout and stderr were passed as fds with the
+	// message. No channel is used then. It needs a Socket.
 	PassedFDs bool
 }
 
@@ -61,8 +59,8 @@ func (s *Start) fields(f *pack.Fields) {
 	pack.Bool(f, &s.PassedFDs)
 }
 
-// packStrings bounds a list by its message alone: what Linux takes of an argv and an environment is
-// for the kernel to say.
+// packStrings bounds a list only by the size of its message. The kernel has its own limits for argv
+// and environment.
 func packStrings(f *pack.Fields, list *[]string) { pack.List(f, list, pack.NoLimit, pack.Text) }
 
 func packSize(f *pack.Fields, s *dray.TerminalSize) {
@@ -70,14 +68,14 @@ func packSize(f *pack.Fields, s *dray.TerminalSize) {
 	pack.Uint(f, &s.Rows)
 }
 
-// Probe says how the user's shell is asked for its environment.
+// Probe is how the environment of the user's shell is read.
 type Probe struct {
 	// Kind is a devcontainer userEnvProbe: none, loginShell, interactiveShell, loginInteractiveShell.
 	// Empty is none.
 	Kind string
-	// Shell is asked; empty means the user's own, else /bin/sh.
+	// Shell is the shell to run. Empty is the user's own, else /bin/sh.
 	Shell string
-	// Dir is where; empty is the root folder.
+	// Dir is its working directory. Empty is the root directory.
 	Dir string
 }
 
@@ -87,10 +85,10 @@ func packProbe(f *pack.Fields, p *Probe) {
 	pack.Text(f, &p.Dir)
 }
 
-// Request is a later message of the daemon. One member is set.
+// Request is a later message of the daemon. One field is set.
 type Request struct {
 	Signal int
-	// Stop ends the process and all that descends from it.
+	// Stop ends the process and its descendants.
 	Stop *Stop
 	// Resize changes the size of the process's terminal.
 	Resize *dray.TerminalSize
@@ -102,14 +100,14 @@ func (r *Request) fields(f *pack.Fields) {
 	pack.Optional(f, &r.Resize, packSize)
 }
 
-// Stop is TERM, the grace, KILL.
+// Stop is TERM, then KILL after Grace.
 type Stop struct {
 	Grace time.Duration
 }
 
 func packStop(f *pack.Fields, s *Stop) { pack.Int(f, &s.Grace) }
 
-// Reply is a message of the agent. The first is Started or Failed; after Started comes Exited,
+// Reply is a message of the agent. The first one is Started or Failed. Exited follows Started,
 // unless the agent is lost.
 type Reply struct {
 	Started *Started
@@ -123,7 +121,7 @@ func (r *Reply) fields(f *pack.Fields) {
 	pack.Optional(f, &r.Exited, packExited)
 }
 
-// Started says that the kernel accepted the program.
+// Started reports that the kernel has executed the program.
 type Started struct {
 	PID      int
 	Warnings []string
@@ -134,7 +132,7 @@ func packStarted(f *pack.Fields, s *Started) {
 	packStrings(f, &s.Warnings)
 }
 
-// Failed says that nothing was started.
+// Failed reports that no process was started.
 type Failed struct {
 	Code    dray.Code
 	Message string
@@ -145,19 +143,19 @@ func packFailed(f *pack.Fields, x *Failed) {
 	pack.Text(f, &x.Message)
 }
 
-// Exited says how the process ended.
+// Exited is the end of the process.
 type Exited struct {
 	Code     int
 	Signal   int
 	Leftover int
-	// Lost says that the supervisor was killed: neither code nor signal is known.
+	// Lost reports that the supervisor was killed: neither code nor signal is known.
 	Lost bool
-	// Proven says that Survivors are all there are.
+	// Proven reports that Survivors is complete.
 	Proven    bool
 	Survivors []int
-	// Kept are the descendants that Start.KeepLeftovers left running; Leftover counts them.
+	// Kept are the processes that Start.KeepLeftovers kept running. Leftover includes them.
 	Kept []int
-	// OOM says whether the kernel killed it because memory ran out.
+	// OOM is whether the kernel killed the process because memory ran out.
 	OOM dray.OOM
 }
 
@@ -172,7 +170,7 @@ func packExited(f *pack.Fields, x *Exited) {
 	pack.Int(f, &x.OOM)
 }
 
-// Decode reads a message of the peer; what does not parse is a breach of the protocol.
+// Decode decodes a message of the peer. It fails with ErrProtocol.
 func Decode(b []byte, into Message) error {
 	if err := pack.Decode(b, &into, packMessage); err != nil {
 		return protocolError("message: %v", err)

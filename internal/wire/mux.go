@@ -13,63 +13,61 @@ import (
 	"time"
 )
 
-// ErrPeerTimeout is a peer from which nothing came for the whole lease.
-var ErrPeerTimeout = errors.New("the peer fell silent")
-
-// ErrWriteTimeout is a peer that does not take what is written to it.
-var ErrWriteTimeout = errors.New("the peer reads no more")
-
-// ErrTooMany is a stream too many, ErrTooLarge a first message that the peer would not take.
-// Neither was sent.
+// Errors of connections.
 var (
-	ErrTooMany  = errors.New("too many streams are open")
+	// ErrPeerTimeout is the end of a connection on which no frame was received for a lease.
+	ErrPeerTimeout = errors.New("the peer sent nothing for too long")
+	// ErrWriteTimeout is the end of a connection on which a write took longer than a lease.
+	ErrWriteTimeout = errors.New("the peer stopped reading")
+	// ErrTooMany is returned by Open if MaxStreams are open. Nothing was sent.
+	ErrTooMany = errors.New("too many streams are open")
+	// ErrTooLarge is returned by Open if the message exceeds MaxMessage. Nothing was sent.
 	ErrTooLarge = errors.New("the message is too large")
+	// ErrClosed is the end of a connection or stream that this side closed.
+	ErrClosed = errors.New("the connection is closed")
 )
 
-// ErrClosed is a connection that this side closed.
-var ErrClosed = errors.New("the connection is closed")
-
-// Config says how one side uses a connection.
+// Config is how one side uses a connection.
 type Config struct {
-	// Accept is called with each stream that the peer opens, in a goroutine of its own that Run waits
-	// for. Nil refuses all.
+	// Accept is called with each stream that the peer opens, in a goroutine that Run waits for. If it
+	// is nil, the peer must not open streams.
 	Accept func(*Stream)
-	// MaxMessage bounds one message from the peer, in bytes.
+	// MaxMessage bounds one message of the peer, in bytes.
 	MaxMessage int
-	// Lease is the lease: how long nothing may come, and how long one frame may take to leave. A ping
-	// goes out six times as often.
+	// Lease bounds the time without a frame of the peer, and the time of one write. Pings are sent six
+	// times in a lease.
 	Lease time.Duration
 }
 
-// maxPings is how many pings and pongs of the peer may come in a twelfth of the lease: hundreds of
-// times what any lease asks for.
+// maxPings bounds the pings and pongs of the peer in a twelfth of the lease.
 const maxPings = 1000
 
-// Mux carries streams over one connection. Run must be called, once.
+// Mux multiplexes streams over one connection. Run must be called once. The other methods are safe
+// for concurrent use.
 type Mux struct {
 	conn   io.ReadWriteCloser
-	socket *Socket // conn, where it is one
+	socket *Socket // conn, if it is one
 	cfg    Config
 
-	frameSeen atomic.Bool   // a frame came since the last look
+	frameSeen atomic.Bool   // since the last check
 	inWrite   atomic.Int64  // the number of the current write, 0 for none
-	pong      chan struct{} // a pong is owed
-	pings     atomic.Int64  // and pongs since the last look
+	pong      chan struct{} // has an element if a pong has to be sent
+	pings     atomic.Int64  // and pongs since the last check
 	failed    chan struct{} // closed with err set
 
-	opening sync.Mutex // streams are opened in the order of their ids
+	opening sync.Mutex // held by Open, so that streams are opened in the order of their ids
 	writing sync.Mutex // held during a write
 	writes  int64      // started; guarded by writing, as is scratch
 	scratch []byte
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
-	lastID  uint32 // the highest stream that was opened
+	lastID  uint32 // of all streams ever
 	err     error
 	serving sync.WaitGroup
 }
 
-// NewMux takes over a connection on which both hellos are done.
+// NewMux takes over a connection after both hellos.
 func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 	socket, _ := conn.(*Socket)
 	return &Mux{
@@ -78,11 +76,11 @@ func NewMux(conn io.ReadWriteCloser, cfg Config) *Mux {
 	}
 }
 
-// CanPassFDs says that Open can pass descriptors.
+// CanPassFDs reports whether Open can pass fds.
 func (m *Mux) CanPassFDs() bool { return m.socket != nil }
 
-// Run reads until the connection breaks or is closed, ends every stream, waits for the accepted
-// ones, and says why it ended.
+// Run reads until the connection ends. Then it ends every stream, waits for the accepted ones, and
+// returns the reason.
 func (m *Mux) Run() error {
 	var watching sync.WaitGroup
 	watching.Go(func() { m.goRecovered(m.livenessLoop) })
@@ -99,17 +97,17 @@ func (m *Mux) Run() error {
 // Close ends the connection and every stream on it.
 func (m *Mux) Close() { m.fail(ErrClosed) }
 
-// Done is closed when the connection is of no further use; Err says why.
+// Done is closed when the connection has ended.
 func (m *Mux) Done() <-chan struct{} { return m.failed }
 
-// Err is nil while the connection works.
+// Err returns the reason of the end; nil before.
 func (m *Mux) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Fail ends the connection for a reason of the caller's.
+// Fail ends the connection with the reason err.
 func (m *Mux) Fail(err error) { m.fail(err) }
 
 func (m *Mux) fail(err error) {
@@ -129,9 +127,9 @@ func (m *Mux) fail(err error) {
 	}
 }
 
-// Open starts a stream with its first message and, where the connection Passes them, descriptors of
-// files, which stay the caller's to close. It fails with ErrTooMany, ErrTooLarge, or the
-// connection's error; then nothing was sent.
+// Open opens a stream with its first message and, if CanPassFDs, passes files, which the caller
+// closes. It fails with ErrTooMany, ErrTooLarge, or the reason of the connection's end; then nothing
+// was sent.
 func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
 	message := encode(first)
 	if len(message) > MaxMessage {
@@ -197,8 +195,8 @@ func (m *Mux) writeLocked(frames []byte, files []*os.File) (err error) {
 	return err
 }
 
-// pingLoop pings and answers pings. The reading side must never write itself: two sides that both
-// wait to write would wait for ever.
+// pingLoop sends pings and pongs. The reader must not write: if both sides did and their buffers were
+// full, both would block forever.
 func (m *Mux) pingLoop() {
 	tick := time.NewTicker(max(m.cfg.Lease/6, time.Millisecond))
 	defer tick.Stop()
@@ -228,7 +226,7 @@ func (m *Mux) read() error {
 		m.frameSeen.Store(true)
 		payload := buf
 		if h.typ != frameData {
-			payload = make([]byte, h.length) // messages are kept by their receiver
+			payload = make([]byte, h.length) // the receiver keeps messages
 		}
 		payload = payload[:h.length]
 		if _, err := io.ReadFull(r, payload); err != nil {
@@ -245,7 +243,7 @@ func (m *Mux) handle(h header, payload []byte) error {
 	case framePing:
 		select {
 		case m.pong <- struct{}{}:
-		default: // one is owed already
+		default: // one will be sent already
 		}
 		return m.limitPings()
 	case framePong:
@@ -259,13 +257,13 @@ func (m *Mux) handle(h header, payload []byte) error {
 	default:
 		s, err := m.stream(h.stream)
 		if s == nil {
-			return err // nil for a stream that has ended: the frames crossed
+			return err // nil for a stream that has ended: the peer did not know it yet
 		}
 		return s.handle(h, payload)
 	}
 }
 
-// limitPings refuses a flood of frames that bring nothing and cost a reader all its time.
+// limitPings ends the connection of a peer that floods the reader with pings.
 func (m *Mux) limitPings() error {
 	if m.pings.Add(1) > maxPings {
 		return protocolError("more than %d pings at once", maxPings)
@@ -277,14 +275,14 @@ func (m *Mux) stream(id uint32) (*Stream, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if id == 0 || id > m.lastID {
-		return nil, protocolError("a frame for stream %d, which was never opened", id)
+		return nil, protocolError("a frame for stream %d, which was not opened", id)
 	}
 	return m.streams[id], nil
 }
 
 func (m *Mux) acceptPassed(id uint32, payload []byte) error {
 	if m.socket == nil || !m.socket.acceptFDs {
-		return protocolError("a stream with descriptors")
+		return protocolError("a stream with file descriptors")
 	}
 	files, err := m.socket.nextFDs()
 	if err != nil {
@@ -323,28 +321,27 @@ func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
 	return nil
 }
 
-func creditOf(payload []byte) (int, error) {
+func windowUpdateOf(payload []byte) (int, error) {
 	if len(payload) != 4 {
-		return 0, protocolError("a credit of %d bytes", len(payload))
+		return 0, protocolError("a window update of %d bytes", len(payload))
 	}
 	n := binary.LittleEndian.Uint32(payload)
 	if n > Window {
-		return 0, protocolError("a credit of %d", n)
+		return 0, protocolError("a window update of %d", n)
 	}
 	return int(n), nil
 }
 
-// PanicError is a panic of this side in its work for the connection: a defect of ours, which a
-// peer's frames may have laid open. The connection has failed with it, and nothing else.
+// PanicError is a recovered panic in a goroutine of the connection. Only the connection ends (EX-18).
 type PanicError struct {
 	Value any
 	Stack []byte
 }
 
-// Error tells the value alone; the stack is for a log.
-func (p *PanicError) Error() string { return fmt.Sprintf("a defect of this side: %v", p.Value) }
+// Error contains only the value. The stack is for a log.
+func (p *PanicError) Error() string { return fmt.Sprintf("internal error: %v", p.Value) }
 
-// recoverPanic makes a panic of the work an error.
+// recoverPanic returns a panic of work as an error.
 func recoverPanic(work func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -354,7 +351,7 @@ func recoverPanic(work func() error) (err error) {
 	return work()
 }
 
-// goRecovered does a part of the connection's work that ends with it, or ends it.
+// goRecovered calls work and ends the connection if it panics.
 func (m *Mux) goRecovered(work func()) {
 	err := recoverPanic(func() error {
 		work()

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// maxQueued is how many messages of one stream may wait to be received.
+// maxQueued bounds the messages of one stream that were not received yet.
 const maxQueued = 64
 
-// ErrStopSending is a write that the other side does not want: it closed its end of the channel.
-var ErrStopSending = errors.New("the other side reads no more")
+// ErrStopSending is returned by writes to a channel whose reader has closed it.
+var ErrStopSending = errors.New("the peer closed its end of the channel")
 
-// Stream is one conversation on a connection: messages, and three channels of bytes.
+// Stream carries messages and three channels of bytes.
 type Stream struct {
 	id       uint32
 	mux      *Mux
@@ -22,7 +22,7 @@ type Stream struct {
 	done     chan struct{} // closed with err set
 	in       [channels]recvBuffer
 	out      [channels]sendWindow
-	files    []*os.File // came with the first message; Accept's alone
+	files    []*os.File // passed with the first message; used by Accept
 
 	mu         sync.Mutex
 	err        error
@@ -70,8 +70,8 @@ func (s *Stream) OnEnd(f func()) {
 	}
 }
 
-// Receive waits for the next message. io.EOF means that the other side ended the stream; what came
-// before it is received first.
+// Receive blocks until there is a message. It returns io.EOF after the last message of a stream that
+// the peer has closed.
 func (s *Stream) Receive() ([]byte, error) {
 	select {
 	case b := <-s.messages:
@@ -91,21 +91,21 @@ func (s *Stream) Receive() ([]byte, error) {
 	}
 }
 
-// Files gives what came with the first message, once. It is the caller's to close; what Accept does
-// not take is closed after it.
+// Files returns the files that were passed with the first message, once. The caller closes them. If
+// Accept does not call Files, they are closed after it.
 func (s *Stream) Files() []*os.File {
 	files := s.files
 	s.files = nil
 	return files
 }
 
-// Done is closed when the other side ended the stream, or the connection broke.
+// Done is closed when either side has closed the stream, or the connection has ended.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
-// Reader reads a channel. One goroutine may use it.
+// Reader reads a channel. It must not be used concurrently.
 func (s *Stream) Reader(channel int) io.ReadCloser { return &s.in[channel] }
 
-// Writer writes a channel; Close sends end of file. One goroutine may use it.
+// Writer writes a channel. Close sends end of file. It must not be used concurrently.
 func (s *Stream) Writer(channel int) io.WriteCloser { return &s.out[channel] }
 
 // Close ends the stream for both sides. The peer receives what was sent before.
@@ -134,14 +134,14 @@ func (s *Stream) startClose() bool {
 	return !again
 }
 
-// drop forgets the stream; frames that are on the way to it are passed over.
+// drop removes the stream. Frames that arrive for it later are ignored.
 func (s *Stream) drop() {
 	s.mux.mu.Lock()
 	delete(s.mux.streams, s.id)
 	s.mux.mu.Unlock()
 }
 
-// abort ends both directions; readers still get what has arrived.
+// abort ends both directions. Readers still get what was received.
 func (s *Stream) abort(err error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -181,7 +181,7 @@ func (s *Stream) handle(h header, payload []byte) error {
 	case frameEOF:
 		s.in[h.channel].end(io.EOF)
 	case frameWindowUpdate:
-		n, err := creditOf(payload)
+		n, err := windowUpdateOf(payload)
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (s *Stream) handle(h header, payload []byte) error {
 	return nil
 }
 
-// recvBuffer holds what came on a channel and was not read.
+// recvBuffer has what was received on a channel and not read.
 type recvBuffer struct {
 	stream   *Stream
 	channel  uint8
@@ -206,8 +206,8 @@ type recvBuffer struct {
 	readable sync.Cond
 	data     []byte
 	off      int
-	unacked  int   // consumed and not yet granted again
-	err      error // what Read gives when data is used up
+	unacked  int   // read, without a window update yet
+	err      error // returned by Read after data
 	closed   bool
 }
 
@@ -220,7 +220,7 @@ func (b *recvBuffer) add(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.err != nil {
-		return nil // it crossed with our refusal, or comes after its own end
+		return nil // sent before the peer received our stop, or after its end of file
 	}
 	if len(b.data)-b.off+b.unacked+len(p) > Window {
 		return protocolError("channel %d exceeds its window", b.channel)
@@ -243,8 +243,8 @@ func (b *recvBuffer) end(err error) {
 	b.readable.Broadcast()
 }
 
-// Read waits for bytes. It gives io.EOF at the sender's end of file, and the connection's error
-// where that came first.
+// Read blocks until there are bytes. It returns io.EOF at the sender's end of file, and the reason
+// of the connection's end if that was first.
 func (b *recvBuffer) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	for b.off == len(b.data) && b.err == nil && !b.closed {
@@ -275,7 +275,7 @@ func (b *recvBuffer) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close tells the sender that nothing more will be read.
+// Close makes the sender stop.
 func (b *recvBuffer) Close() error {
 	b.mu.Lock()
 	tell := !b.closed && b.err == nil
@@ -289,13 +289,13 @@ func (b *recvBuffer) Close() error {
 	return nil
 }
 
-// sendWindow holds how much may be sent on a channel.
+// sendWindow is the number of bytes that may be sent on a channel.
 type sendWindow struct {
 	stream  *Stream
 	channel uint8
 	mu      sync.Mutex
 	more    sync.Cond
-	credit  int
+	credit  int // bytes
 	err     error
 }
 
@@ -308,7 +308,7 @@ func (b *sendWindow) grant(n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.credit+n > Window {
-		return protocolError("channel %d is granted more than was sent", b.channel)
+		return protocolError("a window update for channel %d exceeds what was sent", b.channel)
 	}
 	b.credit += n
 	b.more.Signal()
@@ -324,7 +324,7 @@ func (b *sendWindow) end(err error) {
 	b.more.Broadcast()
 }
 
-// reserve waits until some bytes may be sent.
+// reserve blocks until bytes may be sent, and returns how many.
 func (b *sendWindow) reserve(want int) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -339,7 +339,7 @@ func (b *sendWindow) reserve(want int) (int, error) {
 	return n, nil
 }
 
-// Write waits while the reader is a whole window behind.
+// Write blocks while a whole window is unread.
 func (b *sendWindow) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		n, err := b.reserve(len(p))
