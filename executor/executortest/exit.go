@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// EX-12: every exit code is told as it is.
+// Every exit code is reported (EX-12).
 func testExitCodes(t *testing.T, h Harness) {
 	step := 1
 	if !h.caps().Signals {
@@ -41,8 +41,8 @@ func testExitCodes(t *testing.T, h Harness) {
 	all.Wait()
 }
 
-// EX-12: an end by a signal is told by the signal; where signals are not known, as 128 and its
-// number.
+// An end by a signal is reported as the signal; without Capabilities.Signals, as the exit code 128
+// plus its number (EX-12).
 func testSignals(t *testing.T, h Harness) {
 	for _, sig := range []syscall.Signal{
 		1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 31, 34,
@@ -68,7 +68,7 @@ func testSignal(t *testing.T, h Harness) {
 	err := p.Signal(syscall.SIGUSR1)
 	if !h.caps().Signals {
 		if err == nil {
-			t.Error("a signal that reaches nobody is an error")
+			t.Error("Signal must fail")
 		}
 		p.Stop(0)
 		collect(p)
@@ -82,7 +82,7 @@ func testSignal(t *testing.T, h Harness) {
 	}
 }
 
-// Stop ends a process that is willing within its grace, by its own hand.
+// Stop lets a process that handles TERM end by itself within the grace.
 func testStop(t *testing.T, h Harness) {
 	p := h.shell(t, `trap 'echo term; exit 9' TERM; echo $$; while :; do sleep 0.02; done`)
 	pid(t, p)
@@ -90,7 +90,7 @@ func testStop(t *testing.T, h Harness) {
 	got := withTimeout(t, 30*time.Second, func() processResult { return collect(p) })
 	if !h.caps().ExactSurvivors {
 		if got.err != nil || got.exit.Survivors.Proven {
-			t.Errorf("got %+v, %v; nothing can be proved here", got.exit, got.err)
+			t.Errorf("got %+v, %v; nothing can be verified here", got.exit, got.err)
 		}
 		return
 	}
@@ -99,7 +99,7 @@ func testStop(t *testing.T, h Harness) {
 	}
 }
 
-// escapes print the pid of what tries to stay.
+// escapes are scripts that print the pid of a process that tries to escape.
 var escapes = map[string]string{
 	"plain child":         `sleep 600 & echo $!; wait`,
 	"setsid":              `setsid sh -c 'echo $$; exec sleep 600' & wait`,
@@ -112,10 +112,10 @@ var escapes = map[string]string{
 	"streams closed":      `setsid sh -c 'echo $$; exec sleep 600 <&- >&- 2>&-' & wait`,
 }
 
-// EX-09, EX-10: on Stop every descendant ends, whatever it did to get away, and the end is proved.
+// Stop ends every descendant, and verifies that (EX-09, EX-10).
 func testStopEndsEscapees(t *testing.T, h Harness) {
 	if !h.caps().ExactSurvivors {
-		t.Log("not promised here: see Stop and LetGo")
+		t.Log("not supported here: see Stop and Unkillable")
 		return
 	}
 	for name, script := range escapes {
@@ -137,7 +137,7 @@ func testStopEndsEscapees(t *testing.T, h Harness) {
 	}
 }
 
-// A second Stop shortens the grace, and one after the end harms nobody.
+// A second Stop shortens the grace, and one after the end does nothing.
 func testStopTwice(t *testing.T, h Harness) {
 	p := h.shell(t, `trap "" TERM; echo $$; while :; do sleep 0.05; done`)
 	pid(t, p)
@@ -151,10 +151,10 @@ func testStopTwice(t *testing.T, h Harness) {
 	h.ok(t, h.sh(t, "exit 0"), 0)
 }
 
-// EX-11: what the leader leaves running is ended and counted.
+// Leftover processes are killed and counted (EX-11).
 func testLeftovers(t *testing.T, h Harness) {
 	if !h.caps().TracksLeftovers {
-		t.Log("not promised here: see KeptLeftovers")
+		t.Log("not supported here: see KeptLeftovers")
 		return
 	}
 	for range h.rounds() {
@@ -169,8 +169,8 @@ func testLeftovers(t *testing.T, h Harness) {
 	}
 }
 
-// EX-11: a background process that holds stdout delays neither the result past the grace nor
-// another call. Where nobody may end it, it goes on.
+// A background process that holds stdout delays neither the result past the grace nor another call.
+// Without TracksLeftovers it keeps running (EX-11).
 func testBackgroundHolder(t *testing.T, h Harness) {
 	for range h.rounds() {
 		got := withTimeout(t, time.Minute, func() processResult { return h.sh(t, `(trap "" HUP; exec sleep 600) & echo out $!; exit 4`) })
@@ -184,8 +184,8 @@ func testBackgroundHolder(t *testing.T, h Harness) {
 	}
 }
 
-// The context bounds the start: cancelled before, nothing runs; cancelled afterwards, the process
-// goes on.
+// The context bounds the start: if it ends before, nothing runs; if it ends afterwards, the process
+// runs on.
 func testStartCancelled(t *testing.T, h Harness) {
 	cause := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -196,7 +196,7 @@ func testStartCancelled(t *testing.T, h Harness) {
 	})
 	if err == nil {
 		p.Stop(0)
-		t.Errorf("a start that was given up gave a process: %+v", collect(p))
+		t.Errorf("a cancelled start returned a process: %+v", collect(p))
 	} else if !errors.Is(err, cause) && !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the cause", err)
 	}
@@ -246,15 +246,15 @@ func testStartFailures(t *testing.T, h Harness) {
 		},
 		{"absent path", []string{"/no/such/program"}, h.Dir, []dray.Code{dray.CodeExecutableNotFound}},
 		{"not executable", []string{h.Dir + "/plain"}, h.Dir, []dray.Code{dray.CodeNotExecutable}},
-		{"a folder", []string{h.Dir + "/folder"}, h.Dir, []dray.Code{dray.CodeNotExecutable}},
+		{"a directory", []string{h.Dir + "/folder"}, h.Dir, []dray.Code{dray.CodeNotExecutable}},
 		{
 			"no interpreter",
 			[]string{h.Dir + "/orphan"},
 			h.Dir,
 			[]dray.Code{dray.CodeExecutableNotFound, dray.CodeNotExecutable},
 		},
-		{"absent folder", []string{"/bin/true"}, h.Dir + "/no/such", []dray.Code{dray.CodeBadCwd}},
-		{"a file as folder", []string{"/bin/true"}, h.Dir + "/plain", []dray.Code{dray.CodeBadCwd}},
+		{"absent directory", []string{"/bin/true"}, h.Dir + "/no/such", []dray.Code{dray.CodeBadCwd}},
+		{"a file as directory", []string{"/bin/true"}, h.Dir + "/plain", []dray.Code{dray.CodeBadCwd}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: c.argv, Dir: c.dir})
@@ -271,8 +271,8 @@ func testStartFailures(t *testing.T, h Harness) {
 	}
 }
 
-// EX-11: what a call was told to keep runs on after the result, which names it; it delays neither
-// that nor the end of the output.
+// With KeepLeftovers the processes run on, the result has their pids, and they delay neither the
+// result nor the end of the output (EX-11).
 func testKeptLeftovers(t *testing.T, h Harness) {
 	if !h.leftovers(t) {
 		return
@@ -290,17 +290,17 @@ func testKeptLeftovers(t *testing.T, h Harness) {
 		for _, pid := range got.exit.KeptPIDs {
 			name := strconv.Itoa(pid)
 			if !h.alive(t, name) {
-				t.Errorf("%d was not kept", pid)
+				t.Errorf("%d was killed", pid)
 			}
 			h.ok(t, h.sh(t, "kill -KILL $1", name), 0)
 		}
 	}
 }
 
-// EX-11: a call that is stopped takes all with it, whatever it was to keep.
+// Stop also ends processes that would be kept (EX-11).
 func testKeepAndStop(t *testing.T, h Harness) {
 	if !h.caps().TracksLeftovers {
-		t.Log("not promised here: see KeptLeftovers and LetGo")
+		t.Log("not supported here: see KeptLeftovers and Unkillable")
 		return
 	}
 	for range h.rounds() {
@@ -315,21 +315,19 @@ func testKeepAndStop(t *testing.T, h Harness) {
 	}
 }
 
-// What an environment says that it cannot do is tested as well: it is told as not known, and
-// nothing else is claimed.
+// Missing capabilities are tested as well: the result is unknown, and nothing else is claimed.
 
-// terminals says whether a terminal is all that it can be. Where not, it is one all the same: see
-// Terminal and TerminalJobs.
+// terminals reports whether terminals are native. Otherwise Terminal and TerminalJobs test them.
 func (h Harness) terminals(t *testing.T) bool {
 	t.Helper()
 	if !h.caps().NativeTerminals {
-		t.Log("not promised here: the terminal is the engine's own")
+		t.Log("not supported here: the terminal is the engine's own")
 	}
 	return h.caps().NativeTerminals
 }
 
-// leftovers says whether what a leader leaves running is found. Where not, all of it is kept,
-// whatever was asked for, and none is named or counted.
+// leftovers reports whether leftover processes are tracked. Otherwise all of them are kept, and
+// none is named or counted.
 func (h Harness) leftovers(t *testing.T) bool {
 	t.Helper()
 	if h.caps().TracksLeftovers {
@@ -349,8 +347,8 @@ func (h Harness) leftovers(t *testing.T) bool {
 	return false
 }
 
-// testUnkillable is what becomes of a process that nobody can end: it goes on, and the result
-// claims nothing else.
+// testUnkillable tests a process that cannot be stopped: it runs on, and the result claims nothing
+// else.
 func testUnkillable(t *testing.T, h Harness) {
 	if h.caps().ExactSurvivors {
 		t.Log("Stop ends processes here: see Stop and StopEndsEscapees")
@@ -367,13 +365,13 @@ func testUnkillable(t *testing.T, h Harness) {
 	h.kill(t, leader)
 }
 
-// kill kills what a test was promised to find alive.
+// kill kills a process of a test.
 func (h Harness) kill(t *testing.T, pid string) {
 	t.Helper()
 	h.sh(t, `kill -9 $1`, pid)
-	for giveUp := time.Now().Add(10 * time.Second); h.alive(t, pid); {
-		if time.Now().After(giveUp) {
-			t.Fatalf("%s does not go", pid)
+	for deadline := time.Now().Add(10 * time.Second); h.alive(t, pid); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not end", pid)
 		}
 	}
 }

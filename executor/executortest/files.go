@@ -13,22 +13,22 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// FilesHarness are files under test.
+// FilesHarness has the files to test.
 type FilesHarness struct {
-	// Open opens the files beneath a folder.
+	// Open opens the files beneath a directory.
 	Open func(t *testing.T, root string) dray.Files
-	// Dir is an empty folder; beneath it both the root and what lies outside of it are made.
+	// Dir is an empty directory, in which the root and a directory outside of it are created.
 	Dir string
-	// Shell runs a script in a folder as the files' own user and gives its stdout.
+	// Shell runs a script in a directory as the user of the files, and returns its stdout.
 	Shell func(t *testing.T, dir, script string) string
 	// Background runs a script until stop is called.
 	Background func(t *testing.T, dir, script string) (stop func())
 	Rounds     int
-	// Brief leaves out what is large.
+	// Brief omits large files.
 	Brief bool
 }
 
-// RunFiles asks for all that dray.Files promises.
+// RunFiles tests the contract of dray.Files.
 func RunFiles(t *testing.T, h FilesHarness) {
 	h.Shell(t, h.Dir, `mkdir root outside && echo secret >outside/secret && mkdir root/inside && echo harmless >root/inside/secret`)
 	for _, c := range []struct {
@@ -44,29 +44,29 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"Big", filesBig},
 		{"Escapes", filesEscapes},
 		{"NotRegular", filesNotRegular},
-		{"Swapped", filesSwapped},
+		{"Race", filesRace},
 		{"Many", filesMany},
-		{"Place", filesPlace},
-		{"PlaceRefuses", filesPlaceRefuses},
-		{"PlaceGivenUp", filesWriteTreeCancelled},
-		{"PlaceSwapped", filesPlaceSwapped},
-		{"CollectExact", collectExact},
-		{"CollectNames", collectNames},
-		{"CollectRefuses", collectRefuses},
-		{"CollectHardLinks", collectHardLinks},
-		{"CollectDenied", collectDenied},
-		{"CollectLimits", collectLimits},
-		{"CollectSources", collectSources},
-		{"CollectResumes", collectResumes},
-		{"CollectChanging", collectChanging},
-		{"CollectGivenUp", readTreeCancelled},
-		{"CollectThenMore", collectThenMore},
-		{"CollectSwapped", readTreeRace},
+		{"WriteTree", filesWriteTree},
+		{"WriteTreeRefuses", filesWriteTreeRefuses},
+		{"WriteTreeCancelled", filesWriteTreeCancelled},
+		{"WriteTreeRace", filesWriteTreeRace},
+		{"ReadTreeExact", readTreeExact},
+		{"ReadTreeNames", readTreeNames},
+		{"ReadTreeRefuses", readTreeRefuses},
+		{"ReadTreeHardLinks", readTreeHardLinks},
+		{"ReadTreeDenied", readTreeDenied},
+		{"ReadTreeLimits", readTreeLimits},
+		{"ReadTreeSources", readTreeSources},
+		{"ReadTreePartial", readTreePartial},
+		{"ReadTreeChanging", readTreeChanging},
+		{"ReadTreeCancelled", readTreeCancelled},
+		{"ReadTreeThenMore", readTreeThenMore},
+		{"ReadTreeRace", readTreeRace},
 		{"Walk", filesWalk},
-		{"WalkClosed", filesWalkClosed},
-		{"WalkAnswers", filesWalkAnswers},
+		{"WalkDenied", filesWalkDenied},
+		{"WalkSkips", filesWalkSkips},
 		{"WalkMany", filesWalkMany},
-		{"WalkSwapped", filesWalkSwapped},
+		{"WalkRace", filesWalkRace},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := h.Open(t, h.Dir+"/root")
@@ -80,7 +80,7 @@ func RunFiles(t *testing.T, h FilesHarness) {
 	}
 }
 
-// RunFilesOf asks an environment for all that its files promise.
+// RunFilesOf tests the files of an environment.
 func RunFilesOf(t *testing.T, h Harness) {
 	c := h.caps().Container
 	if c != nil && c.Transport == "engine" {
@@ -114,7 +114,7 @@ func RunFilesOf(t *testing.T, h Harness) {
 	})
 	_, err := h.Environment.Files(t.Context(), h.Dir+"/no/such")
 	if f := err; f == nil {
-		t.Log("a root that does not exist is told by the first operation")
+		t.Log("a missing root is reported by the first operation")
 	}
 }
 
@@ -179,13 +179,13 @@ func filesOpen(t *testing.T, h FilesHarness, f dray.Files) {
 		t.Errorf("a negative offset: %v", err)
 	}
 	if got, err := read(f, "link", 0); err != nil || string(got) != "12345" {
-		t.Errorf("through a link that stays inside: got %q, %v", got, err)
+		t.Errorf("through a symlink inside: got %q, %v", got, err)
 	}
 	if _, err := read(f, "no-such", 0); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := read(f, "file/below", 0); err == nil {
-		t.Error("a file has nothing below it")
+		t.Error("a name below a file was opened")
 	}
 }
 
@@ -250,7 +250,7 @@ func filesRemove(t *testing.T, _ FilesHarness, f dray.Files) {
 		t.Errorf("got %v", err)
 	}
 	if err := f.Remove("inside"); err == nil {
-		t.Error("a folder that is not empty was removed")
+		t.Error("a directory that is not empty was removed")
 	}
 	if err := f.Remove("../outside/secret"); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
@@ -280,7 +280,7 @@ func filesList(t *testing.T, h FilesHarness, f dray.Files) {
 	if h.Brief {
 		return
 	}
-	// A folder of long names and longer targets is cut, not refused.
+	// A directory with long names and targets is truncated, not refused.
 	h.Shell(t, h.Dir+"/root", `mkdir long; cd long; t=$(printf %04000d 0); i=0; while [ $i -lt 700 ]; do ln -s $t l$i; i=$((i+1)); done`)
 	if entries, _, err := f.List("long", 10000); err != nil || len(entries) < 400 {
 		t.Errorf("got %d entries, %v", len(entries), err)
@@ -302,7 +302,7 @@ func filesBig(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// SY-03 in spirit: neither "..", nor a link, nor an absolute name leads out of the root.
+// Neither "..", nor a symlink, nor an absolute name leads out of the root (SY-03).
 func filesEscapes(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `ln -s ../outside out; ln -s "$PWD/../outside" abs; ln -s ../outside/secret leaf; ln -s /etc etc; ln -s inside/../../outside crooked; ln -s loop loop`)
 	for _, name := range []string{
@@ -314,7 +314,7 @@ func filesEscapes(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%.40q: got %q, %v", name, got, err)
 		}
 		if w, err := f.Create(name+"/new", 0o644); err == nil {
-			t.Errorf("something was made below %.40q", name)
+			t.Errorf("a file was created below %.40q", name)
 			_ = w.Close()
 		}
 	}
@@ -327,11 +327,11 @@ func filesEscapes(t *testing.T, h FilesHarness, f dray.Files) {
 		t.Errorf("an absolute name: got %q", got)
 	}
 	if got := h.Shell(t, h.Dir, "ls outside"); got != "secret\n" {
-		t.Errorf("outside holds %q", got)
+		t.Errorf("outside has %q", got)
 	}
 }
 
-// A FIFO or device is refused at once, and so is a folder.
+// A FIFO, a device or a directory is refused at once.
 func filesNotRegular(t *testing.T, _ FilesHarness, f dray.Files) {
 	for _, name := range []string{"fifo", "inside", ""} {
 		err := withTimeout(t, 10*time.Second, func() error {
@@ -344,16 +344,16 @@ func filesNotRegular(t *testing.T, _ FilesHarness, f dray.Files) {
 	}
 }
 
-// A link that is swapped while names are resolved never leads out.
-func filesSwapped(t *testing.T, h FilesHarness, f dray.Files) {
+// A symlink that is swapped during lookups never leads out.
+func filesRace(t *testing.T, h FilesHarness, f dray.Files) {
 	stop := h.Background(t, h.Dir+"/root", `while :; do ln -sfn ../outside turn; ln -sfn inside turn; done`)
 	defer stop()
 	inside, refused := 0, 0
-	giveUp := time.Now().Add(time.Minute)
-	// it has to have been there both ways
+	deadline := time.Now().Add(time.Minute)
+	// it must have been seen in both states
 	for i := 0; inside < 2*h.Rounds || refused < 2*h.Rounds; i++ {
-		if time.Now().After(giveUp) {
-			t.Fatalf("the link was seen leading in %d times and out %d times", inside, refused)
+		if time.Now().After(deadline) {
+			t.Fatalf("the symlink led inside %d times and outside %d times", inside, refused)
 		}
 		got, err := read(f, "turn/secret", 0)
 		switch {
@@ -369,11 +369,11 @@ func filesSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 		}
 	}
 	if got := h.Shell(t, h.Dir, "ls outside"); got != "secret\n" {
-		t.Errorf("outside holds %q", got)
+		t.Errorf("outside has %q", got)
 	}
 }
 
-// One who opens more files than a helper holds gets an error, and the files that are open go on.
+// Many files can be open at a time.
 func filesMany(t *testing.T, _ FilesHarness, f dray.Files) {
 	var open []io.ReadCloser
 	for range 60 {

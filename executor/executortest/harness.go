@@ -15,24 +15,24 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Harness is an environment under test. It needs /bin/sh and the usual small programs.
+// Harness has the environment to test. It needs /bin/sh and the usual small programs.
 type Harness struct {
 	Environment dray.Environment
-	// Dir is a folder in the environment that its user may write, and that holds nothing of worth.
+	// Dir is a directory in the environment that its user may write to. Its content may be lost.
 	Dir string
-	// ID is what `id -u; id -g; id -G` print there, with spaces between.
+	// ID is the output of `id -u; id -g; id -G` there, separated by spaces.
 	ID string
-	// Unset are variables that must not be set in a process, Set what must be: NAME=value.
+	// Unset has variables that must not be set in a process, Set has NAME=value pairs that must be.
 	Unset, Set []string
-	// Ignored is the mask of ignored signals that processes have from whoever starts them there, as in
-	// /proc/PID/status; empty means none.
+	// Ignored is the mask of ignored signals that processes inherit there, as in /proc/PID/status;
+	// empty for none.
 	Ignored string
-	// Brief tries what can go wrong by chance less often: for an environment that differs in one point
-	// from one that is tried in full.
+	// Brief repeats racy tests less often: for an environment that differs in one point from one that
+	// is tested in full.
 	Brief bool
 }
 
-// Run asks an environment for all that dray.Environment promises.
+// Run tests the contract of dray.Environment.
 func Run(t *testing.T, h Harness) {
 	for _, c := range []struct {
 		name string
@@ -53,7 +53,7 @@ func Run(t *testing.T, h Harness) {
 		{"Stop", testStop},
 		{"StopEndsEscapees", testStopEndsEscapees},
 		{"StopTwice", testStopTwice},
-		{"LetGo", testUnkillable},
+		{"Unkillable", testUnkillable},
 		{"Leftovers", testLeftovers},
 		{"KeptLeftovers", testKeptLeftovers},
 		{"KeepAndStop", testKeepAndStop},
@@ -73,8 +73,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// rounds is how often what can go wrong by chance is tried. The engine's own exec takes a tenth of
-// a second each time.
+// rounds returns how often racy tests are repeated. The engine's exec takes a tenth of a second
+// each time.
 func (h Harness) rounds() int {
 	switch {
 	case !h.caps().ExactSurvivors:
@@ -88,7 +88,7 @@ func (h Harness) rounds() int {
 
 func (h Harness) caps() dray.Capabilities { return h.Environment.Capabilities() }
 
-// processResult is all that a process left behind.
+// processResult has the output and the exit of a process.
 type processResult struct {
 	stdout, stderr string
 	exit           dray.Exit
@@ -102,7 +102,7 @@ func (h Harness) start(t *testing.T, spec dray.ProcessSpec) dray.Process {
 	}
 	p, err := h.Environment.Start(t.Context(), spec)
 	if err != nil {
-		t.Fatalf("starting %.200q: %v", spec.Argv, err)
+		t.Fatalf("start %.200q: %v", spec.Argv, err)
 	}
 	return p
 }
@@ -118,7 +118,7 @@ func (h Harness) sh(t *testing.T, script string, args ...string) processResult {
 	return finish(h.shell(t, script, args...), nil)
 }
 
-// finish feeds a process and waits for its end.
+// finish writes stdin to a process and waits for its end.
 func finish(p dray.Process, stdin []byte) processResult {
 	var in sync.WaitGroup
 	in.Go(func() {
@@ -140,7 +140,7 @@ func collect(p dray.Process) processResult {
 	return processResult{out.String(), errOut.String(), exit, err}
 }
 
-// ok fails the test unless the process ended by itself with a code, and nothing was left.
+// ok fails the test unless the process exited with a code and left nothing.
 func (h Harness) ok(t *testing.T, got processResult, code int) {
 	t.Helper()
 	if got.err != nil || got.exit.Code != code || got.exit.Signal != 0 || got.exit.Leftover != 0 {
@@ -149,11 +149,11 @@ func (h Harness) ok(t *testing.T, got processResult, code int) {
 	}
 	if proven := h.caps().ExactSurvivors; got.exit.Survivors.Proven != proven ||
 		len(got.exit.Survivors.PIDs) != 0 {
-		t.Fatalf("survivors are %+v where a proof is promised: %v", got.exit.Survivors, proven)
+		t.Fatalf("survivors are %+v, verified should be %v", got.exit.Survivors, proven)
 	}
 }
 
-// pid reads the number that a process prints first.
+// pid reads the first line of a process.
 func pid(t *testing.T, p dray.Process) string {
 	t.Helper()
 	line := make([]byte, 0, 16)
@@ -167,14 +167,14 @@ func pid(t *testing.T, p dray.Process) string {
 	return strings.TrimSpace(string(line))
 }
 
-// alive says whether a process is there, in the environment's own numbering, and is no zombie.
+// alive reports whether a pid of the environment is a process, and no zombie.
 func (h Harness) alive(t *testing.T, pid string) bool {
 	t.Helper()
 	got := h.sh(t, `read -r stat </proc/$1/stat 2>/dev/null || exit 1; case "${stat##*) }" in Z*|X*) exit 1;; esac`, pid)
 	return got.exit.Code == 0
 }
 
-// withTimeout fails a test whose promise has a time. It returns what f returned.
+// withTimeout fails the test if f takes longer than the limit. It returns the result of f.
 func withTimeout[T any](t *testing.T, limit time.Duration, f func() T) T {
 	t.Helper()
 	result := make(chan T, 1)
@@ -188,7 +188,7 @@ func withTimeout[T any](t *testing.T, limit time.Duration, f func() T) T {
 	}
 }
 
-// random gives the generator of a test and prints its seed.
+// random returns a generator and logs its seed.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())

@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// EX-04: argv bytes arrive exact, whatever they are.
+// The bytes of argv arrive unchanged (EX-04).
 func testArgv(t *testing.T, h Harness) {
 	odd := []string{"", " ", "$HOME `id` \"'\\", "a\nb\n", "1.0", "1e3", "0x10", "--", "-e", "ü", "*", "{a,b}", "%s\\n", "\x01\x7f"}
 	if h.caps().ExactSurvivors { // the engine's API takes text alone
@@ -42,7 +42,7 @@ func testArgv(t *testing.T, h Harness) {
 	}
 }
 
-// EX-03: stdin arrives exact, and its end is seen.
+// stdin arrives unchanged, with its end (EX-03).
 func testStdin(t *testing.T, h Harness) {
 	r := random(t)
 	for _, n := range []int{0, 1, 4097, 3<<20 + 7} {
@@ -60,7 +60,7 @@ func testStdin(t *testing.T, h Harness) {
 	}
 }
 
-// A process that does not read its stdin is no fault of the call, however much there is to read.
+// A process need not read its stdin, whatever its size.
 func testStdinUnread(t *testing.T, h Harness) {
 	for range h.rounds() {
 		got := withTimeout(t, 30*time.Second,
@@ -69,7 +69,7 @@ func testStdinUnread(t *testing.T, h Harness) {
 	}
 }
 
-// CA-01: both outputs are apart and exact, more than any buffer on the way holds, both at once.
+// Both outputs are separate and exact, also when they exceed all buffers (CA-01).
 func testStreams(t *testing.T, h Harness) {
 	const n = 3 << 20
 	got := h.sh(t, `head -c $1 /dev/zero | tr '\0' o & head -c $1 /dev/zero | tr '\0' e >&2; wait`, fmt.Sprint(n))
@@ -89,7 +89,7 @@ func testStreams(t *testing.T, h Harness) {
 				len(errOut))
 		}
 	}
-	// one that is read late loses nothing
+	// output that is read late is complete
 	slow := h.shell(t, "head -c 1000000 /dev/zero; echo end >&2")
 	var late []byte
 	var wg sync.WaitGroup
@@ -119,7 +119,7 @@ func testOutputEnds(t *testing.T, h Harness) {
 			t.Fatalf("reading on gives %d bytes, %v", n, err)
 		}
 		if _, err := p.Stdin().Write(make([]byte, 1<<20)); err == nil {
-			t.Fatal("a process that is over takes stdin")
+			t.Fatal("an ended process accepts stdin")
 		}
 	}
 }
@@ -142,7 +142,7 @@ func testManyAtOnce(t *testing.T, h Harness) {
 	all.Wait()
 }
 
-// The call's variables are laid over the environment's own.
+// The call's variables override those of the environment.
 func testEnvironment(t *testing.T, h Harness) {
 	p := h.start(t, dray.ProcessSpec{
 		Argv: []string{"/bin/sh", "-c", `tr '\0' '\n' </proc/self/environ; printf '%s|' "$MULTI" "$EMPTY" "$TERM"`},
@@ -187,12 +187,12 @@ func testDir(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	if got := finish(p, nil); got.stdout != h.caps().WorkspaceFolder+"\n" {
-		t.Errorf("without a folder: got %q, want the workspace folder %q", got.stdout, h.caps().
+		t.Errorf("without a directory: got %q, want the workspace folder %q", got.stdout, h.caps().
 			WorkspaceFolder)
 	}
 }
 
-// EX-07: user, group and supplementary groups.
+// User, group and supplementary groups are right (EX-07).
 func testUser(t *testing.T, h Harness) {
 	got := h.sh(t, `echo $(id -u) $(id -g) $(id -G); echo again >/dev/stderr; echo again >/dev/stdout`)
 	h.ok(t, got, 0)
@@ -202,8 +202,8 @@ func testUser(t *testing.T, h Harness) {
 	}
 }
 
-// EX-16: nothing above 2 is inherited; umask, signals and limits are those of a fresh exec; the
-// process leads its own session and group.
+// No fd above 2 is inherited; umask, signals and limits are those of a fresh exec; the process
+// leads its own session and group (EX-16).
 func testFreshProcess(t *testing.T, h Harness) {
 	got := h.sh(t, `umask; while read -r name value; do case $name in SigBlk:|SigIgn:) echo $value;; esac; done </proc/self/status
 		echo $(ls /proc/self/fd); echo $$; read -r stat </proc/$$/stat; set -- ${stat##*) }; echo $3 $4; ulimit -n; ulimit -c`)
@@ -213,7 +213,7 @@ func testFreshProcess(t *testing.T, h Harness) {
 		t.Fatalf("got %q", lines)
 	}
 	ignored := strings.TrimLeft(lines[2], "0")
-	// 3 is ls's own
+	// 3 is of ls
 	if lines[0] != "0022" || strings.Trim(lines[1], "0") != "" ||
 		ignored != strings.TrimLeft(h.Ignored, "0") || lines[3] != "0 1 2 3" {
 		t.Errorf("umask, blocked and ignored signals, descriptors are %q", lines[:4])

@@ -21,7 +21,7 @@ type readEntry struct {
 	content []byte
 }
 
-// readAll reads a tree to its end. What came before an error is given with it.
+// readAll reads a tree to its end, and returns the entries before an error.
 func readAll(t *testing.T, tree dray.Tree, err error) ([]readEntry, error) {
 	t.Helper()
 	if err != nil {
@@ -49,13 +49,13 @@ func readAll(t *testing.T, tree dray.Tree, err error) ([]readEntry, error) {
 	}
 }
 
-func collectAll(t *testing.T, f dray.Files, what dray.ReadTreeOptions) ([]readEntry, error) {
+func readTreeOf(t *testing.T, f dray.Files, what dray.ReadTreeOptions) ([]readEntry, error) {
 	t.Helper()
 	tree, err := f.ReadTree(t.Context(), what)
 	return readAll(t, tree, err)
 }
 
-// summary has a line for each entry.
+// summary returns a line for each entry.
 func summary(all []readEntry) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -71,20 +71,20 @@ func summary(all []readEntry) string {
 	return b.String()
 }
 
-// wantEntries compares what is collected, in its order.
+// wantEntries compares the entries of a tree.
 func wantEntries(t *testing.T, f dray.Files, what dray.ReadTreeOptions,
 	want ...string,
 ) []readEntry {
 	t.Helper()
-	all, err := collectAll(t, f, what)
+	all, err := readTreeOf(t, f, what)
 	if got := summary(all); err != nil || got != strings.Join(want, "") {
 		t.Errorf("%q: got\n%serror %v, want\n%s", what.Names, got, err, strings.Join(want, ""))
 	}
 	return all
 }
 
-// SY-01: files and folders come byte for byte, whatever their sizes, names and holes.
-func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
+// Files and directories arrive unchanged, whatever their sizes, names and holes (SY-01).
+func readTreeExact(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p exact/a/empty exact/b; chmod 750 exact/b`)
 	r := random(t)
 	want := map[string][]byte{}
@@ -98,7 +98,7 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 	want["exact/b/hole"] = make([]byte, 700001)
 	want["exact/b/hole"][400000] = 'x'
 	folders := map[string]bool{"exact": true, "exact/a": true, "exact/a/empty": true, "exact/b": true}
-	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
+	all, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
 	if err != nil || len(all) != len(want)+len(folders) {
 		t.Fatalf("got\n%serror %v", summary(all), err)
 	}
@@ -114,15 +114,15 @@ func collectExact(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("%s has mode %v", e.Name, e.Mode)
 		}
 	}
-	again, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
+	again, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: []string{"exact"}})
 	if err != nil || !slices.EqualFunc(all, again,
 		func(a, b readEntry) bool { return a.TreeEntry == b.TreeEntry }) {
 		t.Errorf("the second time got\n%serror %v", summary(again), err)
 	}
 }
 
-// SY-07: any bytes that the kernel takes for a name travel as they are.
-func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
+// All bytes that the kernel allows in names arrive unchanged (SY-07).
+func readTreeNames(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir names`)
 	names := []string{
 		"new\nline", "\xff\xfe", "tab\t\x1b[31m", strings.Repeat("n",
@@ -131,21 +131,21 @@ func collectNames(t *testing.T, h FilesHarness, f dray.Files) {
 	for _, name := range names {
 		write(t, f, "names/"+name, []byte(name), 0o600)
 	}
-	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"names"}})
+	all, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: []string{"names"}})
 	if err != nil || len(all) != len(names)+1 {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
 	for _, e := range all[min(1, len(all)):] {
 		if base := strings.TrimPrefix(e.Name, "names/"); !slices.Contains(names, base) ||
 			string(e.content) != base {
-			t.Errorf("%q holds %q", e.Name, e.content)
+			t.Errorf("%q has %q", e.Name, e.content)
 		}
 	}
 }
 
-// SY-02: only regular files and folders are taken; what is not is refused by its name, and the rest
-// comes.
-func collectRefuses(t *testing.T, h FilesHarness, f dray.Files) {
+// Only regular files and directories are read; others are refused by name, and the rest arrives
+// (SY-02).
+func readTreeRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir odd odd/d; echo 1 >odd/plain; ln -s plain odd/link; ln -s d odd/folderlink; ln -s /nowhere odd/dangling; ln -s /etc/passwd odd/out
 mkfifo odd/fifo; echo 2 >odd/d/deep`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"odd"}},
@@ -161,15 +161,15 @@ mkfifo odd/fifo; echo 2 >odd/d/deep`)
 		"", "..", "../outside", "odd/..", "odd/../odd", "/etc", "odd//d",
 		"odd/", "./odd", "odd/.", "a\x00b", strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "y",
 	} {
-		if all, err := collectAll(t, f,
+		if all, err := readTreeOf(t, f,
 			dray.ReadTreeOptions{Names: []string{name}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("%.40q: got\n%serror %v", name, summary(all), err)
 		}
 	}
 }
 
-// SY-02: a hard link is taken only with all of its names.
-func collectHardLinks(t *testing.T, h FilesHarness, f dray.Files) {
+// A file is read only with all of its hard links (SY-02).
+func readTreeHardLinks(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir hard other; echo in >hard/a; ln hard/a hard/b; echo out >other/x; ln other/x hard/c; echo z >hard/z`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"hard"}},
 		"\"hard\"/\n", "\"hard/z\" 2\n", "\"hard/a\" 3\n", "\"hard/b\" 3\n", "\"hard/c\" refused path_invalid\n")
@@ -179,8 +179,8 @@ func collectHardLinks(t *testing.T, h FilesHarness, f dray.Files) {
 		"\"hard/a\" refused path_invalid\n")
 }
 
-// SY-09: what may not be read is denied.
-func collectDenied(t *testing.T, h FilesHarness, f dray.Files) {
+// Unreadable files are denied (SY-09).
+func readTreeDenied(t *testing.T, h FilesHarness, f dray.Files) {
 	if h.Shell(t, h.Dir, `id -u`) == "0\n" {
 		t.Log("root may read everything")
 		return
@@ -196,8 +196,8 @@ func collectDenied(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `chmod 700 shut/closed shut/folder`)
 }
 
-// SY-01: the caps, at which everything passes and beyond which it does not.
-func collectLimits(t *testing.T, h FilesHarness, f dray.Files) {
+// Everything at the limits passes, and nothing beyond (SY-01).
+func readTreeLimits(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p caps/1/2/3; for d in caps caps/1 caps/1/2 caps/1/2/3; do printf 1234567890 >$d/f; done`)
 	names := []string{"caps"}
 	for limits, want := range map[dray.TreeLimits]dray.Code{
@@ -208,7 +208,7 @@ func collectLimits(t *testing.T, h FilesHarness, f dray.Files) {
 		{MaxFiles: 1}: dray.CodeLimitExceeded,
 		{MaxTotal: 1 << 40, MaxFile: 1 << 40, MaxFiles: 1 << 40, MaxDepth: 1 << 40}: "",
 	} {
-		all, err := collectAll(t, f, dray.ReadTreeOptions{Names: names, Limits: limits})
+		all, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: names, Limits: limits})
 		if dray.CodeOf(err) != want || err == nil && len(all) != 8 {
 			t.Errorf("%+v: got\n%serror %v", limits, summary(all), err)
 		}
@@ -226,8 +226,8 @@ func collectLimits(t *testing.T, h FilesHarness, f dray.Files) {
 		"\"caps/1/2/3/f\" refused limit_exceeded\n", "\"caps/1/2/f\" refused limit_exceeded\n", "\"caps/1/f\" refused limit_exceeded\n", "\"caps/f\" refused limit_exceeded\n")
 }
 
-// What lies beneath another source comes once, and the root itself can be asked for.
-func collectSources(t *testing.T, h FilesHarness, f dray.Files) {
+// Sources beneath another one are read once, and the root itself can be a source.
+func readTreeSources(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p src/a/b src/none; echo 1 >src/a/b/f; echo 2 >src/g`)
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{
 		"src/g", "src/a/b/f", "src/a", "src/g",
@@ -236,15 +236,15 @@ func collectSources(t *testing.T, h FilesHarness, f dray.Files) {
 		"\"src/g\" 2\n", "\"src/a\"/\n", "\"src/a/b\"/\n", "\"src/a/b/f\" 2\n")
 	wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"src/none"}}, "\"src/none\"/\n")
 	wantEntries(t, f, dray.ReadTreeOptions{})
-	all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"."}})
+	all, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: []string{"."}})
 	if !slices.ContainsFunc(all,
 		func(e readEntry) bool { return e.Name == "src/a/b/f" && string(e.content) == "1\n" }) || err != nil {
 		t.Errorf("got\n%serror %v", summary(all), err)
 	}
 }
 
-// A file of which the beginning is there already comes from there on, unless it changed meanwhile.
-func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
+// A file of which the caller has a part starts at that offset, unless it has changed.
+func readTreePartial(t *testing.T, h FilesHarness, f dray.Files) {
 	content := randomBytes(random(t), 600<<10)
 	h.Shell(t, h.Dir+"/root", `mkdir resume`)
 	write(t, f, "resume/f", content, 0o600)
@@ -255,7 +255,7 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 	for at, from := range map[int64]int64{0: 0, 1: 1, 300001: 300001, 614400: 614400, 614401: 0} {
 		what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: at}}
-		all, err := collectAll(t, f, what)
+		all, err := readTreeOf(t, f, what)
 		if err != nil || len(all) != 1 || all[0].Offset != from || all[0].Size != 614400 ||
 			!bytes.Equal(all[0].content, content[from:]) {
 			t.Errorf("from %d: got\n%serror %v", at, summary(all), err)
@@ -263,17 +263,17 @@ func collectResumes(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 	what.Partial = map[string]dray.PartialFile{"resume/f": {Version: first[0].Version, Bytes: 1000}}
 	h.Shell(t, h.Dir+"/root", `printf x | dd of=resume/f conv=notrunc 2>/dev/null`)
-	all, err := collectAll(t, f, what)
+	all, err := readTreeOf(t, f, what)
 	if err != nil || len(all) != 1 || all[0].Offset != 0 || all[0].Version == first[0].Version ||
 		all[0].content[0] != 'x' {
 		t.Errorf("a file that changed: got\n%serror %v", summary(all), err)
 	}
 }
 
-// SY-09: a file that changes while it is read is no file, and the tree is over.
-func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
+// A file that changes while it is read ends the tree (SY-09).
+func readTreeChanging(t *testing.T, h FilesHarness, f dray.Files) {
 	for _, change := range []string{`echo more >>changing/f`, `truncate -s 1000 changing/f`, `printf x | dd of=changing/f conv=notrunc 2>/dev/null`} {
-		// more than lies in any buffer
+		// larger than all buffers
 		h.Shell(t, h.Dir+"/root", `mkdir -p changing; rm -f changing/f; truncate -s 48M changing/f`)
 		tree, err := f.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"changing"}})
 		for range 2 {
@@ -302,10 +302,10 @@ func collectChanging(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// A tree that nobody wants any more ends at once, and so do the files.
+// A closed or cancelled tree ends at once, and so do the files.
 func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p large; truncate -s 48M large/f`)
-	for name, giveUp := range map[string]func(tree dray.Tree, cancel func()){
+	for name, deadline := range map[string]func(tree dray.Tree, cancel func()){
 		"closed":    func(tree dray.Tree, _ func()) { _ = tree.Close() },
 		"cancelled": func(_ dray.Tree, cancel func()) { cancel() },
 	} {
@@ -319,7 +319,7 @@ func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 		_, _ = tree.Next()
 		_, err = io.CopyN(io.Discard, tree, 1000)
 		enough := dray.Errorf(dray.CodeLimitExceeded, "enough")
-		giveUp(tree, func() { cancel(enough) })
+		deadline(tree, func() { cancel(enough) })
 		over := withTimeout(t, 20*time.Second, func() error {
 			_, err := io.Copy(io.Discard, tree)
 			return err
@@ -340,12 +340,12 @@ func readTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := f.Stat("large/f"); err != nil {
-		t.Errorf("what was not begun did no harm: %v", err)
+		t.Errorf("the files fail after a cancelled start: %v", err)
 	}
 }
 
-// After a tree that was read to its end the files are as before.
-func collectThenMore(t *testing.T, h FilesHarness, f dray.Files) {
+// After the end of a tree the files can be used as before.
+func readTreeThenMore(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p more; echo 1 >more/a; echo 2 >more/b`)
 	for range 3 {
 		wantEntries(t, f, dray.ReadTreeOptions{Names: []string{"more"}}, "\"more\"/\n", "\"more/a\" 2\n",
@@ -353,42 +353,42 @@ func collectThenMore(t *testing.T, h FilesHarness, f dray.Files) {
 		if got, err := read(f, "more/b", 0); err != nil || string(got) != "2\n" {
 			t.Errorf("got %q, %v", got, err)
 		}
-		if _, err := collectAll(t, f,
+		if _, err := readTreeOf(t, f,
 			dray.ReadTreeOptions{Names: []string{".."}}); dray.CodeOf(err) != dray.CodePathInvalid {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// SY-02: whatever is exchanged while a tree is collected, nothing comes from outside of the root.
+// Whatever is exchanged while a tree is read, nothing comes from outside of the root (SY-02).
 func readTreeRace(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir swap swap/real; for i in 1 2 3 4 5 6 7 8; do echo harmless >swap/real/$i; done; ln -s ../../outside swap/away; echo harmless >swap/real/secret`)
 	stop := h.Background(t, h.Dir+"/root/swap", `while :; do mv real turn; mv turn real; mv -T away turn; mv -T turn away; done`)
 	defer stop()
-	met := map[string]int{}
-	giveUp := time.Now().Add(time.Minute)
-	for met["file"] < h.Rounds || met["path_invalid"] < h.Rounds {
-		if time.Now().After(giveUp) {
-			t.Fatalf("seen in a minute: %v", met)
+	seen := map[string]int{}
+	deadline := time.Now().Add(time.Minute)
+	for seen["file"] < h.Rounds || seen["path_invalid"] < h.Rounds {
+		if time.Now().After(deadline) {
+			t.Fatalf("seen within a minute: %v", seen)
 		}
-		all, err := collectAll(t, f, dray.ReadTreeOptions{Names: []string{"swap/turn", "swap/real/1"}})
+		all, err := readTreeOf(t, f, dray.ReadTreeOptions{Names: []string{"swap/turn", "swap/real/1"}})
 		if code := dray.CodeOf(err); err != nil && code != dray.CodeTransferFailed {
 			t.Fatalf("got %v", err)
 		}
 		for _, e := range all {
 			switch {
 			case e.Refused != nil:
-				met[string(e.Refused.Code)]++
+				seen[string(e.Refused.Code)]++
 			case e.Type == "file" && string(e.content) != "harmless\n":
-				t.Fatalf("%s holds %q", e.Name, e.content)
+				t.Fatalf("%s has %q", e.Name, e.content)
 			default:
-				met[e.Type]++
+				seen[e.Type]++
 			}
 		}
 	}
-	for what := range maps.Keys(met) {
+	for what := range maps.Keys(seen) {
 		if !slices.Contains([]string{"file", "directory", "path_invalid", "not_found"}, what) {
-			t.Errorf("seen: %v", met)
+			t.Errorf("seen: %v", seen)
 		}
 	}
 }

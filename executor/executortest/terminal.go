@@ -12,14 +12,14 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// terminal is a process with a terminal, and what it has shown so far.
+// terminal is a process with a terminal, and its pending output.
 type terminal struct {
 	dray.Process
 	shown bytes.Buffer
 }
 
-// screen starts a shell script on a terminal.
-func (h Harness) screen(t *testing.T, script string) *terminal {
+// startTerminal starts a shell script on a terminal.
+func (h Harness) startTerminal(t *testing.T, script string) *terminal {
 	t.Helper()
 	spec := dray.ProcessSpec{
 		Argv:     []string{"/bin/sh", "-c", script},
@@ -28,7 +28,7 @@ func (h Harness) screen(t *testing.T, script string) *terminal {
 	return &terminal{Process: h.start(t, spec)}
 }
 
-// waitFor reads until the terminal shows a text, and forgets what came before.
+// waitFor reads until the terminal shows a text, and drops the output before it.
 func (s *terminal) waitFor(t *testing.T, text string) {
 	t.Helper()
 	_ = withTimeout(t, 20*time.Second, func() error {
@@ -55,11 +55,11 @@ func (s *terminal) typeLine(t *testing.T, text string) {
 	}
 }
 
-// EX-19: all three streams are one terminal, the controlling one of a session of the tool's own;
-// its output is one stream.
+// All three streams are the controlling terminal of a new session; its output is one stream
+// (EX-19).
 func testTerminal(t *testing.T, h Harness) {
 	for range h.rounds() {
-		p := h.screen(t, `for fd in 0 1 2; do test -t $fd || exit 9; done
+		p := h.startTerminal(t, `for fd in 0 1 2; do test -t $fd || exit 9; done
 			echo out; echo err >&2; echo own >/dev/tty; again=$(readlink /proc/self/fd/0); echo named >$again; echo "$TERM" >&2; exit 3`)
 		got := collect(p)
 		want := "out\r\nerr\r\nown\r\nnamed\r\nxterm\r\n"
@@ -69,12 +69,12 @@ func testTerminal(t *testing.T, h Harness) {
 	}
 }
 
-// EX-19: the size is there from the beginning, and a change is told by SIGWINCH.
+// The size is set from the start, and a change sends SIGWINCH (EX-19).
 func testTerminalSize(t *testing.T, h Harness) {
 	if !h.terminals(t) {
 		return
 	}
-	p := h.screen(t, `trap 'stty size; exit 4' WINCH; stty size; while :; do sleep 0.02; done`)
+	p := h.startTerminal(t, `trap 'stty size; exit 4' WINCH; stty size; while :; do sleep 0.02; done`)
 	p.waitFor(t, "25 81\r\n")
 	if err := p.Resize(dray.TerminalSize{Columns: 132, Rows: 50}); err != nil {
 		t.Error(err)
@@ -88,9 +88,9 @@ func testTerminalSize(t *testing.T, h Harness) {
 	}
 }
 
-// EX-19: Ctrl-C reaches the foreground job alone, Ctrl-Z stops it, and the shell takes it up again.
+// Ctrl-C reaches the foreground job alone, Ctrl-Z stops it, and the shell continues (EX-19).
 func testTerminalJobs(t *testing.T, h Harness) {
-	p := h.screen(t, `PS1='ready> ' PS2= ENV= HISTFILE= exec /bin/bash --norc --noprofile --noediting -i`)
+	p := h.startTerminal(t, `PS1='ready> ' PS2= ENV= HISTFILE= exec /bin/bash --norc --noprofile --noediting -i`)
 	p.waitFor(t, "ready> ")
 	p.typeLine(t, "sleep 600; echo \"code $?\"\n")
 	p.waitFor(t, "\r\n")
@@ -106,7 +106,7 @@ func testTerminalJobs(t *testing.T, h Harness) {
 	p.typeLine(t, "kill -9 %1; wait; echo \"still $((40+2))\"\n")
 	p.waitFor(t, "still 42\r\n")
 	p.waitFor(t, "ready> ")
-	// a shell that has not yet heard of the killed job's end asks once more
+	// bash repeats the prompt if it has not reaped the killed job yet
 	p.typeLine(t, "exit 7\nexit 7\n")
 	if got := withTimeout(t, 20*time.Second,
 		func() processResult { return collect(p) }); got.err != nil || got.exit.Code != 7 {
@@ -114,8 +114,7 @@ func testTerminalJobs(t *testing.T, h Harness) {
 	}
 }
 
-// foreground waits until a sleep is what the terminal's keys reach: the shell makes it so after it
-// has begun.
+// foreground waits until sleep is the foreground job: the shell sets that after the start.
 func (s *terminal) foreground(t *testing.T, h Harness) {
 	t.Helper()
 	script := `for p in /proc/[0-9]*; do
@@ -133,14 +132,14 @@ func (s *terminal) foreground(t *testing.T, h Harness) {
 	})
 }
 
-// EX-19, EX-20: closing stdin is the terminal's end of file, at the beginning of a line and within
-// one.
+// Closing stdin is the terminal's end of file, at the start of a line and within one (EX-19,
+// EX-20).
 func testTerminalEndOfFile(t *testing.T, h Harness) {
 	if !h.terminals(t) {
 		return
 	}
 	for _, typed := range []string{"", "a line\n", "no line", "one\ntwo"} {
-		p := h.screen(t, `stty -echo; echo ready; cat; echo; echo end; exit 6`)
+		p := h.startTerminal(t, `stty -echo; echo ready; cat; echo; echo end; exit 6`)
 		p.waitFor(t, "ready\r\n")
 		p.typeLine(t, typed)
 		if err := p.Stdin().Close(); err != nil {
@@ -152,25 +151,25 @@ func testTerminalEndOfFile(t *testing.T, h Harness) {
 			t.Errorf("%q: got %q, %+v, want %q", typed, all, got.exit, want)
 		}
 		if _, err := p.Stdin().Write([]byte("more")); err == nil {
-			t.Error("a terminal whose stdin was closed takes more")
+			t.Error("a terminal with closed stdin accepts more")
 		}
 	}
 }
 
-// EX-09, EX-19: what was shown last is not lost, whoever still has the terminal; Stop ends all, in
-// sessions of their own too.
+// The last output is complete even if a process keeps the terminal open; Stop ends all processes,
+// in other sessions too (EX-09, EX-19).
 func testTerminalEnds(t *testing.T, h Harness) {
 	if !h.terminals(t) {
 		return
 	}
 	for range h.rounds() {
-		p := h.screen(t, `(trap '' HUP; setsid sleep 600) & head -c 3000 /dev/zero | tr '\0' x; exit 5`)
+		p := h.startTerminal(t, `(trap '' HUP; setsid sleep 600) & head -c 3000 /dev/zero | tr '\0' x; exit 5`)
 		got := withTimeout(t, 20*time.Second, func() processResult { return collect(p) })
 		if got.err != nil || got.exit.Code != 5 || len(got.stdout) != 3000 ||
 			len(got.exit.Survivors.PIDs) != 0 {
 			t.Fatalf("got %d bytes, %+v, %v", len(got.stdout), got.exit, got.err)
 		}
-		p = h.screen(t, `trap '' HUP TERM; setsid sleep 600 & echo $!; while :; do sleep 600; done`)
+		p = h.startTerminal(t, `trap '' HUP TERM; setsid sleep 600 & echo $!; while :; do sleep 600; done`)
 		p.waitFor(t, "\r\n")
 		p.Stop(time.Millisecond)
 		if got := collect(p); got.err != nil || got.exit.Signal != syscall.SIGKILL ||
@@ -180,7 +179,7 @@ func testTerminalEnds(t *testing.T, h Harness) {
 	}
 }
 
-// Without a terminal there is none: no size, no controlling terminal.
+// Without a terminal there is no size and no controlling terminal.
 func testNoTerminal(t *testing.T, h Harness) {
 	p := h.shell(t, `test -t 0 || test -t 1 || test -t 2 || (: >/dev/tty) 2>/dev/null || { read line; exit 8; }`)
 	if err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24}); !errors.Is(err, dray.ErrNoTerminal) {

@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// walked are the names of a walk, each with its type.
+// walked returns the names of a walk with their types.
 func walked(t *testing.T, f dray.Files, name string) ([]string, error) {
 	t.Helper()
 	var all []string
@@ -59,14 +59,14 @@ func filesWalk(t *testing.T, h FilesHarness, f dray.Files) {
 		one, err := f.Stat(name)
 		one.Target, info.Name = "", one.Name
 		if err != nil || one != info {
-			t.Errorf("the walk tells %+v of %q, Stat %+v, %v", info, name, one, err)
+			t.Errorf("Walk returns %+v for %q, Stat %+v, %v", info, name, one, err)
 		}
 		return nil
 	})
 }
 
-// A folder that the user may not read is told and does not end the walk.
-func filesWalkClosed(t *testing.T, h FilesHarness, f dray.Files) {
+// An unreadable directory is reported and does not end the walk.
+func filesWalkDenied(t *testing.T, h FilesHarness, f dray.Files) {
 	user := h.Shell(t, h.Dir+"/root", `mkdir -p locked/in/below locked/next; chmod 0 locked/in; id -u`)
 	defer h.Shell(t, h.Dir+"/root", `chmod 700 locked/in`)
 	want := []string{"locked directory", "locked/in directory denied", "locked/next directory"}
@@ -84,7 +84,7 @@ func filesWalkClosed(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-func filesWalkAnswers(t *testing.T, h FilesHarness, f dray.Files) {
+func filesWalkSkips(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p answers/a/b answers/c answers/d; cd answers; : >a/1; : >a/b/2; : >c/3; : >c/4; : >d/5`)
 	mistake := errors.New("a mistake")
 	for _, tt := range []struct {
@@ -120,8 +120,8 @@ func filesWalkAnswers(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// A walk takes many entries and deep folders, passes over what it was told to across batches, and
-// lets its visitor read meanwhile.
+// A walk handles many entries and deep directories, skips across batches, and its visitor can read
+// files.
 func filesWalkMany(t *testing.T, h FilesHarness, f dray.Files) {
 	count := 5000
 	if h.Brief {
@@ -166,16 +166,16 @@ func filesWalkMany(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// Folders that are swapped for links meanwhile: a walk never tells what lies behind one.
-func filesWalkSwapped(t *testing.T, h FilesHarness, f dray.Files) {
+// A walk never enters a symlink that replaces a directory.
+func filesWalkRace(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p exchange/turn; : >exchange/turn/inner`)
 	stop := h.Background(t, h.Dir+"/root/exchange", `while :; do mv turn away; ln -s ../../outside turn; rm turn; mv away turn; done`)
 	defer stop()
 	entered, linked := 0, 0
-	giveUp := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(time.Minute)
 	for entered < h.Rounds || linked < h.Rounds {
-		if time.Now().After(giveUp) {
-			t.Fatalf("it was seen as a folder %d times and as a link %d times", entered, linked)
+		if time.Now().After(deadline) {
+			t.Fatalf("it was seen as a directory %d times and as a symlink %d times", entered, linked)
 		}
 		names, err := walked(t, f, "exchange")
 		if err != nil {

@@ -25,11 +25,11 @@ type memTree struct {
 	at   int
 }
 
-// memFile is a file, or with a slash at the end of its name a folder.
+// memFile is a file, or with a slash at the end of its name a directory.
 type memFile struct {
 	name, content string
 	mode          fs.FileMode
-	// onOpen runs when it is asked for; its error ends the tree.
+	// onOpen is called when the entry is read; its error ends the tree.
 	onOpen func() error
 }
 
@@ -54,7 +54,7 @@ func (g *memTree) Next() (dray.TreeEntry, error) {
 func (g *memTree) Read(p []byte) (int, error) { return g.rest.Read(p) }
 func (g *memTree) Close() error               { return nil }
 
-func place(ctx context.Context, f dray.Files, how dray.WriteTreeOptions,
+func writeTree(ctx context.Context, f dray.Files, how dray.WriteTreeOptions,
 	list ...memFile,
 ) ([]dray.WrittenFile, error) {
 	return f.WriteTree(ctx, &memTree{list: list}, how)
@@ -65,9 +65,8 @@ func sumOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SY-01, SY-05, SY-10: what is placed is there byte for byte, with the modes that are promised, and
-// the list of it is true.
-func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
+// Written files have the right content and modes, and the manifest is right (SY-01, SY-05, SY-10).
+func filesWriteTree(t *testing.T, h FilesHarness, f dray.Files) {
 	large := string(randomBytes(random(t), 3<<20+7))
 	h.Shell(t, h.Dir+"/root", `umask 0; mkdir -p place/old; cd place; printf same >same; chmod 600 same; printf old >old/file; ln -s ../../outside/secret link; mkfifo pipe; chmod 755 old`)
 	list := []memFile{
@@ -101,7 +100,7 @@ func filesPlace(t *testing.T, h FilesHarness, f dray.Files) {
 	want[5].Mode = 0o700
 	before := h.listing(t, "root/place", "outside")
 	for _, dry := range []bool{true, false} {
-		got, err := place(t.Context(), f, dray.WriteTreeOptions{DryRun: dry, Executable: true}, list...)
+		got, err := writeTree(t.Context(), f, dray.WriteTreeOptions{DryRun: dry, Executable: true}, list...)
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("dry %v: got %+v, %v", dry, got, err)
 		}
@@ -141,8 +140,8 @@ func wantNoStagingDir(t *testing.T, h FilesHarness) {
 	}
 }
 
-// SY-03, SY-09: an error means that nothing was written, and other operations go on.
-func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
+// After an error nothing was written, and other operations work (SY-03, SY-09).
+func filesWriteTreeRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", `mkdir -p refuse/folder; cd refuse; printf old >file; : >plain; ln -s ../../outside out; ln -s folder in`)
 	before := h.listing(t, "root", "outside")
 	broken := dray.Errorf(dray.CodeTransferFailed, "the source vanished")
@@ -168,14 +167,14 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 		{dray.CodeTransferFailed, memFile{name: "refuse/x", onOpen: func() error { return broken }}},
 		{dray.CodeTransferFailed, memFile{name: "refuse/x", onOpen: func() error { return plain }}},
 	} {
-		// Much follows that is not wanted any more.
+		// A large rest must not be sent.
 		list := slices.Concat(fine, []memFile{
 			c.last,
 			{name: "refuse/much", content: strings.Repeat("m", 8<<20)},
 		})
 		for _, dry := range []bool{false, true} {
-			got, err := place(t.Context(), f, dray.WriteTreeOptions{DryRun: dry}, list...)
-			if !isPlaceError(err, c.code, plain) || len(got) > 0 {
+			got, err := writeTree(t.Context(), f, dray.WriteTreeOptions{DryRun: dry}, list...)
+			if !isWriteError(err, c.code, plain) || len(got) > 0 {
 				t.Errorf("%.100q, dry %v: got %+v, %v (%s), want %s", c.last.name, dry, got, err,
 					dray.CodeOf(err), c.code)
 			}
@@ -190,14 +189,14 @@ func filesPlaceRefuses(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", "rm -r refuse")
 }
 
-// listing tells all that there is in some folders, in lines: of files the last change too, of
-// folders not, since a stage folder that comes and goes changes the one that it lies in.
+// listing describes the content of directories, files with their modification times. Those of
+// directories change with a staging directory.
 func (h FilesHarness) listing(t *testing.T, folders ...string) string {
 	t.Helper()
 	return h.Shell(t, h.Dir, "find "+strings.Join(folders, " ")+` -type d -printf '%y %m %U:%G %p\n' -o -printf '%y %m %n %U:%G %s %T@ %p %.100l\n' | LC_ALL=C sort`)
 }
 
-// difference gives the lines that only one of two listings has.
+// difference returns the lines that only one of two listings has.
 func difference(before, now string) string {
 	var all strings.Builder
 	tell := func(sign string, lines, others string) {
@@ -213,18 +212,18 @@ func difference(before, now string) string {
 	return all.String()
 }
 
-// isPlaceError takes the source's own error in place of a code.
-func isPlaceError(err error, code dray.Code, own error) bool {
+// isWriteError accepts the source's own error instead of a code.
+func isWriteError(err error, code dray.Code, own error) bool {
 	return err != nil && (dray.CodeOf(err) == code || errors.Is(err, own))
 }
 
-// SY-09: the end of the context before the commit ends it, and leaves nothing.
+// The end of the context before the commit cancels the write and leaves nothing (SY-09).
 func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	before := h.listing(t, "root")
 	cause := errors.New("no more time")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := withTimeout(t, 30*time.Second, func() error {
-		_, err := place(ctx, f, dray.WriteTreeOptions{},
+		_, err := writeTree(ctx, f, dray.WriteTreeOptions{},
 			memFile{name: "up/a", content: strings.Repeat("a", 3<<20)}, memFile{
 				name: "up/b",
 				onOpen: func() error {
@@ -245,25 +244,25 @@ func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
-// SY-03: a folder that is replaced by a link while trees are placed never leads out, and no tree
-// comes in part.
-func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
+// A directory that is replaced by a symlink during writes never leads out, and no tree is written
+// in part (SY-03).
+func filesWriteTreeRace(t *testing.T, h FilesHarness, f dray.Files) {
 	h.Shell(t, h.Dir+"/root", "mkdir swap")
 	stop := h.Background(t, h.Dir+"/root/swap", `while :; do rm -rf d; ln -s ../../outside d; rm d; mkdir d; done 2>/dev/null`)
-	came, refused := 0, 0
-	giveUp := time.Now().Add(time.Minute)
-	for i := 0; came < h.Rounds/2 || refused < h.Rounds/2; i++ {
-		if time.Now().After(giveUp) {
-			t.Fatalf("it came %d times and was refused %d times", came, refused)
+	written, refused := 0, 0
+	deadline := time.Now().Add(time.Minute)
+	for i := 0; written < h.Rounds/2 || refused < h.Rounds/2; i++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("it was written %d times and refused %d times", written, refused)
 		}
 		content := strconv.Itoa(i)
-		_, err := place(t.Context(), f, dray.WriteTreeOptions{},
+		_, err := writeTree(t.Context(), f, dray.WriteTreeOptions{},
 			memFile{name: "swap/d/x", content: content}, memFile{
 				name:    "swap/d/e/y",
 				content: content,
 			}, memFile{name: fmt.Sprint("swap/z", i), content: content})
 		if err == nil {
-			came++
+			written++
 			continue
 		}
 		refused++
@@ -271,12 +270,12 @@ func filesPlaceSwapped(t *testing.T, h FilesHarness, f dray.Files) {
 			t.Errorf("got %v (%s)", err, code)
 		}
 		if _, err := f.Stat(fmt.Sprint("swap/z", i)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("of a tree that was refused a part came: %v", err)
+			t.Errorf("a part of a refused tree was written: %v", err)
 		}
 	}
 	stop()
 	if got := h.Shell(t, h.Dir, "ls outside; cat outside/*"); got != "secret\nsecret\n" {
-		t.Errorf("outside holds %q", got)
+		t.Errorf("outside has %q", got)
 	}
 	wantNoStagingDir(t, h)
 	h.Shell(t, h.Dir+"/root", "rm -r swap")
