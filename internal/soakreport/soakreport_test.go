@@ -1,6 +1,7 @@
 package soakreport
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -147,5 +148,29 @@ func checkCommits(t *testing.T, name, text string) {
 		if m[2] != "" || !inHistory(m[1]) {
 			t.Errorf("%s names commit %s%s, which is not of this history", name, m[1], m[2])
 		}
+	}
+}
+
+// Only this package reads DRAY_TEST_SOAK: `make soak` finds the tests that need long by who imports
+// it.
+func TestOnlySoakreportReadsVariable(t *testing.T) {
+	err := filepath.WalkDir(moduleRoot(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if name := d.Name(); name == ".git" || name == ".tools" {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".go" || filepath.Base(filepath.Dir(path)) == "soakreport" {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if strings.Contains(string(b), `"DRAY_TEST_SOAK`) {
+			t.Errorf("%s reads DRAY_TEST_SOAK; use soakreport.Enabled", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
