@@ -12,8 +12,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// tenMegabytes is a document as a search or a linter prints it: records of which each has one path
-// and some text.
+// tenMegabytes returns a document as a search or a linter prints it: records with one path and text.
 func tenMegabytes() jsontext.Value {
 	var b strings.Builder
 	b.WriteString(`{"results":[`)
@@ -28,7 +27,7 @@ func tenMegabytes() jsontext.Value {
 	return jsontext.Value(b.String())
 }
 
-// BenchmarkInput is for work on the mapper; ./bench compares it with the way that is written first.
+// BenchmarkInput measures the mapping of a document; ./bench compares it with a simple implementation.
 func BenchmarkInput(b *testing.B) {
 	m := newMapper(b, "/srv/app", "/workspace")
 	other := newMapper(b, "/home/me", "/workspace")
@@ -56,9 +55,8 @@ func BenchmarkInput(b *testing.B) {
 	}
 }
 
-// The memory that a document takes beside itself is bounded by its own size, however many paths it
-// has.
-func TestMemoryOfADocument(t *testing.T) {
+// The memory for a document is bounded by its size, however many paths it has.
+func TestDocumentMemory(t *testing.T) {
 	m := newMapper(t, "/srv/app", "/workspace")
 	doc := tenMegabytes()
 	var before, after runtime.MemStats

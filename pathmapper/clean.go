@@ -8,22 +8,20 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Clean gives the one form in which dray compares, checks and uses an absolute path; the package
-// documentation has the rules. It fails with path_invalid for a path that is relative, has a ".."
-// segment or NUL, or is a Windows path.
+// Clean returns the cleaned form of an absolute path, by the rules of the package documentation. It
+// fails with path_invalid for a relative path, a ".." segment, NUL, and a Windows path.
 func Clean(p string) (string, error) {
 	if err := invalidPathError(p); err != nil {
 		return "", err
 	}
 	if !strings.HasPrefix(p, "/") {
 		return "", dray.Errorf(dray.CodePathInvalid, "%s is not an absolute path", quote(p)).
-			WithHint("write it from / on")
+			WithHint("write the full path, beginning with /")
 	}
 	return clean(p), nil
 }
 
-// clean is path.Clean for an absolute path, faster for those that are clean already, as nearly all
-// are.
+// clean is path.Clean for an absolute path, faster for a clean one.
 func clean(p string) string {
 	if len(p) > 1 && p[len(p)-1] != '/' && !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
 		return p
@@ -31,24 +29,24 @@ func clean(p string) string {
 	return path.Clean(p)
 }
 
-// invalidPathError gives the error of a path that is never accepted, absolute or not.
+// invalidPathError returns the error of an invalid path, absolute or not.
 func invalidPathError(p string) error {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
 		return dray.Errorf(dray.CodePathInvalid, "%s contains a NUL byte", quote(p)).
-			WithHint("no file can have that name: remove the NUL")
+			WithHint("remove the NUL")
 	case isWindows(p):
 		return dray.Errorf(dray.CodePathInvalid, "%s is a Windows path", quote(p)).
 			WithHint("dray maps Linux paths only; on Windows run it inside WSL and write /mnt/c/... for C:\\...")
 	case hasDotDot(p):
 		return dray.Errorf(dray.CodePathInvalid, `%s has a ".." segment`, quote(p)).
-			WithHint("write the path that is meant without ..: links decide where .. leads, so it is not resolved here")
+			WithHint("write the path without .. segments: their target depends on symlinks")
 	}
 	return nil
 }
 
-// isWindows knows "C:", "C:\x", "C:/x" and "\\server\share". "C:x" and "\x" could be meant so too,
-// but are plain Linux names.
+// isWindows reports whether p has the form "C:", "C:\x", "C:/x" or "\\server\share". "C:x" and "\x"
+// are names on Linux.
 func isWindows(p string) bool {
 	if strings.HasPrefix(p, `\\`) {
 		return true
@@ -63,7 +61,7 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func hasDotDot(p string) bool { return dotDot(p) >= 0 }
 
-// dotDot gives the offset of the first ".." segment, or -1.
+// dotDot returns the offset of the first ".." segment, or -1.
 func dotDot(p string) int {
 	for from := 0; ; {
 		i := strings.Index(p[from:], "..")
@@ -79,8 +77,7 @@ func dotDot(p string) int {
 	}
 }
 
-// relativeTo gives what follows root in p, without a slash between them, if p is root or lies under
-// it. Both are clean.
+// relativeTo returns the path of p relative to root, and whether p is under root. Both are clean.
 func relativeTo(p, root string) (rest string, ok bool) {
 	if root == "/" {
 		return p[1:], true
@@ -95,7 +92,7 @@ func relativeTo(p, root string) (rest string, ok bool) {
 	return rest[1:], true
 }
 
-// join is the inverse of below.
+// join is the inverse of relativeTo.
 func join(root, rest string) string {
 	switch {
 	case rest == "":
@@ -107,7 +104,7 @@ func join(root, rest string) string {
 	}
 }
 
-// trailingSlash gives the "/" or "/." at the end of a path, which cleaning takes away.
+// trailingSlash returns the "/" or "/." at the end of a path, which cleaning removes.
 func trailingSlash(p string) string {
 	switch {
 	case strings.HasSuffix(p, "/."):
@@ -119,8 +116,7 @@ func trailingSlash(p string) string {
 	}
 }
 
-// quote writes a path for people: escaped, because it may come from a container, and cut, because
-// it may be long.
+// quote returns a path for errors: escaped, because it may be from a container, and truncated.
 func quote(p string) string {
 	const limit = 200
 	if len(p) > limit {

@@ -27,7 +27,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// PM-05: ".." segments and NUL are refused, wherever they stand. PM-15: so are Windows paths.
+// ".." segments and NUL are refused at any position (PM-05), and Windows paths (PM-15).
 func TestCleanRefuses(t *testing.T) {
 	t.Parallel()
 	for _, p := range []string{
@@ -58,8 +58,8 @@ func TestDotDot(t *testing.T) {
 	}
 }
 
-// PM-01: a path lies under a root by whole segments. PM-03: the arithmetic holds for "/" too.
-func TestBelowAndJoin(t *testing.T) {
+// A path is under a root by whole segments (PM-01), also for the root "/" (PM-03).
+func TestRelativeToAndJoin(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		path, root, rest string
@@ -87,7 +87,7 @@ func TestBelowAndJoin(t *testing.T) {
 	}
 }
 
-// PM-03: no constructor makes such a mapper, but the mapping itself is right for it.
+// The mapping is correct for the root "/", which no constructor accepts (PM-03).
 func TestSlashAsRoot(t *testing.T) {
 	t.Parallel()
 	mp := []Mapping{{Host: "/", Container: "/host"}}

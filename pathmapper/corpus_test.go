@@ -15,8 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is rewritten into testdata/text")
 
-// PM-10: what real tools print in a container (testdata/text/record.sh), and what becomes of it.
-func TestCorpus(t *testing.T) {
+// The recorded output of real tools in a container (testdata/text/record.sh) is rewritten as expected
+// (PM-10).
+func TestRecordedOutput(t *testing.T) {
 	names, err := filepath.Glob("testdata/text/*.txtar")
 	if err != nil || len(names) < 20 {
 		t.Fatal(names, err)

@@ -10,21 +10,19 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// guessPath decides by the look of a whole string that begins with a slash. It must not take prose
-// for a path: a path that is left alone fails where it is used, and the report says why, but a
-// wrongly changed text goes unnoticed.
+// guessPath applies the heuristic to a string that begins with a slash. It must not change prose: an
+// unmapped path fails where it is used and is reported, but a wrongly changed text goes unnoticed.
 func (w *documentWalker) guessPath(s string, notUnicode error) string {
 	if reason := w.declineReason(s, notUnicode); reason != "" {
 		w.unmapped(s, reason)
 		return s
 	}
-	// Whatever is left is a path, so ".." and NUL are errors from here on.
+	// The string is a path: ".." and NUL are errors.
 	t, err := w.translate(s)
 	return w.record(s, t.withTail(s), t, err)
 }
 
-// declineReason gives the reason why a string is not taken for a path; none for one that is, or
-// that must be refused as one.
+// declineReason returns why a string is not a path, or "" if it is one, valid or not.
 func (w *documentWalker) declineReason(s string, notUnicode error) string {
 	has := featuresOf(s)
 	switch {
@@ -33,22 +31,22 @@ func (w *documentWalker) declineReason(s string, notUnicode error) string {
 	case strings.HasPrefix(s, "//"):
 		return "it begins with //"
 	case has&query != 0:
-		return "it holds ? or #"
+		return "it contains ? or #"
 	case has&colon != 0 && strings.Contains(s, "://"):
-		return "it holds ://"
+		return "it contains ://"
 	case !w.mapper.looksMapped(w.dir, s):
 		return w.mapper.unmappedReason(w.dir, clean(s))
 	case has&nul != 0:
 		return ""
 	case has&control != 0:
-		return "it holds control characters"
+		return "it contains control characters"
 	case has&space != 0 && !w.existsOnHost(s):
-		return "it holds white space, and no such path exists"
+		return "it contains white space, and no such path exists"
 	}
 	return ""
 }
 
-// charFeatures are what the heuristic asks of a string's characters.
+// charFeatures are the kinds of characters that the heuristic distinguishes.
 type charFeatures uint8
 
 const (
@@ -81,7 +79,7 @@ func featuresOf(s string) charFeatures {
 	return has
 }
 
-// existsOnHost asks for the host's name of s. With ".." in it s is prose, or as good as.
+// existsOnHost reports whether the host path of s exists. With ".." it counts as prose.
 func (w *documentWalker) existsOnHost(s string) bool {
 	t, err := w.mapper.translate(w.dir, s)
 	if err != nil || !t.Mapped || w.opts.HostExists == nil {
@@ -93,8 +91,8 @@ func (w *documentWalker) existsOnHost(s string) bool {
 	return w.opts.HostExists(clean(s))
 }
 
-// looksMapped says whether p lies under a root of its side. With ".." in it, it is enough that it
-// passes one or leads beneath one: such a path is meant for the other side, and is refused there.
+// looksMapped reports whether p is under a root of its side, before or after ".." is resolved. A path
+// with ".." is then refused instead of ignored.
 func (m *Mapper) looksMapped(dir Direction, p string) bool {
 	if i := dotDot(p); i >= 0 && m.under(dir, clean(p[:i])) {
 		return true
@@ -113,15 +111,14 @@ func (m *Mapper) under(dir Direction, p string) bool {
 	})
 }
 
-// mapMarked maps a string that the schema calls a path. Where it is called several things, which
-// alternatives of a schema may do, the string's own form decides: a file URI, else a list if it may
-// be one.
+// mapMarked maps a string that the schema marks. Alternatives of a schema may give it several kinds:
+// then it is a file URI if it has that form, else a list if that is one of the kinds.
 func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	switch {
 	case notUnicode != nil:
-		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode, so no path can be made of it",
+		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode and cannot be a path",
 			quote(s)).
-			WithHint("dray cannot carry file names that are not UTF-8 in JSON"))
+			WithHint("rename the file: names in JSON must be UTF-8"))
 		return s
 	case k&fileURI != 0 && isFileURI(s):
 		return w.uri(s)
@@ -135,8 +132,7 @@ func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	return s
 }
 
-// record reports what became of one path, which is written as to if it is mapped, and gives the
-// text to write.
+// record adds the result of one path to the report and returns its replacement: to if it is mapped.
 func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 	switch {
 	case err != nil:
@@ -150,8 +146,7 @@ func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 	return to
 }
 
-// withTail gives the new path the end of the old one: see tail. The root itself gets no trailing
-// slash.
+// withTail returns the new path with the trailing slash of the old one. A root gets none.
 func (t PathResult) withTail(old string) string {
 	end := trailingSlash(old)
 	if t.atRoot && end == "/" {
@@ -160,8 +155,8 @@ func (t PathResult) withTail(old string) string {
 	return t.Path + end
 }
 
-// list maps each element of a colon-joined list, as in PATH. Empty elements mean the working folder
-// and stay. One that is refused leaves the whole list as it was.
+// list maps each element of a colon-joined list, as in PATH. Empty elements are the working directory
+// and stay. If an element is refused, the whole list stays unchanged.
 func (w *documentWalker) list(s string) string {
 	elements := strings.Split(s, ":")
 	to := make([]string, len(elements))
@@ -195,8 +190,8 @@ func (w *documentWalker) element(list, element string) (PathResult, error) {
 	t, err := w.translate(element)
 	if err == nil && t.Mapped && strings.Contains(t.Path, ":") {
 		err = dray.Errorf(dray.CodePathInvalid,
-			"%s maps to %s, which no list can hold because of its colon", quote(element), quote(t.Path)).
-			WithHint("mount a folder without a colon in its name")
+			"%s maps to %s, whose colon is not possible in a list", quote(element), quote(t.Path)).
+			WithHint("mount a directory without a colon in its path")
 	}
 	if err != nil {
 		return PathResult{}, fmt.Errorf("element of a path list: %w", err)
@@ -204,7 +199,7 @@ func (w *documentWalker) element(list, element string) (PathResult, error) {
 	return t, nil
 }
 
-// fileScheme begins a file URI (RFC 8089), in any case.
+// fileScheme is the scheme of a file URI (RFC 8089), in any letter case.
 const fileScheme = "file:"
 
 func isFileURI(s string) bool {
@@ -212,7 +207,7 @@ func isFileURI(s string) bool {
 }
 
 // uri maps the path of a file URI: "file:///p", "file://localhost/p" or "file:/p". Scheme,
-// authority, query and fragment stay as they are; the path is decoded, mapped and encoded again.
+// authority, query and fragment stay unchanged; the path is decoded, mapped and encoded.
 func (w *documentWalker) uri(s string) string {
 	rest := s[len(fileScheme):]
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
@@ -249,7 +244,7 @@ func (w *documentWalker) decodeAndMap(encoded string) (string, PathResult, error
 	return p, t, err
 }
 
-// encodePath escapes what RFC 3986 does not allow in a path as it is.
+// encodePath percent-encodes the characters that RFC 3986 does not allow in a path.
 func encodePath(p string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -11,9 +11,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-09: the heuristic takes whole strings that are absolute, under a root, without control
-// characters, not "//", without "?", "#" or "://", and with white space only if that very path
-// exists.
+// The heuristic maps whole strings that are absolute, under a root, without control characters, "//",
+// "?", "#" or "://", and with white space only if the path exists (PM-09).
 func TestHeuristic(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ give, want string }{
@@ -41,7 +40,7 @@ func TestHeuristic(t *testing.T) {
 	}
 }
 
-// PM-06, PM-09: what only looks like a path is declined, byte for byte, and listed with a reason.
+// A string that only resembles a path stays unchanged and is listed with a reason (PM-06, PM-09).
 func TestHeuristicDeclines(t *testing.T) {
 	t.Parallel()
 	for _, give := range []string{
@@ -63,7 +62,7 @@ func TestHeuristicDeclines(t *testing.T) {
 	}
 }
 
-// What does not begin with a slash is no path, and not worth a word.
+// A string without a slash at its beginning is neither mapped nor listed.
 func TestHeuristicIgnores(t *testing.T) {
 	t.Parallel()
 	for _, give := range []string{
@@ -78,7 +77,7 @@ func TestHeuristicIgnores(t *testing.T) {
 	}
 }
 
-// A slash may be escaped in two ways.
+// A slash may be escaped as \/ or \u002f.
 func TestHeuristicEscapes(t *testing.T) {
 	t.Parallel()
 	for _, give := range []string{`"\/srv/app/x"`, `"\/srv\/app\/x"`, `"\u002fsrv\u002Fapp/x"`, `"\u002Fsrv/app/\u0078"`} {
@@ -88,8 +87,7 @@ func TestHeuristicEscapes(t *testing.T) {
 	}
 }
 
-// PM-05: a path into a root with "..", or out of one, is refused and not guessed away; the mapper
-// does not resolve it.
+// A path into or out of a root with ".." is refused, not ignored and not resolved (PM-05).
 func TestHeuristicRefuses(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -103,9 +101,8 @@ func TestHeuristicRefuses(t *testing.T) {
 	}
 }
 
-// PM-09: whether a path with white space exists is asked of the host, in both directions, and only
-// where it matters.
-func TestHeuristicAsksTheHost(t *testing.T) {
+// HostExists is called in both directions, and only for a path with white space under a root (PM-09).
+func TestHeuristicCallsHostExists(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	var asked []string
@@ -122,7 +119,7 @@ func TestHeuristicAsksTheHost(t *testing.T) {
 	}
 }
 
-// A file name that is not Unicode cannot be written as JSON text, so it stays.
+// A string that is not Unicode stays unchanged.
 func TestNotUnicode(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{`["/srv/app/\udcff"]`, "[\"/srv/app/\xff\"]", `["/srv/app/\ud800\u0041"]`} {
@@ -137,8 +134,8 @@ func TestNotUnicode(t *testing.T) {
 	}
 }
 
-// PM-13: a decline says where normalisation would have made the difference.
-func TestHeuristicNormalisation(t *testing.T) {
+// The reason names a root that would match after normalization (PM-13).
+func TestHeuristicNormalization(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/caf\u00e9", "/workspace")
 	_, rep, err := m.Input(jsontext.Value("[\"/srv/cafe\u0301/x\"]"), guess)
@@ -166,7 +163,7 @@ func containsAll(s string, parts ...string) bool {
 	return true
 }
 
-// PM-09: where a schema can hold a mark.
+// Marks are found under every supported keyword (PM-09).
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	const p, q = `"/srv/app/p"`, `"/workspace/p"`
@@ -219,7 +216,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// PM-06: a marked string that cannot be mapped is listed, whatever it looks like.
+// A marked string that is not mapped is listed, whatever its form (PM-06).
 func TestMarkedUnmapped(t *testing.T) {
 	t.Parallel()
 	opts := pathmapper.Options{Marks: compile(t, `{"items":{"x-path":true}}`)}
@@ -235,7 +232,7 @@ func TestMarkedUnmapped(t *testing.T) {
 	}
 }
 
-// PM-05, PM-15: a marked string is explicit, so it is refused even outside every root.
+// An invalid marked string is refused even outside every root (PM-05, PM-15).
 func TestMarkedRefused(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -262,7 +259,7 @@ func TestMarkedRefused(t *testing.T) {
 	}
 }
 
-// PM-09: a path list is joined by colons; each element is mapped and listed by itself.
+// Each element of a colon-joined path list is mapped and listed (PM-09).
 func TestPathList(t *testing.T) {
 	t.Parallel()
 	for give, want := range map[string]string{
@@ -287,8 +284,7 @@ func TestPathList(t *testing.T) {
 	}
 }
 
-// A folder with a colon in its name cannot stand in a list: mapping to it would make two paths of
-// one.
+// A path list cannot contain a mapped path with a colon.
 func TestPathListColon(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/a:b", "/workspace")
@@ -298,7 +294,7 @@ func TestPathListColon(t *testing.T) {
 	}
 }
 
-// PM-09: the path of a file URI is decoded, mapped and encoded again; all else in it stays.
+// The path of a file URI is decoded, mapped and encoded; the rest stays unchanged (PM-09).
 func TestFileURI(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/work space/ä")
@@ -336,7 +332,7 @@ func TestFileURI(t *testing.T) {
 	}
 }
 
-// Alternatives may call one string several things.
+// Alternatives of a schema may mark one string with several kinds.
 func TestSeveralKinds(t *testing.T) {
 	t.Parallel()
 	opts := pathmapper.Options{Marks: compile(t, `{"items":{"anyOf":[{"format":"path"},{"format":"file-uri"}]}}`)}

@@ -13,36 +13,33 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxDepth is how many containers may stand inside one another below the top of a document.
+// maxDepth is the maximum nesting of objects and arrays below the top of a document.
 const maxDepth = 64
 
-// Options say how the paths of one document are found. The zero Options guess and do not believe in
-// white space.
+// Options configure how the paths of a document are found. The zero Options select the heuristic,
+// without strings that contain white space.
 type Options struct {
-	// Mode is the call's or tool's choice; MapDefault is MapSchema if Marks mark anything, else
+	// Mode is the mode of the call or tool. MapDefault is MapSchema if Marks mark anything, else
 	// MapHeuristic.
 	Mode dray.MappingMode
 	// Marks are those of the tool's input or output schema; nil marks nothing.
 	Marks *Marks
-	// HostExists says whether the host has something at an absolute host path. It is asked only where
-	// the heuristic meets a string with white space whose host path lies under a root; nil means that
-	// nothing exists.
+	// HostExists reports whether an absolute host path exists. The heuristic calls it only for a string
+	// with white space whose host path is under a root. Nil means that nothing exists.
 	HostExists func(hostPath string) bool
-	// CheckHostPath says why Output must not hand on the name that a path has on the host, where name
-	// is that name and root the host root of its mapping: the path stays raw then, and the error is
-	// listed. Nil accepts all.
+	// CheckHostPath returns an error if Output must not return the host path name, where root is the
+	// host root of its mapping. The path then stays unchanged, and the error is listed. Nil accepts all.
 	CheckHostPath func(root, name string) error
-	// Pointer stands before each JSON pointer of the report, for instance "/input".
+	// Pointer is the prefix of each JSON pointer of the report, for instance "/input".
 	Pointer string
 }
 
-// Input maps the paths of a tool's input to the container. An error refuses the input as a whole,
-// with a detail for each bad path: path_invalid, path_too_deep for more than 64 containers below
-// the top, invalid_input for what is no JSON, invalid_request for an unknown mode.
+// Input maps the paths of a tool's input to the container. It fails with a detail for each invalid
+// path: path_invalid, path_too_deep for a nesting of more than 64 below the top, invalid_input for
+// invalid JSON, invalid_request for an unknown mode.
 //
-// Raw is never changed; where nothing is rewritten, Mode is MapNone, or raw is empty, the result is
-// raw itself. Duplicate keys and strings that are not Unicode are the decoder's matter and are
-// copied as they are.
+// Raw is never changed. The result is raw itself if no path is mapped, Mode is MapNone, or raw is
+// empty. Duplicate keys and strings that are not Unicode are copied unchanged.
 func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport,
 	error,
 ) {
@@ -57,8 +54,8 @@ func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.M
 }
 
 // Output maps the paths of a tool's structured output to the host. A path that Input would refuse
-// stays raw and is listed in Errors; for an error of the whole document, as Input has them, the
-// result is raw itself and the error the only entry.
+// stays unchanged and is listed in Errors. For an error of the whole document the result is raw itself
+// and the error is the only entry.
 func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport) {
 	out, rep, err := m.mapDocument(ToHost, raw, opts)
 	if err == nil {
@@ -91,7 +88,7 @@ func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (j
 	return out, &w.report, nil
 }
 
-// marks gives the marks to go by; nil stands for the heuristic.
+// marks returns the effective marks, or nil for the heuristic.
 func (o Options) marks() (*Marks, error) {
 	switch o.Mode {
 	case dray.MapHeuristic, dray.MapNone:
@@ -112,11 +109,9 @@ func (o Options) marks() (*Marks, error) {
 		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
-// syntaxError says why the walk could not go through a document: it is no JSON, with the place, or
-// it is too deep.
+// syntaxError returns why the walk failed: a syntax error with its position, or too deep nesting.
 func syntaxError(raw jsontext.Value, prefix string) error {
-	// What the walk copies as it stands, the decoder may accept or not: repeated keys, and strings
-	// that are not UTF-8.
+	// The walk accepts duplicate keys and strings that are not UTF-8.
 	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	_, err := d.ReadValue()
@@ -124,9 +119,9 @@ func syntaxError(raw jsontext.Value, prefix string) error {
 		_, err = d.ReadToken()
 		switch {
 		case errors.Is(err, io.EOF):
-			return tooDeep(prefix) // for it is JSON
+			return tooDeep(prefix) // the JSON is valid
 		case err == nil:
-			err = errors.New("something follows it")
+			err = errors.New("there is more data after it")
 		}
 	}
 	var syntax *jsontext.SyntacticError
@@ -137,17 +132,17 @@ func syntaxError(raw jsontext.Value, prefix string) error {
 		WithHint("send one JSON value")
 }
 
-// tooDeep points at the document, since the place itself has a pointer of 65 steps.
+// tooDeep has the pointer of the document, because that of the value has 65 steps.
 func tooDeep(prefix string) error {
 	err := dray.Errorf(dray.CodePathTooDeep,
-		"more than %d arrays and objects stand inside one another", maxDepth).
-		WithHint("nest the value less deeply, or set the mapping to none if it holds no paths")
+		"arrays and objects are nested more than %d levels deep", maxDepth).
+		WithHint("nest the value less deeply, or set the mapping to none if it contains no paths")
 	err.Details = []dray.Detail{{Pointer: prefix, Message: err.Message}}
 	return err
 }
 
-// documentWalker goes once through a document: it checks that it is JSON, looks at its strings, and
-// copies what it does not rewrite in spans as long as they come.
+// documentWalker validates a JSON document and maps its strings in one pass. It copies everything
+// else in spans that are as long as possible.
 type documentWalker struct {
 	mapper *Mapper
 	dir    Direction
@@ -156,26 +151,24 @@ type documentWalker struct {
 
 	src jsontext.Value
 	pos int
-	// out holds src up to copied with its paths rewritten.
+	// out is src up to copied with its paths mapped.
 	out    []byte
 	copied int
-	// steps lead from the top to the current value.
+	// steps are the JSON pointer of the current value.
 	steps []step
-	// heuristic is the heuristic; without it the marks of the current value say what is a path. Those
-	// of all values on the way to it share one stack.
+	// heuristic selects the heuristic instead of marks. The marks of the current value and of its
+	// ancestors share one stack.
 	heuristic bool
 	marks     []*schema
 }
 
-// step is one part of a JSON pointer: a key as it stands in the document, quoted, or in an array
-// (key is nil) an index.
+// step is one part of a JSON pointer: a quoted key of the document, or an index if key is nil.
 type step struct {
 	key   []byte
 	index int
 }
 
-// run gives the document with its paths mapped, or false for one that is no JSON or nested too
-// deep.
+// run returns the document with its paths mapped, or false if it is invalid or nested too deep.
 func (w *documentWalker) run(marks *Marks) (jsontext.Value, bool) {
 	w.heuristic = marks == nil
 	if !w.heuristic {
@@ -193,7 +186,7 @@ func (w *documentWalker) run(marks *Marks) (jsontext.Value, bool) {
 	return append(w.out, w.src[w.copied:]...), true
 }
 
-// skipSpace goes past white space.
+// skipSpace skips white space.
 func (w *documentWalker) skipSpace() {
 	for w.pos < len(w.src) && w.src[w.pos] <= ' ' && isBlank(w.src[w.pos]) {
 		w.pos++
@@ -202,7 +195,7 @@ func (w *documentWalker) skipSpace() {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// skip goes past white space and a character, if that is what follows.
+// skip skips white space and c, and reports whether c was there.
 func (w *documentWalker) skip(c byte) bool {
 	w.skipSpace()
 	if w.pos == len(w.src) || w.src[w.pos] != c {
@@ -212,7 +205,7 @@ func (w *documentWalker) skip(c byte) bool {
 	return true
 }
 
-// value goes past a value; false means that there is none, or that it is nested too deep.
+// value reads a value. It returns false if there is none, or if it is nested too deep.
 func (w *documentWalker) value(marks []*schema) bool {
 	if w.pos == len(w.src) {
 		return false
@@ -255,7 +248,7 @@ func (w *documentWalker) object(marks []*schema) bool {
 	}
 }
 
-// key goes past a key and its colon; plain says that it needs no decoding.
+// key reads a key and its colon. plain reports whether the key needs no decoding.
 func (w *documentWalker) key(at int) (plain, ok bool) {
 	if w.pos == len(w.src) || w.src[w.pos] != '"' {
 		return false, false
@@ -288,8 +281,8 @@ func (w *documentWalker) array(marks []*schema) bool {
 	}
 }
 
-// push goes past the start bracket and gives the place of the container's step. Not ok is a
-// container that stands too deep.
+// push reads the opening bracket and returns the index of the new step; ok is false if the nesting is
+// too deep.
 func (w *documentWalker) push() (at int, ok bool) {
 	at = len(w.steps)
 	if at > maxDepth {
@@ -300,7 +293,7 @@ func (w *documentWalker) push() (at int, ok bool) {
 	return at, true
 }
 
-// pop takes the container's step away again.
+// pop removes the step of the object or array.
 func (w *documentWalker) pop(at int, ok bool) bool {
 	w.steps = w.steps[:at]
 	return ok
@@ -326,7 +319,7 @@ func (w *documentWalker) str(marks []*schema) bool {
 	return true
 }
 
-// appendQuoted writes a string. Most need no escape, and no other look.
+// appendQuoted appends a JSON string. Most need no escape.
 func appendQuoted(out []byte, text string) []byte {
 	start := len(out)
 	out = append(append(append(out, '"'), text...), '"')
@@ -336,7 +329,7 @@ func appendQuoted(out []byte, text string) []byte {
 	return out
 }
 
-// rewrite decodes a string only if it may be a path.
+// rewrite returns a string and its replacement. It decodes the string only if it may be a path.
 func (w *documentWalker) rewrite(quoted []byte, plain bool, marks []*schema) (from, to string) {
 	if w.heuristic {
 		if !startsWithSlash(quoted) {
@@ -353,7 +346,7 @@ func (w *documentWalker) rewrite(quoted []byte, plain bool, marks []*schema) (fr
 	return from, w.mapMarked(kinds, from, err)
 }
 
-// translate maps one path, which an output's Check may refuse.
+// translate maps one path, which CheckHostPath of an output may refuse.
 func (w *documentWalker) translate(p string) (PathResult, error) {
 	t, err := w.mapper.translate(w.dir, p)
 	if err == nil && t.Mapped && w.dir == ToHost && w.opts.CheckHostPath != nil {
@@ -362,7 +355,7 @@ func (w *documentWalker) translate(p string) (PathResult, error) {
 	return t, err
 }
 
-// startsWithSlash looks through the two ways to escape a slash.
+// startsWithSlash reports whether a quoted string begins with a slash, escaped or not.
 func startsWithSlash(quoted []byte) bool {
 	switch s := quoted[1:]; s[0] {
 	case '/':
@@ -373,8 +366,7 @@ func startsWithSlash(quoted []byte) bool {
 	return false
 }
 
-// unquote decodes a string. The error says that it is not Unicode; the text has replacement
-// characters then.
+// unquote decodes a string. It returns an error, and replacement characters, if it is not Unicode.
 func unquote(quoted []byte, plain bool) (string, error) {
 	if plain {
 		return string(quoted[1 : len(quoted)-1]), nil
@@ -383,7 +375,7 @@ func unquote(quoted []byte, plain bool) (string, error) {
 	return string(text), err
 }
 
-// pointer gives the RFC 6901 pointer of the current value.
+// pointer returns the RFC 6901 pointer of the current value.
 func (w *documentWalker) pointer() string {
 	b := append(make([]byte, 0, 64), w.opts.Pointer...)
 	for _, s := range w.steps {

@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// guess is the heuristic with files of which the host has just one.
+// guess selects the heuristic on a host with one file.
 var guess = pathmapper.Options{
 	Mode:       dray.MapHeuristic,
 	HostExists: func(p string) bool { return p == "/srv/app/my file.txt" },
@@ -33,9 +33,9 @@ func input(t *testing.T, raw string, opts pathmapper.Options) (string, dray.Mapp
 	return string(out), rep
 }
 
-// PM-07: objects and arrays in any nesting are walked, both ways; keys are never rewritten, and
-// neither is anything but the paths.
-func TestWalk(t *testing.T) {
+// Paths in nested objects and arrays are mapped in both directions. Keys and everything else stay
+// unchanged (PM-07).
+func TestNestedDocuments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, host, container string }{
 		{"top", `"/srv/app/x"`, `"/workspace/x"`},
@@ -80,8 +80,8 @@ func TestKeysStay(t *testing.T) {
 	}
 }
 
-// What holds no path is handed on without a copy.
-func TestNothingToDo(t *testing.T) {
+// A document without paths is returned without a copy.
+func TestDocumentWithoutPathsIsNotCopied(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	for _, raw := range []jsontext.Value{[]byte(`{"a": ["x"]}`), []byte(`""`), []byte(`1`), {}, nil} {
@@ -95,7 +95,7 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
-// An identity mapping lists the path and leaves its bytes, escapes included.
+// An identity mapping lists the path and preserves its bytes and escapes.
 func TestIdentityDocument(t *testing.T) {
 	t.Parallel()
 	const doc = `["\/srv\u002fapp/x"]`
@@ -105,7 +105,7 @@ func TestIdentityDocument(t *testing.T) {
 	}
 }
 
-// PM-09: the report has RFC 6901 pointers below the given prefix.
+// The report has RFC 6901 pointers with the given prefix (PM-09).
 func TestPointers(t *testing.T) {
 	t.Parallel()
 	const doc = `{"a/b":{"m~n":[0,["/srv/app/1"]]},"\u0063\"":"/srv/app/2","":"/etc/x","é":["/srv/app/3"]}`
@@ -128,13 +128,13 @@ func TestPointers(t *testing.T) {
 	}
 }
 
-// nested gives a document with n containers below the top one.
+// nested returns a document with n levels below the top.
 func nested(n int, open, shut, inner string) string {
 	return strings.Repeat(open, n+1) + inner + strings.Repeat(shut, n+1)
 }
 
-// PM-08: 64 containers below the top are mapped, 65 refused as an input and raw with an error as an
-// output.
+// 64 levels below the top are mapped. 65 are refused in an input, and unchanged with an error in an
+// output (PM-08).
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -168,8 +168,8 @@ func checkTooDeep(t *testing.T, m *pathmapper.Mapper, doc string, opts pathmappe
 	}
 }
 
-// PM-08: a path beside the deep part does not hide it, nor do thousands of levels, nor what is
-// broken further in.
+// Too deep nesting is reported also beside a path, with thousands of levels, and before a syntax error
+// (PM-08).
 func TestVeryDeep(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -199,9 +199,9 @@ func TestNotJSON(t *testing.T) {
 	}
 }
 
-// PM-05: bad paths refuse an input as a whole, each with its pointer; in an output they alone stay
-// raw.
-func TestBadPathsInDocuments(t *testing.T) {
+// Invalid paths refuse a whole input, each with its pointer. In an output only they stay unchanged
+// (PM-05).
+func TestInvalidPathsInDocuments(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	marks := compile(t, `{"items":{"x-path":true}}`)
@@ -237,8 +237,8 @@ func checkPointers(t *testing.T, details []dray.Detail, want ...string) {
 	}
 }
 
-// The end of a path says something to cp, rsync and ln. PM-02: only the root has no trailing slash.
-func TestEnds(t *testing.T) {
+// The end of a path is preserved; only a root gets no trailing slash (PM-02).
+func TestTrailingSlashes(t *testing.T) {
 	t.Parallel()
 	const doc = `["/srv/app//a/","/srv/app/a/.","/srv/app/./a//./","/srv/app/","/srv/app/.","/srv/app/a."]`
 	const want = `["/workspace/a/","/workspace/a/.","/workspace/a/","/workspace","/workspace/.","/workspace/a."]`
@@ -247,7 +247,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// PM-09: the modes. Marks decide unless nothing is marked or the call says otherwise.
+// Marks decide unless nothing is marked or the call has another mode (PM-09).
 func TestModes(t *testing.T) {
 	t.Parallel()
 	const doc = `{"path":"/srv/app/a","text":"/srv/app/b"}`
@@ -277,7 +277,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A container cannot blow up the report: what does not fit is counted, and mapped.
+// The report is bounded: further paths are mapped and counted.
 func TestReportIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -298,8 +298,8 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
-// However long the document or its keys, a bad path refuses it and is told.
-func TestBadPathBehindManyOthers(t *testing.T) {
+// An invalid path after many others, or under long keys, is reported.
+func TestInvalidPathAfterManyOthers(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	for doc, pointer := range map[string]string{

@@ -15,8 +15,9 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// FuzzRoundTrip: PM-01, PM-02, PM-04, PM-06. To the container and back gives the cleaned path, with
-// any mappings whose container roots differ; what is not mapped is the same bytes.
+// FuzzRoundTrip checks that a path mapped to the container and back is the cleaned path, with any
+// mappings whose container roots differ, and that an unmapped path is unchanged (PM-01, PM-02, PM-04,
+// PM-06).
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("/srv/app", "/workspace", "/srv", "/mnt/srv", "/srv/app/a//b/./c/")
 	f.Add("/srv/app", "/workspace", "/cache", "/workspace/cache", "/srv/app/cache/x")
@@ -62,7 +63,7 @@ func checkRoundTrip(t *testing.T, there, back func(string) (pathmapper.PathResul
 	}
 }
 
-// hasBadSegment is the rule of PM-05 and PM-15 in other words.
+// hasBadSegment is another implementation of the rules of PM-05 and PM-15.
 func hasBadSegment(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {
 		if segment == ".." || strings.Contains(segment, "\x00") {
@@ -75,9 +76,9 @@ func hasBadSegment(p string) bool {
 	return strings.HasPrefix(p, `\\`)
 }
 
-// FuzzDocument: PM-06, PM-07, PM-08, PM-09. The result is JSON of the same shape: keys, numbers,
-// white space and every string that is not listed as mapped are the same bytes, and what is mapped
-// is a path by the rules.
+// FuzzDocument checks that the result is JSON of the same shape: keys, numbers, white space and every
+// string that is not listed as mapped are unchanged, and mapped strings are paths by the rules (PM-06,
+// PM-07, PM-08, PM-09).
 func FuzzDocument(f *testing.F) {
 	for _, doc := range []string{
 		`{"a":["/srv/app/x", 1.0, {"/srv/app":"\/srv/app//y/"}], "b": "/etc"}`,
@@ -132,7 +133,7 @@ func checkRefused(t *testing.T, out []byte, err error) {
 	}
 }
 
-// checkGrammar holds what is accepted against another reader.
+// checkGrammar compares what is accepted with another reader.
 func checkGrammar(t *testing.T, doc []byte, err error) {
 	t.Helper()
 	valid := len(doc) == 0 || jsontext.Value(doc).
@@ -148,7 +149,7 @@ func checkGrammar(t *testing.T, doc []byte, err error) {
 	}
 }
 
-// depth counts the containers inside one another below the top one.
+// depth returns the nesting of objects and arrays below the top.
 func depth(t *testing.T, doc []byte) int {
 	t.Helper()
 	deepest := 0
@@ -190,8 +191,8 @@ func checkSameShape(t *testing.T, doc, out []byte, rep dray.MappingReport, heuri
 	}
 }
 
-// checkThereAndBack maps what came out to the host again: clean paths are what they were, and so is
-// all that was never one. A document that speaks of the container by itself is another matter.
+// checkThereAndBack maps the result to the host again: clean paths and all other strings are as before.
+// It ignores documents that already had container paths.
 func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte,
 	opts pathmapper.Options,
 ) {
@@ -217,7 +218,7 @@ func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte,
 	}
 }
 
-// checkRewrite has the heuristic of PM-09 in other words.
+// checkRewrite is another implementation of the heuristic (PM-09).
 func checkRewrite(t *testing.T, before, after string) {
 	t.Helper()
 	b, errB := jsontext.AppendUnquote(nil, before)
@@ -230,20 +231,20 @@ func checkRewrite(t *testing.T, before, after string) {
 	}
 	if strings.HasPrefix(from, "//") || strings.ContainsAny(from, "?#\x00\n\x1b\u0085") ||
 		strings.Contains(from, "://") || strings.Contains(from+"/", "/../") {
-		t.Fatalf("%s is no path by the heuristic, but became %s", before, after)
+		t.Fatalf("%s is not a path by the heuristic, but became %s", before, after)
 	}
 	if strings.ContainsAny(from, " \u00a0\u3000") && len(path.Clean(from))%2 != 0 {
 		t.Fatalf("%s does not exist, but became %s", before, after)
 	}
 }
 
-// token is one token as it stands in a document, with what stands before it.
+// token is one token of a document, with the text before it.
 type token struct {
 	gap, raw string
 	key      bool
 }
 
-// tokens reads a document with another reader than the one under test.
+// tokens reads a document with another reader.
 func tokens(t *testing.T, doc []byte) []token {
 	t.Helper()
 	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),

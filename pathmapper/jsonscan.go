@@ -5,18 +5,17 @@ import (
 	"math/bits"
 )
 
-// What follows reads the tokens of a JSON document by hand. It accepts exactly what jsontext
-// accepts where names may repeat and strings need not be UTF-8 (a fuzz target holds the two against
-// each other), in one pass together with the mapping.
+// These functions read JSON tokens in the same pass as the mapping. They accept what jsontext accepts
+// with duplicate names and invalid UTF-8; a fuzz target compares the two.
 
-// Of eight bytes at once: each has a byte's worth in all of its bytes.
+// Constants for eight bytes at once.
 const (
 	swarOnes     = 0x0101010101010101
 	swarHighBits = 0x80 * swarOnes
 )
 
-// stringEnd gives the place of the quote that ends the string whose text begins at i; -1 if it is
-// none. Plain says that its text is ASCII without an escape: the string itself.
+// stringEnd returns the index of the quote that ends the string whose text begins at i, or -1. plain
+// reports whether the text is ASCII without an escape.
 func stringEnd(src []byte, i int) (end int, plain bool) {
 	var beyond uint64
 	plain = true
@@ -50,15 +49,14 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 	}
 }
 
-// markSpecialBytes marks, by their highest bits, the bytes that end a run of plain characters:
-// quotes, backslashes and control characters. What stands behind the first of them may be marked
-// too.
+// markSpecialBytes sets the high bit of each quote, backslash and control character. Bytes after the
+// first one may be marked too.
 func markSpecialBytes(word uint64) uint64 {
 	quote, backslash := word^'"'*swarOnes, word^'\\'*swarOnes
 	return ((quote-swarOnes) & ^quote | (backslash-swarOnes) & ^backslash | (word-' '*swarOnes) & ^word) & swarHighBits
 }
 
-// escapeLen gives the length of the escape that s begins with, 0 if it is none.
+// escapeLen returns the length of the escape at the beginning of s, or 0.
 func escapeLen(s []byte) int {
 	if len(s) < 2 {
 		return 0
@@ -78,7 +76,7 @@ func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// scalarEnd gives the end of the number or literal at i; -1 if there is none.
+// scalarEnd returns the end of the number or literal at i, or -1.
 func scalarEnd(src []byte, i int) int {
 	switch src[i] {
 	case 't':
@@ -123,7 +121,7 @@ func numberEnd(src []byte, i int) int {
 	return i
 }
 
-// digitsEnd goes past one digit or more; -1 if there is none.
+// digitsEnd returns the end of one or more digits at i, or -1.
 func digitsEnd(src []byte, i int) int {
 	start := i
 	for i < len(src) && isDigit(src[i]) {

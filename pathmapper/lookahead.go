@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// lookahead is the text from a place on, as far as it is known; whole says that this is all of it.
+// lookahead is the available text from a position on; atEOF reports whether the text ends there.
 type lookahead struct {
 	b     []byte
 	atEOF bool
@@ -13,7 +13,7 @@ type lookahead struct {
 
 func (a lookahead) from(i int) lookahead { return lookahead{a.b[i:], a.atEOF} }
 
-// undecided is the answer where the known text ends.
+// undecided returns the decision at the end of the available text.
 func (a lookahead) undecided() decision {
 	if a.atEOF {
 		return no
@@ -21,13 +21,13 @@ func (a lookahead) undecided() decision {
 	return needMore
 }
 
-// slashAt says whether a path that is known up to an index has a slash there.
+// slashAt reports whether a path has a slash at an index.
 func (a lookahead) slashAt(i int) bool {
 	c, _, v := a.char(i, plain)
 	return v == yes && c == '/'
 }
 
-// char decodes the character of a path at an index: yes gives it and its length in the text.
+// char decodes the character of a path at an index and returns its length in the text.
 func (a lookahead) char(i int, n slashStyle) (c byte, length int, v decision) {
 	if i >= len(a.b) {
 		return 0, 0, a.undecided()
@@ -67,8 +67,8 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// authority gives where the path of a file URI begins, from what follows its scheme: none or an
-// empty host, or localhost.
+// authority returns the start of the path of a file URI after its scheme. The host is missing, empty
+// or localhost.
 func (a lookahead) authority() (start int, v decision) {
 	if len(a.b) < 2 {
 		return 0, a.undecided()
@@ -88,8 +88,8 @@ func (a lookahead) authority() (start int, v decision) {
 	return 0, no
 }
 
-// under says whether the text is a path under root, and how long the root's name is in it. As
-// cleaning has it, slashes within that name may be repeated, and have "." segments between them.
+// under reports whether the text is a path under root, and returns the length of the root in it.
+// Slashes in it may be repeated, with "." segments between them.
 func (a lookahead) under(root string, n slashStyle) (length int, v decision) {
 	for length < min(len(root), len(a.b)) && a.b[length] == root[length] {
 		length++
@@ -103,7 +103,7 @@ func (a lookahead) under(root string, n slashStyle) (length int, v decision) {
 	return a.underNormalized(root, n)
 }
 
-// underNormalized is under for a root that is not written as it is stored.
+// underNormalized is under for a root that is not written in its clean form.
 func (a lookahead) underNormalized(root string, n slashStyle) (length int, v decision) {
 	for i := range len(root) {
 		c, size, v := a.char(length, n)
@@ -124,7 +124,7 @@ func (a lookahead) underNormalized(root string, n slashStyle) (length int, v dec
 	return length, a.endsSegment(length, n)
 }
 
-// afterSlashes goes past slashes and "." segments.
+// afterSlashes skips slashes and "." segments.
 func (a lookahead) afterSlashes(i int, n slashStyle) (int, decision) {
 	for {
 		c, size, v := a.char(i, n)
@@ -148,8 +148,8 @@ func (a lookahead) afterSlashes(i int, n slashStyle) (int, decision) {
 	}
 }
 
-// endsSegment says whether the segment of a path that is known up to an index ends there: with a
-// slash, with the text, or with what does not belong to its name.
+// endsSegment reports whether a segment of a path ends at an index: with a slash, with the text, or
+// before a character that is not part of a name.
 func (a lookahead) endsSegment(i int, n slashStyle) decision {
 	i, v := a.afterStyle(i)
 	switch {
@@ -177,7 +177,7 @@ func (a lookahead) endsSegment(i int, n slashStyle) decision {
 	return v
 }
 
-// endsSentence says whether dots are followed by what ends a sentence, or a text, too.
+// endsSentence reports whether the dots at i end a sentence or the text.
 func (a lookahead) endsSentence(i int) decision {
 	for i < len(a.b) && a.b[i] == '.' {
 		i++
@@ -191,7 +191,7 @@ func (a lookahead) endsSentence(i int) decision {
 	return no
 }
 
-// endsInEscape knows "\/", and what texts within texts have at the end of a string or a line.
+// endsInEscape reports whether the backslash at i begins "\/", an escaped quote or line end.
 func (a lookahead) endsInEscape(i int) decision {
 	if i+1 == len(a.b) {
 		return a.undecided()
@@ -202,7 +202,7 @@ func (a lookahead) endsInEscape(i int) decision {
 	return no
 }
 
-// endsInQuotationMark knows quotation marks beyond ASCII, and the ellipsis.
+// endsInQuotationMark reports whether a closing non-ASCII quotation mark or an ellipsis is at i.
 func (a lookahead) endsInQuotationMark(i int) decision {
 	for _, q := range []string{"’", "”", "»", "…"} {
 		rest := a.b[i:]
@@ -216,8 +216,7 @@ func (a lookahead) endsInQuotationMark(i int) decision {
 	return no
 }
 
-// controlSequence reads a control sequence for the terminal (ESC [ ... letter) that begins the
-// text.
+// controlSequence reads a terminal control sequence (ESC [ ... letter) at the beginning of the text.
 func (a lookahead) controlSequence() (length int, final byte, v decision) {
 	for i, c := range a.b[:min(len(a.b), maxSequence)] {
 		switch {
@@ -234,7 +233,7 @@ func (a lookahead) controlSequence() (length int, final byte, v decision) {
 	return 0, 0, a.undecided()
 }
 
-// afterStyle goes past control sequences that change no position.
+// afterStyle skips control sequences that do not move the cursor.
 func (a lookahead) afterStyle(i int) (int, decision) {
 	for i < len(a.b) && a.b[i] == '\x1b' {
 		n, final, v := a.from(i).controlSequence()
@@ -249,9 +248,9 @@ func (a lookahead) afterStyle(i int) (int, decision) {
 	return i, yes
 }
 
-// hasDotDot says whether a path that goes on at an index has a ".." segment, so that nobody knows
-// where it leads, or is no path at all. To find the end of it is difficult in a text; it is rather
-// sought too far than too near. Before is the byte before the path.
+// hasDotDot reports whether a path that continues at an index has a ".." segment or is invalid. The
+// end of a path in a text is uncertain; the search rather goes too far. Before is the byte before the
+// path.
 func (a lookahead) hasDotDot(i int, before byte, n slashStyle) decision {
 	closing, v := a.closingQuote(i, before)
 	if v == needMore {
@@ -288,26 +287,25 @@ func (a lookahead) hasDotDot(i int, before byte, n slashStyle) decision {
 	return s.isDotDot()
 }
 
-// segment knows the dots of the segment of a path that is being read; notDots is one that has more
-// than them.
+// segment counts the dots of the current segment of a path; notDots means that it has other bytes.
 type segment struct{ dots int }
 
 const notDots = -1
 
-// next takes a byte and says whether the segment before it is "..". A byte that is not usual in
-// names ends the segment for this purpose: "/a/..)" climbs.
-func (s *segment) next(c byte) (climbed bool) {
+// next adds a byte and reports whether the segment before it is "..". A byte that is unusual in names
+// ends the segment too: "/a/..)" has a ".." segment.
+func (s *segment) next(c byte) (dotDot bool) {
 	switch {
 	case c == '/':
-		climbed = s.dots == 2
+		dotDot = s.dots == 2
 		s.dots = 0
 	case c == '.' && 0 <= s.dots && s.dots < 2:
 		s.dots++
 	default:
-		climbed = s.dots == 2 && !hasClass(c, nameByte)
+		dotDot = s.dots == 2 && !hasClass(c, nameByte)
 		s.dots = notDots
 	}
-	return climbed
+	return dotDot
 }
 
 func (s *segment) isDotDot() decision {
@@ -317,8 +315,8 @@ func (s *segment) isDotDot() decision {
 	return no
 }
 
-// closingQuote finds the end of a quoted path: the next quote of its kind in the same line. Without
-// one the path is not taken for quoted, and closing is -1.
+// closingQuote returns the index of the next quote of the same kind in the same line. It returns -1 if
+// there is none, and the path then counts as unquoted.
 func (a lookahead) closingQuote(i int, quote byte) (closing int, v decision) {
 	if !hasClass(quote, quoteByte) {
 		return -1, yes
@@ -337,7 +335,7 @@ func (a lookahead) closingQuote(i int, quote byte) (closing int, v decision) {
 	return -1, yes
 }
 
-// pathEndsAt says whether a path ends before an index. Within quotes only their end is one.
+// pathEndsAt reports whether a path ends before an index. A quoted path ends only with its quote.
 func (a lookahead) pathEndsAt(i, closing int, n slashStyle) decision {
 	switch c := a.b[i]; {
 	case i < closing:
@@ -357,7 +355,7 @@ func (a lookahead) pathEndsAt(i, closing int, n slashStyle) decision {
 	return no
 }
 
-// nextIs asks for the character behind an index.
+// nextIs reports whether the character after an index satisfies by.
 func (a lookahead) nextIs(i int, n slashStyle, by func(byte) bool) decision {
 	c, _, v := a.char(i+1, n)
 	if v == yes && !by(c) {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// lookbehind is the text before a place, lookbehindBytes bytes of it or, where it begins there,
-// all.
+// lookbehind is the text before a position, at most lookbehindBytes; whole reports whether it is all of
+// it.
 type lookbehind struct {
 	b     []byte
 	whole bool
 }
 
-// cut takes away the last n bytes.
+// cut removes the last n bytes.
 func (b lookbehind) cut(n int) lookbehind { return lookbehind{b.b[:len(b.b)-n], b.whole} }
 
-// last gives the last byte that can be seen on a terminal; zero if there is none.
+// last returns the last visible byte, or 0 if there is none.
 func (b lookbehind) last() byte {
 	b = b.withoutStyle()
 	if len(b.b) == 0 {
@@ -27,8 +27,7 @@ func (b lookbehind) last() byte {
 
 func (b lookbehind) ends(suffix string) bool { return bytes.HasSuffix(b.b, []byte(suffix)) }
 
-// notation says how a path is written whose slash follows, and gives the text before all that
-// belongs to it.
+// notation returns the style of a path whose slash follows, and the text before the path.
 func (b lookbehind) notation() (lookbehind, slashStyle) {
 	const scheme = len(fileScheme)
 	switch {
@@ -40,7 +39,7 @@ func (b lookbehind) notation() (lookbehind, slashStyle) {
 	return b, plain
 }
 
-// mayNeedMore says whether what follows is worth waiting for.
+// mayNeedMore returns needMore if a path may begin here.
 func (b lookbehind) mayNeedMore() decision {
 	if b.canStartPath() {
 		return needMore
@@ -48,12 +47,12 @@ func (b lookbehind) mayNeedMore() decision {
 	return no
 }
 
-// canStartPath says whether a path may begin here, and does not go on what stands before.
+// canStartPath reports whether a path may begin here instead of continuing the text before.
 func (b lookbehind) canStartPath() bool {
-	if b.ends("\x1b\\") { // the end of a string for the terminal, such as a link's
+	if b.ends("\x1b\\") { // the end of a terminal string such as a hyperlink
 		return true
 	}
-	// it moves the cursor, so nothing visible stands directly before
+	// it moves the cursor, so no visible text is directly before
 	if _, final, ok := b.sequence(); ok && !isStyle(final) {
 		return true
 	}
@@ -87,9 +86,9 @@ func (b lookbehind) canStartPath() bool {
 
 func (b lookbehind) startsText() bool { return len(b.b) == 0 && b.whole }
 
-// opensQuote says whether a quote begins here: it ends where something stands directly before it,
-// but for the letters that languages write before a literal (b'/x'). Text without spaces, such as
-// Chinese, has its opening quotes directly behind letters.
+// opensQuote reports whether a quote opens here. It closes if a word is directly before it, except for
+// the prefix letters of literals (b'/x'). Text without spaces, such as Chinese, has opening quotes
+// directly after letters.
 func (b lookbehind) opensQuote() bool {
 	b = b.withoutStyle()
 	for range 2 {
@@ -101,10 +100,10 @@ func (b lookbehind) opensQuote() bool {
 	return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], closer)
 }
 
-// endsInQuotationMark knows those beyond ASCII.
+// endsInQuotationMark reports whether the text ends in an opening non-ASCII quotation mark.
 func (b lookbehind) endsInQuotationMark() bool { return b.ends("‘") || b.ends("“") || b.ends("«") }
 
-// inShortOption says whether the text ends in a dash that begins an option of one letter, as in
+// inShortOption reports whether the text ends in the dash of an option of one letter, as in
 // -I/usr/include.
 func (b lookbehind) inShortOption() bool {
 	if !b.ends("-") {
@@ -118,7 +117,7 @@ func (b lookbehind) inShortOption() bool {
 	return hasClass(c, controlByte|quoteByte|opener|separator)
 }
 
-// endsInMethod says whether a request line of HTTP goes on here, whose path is the server's own.
+// endsInMethod reports whether an HTTP request line continues here. Its path is not a file.
 func (b lookbehind) endsInMethod() bool {
 	for _, method := range []string{
 		"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
@@ -132,7 +131,7 @@ func (b lookbehind) endsInMethod() bool {
 	return false
 }
 
-// word gives the end of the text from its last white space, quote, < or > on.
+// word returns the text after the last white space, quote, < or >.
 func (b lookbehind) word() []byte {
 	i := len(b.b)
 	for i > 0 && !hasClass(b.b[i-1], controlByte|quoteByte|angle) {
@@ -141,7 +140,7 @@ func (b lookbehind) word() []byte {
 	return b.b[i:]
 }
 
-// isInURL says whether a URL that is no file's goes on behind a word.
+// isInURL reports whether a URL with a scheme other than file continues after a word.
 func isInURL(word []byte) bool {
 	for {
 		i := bytes.Index(word, []byte("://"))
@@ -157,8 +156,8 @@ func isInURL(word []byte) bool {
 
 func isSchemeByte(c byte) bool { return hasClass(c, alphanumeric) || isOneOf(c, "+-.") }
 
-// endsInHost says whether a word before a colon ends in the user and host of another machine, as in
-// me@host:/srv, or in a drive of Windows.
+// endsInHost reports whether a word before a colon ends in the user and host of another machine, as in
+// me@host:/srv, or in a Windows drive.
 func endsInHost(word []byte) bool {
 	for i, c := range slices.Backward(word) {
 		if hasClass(c, opener|separator) {
@@ -172,14 +171,14 @@ func endsInHost(word []byte) bool {
 	return bytes.IndexByte(word, '@') >= 0 && bytes.IndexByte(word, '/') < 0
 }
 
-// maxSequence is the length of the longest control sequence that is known as one.
+// maxSequence is the maximum length of a control sequence.
 const maxSequence = 32
 
-// isStyle says that a control sequence with that last byte changes how text looks, or erases what
-// stands behind it, as grep does: text around it stands directly together.
+// isStyle reports whether a control sequence with that last byte changes the style of text, or erases
+// the text after it, as grep does. The text around it is adjacent.
 func isStyle(final byte) bool { return final == 'm' || final == 'K' }
 
-// sequence finds a control sequence for the terminal (ESC [ ... letter) at the end of the text.
+// sequence returns the terminal control sequence (ESC [ ... letter) at the end of the text.
 func (b lookbehind) sequence() (start int, final byte, ok bool) {
 	from := max(0, len(b.b)-maxSequence)
 	start = bytes.LastIndexByte(b.b[from:], '\x1b')
@@ -201,21 +200,21 @@ func (b lookbehind) withoutStyle() lookbehind {
 	}
 }
 
-// byteClass says what a byte is to a reader of text; a byte may be several things.
+// byteClass is a set of roles of a byte in text.
 type byteClass uint8
 
 const (
-	// The space is counted to the control bytes.
+	// controlByte includes the space.
 	controlByte byteClass = 1 << iota
-	// Name bytes are usual in names; others are possible there. Some of them are letters and digits.
+	// nameByte is usual in names; other bytes are possible there.
 	nameByte
 	alphanumeric
 	quoteByte
-	// Openers and separators may stand directly before a path. A path ends where one of them is
-	// directly followed by the next.
+	// opener and separator may be directly before a path. A path ends before one of them that another
+	// path follows.
 	opener
 	separator
-	// Closers end something, so what follows directly is not the beginning of a quotation.
+	// closer ends something, so that a quote directly after it does not open.
 	closer
 	angle
 )

@@ -12,17 +12,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Mapper maps paths by a fixed set of mappings. It may be used from several goroutines. The zero
-// Mapper maps nothing.
+// Mapper maps paths by a fixed set of mappings. It is safe for concurrent use. The zero Mapper maps
+// nothing.
 type Mapper struct {
 	// byHost and byContainer are sorted by the length of that root, longest first; mappings that tie
 	// keep their order.
 	byHost []Mapping
-	// byContainer also has the container's folders without a name on the host; their Host is empty.
+	// byContainer also has container directories without a host path; their Host is empty.
 	byContainer []Mapping
 }
 
-// Direction says whose names are asked for.
+// Direction is the side that paths are mapped to.
 type Direction string
 
 // The directions.
@@ -31,30 +31,29 @@ const (
 	ToHost      Direction = "to_host"
 )
 
-// PathResult is what became of one path.
+// PathResult is the result of mapping one path.
 type PathResult struct {
-	// Path is the clean name on the other side. Where Mapped is false it is the path as given, byte
-	// for byte.
+	// Path is the clean path on the other side, or the unchanged path if Mapped is false.
 	Path   string
 	Mapped bool
-	// Reason says for people why the path was not mapped; empty if it was.
+	// Reason explains why the path was not mapped; empty if it was.
 	Reason string
-	// atRoot says that the path is the root of its mapping, and root is that root on the host.
+	// atRoot reports whether the path is the root of its mapping; root is the host root.
 	atRoot bool
 	root   string
 }
 
-// ToContainer gives the container's name of a host path. A path under no host root, or relative, is
-// not mapped, which is no error. It fails with path_invalid for a path that has a ".." segment or
-// NUL, or is a Windows path.
+// ToContainer returns the container path of a host path. A path under no host root and a relative
+// path are not mapped, without an error. ToContainer fails with path_invalid for a path with a ".."
+// segment or NUL, and for a Windows path.
 func (m *Mapper) ToContainer(p string) (PathResult, error) { return m.translate(ToContainer, p) }
 
-// ToHost gives the host's name of a container path, as ToContainer does the other way round.
+// ToHost returns the host path of a container path, with the rules of ToContainer.
 func (m *Mapper) ToHost(p string) (PathResult, error) { return m.translate(ToHost, p) }
 
-// Paths maps a list, keeping its order: what is not mapped stands in out unchanged and again in
-// unmapped. It fails with invalid_input if any path is one that ToContainer refuses, each with a
-// pointer into {"paths": [...]}, and with invalid_request for an unknown direction.
+// Paths maps a list and preserves its order. Unmapped paths are unchanged in out and repeated in
+// unmapped. Paths fails with invalid_input if ToContainer refuses any of them, each with a pointer
+// into {"paths": [...]}, and with invalid_request for an unknown direction.
 func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, err error) {
 	if dir != ToContainer && dir != ToHost {
 		return nil, nil, dray.Errorf(dray.CodeInvalidRequest, "direction %s is unknown",
@@ -90,7 +89,7 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	case p[0] != '/':
 		return PathResult{
 			Path:   p,
-			Reason: "it is relative, so both sides read it from their own working folder",
+			Reason: "it is relative to the working directory",
 		}, nil
 	}
 	find := m.containerOf
@@ -108,8 +107,8 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	return t, nil
 }
 
-// containerOf tries the host roots from the longest on: a file that is hidden through one mount may
-// be visible through another.
+// containerOf tries the host roots, longest first: a file that one mount hides may be visible through
+// another.
 func (m *Mapper) containerOf(p string) PathResult {
 	var t PathResult
 	for _, mp := range m.byHost {
@@ -123,7 +122,7 @@ func (m *Mapper) containerOf(p string) PathResult {
 			return PathResult{Path: to, Mapped: true, atRoot: rest == ""}
 		}
 		if t.Reason == "" {
-			t.Reason = "the container has something else mounted at " + quote(cover.Container)
+			t.Reason = "the container has another mount at " + quote(cover.Container)
 		}
 	}
 	return t
@@ -135,14 +134,13 @@ func (m *Mapper) hostOf(p string) PathResult {
 	case !ok:
 		return PathResult{}
 	case mp.Host == "":
-		return PathResult{Reason: "what is mounted at " + quote(mp.Container) +
-			" is mapped to no folder of the host"}
+		return PathResult{Reason: "the mount at " + quote(mp.Container) + " has no host directory"}
 	}
 	rest, _ := relativeTo(p, mp.Container)
 	return PathResult{Path: join(mp.Host, rest), Mapped: true, atRoot: rest == "", root: mp.Host}
 }
 
-// mappingAt gives what the container shows at a clean path.
+// mappingAt returns the mapping of a clean container path.
 func (m *Mapper) mappingAt(p string) (Mapping, bool) {
 	i := slices.IndexFunc(m.byContainer, func(mp Mapping) bool {
 		_, ok := relativeTo(p, mp.Container)
@@ -154,7 +152,7 @@ func (m *Mapper) mappingAt(p string) (Mapping, bool) {
 	return m.byContainer[i], true
 }
 
-// roots gives the roots that paths of a direction start from.
+// roots returns the roots of the side that paths are mapped from.
 func (m *Mapper) roots(dir Direction) []string {
 	var roots []string
 	for _, mp := range m.byHost {
@@ -167,17 +165,17 @@ func (m *Mapper) roots(dir Direction) []string {
 	return roots
 }
 
-// unmappedReason gives the reason of a clean path that lies under no root.
+// unmappedReason returns the reason for a clean path under no root.
 func (m *Mapper) unmappedReason(dir Direction, p string) string {
-	const plain = "it lies under no mapping"
+	const plain = "it is under no mapping"
 	if isASCII(p) {
 		return plain
 	}
 	composed := norm.NFC.String(p)
 	for _, root := range m.roots(dir) {
 		if _, ok := relativeTo(composed, norm.NFC.String(root)); ok {
-			return plain + ", but would lie under " + quote(root) +
-				" after Unicode normalisation (NFC): write that folder's name with the very bytes of the mapping"
+			return plain + ", but would be under " + quote(root) +
+				" after Unicode normalization (NFC): use the bytes of the mapping"
 		}
 	}
 	return plain
@@ -187,24 +185,24 @@ func isASCII(p string) bool {
 	return strings.IndexFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// Mapping joins the host's and the container's name of one folder.
+// Mapping is the host path and the container path of one directory.
 type Mapping struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`
 }
 
-// New makes a mapper of configured mappings. It fails with path_invalid if a root is empty,
-// relative, "/", a Windows path, holds a ".." segment, NUL or bytes that are not UTF-8, or is an
-// ancestor of the other root; the error names both roots and the fix.
+// New returns a mapper of configured mappings. It fails with path_invalid if a root is empty,
+// relative, "/", a Windows path, contains a ".." segment, NUL or invalid UTF-8, or is an ancestor of
+// the other root.
 func New(mappings []Mapping) (*Mapper, error) {
 	m, _, err := FromMounts(nil, mappings)
 	return m, err
 }
 
-// FromMounts makes a mapper of configured mappings, under the rules of New, and a container's
-// mounts. A mount that breaks them is skipped with a warning. A mount without Host is a volume or a
-// tmpfs: nothing in it has a name on the host, which needs no warning. What lies beneath either is
-// never mistaken for a part of the folder that it covers.
+// FromMounts returns a mapper of configured mappings, with the rules of New, and a container's mounts.
+// A mount that violates the rules is skipped with a warning. A mount without Host is a volume or a
+// tmpfs, which has no host path and needs no warning. Paths beneath either are never mapped as a part
+// of the directory that it covers.
 func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings []string,
 	err error,
 ) {
@@ -221,11 +219,8 @@ func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings 
 			warnings = append(warnings, warning)
 		}
 	}
-	slices.SortStableFunc(m.byHost, func(a,
-		b Mapping,
-	) int {
-		return cmp.Compare(len(b.Host), len(a.Host))
-	})
+	slices.SortStableFunc(m.byHost,
+		func(a, b Mapping) int { return cmp.Compare(len(b.Host), len(a.Host)) })
 	slices.SortStableFunc(m.byContainer,
 		func(a, b Mapping) int { return cmp.Compare(len(b.Container), len(a.Container)) })
 	return m, warnings, nil
@@ -248,29 +243,29 @@ func (m *Mapper) addMount(mount dray.Mount) (warning string) {
 		e := dray.AsError(err)
 		warning = fmt.Sprintf("a mount is not used for path mapping: %s (%s)", e.Message, e.Hint)
 	}
-	if folder, err := cleanRoot(mount.Container); err == nil {
-		m.add(Mapping{Container: folder})
+	if dir, err := cleanRoot(mount.Container); err == nil {
+		m.add(Mapping{Container: dir})
 	}
 	return warning
 }
 
-// clean gives the mapping with clean roots, or says why it cannot be one.
+// clean returns the mapping with clean roots, or an error if it is invalid.
 func (mp Mapping) clean() (Mapping, error) {
 	host, err := cleanRoot(mp.Host)
 	if err != nil {
-		return Mapping{}, mp.broken("the host root", err)
+		return Mapping{}, mp.invalid("the host root", err)
 	}
 	container, err := cleanRoot(mp.Container)
 	if err != nil {
-		return Mapping{}, mp.broken("the container root", err)
+		return Mapping{}, mp.invalid("the container root", err)
 	}
 	if err := checkDisjoint(host, container); err != nil {
-		return Mapping{}, mp.broken("a root", err)
+		return Mapping{}, mp.invalid("a root", err)
 	}
 	return Mapping{Host: host, Container: container}, nil
 }
 
-func (mp Mapping) broken(which string, err error) error {
+func (mp Mapping) invalid(which string, err error) error {
 	return dray.Errorf(dray.CodePathInvalid, "mapping of host %s to container %s: %s: %w",
 		quote(mp.Host), quote(mp.Container), which, err).
 		WithHint("%s", dray.AsError(err).Hint)
@@ -279,25 +274,25 @@ func (mp Mapping) broken(which string, err error) error {
 func cleanRoot(p string) (string, error) {
 	if p == "" {
 		return "", dray.Errorf(dray.CodePathInvalid, "it is empty").
-			WithHint("write the folder's absolute path")
+			WithHint("write the absolute path of the directory")
 	}
 	if !utf8.ValidString(p) {
-		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, so JSON cannot carry it",
-			quote(p)).WithHint("rename the folder")
+		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, which JSON requires",
+			quote(p)).WithHint("rename the directory")
 	}
 	cleaned, err := Clean(p)
 	if err != nil {
 		return "", err
 	}
 	if cleaned == "/" {
-		return "", dray.Errorf(dray.CodePathInvalid, "%s would map every path there is", quote(p)).
-			WithHint("name the folder that is shared instead of /")
+		return "", dray.Errorf(dray.CodePathInvalid, "%s would map every path", quote(p)).
+			WithHint("use the shared directory instead of /")
 	}
 	return cleaned, nil
 }
 
-// checkDisjoint refuses roots of which one is a true ancestor of the other: a mapped path would
-// again lie under the root that it came from.
+// checkDisjoint refuses roots of which one is a proper ancestor of the other: a mapped path would
+// still be under its original root.
 func checkDisjoint(host, container string) error {
 	if host == container {
 		return nil
@@ -309,5 +304,5 @@ func checkDisjoint(host, container string) error {
 		return nil
 	}
 	return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(ancestor), quote(other)).
-		WithHint("use equal roots, or roots of which neither lies under the other")
+		WithHint("use equal roots, or roots that do not contain each other")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-01: both directions, whole segments. PM-02: a root maps to the root, without a trailing slash.
-// PM-06: the rest stays.
+// Paths are mapped in both directions by whole segments (PM-01), a root to the root without a trailing
+// slash (PM-02); the rest stays unchanged (PM-06).
 func TestOneMapping(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/sandbox", "/workspace")
@@ -48,7 +48,7 @@ func TestOneMapping(t *testing.T) {
 	})
 }
 
-// PM-04: equal roots change nothing, and are mapped all the same.
+// Paths under equal roots are mapped to themselves (PM-04).
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/srv/app")
@@ -57,7 +57,7 @@ func TestIdentity(t *testing.T) {
 	checkPaths(t, m, pathmapper.ToHost, same)
 }
 
-// PM-04: the longest prefix wins in each direction, whatever the order.
+// The longest prefix decides in each direction and in any order (PM-04).
 func TestLongestPrefix(t *testing.T) {
 	t.Parallel()
 	pairs := mappings("/srv", "/mnt/srv", "/srv/app", "/workspace", "/srv/app/deep/er", "/deep",
@@ -92,7 +92,7 @@ func TestLongestPrefix(t *testing.T) {
 }
 
 // Of equal roots the first mapping decides.
-func TestTies(t *testing.T) {
+func TestEqualRoots(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/home/me", "/work", "/var/home/me", "/work", "/home/me", "/copy")
 	checkPaths(t, m, pathmapper.ToContainer,
@@ -112,8 +112,8 @@ func TestHiddenByAMount(t *testing.T) {
 	}
 }
 
-// PM-05, PM-15: bad paths are errors whether or not they lie under a root, relative ones too.
-func TestBadPaths(t *testing.T) {
+// Invalid paths are errors under a root or not, also relative ones (PM-05, PM-15).
+func TestInvalidPaths(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	for _, p := range []string{
@@ -127,9 +127,9 @@ func TestBadPaths(t *testing.T) {
 	}
 }
 
-// PM-13: bytes are compared as they are; what would match after normalisation is unmapped, and the
-// reason says why.
-func TestNormalisation(t *testing.T) {
+// Bytes are compared unchanged. A path that would match after normalization is unmapped, with a reason
+// (PM-13).
+func TestNormalization(t *testing.T) {
 	t.Parallel()
 	const composed, decomposed = "/srv/caf\u00e9", "/srv/cafe\u0301"
 	for _, c := range []struct{ root, path string }{
@@ -154,7 +154,7 @@ func TestNormalisation(t *testing.T) {
 	}
 }
 
-// PM-06: /v1/paths keeps the order; what is not mapped stands unchanged, and again in unmapped.
+// Paths preserves the order. Unmapped paths are unchanged and repeated in unmapped (PM-06).
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
@@ -206,7 +206,7 @@ func newMapper(t testing.TB, pairs ...string) *pathmapper.Mapper {
 	return m
 }
 
-// mappings takes host and container roots in turn.
+// mappings returns mappings of alternating host and container roots.
 func mappings(pairs ...string) []pathmapper.Mapping {
 	var all []pathmapper.Mapping
 	for i := 0; i < len(pairs); i += 2 {
@@ -215,7 +215,7 @@ func mappings(pairs ...string) []pathmapper.Mapping {
 	return all
 }
 
-// PM-02: roots are cleaned once.
+// Roots are cleaned (PM-02).
 func TestNewCleansRoots(t *testing.T) {
 	t.Parallel()
 	for _, root := range []string{"/srv/app", "/srv/app/", "//srv//app//", "/srv/./app/."} {
@@ -227,8 +227,8 @@ func TestNewCleansRoots(t *testing.T) {
 	}
 }
 
-// PM-02, PM-03, PM-04, PM-05, PM-15: what a configured root may not be; the error names both roots,
-// and what to do.
+// Invalid configured roots are refused with an error that names both roots and a hint (PM-02, PM-03,
+// PM-04, PM-05, PM-15).
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, host, container, says string }{
@@ -276,7 +276,7 @@ func quoted(p string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, "\x00", `\x00`, "\xff", `\xff`).Replace(p) + `"`
 }
 
-// PM-04: neighbours and equal roots are fine.
+// Neighbouring and equal roots are valid (PM-04).
 func TestNewAccepts(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][]string{
@@ -289,8 +289,8 @@ func TestNewAccepts(t *testing.T) {
 	}
 }
 
-// PM-14: a container's mounts and what is configured stand together; configured ones go first.
-// PM-03, PM-04: a bad mount is skipped with a warning.
+// Configured mappings take precedence over a container's mounts (PM-14). An invalid mount is skipped
+// with a warning (PM-03, PM-04).
 func TestFromMounts(t *testing.T) {
 	t.Parallel()
 	m, warnings, err := pathmapper.FromMounts([]dray.Mount{
@@ -339,7 +339,7 @@ func TestFromMountsRefusesBadConfiguration(t *testing.T) {
 	}
 }
 
-// checkPaths maps each key; an empty value means that it must stay as it is, with a reason.
+// checkPaths maps each key; an empty value means that it must stay unchanged, with a reason.
 func checkPaths(t *testing.T, m *pathmapper.Mapper, dir pathmapper.Direction,
 	cases map[string]string,
 ) {

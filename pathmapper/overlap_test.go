@@ -8,9 +8,9 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// PM-01, PM-04, PM-14: for all ways in which two mappings and a volume can overlap, a host path
-// leads to the container path that shows that very file, and is unmapped exactly if there is none.
-// The container's view is worked out apart from the mapper.
+// For every overlap of two mappings and a volume, a host path is mapped to the container path of the
+// same file, and is unmapped exactly if there is none. The container's view is computed without the
+// mapper (PM-01, PM-04, PM-14).
 func TestEveryOverlap(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"/a", "/a/b", "/a/b/a", "/b"}
@@ -55,8 +55,7 @@ func checkOverlap(t *testing.T, mounts []dray.Mount, paths []string) {
 	}
 }
 
-// shown gives the host file that stands at a container path, as the kernel resolves it: at the
-// innermost mount.
+// shown returns the host file at a container path as the kernel resolves it: by the innermost mount.
 func shown(mounts []dray.Mount, p string) string {
 	host, depth := "", 0
 	for _, mount := range mounts {
@@ -70,7 +69,7 @@ func shown(mounts []dray.Mount, p string) string {
 	return host
 }
 
-// visible says whether a host file stands anywhere in the container.
+// visible reports whether a host file is visible anywhere in the container.
 func visible(mounts []dray.Mount, p string) bool {
 	for _, mount := range mounts {
 		rest, ok := strings.CutPrefix(p+"/", mount.Host+"/")

@@ -6,16 +6,15 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A document may come from a container, which must not be able to make its report, kept in the
-// trail, larger than the document. What goes beyond these limits is counted, not listed, and mapped
-// all the same. Paths and faults have such limits each.
+// These limits bound the report of a document from a container, which is stored in the audit log.
+// Further paths are mapped and counted, but not listed. Paths and errors each have these limits.
 const (
-	// maxListed is the number of entries, maxListedBytes the size of their texts together.
+	// maxListed is the maximum number of entries, maxListedBytes that of their bytes together.
 	maxListed      = 10_000
 	maxListedBytes = 1 << 20
 )
 
-// report collects what happened to the paths of one document.
+// report collects the results of the paths of one document.
 type report struct {
 	mapped   []dray.MappedPath
 	unmapped []dray.UnmappedPath
@@ -31,8 +30,8 @@ type listBudget struct {
 	unlisted int
 }
 
-// add makes room for an entry and gives its pointer. The first that does not fit ends the list, so
-// that a hostile document cannot have a long pointer made again and again.
+// add reserves an entry and returns its pointer. The first one that does not fit ends the list, so
+// that a hostile document cannot make it build long pointers repeatedly.
 func (l *listBudget) add(w *documentWalker, text int) (pointer string, ok bool) {
 	if l.unlisted == 0 {
 		pointer = w.pointer()
@@ -71,8 +70,8 @@ func (w *documentWalker) fault(err error) {
 	}
 }
 
-// result gives the report as callers see it. Its lists are never nil, so they are arrays in JSON
-// too.
+// result returns the public form of the report. Its lists are never nil, so that they are arrays in
+// JSON.
 func (r *report) result(prefix string) dray.MappingReport {
 	rep := dray.MappingReport{
 		Mapped:   append([]dray.MappedPath{}, r.mapped...),
@@ -82,14 +81,14 @@ func (r *report) result(prefix string) dray.MappingReport {
 	if more := r.paths.unlisted + r.refused.unlisted; more > 0 {
 		rep.Errors = append(rep.Errors, dray.Detail{
 			Pointer: prefix,
-			Message: fmt.Sprintf("%d more paths are not listed: a list holds %d entries or %d bytes", more,
+			Message: fmt.Sprintf("%d more paths are not listed: the limits are %d entries and %d bytes", more,
 				maxListed, maxListedBytes),
 		})
 	}
 	return rep
 }
 
-// pathErrors are the paths that cannot be accepted.
+// pathErrors are the errors of invalid paths.
 type pathErrors struct {
 	details []dray.Detail
 	first   *dray.Error
@@ -102,7 +101,7 @@ func (f *pathErrors) add(pointer string, err error) {
 	f.details = append(f.details, dray.Detail{Pointer: pointer, Message: err.Error()})
 }
 
-// asError is the error of a document or list that has faults; nil if there is none.
+// asError returns the error of a document or list with all details; nil if there is none.
 func (f *pathErrors) asError(code dray.Code) error {
 	if f.first == nil {
 		return nil

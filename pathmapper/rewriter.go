@@ -7,48 +7,44 @@ import (
 )
 
 const (
-	// maxPath is PATH_MAX of Linux: a name that goes on for longer is none, and is passed on as it is.
+	// maxPath is PATH_MAX of Linux. A longer path is written unchanged.
 	maxPath = 4096
-	// lookbehindBytes is how far back the text before a path is looked at, in bytes: whether it stands
-	// in a URL, for instance.
+	// lookbehindBytes bounds the text before a path that is examined, for instance for a URL.
 	lookbehindBytes = 1024
-	// piece is how much of a long write is worked on at once. It bounds the memory of a Rewriter.
+	// piece is the part of a long write that is processed at once. It bounds the memory of a Rewriter.
 	piece = 64 << 10
 )
 
-// Rewriter is a filter that finds paths in a text and passes the text on with their roots replaced;
-// the package documentation has the rules. All other bytes are passed on as they are. How the text
-// is cut into writes makes no difference.
+// Rewriter is a filter that replaces the roots of paths in a text, by the rules of the package
+// documentation. It writes all other bytes unchanged. The boundaries of writes make no difference.
 //
-// Each write passes on at once whatever cannot be the beginning of a path, and holds the rest, at
-// most 4 KiB, until it is known what it is. A program may stop in the midst of one, as a prompt
-// "/work" does: where somebody watches, Flush is to be called soon after a write that left
-// something Held. The memory of a Rewriter is bounded, whatever passes it. It serves one goroutine
-// at a time.
+// Write buffers the possible beginning of a path, at most 4 KiB, until it is decided. A program may
+// stop there, for example with the prompt "/work": for a live reader, call Flush soon after a write
+// that left Buffered bytes. The memory of a Rewriter is bounded. It must not be used concurrently.
 type Rewriter struct {
 	to    io.Writer
 	roots *roots
-	// buf[:at] was passed on; its end is kept to be looked back at. buf[at:] is held.
+	// buf[:flushed] was written and is retained for lookbehind. buf[flushed:] is pending.
 	buf     []byte
 	flushed int
-	// out is what a write passes on if a path was rewritten in it.
+	// out is the output of a write in which a path was rewritten.
 	out   []byte
 	count int64
 	err   error
 }
 
-// Rewriter makes a filter for text of one side whose paths are to be those of the other, and which
-// passes the text on to w. An error of w ends the filter: all further calls fail with it.
+// Rewriter returns a filter that maps the paths of a text in the given direction and writes to w.
+// After an error of w all further calls return it.
 func (m *Mapper) Rewriter(dir Direction, w io.Writer) *Rewriter {
 	return &Rewriter{to: w, roots: m.rootsOf(dir)}
 }
 
-// RewriteText gives a whole text with its paths rewritten, and how many those are. Without any it
-// is text itself.
+// RewriteText returns a text with its paths rewritten, and their number. Without any it returns text
+// itself.
 func (m *Mapper) RewriteText(dir Direction, text []byte) (rewritten []byte, paths int64) {
 	var out bytes.Buffer
 	r := m.Rewriter(dir, &out)
-	_, _ = r.Write(text) // a bytes.Buffer takes everything
+	_, _ = r.Write(text) // a bytes.Buffer returns no error
 	_ = r.Close()
 	if r.count == 0 {
 		return text, 0
@@ -56,7 +52,7 @@ func (m *Mapper) RewriteText(dir Direction, text []byte) (rewritten []byte, path
 	return out.Bytes(), r.count
 }
 
-// Write takes the next bytes of the text.
+// Write processes the next bytes of the text.
 func (r *Rewriter) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0 && r.err == nil; {
 		n := min(len(rest), piece)
@@ -71,7 +67,7 @@ func (r *Rewriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// trim drops what is too far behind to be looked at.
+// trim drops text before the lookbehind.
 func (r *Rewriter) trim() {
 	if drop := r.flushed - lookbehindBytes; drop > 0 {
 		r.buf = r.buf[:copy(r.buf, r.buf[drop:])]
@@ -79,11 +75,11 @@ func (r *Rewriter) trim() {
 	}
 }
 
-// Buffered is how many bytes wait for what follows them.
+// Buffered returns the number of pending bytes.
 func (r *Rewriter) Buffered() int { return len(r.buf) - r.flushed }
 
-// Flush passes on what is held, as it is: what is still open may go on in a way that makes it no
-// path, or a path that must not be rewritten. What follows is read as the rest of it.
+// Flush writes the pending bytes unchanged, because they may not be a path that must be rewritten. The
+// text after them is read as their continuation.
 func (r *Rewriter) Flush() error {
 	if r.Buffered() > 0 {
 		r.emit(r.flushed, len(r.buf))
@@ -91,8 +87,7 @@ func (r *Rewriter) Flush() error {
 	return r.err
 }
 
-// Close says that the text ends here, and passes on the rest of it. It does not close the writer
-// behind.
+// Close ends the text and writes the rest of it. It does not close the underlying writer.
 func (r *Rewriter) Close() error {
 	if r.Buffered() > 0 && r.err == nil {
 		r.advance(true)
@@ -100,10 +95,10 @@ func (r *Rewriter) Close() error {
 	return r.err
 }
 
-// Replaced is how many paths were rewritten so far.
+// Replaced returns the number of paths rewritten so far.
 func (r *Rewriter) Replaced() int64 { return r.count }
 
-// advance passes on what is decided; at the end of the text everything is.
+// advance writes what is decided: everything at the end of the text.
 func (r *Rewriter) advance(end bool) {
 	from := r.flushed
 	for i := r.flushed; ; {
@@ -129,7 +124,7 @@ func (r *Rewriter) advance(end bool) {
 	r.emit(from, len(r.buf))
 }
 
-// emit writes what was made of the paths before, and buf from an index up to another.
+// emit writes out, followed by buf[from:to].
 func (r *Rewriter) emit(from, to int) {
 	r.flushed = to
 	p := r.buf[from:to]
@@ -142,21 +137,21 @@ func (r *Rewriter) emit(from, to int) {
 	}
 }
 
-// decision answers a question about a stream of which only the beginning is known.
+// decision is an answer about a stream of which only the beginning is available.
 type decision int
 
 const (
 	no decision = iota
 	yes
-	// needMore says that what follows decides.
+	// needMore means that it depends on the following text.
 	needMore
 )
 
-// slashStyle is how a path is written in a text.
+// slashStyle is how the slashes of a path are written in a text.
 type slashStyle int
 
 const (
-	// plain paths may write a slash as "\/", too, as some encoders of JSON do.
+	// plain paths may also have slashes written as "\/", as some JSON encoders do.
 	plain slashStyle = iota
 	// escapedSlash paths begin with "\/".
 	escapedSlash
@@ -165,21 +160,20 @@ const (
 	notations
 )
 
-// roots are what a Rewriter looks for.
+// roots are the roots that a Rewriter searches.
 type roots struct {
-	// list has the longest first, and of equal ones those that decide first.
+	// list has the longest root first, and of equal ones the one that decides.
 	list []textRoot
-	// second and third have the bytes that follow the first slash of a root.
+	// second and third are the bytes after the first slash of any root.
 	second, third [256]bool
 }
 
-// textRoot is one folder of the side that a text is from.
+// textRoot is a directory of the side that a text is from.
 type textRoot struct {
 	from string
-	// to is the folder's name on the other side, in each notation; empty for a folder that has none
-	// there.
+	// to is its path on the other side in each slash style; empty if it has none there.
 	to [notations]string
-	// hiddenDirs are the folders beneath it whose place on the other side shows something else.
+	// hiddenDirs are directories beneath it that the other side does not have.
 	hiddenDirs []string
 }
 
@@ -199,7 +193,7 @@ func (m *Mapper) rootsOf(dir Direction) *roots {
 
 func (r *roots) add(from, to string, covers []string) {
 	names := [notations]string{plain: to, percentEncoded: encodePath(to)}
-	// the first backslash stands there already
+	// without the first backslash, which the text has already
 	names[escapedSlash] = strings.TrimPrefix(strings.ReplaceAll(to, "/", `\/`), `\`)
 	r.list = append(r.list, textRoot{from, names, covers})
 	r.second[from[1]] = true
@@ -208,12 +202,11 @@ func (r *roots) add(from, to string, covers []string) {
 		return
 	}
 	for c := range r.third {
-		r.third[c] = true // whatever follows the root
+		r.third[c] = true // any byte may follow the root
 	}
 }
 
-// covers gives the host folders beneath a mapping's that the container does not show, since it has
-// something else mounted there.
+// covers returns the host directories beneath a mapping that another mount of the container hides.
 func (m *Mapper) covers(mp Mapping) []string {
 	var hidden []string
 	for _, other := range m.byContainer {
@@ -224,8 +217,7 @@ func (m *Mapper) covers(mp Mapping) []string {
 	return hidden
 }
 
-// next gives the index of the next slash, from i on, that may begin a path; the length of b if
-// there is none.
+// next returns the index of the next slash, from i on, that may begin a path, or the length of b.
 func (r *roots) next(b []byte, i int) int {
 	if len(r.list) == 0 {
 		return len(b)
@@ -243,14 +235,13 @@ func (r *roots) next(b []byte, i int) int {
 	}
 }
 
-// rewrite is a rewrite: text takes the place of the bytes from one index up to another, both
-// counted from the slash that was judged.
+// rewrite replaces the bytes between two indices, relative to the examined slash, with text.
 type rewrite struct {
 	from, to int
 	text     string
 }
 
-// decide says whether a path to rewrite begins at a slash, which is the first byte ahead.
+// decide returns whether the slash at the beginning of a begins a path to be rewritten.
 func (r *roots) decide(b lookbehind, a lookahead) (rewrite, decision) {
 	full := len(a.b) >= maxPath
 	if full {
@@ -296,7 +287,7 @@ func (r *roots) try(b lookbehind, a lookahead) (rewrite, decision) {
 	return rewrite{start, end, root.to[n]}, yes
 }
 
-// find gives the root that the text ahead lies under, and the length of its name there.
+// find returns the root of the path at the beginning of a, and its length in the text.
 func (r *roots) find(a lookahead, n slashStyle) (root *textRoot, length int, v decision) {
 	for i := range r.list {
 		root = &r.list[i]
@@ -311,10 +302,10 @@ func (r *roots) find(a lookahead, n slashStyle) (root *textRoot, length int, v d
 	return nil, 0, no
 }
 
-// isHidden says whether the text ahead lies under a folder that the other side does not show.
+// isHidden returns whether the path is under a directory that the other side does not have.
 func (t *textRoot) isHidden(a lookahead, n slashStyle) decision {
-	for _, folder := range t.hiddenDirs {
-		if _, v := a.under(folder, n); v != no {
+	for _, dir := range t.hiddenDirs {
+		if _, v := a.under(dir, n); v != no {
 			return v
 		}
 	}

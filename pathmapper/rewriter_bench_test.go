@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// BenchmarkRewriter: PM-10. Texts come in pieces of 64 KiB, as they are read of a tool.
+// BenchmarkRewriter measures texts in pieces of 64 KiB, as they are read from a tool (PM-10).
 func BenchmarkRewriter(b *testing.B) {
 	m := layout(b)
 	for _, c := range []struct{ name, line string }{
@@ -61,7 +61,7 @@ func rewriteAll(b *testing.B, m *pathmapper.Mapper, text []byte) {
 	}
 }
 
-// BenchmarkRewriterWorst has what costs most: a tool that prints it slows down its own call alone.
+// BenchmarkRewriterWorst measures the most expensive text. A tool that prints it slows down its own call.
 func BenchmarkRewriterWorst(b *testing.B) {
 	m := layout(b)
 	for _, c := range []struct{ name, unit string }{

@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// texts are where the fuzzers begin.
+// texts are the seeds of the fuzzers.
 var texts = []string{
 	"/workspace/a.go:12:3: x\n\t'/workspace/b c/../d' \"/workspace/e\" (/workspace) [/workspace/lib/shared/x]",
 	"file:///workspace/%61%2fb?c file://localhost/mnt/big%20data/x http://h/workspace /workspace/node_modules/x",
@@ -20,7 +20,7 @@ var texts = []string{
 	"/workspace//lib/./shared/x /workspace/..\x1b[m/a /workspace/a\\ b/.. \"/workspace\"/../x +/workspace",
 }
 
-// words stand for the bytes from 0x80 on, so that a fuzzer finds what is made of several of them.
+// words replace the bytes from 0x80 on, so that a fuzzer combines them.
 var words = []string{
 	"/workspace", "/workspace/lib/shared", "/workspace/node_modules", "/home/me/app", "/home/me/app/node_modules", "/data", "/mnt/big data", "/opt/same",
 	`\/workspace`, `\/home\/me\/app`, "/a", `\/a`, "/..", `\/..`, "/../", "/./", "//", "...", "file://", "file://localhost", "file:", "http://h",
@@ -40,8 +40,8 @@ func spell(text []byte) []byte {
 	return b
 }
 
-// FuzzRewriterChunks: PM-10. However a text is cut, the result is the same, and what is held is
-// bounded.
+// FuzzRewriterChunks checks that the boundaries of writes make no difference, and that the buffered
+// text is bounded (PM-10).
 func FuzzRewriterChunks(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), []byte{1, 2, 3, 200}, true)
@@ -74,8 +74,8 @@ func FuzzRewriterChunks(f *testing.F) {
 	})
 }
 
-// FuzzRewriterFlush: PM-10. Whenever what is held is passed on, nothing is lost or doubled, and no
-// path appears that climbs.
+// FuzzRewriterFlush checks that a Flush at any time loses and duplicates nothing, and produces no path
+// with ".." (PM-10).
 func FuzzRewriterFlush(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), []byte{1, 2, 3, 200})
@@ -101,9 +101,8 @@ func FuzzRewriterFlush(f *testing.F) {
 	})
 }
 
-// comesBack says that a text of the container is the same after both ways. Roots that are spelt in
-// another way come back clean, what names the host already is turned on the way back alone, and a
-// path that was nearly too long is too long then.
+// comesBack reports whether a container text must be the same after both directions. Unclean roots come
+// back clean, host paths are only mapped on the way back, and a long path may become too long.
 func comesBack(text []byte) bool {
 	for _, other := range []string{"/home", "/srv", "/data", "//", "/.", `/\`, `\/mnt/`, `/mnt\/`, `\/workspace/`, `/workspace\/`, "%", "\x1b", "e:/mnt/", "e:///mnt/", "t/mnt/"} {
 		if bytes.Contains(text, []byte(other)) {
@@ -113,8 +112,8 @@ func comesBack(text []byte) bool {
 	return len(text) <= 4000
 }
 
-// FuzzRewriterRoundTrip: PM-10. Text of the container that has no names of the host in it is the
-// same after both ways.
+// FuzzRewriterRoundTrip checks that container text without host paths is the same after both directions
+// (PM-10).
 func FuzzRewriterRoundTrip(f *testing.F) {
 	m := layout(f)
 	for _, text := range []string{
@@ -140,8 +139,8 @@ func FuzzRewriterRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzRewriterFalse: PM-01, PM-10. What differs in the result are whole roots, as many as were
-// counted.
+// FuzzRewriterFalse checks that the result differs only in whole roots, as many as were counted (PM-01,
+// PM-10).
 func FuzzRewriterFalse(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), true)
@@ -166,7 +165,7 @@ func direction(toHost bool) pathmapper.Direction {
 	return pathmapper.ToContainer
 }
 
-// pairs are the roots of layout as texts spell them, longest first.
+// pairs are the roots of layout in each notation, longest first.
 var pairs = [][2]string{
 	{"/workspace/lib/shared", "/srv/shared"},
 	{"/workspace", "/home/me/app"},
@@ -177,8 +176,8 @@ var pairs = [][2]string{
 	{"/mnt/big%20data", "/data"},
 }
 
-// checkRewritten goes through a text and what became of it side by side. It has the rules for a
-// root's surroundings in other, fewer words.
+// checkRewritten compares a text with its result, with a simpler form of the rules for the text around
+// a root.
 func checkRewritten(t *testing.T, dir pathmapper.Direction, before, after []byte, paths int64) {
 	t.Helper()
 	plain := strings.NewReplacer("file://", "", "http://", "").Replace(string(before))
@@ -234,7 +233,7 @@ func checkSurroundings(t *testing.T, before, root, after string) {
 	}
 }
 
-// PM-10: what passes a Rewriter does not stay in it.
+// The memory of a Rewriter does not grow with the text (PM-10).
 func TestRewriterMemory(t *testing.T) {
 	m := layout(t)
 	for _, unit := range []string{"/workspace/a.go:1: x\n", "x", "/", " /workspace/", "\x1b[m"} {

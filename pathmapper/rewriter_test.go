@@ -11,7 +11,7 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// layout is a container with a workspace, a folder mounted within it, a volume, and a second mount.
+// layout is a container with a workspace, a mount in it, a volume, and a second mount.
 func layout(t testing.TB) *pathmapper.Mapper {
 	t.Helper()
 	m, warnings, err := pathmapper.FromMounts([]dray.Mount{
@@ -27,7 +27,7 @@ func layout(t testing.TB) *pathmapper.Mapper {
 	return m
 }
 
-// PM-10
+// Container paths in text are rewritten to host paths (PM-10).
 func TestRewriterToHost(t *testing.T) {
 	checkRewrites(t, pathmapper.ToHost, []rewriteCase{
 		{name: "nothing", in: "", out: "", paths: 0},
@@ -124,8 +124,8 @@ func TestRewriterURIs(t *testing.T) {
 	})
 }
 
-// What is no path of the container's stays as it is. PM-01, PM-10
-func TestRewriterLeaves(t *testing.T) {
+// Text that is not a container path stays unchanged (PM-01, PM-10).
+func TestRewriterLeavesOtherText(t *testing.T) {
 	for name, text := range map[string]string{
 		"a longer name":                 "/workspaceevil /workspace-2 /workspace.bak /workspace_x /workspaceé /workspace\\x /workspace+ /workspace@1",
 		"the end of a longer path":      "/a/workspace a/workspace ./workspace ~/workspace $X/workspace ${X}/workspace *.go/workspace é/workspace",
@@ -172,7 +172,7 @@ func TestRewriterProse(t *testing.T) {
 	})
 }
 
-// Colours do not move the text, other sequences do. PM-10
+// Sequences that color text are ignored; other sequences separate it (PM-10).
 func TestRewriterTerminal(t *testing.T) {
 	checkRewrites(t, pathmapper.ToHost, []rewriteCase{
 		{
@@ -199,7 +199,7 @@ func TestRewriterTerminal(t *testing.T) {
 	})
 }
 
-// The longest root decides, and a folder that is hidden has no name there. PM-04, PM-10
+// The longest root decides, and a hidden directory is not mapped (PM-04, PM-10).
 func TestRewriterRoots(t *testing.T) {
 	checkRewrites(t, pathmapper.ToHost, []rewriteCase{
 		{"mount within a mount", "/workspace/lib/shared/a:1", "/srv/shared/a:1", 1},
@@ -253,8 +253,8 @@ func checkRewrites(t *testing.T, dir pathmapper.Direction, cases []rewriteCase) 
 	}
 }
 
-// checkRewrite1 rewrites a text in one piece, byte by byte (a long one by a few more), and cut in
-// two at many places.
+// checkRewrite1 rewrites a text in one write, in writes of one byte (a few for a long one), and in two
+// writes with many boundaries.
 func checkRewrite1(t *testing.T, dir pathmapper.Direction, in, want string, paths int64) {
 	t.Helper()
 	m := layout(t)
@@ -294,9 +294,8 @@ func inPieces(t *testing.T, rewriter func(pathmapper.Direction, io.Writer) *path
 	return out.String(), r.Replaced()
 }
 
-// What cannot be the beginning of a path is passed on at once, the rest when it is asked for, as it
-// is.
-func TestRewriterHolds(t *testing.T) {
+// Only the possible beginning of a path is buffered, and Flush writes it unchanged.
+func TestRewriterBuffersPossiblePaths(t *testing.T) {
 	for _, c := range []struct{ in, passed, then, all string }{
 		{"ready> ", "ready> ", "/workspace", "ready> /home/me/app"},
 		{"in /work", "in ", "space", "in /workspace"},
@@ -324,7 +323,7 @@ func TestRewriterHolds(t *testing.T) {
 	}
 }
 
-// consumed is how much of a text stands for what was passed on.
+// consumed returns how much of a text the output represents.
 func consumed(in, passed string) int {
 	if strings.HasPrefix(in, passed) {
 		return len(passed)

@@ -12,16 +12,15 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// CompileMarks finds the marks of a JSON Schema (2020-12): "format": "path", "path-list"
-// (colon-joined) or "file-uri", and "x-path": true, which means the same as the format path. It
-// follows properties, patternProperties, additionalProperties, prefixItems, items, allOf, anyOf,
-// oneOf, if, then, else and $ref within the document, in circles too; marks elsewhere (not,
-// contains, propertyNames) say nothing about a value that could be rewritten. No schema at all
-// marks nothing.
+// CompileMarks returns the marks of a JSON Schema (2020-12): "format": "path", "path-list"
+// (colon-joined) or "file-uri", and "x-path": true, which equals the format path. It follows
+// properties, patternProperties, additionalProperties, prefixItems, items, allOf, anyOf, oneOf, if,
+// then, else and $ref within the document, also in cycles. Marks elsewhere (not, contains,
+// propertyNames) do not apply to a value that could be mapped. An empty schema marks nothing.
 //
-// It fails with invalid_input, and a pointer into the schema, for what is no schema, a reference
-// that leads elsewhere or nowhere, an x-path that is no boolean and a pattern that Go's regexp does
-// not know: a mark that was silently lost would be an unmapped path.
+// It fails with invalid_input, and a pointer into the schema, for an invalid schema, a reference to
+// another document or to nothing, an x-path that is not a boolean, and a pattern that Go's regexp does
+// not support: a lost mark would be an unmapped path.
 func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	if len(raw) == 0 {
 		return &Marks{}, nil
@@ -39,13 +38,12 @@ func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	return &Marks{top: pushSchema(nil, 0, top)}, nil
 }
 
-// compiler turns each subschema once into a schema. Its first error sticks.
+// compiler compiles each subschema once. It retains the first error.
 type compiler struct {
 	doc any
-	// done has the schemas by the JSON pointers of their subschemas, so that references may go in
-	// circles.
+	// done has the schemas by the JSON pointers of their subschemas, which allows cyclic references.
 	done map[string]*schema
-	// parents has for each schema those that reach it in one step.
+	// parents has the schemas that refer to each schema.
 	parents map[*schema][]*schema
 	err     error
 }
@@ -74,12 +72,12 @@ func (c *compiler) compile(at string, doc any) *schema {
 		c.elements(s, at, doc)
 		c.compileCombinators(s, at, doc)
 	default:
-		c.fail(at, "it is no schema", "a schema is an object or a boolean")
+		c.fail(at, "it is not a schema", "a schema is an object or a boolean")
 	}
 	return s
 }
 
-// compileAt compiles what stands under a keyword, nil if nothing does, and notes who uses it.
+// compileAt compiles the schema of a keyword and records its parent. It returns nil if there is none.
 func (c *compiler) compileAt(user *schema, at string, doc map[string]any, key string) *schema {
 	value, ok := doc[key]
 	if !ok {
@@ -108,7 +106,7 @@ func (c *compiler) kindsAt(at string, doc map[string]any) kinds {
 	mark, ok := doc["x-path"]
 	marked, isBool := mark.(bool)
 	if ok && !isBool {
-		c.fail(at+"/x-path", "x-path is no boolean", "write true, or use a format for lists and URIs")
+		c.fail(at+"/x-path", "x-path is not a boolean", "write true, or use a format for lists and URIs")
 	}
 	if marked {
 		k |= singlePath
@@ -124,7 +122,7 @@ func (c *compiler) refs(s *schema, at string, doc map[string]any) {
 		}
 		target, value, ok := c.resolve(ref)
 		if !ok {
-			c.fail(at+"/"+keyword, "the reference leads nowhere in this schema",
+			c.fail(at+"/"+keyword, "the reference has no target in this schema",
 				"references are JSON pointers such as #/$defs/name")
 			return
 		}
@@ -132,7 +130,7 @@ func (c *compiler) refs(s *schema, at string, doc map[string]any) {
 	}
 }
 
-// resolve follows a reference of the form "#" or "#/a/b" and gives the canonical pointer of its
+// resolve follows a reference of the form "#" or "#/a/b" and returns the canonical pointer of its
 // target.
 func (c *compiler) resolve(ref any) (target string, value any, ok bool) {
 	text, _ := ref.(string)
@@ -174,7 +172,7 @@ func (c *compiler) members(s *schema, at string, doc map[string]any) {
 	c.each(at, doc, "patternProperties", func(at, key string, value any) {
 		re, err := regexp.Compile(key)
 		if err != nil {
-			c.fail(at, "the pattern cannot be used: "+err.Error(),
+			c.fail(at, "the pattern is not supported: "+err.Error(),
 				"write it in RE2 syntax, without lookaround")
 			return
 		}
@@ -183,7 +181,7 @@ func (c *compiler) members(s *schema, at string, doc map[string]any) {
 	s.additional = c.compileAt(s, at, doc, "additionalProperties")
 }
 
-// each visits the subschemas of a keyword that holds an object of them, in the order of their keys.
+// each visits the subschemas of a keyword whose value is an object, in the order of their keys.
 func (c *compiler) each(at string, doc map[string]any, keyword string,
 	visit func(at, key string, value any),
 ) {
@@ -194,7 +192,7 @@ func (c *compiler) each(at string, doc map[string]any, keyword string,
 	at += "/" + keyword
 	subs, ok := value.(map[string]any)
 	if !ok {
-		c.fail(at, keyword+" is no object", "it has a schema for each key")
+		c.fail(at, keyword+" is not an object", "write a schema for each key")
 	}
 	for _, key := range slices.Sorted(maps.Keys(subs)) {
 		visit(at+"/"+escape(key), key, subs[key])
@@ -215,7 +213,7 @@ func (c *compiler) compileCombinators(s *schema, at string, doc map[string]any) 
 	}
 }
 
-// array compiles the subschemas of a keyword that holds an array of them.
+// array compiles the subschemas of a keyword whose value is an array.
 func (c *compiler) array(user *schema, at string, doc map[string]any, keyword string) []*schema {
 	value, ok := doc[keyword]
 	if !ok {
@@ -224,7 +222,7 @@ func (c *compiler) array(user *schema, at string, doc map[string]any, keyword st
 	at += "/" + keyword
 	subs, ok := value.([]any)
 	if !ok {
-		c.fail(at, keyword+" is no array", "it is a list of schemas")
+		c.fail(at, keyword+" is not an array", "write a list of schemas")
 	}
 	schemas := make([]*schema, len(subs))
 	for i, sub := range subs {
@@ -233,8 +231,7 @@ func (c *compiler) array(user *schema, at string, doc map[string]any, keyword st
 	return schemas
 }
 
-// propagateMarks carries leads from the marks to all that reach them, and then lets each choose by
-// it.
+// propagateMarks sets hasMarks of all schemas that reach a mark.
 func (c *compiler) propagateMarks() {
 	var queue []*schema
 	for _, s := range c.done {
@@ -257,7 +254,7 @@ func (c *compiler) propagateMarks() {
 	}
 }
 
-// escape writes a key as a step of a JSON pointer.
+// escape returns a key as a step of a JSON pointer.
 func escape(key string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }

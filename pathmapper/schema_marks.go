@@ -7,17 +7,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Marks say where in a document the paths are, by a JSON Schema. They may be used from several
-// goroutines; nil marks nothing.
+// Marks are the paths of a document according to a JSON Schema. They are safe for concurrent use. Nil
+// marks nothing.
 type Marks struct {
 	// top are the schemas that apply to the whole document.
 	top []*schema
 }
 
-// Any says whether the schema marks anything at all.
+// Any reports whether the schema marks anything.
 func (m *Marks) Any() bool { return m != nil && len(m.top) > 0 }
 
-// kinds are the ways in which a string may be a path; alternatives of a schema can give it several.
+// kinds is a set of formats of a marked string; alternatives of a schema may give it several.
 type kinds uint8
 
 const (
@@ -26,26 +26,22 @@ const (
 	fileURI
 )
 
-// schema is what a JSON Schema says about paths. A string is a path if any schema that could apply
-// to it says so, be it in one branch of an anyOf or if: whether the value is valid under that
-// branch is the validator's business, and a value that is no absolute path under a root stays as it
-// is anyway.
+// schema has the marks of a JSON Schema. A string is a path if any schema that could apply marks it,
+// for example one branch of an anyOf, whether the value is valid under that branch or not. A value
+// that is not an absolute path under a root stays unchanged in any case.
 type schema struct {
 	kinds    kinds
 	props    map[string]*schema
 	patterns []patternSchema
-	// smallProps are those of props that are looked for, where those are so few that going through
-	// them beats looking them up.
+	// smallProps are the relevant props if they are so few that a linear search is faster.
 	smallProps []property
-	// additional applies to keys that props and patterns of this schema leave out, items to elements
-	// after prefix.
+	// additional applies to keys without props and patterns, items to elements after prefix.
 	additional *schema
 	prefix     []*schema
 	items      *schema
 	// combined apply to the same value: allOf, anyOf, oneOf, if, then, else, $ref.
 	combined []*schema
-	// hasMarks says that there is a mark in this schema or in one that is reached from it. Others are
-	// never looked at.
+	// hasMarks reports whether this schema, or one that it reaches, has a mark. Others are ignored.
 	hasMarks bool
 }
 
@@ -59,8 +55,8 @@ type patternSchema struct {
 	*schema
 }
 
-// pushSchema adds a schema, and those that apply with it, to the ones of the current value, which
-// begin at base.
+// pushSchema adds a schema, and those combined with it, to those of the current value, which begin at
+// base.
 func pushSchema(stack []*schema, base int, s *schema) []*schema {
 	if s == nil || !s.hasMarks || slices.Contains(stack[base:], s) {
 		return stack
@@ -72,8 +68,8 @@ func pushSchema(stack []*schema, base int, s *schema) []*schema {
 	return stack
 }
 
-// member pushes the schemas of an object's member whose key stands quoted in the document; plain
-// says that it needs no decoding.
+// member pushes the schemas of an object's member with a quoted key; plain reports whether the key
+// needs no decoding.
 func member(stack, object []*schema, quoted []byte, plain bool) []*schema {
 	key := quoted[1 : len(quoted)-1]
 	if !plain {
@@ -114,7 +110,7 @@ func (s *schema) property(key []byte) (sub *schema, known bool) {
 	return nil, false
 }
 
-// pickSmallProps fills few. Which keys lead nowhere matters only where others are additional.
+// pickSmallProps sets smallProps. Keys without marks matter only if additional keys have marks.
 func (s *schema) pickSmallProps() {
 	const most = 8
 	few := make([]property, 0, most)

@@ -1,10 +1,9 @@
-// Package logging makes the daemon's log: one JSON object per line and event, for machines first.
+// Package logging creates the daemon's log: one JSON object per line and event.
 //
 //	{"level":"info","time":"2026-03-01T12:00:00.123456789Z","event":"ready","socket":"/run/dray.sock"}
 //
-// The event is a short, fixed phrase that can be searched for; what varies stands in fields of its
-// own. No field holds what may be a secret: inputs, outputs, values of variables, tokens. Such
-// things are told by name, id or size.
+// The event is a short, fixed phrase; variable parts are fields. No field contains possible secrets:
+// inputs, outputs, values of variables, tokens. Their names, ids or sizes are logged instead.
 package logging
 
 import (
@@ -15,9 +14,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New makes a logger that writes events of the level and above to w, each with one Write, whole,
-// from any number of goroutines. Errors of w go nowhere: a log that cannot be written is no reason
-// to end a call.
+// New returns a logger that writes events of the level and above to w, each with one Write. It is safe
+// for concurrent use. Errors of w are ignored: a failed log must not fail a call.
 func New(w io.Writer, level zapcore.Level) *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		LevelKey:       "level",
@@ -35,8 +33,7 @@ func New(w io.Writer, level zapcore.Level) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, out, level), zap.ErrorOutput(zapcore.AddSync(io.Discard)))
 }
 
-// encodeTime writes UTC whatever the machine's zone is, so that logs of several machines can be
-// laid side by side.
+// encodeTime writes UTC, so that logs of several machines can be compared.
 func encodeTime(t time.Time, enc zapcore.PrimitiveArrayEncoder) {
 	enc.AppendString(t.UTC().Format(time.RFC3339Nano))
 }

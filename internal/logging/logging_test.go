@@ -17,7 +17,7 @@ import (
 	"github.com/dray-dev/dray/internal/logging"
 )
 
-// event reads the one line that a log is expected to have.
+// event decodes the only line of a log.
 func event(t *testing.T, log *bytes.Buffer) map[string]any {
 	t.Helper()
 	line, ok := strings.CutSuffix(log.String(), "\n")
@@ -31,7 +31,7 @@ func event(t *testing.T, log *bytes.Buffer) map[string]any {
 	return fields
 }
 
-// OP-01: one line per event. The ready line is what starters of the daemon wait for.
+// Each event is one line. Programs that start the daemon wait for the ready line (OP-01).
 func TestReadyLine(t *testing.T) {
 	var log bytes.Buffer
 	before := time.Now()
@@ -51,7 +51,7 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// Line breaks and bytes that are no text cannot make a second line or an unreadable one.
+// Line breaks and invalid UTF-8 make neither a second line nor an invalid one.
 func TestHostileText(t *testing.T) {
 	var log bytes.Buffer
 	hostile := "a\n{\"event\":\"ready\"}\x00\xff\x1b[31m"
@@ -77,7 +77,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// Lines of several goroutines do not mix, on a writer that is not made for them.
+// Lines of several goroutines do not mix, on a writer without locks.
 func TestConcurrentLines(t *testing.T) {
 	var log bytes.Buffer
 	logger := logging.New(&log, zapcore.InfoLevel)
@@ -101,13 +101,13 @@ func TestConcurrentLines(t *testing.T) {
 	}
 }
 
-// failing is a stderr that is gone.
+// failing is a writer that always fails.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("gone") }
 
-// A log that cannot be written disturbs nobody.
-func TestBrokenWriter(t *testing.T) {
+// A failing writer has no effect on the caller.
+func TestFailingWriter(t *testing.T) {
 	logger := logging.New(failing{}, zapcore.InfoLevel)
 	logger.Info("lost")
 	if err := logger.Sync(); err != nil {
