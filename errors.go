@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Code names what went wrong. The list is closed: callers switch on it, and every edge (HTTP
-// status, CLI exit code) has one table over it.
+// Code is the kind of an error. The list is closed: callers switch on it, and HTTP and the CLI each
+// have one table from codes to statuses.
 type Code string
 
-// Codes of requests that are refused before anything is accepted.
+// Codes of requests that are refused before a call is accepted.
 const (
 	CodeInvalidRequest       Code = "invalid_request"
 	CodeInvalidInput         Code = "invalid_input"
@@ -32,8 +32,7 @@ const (
 	CodeShuttingDown         Code = "shutting_down"
 )
 
-// Codes of calls that were accepted and could not run, or whose output is not what the tool
-// promised.
+// Codes of accepted calls that could not run, or whose output violates the schema of the tool.
 const (
 	CodeContainerNotFound    Code = "container_not_found"
 	CodeContainerUnavailable Code = "container_unavailable"
@@ -56,9 +55,9 @@ const (
 	CodeTransferFailed       Code = "transfer_failed"
 )
 
-// Error is every error that a caller may see. Message says what happened, Hint what to do next;
-// both are for people, Code is for programs. Code is empty in exactly one case: the tool itself
-// ended badly (a non-zero exit, a signal, a timeout), and then the result's reason says how.
+// Error is an error that a caller sees. Message is what happened and Hint what to do next, for people;
+// Code is for programs. Code is empty only if the tool itself failed (a non-zero exit, a signal, a
+// timeout): then the reason of the result has the cause.
 type Error struct {
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message"`
@@ -83,8 +82,7 @@ func JSONPointer(prefix string, tokens ...string) string {
 	return prefix
 }
 
-// Errorf makes an Error whose message is formatted; %w verbs keep the causes for errors.Is and
-// errors.As.
+// Errorf returns an Error with a formatted message. It wraps the errors of %w verbs.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(err)
@@ -94,29 +92,27 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: cause}
 }
 
-// InternalError says that something failed inside dray, and that the log has more under an id: for
-// panics, which whoever catches them logs.
+// InternalError returns the error of a recovered panic, which the caller has logged with the id.
 func InternalError(code Code, id, format string, args ...any) *Error {
-	return Errorf(code, format+" failed inside dray", args...).
-		WithHint("this is a defect of dray: the daemon's log has more under the id %s", id)
+	return Errorf(code, format+" failed: internal error", args...).
+		WithHint("report this; search the daemon's log for the id %s", id)
 }
 
-// WithHint returns a copy of e that says what to do next.
+// WithHint returns a copy of e with a hint.
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
 	return &c
 }
 
-// Error gives the message alone, so that wrapping reads as one sentence; the edges print code and
-// hint beside it.
+// Error returns the message without code and hint.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives the cause, if the error was made from one.
+// Unwrap returns the wrapped error, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// CodeOf finds the code in a chain of errors. An error without one is a defect of ours and reads as
-// internal; nil has none.
+// CodeOf returns the code of the first Error in a chain: internal for a chain without one, and ""
+// for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -124,8 +120,8 @@ func CodeOf(err error) Code {
 	return AsError(err).Code
 }
 
-// AsError finds the Error in a chain and gives it the message of the whole chain, or makes an
-// internal one. It returns nil for nil.
+// AsError returns the first Error in a chain with the message of the whole chain, an internal Error
+// for a chain without one, and nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -134,7 +130,7 @@ func AsError(err error) *Error {
 	if !errors.As(err, &e) {
 		return &Error{
 			Code: CodeInternal, Message: err.Error(),
-			Hint: "this is a defect of dray: the daemon's log has more", cause: err,
+			Hint: "report this; see the daemon's log", cause: err,
 		}
 	}
 	c := *e

@@ -2,17 +2,17 @@ package dray
 
 import "context"
 
-// Executor runs one whole call. Audit, routing, policy and mapping are Executors around Executors;
-// the innermost starts a process on an Environment and captures what it prints.
+// Executor runs one whole call. Admission, audit, limits and workspaces are Executors around
+// Executors; the innermost one runs the tool in an Environment.
 //
-// A tool's non-zero exit is a Result. An error means that the call could not run and carries a
-// Code; the Result beside it holds what is known all the same (route, partial output). Execute
-// returns only when everything that it started is over.
+// A tool's non-zero exit is a Result. An error means that the call could not run and has a Code; the
+// Result returned with it has what is known (route, partial output). Execute returns when everything
+// that it started has ended.
 type Executor interface {
 	Execute(ctx context.Context, call Call, sink Sink) (Result, error)
 }
 
-// ExecutorFunc makes an Executor of a function.
+// ExecutorFunc is a function as an Executor.
 type ExecutorFunc func(ctx context.Context, call Call, sink Sink) (Result, error)
 
 // Execute calls f.
@@ -20,7 +20,7 @@ func (f ExecutorFunc) Execute(ctx context.Context, call Call, sink Sink) (Result
 	return f(ctx, call, sink)
 }
 
-// Stream is one of a process's two outputs.
+// Stream is an output stream of a process.
 type Stream int
 
 // The streams.
@@ -29,7 +29,7 @@ const (
 	Stderr Stream = 2
 )
 
-// String gives "stdout" or "stderr".
+// String returns "stdout" or "stderr".
 func (s Stream) String() string {
 	if s == Stderr {
 		return "stderr"
@@ -37,19 +37,19 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Sink hears what happens while a call runs. Its methods may be called from several goroutines and
-// keep no slice. They wait for no client, unless the caller asked that the tool wait for its own
-// stream. None is called after Execute has returned.
+// Sink receives the events of a running call. It is safe for concurrent use and keeps no slice. Its
+// methods block for a client only if the caller asked for that. None is called after Execute has
+// returned.
 type Sink interface {
-	// Started says that the process was started.
+	// Started reports that the process was started.
 	Started()
-	// Progress tells of a long wait before that: phase is a word, message a sentence.
+	// Progress reports a step of the preparation: phase is a word, message a sentence.
 	Progress(phase, message string)
-	// Output gives the bytes as the tool printed them, in order for each stream.
+	// Output reports raw output, in order for each stream.
 	Output(stream Stream, p []byte)
 }
 
-// Discard is a Sink that hears nothing.
+// Discard is a Sink that ignores all events.
 var Discard Sink = discard{}
 
 type discard struct{}

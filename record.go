@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Record is an invocation as callers, the trail and the CLI show it: the one JSON form, running or
-// ended.
+// Record is an invocation with its result. Its JSON is the form of every response, event and list,
+// whether the call runs or has ended.
 type Record struct {
 	ID     string `json:"id"`
 	Tool   string `json:"tool"`
@@ -24,9 +24,9 @@ type Record struct {
 	Principal string          `json:"principal"`
 	Workspace string          `json:"workspace,omitempty"`
 	Cwd       string          `json:"cwd,omitempty"`
-	// Leftovers is what the call asked for; empty is kill.
+	// Leftovers is the option of the call; empty is kill.
 	Leftovers Leftovers `json:"leftovers,omitempty"`
-	// RewriteText and Sync are what the call asked for, too.
+	// RewriteText and Sync are options of the call.
 	RewriteText *bool           `json:"rewrite_text,omitempty"`
 	Sync        []string        `json:"sync,omitempty"`
 	Context     CallContext     `json:"context"`
@@ -36,19 +36,22 @@ type Record struct {
 	DurationMS  *float64        `json:"duration_ms"`
 }
 
-// NewRecord is the record of a call that was accepted at the given time and is not over.
+// NewRecord returns the record of a running call that started at the given time.
 func NewRecord(inv Invocation, at time.Time) Record {
 	return Record{
-		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal, Workspace: inv.Workspace, Cwd: inv.Cwd,
-		Leftovers: inv.Leftovers, RewriteText: inv.RewriteText, Sync: inv.Sync, Context: inv.Context, Input: inv.Input,
+		ID: inv.ID, Tool: inv.Tool, Status: StatusRunning, Principal: inv.Principal,
+		Workspace: inv.Workspace, Cwd: inv.Cwd, Leftovers: inv.Leftovers,
+		RewriteText: inv.RewriteText, Sync: inv.Sync, Context: inv.Context, Input: inv.Input,
 		StartedAt: at.UTC(), Stdout: emptyStream, Stderr: emptyStream,
 	}
 }
 
-// emptyStream is the capture of a stream that was never written: the digest is that of no bytes.
-var emptyStream = StreamSummary{SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+// emptyStream is the summary of a stream that was never written, with the digest of no bytes.
+var emptyStream = StreamSummary{
+	SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+}
 
-// WithResult gives the record of the same call with its result.
+// WithResult returns the record of the call with its result.
 func (r Record) WithResult(res Result) Record {
 	r.Status, r.Reason, r.ExitCode, r.Signal = res.Status, res.Reason, res.ExitCode, res.Signal
 	r.Output, r.Stdout, r.Stderr, r.Error = res.Output, res.Stdout, res.Stderr, res.Error
@@ -59,9 +62,10 @@ func (r Record) WithResult(res Result) Record {
 	return r
 }
 
-// NormalizeResult settles what an executor returned: an error becomes a failed result whose reason
-// follows from its code, and a result is succeeded exactly if its reason is exited, its exit code 0
-// and it has no error. A failure has an error, whose text may be empty.
+// NormalizeResult returns the final result of an Executor's results. An error becomes a failed result
+// with the reason that follows from its code. A result is succeeded exactly if its reason is exited,
+// its exit code is 0 and it has no error. A failed result always has an error, whose message may be
+// empty.
 func NormalizeResult(res Result, err error) Result {
 	if err != nil {
 		res.Error = AsError(err)
@@ -69,9 +73,9 @@ func NormalizeResult(res Result, err error) Result {
 			res.Reason = reasonForCode(res.Error.Code)
 		}
 	}
-	for _, c := range []*StreamSummary{&res.Stdout, &res.Stderr} {
-		if *c == (StreamSummary{}) {
-			*c = emptyStream
+	for _, s := range []*StreamSummary{&res.Stdout, &res.Stderr} {
+		if *s == (StreamSummary{}) {
+			*s = emptyStream
 		}
 	}
 	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil && *res.ExitCode == 0
@@ -84,8 +88,7 @@ func NormalizeResult(res Result, err error) Result {
 	return res
 }
 
-// reasonForCode gives the reason of a call that ended with a code before or instead of the tool's
-// own end.
+// reasonForCode returns the reason of a call that failed with a code.
 func reasonForCode(code Code) Reason {
 	switch code {
 	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser, CodeLimitExceeded:

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Status is how far an invocation has come.
+// Status is the state of an invocation.
 type Status string
 
-// The statuses. Succeeded holds exactly if the reason is exited, the exit code 0 and the output
-// valid.
+// The statuses. A call is succeeded exactly if its reason is exited, its exit code is 0 and its
+// output is valid.
 const (
 	StatusQueued    Status = "queued"
 	StatusRunning   Status = "running"
@@ -17,8 +17,8 @@ const (
 	StatusFailed    Status = "failed"
 )
 
-// Reason is why an invocation ended. There is exactly one, and trouble of container or engine is
-// never told as the tool's exit.
+// Reason is why an invocation ended. A failure of the container or the engine is never reported as an
+// exit of the tool.
 type Reason string
 
 // The reasons.
@@ -37,7 +37,7 @@ const (
 	ReasonInterrupted Reason = "interrupted"
 )
 
-// Result is how a call ended. Executors fill it from the inside out; the zero Result belongs to a
+// Result is how a call ended. The layers fill it from the inside out; the zero Result is that of a
 // call that could not run.
 type Result struct {
 	Status Status
@@ -53,11 +53,11 @@ type Result struct {
 	Error    *Error
 	Route    Route
 	Metadata Metadata
-	// StartedAt and EndedAt are UTC. Duration is their distance on the monotonic clock.
+	// StartedAt and EndedAt are UTC. Duration is measured on the monotonic clock.
 	StartedAt time.Time
 	EndedAt   time.Time
 	Duration  time.Duration
-	// ExecDuration is the part of it in which the process existed.
+	// ExecDuration is the part of Duration in which the process existed.
 	ExecDuration time.Duration
 }
 
@@ -67,28 +67,28 @@ type Signal struct {
 	Number int    `json:"number"`
 }
 
-// StreamSummary is what is known of one output stream. HeadBytes+OmittedBytes+TailBytes is
-// TotalBytes, always.
+// StreamSummary is the head and tail of an output stream with its size. HeadBytes+OmittedBytes+
+// TailBytes is always TotalBytes.
 type StreamSummary struct {
-	// Text is UTF-8 with replacement: the head, a line that counts what is omitted, the tail.
+	// Text is valid UTF-8: the head, a line with the number of omitted bytes, and the tail.
 	Text         string `json:"text"`
 	HeadBytes    int64  `json:"head_bytes"`
 	TailBytes    int64  `json:"tail_bytes"`
 	OmittedBytes int64  `json:"omitted_bytes"`
-	// TotalBytes is what the tool wrote; KeptBytes is how much of its beginning can be read again.
+	// TotalBytes counts what the tool wrote, and KeptBytes what of its beginning was captured.
 	TotalBytes int64 `json:"total_bytes"`
 	KeptBytes  int64 `json:"kept_bytes"`
 	Truncated  bool  `json:"truncated"`
-	// SHA256 is the hexadecimal digest of the kept bytes.
+	// SHA256 is the hexadecimal digest of the captured bytes.
 	SHA256 string `json:"sha256"`
-	// Rewritten is set where the stream's paths were rewritten: Text is then the view of the rewritten
-	// stream, and all other figures are those of what the tool wrote.
+	// Rewritten is set if the paths of the stream were rewritten. Text is then that of the rewritten
+	// stream, and all other members are those of the raw stream.
 	Rewritten *RewrittenSummary `json:"rewritten,omitempty"`
 }
 
-// RewrittenSummary is what is known of a stream after its paths were rewritten.
+// RewrittenSummary describes a stream with rewritten paths.
 type RewrittenSummary struct {
-	// Paths counts the rewrites.
+	// Paths counts the rewritten paths.
 	Paths int64 `json:"paths"`
 	// TotalBytes, KeptBytes and SHA256 are those of the rewritten stream.
 	TotalBytes int64  `json:"total_bytes"`
@@ -96,26 +96,25 @@ type RewrittenSummary struct {
 	SHA256     string `json:"sha256"`
 }
 
-// Metadata is what dray knows of a call beside the tool's own output. Paths in it are the
-// environment's own.
+// Metadata is what dray records about a call besides the output of the tool. Its paths are those of
+// the environment.
 type Metadata struct {
 	Container *ContainerMetadata `json:"container,omitempty"`
 	Mapping   *MappingReport     `json:"mapping,omitempty"`
 	Kill      *KillReport        `json:"kill,omitempty"`
 	Sync      *SyncReport        `json:"sync,omitempty"`
-	// Changes are the files that dray itself changed for this call. ChangesOmitted counts those that a
-	// list of calls leaves out.
+	// Changes are the files that dray itself changed for this call. A list of calls omits all but the
+	// first; ChangesOmitted counts the others.
 	Changes        []FileChange `json:"changes,omitempty"`
 	ChangesOmitted int          `json:"changes_omitted,omitzero"`
-	// QueuedMS is how long the call waited for its turn, in milliseconds. It is a part of the
-	// duration, and no part of the timeout.
+	// QueuedMS is how long the call waited for a slot, in milliseconds. It is a part of the duration,
+	// but does not count towards the timeout.
 	QueuedMS float64 `json:"queued_ms,omitzero"`
-	// Warnings say what was done differently from what the caller may expect.
+	// Warnings are deviations from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ContainerMetadata names the container that a call ran in. The audit trail keeps it as a JSON
-// column.
+// ContainerMetadata describes the container that a call ran in. The audit log stores it as JSON.
 type ContainerMetadata struct {
 	ID              string  `json:"id"`
 	Name            string  `json:"name"`
@@ -127,53 +126,52 @@ type ContainerMetadata struct {
 	ConfigHash      string  `json:"config_hash"`
 	ExecMS          float64 `json:"exec_ms"`
 	ExitCode        *int    `json:"exit_code"`
-	// Transport is "agent" or "engine"; Channel says what carries the agent's frames ("socket" or
-	// "stdio").
+	// Transport is "agent" or "engine". Channel carries the frames of the agent: "socket" or "stdio".
 	Transport string `json:"transport"`
 	Channel   string `json:"channel,omitempty"`
 }
 
-// MappingReport lists every path that was rewritten, and every one that was not, by JSON pointer.
-// Pointers begin with "/input", "/output" or "/cwd".
+// MappingReport lists every path of a call, rewritten or not, by JSON pointer. Pointers begin with
+// "/input", "/output" or "/cwd".
 type MappingReport struct {
 	Mapped   []MappedPath   `json:"mapped"`
 	Unmapped []UnmappedPath `json:"unmapped"`
 	Errors   []Detail       `json:"errors"`
 }
 
-// MappedPath is one rewrite.
+// MappedPath is a path that was rewritten.
 type MappedPath struct {
 	Pointer string `json:"pointer"`
 	From    string `json:"from"`
 	To      string `json:"to"`
 }
 
-// UnmappedPath is a path that stayed as it was.
+// UnmappedPath is a path that was not rewritten.
 type UnmappedPath struct {
 	Pointer string `json:"pointer"`
 	Path    string `json:"path"`
 	Reason  string `json:"reason"`
 }
 
-// KillReport says what was left of a call when it was over.
+// KillReport lists the processes that a call left.
 type KillReport struct {
 	Survivors Survivors `json:"survivors"`
-	// Leftover counts the processes that the leader left running when it exited. They were ended, but
-	// for those in Kept.
+	// Leftover counts the processes that still ran when the leader exited. They were killed, except
+	// those in Kept.
 	Leftover int `json:"leftover"`
-	// Kept are the pids, in the environment's own numbers, that a call with leftovers "keep" left to
-	// its environment.
+	// Kept are the pids, as the environment numbers them, that a call with leftovers "keep" left
+	// running.
 	Kept []int `json:"kept,omitempty"`
 }
 
-// Survivors are the processes of a call that are still there. In JSON it is 0, a list of pids, or
-// null where it cannot be proved.
+// Survivors are the processes of a call that still run after it was killed. In JSON it is 0, a list
+// of pids, or null if they are unknown.
 type Survivors struct {
 	Proven bool
 	PIDs   []int
 }
 
-// MarshalJSON writes 0, the pids, or null.
+// MarshalJSON encodes 0, the pids, or null.
 func (s Survivors) MarshalJSON() ([]byte, error) {
 	switch {
 	case !s.Proven:
@@ -185,7 +183,7 @@ func (s Survivors) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the forms of MarshalJSON.
 func (s *Survivors) UnmarshalJSON(b []byte) error {
 	switch string(b) {
 	case "null":

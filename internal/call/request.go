@@ -209,7 +209,7 @@ func checkSyncPaths(v *validate.Violations, pointer string, paths []string) {
 // checkVariables checks the names and values of environment variables.
 func checkVariables(v *validate.Violations, pointer string, env map[string]string) {
 	for name, value := range env {
-		at := pointer + "/" + validate.EscapePointer(name)
+		at := dray.JSONPointer(pointer, validate.Quote(name))
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
 			v.Add(at, "invalid variable name %q: it is empty or contains '=' or NUL",
@@ -248,7 +248,7 @@ func checkContext(v *validate.Violations, c dray.CallContext) {
 		return
 	}
 	for name, value := range c.Labels {
-		at := "/context/labels/" + validate.EscapePointer(name)
+		at := dray.JSONPointer("/context/labels", validate.Quote(name))
 		validate.Text(v, at, name, maxID)
 		validate.Text(v, at, value, maxLabel)
 	}

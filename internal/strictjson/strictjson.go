@@ -15,17 +15,17 @@ import (
 // maxMessage bounds what an error repeats of the caller's own text.
 const maxMessage = 200
 
-var errNull = errors.New("null is no value here: leave the member out")
+var errNull = errors.New("null is not allowed here: omit the member")
 
-// options refuse what the decoder would let pass by default. Names are compared with case,
-// duplicates and bad UTF-8 are refused anyway.
+// options refuse what the decoder accepts by default. It compares names with their case and refuses
+// duplicate names and invalid UTF-8 in any case.
 var options = json.JoinOptions(
 	json.RejectUnknownMembers(true),
 	json.WithUnmarshalers(json.UnmarshalFromFunc(rejectNull)),
 )
 
-// rejectNull runs before each value is read. Without it null would silently be the zero value of
-// any type.
+// rejectNull is called before each value is decoded. The decoder itself would decode null as the zero
+// value.
 func rejectNull(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() == 'n' {
 		return errNull
@@ -33,7 +33,8 @@ func rejectNull(dec *jsontext.Decoder, _ any) error {
 	return errors.ErrUnsupported
 }
 
-// Decode reads one JSON value into v. The error is invalid_request.
+// Decode decodes one JSON value into v. It fails with invalid_request and a JSON pointer to the
+// violation.
 func Decode(data []byte, v any) error {
 	err := json.Unmarshal(data, v, options)
 	if err == nil {
@@ -44,13 +45,13 @@ func Decode(data []byte, v any) error {
 	if pointer != "" {
 		where = " at " + truncate(pointer)
 	}
-	e := dray.Errorf(dray.CodeInvalidRequest, "reading the JSON body%s: %s", where, message).
+	e := dray.Errorf(dray.CodeInvalidRequest, "invalid JSON body%s: %s", where, message).
 		WithHint("%s", hint(err))
 	e.Details = []dray.Detail{{Pointer: truncate(pointer), Message: message}}
 	return e
 }
 
-// describeError puts an error into words that name no Go type.
+// describeError returns the pointer and message of an error, without the names of Go types.
 func describeError(err error) (pointer, message string) {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return string(e.JSONPointer), truncate(e.Err.Error())
@@ -60,7 +61,7 @@ func describeError(err error) (pointer, message string) {
 	case !ok:
 		return "", truncate(err.Error())
 	case e.Err == nil:
-		return string(e.JSONPointer), kind(e.JSONKind) + " does not belong here"
+		return string(e.JSONPointer), kind(e.JSONKind) + " is not allowed here"
 	case e.JSONKind == '0':
 		return string(e.JSONPointer), truncate(fmt.Sprintf("%s: %v", e.JSONValue, e.Err))
 	default:
@@ -97,16 +98,16 @@ func truncate(s string) string {
 	return lexical.Truncate(strings.ToValidUTF8(s, "\uFFFD"), maxMessage)
 }
 
-// encodeOptions is the one form that answers and events have: no null for what is empty, members of
-// a map in order. What a tool printed may hold anything, so bytes that are not UTF-8 are replaced,
-// and names that its output has twice stay.
+// encodeOptions define the form of responses and events: empty lists and maps are not null, and the
+// members of maps are sorted. The output of a tool may contain anything: invalid UTF-8 is replaced,
+// and duplicate names remain.
 var encodeOptions = json.JoinOptions(
 	json.Deterministic(true),
 	jsontext.AllowInvalidUTF8(true),
 	jsontext.AllowDuplicateNames(true),
 )
 
-// Encode writes a value.
+// Encode returns v as JSON.
 func Encode(v any) ([]byte, error) {
 	return json.Marshal(v, encodeOptions)
 }

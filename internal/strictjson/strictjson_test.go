@@ -25,8 +25,8 @@ type form struct {
 	} `json:"p"`
 }
 
-// SE-03: what has one meaning is read.
-func TestAccepted(t *testing.T) {
+// A value with one meaning is accepted (SE-03).
+func TestDecodeAccepts(t *testing.T) {
 	for _, text := range []string{
 		`{}`, " \t\r\n{ } ", `{"a":"\ud83d\ude00"}`, `{"a":"\u0000"}`, `{"f":1e308}`, `{"f":-0.0}`, `{"v":{"a":[1,{"b":null}],"c":1e999}}`,
 		`{"v":12345678901234567890.00}`, `{"v":"null"}`, `{"d":"AA=="}`, `{"p":{"x":""}}`, `{"m":{"":""},"l":[]}`,
@@ -38,8 +38,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// SE-03: what has none, or two, is refused, with a pointer to where.
-func TestRefused(t *testing.T) {
+// A value with no meaning or several is refused with a pointer (SE-03).
+func TestDecodeRefuses(t *testing.T) {
 	for text, pointer := range map[string]string{
 		``: "", ` `: "", `{`: "", `{"a"`: "/a", `{"a":`: "/a", `nul`: "", `[]`: "", `"a"`: "", `1`: "", `null`: "", `{} {}`: "", `{}]`: "",
 		`{"a":1}`: "/a", `{"a":true}`: "/a", `{"a":["x"]}`: "/a", `{"a":{}}`: "/a", `{"a":null}`: "/a", `{a:"x"}`: "", `{'a':"x"}`: "",
@@ -62,12 +62,12 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %+v", text, e)
 		}
 		if strings.Contains(e.Message, "Go ") || strings.Contains(e.Message, "strictjson") {
-			t.Errorf("%s is told in Go's words: %s", text, e.Message)
+			t.Errorf("%s: the message has Go names: %s", text, e.Message)
 		}
 	}
 }
 
-func TestErrorsAreShort(t *testing.T) {
+func TestDecodeErrorsAreShort(t *testing.T) {
 	for _, text := range []string{`{"a":"\ud800` + strings.Repeat("€", 10000) + `"}`, `{"` + strings.Repeat("ä", 10000) + `":1}`, `{"f":` + strings.Repeat("9", 100000) + "}"} {
 		var f form
 		if err := strictjson.Decode([]byte(text), &f); err == nil || len(err.Error()) > 1000 ||
@@ -96,8 +96,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds the decoder against the standard library's: what is accepted is JSON with the
-// same meaning there.
+// FuzzDecode checks that encoding/json decodes every accepted value in the same way.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{"a":"x","f":1.5,"b":true,"d":"AA==","m":{"k":"v"},"l":["x"],"v":[1],"p":{"x":"y"}}`, `{"a":"\ud800"}`, `{"a":"a","a":"b"}`, `{}x`, "{\"a\":\"\xff\"}"} {
 		f.Add([]byte(seed))
@@ -117,7 +116,7 @@ func FuzzDecode(f *testing.F) {
 		a, errA := json.Marshal(got)
 		b, errB := json.Marshal(want)
 		if errA != nil || errB != nil || !bytes.Equal(a, b) {
-			t.Errorf("%q is read as %s (%v), not %s (%v)", text, a, errA, b, errB)
+			t.Errorf("%q is decoded as %s (%v), by encoding/json as %s (%v)", text, a, errA, b, errB)
 		}
 	})
 }

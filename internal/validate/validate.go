@@ -84,11 +84,6 @@ func Quote(s string) string {
 	return lexical.Truncate(strings.ToValidUTF8(s, "\uFFFD"), maxQuoted)
 }
 
-// EscapePointer returns s as one reference token of a JSON pointer (RFC 6901).
-func EscapePointer(s string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(Quote(s))
-}
-
 // IsBlank reports whether a value counts as absent (EX-01). Other values are never trimmed.
 func IsBlank(s string) bool { return strings.TrimSpace(s) == "" }
 

@@ -1,4 +1,3 @@
-// Package unixsock listens on a unix socket that belongs to one user: mode 0600 from its first
-// moment, every peer's uid asked from the kernel, and never taken away from a daemon that still
-// answers.
+// Package unixsock listens on a unix socket of one user: with mode 0600 from its creation, with the
+// uid of every peer from the kernel, and without replacing the socket of a running daemon.
 package unixsock

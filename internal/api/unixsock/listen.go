@@ -16,23 +16,24 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// maxPath is how long a socket's path may be: sun_path less its end.
+// maxPath is the maximum length of the path of a socket: sun_path without the final NUL.
 const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
+// probeTimeout bounds the connection attempt that tells a stale socket from one in use.
 const probeTimeout = 2 * time.Second
 
-// Listen opens the socket at path. A folder that is missing is made, 0700. A socket that nobody
-// answers on is replaced; one that a daemon answers on is a conflict. A lock beside the socket,
-// path.lock, keeps two daemons that start at once from taking it from each other.
+// Listen opens the socket at path and creates a missing directory with mode 0700. It replaces a stale
+// socket and fails with conflict if a daemon listens on it. The lock file path.lock serializes
+// daemons that start at the same time.
 //
-// Peers are this process's own user and root: everyone else is hung up on, and refused is told.
-// Accepted connections are *Conn.
+// Only the user of this process and root may connect. The connection of another user is closed and
+// reported to refused. Accepted connections are *Conn.
 func Listen(ctx context.Context, path string, refused func(uid uint32)) (*Listener, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the socket's folder: %w", err)
+		return nil, fmt.Errorf("create the directory of the socket: %w", err)
 	}
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -51,12 +52,12 @@ func checkPath(path string) error {
 		return nil
 	}
 	return dray.Errorf(dray.CodeInvalidRequest,
-		"the socket's path has %d bytes, and the system takes %d: %s", len(path), maxPath, path).
-		WithHint("name a shorter one: set server.socket to %s, or the state folder to a shorter path",
+		"the socket path has %d bytes, the maximum is %d: %s", len(path), maxPath, path).
+		WithHint("set server.socket to a shorter path such as %s, or use a state directory with a shorter path",
 			suggestPath())
 }
 
-// suggestPath proposes a path that fits.
+// suggestPath returns a path that is short enough.
 func suggestPath() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) &&
 		len(dir) < maxPath-len("/dray.sock") {
@@ -65,26 +66,26 @@ func suggestPath() string {
 	return fmt.Sprintf("/run/user/%d/dray.sock", os.Geteuid())
 }
 
-// lockFile takes the lock for as long as the file stays open. The file itself stays: removing it
-// would let two hold "the" lock.
+// lockFile locks a file while it is open. The file is never removed: another daemon could lock a new
+// file of the same name.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the socket's lock: %w", err)
+		return nil, fmt.Errorf("open the lock of the socket: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, inUseError(path)
 		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
 }
 
 func inUseError(path string) error {
 	return dray.Errorf(dray.CodeConflict, "another daemon uses %s", path).
-		WithHint("use it, end it, or give this one a state folder of its own: --state DIR")
+		WithHint("use that daemon, stop it, or choose another state directory with --state DIR")
 }
 
 func open(ctx context.Context, path string) (*net.UnixListener, error) {
@@ -94,34 +95,34 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	lc := net.ListenConfig{Control: setMode0600}
 	l, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", path, err)
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	u, ok := l.(*net.UnixListener)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("listening on %s: it is no unix socket", path), l.Close())
+		return nil, errors.Join(fmt.Errorf("listen on %s: not a unix socket", path), l.Close())
 	}
 	return u, nil
 }
 
-// setMode0600 sets the mode before the name exists: bind gives the name the mode of the socket, so
-// there is no moment in which others may connect.
+// setMode0600 sets the mode of the socket before bind, which gives it to the file, so that there is
+// no time in which others may connect.
 func setMode0600(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 	return errors.Join(err, failed)
 }
 
-// removeStale removes a socket that nobody listens on. Whatever else lies there is left alone.
+// removeStale removes a socket without a listener. It does not remove anything else.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking at the socket: %w", err)
+		return fmt.Errorf("stat the socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return dray.Errorf(dray.CodeConflict, "%s is there and is no socket", path).
-			WithHint("move it away, or set server.socket to another path")
+		return dray.Errorf(dray.CodeConflict, "%s exists and is not a socket", path).
+			WithHint("move it, or set server.socket to another path")
 	}
 	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "unix", path)
 	if err == nil {
@@ -131,7 +132,7 @@ func removeStale(ctx context.Context, path string) error {
 		return inUseError(path)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("removing the socket that nobody answers on: %w", err)
+		return fmt.Errorf("remove the stale socket: %w", err)
 	}
 	return nil
 }
@@ -144,16 +145,16 @@ type Listener struct {
 	refused func(uid uint32)
 }
 
-// Conn is a connection whose peer is known.
+// Conn is a connection with the uid of its peer.
 type Conn struct {
 	*net.UnixConn
 	uid uint32
 }
 
-// Principal names the peer: uid:N.
+// Principal returns uid:N for the uid N of the peer.
 func (c *Conn) Principal() string { return fmt.Sprintf("uid:%d", c.uid) }
 
-// Accept waits for the next connection of somebody who may connect.
+// Accept blocks until an allowed peer connects.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.AcceptUnix()
@@ -171,12 +172,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops listening, removes the socket and gives the path free.
+// Close closes and removes the socket and releases its lock.
 func (l *Listener) Close() error {
 	return errors.Join(l.UnixListener.Close(), l.lock.Close())
 }
 
-// peer asks the kernel for the uid that the other side had when it connected.
+// peer returns the uid of the peer at the time it connected.
 func peer(conn *net.UnixConn) (uint32, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
