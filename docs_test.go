@@ -321,3 +321,25 @@ func read(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+// The functions in the table of one argv exist, and the table has at most 25 rows.
+func TestArgvTableNamesFunctions(t *testing.T) {
+	page := read(t, "docs/explanation/architecture.md")
+	rows := regexp.MustCompile("(?m)^\\| \\d+ \\| `([\\w/-]+)` \\| `(\\w+)` \\|").FindAllStringSubmatch(page, -1)
+	if len(rows) == 0 || len(rows) > 25 {
+		t.Errorf("%d rows", len(rows))
+	}
+	for _, row := range rows {
+		dir, name := row[1], row[2]
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `[\[(]`)
+		if !slices.ContainsFunc(files, func(f string) bool {
+			return !strings.HasSuffix(f, "_test.go") && declared.MatchString(read(t, f))
+		}) {
+			t.Errorf("%s has no function %s", dir, name)
+		}
+	}
+}
