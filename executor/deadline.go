@@ -36,25 +36,25 @@ func Deadline(next dray.Executor, defaultTimeout time.Duration) dray.Executor {
 	})
 }
 
-// pausableTimer ends a context when so much time has passed in which it was not made to stand.
+// pausableTimer cancels a context when it has run for a time, without its pauses.
 type pausableTimer struct {
 	mu        sync.Mutex
 	timer     *time.Timer
-	remaining time.Duration // when it last began to run
-	running   time.Time     // since when it runs
-	pauses    int           // it runs if there is none
+	remaining time.Duration // at started
+	started   time.Time
+	pauses    int // it runs if this is zero
 	stopped   bool
 }
 
 type pausableTimerKey struct{}
 
-// withPausableTimeout gives a context that is cancelled with ErrTimeout when its clock has run for
-// so long.
+// withPausableTimeout returns a context that is cancelled with ErrTimeout when its timer has run for
+// the timeout.
 func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context,
 	stop func(),
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &pausableTimer{remaining: timeout, running: time.Now()}
+	c := &pausableTimer{remaining: timeout, started: time.Now()}
 	c.timer = time.AfterFunc(timeout,
 		func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
 	return context.WithValue(ctx, pausableTimerKey{}, c), func() {
@@ -63,8 +63,8 @@ func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.
 	}
 }
 
-// PauseDeadline makes the clock of the call's deadline stand until resume is called. Where the
-// context has none, nothing happens.
+// PauseDeadline stops the timer of the call's deadline until resume is called. It does nothing if the
+// context has none.
 func PauseDeadline(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
 	if !ok {
@@ -79,7 +79,7 @@ func (c *pausableTimer) pause() {
 	defer c.mu.Unlock()
 	c.pauses++
 	if c.pauses == 1 && c.timer.Stop() {
-		c.remaining -= time.Since(c.running)
+		c.remaining -= time.Since(c.started)
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *pausableTimer) resume() {
 	defer c.mu.Unlock()
 	c.pauses--
 	if c.pauses == 0 && !c.stopped {
-		c.running = time.Now()
+		c.started = time.Now()
 		c.timer.Reset(c.remaining)
 	}
 }
