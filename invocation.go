@@ -102,7 +102,7 @@ type Call struct {
 	// Control has functions to call with the running process. Nil is none. It is received from only
 	// while the process runs, so a sender must also watch for the end of the call.
 	Control <-chan Control
-	// Route is set by intake, or else by the router.
+	// Route is where the call runs. Intake sets it.
 	Route Route
 	// Environment is the environment of Route. It is set once it is ready.
 	Environment Environment

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// in is the route of a call for a container of that name.
+// in is the route of a call for the container with that name.
 func in(name string) dray.Route {
 	return dray.Route{
 		Environment: dray.KindContainer,
@@ -29,8 +29,8 @@ func in(name string) dray.Route {
 
 var host = dray.Route{Environment: dray.KindHost}
 
-// fixture is a gate with calls that run until they are let go. It is used within synctest, where
-// Wait means that every call has come as far as it can.
+// fixture is a controller with calls that run until they are released. It is used within synctest,
+// where Wait returns when every call is blocked.
 type fixture struct {
 	t    *testing.T
 	gate *Controller
@@ -69,8 +69,8 @@ func (a *fakeCall) now() (running bool, told []bool) {
 
 func newFixture(t *testing.T, limits Limits) *fixture { return &fixture{t: t, gate: New(limits)} }
 
-// call makes a call whose route leads to a container with that id, and waits until it runs, waits
-// or is over.
+// call starts a call for the container with that id and waits until it runs, is queued or has
+// ended.
 func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	ctx, cancel := context.WithCancelCause(s.t.Context())
 	a := &fakeCall{name: name, let: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
@@ -110,14 +110,14 @@ func (s *fixture) end(a *fakeCall) {
 	<-a.done
 }
 
-// ran gives who got a turn, in order.
+// ran returns the calls that got a slot, in order.
 func (s *fixture) ran() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.order, " ")
 }
 
-// empty sees to it that nothing is left of anybody.
+// empty checks that no state of any call is left.
 func (s *fixture) empty() {
 	s.t.Helper()
 	g := s.gate
@@ -137,9 +137,9 @@ func (s *fixture) empty() {
 	}
 }
 
-// EX-13: calls beyond the limits wait in the order in which they came, and one busy container keeps
-// no call for another from running.
-func TestTurns(t *testing.T) {
+// Calls beyond the limits wait in their order, and a busy container delays no call for another one
+// (EX-13).
+func TestSlotOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 3, PerContainer: 2, Queue: 10})
 		a1, a2 := s.call("a1", in("a"), "A"), s.call("a2", in("a"), "A")
@@ -175,8 +175,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// EX-13: a queue that is full refuses before anything is accepted, with an advice that follows from
-// how long calls run; and as soon as there is room again the next is taken.
+// A full queue refuses calls before anything is recorded, with a Retry-After estimated from the
+// durations of calls, and admits the next call as soon as there is room (EX-13).
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
@@ -193,7 +193,7 @@ func TestBusy(t *testing.T) {
 		if !ok || retry.RetryAfter() != 20*time.Second {
 			t.Errorf("the advice after 20 s of running is %v", retry)
 		}
-		// there is a slot for it: the queue that is full is of no concern to it
+		// there is a slot for this call, so the full queue does not matter
 		other := s.call("other", in("b"), "B")
 		if running, _ := other.now(); !running {
 			t.Errorf("a call for a container that is idle: %v", other.err)
@@ -213,7 +213,7 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// EX-13: with a queue of 0 nobody waits. The advice is at least a second.
+// With a queue of 0 no call waits, and Retry-After is at least a second (EX-13).
 func TestNoQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 0})
@@ -228,9 +228,9 @@ func TestNoQueue(t *testing.T) {
 	})
 }
 
-// EX-13: several names of one container are one container, also where they came before that was
-// known.
-func TestNamesOfOneContainer(t *testing.T) {
+// Several routes to one container count as one container, even if the calls were admitted before
+// that was known (EX-13).
+func TestSlots_SeveralRoutesOfOneContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 9, PerContainer: 1, Queue: 2})
 		folder := dray.Route{Environment: dray.KindContainer, Workspace: "/srv/app"}
@@ -251,9 +251,9 @@ func TestNamesOfOneContainer(t *testing.T) {
 	})
 }
 
-// EX-08, EX-13: the time in the queue is not the call's: a deadline of a minute lasts through five
-// of waiting, and then for its minute.
-func TestTheClockStands(t *testing.T) {
+// Time in the queue does not count: a deadline of a minute survives five minutes of waiting, and
+// then lasts its minute (EX-08, EX-13).
+func TestAcquirePausesDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
 		first := s.call("first", host, hostID)
@@ -269,9 +269,8 @@ func TestTheClockStands(t *testing.T) {
 	})
 }
 
-// EX-13: the refusal counts those, too, that hold a place while their container is made ready: else
-// it would seem that nobody does.
-func TestBusyCountsThosePrepared(t *testing.T) {
+// The error of a refused call counts the calls that prepare their container (EX-13).
+func TestBusyCountsPreparingCalls(t *testing.T) {
 	g := New(Limits{Concurrent: 1, PerContainer: 1})
 	var refused error
 	_, err := g.Executor(dray.ExecutorFunc(func(ctx context.Context, call dray.Call,
@@ -287,8 +286,8 @@ func TestBusyCountsThosePrepared(t *testing.T) {
 	}
 }
 
-// EX-13: who is cancelled while waiting leaves the queue, and nobody else loses a place by it.
-func TestLeavingTheQueue(t *testing.T) {
+// A call that is cancelled in the queue leaves it, and no other call loses its position (EX-13).
+func TestWithdraw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 2})
 		run := s.call("run", host, hostID)
@@ -313,8 +312,8 @@ func TestLeavingTheQueue(t *testing.T) {
 	})
 }
 
-// EX-13, OP-01: a shutdown ends the waiting with a typed answer, leaves those that run alone, and
-// lets nobody in.
+// A shutdown fails the queued calls with a code, leaves the running ones alone and admits none
+// (EX-13, OP-01).
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 5})
@@ -335,9 +334,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// EX-13, EX-18: a panic gives the slot back, wherever it comes from: the work, or a sink that hears
-// that the call waits, or waits no more.
-func TestPanicsGiveSlotsBack(t *testing.T) {
+// A panic of the work or of a sink releases the slot (EX-13, EX-18).
+func TestPanicReleasesSlot(t *testing.T) {
 	for _, where := range []string{"work", "queued", "served"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -374,7 +372,7 @@ func TestPanicsGiveSlotsBack(t *testing.T) {
 	}
 }
 
-// panicSink is a sink that panics when it is told of the queue.
+// panicSink is a sink that panics in Queued.
 type panicSink struct{ where string }
 
 func (panicSink) Started()                       {}
@@ -386,8 +384,8 @@ func (p panicSink) Queued(waiting bool) {
 	}
 }
 
-// Who was not let in gets no turn: it would be counted nowhere.
-func TestTurnNeedsAGate(t *testing.T) {
+// A call that was not admitted gets no slot, since it would not be counted.
+func TestAcquireRequiresAdmission(t *testing.T) {
 	_, _, err := New(Limits{Concurrent: 1, PerContainer: 1}).Acquire(t.Context(), hostID, dray.Discard)
 	if dray.CodeOf(err) != dray.CodeInternal {
 		t.Errorf("%v", err)

@@ -16,10 +16,10 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// EX-13: whatever many calls do at once (run, be cancelled while they wait or run, panic, come by
-// several names of one container), never more run than the limits say, none that was let in is left
-// waiting, no more are let in than the limits and the queue have room for, and no slot is lost.
-func TestManyCallsAtOnce(t *testing.T) {
+// Many calls run, are cancelled in the queue or while they run, panic, and use several routes to
+// one container. The limits are never exceeded, every admitted call gets a slot, and no slot is
+// lost (EX-13).
+func TestSlots_ManyCalls(t *testing.T) {
 	r := soakreport.Rand(t)
 	for range soakreport.Count(1000, 20) {
 		runLoad(t, r)
@@ -29,7 +29,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 	}
 }
 
-// loadTest is what is counted of the calls of one round.
+// loadTest counts the calls of one round.
 type loadTest struct {
 	limits  Limits
 	total   atomic.Int64
@@ -142,7 +142,7 @@ func (c *loadTest) work(p callPlan) {
 	}
 }
 
-// check holds the gate's counts against each other, and against the rule that nobody waits who
+// check compares the counters of the controller with each other, and checks that no call waits that
 // could run.
 func (g *Controller) check(c *loadTest) {
 	g.mu.Lock()

@@ -7,11 +7,10 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// rules are those of the tables below: api is a container that runs anyway, web one that a
-// workspace leads to.
+// containers are the configured containers of the tests: api without a workspace, web with one.
 var containers = map[string]string{"api": "", "web": "/srv/web"}
 
-// devcontainers answers as a tree would that has a devcontainer in each of the folders.
+// devcontainers returns a search for directories that have a devcontainer.
 func devcontainers(folders ...string) func(dir, root string) (string, bool) {
 	return func(dir, root string) (string, bool) {
 		best := ""
@@ -53,8 +52,8 @@ func decide(r *Router, c call) (dray.Route, error) {
 	}, c.Tool)
 }
 
-// RT-01, EX-01: each rule decides where those above it are silent, and only there.
-func TestDecide(t *testing.T) {
+// Each rule decides if the rules above it do not match (RT-01, EX-01).
+func TestRoute(t *testing.T) {
 	app := []string{"/home/me/app"}
 	plans := map[string]PlanRules{"p": {Override: "api", Fallback: "web"}}
 	tests := []struct {
@@ -172,7 +171,7 @@ func TestDecide(t *testing.T) {
 			rule: RulePlanOverride, kind: dray.KindContainer, workspace: "/srv/other",
 		},
 		{
-			// SE-05: the call cannot undo what is configured for its plan.
+			// the call cannot override the configuration of its plan (SE-05)
 			name: "the configured plan goes before the call's", rules: Rules{Plans: plans},
 			req:  call{PlanID: "p", Plan: dray.PlanRouting{Override: "host"}, Workspace: "/home/me/app"},
 			rule: RulePlanOverride, kind: dray.KindContainer, container: "api",

@@ -7,9 +7,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// TestLattice tries every combination of what the rules can say against the sentences of RT-01,
-// written down once more and differently: as what each level says, not as how it is found out.
-func TestLattice(t *testing.T) { // RT-01, RT-02
+// TestRoute_AllCombinations compares every combination of rule values with an independent
+// formulation of RT-01 (RT-01, RT-02).
+func TestRoute_AllCombinations(t *testing.T) { // RT-01, RT-02
 	said := []string{"", "host", "api"}
 	needs := []dray.Requirement{
 		{Kind: dray.RequireAny},
@@ -97,13 +97,13 @@ func codeOf(err error) dray.Code {
 	return dray.CodeOf(err)
 }
 
-// outcome is a rule and a place ("host", or container@workspace), or a code.
+// outcome is a rule and a target ("host", or container@workspace), or a code.
 type outcome struct {
 	rule, place string
 	code        dray.Code
 }
 
-// expect is RT-01 as a table: what each rule says, from the strongest to the weakest.
+// expect is RT-01 as a table: the value of each rule, from the strongest to the weakest.
 func expect(rules Rules, devcontainer bool, req call) outcome {
 	if req.Container != "" && req.Environment == dray.ChooseHost {
 		return outcome{code: dray.CodeRouteConflict}
@@ -140,8 +140,8 @@ func expect(rules Rules, devcontainer bool, req call) outcome {
 	}
 }
 
-// meant is the container of a call that says "container": the first override's that names one, else
-// the tool's, else the workspace's.
+// meant is the container of a call that requests a container without naming it: the first one in
+// the overrides, else the tool's, else the workspace's.
 func meant(rules Rules, req call) string {
 	overrides := []string{req.Plan.Override, rules.Override}
 	if o := rules.Plans["p"].Override; o != "" {
@@ -172,8 +172,8 @@ func fits(need dray.Requirement, place string) bool {
 	}
 }
 
-// saysHost is RT-02: the rule that decided for the host has to say host itself, and level 6 decides
-// only where no rule names anything.
+// saysHost is RT-02: a rule that decided for the host must name the host, and the last rule decides
+// only if no rule names anything.
 func saysHost(rules Rules, req call, rule string) bool {
 	plan := rules.Plans["p"]
 	switch rule {

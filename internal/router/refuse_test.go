@@ -7,9 +7,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// RT-01, RT-02, EX-01, EX-02, SE-05: what cannot be decided is refused with a code and both rules,
-// and never run on the host.
-func TestDecideRefuses(t *testing.T) {
+// A call that cannot be routed is refused with a code and both rules, and never runs on the host
+// (RT-01, RT-02, EX-01, EX-02, SE-05).
+func TestRouteRefuses(t *testing.T) {
 	tests := []struct {
 		name    string
 		rules   Rules
@@ -185,8 +185,8 @@ func TestDecideRefuses(t *testing.T) {
 	}
 }
 
-// A value of the call that is malformed is pointed at in the caller's own JSON.
-func TestDecidePoints(t *testing.T) {
+// The error of a malformed value points into the caller's JSON.
+func TestRoute_ErrorPointers(t *testing.T) {
 	for pointer, req := range map[string]call{
 		"/container":     {Container: "a b"},
 		"/environment":   {Environment: "x"},

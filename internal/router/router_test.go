@@ -30,7 +30,7 @@ func TestNewRefuses(t *testing.T) { // CF-01, RT-02
 	}
 }
 
-// Candidates tell the whole way, in the order of precedence.
+// Candidates are all evaluated rules in order of precedence.
 func TestCandidates(t *testing.T) { // RT-03
 	route, err := decide(newRouter(t, Rules{Fallback: "api"}),
 		call{Workspace: "/ws", Tool: dray.Requirement{Kind: dray.PreferContainer}})

@@ -11,8 +11,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// tenMegabytes is what a linter prints of a large project: records of which each has one path and
-// some text.
+// tenMegabytes is the output of a linter for a large project: records with a path and some text.
 func tenMegabytes() []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"results":[`)
@@ -27,8 +26,8 @@ func tenMegabytes() []byte {
 	return b.Bytes()
 }
 
-// BenchmarkOutput is the whole way of a large output: read again, parsed, validated where there is
-// a schema, mapped, each path checked against the links of a host folder that is there.
+// BenchmarkOutput measures a large output from capture to result: read, parsed, validated if there
+// is a schema, mapped, and each path checked against the symlinks of an existing host directory.
 func BenchmarkOutput(b *testing.B) {
 	printed := tenMegabytes()
 	root := b.TempDir()

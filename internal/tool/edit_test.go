@@ -106,7 +106,7 @@ func TestEditFileErrors(t *testing.T) {
 	holds(t, filepath.Join(b.folder, "text"), "a\nb\na\n", 0o644)
 }
 
-// An edit that changes nothing writes nothing.
+// An edit without a change writes nothing.
 func TestEditFileUnchanged(t *testing.T) {
 	b := newFixture(t)
 	b.write(t, "text", "a", 0o644)
@@ -122,7 +122,7 @@ func TestEditFileUnchanged(t *testing.T) {
 	}
 }
 
-// Somebody else's change between the read and the rename is noticed and stays.
+// A change by another process between the read and the rename is detected and kept.
 func TestEditFileConflict(t *testing.T) {
 	for name, change := range map[string]func(string) error{
 		"content": func(name string) error { return os.WriteFile(name, []byte("theirs"), 0o600) },
@@ -155,8 +155,8 @@ func TestEditFileConflict(t *testing.T) {
 	}
 }
 
-// AU-11: what file tools change is told with its digests, and what they leave alone is not.
-func TestChangesAreTold(t *testing.T) {
+// Changes by file tools are reported with their digests; unchanged files are not (AU-11).
+func TestChangesAreReported(t *testing.T) {
 	b := newFixture(t)
 	full := filepath.Join(b.folder, "file")
 	change := func(action dray.FileAction, before, after string) []dray.FileChange {
@@ -203,8 +203,8 @@ func TestChangesAreTold(t *testing.T) {
 	}
 }
 
-// AU-11: where it is not known whether the file was replaced, that it may have been is told.
-func TestChangesThatMayHaveHappened(t *testing.T) {
+// A change that may have happened is reported (AU-11).
+func TestChange_AgentLostDuringRename(t *testing.T) {
 	b := newFixture(t)
 	b.env = agentLossEnv{b.env}
 	res := b.call(t, "write_file", object{"path": "file", "content": "x"})
@@ -220,7 +220,7 @@ func TestApplyEdits(t *testing.T) {
 		edits         []replacement
 		want          string
 		replaced      int
-		// says and hints are in the error.
+		// the error contains says, its hint contains hints
 		says, hints string
 	}{
 		{"one", "a b c", []replacement{{"b", "x", 0}}, "a x c", 1, "", ""},
@@ -418,8 +418,8 @@ func TestApplyPatch(t *testing.T) {
 	}
 }
 
-// An edit ends with its call, however much there is to be done.
-func TestEditsEndWithTheCall(t *testing.T) {
+// An edit ends with its context even if much work is left.
+func TestEdits_ContextEnds(t *testing.T) {
 	gone := errors.New("the client went away")
 	if _, _, err := applyEdits(cancelled(gone), []byte("a"),
 		[]replacement{{"a", "b", 0}}); !errors.Is(err, gone) {
@@ -431,7 +431,7 @@ func TestEditsEndWithTheCall(t *testing.T) {
 	}
 }
 
-func TestPatchesThatAreNone(t *testing.T) {
+func TestParsePatchRefuses(t *testing.T) {
 	const change = "@@ -1,1 +1,1 @@\n-a\n+b\n"
 	for name, tt := range map[string]struct{ patch, says string }{
 		"prose":      {"replace a by b", "no hunks"},
@@ -457,7 +457,7 @@ func TestPatchesThatAreNone(t *testing.T) {
 	}
 }
 
-// FuzzPatch: whatever a patch is, it is read or refused, and applied as a whole or not.
+// FuzzPatch: every patch is parsed or refused, and applied completely or not at all.
 func FuzzPatch(f *testing.F) {
 	f.Add("a\nb\nc\n", "@@ -1 +1 @@\n-a\n+b\n")
 	f.Add("a\n", "--- a\n+++ b\n@@ -1,2 +1 @@\n a\n-b\n\\ No newline at end of file\n")
@@ -475,7 +475,7 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// FuzzDiff: what diff says of two texts makes the one of the other.
+// FuzzDiff: the output of diff for two texts turns the first into the second.
 func FuzzDiff(f *testing.F) {
 	f.Add("a\nb\nc\n", "a\nx\nc")
 	f.Add("", "a")
@@ -491,7 +491,7 @@ func FuzzDiff(f *testing.F) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "old"), old)
 		write(t, filepath.Join(dir, "new"), changed)
-		// 1 says that they differ
+		// exit code 1 means that they differ
 		out, _ := exec.Command(diff, "-au", filepath.Join(dir, "old"), filepath.Join(dir, "new")).Output()
 		hunks, err := parsePatch(string(out))
 		if err != nil {

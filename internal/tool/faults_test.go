@@ -12,10 +12,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The environments here are the host's with one fault, which cannot be had from a real one when it
-// is wanted.
+// The environments of this file are the host with one injected fault.
 
-// failingCloseEnv is an environment whose user may neither enter folders called a nor read Go
+// failingCloseEnv is an environment whose user can neither enter directories named a nor read Go
 // files.
 type failingCloseEnv struct{ dray.Environment }
 
@@ -48,8 +47,7 @@ func (c closedFiles) Walk(ctx context.Context, name string,
 	})
 }
 
-// stallingEnv is an environment whose files are never written to their end. It says when one is
-// read.
+// stallingEnv is an environment whose files never reach end of file. It reports each read.
 type stallingEnv struct {
 	dray.Environment
 	read func()
@@ -85,8 +83,8 @@ func (s stalledFile) Read(p []byte) (int, error) {
 	return s.PipeReader.Read(p)
 }
 
-// racingWriteEnv is an environment where somebody changes a file as soon as a temporary one is
-// made.
+// racingWriteEnv is an environment in which another process changes a file as soon as a temporary
+// file is created.
 type racingWriteEnv struct {
 	dray.Environment
 	change func() error
@@ -109,7 +107,7 @@ func (m meddledFiles) Create(name string, mode fs.FileMode) (io.WriteCloser, err
 	return m.Files.Create(name, mode)
 }
 
-// agentLossEnv is an environment whose agent goes at a rename.
+// agentLossEnv is an environment whose agent is lost during a rename.
 type agentLossEnv struct{ dray.Environment }
 
 func (l agentLossEnv) Files(ctx context.Context, root string) (dray.Files, error) {
@@ -123,8 +121,8 @@ func (l lostFiles) Rename(string, string) error {
 	return dray.Errorf(dray.CodeAgentLost, "the helper went")
 }
 
-// dirSwapEnv is an environment in which somebody exchanges a folder for a link while a file in it
-// is to be renamed, and a moment longer.
+// dirSwapEnv is an environment in which another process exchanges a directory for a symlink while a
+// file in it is renamed, and for a moment after.
 type dirSwapEnv struct {
 	dray.Environment
 	folder string

@@ -24,7 +24,7 @@ func TestReadFile(t *testing.T) {
 	tests := []struct {
 		name  string
 		input object
-		// want is the output with its path relative to the workspace.
+		// want is the output with the path relative to the workspace.
 		want string
 	}{
 		{"whole", object{"path": "text"}, `{"path":"text","content":"héllo","size":6,"truncated":false}`},
@@ -77,8 +77,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// PM-10: paths in a file that is read are rewritten where the call asks for it, and never by
-// halves.
+// Paths in a file that is read are rewritten if the call requests it, and never in part (PM-10).
 func TestReadFileRewritten(t *testing.T) {
 	b := newFixture(t)
 	text := "a " + b.folder + "/x.go:1, b" + b.folder + "/no " + b.folder + "\n" + b.folder + "-no\n"
@@ -94,7 +93,7 @@ func TestReadFileRewritten(t *testing.T) {
 		out.Size != int64(len(text)) {
 		t.Errorf("got %q, %v, want %q", *out.Content, out.Rewritten, want)
 	}
-	// pieces that a path fits into make up the whole
+	// reads in pieces that a path fits into yield the whole file
 	for limit := 2 * len(b.folder); limit < len(text); limit += 7 {
 		var all strings.Builder
 		offset, count := int64(0), int64(0)
@@ -131,7 +130,7 @@ func TestReadFileDefaultLimit(t *testing.T) {
 	}
 }
 
-// Paths start from the working folder of the call, and stay in the workspace.
+// Paths are relative to the working directory of the call and stay in the workspace.
 func TestLocate(t *testing.T) {
 	p := fileScope{root: "/ws", dir: "/ws/sub"}
 	for given, want := range map[string]target{
@@ -254,7 +253,7 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// A reader that has the file open keeps the old content: it is replaced, not changed.
+// A reader with the file open keeps the old content: the file is replaced, not modified.
 func TestWriteFileIsAtomic(t *testing.T) {
 	b := newFixture(t)
 	b.write(t, "file", "old content", 0o644)
@@ -315,8 +314,8 @@ func TestListDirIsBounded(t *testing.T) {
 	}
 }
 
-// Outside host.roots files may be read and not written.
-func TestFilesOutsideTheRoots(t *testing.T) {
+// Files outside host.roots can be read and not written.
+func TestFileTools_OutsideHostRoots(t *testing.T) {
 	b := newFixture(t)
 	other := newFixture(t)
 	other.write(t, "file", "x", 0o644)
@@ -326,9 +325,9 @@ func TestFilesOutsideTheRoots(t *testing.T) {
 	failedWith(t, b.call(t, "write_file", object{"path": "file", "content": "y"}), dray.CodeDenied)
 }
 
-// EX-17: a container that belongs to no workspace has no folder that file tools could work in,
-// unless the call names one; it says so before anything is asked of it.
-func TestFilesWithoutAWorkspaceFolder(t *testing.T) {
+// In a container without a workspace, file tools are refused before anything is requested of it,
+// unless the call names a working directory (EX-17).
+func TestFileTools_NoWorkspaceFolder(t *testing.T) {
 	b := newFixture(t)
 	b.contain()
 	b.env = renamedFolder{b.env, ""}
@@ -367,7 +366,7 @@ func (r renamedFolder) Capabilities() dray.Capabilities {
 	return caps
 }
 
-// A file tool's result reads as that of a program that exited with 0 and printed nothing.
+// The result of a file tool reads like that of a program that exited with 0 and printed nothing.
 func TestFileToolResult(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "list_dir", object{"path": "."})

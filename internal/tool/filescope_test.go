@@ -13,8 +13,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Edits of one file that are asked for at once are all made, none over another.
-func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
+// Concurrent edits of one file are all applied.
+func TestEdits_SameFileSerialized(t *testing.T) {
 	b := newFixture(t)
 	const edits = 40
 	old, want := "", ""
@@ -47,8 +47,8 @@ func TestEditsOfOneFileAreMadeInTurn(t *testing.T) {
 	}
 }
 
-// Who waits for a turn leaves with the call, and nothing is kept of it.
-func TestATurnIsWaitedForUntilTheCallEnds(t *testing.T) {
+// A call that waits for a file lock stops waiting when its context ends, and leaves nothing behind.
+func TestFileLock_ContextEnds(t *testing.T) {
 	var ts fileLocks
 	done, err := ts.lock(t.Context(), "/ws/a")
 	if err != nil {

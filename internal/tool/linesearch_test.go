@@ -16,7 +16,7 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// matching gives the lines of a text that match, each with its number.
+// matching returns the lines of a text that match, with their numbers.
 func matching(t *testing.T, pattern string, r io.Reader) []string {
 	t.Helper()
 	p, err := newLinePattern(pattern)
@@ -66,8 +66,8 @@ func TestLineSearch(t *testing.T) {
 	}
 }
 
-// The text that a match is known to contain finds the same lines as the expression alone.
-func TestRequired(t *testing.T) {
+// Searching for the required literal first finds the same lines as the expression alone.
+func TestRequiredLiteral(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"abc": "abc", `\babc\b`: "abc", "a(bcd)e": "bcd", "(?i)abc": "", "a|b": "", "(abc)?d": "d", "(abc)*": "", "(abc)+": "abc", "(abc){2,}": "abc", "(abc){0,2}": "", "^ä": "ä",
 		"": "", ".": "", "[ab]cd": "cd", "(?i)x(?-i)yz": "yz",
@@ -78,7 +78,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// FuzzLineSearch holds the search against the plain way: each line by itself.
+// FuzzLineSearch compares the search with matching each line separately.
 func FuzzLineSearch(f *testing.F) {
 	f.Add("a+b", "ab\naab\r\n\nb", uint64(1))
 	f.Add("^x|y$", "x\ny\r\nxy", uint64(2))
@@ -120,7 +120,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func TestLinePatternsThatAreNone(t *testing.T) {
+func TestNewLinePatternRefuses(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"(": "missing closing", "a{1001}": "repeat count", `(a)\1`: "escape", "(?=a)": "", strings.Repeat("x", 4001): "4000 bytes", strings.Repeat("a{900}", 7): "large",
 	} {
@@ -130,9 +130,9 @@ func TestLinePatternsThatAreNone(t *testing.T) {
 	}
 }
 
-// A line however long (a gigabyte in the soak) takes the memory of maxLine, its beginning is
+// A line of any length (a gigabyte in the soak) needs the memory of maxLine. Its beginning is
 // searched, and the lines around it keep their numbers.
-func TestLineWithoutEnd(t *testing.T) {
+func TestLineSearch_LineWithoutEnd(t *testing.T) {
 	size := soakreport.Count[int64](1<<30, 1<<26)
 	endless := io.MultiReader(strings.NewReader("first needle\n"),
 		io.LimitReader(repeated("needle and more "), size), strings.NewReader("\nlast needle"))
@@ -159,7 +159,7 @@ func TestLineWithoutEnd(t *testing.T) {
 	}
 }
 
-// repeated is a text without end.
+// repeated is an endless text.
 type repeated string
 
 func (r repeated) Read(b []byte) (int, error) {
@@ -182,8 +182,8 @@ func TestLineSearchStops(t *testing.T) {
 	}
 }
 
-// A search ends with its call, also within one line that takes long.
-func TestLineSearchEndsWithItsCall(t *testing.T) {
+// A search ends with its context, also within a long line.
+func TestLineSearch_Cancelled(t *testing.T) {
 	p, err := newLinePattern("((x{0,30}){0,30}z?)*[qr]")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestLineSearchEndsWithItsCall(t *testing.T) {
 	}
 }
 
-// What is found in a long line is what is found in a short one.
+// A long line has the same matches as a short one.
 func TestLongLines(t *testing.T) {
 	long := strings.Repeat("x\xff\u00fc ", checkInterval)
 	for _, pattern := range []string{"q", "^x", "x$", "(?i)Q+", `\bq\b`, "[^x ]q", "nowhere", "", "q.*u"} {

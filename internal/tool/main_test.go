@@ -134,9 +134,9 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
-// mountedEnv is the host environment seen as a container that has its folder from somewhere else on
-// the host. The processes and files are real; that the caller's names for them do not exist shows
-// that every path was mapped.
+// mountedEnv is the host environment seen as a container whose directory has another path on the
+// host. The processes and files are real. The caller's paths do not exist, so a path that is not
+// mapped is found.
 type mountedEnv struct {
 	dray.Environment
 	mounts []dray.Mount
@@ -148,13 +148,12 @@ func (r mountedEnv) Capabilities() dray.Capabilities {
 	return caps
 }
 
-// contain makes the bench's environment a container whose workspace the caller knows as /srv/app.
+// contain makes the environment a container whose workspace is /srv/app for the caller.
 func (b *fixture) contain() {
 	b.env = mountedEnv{b.env, []dray.Mount{{Host: "/srv/app", Container: b.folder}}}
 }
 
-// call runs a tool to its end, as dray.NormalizeResult settles it. The input is checked first, as
-// the server does.
+// call checks the input, as intake does, runs a tool and normalizes the result.
 func (b *fixture) call(t *testing.T, name string, input any,
 	change ...func(*dray.Call),
 ) dray.Result {
@@ -232,7 +231,7 @@ func failedWith(t *testing.T, res dray.Result, code dray.Code) {
 	}
 }
 
-// cancelled is a context that ended for a known cause.
+// cancelled returns a context that has ended with the given cause.
 func cancelled(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)

@@ -194,9 +194,9 @@ func (m *mapping) absolute(cwd, workspace string) (string, error) {
 	return t.Path, nil
 }
 
-// below maps a directory relative to the workspace of the call. folder is the host's path of the
-// workspace folder in the container.
-func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
+// below maps a directory relative to the workspace of the call. workspace is the host's path of
+// the workspace folder in the container.
+func (m *mapping) below(inv dray.Invocation, workspace string) (string, error) {
 	wanted := path.Join(inv.Workspace, inv.Cwd)
 	t, err := m.mapper.ToContainer(wanted)
 	if err != nil {
@@ -206,12 +206,12 @@ func (m *mapping) below(inv dray.Invocation, folder string) (string, error) {
 		m.note(wanted, t.Path, "")
 		return t.Path, nil
 	}
-	if dir, ok := m.relativeToWorkspace(wanted, folder, t.Reason); ok {
+	if dir, ok := m.relativeToWorkspace(wanted, workspace, t.Reason); ok {
 		return dir, nil
 	}
 	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working directory %s",
 		wanted).
-		WithHint("choose a directory in its workspace %s, or mount this one", folder)
+		WithHint("choose a directory in its workspace %s, or mount this one", workspace)
 }
 
 // relativeToWorkspace maps a directory of the workspace that no mount covers to the same relative

@@ -12,8 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// PM-01, PM-07, PM-09, PM-14: what the caller calls /srv/app reaches the tool as the container's
-// folder, and comes back as /srv/app, through real processes and files.
+// The caller's /srv/app reaches the tool as the directory of the container, and returns as
+// /srv/app, through real processes and files (PM-01, PM-07, PM-09, PM-14).
 func TestMappingBothWays(t *testing.T) {
 	b := newFixture(t, command("report", `cat`, asJSON))
 	b.contain()
@@ -39,7 +39,7 @@ func TestMappingBothWays(t *testing.T) {
 	if got := string(res.Output); got != `{"deep":[{"/srv/app":"/srv/app/x"}],"n":1}` {
 		t.Errorf("output %s", got)
 	}
-	// PM-10: text stays raw
+	// text stays raw (PM-10)
 	if want := `{"deep":[{"/srv/app":"` + b.folder + `/x"}],"n":1}`; res.Stdout.Text != want {
 		t.Errorf("stdout %s, want %s", res.Stdout.Text, want)
 	}
@@ -59,7 +59,7 @@ func wantMapped(t *testing.T, res dray.Result, want ...string) {
 	}
 }
 
-// The working folder of a call, in each way to say it.
+// The working directory of a call in each of its forms.
 func TestMappingDir(t *testing.T) {
 	host := dray.Capabilities{Kind: dray.KindHost, WorkspaceFolder: "/srv/app"}
 	box := dray.Capabilities{
@@ -159,7 +159,7 @@ func TestMappingDir(t *testing.T) {
 	}
 }
 
-// capabilities is an environment of which only the description matters.
+// capabilities is an environment that has only a description.
 type capabilities dray.Capabilities
 
 func (c capabilities) Capabilities() dray.Capabilities { return dray.Capabilities(c) }
@@ -172,8 +172,8 @@ func (capabilities) Files(context.Context, string) (dray.Files, error) {
 	panic("nothing is opened here")
 }
 
-// through runs a call through the mapping layer alone and gives what the layer below saw, nil if it
-// saw nothing.
+// through runs a call through the mapping alone and returns the call that the inner layer got, nil
+// if none.
 func through(t *testing.T, call dray.Call, output ...string) (*dray.Call, dray.Result, error) {
 	t.Helper()
 	d := defined(t, registry(t), call.Invocation.Tool,
@@ -210,7 +210,7 @@ func inBox(tool, input string, mode dray.MappingMode) dray.Call {
 	}
 }
 
-// PM-09: the call's mode goes before the tool's, and the tool's before what its schema says.
+// The mode of the call precedes that of the tool, which precedes the marks of its schema (PM-09).
 func TestMappingModes(t *testing.T) {
 	tests := []struct {
 		tool  string
@@ -239,7 +239,7 @@ func TestMappingModes(t *testing.T) {
 	}
 }
 
-// PM-05, PM-08, EX-17: what is refused is refused before anything starts, and alike on the host.
+// An invalid input is refused before anything starts, on the host too (PM-05, PM-08, EX-17).
 func TestMappingRefuses(t *testing.T) {
 	deep := `{"p":` + nested(65) + `}`
 	tests := []struct {
@@ -275,7 +275,7 @@ func TestMappingRefuses(t *testing.T) {
 	}
 }
 
-// PM-05, PM-08: the work is done, so a bad output stays raw, and its error is attached.
+// The work is done, so an invalid output stays raw, and its error is attached (PM-05, PM-08).
 func TestMappingOutput(t *testing.T) {
 	deep := `{"a":` + nested(65) + `}`
 	for output, want := range map[string]struct {
@@ -299,7 +299,7 @@ func TestMappingOutput(t *testing.T) {
 	}
 }
 
-// On the host the paths are the caller's: nothing is rewritten, and there is nothing to report.
+// On the host the paths are the caller's: nothing is rewritten or reported.
 func TestMappingOnTheHost(t *testing.T) {
 	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
 	call.Environment = capabilities{Kind: dray.KindHost, WorkspaceFolder: "/srv/app"}
@@ -309,8 +309,8 @@ func TestMappingOnTheHost(t *testing.T) {
 	}
 }
 
-// PM-04: a mount that cannot be mapped is skipped, and the result says so beside what the layers
-// below say.
+// A mount that cannot be mapped is skipped with a warning, beside those of the inner layers
+// (PM-04).
 func TestMappingWarns(t *testing.T) {
 	call := inBox("exec", `{"argv":["/srv/app/a"]}`, "")
 	caps := call.Environment.Capabilities()
@@ -325,8 +325,8 @@ func TestMappingWarns(t *testing.T) {
 	}
 }
 
-// PM-09: white space makes prose, unless that very path exists on the host.
-func TestMappingAsksTheHost(t *testing.T) {
+// A string with white space is prose unless that path exists on the host (PM-09).
+func TestMapping_ExistsOnHost(t *testing.T) {
 	dir := realDir(t)
 	if err := os.WriteFile(filepath.Join(dir, "my file"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -343,8 +343,8 @@ func TestMappingAsksTheHost(t *testing.T) {
 	}
 }
 
-// PM-08: an output that is nested too deep stays raw, with a mapping error that says so.
-func TestTooDeepOutputIsTold(t *testing.T) {
+// An output that is nested too deep stays raw, with a mapping error (PM-08).
+func TestMapping_OutputTooDeep(t *testing.T) {
 	b := newFixture(t,
 		command("deep", `printf '%070d' 0 | tr 0 '['; printf '%070d' 0 | tr 0 ']'`, asJSON),
 		command("shallow", `printf '{"a":[]}'`, asJSON),

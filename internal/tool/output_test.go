@@ -16,8 +16,8 @@ import (
 
 func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// CA-06: what becomes of each stdout.
-func TestStructured(t *testing.T) {
+// The output of each kind of stdout (CA-06).
+func TestParseOutput(t *testing.T) {
 	tests := []struct{ name, stdout, want string }{
 		{"nothing", "", `{}`},
 		{"white space", " \r\n\t", `{}`},
@@ -61,7 +61,7 @@ func TestStructured(t *testing.T) {
 	}
 }
 
-// viewOf is the capture of a stream that is kept and shown in full.
+// viewOf is the summary of a stream that was captured completely.
 func viewOf(stdout string) dray.StreamSummary {
 	n := int64(len(stdout))
 	return dray.StreamSummary{
@@ -70,8 +70,8 @@ func viewOf(stdout string) dray.StreamSummary {
 	}
 }
 
-// PM-08, CA-06: too deep, too long and cut off are failures to parse, not crashes.
-func TestStructuredLimits(t *testing.T) {
+// An output that is too deep, too long or truncated is a parse error (PM-08, CA-06).
+func TestParseOutputLimits(t *testing.T) {
 	deep := `{"a":` + nested(65) + `}`
 	if got, cause, err := parseOutput(strings.NewReader(deep), viewOf(deep)); err != nil ||
 		cause == nil || cause.offset != 70 {
@@ -101,8 +101,8 @@ func TestStructuredLimits(t *testing.T) {
 	}
 }
 
-// FuzzStructured holds for every stdout: the output is one JSON object, a value that any JSON
-// reader accepts keeps its meaning, and nothing crashes.
+// FuzzStructured: the output is always one JSON object, and a value that any JSON reader accepts
+// keeps its meaning.
 func FuzzStructured(f *testing.F) {
 	for _, seed := range []string{
 		"", "{}", "\xef\xbb\xbf[1]", `{"a":1e999}`, "NaN", `{"a":1,"a":2}`, "\"\\ud800\"", "\"\xff\"", nested(66), "1 2", "\x00", "-0",
@@ -127,7 +127,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// sameMeaning compares with what encoding/json reads from the same bytes.
+// sameMeaning compares with encoding/json.
 func sameMeaning(t *testing.T, stdout, got []byte) {
 	t.Helper()
 	text := bytes.TrimSpace(bytes.TrimPrefix(stdout, byteOrderMark))

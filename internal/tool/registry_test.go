@@ -9,7 +9,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// RT-06: every name is unique, and a declaration with an invalid schema fails.
+// Every name is unique, and a declaration with an invalid schema fails (RT-06).
 func TestAddCommandRefuses(t *testing.T) {
 	with := func(change func(*commandTool)) commandTool {
 		return command("lint", "", change)
@@ -70,7 +70,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// The descriptions are what models go by: every property of every schema has one.
+// Every property of every schema has a description for models.
 func TestDescriptions(t *testing.T) {
 	r := registry(t, command("lint", ""))
 	var names []string

@@ -6,8 +6,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// PM-10: text is rewritten where the call, or else the tool, asks for it, in a container and on no
-// terminal.
+// Text is rewritten if the call, or else the tool, requests it, in a container and without a
+// terminal (PM-10).
 func TestTextRewriting(t *testing.T) {
 	asks := func(yes bool) func(*dray.Call) {
 		return func(c *dray.Call) { c.Invocation.RewriteText = &yes }

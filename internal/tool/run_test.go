@@ -14,7 +14,7 @@ import (
 	"github.com/dray-dev/dray/internal/transfer"
 )
 
-// EX-04: argv arrives byte for byte, whatever a shell would make of it.
+// Argv arrives byte for byte, without a shell (EX-04).
 func TestExec(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "exec", object{"argv": []string{"printf", `[%s]`, "a b", "$HOME", `"'\`, "", "*", "é\n"}})
@@ -29,7 +29,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// EX-04: the command reaches the environment's own shell, once and whole.
+// The command reaches the shell of the environment once and whole (EX-04).
 func TestShell(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "shell", object{"command": `printf '%s|' "$0" $((6*7)); exit 3`})
@@ -67,8 +67,8 @@ func promising(schema string) func(*commandTool) {
 	return func(c *commandTool) { c.json, c.OutputSchema = true, json.RawMessage(schema) }
 }
 
-// EX-03: a command tool reads its input on stdin: one JSON object, then end of file, and nothing of
-// it in argv.
+// A command tool reads its input on stdin: one JSON object, then end of file. Nothing of it is in
+// argv (EX-03).
 func TestCommandInput(t *testing.T) {
 	b := newFixture(t, command("echo", `cat; printf '|%s' "$#" "$*"`))
 	res := b.call(t, "echo", `{"b": 1, "a": "$(touch x) é\n", "n": 12345678901234567890}`)
@@ -80,7 +80,7 @@ func TestCommandInput(t *testing.T) {
 		call(t, "deaf", object{"long": strings.Repeat("x", 1<<20)}))
 }
 
-// CA-06: output as JSON, in every ending.
+// The JSON output of every way to end (CA-06).
 func TestCommandOutput(t *testing.T) {
 	b := newFixture(t,
 		command("text", `echo '{"a":1}'`),
@@ -111,7 +111,7 @@ func TestCommandOutput(t *testing.T) {
 	}
 }
 
-// CA-06: with an output schema a violation is a failure, although the tool exited with 0.
+// A violation of the output schema is a failure although the tool exited with 0 (CA-06).
 func TestOutputSchema(t *testing.T) {
 	schema := promising(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	b := newFixture(t,
@@ -141,8 +141,8 @@ func TestOutputSchema(t *testing.T) {
 	}
 }
 
-// A call that is over before it begins starts nothing and writes nothing.
-func TestCancelledBefore(t *testing.T) {
+// A call that is cancelled before it starts writes nothing.
+func TestCall_CancelledBeforeStart(t *testing.T) {
 	b := newFixture(t)
 	inv := dray.Invocation{ID: "gone", Tool: "write_file", Input: json.RawMessage(`{"path":"new","content":"x"}`)}
 	_, err := b.exec.Execute(cancelled(executor.ErrTimeout),
@@ -156,7 +156,7 @@ func TestCancelledBefore(t *testing.T) {
 	}
 }
 
-// EX-08: the idle timeout is the call's, else the configured one.
+// The idle timeout is the call's, else the configured one (EX-08).
 func TestIdleTimeout(t *testing.T) {
 	b := newFixture(t)
 	res := b.call(t, "exec", object{"argv": []string{"sleep", "60"}},
@@ -166,7 +166,7 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// fakeTransfer notes what it is asked to move, and answers as it is told.
+// fakeTransfer records its requests and returns fixed results.
 type fakeTransfer struct {
 	asked  []transfer.Request
 	pushed bool
@@ -199,7 +199,7 @@ func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment,
 	return r
 }
 
-// outsideEnv is a container that nobody asks anything.
+// outsideEnv is a container with capabilities only.
 type outsideEnv struct {
 	dray.Environment
 	caps dray.Capabilities
@@ -231,8 +231,8 @@ var oneFile = dray.SyncReport{
 	Targets: []dray.SyncTarget{{Source: "/tmp/out", Path: "/srv/box/out"}},
 }
 
-// AU-11, SY-10: what came home is the output as it is, the metadata have the report, and the trail
-// the changes.
+// The output is the manifest, the metadata have the report, and the audit log the changes (AU-11,
+// SY-10).
 func TestSyncTool(t *testing.T) {
 	c := &fakeTransfer{report: oneFile}
 	run := resolving(registryWith(t, Options{Transfer: c}))
@@ -317,7 +317,7 @@ func TestSyncToolInput(t *testing.T) {
 	}
 }
 
-// outputs runs a declared tool whose process ends as it is told.
+// outputs runs a tool with declared outputs whose process ends as given.
 func outputs(t *testing.T, c *fakeTransfer, invSync []string,
 	end func() (dray.Result, error),
 ) (dray.Result, error) {
@@ -332,9 +332,9 @@ func outputs(t *testing.T, c *fakeTransfer, invSync []string,
 		Execute(t.Context(), call, dray.Discard)
 }
 
-// SY-11: what the tool and the call declare comes home, whichever way the process ended; the paths
-// in its output that came home are the host's.
-func TestOutputsComeHome(t *testing.T) {
+// The declared outputs of tool and call are fetched however the process ended, and the fetched
+// paths in the output are the host's (SY-11).
+func TestDeclaredOutputs_Fetched(t *testing.T) {
 	for name, reason := range map[string]dray.Reason{
 		"exit":   dray.ReasonExited,
 		"signal": dray.ReasonSignalled, "timeout": dray.ReasonTimeout,
@@ -365,8 +365,8 @@ func TestOutputsComeHome(t *testing.T) {
 	}
 }
 
-// SY-11: a sync that fails changes nothing about the tool's own result, and no path of its output.
-func TestOutputsThatFail(t *testing.T) {
+// A failed fetch changes neither the result of the tool nor a path of its output (SY-11).
+func TestDeclaredOutputs_FetchFails(t *testing.T) {
 	failed := oneFile
 	failed.State, failed.Error = dray.SyncFailed, dray.Errorf(dray.CodeDiskFull, "full")
 	code := 0
@@ -378,8 +378,8 @@ func TestOutputsThatFail(t *testing.T) {
 	}
 }
 
-// SY-11: where nothing was started nothing comes home.
-func TestOutputsOfNothing(t *testing.T) {
+// If nothing was started nothing is fetched (SY-11).
+func TestDeclaredOutputs_NothingStarted(t *testing.T) {
 	c := &fakeTransfer{report: oneFile}
 	_, err := outputs(t, c, nil, func() (dray.Result, error) {
 		return dray.Result{}, dray.Errorf(dray.CodeExecutableNotFound, "no such program")
@@ -389,9 +389,8 @@ func TestOutputsOfNothing(t *testing.T) {
 	}
 }
 
-// What comes home is not cut short by the end of the call's time, but by a cancel, and by the end
-// of the daemon.
-func TestOutputsOutlast(t *testing.T) {
+// A fetch outlives the deadline of the call, and ends with a cancel or a shutdown.
+func TestWithoutDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, during error
 		cut            bool
@@ -424,8 +423,8 @@ func TestOutputsOutlast(t *testing.T) {
 	}
 }
 
-// SY-11: a file that came home by itself is its own folder's name, and is found.
-func TestOutputsOfOneFile(t *testing.T) {
+// A single fetched file is found under its own path (SY-11).
+func TestDeclaredOutputs_SingleFile(t *testing.T) {
 	home := t.TempDir() + "/report.csv"
 	if err := os.WriteFile(home, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// RT-04: inputs that do not fit are refused with a pointer to what is wrong.
+// Invalid inputs are refused with pointers to the violations (RT-04).
 func TestCheckInput(t *testing.T) {
 	custom := command("custom", "")
 	custom.InputSchema = json.RawMessage(`{
@@ -25,7 +25,7 @@ func TestCheckInput(t *testing.T) {
 	r := registry(t, custom, command("any", ""))
 	tests := []struct {
 		tool, input string
-		// pointers of the violations, none for an input that fits.
+		// pointers of the violations, nil for a valid input
 		pointers []string
 	}{
 		{"exec", `{"argv":["ls","-l"]}`, nil},
@@ -97,7 +97,7 @@ func TestCheckInput(t *testing.T) {
 	}
 }
 
-// A mistake that is made a million times is told once, and shortly.
+// A million violations are reported briefly.
 func TestViolationsAreBounded(t *testing.T) {
 	r := registry(t)
 	exec, _ := r.Get("exec")
@@ -116,8 +116,7 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzCheckInput: an input that is accepted is one strict JSON object that the tool itself can
-// read.
+// FuzzCheckInput: a valid input is one strict JSON object that the tool can decode.
 func FuzzCheckInput(f *testing.F) {
 	r := registry(f)
 	for _, name := range r.names() {

@@ -22,7 +22,7 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
-// tree is a workspace to search in.
+// tree is a workspace to search.
 func tree(t *testing.T) *fixture {
 	b := newFixture(t)
 	for name, content := range map[string]string{
@@ -73,7 +73,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// promised holds an output against the tool's own schema.
+// promised checks an output against the output schema of the tool.
 func promised(t *testing.T, b *fixture, name string, res dray.Result) {
 	t.Helper()
 	if broken := defined(t, b.tools, name).checkOutput(res.Output, nil); broken != nil {
@@ -118,7 +118,7 @@ func TestGrep(t *testing.T) {
 	}
 }
 
-func TestSearchesThatAreRefused(t *testing.T) {
+func TestSearchRefuses(t *testing.T) {
 	b := tree(t)
 	for _, tt := range []struct {
 		tool    string
@@ -199,9 +199,9 @@ func TestGrepOfLongLinesAndLargeFiles(t *testing.T) {
 	}
 }
 
-// What a user may not read is told, and the rest is searched. The test is root's, so the files are
-// a helper's that says no.
-func TestSearchesGoOnWithoutWhatTheyMayNotRead(t *testing.T) {
+// Unreadable files are reported and the others searched. The test runs as root, so a helper refuses
+// the files.
+func TestSearch_SkipsUnreadable(t *testing.T) {
 	b := tree(t)
 	b.env = failingCloseEnv{b.env}
 	out := output[globOutput](t, b.call(t, "glob", object{"pattern": "**/*.go"}))
@@ -233,8 +233,8 @@ func TestSearchesAreCancelled(t *testing.T) {
 	}
 }
 
-// A read of a file that nobody writes ends with the call.
-func TestReadingEndsWithTheCall(t *testing.T) {
+// Reading a FIFO without a writer ends with the context.
+func TestRead_ContextEnds(t *testing.T) {
 	for tool, input := range map[string]string{
 		"grep": `{"pattern": "x"}`, "edit_file": `{"path": "file", "edits": [{"old": "x", "new": "y"}]}`, "write_file": `{"path": "file", "content": "y"}`,
 		"read_file": `{"path": "file"}`,
@@ -290,7 +290,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// Paths go in and come out as the caller's, whatever the container calls them.
+// Paths of inputs and outputs are the caller's.
 func TestSearchesAreMapped(t *testing.T) {
 	b := tree(t)
 	if err := os.Symlink(b.folder+"/a/x.go", filepath.Join(b.folder, "absolute")); err != nil {

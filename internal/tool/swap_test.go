@@ -13,7 +13,8 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// swapping exchanges a folder and a link to one outside, as fast as it can, until it is stopped.
+// swapping exchanges a directory and a symlink to another directory as fast as it can until it is
+// stopped.
 func swapping(t *testing.T, b *fixture, outside string) (stop func()) {
 	t.Helper()
 	turn, away := filepath.Join(b.folder, "turn"), filepath.Join(b.folder, "away")
@@ -35,9 +36,9 @@ func swapping(t *testing.T, b *fixture, outside string) (stop func()) {
 	return func() { close(over); going.Wait() }
 }
 
-// Whoever exchanges a folder for a link to one outside, no file tool reads, finds or changes what
-// lies there.
-func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
+// No file tool reads, finds or changes files outside while a directory is exchanged for a symlink
+// to it.
+func TestFileTools_SymlinkSwapped(t *testing.T) {
 	b := newFixture(t)
 	outside := realDir(t)
 	for _, name := range []string{"file", "other"} {
@@ -96,8 +97,8 @@ func TestFileToolsWhileALinkIsSwappedIn(t *testing.T) {
 	}
 }
 
-// A file that could not be written because its folder was exchanged leaves nothing in it.
-func TestAWriteWhoseFolderIsExchangedLeavesNothing(t *testing.T) {
+// A write that fails because its directory was exchanged leaves no file behind.
+func TestWrite_DirectoryExchanged(t *testing.T) {
 	b := newFixture(t)
 	b.write(t, "turn/file", "old", 0o644)
 	b.env = dirSwapEnv{b.env, filepath.Join(b.folder, "turn")}

@@ -16,7 +16,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// linked makes a host folder with a link of every kind, and one beside it that nothing may lead to.
+// linked creates a host directory with a symlink of every kind, and one beside it that must not be
+// reached.
 func linked(t *testing.T) (root string) {
 	t.Helper()
 	top := realDir(t)
@@ -46,7 +47,7 @@ func linked(t *testing.T) (root string) {
 	return root
 }
 
-// stays has for each path of linked whether it stays in the folder.
+// stays reports for each path of linked whether it stays in the directory.
 var stays = map[string]bool{
 	"": true, "build": true, "build/out.txt": true, "build/not-yet/x": true, "nothing/here": true, "build/out.txt/x": true,
 	"stays": true, "stays-up": true, "stays-dir/out.txt": true, "around": true, "own": true, "later": true, "chain": true,
@@ -55,9 +56,9 @@ var stays = map[string]bool{
 	"magic/passwd": false, "cwd/x": false,
 }
 
-// PM-12: a path of a result that a link on the host leads out of its folder is reported and stays
-// as the container calls it.
-func TestLinksOutAreReported(t *testing.T) {
+// A path of a result that a symlink on the host leads out of its directory is reported and stays
+// raw (PM-12).
+func TestSymlinkGuardReportsEscapes(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", `{"argv":["a"]}`, "")
 	call.Environment = capabilities{
@@ -94,8 +95,8 @@ func TestLinksOutAreReported(t *testing.T) {
 	}
 }
 
-// PM-12, PM-09: in lists and URIs, too.
-func TestLinksOutInListsAndURIs(t *testing.T) {
+// The same holds in lists and URIs (PM-12, PM-09).
+func TestSymlinkGuard_ListsAndURIs(t *testing.T) {
 	root := linked(t)
 	report := defined(t, registry(t), "report", command("report", "", asJSON, func(c *commandTool) {
 		c.OutputSchema = json.RawMessage(`{"type":"object","properties":{"list":{"format":"path-list"},"uri":{"format":"file-uri"},"p":{"x-path":true}}}`)
@@ -122,8 +123,8 @@ func TestLinksOutInListsAndURIs(t *testing.T) {
 	}
 }
 
-// A path that the caller gave is not a result: a tool that takes a link gets it.
-func TestLinksOutInInputs(t *testing.T) {
+// A path from the caller is not a result: the tool gets the symlink.
+func TestSymlinkGuard_IgnoresInputs(t *testing.T) {
 	root := linked(t)
 	call := inBox("exec", string(js(t, object{"argv": []string{"cat", root + "/container"}})), "")
 	call.Environment = capabilities{
@@ -136,8 +137,9 @@ func TestLinksOutInInputs(t *testing.T) {
 	}
 }
 
-// Where the kernel does not help, the answers are the same, but that no way back in is looked for.
-func TestBoundsWithoutTheKernel(t *testing.T) {
+// Without openat2 the results are the same, except that a path which leaves the directory and
+// returns is refused.
+func TestSymlinkGuard_WithoutOpenat2(t *testing.T) {
 	root := linked(t)
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -157,8 +159,8 @@ func TestBoundsWithoutTheKernel(t *testing.T) {
 	}
 }
 
-// A tool that describes links may name them; the way to them has to stay in the folder.
-func TestBoundsOfNamedLinks(t *testing.T) {
+// A tool that describes symlinks may name them; the path to them must stay in the directory.
+func TestSymlinkGuard_NamedSymlinks(t *testing.T) {
 	root := linked(t)
 	b := symlinkGuard{links: true}
 	defer b.close()
@@ -172,9 +174,9 @@ func TestBoundsOfNamedLinks(t *testing.T) {
 	}
 }
 
-// PM-12: stat tells a link by its own name, wherever it leads; a path that leads on through it is
-// not handed on.
-func TestStatOfALinkOut(t *testing.T) {
+// stat describes any symlink by its name. A path through a symlink that leads out is not mapped
+// (PM-12).
+func TestStat_EscapingSymlink(t *testing.T) {
 	b := newFixture(t)
 	b.env = mountedEnv{b.env, []dray.Mount{{Host: linked(t), Container: b.folder}}}
 	if err := os.Symlink("/etc/passwd", b.folder+"/passwd"); err != nil {
@@ -189,8 +191,8 @@ func TestStatOfALinkOut(t *testing.T) {
 	}
 }
 
-// What cannot be checked is not handed on, and nothing stays open.
-func TestBoundsThatCannotBeChecked(t *testing.T) {
+// A path that cannot be checked is not mapped, and no file stays open.
+func TestSymlinkGuard_Unreadable(t *testing.T) {
 	root := realDir(t)
 	if err := os.WriteFile(root+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func newTransferRequest(call dray.Call, paths []string, sink dray.Sink) transfer
 	req := transfer.Request{
 		ID: inv.ID, Paths: paths, Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
 		Progress: func(p transfer.Progress) {
-			sink.Progress("sync", fmt.Sprintf("%d files and folders, %.1f MB", p.Files,
+			sink.Progress("sync", fmt.Sprintf("%d files and directories, %.1f MB", p.Files,
 				float64(p.Bytes)/1e6))
 		},
 	}

@@ -314,7 +314,7 @@ func formatBytes(n int64) string {
 
 // transferMessage matches the progress message of a sync that transfers files.
 var transferMessage = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(\d{1,9}) files and folders, (\d{1,9}\.\d) MB$`)
+	return regexp.MustCompile(`^(\d{1,9}) files and directories, (\d{1,9}\.\d) MB$`)
 })
 
 // syncProgress adds the rate in bytes per second to the progress of a sync, and shows it on a

@@ -44,7 +44,7 @@ func TestSyncRate(t *testing.T) {
 func TestSyncProgress_NoTerminal(t *testing.T) {
 	var out strings.Builder
 	tr := &syncProgress{progress: newProgress(&out, 0)}
-	tr.show("sync", "500 files and folders, 16.8 MB")
+	tr.show("sync", "500 files and directories, 16.8 MB")
 	tr.show("build", "step 1 \x1b[2J")
 	if got, want := out.String(), "dray: build: step 1 \\x1b[2J\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -57,11 +57,11 @@ func TestSyncProgress_Terminal(t *testing.T) {
 	p := newProgress(&out, 0)
 	p.terminal = true
 	tr := &syncProgress{progress: p}
-	tr.show("sync", "500 files and folders, 16.8 MB")
+	tr.show("sync", "500 files and directories, 16.8 MB")
 	tr.start = tr.start.Add(-time.Second)
-	tr.show("sync", "1000 files and folders, 33.6 MB")
+	tr.show("sync", "1000 files and directories, 33.6 MB")
 	p.clear()
-	want := `^dray: sync: 500 files and folders, 16\.8 MB\r\x1b\[Kdray: sync: 1000 files and folders, 33\.6 MB, [0-9]+\.[0-9] MB/s\r\x1b\[K$`
+	want := `^dray: sync: 500 files and directories, 16\.8 MB\r\x1b\[Kdray: sync: 1000 files and directories, 33\.6 MB, [0-9]+\.[0-9] MB/s\r\x1b\[K$`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("got %q", out.String())
 	}
