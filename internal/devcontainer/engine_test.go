@@ -98,7 +98,8 @@ func (u *upTest) containers() []ContainerInfo {
 		}
 		d := details[0]
 		out = append(out, ContainerInfo{
-			ID: d.ID, Created: d.Created, Status: d.State.Status, Labels: d.Config.Labels, Env: d.Config.Env, User: d.Config.User, Mounts: d.Mounts,
+			ID: d.ID, Created: d.Created, Status: d.State.Status, Labels: d.Config.Labels,
+			Env: d.Config.Env, User: d.Config.User, Mounts: d.Mounts,
 		})
 	}
 	return out

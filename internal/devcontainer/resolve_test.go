@@ -184,8 +184,8 @@ func TestResolveWithoutWorkspace(t *testing.T) {
 	}
 }
 
-// If the workspace is reached by a symlink, folder and variables are those of the container that was
-// created by the real path.
+// If the workspace is reached by a symlink, folder and variables are those of the container that
+// was created by the real path.
 func TestResolveThroughLink(t *testing.T) {
 	own := workspace(t, `{"image": "x", "remoteEnv": {"LOCAL": "${localWorkspaceFolder}"}}`)
 	link := filepath.Join(tempDir(t), "link")

@@ -265,9 +265,9 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	if note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc); !found || note.EndedAt == nil ||
-		!strings.Contains(note.Message, "enough") {
-		t.Errorf("noted %+v, %v, %v", note, found, err)
+	note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc)
+	if !found || note.EndedAt == nil || !strings.Contains(note.Message, "enough") {
+		t.Errorf("recorded %+v, %v, %v", note, found, err)
 	}
 }
 

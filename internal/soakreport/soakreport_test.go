@@ -49,7 +49,7 @@ var testPage = Page{
 	Setup: func() string { return "engine 1" },
 }
 
-// A run replaces the row with its key and keeps the others. A cell that misses the target is marked.
+// A run replaces the row with its key and keeps the others. A cell that misses the target is bold.
 func TestRowReplacesRowWithItsKey(t *testing.T) {
 	fixture(t)
 	t.Setenv("DRAY_TEST_SOAK", "1")

@@ -14,9 +14,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 )
 
-// TestParseAgreesWithReference gives the odd documents, and thousands of broken ones that are made from
-// them, to the reference's own parser and compares what both accept and read. EX-07: the
-// configuration is what the reference takes it for.
+// Parse agrees with the reference's parser on odd documents, and on thousands of broken ones that
+// are made from them (EX-07).
 func TestParseAgreesWithReference(t *testing.T) {
 	docs := make([][]byte, 0, 20000)
 	for _, odd := range oddDocuments {
