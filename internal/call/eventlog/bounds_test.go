@@ -10,9 +10,9 @@ import (
 	"github.com/dray-dev/dray/internal/call/eventlog"
 )
 
-// A reader that follows while the oldest events are forgotten misses none, also where the newest is
-// cut in a character.
-func TestFollowingBeyondTheBound(t *testing.T) {
+// A reader misses no event while the oldest ones are removed, also if the newest ends within a
+// character.
+func TestReader_BeyondMaxEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
 		r := l.Reader(0)
@@ -41,8 +41,7 @@ func TestFollowingBeyondTheBound(t *testing.T) {
 	})
 }
 
-// Growth that a reader cannot have yet does not wake it: a flood of small writes costs the tool no
-// more with a reader than without.
+// Output that is added to an open entry does not wake a reader.
 func BenchmarkFloodWithReader(b *testing.B) {
 	l := eventlog.NewLog(nothingKept)
 	r := l.Reader(0)
@@ -76,8 +75,8 @@ func readable(p []byte) bool {
 	return utf8.Valid(p) && (len(p) < 4<<10 || control <= len(p)/10)
 }
 
-// Whoever comes after a flood still hears how the call began, and when: that is in no capture.
-func TestLateReaderHearsTheBegin(t *testing.T) {
+// A reader after a flood still gets the state events, which are not captured.
+func TestReader_LateGetsStates(t *testing.T) {
 	for name, flood := range map[string]func(l *eventlog.Log){
 		"many bytes": func(l *eventlog.Log) { l.Output(dray.Stdout, bytes.Repeat([]byte("x"), 6<<20)) },
 		"many events": func(l *eventlog.Log) {
@@ -103,7 +102,7 @@ func TestLateReaderHearsTheBegin(t *testing.T) {
 			}
 		}
 		if last := all[len(all)-1]; last.Name != eventlog.End || all[3].Name == eventlog.State {
-			t.Errorf("%s: it goes on with %s and ends with %s", name, all[3].Name, last.Name)
+			t.Errorf("%s: next event %s, last event %s", name, all[3].Name, last.Name)
 		}
 	}
 }

@@ -72,8 +72,8 @@ func rest(t *testing.T, r *eventlog.Reader) []eventlog.Event {
 	}
 }
 
-// Small outputs are handed out as they are printed; what nobody has read yet grows together.
-func TestOutputIsHandedOutAtOnceAndGathered(t *testing.T) {
+// Output is published at once; output without a reader is combined.
+func TestOutputIsPublishedAtOnceAndCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
 		r := l.Reader(0)
@@ -103,9 +103,8 @@ func TestOutputIsHandedOutAtOnceAndGathered(t *testing.T) {
 	})
 }
 
-// A flood is given in larger pieces: its readers get few events, and no piece waits longer than
-// some milliseconds.
-func TestFloodIsGathered(t *testing.T) {
+// A flood is published in larger pieces, each within some milliseconds.
+func TestFloodIsCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
 		r := l.Reader(0)
@@ -128,7 +127,7 @@ func TestFloodIsGathered(t *testing.T) {
 				break
 			}
 			if d := time.Since(asked); d > 6*time.Millisecond {
-				t.Errorf("a piece waited %v", d)
+				t.Errorf("a piece was delayed by %v", d)
 			}
 			n, total = n+1, total+len(parse(t, ev).bytes())
 		}
@@ -138,8 +137,7 @@ func TestFloodIsGathered(t *testing.T) {
 	})
 }
 
-// A character that was split in two is put together; one whose rest does not come goes as it is,
-// soon.
+// A split character is published as a whole, or in parts if its rest is late.
 func TestSplitCharacters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
@@ -163,16 +161,15 @@ func TestSplitCharacters(t *testing.T) {
 		begun := time.Now()
 		next("\xf0\x9f", false)
 		if d := time.Since(begun); d == 0 || d > 10*time.Millisecond {
-			t.Errorf("half a character waited %v", d)
+			t.Errorf("half a character was delayed by %v", d)
 		}
 		l.Output(dray.Stdout, []byte("\xff\xfe"))
 		next("\xff\xfe", false)
 	})
 }
 
-// Whatever is printed, in whatever pieces, and wherever a reader begins or begins again: every byte
-// arrives once, in order, and events that are read again are the same.
-func TestEveryReaderGetsTheSame(t *testing.T) {
+// Every reader gets every byte once, in order, wherever it begins, and the same events as others.
+func TestReadersGetTheSameEvents(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -262,8 +259,8 @@ func check(t *testing.T, all []eventlog.Event, printed [3][]byte) {
 	}
 }
 
-// What left the memory and is kept nowhere is a hole that the offsets show, and the reader goes on.
-func TestHole(t *testing.T) {
+// Output that is neither in memory nor captured is skipped; the offsets show the gap.
+func TestReader_Gap(t *testing.T) {
 	l := eventlog.NewLog(nothingKept)
 	r := l.Reader(0)
 	defer r.Close()
@@ -285,25 +282,25 @@ func TestMemoryIsBounded(t *testing.T) {
 		l.Output(dray.Stdout, chunk)
 	}
 	if n := l.Size(); n > 6<<20 {
-		t.Errorf("a running call holds %d bytes", n)
+		t.Errorf("a running call uses %d bytes", n)
 	}
 	for range 10_000 {
 		l.Progress("build", long)
 	}
 	if n := l.Size(); n > 6<<20 {
-		t.Errorf("with progress it holds %d bytes", n)
+		t.Errorf("with progress: %d bytes", n)
 	}
 	l.Finish([]byte("{}"))
 	if n := l.Size(); n < 4<<20 {
-		t.Errorf("what a reader still has to get is gone: %d bytes", n)
+		t.Errorf("unread output was released: %d bytes", n)
 	}
 	r.Close()
 	if n := l.Size(); n > 1<<20 {
-		t.Errorf("an ended call holds %d bytes", n)
+		t.Errorf("an ended call uses %d bytes", n)
 	}
 }
 
-func TestWriterNeverWaits(t *testing.T) {
+func TestOutputDoesNotBlock(t *testing.T) {
 	l := eventlog.NewLog(nothingKept)
 	r := l.Reader(0) // and never reads
 	defer r.Close()
@@ -325,7 +322,7 @@ func TestWriterNeverWaits(t *testing.T) {
 	}
 }
 
-func TestNextEndsWithItsContext(t *testing.T) {
+func TestNext_ContextEnds(t *testing.T) {
 	l := eventlog.NewLog(nothingKept)
 	r := l.Reader(0)
 	defer r.Close()
@@ -337,7 +334,7 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPrinted(t *testing.T) {
+func TestBufferedOutput(t *testing.T) {
 	l := eventlog.NewLog(nothingKept)
 	l.Output(dray.Stdout, []byte("a"))
 	l.Output(dray.Stderr, []byte("b"))
@@ -347,11 +344,11 @@ func TestPrinted(t *testing.T) {
 	}
 	l.Output(dray.Stderr, make([]byte, 5<<20))
 	if _, ok := l.BufferedOutput(dray.Stderr); ok {
-		t.Error("what has left the memory is there")
+		t.Error("incomplete output is reported as complete")
 	}
 }
 
-func TestForms(t *testing.T) {
+func TestEventEncodings(t *testing.T) {
 	for _, c := range []struct {
 		ev          eventlog.Event
 		sse, ndjson string
@@ -368,8 +365,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// No text that a tool or a build prints can break out of its line.
-func TestNothingBreaksTheLine(t *testing.T) {
+// No output can contain a line break of its event.
+func TestEventsAreSingleLines(t *testing.T) {
 	l := eventlog.NewLog(nothingKept)
 	hostile := "a\n\ndata: x\nid: 9\r\nevent: end\u2028\x00\"}{"
 	l.Accepted(hostile)
@@ -417,9 +414,8 @@ func flood(l *eventlog.Log, size int) {
 	l.Finish([]byte("{}"))
 }
 
-// An awaited reader gets everything, however slowly it reads and although nothing is kept, and
-// memory stays bounded.
-func TestAwaitedReaderMissesNothing(t *testing.T) {
+// A slow blocking reader gets all output, without captures and with bounded memory.
+func TestBlockingReader_Slow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
 		r := l.BlockingReader()
@@ -448,9 +444,8 @@ func TestAwaitedReaderMissesNothing(t *testing.T) {
 	})
 }
 
-// The waiting has an end: when the reader leaves, when the call is being ended, and when the reader
-// stands still.
-func TestAwaitingEnds(t *testing.T) {
+// A blocking reader is released when it is closed, when the call is cancelled and when it stalls.
+func TestBlockingReader_Released(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(*eventlog.Log, *eventlog.Reader)
 		after time.Duration
@@ -469,7 +464,7 @@ func TestAwaitingEnds(t *testing.T) {
 				time.Sleep(time.Second)
 				select {
 				case <-done:
-					t.Error("nobody waited")
+					t.Error("output did not block")
 				default:
 				}
 				c.end(l, r)
@@ -482,8 +477,8 @@ func TestAwaitingEnds(t *testing.T) {
 	}
 }
 
-// Other readers are never waited for.
-func TestOnlyTheAwaitedReaderIsWaitedFor(t *testing.T) {
+// Only the blocking reader blocks output.
+func TestBlockingReader_OtherReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.NewLog(nothingKept)
 		r, other := l.BlockingReader(), l.Reader(0)
