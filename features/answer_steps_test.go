@@ -16,40 +16,41 @@ import (
 )
 
 func (w *world) answerSteps(sc *godog.ScenarioContext) {
-	sc.Then(`^the call has (succeeded)$`, w.ended)
-	sc.Then(`^the call has (succeeded|failed) with the reason (\S+)$`, w.endedBecause)
-	sc.Then(`^it is refused with (\d+) and (\S+)$`, w.refused)
-	sc.Then(`^it is answered with (\d+)$`, w.answered)
-	sc.Then(`^the error is (\S+)$`, w.errorIs)
+	sc.Then(`^the call (succeeds)$`, w.ended)
+	sc.Then(`^the call (succeeds|fails) with reason (\S+)$`, w.endedBecause)
+	sc.Then(`^the request fails with status (\d+) and code (\S+)$`, w.refused)
+	sc.Then(`^the response has status (\d+)$`, w.answered)
+	sc.Then(`^the error code is (\S+)$`, w.errorIs)
 	sc.Then(`^the error has a hint$`, w.hasHint)
-	sc.Then(`^the error says "(.*)"$`, w.errorSays)
-	sc.Then(`^nothing was started$`, w.nothingStarted)
+	sc.Then(`^the error message contains "(.*)"$`, w.errorSays)
+	sc.Then(`^no process was started$`, w.nothingStarted)
 	sc.Then(`^(std(?:out|err)) is$`, w.outputIsText)
 	sc.Then(`^(std(?:out|err)) is (".*")$`, w.outputIs)
 	sc.Then(`^(std(?:out|err)) contains (".*")$`, w.outputContains)
 	sc.Then(`^(std(?:out|err)) does not contain (".*")$`, w.outputLacks)
-	sc.Then(`^the first place in (std(?:out|err)) is a line of a file here, "(.*)"$`, w.firstPlaceIs)
-	sc.Then(`^the rewritten (std(?:out|err)) from (\d+) on is (".*")$`, w.rewrittenIs)
-	sc.Then(`^stdout has exactly the variables "(.*)"$`, w.variablesAre)
-	sc.Then(`^the kept stdout from (\d+) on is (".*")$`, w.keptIs)
-	sc.Then(`^the kept stdout from (\d+) on is base64 "(.*)"$`, w.keptBytesAre)
-	sc.Then(`^(/\S*) is not there$`, w.absent)
+	sc.Then(`^the first location in (std(?:out|err)) is this line of a host file, "(.*)"$`, w.firstPlaceIs)
+	sc.Then(`^the rewritten (std(?:out|err)) from byte (\d+) is (".*")$`, w.rewrittenIs)
+	sc.Then(`^stdout contains exactly the variables "(.*)"$`, w.variablesAre)
+	sc.Then(`^the captured stdout from byte (\d+) is (".*")$`, w.keptIs)
+	sc.Then(`^the captured stdout from byte (\d+) is base64 "(.*)"$`, w.keptBytesAre)
+	sc.Then(`^(/\S*) is absent$`, w.absent)
 	sc.Then(`^(/\S*) is (above|below) ([\d.]+)$`, w.compared)
 	sc.Then(`^(/\S*) is ((?:[\[{"\d-].*|null|true|false))$`, w.valueIs)
 	sc.Then(`^(/\S*) matches "(.*)"$`, w.valueMatches)
-	sc.Then(`^(/\S*) holds (\{.*)$`, w.listHolds)
-	sc.Then(`^each of them ended with its own number$`, w.ownNumbers)
+	sc.Then(`^(/\S*) contains (\{.*)$`, w.listHolds)
+	sc.Then(`^each call returns its own number$`, w.ownNumbers)
 }
 
-func (w *world) ended(status string) error {
+func (w *world) ended(verb string) error {
+	status := map[string]string{"succeeds": "succeeded", "fails": "failed"}[verb]
 	if w.answer.status != http.StatusOK || w.answer.at("/status") != status {
-		return fmt.Errorf("it has not: %s", w.answer.raw)
+		return fmt.Errorf("the call does not %s: %s", verb, w.answer.raw)
 	}
 	return nil
 }
 
-func (w *world) endedBecause(status, reason string) error {
-	if err := w.ended(status); err != nil {
+func (w *world) endedBecause(verb, reason string) error {
+	if err := w.ended(verb); err != nil {
 		return err
 	}
 	if w.answer.at("/reason") != reason {
@@ -64,7 +65,7 @@ func (w *world) endedBecause(status, reason string) error {
 func (w *world) refused(status int, code string) error {
 	if w.answer.status != status || w.answer.at("/code") != code || w.answer.at("/detail") == "" ||
 		w.answer.at("/status") != json.Number(strconv.Itoa(status)) {
-		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
+		return fmt.Errorf("the response is %d: %s", w.answer.status, w.answer.raw)
 	}
 	if kind := w.answer.header.Get("Content-Type"); kind != "application/problem+json" {
 		return fmt.Errorf("the content type is %q", kind)
@@ -74,12 +75,12 @@ func (w *world) refused(status int, code string) error {
 
 func (w *world) answered(status int) error {
 	if w.answer.status != status {
-		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
+		return fmt.Errorf("the response is %d: %s", w.answer.status, w.answer.raw)
 	}
 	return nil
 }
 
-// theError is that of a record, else the answer as a problem.
+// theError returns the error of a record, else the response as a problem.
 func (w *world) theError() map[string]any {
 	if e, ok := w.answer.at("/error").(map[string]any); ok {
 		return e
@@ -97,7 +98,7 @@ func (w *world) errorIs(code string) error {
 
 func (w *world) hasHint() error {
 	if hint, _ := w.theError()["hint"].(string); hint == "" {
-		return fmt.Errorf("it has none: %v", w.theError())
+		return fmt.Errorf("the error has no hint: %v", w.theError())
 	}
 	return nil
 }
@@ -105,16 +106,16 @@ func (w *world) hasHint() error {
 func (w *world) errorSays(text string) error {
 	if message := fmt.Sprint(w.theError()["message"],
 		w.theError()["detail"]); !strings.Contains(message, w.named(text)) {
-		return fmt.Errorf("it says %q", message)
+		return fmt.Errorf("the message is %q", message)
 	}
 	return nil
 }
 
-// nothingStarted looks for what every process leaves: the report of its end.
+// nothingStarted checks that the result has no report about the end of a process.
 func (w *world) nothingStarted() error {
 	if w.answer.status == http.StatusOK && w.answer.at("/metadata/kill") != nil ||
 		w.answer.at("/stdout/total_bytes") == json.Number("1") {
-		return fmt.Errorf("something was: %s", w.answer.raw)
+		return fmt.Errorf("a process was started: %s", w.answer.raw)
 	}
 	return nil
 }

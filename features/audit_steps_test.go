@@ -15,12 +15,12 @@ import (
 )
 
 func (w *world) trailSteps(sc *godog.ScenarioContext) {
-	sc.Then(`^the trail says of the call that (status|reason|exit_code|tool|environment|container_id) is (\S+)$`, w.columnIs)
-	sc.Then(`^the trail has the events "(.*)" of the call$`, w.eventsAre)
-	sc.Then(`^the trail holds /metadata/container as JSON$`, w.containerColumn)
-	sc.Given(`^another program holds the trail's database$`, w.holdTrail)
-	sc.When(`^the trail's database is free again$`, func() error { return w.release() })
-	sc.Then(`^asking for the call again gives the same$`, w.sameAgain)
+	sc.Then(`^the audit log records (status|reason|exit_code|tool|environment|container_id) (\S+) for the call$`, w.columnIs)
+	sc.Then(`^the audit log contains the events "(.*)" of the call$`, w.eventsAre)
+	sc.Then(`^the audit log contains /metadata/container as JSON$`, w.containerColumn)
+	sc.Given(`^another program locks the audit database$`, w.holdTrail)
+	sc.When(`^the audit database is unlocked$`, func() error { return w.release() })
+	sc.Then(`^requesting the call again returns the same$`, w.sameAgain)
 	sc.Then(`^the call is the first of the list$`, w.firstOfList)
 }
 

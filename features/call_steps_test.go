@@ -17,16 +17,16 @@ import (
 )
 
 func (w *world) callSteps(sc *godog.ScenarioContext) {
-	sc.Step(`^the call also says (\{.*\})$`, w.alsoSays)
-	sc.Given(`^the call also has (\d+) bytes of stdin$`, w.hasStdin)
-	sc.Given(`^another call$`, w.anotherCall)
-	sc.When(`^the tool (\S+) is called with (\{.*\})$`, w.callTool)
-	sc.When(`^the tool (\S+) is called with an input of (\d+) levels below its top$`, w.callDeep)
-	sc.When(`^this is asked: (.*)$`, w.askRaw)
-	sc.When(`^(\d+) calls of (\S+) run at once with (\{.*\})$`, w.callMany)
-	sc.Given(`^the tool (\S+) has printed "([^"]*)" when called with (\{.*\})$`, w.callAndWait)
-	sc.When(`^the client of (\S+) goes away after "([^"]*)", called with (\{.*\})$`, w.callAndLeave)
-	sc.When(`^the call is cancelled$`, w.cancelCall)
+	sc.Step(`^the call request includes (\{.*\})$`, w.alsoSays)
+	sc.Given(`^the call request includes (\d+) bytes of stdin$`, w.hasStdin)
+	sc.Given(`^a new call request$`, w.anotherCall)
+	sc.When(`^I call the tool (\S+) with (\{.*\})$`, w.callTool)
+	sc.When(`^I call the tool (\S+) with an input of (\d+) nested levels$`, w.callDeep)
+	sc.When(`^I send the call request (.*)$`, w.askRaw)
+	sc.When(`^I make (\d+) concurrent calls of (\S+) with (\{.*\})$`, w.callMany)
+	sc.Given(`^a running call of (\S+) has printed "([^"]*)", with (\{.*\})$`, w.callAndWait)
+	sc.When(`^the client of (\S+) disconnects after "([^"]*)", with (\{.*\})$`, w.callAndLeave)
+	sc.When(`^I cancel the call$`, w.cancelCall)
 }
 
 func (w *world) alsoSays(text string) error {

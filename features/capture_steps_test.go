@@ -17,15 +17,15 @@ import (
 
 func (w *world) captureSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^a daemon on a captures disk of (\S+) with the configuration$`, w.startOnDisk)
-	sc.When(`^the file (\S+) is made$`, func(path string) error { return writeFile(w.named(path), "") })
-	sc.When(`^the same is called again, and the first answer kept$`, w.callSame)
-	sc.When(`^its (std(?:out|err)) is asked for$`, w.askOutput)
+	sc.When(`^the file (\S+) is created$`, func(path string) error { return writeFile(w.named(path), "") })
+	sc.When(`^I repeat the call and remember its first result$`, w.callSame)
+	sc.When(`^I request its (std(?:out|err))$`, w.askOutput)
 	sc.Then(`^the bytes (\S+) of its (std(?:out|err)) are (".*")$`, w.rangeIs)
-	sc.Then(`^the bytes (\S+) of its (std(?:out|err)) are refused with (\d+)$`, w.rangeRefused)
-	sc.Then(`^in time the bytes (\S+) of its (std(?:out|err)) are (".*")$`, func(ctx context.Context, at, stream, text string) error {
+	sc.Then(`^the request for the bytes (\S+) of its (std(?:out|err)) fails with status (\d+)$`, w.rangeRefused)
+	sc.Then(`^eventually the bytes (\S+) of its (std(?:out|err)) are (".*")$`, func(ctx context.Context, at, stream, text string) error {
 		return inTime(ctx, func() error { return w.rangeIs(ctx, at, stream, text) })
 	})
-	sc.Then(`^in time the bytes (\S+) of its (std(?:out|err)) are refused with (\d+)$`, func(ctx context.Context, at, stream string, status int) error {
+	sc.Then(`^eventually the request for the bytes (\S+) of its (std(?:out|err)) fails with status (\d+)$`, func(ctx context.Context, at, stream string, status int) error {
 		return inTime(ctx, func() error { return w.rangeRefused(ctx, at, stream, status) })
 	})
 }

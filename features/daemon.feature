@@ -1,15 +1,15 @@
 Feature: The daemon: configuration, requests, logs and drain
 
   @CF-01
-  Scenario Outline: A mistake in the configuration names the key, the place and the fix
-    When a daemon is started with the configuration
+  Scenario Outline: A configuration error has the key, the origin and the fix
+    When I start a daemon with the configuration
       """
       <configuration>
       """
-    Then it ends with 2
-    And it says "{config}:<place>"
-    And it says "<key>"
-    And it says "<fix>"
+    Then the daemon exits with 2
+    And stderr of the command contains "{config}:<place>"
+    And stderr of the command contains "<key>"
+    And stderr of the command contains "<fix>"
 
     Examples:
       | configuration                            | place | key             | fix                  |
@@ -24,13 +24,13 @@ Feature: The daemon: configuration, requests, logs and drain
 
   @PM-02 @PM-03 @PM-04 @CF-01
   Scenario Outline: A configured mapping that no path could be mapped by is refused
-    When a daemon is started with the configuration
+    When I start a daemon with the configuration
       """
       containers: {c: {id: x, mappings: [{host: <host>, container: <container>}]}}
       """
-    Then it ends with 2
-    And it says "containers.c.mappings[0]"
-    And it says "<why>"
+    Then the daemon exits with 2
+    And stderr of the command contains "containers.c.mappings[0]"
+    And stderr of the command contains "<why>"
 
     Examples:
       | host     | container  | why       |
@@ -44,62 +44,62 @@ Feature: The daemon: configuration, requests, logs and drain
       | /srv/app | /srv       | /srv/app  |
 
   @CF-02
-  Scenario: The environment goes before the file
-    Given the variable DRAY_LIMITS_MAX_TIMEOUT is "7s"
+  Scenario: Environment variables take precedence over the file
+    Given the environment variable DRAY_LIMITS_MAX_TIMEOUT is "7s"
     And a daemon with the configuration
       """
       limits: {max_timeout: 5s, timeout: 4s}
       """
-    When this is asked: {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/", "timeout_seconds": 8}
-    Then it is refused with 400 and invalid_request
-    And the error says "7 seconds"
+    When I send the call request {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/", "timeout_seconds": 8}
+    Then the request fails with status 400 and code invalid_request
+    And the error message contains "7 seconds"
 
   @EX-05
-  Scenario: A helper that is missing is a warning at start and an error when it is needed
-    Given a workspace needs with the devcontainer
+  Scenario: A missing helper is a warning at start and an error on use
+    Given a workspace needs with the devcontainer configuration
       """
       {"image": "BUSYBOX"}
       """
-    And the variable DRAY_DEVCONTAINER_CLI is "{root}/no-devcontainer-here"
+    And the environment variable DRAY_DEVCONTAINER_CLI is "{root}/no-devcontainer-here"
     And a daemon with the configuration
       """
       trust: {workspaces: [{workspace}]}
       """
-    Then the log has "devcontainer CLI missing" with level "warn"
-    When the tool exec is called with {"argv": ["true"]}
-    Then the call has failed with the reason unavailable
-    And the error is helper_missing
-    And the error says "no-devcontainer-here"
+    Then the log contains "devcontainer CLI missing" with level "warn"
+    When I call the tool exec with {"argv": ["true"]}
+    Then the call fails with reason unavailable
+    And the error code is helper_missing
+    And the error message contains "no-devcontainer-here"
     And the error has a hint
-    And nothing was started
+    And no process was started
 
   @RT-09
-  Scenario: A workspace is trusted while no engine answers
-    Given a workspace alone with the devcontainer
+  Scenario: A workspace is trusted without an engine
+    Given a workspace alone with the devcontainer configuration
       """
       {"image": "BUSYBOX"}
       """
-    And the variable DOCKER_HOST is "unix:///nowhere/docker"
+    And the environment variable DOCKER_HOST is "unix:///nowhere/docker"
     And a daemon with the configuration
       """
       """
-    When POST /v1/workspaces/{id}/trust is asked
+    When I send POST /v1/workspaces/{id}/trust
     Then /trusted is true
     And /state is "discovered"
     And /trust/source matches "image"
 
   @RT-13
   Scenario Outline: The engine is the one that is named, and the log says who named it
-    Given the variable DOCKER_HOST is "<variable>"
+    Given the environment variable DOCKER_HOST is "<variable>"
     And a daemon with the configuration
       """
       engine: {<configured>}
       """
-    Then the log has "engine chosen" with host "<host>"
-    And the log has "engine chosen" with source "<source>"
-    When this is asked: {"tool": "exec", "input": {"argv": ["true"]}, "container": "x"}
-    Then the call has failed with the reason unavailable
-    And the error is engine_unavailable
+    Then the log contains "engine chosen" with host "<host>"
+    And the log contains "engine chosen" with source "<source>"
+    When I send the call request {"tool": "exec", "input": {"argv": ["true"]}, "container": "x"}
+    Then the call fails with reason unavailable
+    And the error code is engine_unavailable
     And the error has a hint
 
     Examples:
@@ -108,58 +108,58 @@ Feature: The daemon: configuration, requests, logs and drain
       | unix:///nowhere/docker.one | host: "unix:///nowhere/docker.two"   | unix:///nowhere/docker.two | engine.host |
 
   @AU-04
-  Scenario: A second daemon on the same state folder is refused
+  Scenario: A second daemon on the same state directory is refused
     Given a daemon with the configuration
       """
       limits: {drain: 1s}
       """
-    When a second daemon is started beside it
-    Then it ends with 1
-    And it says "another daemon runs on the state folder {state}"
+    When I start a second daemon on the same state directory
+    Then the daemon exits with 1
+    And stderr of the command contains "another daemon uses the state directory {state}"
 
   @AU-01
-  Scenario: No record, no run
+  Scenario: Without a begin record nothing runs
     Given a daemon with the configuration
       """
       host: {roots: [{root}]}
       """
-    And another program holds the trail's database
-    When this is asked: {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
-    Then it is refused with 503 and audit_unavailable
+    And another program locks the audit database
+    When I send the call request {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
+    Then the request fails with status 503 and code audit_unavailable
     And the file {root}/ran does not exist
-    When the trail's database is free again
-    And this is asked: {"tool": "exec", "input": {"argv": ["echo", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
-    Then the call has succeeded
+    When the audit database is unlocked
+    And I send the call request {"tool": "exec", "input": {"argv": ["echo", "{root}/ran"]}, "cwd": "{root}", "environment": "host"}
+    Then the call succeeds
 
   @OP-01
-  Scenario: Told to end, a daemon lets its calls end, and its log is JSON without secrets
-    Given the variable FEATURES_SECRET is "{secret}"
+  Scenario: A stopping daemon waits for its calls, and its log is JSON without secrets
+    Given the environment variable FEATURES_SECRET is "{secret}"
     And a daemon with the configuration
       """
       host: {roots: [{root}]}
       limits: {drain: 20s}
       """
-    And the call also says {"cwd": "{root}", "environment": "host", "env": {"PASSED": "{secret}"}}
-    And the tool exec has printed "ready" when called with {"argv": ["sh", "-c", "echo ready; sleep 1; echo $PASSED >&2; exit 5"]}
-    When the daemon is told to end
+    And the call request includes {"cwd": "{root}", "environment": "host", "env": {"PASSED": "{secret}"}}
+    And a running call of exec has printed "ready", with {"argv": ["sh", "-c", "echo ready; sleep 1; echo $PASSED >&2; exit 5"]}
+    When I stop the daemon
     And the daemon has logged "draining"
-    Then the events tell that it ended with the reason exited
-    And it ends with 0
+    Then the end event has reason exited
+    And the daemon exits with 0
     And every line of the log is JSON with level, time and event
     And the log does not contain "{secret}"
 
   @OP-01
-  Scenario: A call that outlasts the drain is cancelled, and the daemon ends
+  Scenario: A call that outlasts the drain is cancelled
     Given a daemon with the configuration
       """
       host: {roots: [{root}]}
       limits: {drain: 300ms, grace: 200ms}
       """
-    And the call also says {"cwd": "{root}", "environment": "host"}
-    And the tool exec has printed "ready" when called with {"argv": ["sh", "-c", "trap '' TERM; echo ready; sleep 60"]}
-    When the daemon is told to end
-    Then the events tell that it ended with the reason cancelled
-    And it ends with 0
+    And the call request includes {"cwd": "{root}", "environment": "host"}
+    And a running call of exec has printed "ready", with {"argv": ["sh", "-c", "trap '' TERM; echo ready; sleep 60"]}
+    When I stop the daemon
+    Then the end event has reason cancelled
+    And the daemon exits with 0
 
   @SE-03
   Scenario Outline: A request that is not one is refused before anything is accepted
@@ -167,9 +167,9 @@ Feature: The daemon: configuration, requests, logs and drain
       """
       {}
       """
-    When POST /v1/invocations is asked with <body>
-    Then it is refused with <status> and <code>
-    When GET /v1/invocations is asked
+    When I send POST /v1/invocations with <body>
+    Then the request fails with status <status> and code <code>
+    When I send GET /v1/invocations
     Then /items is []
 
     Examples:

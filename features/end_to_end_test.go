@@ -18,8 +18,8 @@ import (
 	"github.com/cucumber/godog"
 )
 
-func (w *world) storySteps(sc *godog.ScenarioContext) {
-	sc.Then(`^the file at (/\S+) says "(.*)"$`, w.resultSays)
+func (w *world) endToEndSteps(sc *godog.ScenarioContext) {
+	sc.Then(`^the file at (/\S+) contains "(.*)"$`, w.resultSays)
 	sc.Then(`^the picture at (/\S+) shows the amounts ([\d, ]+)$`, w.pictureShows)
 	sc.Then(`^the file at (/\S+) is one of those in (/\S+), byte for byte$`, w.inManifest)
 }
@@ -143,5 +143,5 @@ func TestStory(t *testing.T) {
 		root: root, names: map[string]string{"workspace": root + "/app", "root": root},
 	}
 	t.Cleanup(func() { removeContainers(t, root+"/app") })
-	runFeature(t, "story.feature", f)
+	runFeature(t, "end_to_end.feature", f)
 }

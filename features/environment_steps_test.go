@@ -14,16 +14,16 @@ import (
 
 func (w *world) placeSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^the workspace (\S+)$`, w.inWorkspace)
-	sc.Given(`^a container of its own$`, func(ctx context.Context) error { return w.ownContainer(ctx) })
-	sc.Given(`^a container without a writable root$`, func(ctx context.Context) error { return w.ownContainer(ctx, "--read-only") })
+	sc.Given(`^a separate container$`, func(ctx context.Context) error { return w.ownContainer(ctx) })
+	sc.Given(`^a container with a read-only root$`, func(ctx context.Context) error { return w.ownContainer(ctx, "--read-only") })
 	sc.Given(`^a container with (\d+m) of memory$`, func(ctx context.Context, size string) error {
 		return w.ownContainer(ctx, "--memory", size, "--memory-swap", size)
 	})
 	sc.When(`^the container is killed$`, w.killContainer)
-	sc.Then(`^no process "(.*)" is in the container$`, w.noProcess)
-	sc.Then(`^the file (\S+) holds (".*") and belongs to (\d+)$`, w.fileHolds)
-	sc.Then(`^/items holds a workspace that is running$`, w.workspaceRuns)
-	sc.When(`^these paths are mapped (to_host|to_container)$`, w.pathsMapped)
+	sc.Then(`^no process "(.*)" runs in the container$`, w.noProcess)
+	sc.Then(`^the file (\S+) contains (".*") and is owned by (\d+)$`, w.fileHolds)
+	sc.Then(`^/items contains a running workspace$`, w.workspaceRuns)
+	sc.When(`^I map these paths (to_host|to_container)$`, w.pathsMapped)
 }
 
 func (w *world) inWorkspace(folder string) { w.body["workspace"] = w.named(folder) }

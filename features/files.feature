@@ -1,17 +1,17 @@
-Feature: File tools are alike on the host and in the container
-  An agent looks for files, reads and changes them with its own paths, wherever the workspace is. No program of the image has a part in it, what
-  leads out of the workspace is refused, and what was changed is told.
+Feature: File tools are the same on the host and in the container
+  An agent finds, reads and changes files by host paths. No program of the image is used, paths that lead out of the workspace are refused, and
+  changes are reported.
 
   Background:
     Given the workspace {workspace}
 
-  Rule: Looking for files
+  Rule: Finding files
 
     @EX-17 @PM-07
-    Scenario Outline: glob finds names, hidden ones too, and not what lies in .git
-      Given the call also says {"environment": "<where>"}
-      When the tool glob is called with {"pattern": "**/*.{go,yml}", "path": "{workspace}/tree"}
-      Then the call has succeeded
+    Scenario Outline: glob finds names, also hidden ones, but not in .git
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool glob with {"pattern": "**/*.{go,yml}", "path": "{workspace}/tree"}
+      Then the call succeeds
       And /output is {"paths": ["{workspace}/tree/.github/ci.yml", "{workspace}/tree/a/x.go", "{workspace}/tree/a-b/y.go", "{workspace}/tree/main.go"], "truncated": false}
 
       Examples:
@@ -21,12 +21,12 @@ Feature: File tools are alike on the host and in the container
 
     @EX-17
     Scenario Outline: grep finds lines by a regular expression
-      Given the call also says {"environment": "<where>", "cwd": "tree"}
-      When the tool grep is called with {"pattern": "^package (a|main)$", "glob": "*.go"}
-      Then the call has succeeded
+      Given the call request includes {"environment": "<where>", "cwd": "tree"}
+      When I call the tool grep with {"pattern": "^package (a|main)$", "glob": "*.go"}
+      Then the call succeeds
       And /output/matches/0 is {"path": "{workspace}/tree/a/x.go", "line": 1, "text": "package a"}
       And /output/matches/1 is {"path": "{workspace}/tree/main.go", "line": 2, "text": "package main"}
-      And /output/matches/2 is not there
+      And /output/matches/2 is absent
       And /output/truncated is false
 
       Examples:
@@ -35,15 +35,15 @@ Feature: File tools are alike on the host and in the container
         | container |
 
     @EX-17
-    Scenario Outline: stat tells what a path is, and of a link where it leads
-      Given the call also says {"environment": "<where>"}
-      When the tool stat is called with {"path": "tree/main.go"}
+    Scenario Outline: stat returns the type of a path and the target of a symlink
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool stat with {"path": "tree/main.go"}
       Then /output/path is "{workspace}/tree/main.go"
       And /output/type is "file"
       And /output/size is 30
       And /output/mode is "0640"
       And /output/modified matches "Z$"
-      When the tool stat is called with {"path": "{workspace}/tree/link"}
+      When I call the tool stat with {"path": "{workspace}/tree/link"}
       Then /output/path is "{workspace}/tree/link"
       And /output/type is "symlink"
       And /output/target is "main.go"
@@ -55,8 +55,8 @@ Feature: File tools are alike on the host and in the container
 
     @RT-04
     Scenario Outline: A pattern that is none is refused before anything starts
-      When this is asked: {"tool": "<tool>", "input": <input>, "workspace": "{workspace}"}
-      Then it is refused with 400 and invalid_input
+      When I send the call request {"tool": "<tool>", "input": <input>, "workspace": "{workspace}"}
+      Then the request fails with status 400 and code invalid_input
       And /errors/0/pointer is "<pointer>"
 
       Examples:
@@ -71,33 +71,33 @@ Feature: File tools are alike on the host and in the container
         | edit_file | {"path": "x", "patch": "no patch"}       | /input/patch       |
         | edit_file | {"path": "x", "edits": [{"old": "", "new": "x"}]} | /input/edits/0/old |
 
-    Scenario: What the container's user may not read is told, and the rest is searched
-      When the tool grep is called with {"pattern": "secret", "path": "locked"}
-      Then the call has succeeded
+    Scenario: Unreadable directories are reported, and the rest is searched
+      When I call the tool grep with {"pattern": "secret", "path": "locked"}
+      Then the call succeeds
       And /output/matches is [{"path": "{workspace}/locked/open", "line": 1, "text": "no secret"}]
       And /output/skipped is [{"path": "{workspace}/locked/closed", "reason": "the user that tools run as may not read it"}]
 
   Rule: Changing files
 
     @EX-17 @AU-11
-    Scenario Outline: edit_file replaces exactly what it is told to, and says what it changed
-      Given the call also says {"environment": "<where>"}
-      When the tool write_file is called with {"path": "made/<where>.txt", "content": "one\r\ntwo\r\none\r\n"}
+    Scenario Outline: edit_file replaces exact matches and returns what it changed
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool write_file with {"path": "made/<where>.txt", "content": "one\r\ntwo\r\none\r\n"}
       Then /metadata/changes/0/action is "created"
-      And /metadata/changes/0/sha256_before is not there
-      When the tool edit_file is called with {"path": "{workspace}/made/<where>.txt", "edits": [{"old": "one\r\n", "new": "1\r\n", "count": 2}, {"old": "two", "new": "2"}]}
-      Then the call has succeeded
+      And /metadata/changes/0/sha256_before is absent
+      When I call the tool edit_file with {"path": "{workspace}/made/<where>.txt", "edits": [{"old": "one\r\n", "new": "1\r\n", "count": 2}, {"old": "two", "new": "2"}]}
+      Then the call succeeds
       And /output is {"path": "{workspace}/made/<where>.txt", "replaced": 3, "sha256": "ac7a342d94bb7863cb894a81b84a44d36af54075850add458f17c6c643d855bd"}
       And /metadata/changes/0/environment is "<where>"
       And /metadata/changes/0/path is "<path>"
       And /metadata/changes/0/action is "replaced"
       And /metadata/changes/0/sha256_before is "39d86b06b8d48283350f30de96c37066c5d8aefe01e087a1b65ce1b0420701c8"
-      When the tool edit_file is called with {"path": "made/<where>.txt", "patch": "--- a/x\n+++ b/x\n@@ -2,2 +2,3 @@\n 2\r\n-1\r\n+3\r\n+4\r\n"}
-      Then the call has succeeded
+      When I call the tool edit_file with {"path": "made/<where>.txt", "patch": "--- a/x\n+++ b/x\n@@ -2,2 +2,3 @@\n 2\r\n-1\r\n+3\r\n+4\r\n"}
+      Then the call succeeds
       And /output/replaced is 1
-      When the tool read_file is called with {"path": "made/<where>.txt"}
+      When I call the tool read_file with {"path": "made/<where>.txt"}
       Then /output/content is "1\r\n2\r\n3\r\n4\r\n"
-      And /metadata/changes is not there
+      And /metadata/changes is absent
 
       Examples:
         | where     | path                               |
@@ -106,17 +106,17 @@ Feature: File tools are alike on the host and in the container
 
     @EX-17
     Scenario Outline: An edit that does not fit changes nothing, and says why
-      Given the call also says {"environment": "<where>"}
-      When the tool edit_file is called with {"path": "tree/main.go", "edits": [{"old": "package main", "new": "package x"}, {"old": "a", "new": "b"}]}
-      Then the call has failed with the reason invalid
-      And the error is invalid_input
-      And the error says "edit {workspace}/tree/main.go: old of edit 2 of 2 occurs 3 times, not once (in lines 2, 2, 4)"
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool edit_file with {"path": "tree/main.go", "edits": [{"old": "package main", "new": "package x"}, {"old": "a", "new": "b"}]}
+      Then the call fails with reason invalid
+      And the error code is invalid_input
+      And the error message contains "edit {workspace}/tree/main.go: old of edit 2 of 2 occurs 3 times, not once (in lines 2, 2, 4)"
       And /error/errors/0/pointer is "/input/edits/1/old"
-      When the tool edit_file is called with {"path": "tree/main.go", "patch": "@@ -3,1 +3,1 @@\n-func main() { }\n+func main() {}\n"}
-      Then the error is invalid_input
-      And the error says "hunk 1 of 1"
+      When I call the tool edit_file with {"path": "tree/main.go", "patch": "@@ -3,1 +3,1 @@\n-func main() { }\n+func main() {}\n"}
+      Then the error code is invalid_input
+      And the error message contains "hunk 1 of 1"
       And the error has a hint
-      When the tool read_file is called with {"path": "tree/main.go"}
+      When I call the tool read_file with {"path": "tree/main.go"}
       Then /output/content is "\npackage main\n\nfunc main() {}\n"
 
       Examples:
@@ -128,10 +128,10 @@ Feature: File tools are alike on the host and in the container
 
     @EX-17
     Scenario Outline: Neither links nor pipes lead a file tool anywhere
-      Given the call also says {"environment": "<where>"}
-      When the tool <tool> is called with <input>
-      Then the call has failed with the reason invalid
-      And the error is path_invalid
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool <tool> with <input>
+      Then the call fails with reason invalid
+      And the error code is path_invalid
       And the error has a hint
 
       Examples:
@@ -158,9 +158,9 @@ Feature: File tools are alike on the host and in the container
         | container | glob      | {"pattern": "*", "path": "/etc"}                                         |
 
     Scenario Outline: A search passes hostile names by and goes on
-      Given the call also says {"environment": "<where>"}
-      When the tool grep is called with {"pattern": "root|needle", "path": "hostile"}
-      Then the call has succeeded
+      Given the call request includes {"environment": "<where>"}
+      When I call the tool grep with {"pattern": "root|needle", "path": "hostile"}
+      Then the call succeeds
       And /output is {"matches": [{"path": "{workspace}/hostile/odd\\xff\n\u001b[31m", "line": 1, "text": "needle"}], "truncated": false}
 
       Examples:
@@ -171,24 +171,24 @@ Feature: File tools are alike on the host and in the container
   Rule: Containers without a workspace
 
     @EX-17
-    Scenario: File tools work in the folder that the call names
-      Given a container of its own
-      When the tool read_file is called with {"path": "passwd"}
-      Then the error is path_invalid
-      And the error says "no workspace folder"
-      Given the call also says {"cwd": "/etc"}
-      When the tool grep is called with {"pattern": "^root:", "path": "passwd"}
-      Then the call has succeeded
+    Scenario: File tools without a workspace use the cwd of the call
+      Given a separate container
+      When I call the tool read_file with {"path": "passwd"}
+      Then the error code is path_invalid
+      And the error message contains "no workspace folder"
+      Given the call request includes {"cwd": "/etc"}
+      When I call the tool grep with {"pattern": "^root:", "path": "passwd"}
+      Then the call succeeds
       And /output/matches/0/path is "/etc/passwd"
-      When the tool read_file is called with {"path": "/usr/bin/env"}
-      Then the error is path_invalid
+      When I call the tool read_file with {"path": "/usr/bin/env"}
+      Then the error code is path_invalid
 
   Rule: Text of files
 
     @PM-10
-    Scenario: Paths in a file that is read are the caller's where the call asks for it
-      Given the call also says {"rewrite_text": true}
-      When the tool read_file is called with {"path": "log"}
+    Scenario: Paths in a file that is read are rewritten on request
+      Given the call request includes {"rewrite_text": true}
+      When I call the tool read_file with {"path": "log"}
       Then /output/content is "{workspace}/a.go:12:3: no /workspaces/apple\n"
       And /output/rewritten is 1
       And /output/size is 48

@@ -26,22 +26,22 @@ func TestLimits(t *testing.T) {
 }
 
 func (w *world) limitsSteps(sc *godog.ScenarioContext) {
-	sc.Given(`^the calls ([\w ]+) in the container that end with the file "(\w+)"$`, w.beginWaiting)
-	sc.When(`^the tool (\w+) is called in the background with (\{.*\})$`, w.beginTool)
-	sc.When(`^the container gets the file "(\w+)"$`, w.touch)
-	sc.When(`^the file (\S+) is made on the host$`, func(path string) error { return writeFile(w.named(path), "") })
+	sc.Given(`^calls ([\w ]+) in the container that wait for the file "(\w+)"$`, w.beginWaiting)
+	sc.When(`^I call the tool (\w+) in the background with (\{.*\})$`, w.beginTool)
+	sc.When(`^the file "(\w+)" is created in the container$`, w.touch)
+	sc.When(`^the file (\S+) is created on the host$`, func(path string) error { return writeFile(w.named(path), "") })
 	sc.When(`^half a second has passed$`, func() { <-time.After(500 * time.Millisecond) })
 	sc.Step(`^the calls? ([\w ]+) (?:is|are) (queued|running)$`, w.haveStatus)
-	sc.Step(`^the list of those that are (queued|running) is ([\w ]+)$`, w.listIs)
-	sc.Then(`^the answer says when to try again$`, w.saysWhen)
-	sc.Then(`^the trail has (\d+) calls$`, w.countTrail)
-	sc.Then(`^the calls ([\w ]+) have succeeded in this order$`, w.succeededInOrder)
-	sc.Then(`^the call (\w+) says that it waited$`, w.saysWaited)
-	sc.When(`^the call (\w+) is given up$`, w.giveUp)
-	sc.When(`^the client of (\w+) is gone$`, w.goAway)
-	sc.Then(`^the call (\w+) has ended with (\w+)$`, w.endedWith)
-	sc.Then(`^the kept process is still there on the (host|container)$`, w.keptIsThere)
-	sc.Then(`^the process "(.*)" is (in|gone from) that container$`, w.processIs)
+	sc.Step(`^the list of (queued|running) calls is ([\w ]+)$`, w.listIs)
+	sc.Then(`^the response has Retry-After$`, w.saysWhen)
+	sc.Then(`^the audit log contains (\d+) calls$`, w.countTrail)
+	sc.Then(`^the calls ([\w ]+) succeed in this order$`, w.succeededInOrder)
+	sc.Then(`^the call (\w+) reports its time in the queue$`, w.saysWaited)
+	sc.When(`^I cancel the call (\w+)$`, w.giveUp)
+	sc.When(`^the client of (\w+) disconnects$`, w.goAway)
+	sc.Then(`^the call (\w+) ends with (\w+)$`, w.endedWith)
+	sc.Then(`^the kept process still runs on the (host|container)$`, w.keptIsThere)
+	sc.Then(`^the process "(.*)" (runs|does not run) in that container$`, w.processIs)
 }
 
 // backgroundCall is a call whose events are read as they come.

@@ -1,6 +1,6 @@
 Feature: Paths are right on both sides
-  A caller writes and reads the host's paths, a tool the container's. What is a path, what it becomes and what is left alone is told by JSON
-  pointer, and what cannot be right is refused before anything starts.
+  A caller uses host paths, a tool container paths. Mapped and unmapped paths are reported by JSON pointer, and invalid paths are refused before
+  anything starts.
 
   Background:
     Given the workspace {workspace}
@@ -8,8 +8,8 @@ Feature: Paths are right on both sides
   Rule: Roots
 
     @PM-01 @PM-02 @PM-04 @PM-14
-    Scenario: Configured mappings stand beside the real mounts, and the longest root counts
-      When these paths are mapped to_host
+    Scenario: Configured mappings are added to the mounts, and the longest root applies
+      When I map these paths to_host
         | /workspaces/app/src/a.go        | {root}/app/src/a.go     |
         | /workspaces/app/generated/a.go  | {root}/generated/a.go   |
         | /workspaces/app/generated       | {root}/generated        |
@@ -22,7 +22,7 @@ Feature: Paths are right on both sides
         | {root}/same/x                   | {root}/same/x           |
         | /cache/x                        |                         |
         | /                               |                         |
-      And these paths are mapped to_container
+      And I map these paths to_container
         | {root}/results/x            | /tmp/results/x               |
         | {root}/generated/x          | /workspaces/app/generated/x  |
         | {root}/app/generated/x      |                              |
@@ -34,28 +34,28 @@ Feature: Paths are right on both sides
         | {root}                      |                              |
 
     @PM-14
-    Scenario: A mapping belongs to its container, however a call names it
-      Given the call also says {"container": "named"}
-      When the tool print is called with {"o": {"a": "{root}/results/x"}}
+    Scenario: A mapping applies to its container, however a call selects it
+      Given the call request includes {"container": "named"}
+      When I call the tool print with {"o": {"a": "{root}/results/x"}}
       Then stdout contains "/tmp/results/x"
       And /output/a is "{root}/results/x"
-      Given another call
-      And the call also says {"container": "{container}"}
-      When the tool print is called with {"o": {"a": "{root}/results/x"}}
+      Given a new call request
+      And the call request includes {"container": "{container}"}
+      When I call the tool print with {"o": {"a": "{root}/results/x"}}
       Then stdout contains "/tmp/results/x"
 
     @PM-03 @PM-04
-    Scenario: A mount that cannot be mapped is skipped, and each result says so
-      When the tool exec is called with {"argv": ["true"]}
-      Then the call has succeeded
+    Scenario: A mount that cannot be mapped is skipped with a warning
+      When I call the tool exec with {"argv": ["true"]}
+      Then the call succeeds
       And /metadata/warnings/0 matches "{root}/up.*is an ancestor of.*{root}/up/below"
 
     @PM-05 @PM-15
     Scenario Outline: Paths that are never right are refused, each with its place
-      When POST /v1/paths is asked with {"workspace": "{workspace}", "direction": "to_host", "paths": ["/fine", <path>]}
-      Then it is refused with 400 and invalid_input
+      When I send POST /v1/paths with {"workspace": "{workspace}", "direction": "to_host", "paths": ["/fine", <path>]}
+      Then the request fails with status 400 and code invalid_input
       And /errors/0/pointer is "/paths/1"
-      And the error says "<why>"
+      And the error message contains "<why>"
       And the error has a hint
 
       Examples:
@@ -70,8 +70,8 @@ Feature: Paths are right on both sides
 
     @PM-07 @PM-09
     Scenario Outline: A schema says it wherever a value can stand, in inputs and in outputs
-      When the tool marked is called with {"<member>": <host>}
-      Then the call has succeeded
+      When I call the tool marked with {"<member>": <host>}
+      Then the call succeeds
       And stdout is "{\"<member>\":<container>}"
       And /output/<member> is <host>
       And /metadata/mapping/errors is []
@@ -99,20 +99,20 @@ Feature: Paths are right on both sides
         | off     | "{workspace}/a"                                                      | \"{workspace}/a\" |
 
     @PM-06 @PM-07 @PM-09
-    Scenario: Every path is told, mapped or not, and where it stands
-      When the tool marked is called with {"items": ["{workspace}/a", "sub/b", "/etc/c"], "list": "/bin:{data}", "more": {"x~y/z": "{workspace}/d"}, "text": "{workspace}/e"}
+    Scenario: Every path is reported with its pointer, mapped or not
+      When I call the tool marked with {"items": ["{workspace}/a", "sub/b", "/etc/c"], "list": "/bin:{data}", "more": {"x~y/z": "{workspace}/d"}, "text": "{workspace}/e"}
       Then /metadata/mapping/mapped is [{"pointer": "/input/items/0", "from": "{workspace}/a", "to": "/workspaces/app/a"}, {"pointer": "/input/list", "from": "{data}", "to": "/data"}, {"pointer": "/input/more/x~0y~1z", "from": "{workspace}/d", "to": "/workspaces/app/d"}, {"pointer": "/output/items/0", "from": "/workspaces/app/a", "to": "{workspace}/a"}, {"pointer": "/output/list", "from": "/data", "to": "{data}"}, {"pointer": "/output/more/x~0y~1z", "from": "/workspaces/app/d", "to": "{workspace}/d"}]
       And /metadata/mapping/unmapped/0/pointer is "/input/items/1"
       And /metadata/mapping/unmapped/1/pointer is "/input/items/2"
       And /metadata/mapping/unmapped/2/pointer is "/input/list"
       And /metadata/mapping/unmapped/2/path is "/bin"
       And /metadata/mapping/unmapped/5/pointer is "/output/list"
-      And /metadata/mapping/unmapped/6 is not there
+      And /metadata/mapping/unmapped/6 is absent
       And /output/items/1 is "sub/b"
 
     @PM-09
-    Scenario Outline: Without marks a whole string has to look like one
-      When the tool print is called with {"o": {"v": "<host>"}}
+    Scenario Outline: Without marks, a string must look like a path
+      When I call the tool print with {"o": {"v": "<host>"}}
       Then stdout is "{\"v\": \"<container>\"}"
       And /output/v is "<host>"
 
@@ -134,8 +134,8 @@ Feature: Paths are right on both sides
 
     @PM-09
     Scenario Outline: The call's mode goes before the tool's
-      Given the call also says {<mode>}
-      When the tool <tool> is called with {"text": "{workspace}/a", "ref": "{workspace}/b"}
+      Given the call request includes {<mode>}
+      When I call the tool <tool> with {"text": "{workspace}/a", "ref": "{workspace}/b"}
       Then stdout is "{\"text\":\"<text>\",\"ref\":\"<ref>\"}"
 
       Examples:
@@ -148,8 +148,8 @@ Feature: Paths are right on both sides
         |                        | guess  | /workspaces/app/a | /workspaces/app/b |
 
     @PM-13
-    Scenario: A name that is the same only to the eye is left alone, and the report says so
-      When the tool marked is called with {"items": ["{root}/caf\u00e9/x", "{root}/cafe\u0301/x"]}
+    Scenario: A name equal only after Unicode normalisation is not mapped, and is listed
+      When I call the tool marked with {"items": ["{root}/caf\u00e9/x", "{root}/cafe\u0301/x"]}
       Then /metadata/mapping/mapped/0/to is "/coffee/x"
       And /metadata/mapping/unmapped/0/path is "{root}/cafe\u0301/x"
       And /metadata/mapping/unmapped/0/reason matches "NFC"
@@ -159,13 +159,13 @@ Feature: Paths are right on both sides
 
     @PM-05 @PM-15
     Scenario Outline: A bad path in an input is refused before anything starts
-      When the tool marked is called with {"<member>": <value>}
-      Then the call has failed with the reason invalid
-      And the error is path_invalid
+      When I call the tool marked with {"<member>": <value>}
+      Then the call fails with reason invalid
+      And the error code is path_invalid
       And /error/errors/0/pointer is "<pointer>"
       And /metadata/mapping/errors/0/pointer is "<pointer>"
       And the error has a hint
-      And nothing was started
+      And no process was started
 
       Examples:
         | member | value                                    | pointer          |
@@ -180,33 +180,33 @@ Feature: Paths are right on both sides
         | uri    | "file:///C:/x"                           | /input/uri       |
 
     @PM-05
-    Scenario: A bad path in an output stays as it is, and the others are mapped
-      When the tool print is called with {"o": {"bad": "/workspaces/app/a/../b", "good": "/workspaces/app/c"}}
-      Then the call has succeeded
+    Scenario: An invalid path in an output is not mapped; the others are
+      When I call the tool print with {"o": {"bad": "/workspaces/app/a/../b", "good": "/workspaces/app/c"}}
+      Then the call succeeds
       And /output is {"bad": "/workspaces/app/a/../b", "good": "{workspace}/c"}
       And /metadata/mapping/errors/0/pointer is "/output/bad"
 
     @PM-08
-    Scenario: An output that is too deep stays as it is, and the report says so
-      When the tool deep is called with {}
-      Then the call has succeeded
+    Scenario: An output that is too deep is not mapped, and the report has an error
+      When I call the tool deep with {}
+      Then the call succeeds
       And /output/raw_output matches "^\[\[\[\["
       And /metadata/mapping/errors/0/pointer is "/output"
       And /metadata/mapping/errors/0/message matches "64"
 
     @PM-12
-    Scenario: A result whose path a link on the host leads elsewhere is told, and not handed on as usable
-      When the tool links is called with {}
-      Then the call has succeeded
+    Scenario: A result whose symlink leads outside on the host is reported and not mapped
+      When I call the tool links with {}
+      Then the call succeeds
       And /output is {"file": "{workspace}/out/file", "inside": "{workspace}/out/inside", "later": "{workspace}/out/later", "absolute": "/workspaces/app/out/absolute", "outside": "/workspaces/app/out/outside", "beneath": "/workspaces/app/out/folder/passwd", "same": "{root}/same/own"}
       And /metadata/mapping/errors/0/pointer is "/output/absolute"
       And /metadata/mapping/errors/1/pointer is "/output/outside"
       And /metadata/mapping/errors/2/pointer is "/output/beneath"
-      And /metadata/mapping/errors/3 is not there
+      And /metadata/mapping/errors/3 is absent
       And /metadata/mapping/errors/1/message matches "{workspace}/out/outside"
 
     @PM-11
-    Scenario: What dray says of the container is in the container's paths
-      When the tool print is called with {"o": {"folder": "/workspaces/app"}}
+    Scenario: Metadata about the container has container paths
+      When I call the tool print with {"o": {"folder": "/workspaces/app"}}
       Then /output/folder is "{workspace}"
       And /metadata/container/workspace_folder is "/workspaces/app"

@@ -1,10 +1,10 @@
-Feature: Where a call runs
-  A rule decides, the call hears which, and where that place cannot be had nothing runs anywhere else.
+Feature: Routing
+  A rule decides where a call runs and is reported. If that environment is unavailable, nothing runs anywhere else.
 
   @RT-01 @RT-03
-  Scenario Outline: The rules in their order
-    When POST /v1/route is asked with {"tool": "<tool>", <call>}
-    Then it is answered with 200
+  Scenario Outline: Precedence of the rules
+    When I send POST /v1/route with {"tool": "<tool>", <call>}
+    Then the response has status 200
     And /environment is <environment>
     And /rule is <rule>
 
@@ -25,18 +25,18 @@ Feature: Where a call runs
       | rather | "cwd": "{root}/plain"                                                      | "host"      | "host"                 |
 
   @RT-03
-  Scenario: The nearest devcontainer is looked for from the working folder up to the workspace
-    When POST /v1/route is asked with {"tool": "exec", "workspace": "{workspace}", "cwd": "part"}
+  Scenario: The nearest devcontainer from the working directory up to the workspace is used
+    When I send POST /v1/route with {"tool": "exec", "workspace": "{workspace}", "cwd": "part"}
     Then /workspace is "{workspace}/part"
-    When POST /v1/route is asked with {"tool": "exec", "workspace": "{workspace}", "cwd": "sub"}
+    When I send POST /v1/route with {"tool": "exec", "workspace": "{workspace}", "cwd": "sub"}
     Then /workspace is "{workspace}"
 
   @RT-01
   Scenario Outline: What a tool requires holds against every level
-    When this is asked: {"tool": "<tool>", "input": {}, <call>}
-    Then the error is route_conflict
+    When I send the call request {"tool": "<tool>", "input": {}, <call>}
+    Then the error code is route_conflict
     And the error has a hint
-    And nothing was started
+    And no process was started
 
     Examples:
       | tool  | call                                                                  |
@@ -47,11 +47,11 @@ Feature: Where a call runs
 
   @RT-02
   Scenario Outline: A chosen container that is not to be had is an error, never a run on the host
-    When this is asked: {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, <call>}
-    Then the call has failed with the reason unavailable
-    And the error is container_not_found
+    When I send the call request {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, <call>}
+    Then the call fails with reason unavailable
+    And the error code is container_not_found
     And /route/environment is "container"
-    And nothing was started
+    And no process was started
     And the file {root}/ran does not exist
 
     Examples:
@@ -61,20 +61,20 @@ Feature: Where a call runs
       | "cwd": "{root}/plain", "plan": {"fallback": "gone"}          |
 
   @RT-03
-  Scenario: The dry run gives the same answer as the run
-    When POST /v1/route is asked with {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
+  Scenario: The dry run has the same result as the run
+    When I send POST /v1/route with {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
     Then /rule is "call.container"
     And /container is "labelled"
-    When this is asked: {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
-    Then the call has succeeded
+    When I send the call request {"tool": "exec", "input": {"argv": ["hostname"]}, "container": "labelled"}
+    Then the call succeeds
     And /route/rule is "call.container"
     And /route/container is "labelled"
     And /metadata/container/id is "{box}"
 
   @RT-01
   Scenario: A run on the host outside every root is denied
-    When this is asked: {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/usr", "environment": "host"}
-    Then the call has failed with the reason denied
-    And the error is denied
-    And the error says "host.roots"
-    And nothing was started
+    When I send the call request {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/usr", "environment": "host"}
+    Then the call fails with reason denied
+    And the error code is denied
+    And the error message contains "host.roots"
+    And no process was started

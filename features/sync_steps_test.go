@@ -18,18 +18,18 @@ import (
 
 func (w *world) syncSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^an empty sandbox root$`, w.emptyRoot)
-	sc.Given(`^a link (\S+) to (\S+)$`, w.makeLink)
-	sc.Given(`^a folder (\S+) with the mode (\d+)$`, w.makeFolder)
-	sc.Given(`^a file (\S+) with (".*")$`, w.makeFile)
-	sc.When(`^this is synced: (\{.*\})$`, w.sync)
-	sc.When(`^the call of the answer is asked for$`, func(ctx context.Context) error { return w.await(ctx, "/v1/invocations/"+w.answer.id()) })
-	sc.Then(`^these files came$`, w.filesCame)
+	sc.Given(`^a symlink (\S+) to (\S+)$`, w.makeLink)
+	sc.Given(`^a directory (\S+) with mode (\d+)$`, w.makeFolder)
+	sc.Given(`^a file (\S+) containing (".*")$`, w.makeFile)
+	sc.When(`^I sync (\{.*\})$`, w.sync)
+	sc.When(`^I request the call by its id$`, func(ctx context.Context) error { return w.await(ctx, "/v1/invocations/"+w.answer.id()) })
+	sc.Then(`^these files are synced$`, w.filesCame)
 	sc.Then(`^these paths are refused$`, w.pathsRefused)
-	sc.Then(`^the sync has not been done$`, w.notSynced)
-	sc.Then(`^the sandbox root holds "(.*)"$`, w.rootHolds)
-	sc.Then(`^the file (\S+) holds (".*") with the mode (\d+)$`, w.fileHoldsWithMode)
-	sc.Then(`^the folder (\S+) has the mode (\d+)$`, func(path, mode string) error { return hasMode(w.named(path), mode) })
-	sc.Then(`^the trail lists as changed for the plan (\S+)$`, w.changesAre)
+	sc.Then(`^the sync fails$`, w.notSynced)
+	sc.Then(`^the sandbox root contains "(.*)"$`, w.rootHolds)
+	sc.Then(`^the file (\S+) contains (".*") with mode (\d+)$`, w.fileHoldsWithMode)
+	sc.Then(`^the directory (\S+) has mode (\d+)$`, func(path, mode string) error { return hasMode(w.named(path), mode) })
+	sc.Then(`^the audit log lists the changed files of plan (\S+)$`, w.changesAre)
 }
 
 // emptyRoot empties the root, which the daemon has open, and gives a name to digests that are

@@ -73,7 +73,7 @@ func (w *world) register(sc *godog.ScenarioContext) {
 	w.limitsSteps(sc)
 	w.captureSteps(sc)
 	w.syncSteps(sc)
-	w.storySteps(sc)
+	w.endToEndSteps(sc)
 	sc.After(func(ctx context.Context, _ *godog.Scenario, _ error) (context.Context, error) {
 		return ctx, w.clean(context.WithoutCancel(ctx))
 	})

@@ -58,7 +58,7 @@ Only One Daemon Has A State Folder
     ${daemon} =    Start Daemon
     ${r} =    Dray    serve
     Should Be Equal As Integers    ${r.code}    1
-    Should Contain    ${r.stderr}    another daemon runs on the state folder
+    Should Contain    ${r.stderr}    another daemon uses the state directory
     ${r} =    Dray    audit    list
     Should Be Equal As Integers    ${r.code}    0
 

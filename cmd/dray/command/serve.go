@@ -18,8 +18,8 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
-	"github.com/dray-dev/dray/internal/logging"
 	"github.com/dray-dev/dray/internal/api/unixsock"
+	"github.com/dray-dev/dray/internal/logging"
 )
 
 func newServe(a *app) *cobra.Command {
