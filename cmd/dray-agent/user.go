@@ -55,7 +55,7 @@ func (c *userCache) lookup(arg string, further []string) (user, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stamp != string(f.text) || len(c.users) >= maxUsers {
+	if c.users == nil || c.stamp != string(f.text) || len(c.users) >= maxUsers {
 		c.stamp, c.users = string(f.text), map[string]user{}
 	}
 	c.users[key] = u

@@ -188,3 +188,14 @@ func TestUserCacheSeesChanges(t *testing.T) {
 	}
 	lookup(998)
 }
+
+// An image without /etc/passwd and /etc/group has uid 0 and every numeric user.
+func TestUserCache_NoFiles(t *testing.T) {
+	dir := t.TempDir()
+	c := userCache{files: users{passwd: dir + "/passwd", group: dir + "/group"}}
+	for range 2 {
+		if u, err := c.lookup("4242:4243", nil); err != nil || u.uid != 4242 || u.gid != 4243 {
+			t.Fatalf("got %+v, %v", u, err)
+		}
+	}
+}
