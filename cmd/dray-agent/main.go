@@ -2,9 +2,9 @@
 //
 // The daemon starts it by an engine exec as uid 0 and connects to it by a unix socket, or by its
 // stdin and stdout. It starts processes for the daemon, each as the requested user and under a
-// supervisor, and ends everything when the connection ends or its lease expires. It needs no program
-// of the image. It is static, links only the standard library and golang.org/x/sys, and has less
-// than 3.5 MB.
+// supervisor, and ends everything when the connection ends or its lease expires. It needs no
+// program of the image. It is static, links only the standard library and golang.org/x/sys, and has
+// less than 3.5 MB.
 package main
 
 import (

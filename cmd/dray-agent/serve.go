@@ -182,8 +182,8 @@ func copyOutput(w io.WriteCloser, r io.Reader) {
 	_ = w.Close()
 }
 
-// buffers are reused. Most calls copy a few bytes, and new buffers for three streams would be a large
-// part of the agent's work for them.
+// buffers are reused. Most calls copy a few bytes, and new buffers for three streams would be a
+// large part of the agent's work for them.
 var buffers = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
 
 // copyAll copies through one of the buffers.

@@ -25,7 +25,8 @@ type user struct {
 	home, shell string
 }
 
-// userCache keeps resolved users until /etc/passwd or /etc/group changes, which every lookup checks.
+// userCache keeps resolved users until /etc/passwd or /etc/group changes, which every lookup
+// checks.
 type userCache struct {
 	files users
 	mu    sync.Mutex
@@ -113,8 +114,8 @@ func appendNew(list []uint32, more ...uint32) []uint32 {
 	return list
 }
 
-// find returns the user and the name by which groups list it: that of its entry, or the number if it
-// has none.
+// find returns the user and the name by which groups list it: that of its entry, or the number if
+// it has none.
 func (f users) find(name string) (user, string, error) {
 	if name == "" {
 		name = "0"

@@ -31,8 +31,8 @@ const (
 // dirPrefix starts the names of Managers' cgroups.
 const dirPrefix = "dray-"
 
-// Manager is a cgroup for all processes that one owner starts in a container, with a cgroup for each
-// supervisor below it. It is safe for concurrent use.
+// Manager is a cgroup for all processes that one owner starts in a container, with a cgroup for
+// each supervisor below it. It is safe for concurrent use.
 type Manager struct {
 	dir  string
 	lock *os.File
@@ -43,8 +43,9 @@ type Manager struct {
 	closed bool
 }
 
-// NewManager creates a cgroup below parent, after RemoveStale. It fails if this program is not root,
-// if the hierarchy is mounted read-only, or if the kernel has no cgroup.kill (before Linux 5.14).
+// NewManager creates a cgroup below parent, after RemoveStale. It fails if this program is not
+// root, if the hierarchy is mounted read-only, or if the kernel has no cgroup.kill (before Linux
+// 5.14).
 func NewManager(parent string) (*Manager, error) {
 	RemoveStale(parent)
 	dir := filepath.Join(parent, dirPrefix+strings.ToLower(rand.Text()[:16]))
@@ -187,9 +188,9 @@ func (m *Manager) close() error {
 	return err
 }
 
-// Release moves processes to the cgroup above, so that KillAndWait does not end them. pids are in the
-// pid namespace of the processes. Release ignores pids that are not in the Manager's cgroup, because
-// they come from a container.
+// Release moves processes to the cgroup above, so that KillAndWait does not end them. pids are in
+// the pid namespace of the processes. Release ignores pids that are not in the Manager's cgroup,
+// because they come from a container.
 func (m *Manager) Release(pids []int) error {
 	members, _ := m.pids()
 	for _, pid := range members {
@@ -247,7 +248,8 @@ func killStale(dir string) {
 	_ = remove(dir) // it fails while a process is blocked in the kernel
 }
 
-// remove removes a cgroup with those below it, the deepest first: the kernel removes only empty ones.
+// remove removes a cgroup with those below it, the deepest first: the kernel removes only empty
+// ones.
 func remove(dir string) error {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -18,9 +18,9 @@ import (
 // ErrUnsupported is returned if there is no cgroup v2 that can be used.
 var ErrUnsupported = errors.New("no cgroup v2")
 
-// ContainerPath returns the directory of a container's own cgroup. id is the container's full id, pid
-// the pid of its first process in this program's pid namespace. It fails with ErrUnsupported unless
-// the cgroup is certainly that container's.
+// ContainerPath returns the directory of a container's own cgroup. id is the container's full id,
+// pid the pid of its first process in this program's pid namespace. It fails with ErrUnsupported
+// unless the cgroup is certainly that container's.
 func ContainerPath(id string, pid int) (string, error) {
 	if len(id) < 12 || pid <= 0 {
 		return "", fmt.Errorf("find the cgroup of container %q, pid %d: %w", id, pid, ErrUnsupported)
@@ -63,8 +63,9 @@ func find(pid int, choose func(group string) (string, bool)) (string, error) {
 	return dir, verifyMember(dir, pid)
 }
 
-// containerPrefix returns the path of a cgroup up to the element that names the container: docker/ID,
-// docker-ID.scope, libpod-ID.scope. The first process may be in a cgroup below it, as systemd is.
+// containerPrefix returns the path of a cgroup up to the element that names the container:
+// docker/ID, docker-ID.scope, libpod-ID.scope. The first process may be in a cgroup below it, as
+// systemd is.
 func containerPrefix(group, id string) (string, bool) {
 	elements := strings.Split(group, "/")
 	i := slices.IndexFunc(elements, func(e string) bool {

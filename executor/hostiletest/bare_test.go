@@ -13,8 +13,8 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// emptyImage is an image without a single file: no shell, no kill, no ps, no tar, no cat, no
-// timeout, no /etc/passwd, no /tmp.
+// emptyImage creates an image without a file: no shell, kill, ps, tar, cat or timeout, no
+// /etc/passwd, no /tmp.
 func emptyImage(t *testing.T) string {
 	t.Helper()
 	api := newAPI(t, "")
@@ -50,15 +50,15 @@ func emptyImage(t *testing.T) string {
 	return name
 }
 
-// EX-09, EX-10, EX-14, CA-01: what dray promises needs nothing of the image and no right in the
-// container: no program, no user, no /tmp, no root file system that can be written.
-func TestBare(t *testing.T) {
+// Calls need nothing of the image and no privilege in the container: no program, no user, no /tmp,
+// no writable root file system (EX-09, EX-10, EX-14, CA-01).
+func TestBareImages(t *testing.T) {
 	empty := emptyImage(t)
-	keeper := func(cfg *container.Config, _ *container.HostConfig) {
-		cfg.Cmd = []string{toolFolder + "/" + keeperName, "linger"}
+	idle := func(cfg *container.Config, _ *container.HostConfig) {
+		cfg.Cmd = []string{toolFolder + "/" + idleCopy, "linger"}
 	}
 	readonly := func(cfg *container.Config, h *container.HostConfig) {
-		keeper(cfg, h)
+		idle(cfg, h)
 		h.ReadonlyRootfs = true
 	}
 	for _, c := range []struct {
@@ -67,11 +67,11 @@ func TestBare(t *testing.T) {
 	}{
 		{"nothing in the image", containerSpec{
 			image: empty, transport: dc.TransportStdio,
-			change: keeper,
+			change: idle,
 		}},
 		{
 			"nothing in the image, by socket",
-			containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: keeper},
+			containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: idle},
 		},
 		{"nothing to be written", containerSpec{
 			image: empty, transport: dc.TransportSocket, folder: true,

@@ -24,7 +24,7 @@ const (
 	toolFolder      = "/tools"
 )
 
-// newHost is a place on this machine.
+// newHost returns the host environment.
 func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 	t.Helper()
 	program, err := supervisorProgram()
@@ -48,7 +48,7 @@ func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 	}
 }
 
-// testContainer is a container and the engine client that calls in it.
+// testContainer is a container with the engine that calls in it.
 type testContainer struct {
 	id     string
 	engine *dc.Engine
@@ -56,14 +56,14 @@ type testContainer struct {
 	target dc.EnvironmentSpec
 }
 
-// containerSpec says what container to make and how to call in it.
+// containerSpec is how a container is created and used.
 type containerSpec struct {
-	image     string // debian unless said
+	image     string // default debian
 	user      string
-	transport dc.Transport // auto unless said
+	transport dc.Transport // default auto
 	lease     time.Duration
-	folder    bool   // dray's folder is mounted, as it is by `up`
-	engine    string // the address of a test's own; empty is the machine's
+	folder    bool   // mounts dray's directory, as `up` does
+	engine    string // the address of an engine; default the machine's
 	copies    int
 	grace     time.Duration
 	change    func(*container.Config, *container.HostConfig)
@@ -71,7 +71,7 @@ type containerSpec struct {
 
 var inspectPlain = client.ContainerInspectOptions{}
 
-// channelMode is a way from the daemon to a container's processes.
+// channelMode is how the daemon connects to the agent.
 type channelMode struct {
 	name   string
 	choose func(*containerSpec)
@@ -82,7 +82,7 @@ var channelModes = []channelMode{
 	{"stdio", func(s *containerSpec) { s.transport = dc.TransportStdio }},
 }
 
-// newAPI is an engine without anything of dray's; empty is the machine's.
+// newAPI returns a client of an engine; an empty host is the machine's.
 func newAPI(t *testing.T, host string) *client.Client {
 	t.Helper()
 	if testing.Short() {
@@ -112,7 +112,7 @@ func newEngine(t *testing.T, s containerSpec) *dc.Engine {
 	return e
 }
 
-// newTestContainer makes a container with the tools in it, and a place of it.
+// newTestContainer creates a container with the tools in it, and its environment.
 func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 	t.Helper()
 	api := newAPI(t, s.engine)
@@ -139,7 +139,7 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 	return p
 }
 
-// withFolder mounts dray's folder into the container, and removes its volume after it.
+// withFolder mounts dray's directory into the container, and removes its volume after the test.
 func (b *testContainer) withFolder(t *testing.T, ofTest bool,
 	change func(*container.Config,
 		*container.HostConfig),
@@ -148,12 +148,12 @@ func (b *testContainer) withFolder(t *testing.T, ofTest bool,
 	spec, err := b.engine.Mount(t.Context(), t.Name())
 	_, rest, ok := strings.Cut(spec, "source=")
 	if err != nil || !ok {
-		t.Fatalf("no folder can be shared with the container: %q, %v", spec, err)
+		t.Fatalf("no directory can be shared with the container: %q, %v", spec, err)
 	}
 	name, _, _ := strings.Cut(rest, ",")
 	t.Cleanup(func() {
 		if ofTest {
-			return // it goes with its engine, which after a restart may have forgotten who used the volume
+			return // it is removed with its engine, which may not release the volume after a restart
 		}
 		if _, err := b.api.VolumeRemove(context.Background(), name,
 			client.VolumeRemoveOptions{}); err != nil {
@@ -171,7 +171,7 @@ func (b *testContainer) withFolder(t *testing.T, ofTest bool,
 	}
 }
 
-// as is the same container for another user.
+// as returns the environment of another user in the same container.
 func (p *testEnv) as(t *testing.T, user string) *testEnv {
 	t.Helper()
 	other, b := *p, *p.box
@@ -181,7 +181,7 @@ func (p *testEnv) as(t *testing.T, user string) *testEnv {
 	return &other
 }
 
-// renew asks for the environment again, as every call of the daemon does.
+// renew looks the environment up again, as the daemon does for every call.
 func (p *testEnv) renew(t testing.TB) {
 	t.Helper()
 	var err error

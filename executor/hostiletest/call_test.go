@@ -20,7 +20,7 @@ type testEnv struct {
 	name  string
 	env   dray.Environment
 	tools *toolCopies
-	path  string         // of the tools' folder in there
+	path  string         // of the tools' directory in the environment
 	box   *testContainer // nil on the host
 	run   executor.Runner
 }
@@ -36,18 +36,18 @@ func newRunner(t *testing.T, grace time.Duration) executor.Runner {
 	return executor.Runner{Captures: store, Grace: grace}
 }
 
-// runningCall is one call under way.
+// runningCall is one call.
 type runningCall struct {
 	tool   tool
-	ready  chan struct{} // closed when the tool said so
-	over   chan struct{} // closed when the call is over: result and err are set
+	ready  chan struct{} // closed when the tool has printed "ready"
+	over   chan struct{} // closed when result and err are set
 	cancel context.CancelCauseFunc
 	result dray.Result
 	err    error
 	ended  time.Time
 }
 
-// begin starts a call of a tool, which the caller hands back with done.
+// begin starts a call of a tool. The caller must call done.
 func (p *testEnv) begin(ctx context.Context, args ...string) *runningCall {
 	return p.beginWith(ctx, nil, args...)
 }
@@ -73,17 +73,17 @@ func (p *testEnv) beginWith(ctx context.Context, stdin io.Reader, args ...string
 	return c
 }
 
-// settled waits until the tool has said that it is ready.
+// settled waits until the tool is ready.
 func (c *runningCall) settled(t testing.TB) bool {
 	t.Helper()
 	select {
 	case <-c.ready:
 		return true
 	case <-c.over:
-		t.Errorf("the call was over before the tool was ready: %+v, %v; stderr %q", c.result, c.err,
+		t.Errorf("the call ended before the tool was ready: %+v, %v; stderr %q", c.result, c.err,
 			c.result.Stderr.Text)
 	case <-time.After(60 * time.Second):
-		t.Error("the tool is not ready after a minute")
+		t.Error("the tool is not ready after one minute")
 	}
 	return false
 }
@@ -100,20 +100,20 @@ func (c *runningCall) wait(t testing.TB) bool {
 	}
 }
 
-// end is what a deadline, a client or a shutdown does. It gives the time from then to the end of
-// the call.
+// end cancels a call, as a deadline, a client or a shutdown does. It returns the time until the
+// call has ended.
 func (c *runningCall) end(t testing.TB, cause error) time.Duration {
 	t.Helper()
-	told := time.Now()
+	begun := time.Now()
 	c.cancel(cause)
 	if !c.wait(t) {
 		return 0
 	}
-	return c.ended.Sub(told)
+	return c.ended.Sub(begun)
 }
 
-// done ends a call, if that did not happen before, and hands the tool back unless something still
-// runs it.
+// done ends a call that still runs, and returns the tool to the stock unless its start was
+// abandoned.
 func (p *testEnv) done(t testing.TB, c *runningCall) {
 	t.Helper()
 	c.cancel(executor.ErrCancelled)
@@ -126,7 +126,7 @@ func (p *testEnv) done(t testing.TB, c *runningCall) {
 	}
 }
 
-// works makes a call of an ordinary kind.
+// works checks that an ordinary call succeeds.
 func (p *testEnv) works(t testing.TB) {
 	t.Helper()
 	c := p.begin(t.Context(), "show")
@@ -137,7 +137,7 @@ func (p *testEnv) works(t testing.TB) {
 	}
 }
 
-// readySink hears the tool say that it is ready.
+// readySink notes when the tool has printed "ready".
 type readySink struct {
 	said chan struct{}
 	mu   sync.Mutex
@@ -174,7 +174,7 @@ func checkReportMatchesProc(t testing.TB, c *runningCall, style string) (left []
 		return nil
 	case c.err != nil && kill.Survivors.Proven && len(left) <= len(kill.Survivors.PIDs) &&
 		(len(left) > 0) == (len(kill.Survivors.PIDs) > 0):
-		// Where the agent was lost the report is of all that it had started: this call's are among them.
+		// After the loss of an agent the report includes the processes of its other calls.
 	case kill.Survivors.Proven && len(left) != len(kill.Survivors.PIDs):
 		t.Errorf("%s: the result reports %+v, and /proc shows %d processes: %s", style, kill.Survivors,
 			len(left), described(left))

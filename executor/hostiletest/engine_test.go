@@ -12,50 +12,49 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-// EX-14, EX-21: the engine is stopped, killed or restarted under calls, containers living on or
-// not. Every call ends by itself or as unavailable, nothing of it is left once its agent's lease is
-// over, and the next call works when the engine is back.
+// The engine is killed or restarted while calls run, with and without live restore. Every call ends
+// by itself or as unavailable, nothing of it is left after the agent's lease, and the next call
+// works when the engine is back (EX-14, EX-21).
 func TestEngineLost(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		name := map[bool]string{false: "containers stop", true: "containers live on"}[live]
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of the time it waits for the engine
+			t.Parallel() // it waits for the engine most of the time
 			e := enginetest.Start(t, enginetest.Options{Images: []string{busybox}, LiveRestore: live})
-			var places []*testEnv
-			for _, way := range channelModes {
+			var envs []*testEnv
+			for _, mode := range channelModes {
 				s := containerSpec{
 					image: busybox, user: "1000", copies: inFlight, grace: 10 * time.Millisecond,
 					lease: shortLease, engine: e.Host(),
 				}
-				way.choose(&s)
+				mode.choose(&s)
 				if live {
 					s.change = livesOn
 				}
-				places = append(places, newTestContainer(t, way.name+", "+name, s))
+				envs = append(envs, newTestContainer(t, mode.name+", "+name, s))
 			}
 			for what, lose := range map[string]func(){
 				"engine restarted": func() { e.Restart(t) },
 				"engine killed":    func() { e.Kill(t); e.StartAgain(t) },
 			} {
-				rows := make([]*tally, len(places))
-				for i, p := range places {
+				rows := make([]*tally, len(envs))
+				for i, p := range envs {
 					rows[i] = newLossRow(t, p.name, what, 0)
 				}
 				for range max(rounds(20)/10, 1) {
-					underEngine(t, places, lose, rows)
+					underEngine(t, envs, lose, rows)
 				}
 			}
 		})
 	}
 }
 
-// livesOn leaves out the init, which an engine that restarts would have to look for on this
-// machine.
+// livesOn removes the init, which a restarted engine would have to find on this machine.
 func livesOn(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
-func underEngine(t *testing.T, places []*testEnv, lose func(), rows []*tally) {
-	calls := map[*runningCall]int{} // with the number of its place
-	for i, p := range places {
+func underEngine(t *testing.T, envs []*testEnv, lose func(), rows []*tally) {
+	calls := map[*runningCall]int{} // with the index of its environment
+	for i, p := range envs {
 		for range inFlight {
 			calls[p.begin(t.Context(), "ignore-term")] = i
 		}
@@ -68,9 +67,9 @@ func underEngine(t *testing.T, places []*testEnv, lose func(), rows []*tally) {
 	begun := time.Now()
 	lose()
 	for c, i := range calls {
-		p := places[i]
+		p := envs[i]
 		if p.env.Capabilities().Container.Channel == "socket" && len(c.tool.processes()) > 0 {
-			// nothing of the engine's stands between: the call did not even notice
+			// the socket does not depend on the engine: the call was not disturbed
 			c.cancel(executor.ErrTimeout)
 			if c.wait(t) {
 				timedOut(t, c, "ignore-term")
@@ -86,7 +85,7 @@ func underEngine(t *testing.T, places []*testEnv, lose func(), rows []*tally) {
 		rows[i].add(c.ended.Sub(begun), c.tool.processes())
 		p.done(t, c)
 	}
-	for _, p := range places {
+	for _, p := range envs {
 		if _, err := p.box.api.ContainerStart(t.Context(), p.box.id,
 			client.ContainerStartOptions{}); err != nil {
 			t.Fatal(err)

@@ -18,17 +18,16 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// escapeStyles are the styles of hostile.c that try to outlive their call.
+// escapeStyles are the styles of hostile.c that try to outlive their calls.
 var escapeStyles = []string{
 	"child", "session", "double-fork", "double-session", "closed", "cleared", "renamed", "ignore-term", "stopped", "all-stopped", "traced", "zombies",
 	"fork-chain", "vfork", "sibling", "threads", "leader-thread-exit", "subreaper", "deep", "tree", "undumpable",
 }
 
-// published is how many timeouts of each style docs/evidence tells of.
+// published is the number of timeouts of each style in docs/evidence.
 const published = 1000
 
-// grace is what a tool gets between TERM and KILL: the default in what is published, little in
-// between.
+// grace is the time between TERM and KILL: the default at the published counts, else short.
 func grace() time.Duration {
 	if soaking {
 		return 2 * time.Second
@@ -36,7 +35,7 @@ func grace() time.Duration {
 	return 10 * time.Millisecond
 }
 
-// concurrency is how many calls of a style run at once.
+// concurrency is the number of concurrent calls of a style.
 func concurrency() int {
 	if soaking {
 		return 40
@@ -44,13 +43,13 @@ func concurrency() int {
 	return 4
 }
 
-// EX-09, EX-10: when the time of a call is over all that descends from it ends, whatever it did to
-// get away; what the result says of survivors is what is there, and the next call works.
+// A timeout ends all descendants of a call, whatever they did to escape. The reported survivors are
+// those in /proc, and the next call works (EX-09, EX-10).
 func TestEscapes(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode", copies: concurrency(), grace: grace()},
 		func(t *testing.T, p *testEnv) {
 			if p.box == nil {
-				eachStyle(t, p, []string{"own-namespace"}) // a container's tools may not make namespaces
+				eachStyle(t, p, []string{"own-namespace"}) // tools in containers cannot create namespaces
 			}
 			eachStyle(t, p, escapeStyles)
 		})
@@ -83,7 +82,7 @@ func eachStyle(t *testing.T, p *testEnv, styles []string) {
 	}
 }
 
-// runConcurrently makes so many things to do, in turn, and does some of them at once.
+// runConcurrently calls n functions that next returns, some of them concurrently.
 func runConcurrently(n int, next func() func()) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, concurrency())
@@ -141,8 +140,8 @@ func timedOut(t *testing.T, c *runningCall, style string) (left []int) {
 	return left
 }
 
-// compareWithDockerExec gives how many processes stay of each call by the docker command, ended in
-// the same way. It is asked only for what is published.
+// compareWithDockerExec returns the number of processes that each call by `docker exec` leaves, at
+// the published counts only.
 func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	t.Helper()
 	if !soaking || p.box == nil {
@@ -157,10 +156,10 @@ func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	return fmt.Sprintf("%.1f", float64(left)/calls)
 }
 
-// dockerExec starts the tool, ends the client by TERM and, after the grace, by KILL, and counts
-// what is left.
+// dockerExec starts the tool, ends the client by TERM and after the grace by KILL, and counts the
+// processes that are left.
 func dockerExec(t *testing.T, p *testEnv, style string) int {
-	tl := <-p.tools.stock // it does not come back: something may run it
+	tl := <-p.tools.stock // not returned to the stock: a process may run it
 	args := []string{"exec", p.box.id, p.path + "/" + tl.name, style}
 	if p.box.target.User != "" {
 		args = slices.Insert(args, 1, "--user", p.box.target.User)

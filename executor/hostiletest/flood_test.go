@@ -15,22 +15,22 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// kept is what is kept of each stream here (call_test.go), view what is shown of head and tail.
+// kept is the number of bytes that are captured of each stream, view the size of head and tail.
 const kept, view = 1 << 20, 16 << 10
 
-// forEachEnv runs a test on the host and in a container by each way to it.
+// forEachEnv runs a test on the host and in a container by each channel.
 func forEachEnv(t *testing.T, s containerSpec, test func(*testing.T, *testEnv)) {
 	t.Run("host", func(t *testing.T) { test(t, newHost(t, s.copies, s.grace)) })
-	for _, way := range channelModes {
-		t.Run(way.name, func(t *testing.T) {
+	for _, mode := range channelModes {
+		t.Run(mode.name, func(t *testing.T) {
 			s := s
-			way.choose(&s)
-			test(t, newTestContainer(t, way.name, s))
+			mode.choose(&s)
+			test(t, newTestContainer(t, mode.name, s))
 		})
 	}
 }
 
-// iterations makes a call again and again, and looks that nothing stays of it.
+// iterations makes n calls, and checks the end of each.
 func iterations(t *testing.T, p *testEnv, n int, args []string,
 	check func(*testing.T, *runningCall),
 ) {
@@ -59,7 +59,7 @@ func exits(t *testing.T, c *runningCall, code int) {
 	}
 }
 
-// stream holds one stream of a call against what the tool wrote: so many times one letter.
+// stream checks the summary of a stream to which the tool wrote one letter n times.
 func stream(t *testing.T, got dray.StreamSummary, letter string, n int64) {
 	t.Helper()
 	keep := min(n, kept)
@@ -75,8 +75,8 @@ func stream(t *testing.T, got dray.StreamSummary, letter string, n int64) {
 	}
 }
 
-// CA-01: both streams at once, any number of bytes without one newline: the totals are exact, and
-// the memory for it does not grow.
+// Output on both streams at once, of any size and without a newline, is counted exactly and in
+// bounded memory (CA-01).
 func TestFlood(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		r := soakreport.Rand(t)
@@ -122,9 +122,8 @@ func TestByteWritesAreCounted(t *testing.T) {
 	})
 }
 
-// A tool that closes its streams and goes on ends by its own code; so does one that opens them
-// again by name, as any user.
-func TestStreamsOfItsOwn(t *testing.T) {
+// A tool that closes its streams, or opens them by name, ends with its own exit code.
+func TestClosedAndReopenedStreams(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		iterations(t, p, rounds(500), []string{"mute"},
 			func(t *testing.T, c *runningCall) { exits(t, c, 3) })
@@ -137,9 +136,8 @@ func TestStreamsOfItsOwn(t *testing.T) {
 	})
 }
 
-// EX-11: what the leader leaves is ended and counted, and that it holds the streams delays the
-// result no further than the grace.
-func TestHoldersOfStreams(t *testing.T) {
+// Leftover processes that have the streams open are ended and counted (EX-11).
+func TestLeftoversWithStreams(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond},
 		func(t *testing.T, p *testEnv) {
 			iterations(t, p, rounds(1000), []string{"leave", "5"}, func(t *testing.T, c *runningCall) {
@@ -148,13 +146,13 @@ func TestHoldersOfStreams(t *testing.T) {
 					t.Errorf("got %+v", k)
 				}
 				if len(c.tool.processes()) > 0 {
-					t.Errorf("these run on: %v", c.tool.processes())
+					t.Errorf("these processes still run: %v", c.tool.processes())
 				}
 			})
 		})
 }
 
-// endless is a stdin without an end.
+// endless is an endless stdin.
 type endless struct{ taken atomic.Int64 }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -162,7 +160,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A tool that reads nothing of an endless stdin is ended in time, and no more was read of it than
+// A tool that does not read an endless stdin ends in time, and only as much is read from it as
 // buffers hold.
 func TestStdinNeverRead(t *testing.T) {
 	forEachEnv(t, containerSpec{user: "vscode", grace: 5 * time.Millisecond},
@@ -175,7 +173,7 @@ func TestStdinNeverRead(t *testing.T) {
 					timedOut(t, c, "unread")
 				}
 				if n := in.taken.Load(); n > 16<<20 {
-					t.Errorf("%d bytes were read for a tool that takes none", n)
+					t.Errorf("%d bytes were read for a tool that reads none", n)
 				}
 				p.done(t, c)
 			}

@@ -12,9 +12,8 @@ import (
 	"github.com/dray-dev/dray/executor/cgroup"
 )
 
-// grouped says whether what an agent starts is in a group of the unified hierarchy: there, even
-// what a tool that is root leaves behind is ended from outside. It takes the socket, which shows
-// who the agent is, and a hierarchy that this program may use.
+// grouped reports whether the agent's processes are in a cgroup of the host, which kills even what
+// a tool that is root leaves. That needs the socket, which identifies the agent, and cgroup v2.
 func (p *testEnv) grouped(t testing.TB) bool {
 	t.Helper()
 	c, err := p.box.api.ContainerInspect(t.Context(), p.box.id, inspectPlain)
@@ -25,21 +24,21 @@ func (p *testEnv) grouped(t testing.TB) bool {
 	return err == nil && p.env.Capabilities().Container.Channel == "socket"
 }
 
-// without is a container whose first process is the sleeper itself, which the kernel protects from
-// all that is in there.
+// without removes the init, so that the first process is the sleeper, which the kernel protects
+// from the other processes.
 func without(_ *container.Config, h *container.HostConfig) { h.Init = nil }
 
-// EX-09, EX-12, EX-14: a tool that is root kills or stops those who watch it. That is never told as
-// the tool's end; what the report says of survivors is what is there; where a group of the unified
-// hierarchy serves nothing is left, and the next call works.
-func TestRootAgainstItsKeepers(t *testing.T) {
-	for _, way := range channelModes {
+// A tool that is root kills or stops its supervisor or the agent. That is never reported as the
+// tool's own end, the reported survivors are those in /proc, a cgroup leaves nothing, and the next
+// call works (EX-09, EX-12, EX-14).
+func TestRootAttacksSupervisors(t *testing.T) {
+	for _, mode := range channelModes {
 		for _, style := range []string{"kill-supervisor", "kill-both", "kill-all", "stop-supervisor"} {
-			t.Run(way.name+"/"+style, func(t *testing.T) {
+			t.Run(mode.name+"/"+style, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
 				spec := containerSpec{grace: 10 * time.Millisecond, change: without}
-				way.choose(&spec)
-				p := newTestContainer(t, way.name, spec)
+				mode.choose(&spec)
+				p := newTestContainer(t, mode.name, spec)
 				maxLeft := int64(0)
 				if !p.grouped(t) && style != "kill-supervisor" && style != "stop-supervisor" {
 					maxLeft = anyNumber
@@ -68,7 +67,7 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, s *tally) {
 		t.Error(err)
 	}
 	begun := time.Now()
-	if style == "stop-supervisor" { // it ends as it is told to all the same: dray wakes the supervisor
+	if style == "stop-supervisor" { // dray continues the supervisor
 		eventually(t, 10*time.Second, "the supervisor is stopped",
 			func() bool { return p.box.has(t, "T", "supervise") })
 		took := c.end(t, executor.ErrTimeout)
@@ -85,7 +84,7 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, s *tally) {
 	checkReportMatchesProc(t, c, style)
 	if k := c.result.Metadata.Kill; p.grouped(t) &&
 		(k == nil || !k.Survivors.Proven || len(k.Survivors.PIDs) > 0) {
-		t.Errorf("%s: survivors are %+v where a group proves that there are none", style, k)
+		t.Errorf("%s: survivors are %+v, although a cgroup proves that there are none", style, k)
 	}
 	if p.grouped(t) || style == "kill-supervisor" {
 		eventually(t, 5*time.Second, style+": nothing is left",
@@ -97,14 +96,14 @@ func attackSupervisors(t *testing.T, p *testEnv, style string, s *tally) {
 	p.works(t)
 }
 
-// EX-09: a user may kill all that is his, and nobody else's: the call ends in its time, and a call
-// of another user notices nothing.
+// A user that kills all processes of its own ends neither its supervisor nor a call of another user
+// (EX-09).
 func TestUserKillsAll(t *testing.T) {
-	for _, way := range channelModes {
-		t.Run(way.name, func(t *testing.T) {
+	for _, mode := range channelModes {
+		t.Run(mode.name, func(t *testing.T) {
 			s := containerSpec{user: "vscode", copies: 2, grace: 10 * time.Millisecond, change: without}
-			way.choose(&s)
-			p := newTestContainer(t, way.name, s)
+			mode.choose(&s)
+			p := newTestContainer(t, mode.name, s)
 			other := p.as(t, "nobody")
 			for range rounds(500) {
 				witness := other.begin(t.Context(), "session")
@@ -117,7 +116,7 @@ func TestUserKillsAll(t *testing.T) {
 					c.end(t, executor.ErrTimeout)
 					timedOut(t, c, "kill-all")
 					if n := len(witness.tool.processes()); n != 2 {
-						t.Errorf("of the other user's two processes %d are there", n)
+						t.Errorf("the other user has %d processes, want 2", n)
 					}
 					witness.end(t, executor.ErrTimeout)
 					timedOut(t, witness, "session")

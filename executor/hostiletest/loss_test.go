@@ -14,12 +14,11 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// loss is a way for calls to lose the container under them. Between lose and regain nothing
-// answers.
+// loss is how calls lose their container. Between lose and regain nothing responds.
 type loss struct {
 	name string
 	lose func(*testing.T, *testContainer) error
-	// regain brings the container back; nil where there is nothing to be done.
+	// regain brings the container back. It may be nil.
 	regain func(*testing.T, *testContainer) error
 	code   dray.Code
 }
@@ -76,11 +75,11 @@ func startAgain(t *testing.T, b *testContainer) error {
 	return err
 }
 
-// signalAgents sends a signal to the agents of a container, from this machine.
+// signalAgents sends a signal from the host to the agents of a container.
 func signalAgents(t *testing.T, b *testContainer, sig syscall.Signal) error {
 	pids := b.agents(t)
-	if len(pids) == 0 && sig != syscall.SIGCONT { // one that was lost is ended, where its group serves
-		t.Fatal("no agent is there, or the look is blind")
+	if len(pids) == 0 && sig != syscall.SIGCONT { // a lost agent is killed by its cgroup
+		t.Fatal("/proc shows no agent")
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, sig); err != nil {
@@ -90,28 +89,26 @@ func signalAgents(t *testing.T, b *testContainer, sig syscall.Signal) error {
 	return nil
 }
 
-// inFlight is how many calls each loss meets.
+// inFlight is the number of calls that run at each loss.
 const inFlight = 5
 
-// shortLease has a silent agent noticed soon, after a third of it. A second is what a new agent may
-// need to say its first word where everything else of this suite runs beside it; half of one was
-// not always enough.
+// shortLease makes the daemon give up an agent after a second, a third of it. A new agent may need
+// that long for its first frame while the rest of this suite runs.
 const shortLease = 3 * time.Second
 
-// EX-12, EX-14, CA-04: the container goes, or its agent, and every call in it ends as unavailable,
-// with what it printed, soon; nothing of them is left, and the next call works. Nothing is left in
-// this process either, and no zombie in the container.
+// When the container or its agent is lost, every call ends as unavailable with its output so far,
+// no process or zombie is left, and the next call works (EX-12, EX-14, CA-04).
 func TestLosses(t *testing.T) {
-	for _, way := range channelModes {
+	for _, mode := range channelModes {
 		for _, l := range losses {
-			t.Run(way.name+"/"+l.name, func(t *testing.T) {
+			t.Run(mode.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel() // most of the time it waits for the engine
 				spec := containerSpec{
 					user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
 					lease: shortLease,
 				}
-				way.choose(&spec)
-				p := newTestContainer(t, way.name, spec)
+				mode.choose(&spec)
+				p := newTestContainer(t, mode.name, spec)
 				r := soakreport.Rand(t)
 				s := newLossRow(t, p.name, l.name, 0)
 				for range max(rounds(100)/inFlight, 2) {
@@ -162,8 +159,8 @@ func lost(t *testing.T, p *testEnv, l loss, style string, s *tally) {
 	p.works(t)
 }
 
-// unavailable is the end of a call that lost what it ran in: never the tool's own, and with what
-// the tool printed until then.
+// unavailable checks the result of a call that has lost its container: its reason, and the output
+// so far.
 func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 	t.Helper()
 	got := dray.NormalizeResult(c.result, c.err)
@@ -174,27 +171,27 @@ func unavailable(t *testing.T, c *runningCall, code dray.Code) {
 		t.Errorf("ended as %s: %v (%s), want %s", got.Reason, c.err, dray.CodeOf(c.err), code)
 	}
 	if c.result.Stdout.Text != "ready\n" {
-		t.Errorf("of its output this is left: %q", c.result.Stdout.Text)
+		t.Errorf("got the output %q", c.result.Stdout.Text)
 	}
 	checkReportMatchesProc(t, c, "loss")
 }
 
-// EX-14: the agent is killed again and again under load. Nothing leaks here: no goroutine, no
-// descriptor; in the container one agent is left.
+// The agent is killed repeatedly while calls run. No goroutine or fd leaks in the daemon's part,
+// and one agent runs in the container (EX-14).
 func TestAgentKilledUnderLoad(t *testing.T) {
-	for _, way := range channelModes {
-		t.Run(way.name, func(t *testing.T) {
+	for _, mode := range channelModes {
+		t.Run(mode.name, func(t *testing.T) {
 			spec := containerSpec{
 				user: "vscode", copies: inFlight, grace: 10 * time.Millisecond,
 				lease: shortLease,
 			}
-			way.choose(&spec)
-			p := newTestContainer(t, way.name, spec)
+			mode.choose(&spec)
+			p := newTestContainer(t, mode.name, spec)
 			p.works(t)
 			r := soakreport.Rand(t)
 			s, held := newLossRow(t, p.name, "agent killed under load", 0), resourceCount{}
 			for n := range rounds(100) {
-				if n == 2 { // by now connections to the engine are kept for the next question
+				if n == 2 { // from now on the connections to the engine are reused
 					held = countResources(t)
 				}
 				lost(t, p, agentKilled, escapeStyles[r.IntN(len(escapeStyles))], s)
@@ -215,15 +212,14 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// EX-21: the daemon loses an agent that is stopped for longer than the lease, and the agent, once
-// it goes on, ends what it had started. That is among the losses; here a call is told to end while
-// its agent is stopped.
+// A call is ended while its agent is stopped. When the agent continues, it ends the processes of
+// the call (EX-21).
 func TestStopWhileAgentIsStopped(t *testing.T) {
-	for _, way := range channelModes {
-		t.Run(way.name, func(t *testing.T) {
+	for _, mode := range channelModes {
+		t.Run(mode.name, func(t *testing.T) {
 			s := containerSpec{user: "vscode", grace: 10 * time.Millisecond, lease: shortLease}
-			way.choose(&s)
-			p := newTestContainer(t, way.name, s)
+			mode.choose(&s)
+			p := newTestContainer(t, mode.name, s)
 			for range max(rounds(40)/4, 1) {
 				c := p.begin(t.Context(), "ignore-term")
 				if c.settled(t) && signalAgents(t, p.box, syscall.SIGSTOP) == nil {
@@ -245,7 +241,7 @@ func TestStopWhileAgentIsStopped(t *testing.T) {
 	}
 }
 
-// resourceCount is what this process holds of what can leak.
+// resourceCount counts resources of this process that can leak.
 type resourceCount struct{ goroutines, descriptors int }
 
 func countResources(t *testing.T) resourceCount {
@@ -257,8 +253,7 @@ func countResources(t *testing.T) resourceCount {
 	return resourceCount{runtime.NumGoroutine(), len(dir)}
 }
 
-// within allows for a few idle connections to the engine, and for nothing that comes with every
-// round.
+// within allows a few idle connections to the engine.
 func (h resourceCount) within(before resourceCount) bool {
 	return h.goroutines <= before.goroutines+8 && h.descriptors <= before.descriptors+4
 }

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// growth is how much more memory this process, which stands for the daemon, holds at most while f
-// runs than before.
+// growth returns how much the resident memory of this process, which has the daemon's part, grows
+// at most while f runs.
 func growth(t *testing.T, f func()) (int64, time.Duration) {
 	t.Helper()
-	// the high-water mark begins anew
+	// resets the high-water mark
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func memory(t *testing.T, field string) int64 {
 	return n << 10
 }
 
-// status is a field of /proc/PID/status.
+// status returns a field of /proc/PID/status.
 func status(pid, field string) string {
 	b, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
@@ -49,7 +49,7 @@ func status(pid, field string) string {
 	return ""
 }
 
-// described tells of processes what could explain that they are there.
+// described describes processes for a failure message.
 func described(pids []int) string {
 	var b strings.Builder
 	for _, pid := range pids {
@@ -61,14 +61,14 @@ func described(pids []int) string {
 	return b.String()
 }
 
-// resident is one process of a container, as this machine sees it.
+// resident is one process of a container, with its pid on the host.
 type resident struct {
 	pid     int
 	state   string
 	command string
 }
 
-// residents are the processes in a container's process namespace, zombies among them.
+// residents returns the processes in a container's pid namespace, including zombies.
 func (b *testContainer) residents(t testing.TB) []resident {
 	t.Helper()
 	c, err := b.api.ContainerInspect(t.Context(), b.id, inspectPlain)
@@ -94,7 +94,7 @@ func (b *testContainer) residents(t testing.TB) []resident {
 	return all
 }
 
-// agents are the pids of the agents in a container.
+// agents returns the pids of the agents in a container.
 func (b *testContainer) agents(t testing.TB) []int {
 	t.Helper()
 	var pids []int
@@ -106,14 +106,14 @@ func (b *testContainer) agents(t testing.TB) []int {
 	return pids
 }
 
-// has says whether a process is in a state and has a word in its command.
+// has reports whether a process in the given state has word in its command line.
 func (b *testContainer) has(t testing.TB, state, word string) bool {
 	t.Helper()
 	return slices.ContainsFunc(b.residents(t),
 		func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
 }
 
-// zombies counts those that nobody has waited for.
+// zombies returns the number of zombies.
 func (b *testContainer) zombies(t testing.TB) (n int) {
 	t.Helper()
 	for _, r := range b.residents(t) {

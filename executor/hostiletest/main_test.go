@@ -16,7 +16,7 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
-// workshop is a folder of this run, and hostile the program in it.
+// workshop is a temporary directory of this run. It has the program hostile.
 var workshop string
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	workshop = dir
 	flag.Parse()
-	_ = flag.Set("test.parallel", "6") // what is parallel here waits for engines and leases
+	_ = flag.Set("test.parallel", "6") // parallel tests wait for engines and leases
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
@@ -50,7 +50,7 @@ var hostile = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// supervisorProgram is the agent as a file, for pools of the host.
+// supervisorProgram writes the agent to a file, for pools of the host.
 var supervisorProgram = sync.OnceValues(func() (string, error) {
 	agent, err := agentbin.For("amd64")
 	if err != nil {
@@ -62,7 +62,7 @@ var supervisorProgram = sync.OnceValues(func() (string, error) {
 
 var soaking = soakreport.Enabled()
 
-// rounds is how often a property is tried: published is for `make soak`.
+// rounds returns the number of repetitions. published is that of `make soak`.
 func rounds(published int) int {
 	switch {
 	case soaking:
@@ -74,11 +74,11 @@ func rounds(published int) int {
 	}
 }
 
-// eventually polls a condition that is to become true, and fails the test if it does not.
+// eventually fails the test unless ok becomes true within limit.
 func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if !becomes(limit, ok) {
-		t.Errorf("after %s it does not hold that %s", limit, what)
+		t.Errorf("after %s it is not true that %s", limit, what)
 	}
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// EX-12: memory that ran out is told as that, once the kernel killed the tool for it; a tool whose
-// child it killed ends by its own code.
+// A tool that the kernel killed because memory ran out ends with reason oom. A tool whose child was
+// killed ends with its own exit code (EX-12).
 func TestMemoryBomb(t *testing.T) {
-	for _, way := range channelModes {
-		t.Run(way.name, func(t *testing.T) {
+	for _, mode := range channelModes {
+		t.Run(mode.name, func(t *testing.T) {
 			spec := containerSpec{
 				user: "vscode", grace: 10 * time.Millisecond,
 				change: func(_ *container.Config, h *container.HostConfig) {
 					h.Memory, h.MemorySwap = 64<<20, 64<<20
 				},
 			}
-			way.choose(&spec)
-			p := newTestContainer(t, way.name, spec)
+			mode.choose(&spec)
+			p := newTestContainer(t, mode.name, spec)
 			s := newLossRow(t, p.name, "memory", 0)
 			for range rounds(100) {
 				c := p.begin(t.Context(), "memory")

@@ -17,11 +17,10 @@ import (
 	dc "github.com/dray-dev/dray/executor/container"
 )
 
-// suspendHelperArg makes this program a daemon with one call in a container; it is for the test
-// below to stop.
+// suspendHelperArg makes this program a daemon with one call in a container.
 const suspendHelperArg = "daemon-to-be-suspended"
 
-// runSuspendHelper runs a tool in a container, says so, and prints how the call ended.
+// runSuspendHelper runs a tool in a container and prints the reason of its end.
 func runSuspendHelper(container, path string) error {
 	dir, err := os.MkdirTemp("", "dray-suspended-")
 	if err != nil {
@@ -59,9 +58,8 @@ func runSuspendHelper(container, path string) error {
 	return nil
 }
 
-// EX-21: a daemon that stands still for longer than the lease, as it does on a machine that is
-// suspended, has lost its calls: the agent ends them without it. When it goes on it tells them as
-// unavailable.
+// The agent ends the calls of a daemon that is stopped for longer than the lease, as on a suspended
+// machine. When the daemon continues, it reports them as unavailable (EX-21).
 func TestSuspendedPastTheLease(t *testing.T) {
 	p := newTestContainer(t, "stdio", containerSpec{copies: 2})
 	for range max(rounds(20)/5, 1) {
@@ -77,18 +75,18 @@ func TestSuspendedPastTheLease(t *testing.T) {
 		}
 		said := bufio.NewReader(out)
 		if line, err := said.ReadString('\n'); line != "ready\n" || len(tl.processes()) == 0 {
-			t.Errorf("it said %q, %v; %d processes are there", line, err, len(tl.processes()))
+			t.Errorf("the helper printed %q, %v; %d processes run", line, err, len(tl.processes()))
 		}
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "the agent ends what a daemon that stands still had started",
+		eventually(t, 20*time.Second, "the agent ends the calls of a stopped daemon",
 			func() bool { return len(tl.processes()) == 0 })
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		if line, err := said.ReadString('\n'); line != string(dray.ReasonUnavailable)+"\n" {
-			t.Errorf("the daemon that goes on says %q, %v", line, err)
+			t.Errorf("the daemon that continues reports %q, %v", line, err)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// tool is one copy of the hostile program. A call has it for itself, so that what runs this very
-// file is what the call left.
+// tool is one copy of the hostile program. Each call has its own, so that processes of this file
+// belong to the call.
 type tool struct {
 	name string
 	file os.FileInfo
 }
 
-// toolCopies is a folder of such copies.
+// toolCopies is a directory of copies.
 type toolCopies struct {
 	dir     string
 	stock   chan tool
@@ -29,21 +29,21 @@ type toolCopies struct {
 	retired []tool
 }
 
-// keeperName is one more copy, which no call has: a container without another program keeps it as
-// its first process.
-const keeperName = "keeper"
+// idleCopy is one more copy, which no call uses. It is the first process of containers without
+// another program.
+const idleCopy = "idle"
 
 func newToolCopies(t *testing.T, copies int) *toolCopies {
 	t.Helper()
 	a := &toolCopies{dir: t.TempDir(), stock: make(chan tool, copies)}
-	a.make(t, keeperName)
+	a.make(t, idleCopy)
 	for range copies {
 		a.add(t)
 	}
 	return a
 }
 
-// add puts one more copy into the stock.
+// add adds a copy to the stock.
 func (a *toolCopies) add(t testing.TB) {
 	a.stock <- a.make(t,
 		fmt.Sprintf("hostile%d", a.made.Add(1)))
@@ -53,7 +53,7 @@ func (a *toolCopies) make(t testing.TB, name string) tool {
 	program, err := hostile()
 	path := filepath.Join(a.dir, name)
 	if err == nil {
-		syscall.ForkLock.RLock() // a file that a new child still has open for writing cannot be run
+		syscall.ForkLock.RLock() // a file that a new child has open for writing cannot be executed
 		err = os.WriteFile(path, program, 0o755)
 		syscall.ForkLock.RUnlock()
 	}
@@ -64,8 +64,8 @@ func (a *toolCopies) make(t testing.TB, name string) tool {
 	return tool{name, info}
 }
 
-// retire takes a copy out of use for which a start was given up: it may begin to run yet, and its
-// end is nobody's to tell.
+// retire reenvs a copy whose start was abandoned: it may still start, and no result reports its
+// end.
 func (a *toolCopies) retire(t testing.TB, tl tool) {
 	a.mu.Lock()
 	a.retired = append(a.retired, tl)
@@ -80,7 +80,7 @@ func (a *toolCopies) noneRuns(t testing.TB, style string) (left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, tl := range a.retired {
-		eventually(t, 10*time.Second, style+": nothing is left of a start that was given up",
+		eventually(t, 10*time.Second, style+": no process of an abandoned start is left",
 			func() bool { return len(tl.processes()) == 0 })
 		left += len(tl.processes())
 		if err := os.Remove(filepath.Join(a.dir, tl.name)); err != nil {
@@ -91,8 +91,8 @@ func (a *toolCopies) noneRuns(t testing.TB, style string) (left int) {
 	return left
 }
 
-// processes are the pids, in this machine's numbers, of all that run the tool and are more than
-// zombies.
+// processes returns the pids, in the host's pid namespace, of all processes that run the copy and
+// are not zombies.
 func (tl tool) processes() []int {
 	var found []int
 	for _, pid := range parsePIDs("/proc") {
@@ -103,7 +103,7 @@ func (tl tool) processes() []int {
 	return found
 }
 
-// kill ends them, group by group, so that what forks does not get away.
+// kill kills them by process group, so that those that fork do not escape.
 func (tl tool) kill() {
 	for range 100 {
 		left := tl.processes()
@@ -119,7 +119,7 @@ func (tl tool) kill() {
 	}
 }
 
-// runs looks at every thread: the first of a process may have ended before the others.
+// runs checks every thread: the first one of a process may have exited before the others.
 func (tl tool) runs(process string) bool {
 	if info, err := os.Stat(process + "/exe"); err == nil {
 		return os.SameFile(info, tl.file)
@@ -133,7 +133,7 @@ func (tl tool) runs(process string) bool {
 	return false
 }
 
-// parsePIDs are the names in a folder of /proc that are pids.
+// parsePIDs returns the names in a directory of /proc that are pids.
 func parsePIDs(dir string) []int {
 	f, err := os.Open(dir)
 	if err != nil {

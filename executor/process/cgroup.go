@@ -59,9 +59,9 @@ func (c *Cgroup) addProc(pid int) bool {
 	return true
 }
 
-// KillAndWait kills all processes in the cgroup and blocks until it is empty, at most for timeout. It
-// returns the pids that are still there, in the reader's pid namespace. proven is false if they are
-// not known.
+// KillAndWait kills all processes in the cgroup and blocks until it is empty, at most for timeout.
+// It returns the pids that are still there, in the reader's pid namespace. proven is false if they
+// are not known.
 func (c *Cgroup) KillAndWait(timeout time.Duration) (survivors []int, proven bool) {
 	return c.KillAllAndWait(timeout, c.pids)
 }
@@ -259,8 +259,8 @@ func (g *cgroupFDs) killOthers() (found int) {
 	})
 }
 
-// kill kills all members at once, whatever they fork. The supervisor leaves the cgroup before, which
-// may take milliseconds, until all processors have noticed.
+// kill kills all members at once, whatever they fork. The supervisor leaves the cgroup before,
+// which may take milliseconds, until all processors have noticed.
 func (g *cgroupFDs) kill() {
 	if g == nil {
 		return

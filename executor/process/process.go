@@ -158,9 +158,10 @@ func (p *Process) send(kind byte, body []byte) error {
 // Done is closed when Wait does not block any more.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait blocks until the process and its descendants have ended. It returns ErrLost if the supervisor
-// was killed, and ErrTraced if a tracer holds the leader; the end is not known then. A panic in the
-// goroutine that watches the process is repeated here, so that it ends only this call (EX-18).
+// Wait blocks until the process and its descendants have ended. It returns ErrLost if the
+// supervisor was killed, and ErrTraced if a tracer holds the leader; the end is not known then. A
+// panic in the goroutine that watches the process is repeated here, so that it ends only this call
+// (EX-18).
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	if p.panicErr != nil {

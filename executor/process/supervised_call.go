@@ -56,8 +56,8 @@ var never = time.Unix(1<<40, 0)
 // they stay zombies.
 const watchDelay = 20 * time.Millisecond
 
-// killTimeout bounds the wait for processes to end after KILL. A process that is still there then is
-// blocked in the kernel.
+// killTimeout bounds the wait for processes to end after KILL. A process that is still there then
+// is blocked in the kernel.
 const killTimeout = 5 * time.Second
 
 // Between two rounds of KILL the supervisor waits, longer each time. The first round finds most
@@ -70,8 +70,8 @@ const (
 )
 
 // individualKillRounds is the number of rounds that kill the members of a cgroup one by one. The
-// rounds after them use cgroup.kill, for which the supervisor has to leave the cgroup. That can take
-// longer than all else.
+// rounds after them use cgroup.kill, for which the supervisor has to leave the cgroup. That can
+// take longer than all else.
 const individualKillRounds = 2
 
 // tracerTimeout bounds the wait for zombies to be reaped. A tracer, which may belong to another

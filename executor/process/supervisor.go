@@ -109,13 +109,14 @@ func setTimerSlack(ns int) {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) //nolint:gosec // not negative
 }
 
-// RestartWithTimerSlack executes this program again with a high timer slack and with env appended to
-// its environment, unless it was started so. It returns if that is not possible.
+// RestartWithTimerSlack executes this program again with a high timer slack and with env appended
+// to its environment, unless it was started so. It returns if that is not possible.
 func RestartWithTimerSlack(env ...string) {
 	if _, ok := os.LookupEnv(timerSlackEnv); ok {
 		return
 	}
-	all := slices.Concat(os.Environ(), env, []string{timerSlackEnv + "=" + strconv.Itoa(ownTimerSlack())})
+	slack := timerSlackEnv + "=" + strconv.Itoa(ownTimerSlack())
+	all := slices.Concat(os.Environ(), env, []string{slack})
 	withTimerSlack(runtimeTimerSlack, func() {
 		_ = unix.Exec("/proc/self/exe", os.Args, all)
 	})

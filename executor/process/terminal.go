@@ -16,8 +16,8 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// terminalDrain is more than a terminal can hold for its reader, in bytes: the kernel's buffers have
-// 4 and 8 KiB.
+// terminalDrain is more than a terminal can hold for its reader, in bytes: the kernel's buffers
+// have 4 and 8 KiB.
 const terminalDrain = 64 << 10
 
 // terminal is our end of a terminal.

@@ -21,7 +21,8 @@ const maxOpenat2Tries = 16
 // kernel fails with EAGAIN or EXDEV when a component is renamed during the lookup, even if the name
 // never left the directory. Openat2 therefore repeats such a lookup up to 16 times.
 func Openat2(dir int, name string, flags int, resolve uint64) (fd int, err error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve} //nolint:gosec // not negative
+	//nolint:gosec // flags are not negative
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
 	for range maxOpenat2Tries {
 		fd, err = RetryValue(func() (int, error) { return unix.Openat2(dir, name, &how) })
 		if err != unix.EAGAIN && err != unix.EXDEV { //nolint:errorlint // the bare number

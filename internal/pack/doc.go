@@ -1,5 +1,5 @@
-// Package pack encodes messages between programs of one build, or of one protocol: fields in a fixed
-// order, without names.
+// Package pack encodes messages between programs of one build, or of one protocol: fields in a
+// fixed order, without names.
 //
 //	integer   varint, zigzag where it is signed
 //	bool      one byte, 0 or 1
@@ -15,8 +15,9 @@
 //		pack.Optional(f, &e.User, packUser)
 //	}
 //
-// so that encoder and decoder cannot differ. The writer may be hostile: a length must not exceed the
-// rest of the message, decoding ends at the first error, and bytes after the last field are an error.
+// so that encoder and decoder cannot differ. The writer may be hostile: a length must not exceed
+// the rest of the message, decoding ends at the first error, and bytes after the last field are an
+// error.
 //
 // The agent links this package. encoding/json would be an eighth of that program.
 package pack

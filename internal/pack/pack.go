@@ -38,7 +38,8 @@ func Decode[T any](b []byte, message *T, fields func(*Fields, *T)) error {
 	return err
 }
 
-// DecodePrefix is Decode for a message that newer versions may have made longer. It returns the rest.
+// DecodePrefix is Decode for a message that newer versions may have made longer. It returns the
+// rest.
 func DecodePrefix[T any](b []byte, message *T, fields func(*Fields, *T)) (rest []byte, err error) {
 	f := Fields{b: b, reading: true}
 	fields(&f, message)
@@ -97,8 +98,8 @@ func Uint[T Unsigned](f *Fields, v *T) {
 	}
 }
 
-// skip skips an integer of size bytes. A size of 0 is an integer that is cut short, a negative one an
-// integer of more than 64 bits.
+// skip skips an integer of size bytes. A size of 0 is an integer that is cut short, a negative one
+// an integer of more than 64 bits.
 func (f *Fields) skip(size int) {
 	if size <= 0 {
 		f.Fail("an integer is missing")
@@ -131,8 +132,8 @@ func Text[T ~string | ~[]byte](f *Fields, v *T) {
 	f.b = f.b[size:]
 }
 
-// count visits the number of elements. Each takes at least one byte, so a number that exceeds the rest
-// of the message is malformed.
+// count visits the number of elements. Each takes at least one byte, so a number that exceeds the
+// rest of the message is malformed.
 func (f *Fields) count(have int, what string) int {
 	n := uint64(have) //nolint:gosec // a length
 	Uint(f, &n)
@@ -170,8 +171,8 @@ func Optional[T any](f *Fields, v **T, value func(*Fields, *T)) {
 // firstElements bounds the memory that is allocated for a list before it is decoded.
 const firstElements = 64
 
-// List visits a list. Each element must have a field. An empty list is decoded as nil, and a list of
-// more than limit elements is malformed.
+// List visits a list. Each element must have a field. An empty list is decoded as nil, and a list
+// of more than limit elements is malformed.
 func List[T any](f *Fields, v *[]T, limit int, element func(*Fields, *T)) {
 	n := f.count(len(*v), "elements")
 	if !f.reading {

@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// DialTarget is the daemon's socket and the secret for it, which is used once. The agent receives it
-// over its stdin.
+// DialTarget is the daemon's socket and the secret for it, which is used once. The agent receives
+// it over its stdin.
 type DialTarget struct {
 	Path   string
 	Secret []byte

@@ -11,9 +11,10 @@
 // 2 stderr. A sender of bytes may have at most [Window] of them in transit that the reader has not
 // consumed. The reader sends window updates, so a slow reader does not block other streams.
 //
-// The peer is hostile: every length is checked before memory is allocated. A sender that exceeds its
-// window, a message that is too large or one too many, and an unexpected frame end the connection
-// with [ErrProtocol]. Both sides ping, and end the connection after a lease without a frame.
+// The peer is hostile: every length is checked before memory is allocated. A sender that exceeds
+// its window, a message that is too large or one too many, and an unexpected frame end the
+// connection with [ErrProtocol]. Both sides ping, and end the connection after a lease without a
+// frame.
 //
 // The agent links this package.
 package wire

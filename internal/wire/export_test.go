@@ -1,4 +1,4 @@
 package wire
 
-// Encode is what a message is as bytes.
+// Encode returns a message as bytes.
 var Encode = encode

@@ -21,9 +21,9 @@ const (
 // magic starts a connection. A shell or an error message in place of a peer differs from it.
 var magic = []byte("DRAYWIRE")
 
-// Hello is the first message of each side. In every version it starts with the two protocols and the
-// version, so that an incompatible peer gets an error with both. New fields are added at its end,
-// and readers ignore fields that they do not know.
+// Hello is the first message of each side. In every version it starts with the two protocols and
+// the version, so that an incompatible peer gets an error with both. New fields are added at its
+// end, and readers ignore fields that they do not know.
 type Hello struct {
 	MinProtocol int
 	MaxProtocol int

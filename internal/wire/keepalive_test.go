@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// EX-21: silence is what was seen of it. A side that stood still for an hour does not take its own
-// absence for the peer's.
-func TestAttention(t *testing.T) {
+// Time in which this side was stopped does not count as silence of the peer (EX-21).
+func TestLivenessMonitor(t *testing.T) {
 	type look struct {
 		after   time.Duration
 		heard   bool
@@ -84,9 +83,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// EX-21: a peer that takes every ping and says nothing is gone after the lease, and before a
-// quarter more of it has passed.
-func TestSilenceIsTimely(t *testing.T) {
+// A peer that reads pings and sends nothing ends the connection after 1 to 1.25 leases (EX-21).
+func TestPeerTimeoutIsTimely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
 		go func() {

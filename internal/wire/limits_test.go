@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// A peer that talks and takes nothing ends like one that is silent: whoever waits to write to it
-// goes on, and so does the lease.
+// A peer that sends but does not read ends the connection after a lease, and blocked writers
+// return.
 func TestStalledPeerEndsTheConnection(t *testing.T) {
 	a, b := socketPair(t)
 	m := wire.NewMux(a, wire.Config{MaxMessage: 1 << 10, Lease: 200 * time.Millisecond})
@@ -41,7 +41,7 @@ func TestStalledPeerEndsTheConnection(t *testing.T) {
 	<-pinging
 }
 
-// One call more than the other side takes, or one larger, harms no other call on the connection.
+// A stream too many, or a message that is too large, fails without harm to other streams.
 func TestOpenIsBounded(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) { _, _ = s.Receive(); _, _ = s.Receive() })
 	if _, err := m.Open(words(string(make([]byte, wire.MaxMessage)))); !errors.Is(err,

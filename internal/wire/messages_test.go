@@ -11,7 +11,7 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// messages has each kind with every field set, and each with none.
+// messages has each type with all fields set, and with none.
 func messages() []wire.Message {
 	size := &dray.TerminalSize{Columns: 80, Rows: 24}
 	return []wire.Message{
@@ -48,9 +48,8 @@ func fresh(message wire.Message) wire.Message {
 	return made
 }
 
-// What one side says is what the other side reads, field by field; a message that is cut short or
-// goes on is a breach.
-func TestMessagesCross(t *testing.T) {
+// Messages are decoded as they were. A message that is cut or has further bytes is an ErrProtocol.
+func TestMessagesRoundTrip(t *testing.T) {
 	for i, message := range messages() {
 		if i < 3 {
 			everyFieldIsSet(t, reflect.ValueOf(message).Elem())
@@ -72,8 +71,7 @@ func TestMessagesCross(t *testing.T) {
 	}
 }
 
-// everyFieldIsSet keeps TestMessagesCross honest: a new field that it does not set, it would not
-// miss.
+// everyFieldIsSet makes TestMessagesRoundTrip fail for a new field that it does not set.
 func everyFieldIsSet(t *testing.T, v reflect.Value) {
 	t.Helper()
 	for i := range v.NumField() {
@@ -90,8 +88,8 @@ func everyFieldIsSet(t *testing.T, v reflect.Value) {
 	}
 }
 
-// FuzzMessages: what an agent and a daemon say to each other parses, or is a breach; what parses is
-// the same when it is said again.
+// FuzzMessages checks that bytes are a message or an ErrProtocol, and that a message is the same
+// after encoding and decoding it.
 func FuzzMessages(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(wire.Encode(m))
@@ -114,8 +112,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// BenchmarkMessages has the messages of a call in a devcontainer: what each costs to write and to
-// read, and its size.
+// BenchmarkMessages encodes and decodes the messages of a call in a devcontainer, and reports their
+// size.
 func BenchmarkMessages(b *testing.B) {
 	for _, c := range []struct {
 		name    string

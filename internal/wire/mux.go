@@ -128,8 +128,8 @@ func (m *Mux) fail(err error) {
 }
 
 // Open opens a stream with its first message and, if CanPassFDs, passes files, which the caller
-// closes. It fails with ErrTooMany, ErrTooLarge, or the reason of the connection's end; then nothing
-// was sent.
+// closes. It fails with ErrTooMany, ErrTooLarge, or the reason of the connection's end; then
+// nothing was sent.
 func (m *Mux) Open(first Message, files ...*os.File) (*Stream, error) {
 	message := encode(first)
 	if len(message) > MaxMessage {
@@ -195,8 +195,8 @@ func (m *Mux) writeLocked(frames []byte, files []*os.File) (err error) {
 	return err
 }
 
-// pingLoop sends pings and pongs. The reader must not write: if both sides did and their buffers were
-// full, both would block forever.
+// pingLoop sends pings and pongs. The reader must not write: if both sides did and their buffers
+// were full, both would block forever.
 func (m *Mux) pingLoop() {
 	tick := time.NewTicker(max(m.cfg.Lease/6, time.Millisecond))
 	defer tick.Stop()
@@ -332,7 +332,8 @@ func windowUpdateOf(payload []byte) (int, error) {
 	return int(n), nil
 }
 
-// PanicError is a recovered panic in a goroutine of the connection. Only the connection ends (EX-18).
+// PanicError is a recovered panic in a goroutine of the connection. Only the connection ends
+// (EX-18).
 type PanicError struct {
 	Value any
 	Stack []byte

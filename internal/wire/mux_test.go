@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// socketPair gives two ends of a real socket, with the kernel's own buffers.
+// socketPair returns both ends of a real socket, with the kernel's buffers.
 func socketPair(t testing.TB) (a, b net.Conn) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -56,7 +56,7 @@ func pair(t testing.TB, accept func(*wire.Stream)) (daemon *wire.Mux) {
 	return daemon
 }
 
-// words is a message of text, and heard reads it.
+// words is a text message. heard receives one.
 func words(text string) wire.Message { return &wire.StdioFallback{Reason: text} }
 
 func heard(b []byte) string {
@@ -67,7 +67,7 @@ func heard(b []byte) string {
 	return s.Reason
 }
 
-// echo sends back what it receives, message for message and byte for byte.
+// echo sends back the messages and bytes that it receives.
 func echo(s *wire.Stream) {
 	first, err := s.Receive()
 	if err != nil {
@@ -110,8 +110,8 @@ func TestEcho(t *testing.T) {
 	wg.Wait()
 }
 
-// A reader that does not read holds up its own channel and no other.
-func TestSlowReaderStallsNobody(t *testing.T) {
+// A reader that does not read blocks its own channel and no other.
+func TestSlowReaderBlocksNoOtherStream(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) {
 		if b, _ := s.Receive(); heard(b) == "flood" {
 			_, _ = s.Writer(1).Write(make([]byte, 100*wire.Window))
@@ -136,7 +136,7 @@ func TestSlowReaderStallsNobody(t *testing.T) {
 	}
 }
 
-func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
+func TestWrite_StopSending(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) {
 		_ = s.Reader(0).Close()
 		_, _ = s.Receive()
@@ -153,8 +153,8 @@ func TestWriteEndsWhenTheReaderRefuses(t *testing.T) {
 	}
 }
 
-// What was sent before the end arrives, and then the end.
-func TestEndComesLast(t *testing.T) {
+// A reader gets what was sent before the end, then the end.
+func TestDataArrivesBeforeEnd(t *testing.T) {
 	m := pair(t, func(s *wire.Stream) {
 		_, _ = s.Writer(1).Write([]byte("last words"))
 		_ = s.Send(words("bye"))
@@ -182,9 +182,8 @@ func frame(length, stream uint32, typ, channel byte, payload []byte) []byte {
 	return append(append(b, typ, channel), payload...)
 }
 
-// EX-21, and the hostile peer: every breach ends the connection, with nothing allocated for it and
-// nobody left waiting.
-func TestBreaches(t *testing.T) {
+// Each violation of the protocol ends the connection without allocating for it (EX-21).
+func TestProtocolErrors(t *testing.T) {
 	data := func(n int) []byte { return frame(uint32(n), 1, 6, 1, make([]byte, n)) }
 	window := bytes.Repeat(data(wire.MaxData), wire.Window/wire.MaxData)
 	for name, c := range map[string][]byte{
@@ -226,8 +225,8 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// EX-21: both sides ping, and a peer that says nothing for the lease is gone.
-func TestSilenceEndsTheConnection(t *testing.T) {
+// Both sides ping, and a peer that sends nothing for a lease ends the connection (EX-21).
+func TestPeerTimeout(t *testing.T) {
 	a, b := socketPair(t)
 	defer func() { _ = b.Close() }()
 	m := wire.NewMux(a, wire.Config{MaxMessage: 1, Lease: 60 * time.Millisecond})
@@ -240,7 +239,7 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestPingsKeepItAlive(t *testing.T) {
+func TestPingsKeepConnection(t *testing.T) {
 	a, b := socketPair(t)
 	x := wire.NewMux(a, wire.Config{MaxMessage: 1, Lease: 300 * time.Millisecond})
 	y := wire.NewMux(b, wire.Config{MaxMessage: 1, Lease: 300 * time.Millisecond})
@@ -295,8 +294,8 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// A hello may have grown at its end, and not before.
-func TestLongerHello(t *testing.T) {
+// A hello may have further fields at its end.
+func TestReadHello_FurtherFields(t *testing.T) {
 	var b bytes.Buffer
 	if err := wire.WriteHello(&b, wire.Hello{
 		Version: "v1", Lease: time.Second, SwitchUser: true,
@@ -319,7 +318,7 @@ func TestLongerHello(t *testing.T) {
 	}
 }
 
-// FuzzPeer feeds a side with whatever bytes: it ends, typed, and keeps nothing.
+// FuzzPeer feeds a side with arbitrary bytes. It must end with a typed error and leak nothing.
 func FuzzPeer(f *testing.F) {
 	f.Add(frame(2, 1, 5, 0, []byte{1, 'x'}))
 	f.Add(append(frame(3, 1, 6, 1, []byte("abc")), frame(0, 1, 10, 0, nil)...))
@@ -342,7 +341,7 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// FuzzHello reads whatever comes first.
+// FuzzHello reads arbitrary bytes as a hello.
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("DRAYWIRE"))
 	var b bytes.Buffer
@@ -377,8 +376,8 @@ func (c trapped) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// EX-18: a defect in the work for a connection ends the connection and every stream on it with an
-// error that says so, and nothing else.
+// A panic in a goroutine of the connection ends the connection and its streams with a PanicError
+// (EX-18).
 func TestPanicEndsTheConnection(t *testing.T) {
 	for name, trap := range map[string]trapped{
 		"planted in the reading": {reading: true},

@@ -70,8 +70,8 @@ func (s *Stream) OnEnd(f func()) {
 	}
 }
 
-// Receive blocks until there is a message. It returns io.EOF after the last message of a stream that
-// the peer has closed.
+// Receive blocks until there is a message. It returns io.EOF after the last message of a stream
+// that the peer has closed.
 func (s *Stream) Receive() ([]byte, error) {
 	select {
 	case b := <-s.messages:

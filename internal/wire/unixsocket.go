@@ -36,8 +36,8 @@ func NewSocket(file *os.File, acceptFDs bool) (*Socket, error) {
 	return s, nil
 }
 
-// Read implements io.Reader. Passed fds are queued for the frame that they belong to. They were sent
-// with its first byte, so the sets are in the order of the frames.
+// Read implements io.Reader. Passed fds are queued for the frame that they belong to. They were
+// sent with its first byte, so the sets are in the order of the frames.
 func (s *Socket) Read(p []byte) (n int, err error) {
 	var fds []int
 	pollErr := s.raw.Read(func(fd uintptr) bool {
@@ -105,8 +105,8 @@ func (s *Socket) writeWithFDs(p []byte, files []*os.File) error {
 // SetDeadline bounds reads and writes. The zero time removes the bound.
 func (s *Socket) SetDeadline(t time.Time) error { return s.file.SetDeadline(t) }
 
-// PeerPID returns the pid of the process that connected, in the pid namespace of this process. It is
-// 0 if the process has none there.
+// PeerPID returns the pid of the process that connected, in the pid namespace of this process. It
+// is 0 if the process has none there.
 func (s *Socket) PeerPID() int {
 	pid := 0
 	_ = linux.Control(s.file, func(fd int) error { // a closed socket has no peer

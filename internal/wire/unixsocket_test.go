@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// sockets gives the daemon's and the agent's end.
+// sockets returns the daemon's and the agent's end.
 func sockets(t testing.TB) (daemon, agent *wire.Socket) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX,
@@ -49,9 +49,9 @@ func onSockets(t testing.TB, accept func(*wire.Stream)) *wire.Mux {
 	return daemon
 }
 
-// Each stream gets the descriptors that were sent with it, among frames of every size, and what
-// nobody takes is closed.
-func TestDescriptorsArriveWithTheirStream(t *testing.T) {
+// Each stream gets the fds that were passed with it, among frames of all sizes. Those that Accept
+// does not use are closed.
+func TestFDsBelongToTheirStream(t *testing.T) {
 	m := onSockets(t, func(s *wire.Stream) {
 		first, _ := s.Receive()
 		name := heard(first)
@@ -98,8 +98,8 @@ func TestDescriptorsArriveWithTheirStream(t *testing.T) {
 	wg.Wait()
 }
 
-// A container that passes descriptors to the daemon is cut off, and they are closed.
-func TestDescriptorsAreRefused(t *testing.T) {
+// A container that passes fds to the daemon loses its connection, and they are closed.
+func TestFDsToDaemonAreRejected(t *testing.T) {
 	a, b := sockets(t)
 	m := wire.NewMux(a, wire.Config{MaxMessage: 64 << 10, Lease: 10 * time.Second})
 	ended := make(chan error, 1)
@@ -128,7 +128,7 @@ func TestDescriptorsAreRefused(t *testing.T) {
 	_ = hostile.Run()
 }
 
-// prove runs both sides of the proof, and gives what each said of it.
+// prove runs both sides of the authentication and returns their errors.
 func prove(t testing.TB, daemonSecret, agentSecret []byte) (daemon, agent error) {
 	t.Helper()
 	a, b := sockets(t)
@@ -147,8 +147,8 @@ func prove(t testing.TB, daemonSecret, agentSecret []byte) (daemon, agent error)
 	return <-done, agent
 }
 
-// Both sides know the secret, or neither takes the other.
-func TestProof(t *testing.T) {
+// The authentication succeeds if both sides have the secret.
+func TestAuthentication(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, wire.SecretSize)
 	if daemon, agent := prove(t, secret, secret); daemon != nil || agent != nil {
 		t.Errorf("got %v and %v", daemon, agent)
@@ -163,7 +163,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// recorded is a peer that says the same, whatever it hears, and keeps what it heard.
+// recorded is a peer that always sends the same and keeps what it receives.
 type recorded struct {
 	io.Reader
 	heard bytes.Buffer
@@ -171,8 +171,8 @@ type recorded struct {
 
 func (r *recorded) Write(p []byte) (int, error) { return r.heard.Write(p) }
 
-// What one proof showed is worth nothing in another: replayed, or sent back to its sender.
-func TestProofIsOfOneUse(t *testing.T) {
+// The bytes of one authentication do not pass another: replayed, or sent back.
+func TestAuthentication_Replay(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, wire.SecretSize)
 	nonce := func(c byte) []byte { return bytes.Repeat([]byte{c}, wire.SecretSize) }
 	// A whole conversation as the agent had it.
@@ -202,7 +202,7 @@ func TestProofIsOfOneUse(t *testing.T) {
 	}
 }
 
-// recording keeps both sides of a conversation.
+// recording keeps the bytes of both sides.
 type recording struct {
 	io.ReadWriter
 	sent, came bytes.Buffer
@@ -219,9 +219,8 @@ func (r *recording) Write(p []byte) (int, error) {
 	return r.ReadWriter.Write(p)
 }
 
-// FuzzAwait: whatever a dialer says that does not know the secret, it is not taken, and hears 64
-// bytes at most.
-func FuzzAwait(f *testing.F) {
+// FuzzAuthenticateAgent checks that a peer without the secret fails and receives at most 64 bytes.
+func FuzzAuthenticateAgent(f *testing.F) {
 	f.Add(append([]byte("DRAYDIAL"), make([]byte, 64)...))
 	f.Add([]byte("DRAYWIRE"))
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -236,8 +235,8 @@ func FuzzAwait(f *testing.F) {
 	})
 }
 
-// FuzzApproach: whatever stands behind the socket, the agent does not show its proof.
-func FuzzApproach(f *testing.F) {
+// FuzzAuthenticateDaemon checks that the agent sends no MAC to a peer without the secret.
+func FuzzAuthenticateDaemon(f *testing.F) {
 	f.Add(make([]byte, 65))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		peer := &recorded{Reader: bytes.NewReader(input)}
