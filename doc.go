@@ -24,7 +24,7 @@
 //	internal/admission    acquire a slot                            release it
 //	internal/tool         map the input                             map the output, fetch declared outputs
 //	executor              start, stdin, capture                     reason of the end
-//	executor/host         executor/container ── internal/wire ── cmd/dray-agent
+//	executor/host         executor/agent ── internal/wire ── cmd/dray-agent
 //	executor/process      supervisor, process                       exit, survivors
 //
 // Everything between internal/call and the environment is an [Executor] around an [Executor], as
@@ -48,7 +48,10 @@
 //	audit                                 dray, migrations
 //	executor/...                          never internal/api, internal/call, internal/router, internal/tool
 //	internal/devcontainer                 dray; it talks to no engine
-//	internal/workspace                    joins internal/devcontainer with executor/...
+//	executor/agent                        never executor/docker: it knows no engine
+//	executor/docker                       executor/agent, internal/devcontainer; never internal/wire
+//	internal/workspace                    internal/devcontainer, executor/agent, executor/process; engine
+//	                                      and host by interfaces that it declares
 //	internal/router                       dray, internal/lexical; it is pure
 //	internal/tool                         never internal/api, internal/call
 //	internal/call                         never internal/api
@@ -61,5 +64,5 @@
 //
 // A test checks this table and has the reason of each rule. Third-party packages have one owner
 // each: viper in config, cobra in cmd/dray/command, the SQLite driver in audit, the engine client
-// in executor/container.
+// in executor/docker.
 package dray

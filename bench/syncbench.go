@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/internal/transfer"
 )
 
@@ -117,20 +118,19 @@ func (b *testbed) syncsOf(s storage, load string, senders []environment) []*sync
 func (b *testbed) senders(ctx context.Context) (all []environment, err error) {
 	for _, sender := range []struct {
 		name      string
-		transport container.Transport
-	}{{syncSocket, container.TransportSocket}, {syncStdio, container.TransportStdio}} {
-		if sender.transport == container.TransportSocket && b.daemon.name != daemonSocket {
+		transport docker.Transport
+	}{{syncSocket, docker.TransportSocket}, {syncStdio, docker.TransportStdio}} {
+		if sender.transport == docker.TransportSocket && b.daemon.name != daemonSocket {
 			continue
 		}
-		engine, err := b.engineWith(container.Options{
+		engine, err := b.engineWith(docker.Options{
 			Transport: sender.transport, RunDir: b.daemon.runDir(),
 		})
 		if err != nil {
 			return nil, err
 		}
 		env, err := engine.Environment(ctx,
-			container.EnvironmentSpec{
-				Container: b.container, User: remoteUser, WorkspaceFolder: b.folder,
+			b.container, agent.Spec{User: remoteUser, WorkspaceFolder: b.folder,
 				Probe: probe,
 			})
 		if err != nil {

@@ -15,11 +15,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/executor/agentbin"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	drayclient "github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
 const (
@@ -62,7 +64,7 @@ type testbed struct {
 	memory    string // a directory in the host's memory if possible
 	workspace string
 	folder    string // the workspace in the container
-	container container.Container
+	container devcontainer.ContainerInfo
 	api       *client.Client // a bare client of the engine
 	// daemon brought the container up. stdio is a second one on the same container that is configured
 	// to use stdio; nil if the first uses stdio itself.
@@ -195,7 +197,7 @@ func (b *testbed) bringUp(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("bring the workspace up: %w", err)
 	}
-	engine, err := b.openEngine(container.TransportEngine, b.daemon.runDir())
+	engine, err := b.openEngine(docker.TransportEngine, b.daemon.runDir())
 	if err != nil {
 		return err
 	}
@@ -242,15 +244,15 @@ func (b *testbed) daemons() []*daemon {
 }
 
 // openEngine connects to the engine as a daemon does. runDir is mounted into containers.
-func (b *testbed) openEngine(transport container.Transport, runDir string) (*container.Engine,
+func (b *testbed) openEngine(transport docker.Transport, runDir string) (*docker.Engine,
 	error,
 ) {
-	return b.engineWith(container.Options{Transport: transport, RunDir: runDir})
+	return b.engineWith(docker.Options{Transport: transport, RunDir: runDir})
 }
 
-func (b *testbed) engineWith(opts container.Options) (*container.Engine, error) {
+func (b *testbed) engineWith(opts docker.Options) (*docker.Engine, error) {
 	opts.Lease, opts.Version, opts.Log = 30*time.Second, "bench", zap.NewNop()
-	engine, err := container.NewEngine(container.EndpointConfig{}, opts)
+	engine, err := docker.NewEngine(docker.EndpointConfig{}, opts)
 	if err == nil {
 		b.onClose(func(context.Context) error { return engine.Close() })
 	}
@@ -260,11 +262,11 @@ func (b *testbed) engineWith(opts container.Options) (*container.Engine, error) 
 // openEnvironments opens the environments that are measured without a daemon.
 func (b *testbed) openEnvironments(ctx context.Context) error {
 	if b.daemon.name == daemonSocket {
-		if err := b.openContainer(ctx, methodSocket, container.TransportSocket); err != nil {
+		if err := b.openContainer(ctx, methodSocket, docker.TransportSocket); err != nil {
 			return err
 		}
 	}
-	if err := b.openContainer(ctx, methodStdio, container.TransportStdio); err != nil {
+	if err := b.openContainer(ctx, methodStdio, docker.TransportStdio); err != nil {
 		return err
 	}
 	return b.openHost()
@@ -272,15 +274,13 @@ func (b *testbed) openEnvironments(ctx context.Context) error {
 
 // openContainer starts another agent in the container.
 func (b *testbed) openContainer(ctx context.Context, name string,
-	transport container.Transport,
+	transport docker.Transport,
 ) error {
 	engine, err := b.openEngine(transport, b.daemon.runDir())
 	if err != nil {
 		return err
 	}
-	env, err := engine.Environment(ctx, container.EnvironmentSpec{
-		Container: b.container, User: remoteUser, WorkspaceFolder: b.folder, Probe: probe,
-	})
+	env, err := engine.Environment(ctx, b.container, agent.Spec{User: remoteUser, WorkspaceFolder: b.folder, Probe: probe})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -313,9 +313,11 @@ func (b *testbed) openHost() error {
 func (b *testbed) removeContainer(ctx context.Context) error {
 	_, err := b.api.ContainerRemove(ctx, b.container.ID,
 		client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if v := b.container.AgentVolume; v != "" {
-		_, volumeErr := b.api.VolumeRemove(ctx, v, client.VolumeRemoveOptions{})
-		err = errors.Join(err, volumeErr)
+	for _, m := range b.container.Mounts {
+		if m.Destination == "/.dray" {
+			_, volumeErr := b.api.VolumeRemove(ctx, m.Name, client.VolumeRemoveOptions{})
+			err = errors.Join(err, volumeErr)
+		}
 	}
 	return err
 }

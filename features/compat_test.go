@@ -23,7 +23,7 @@ import (
 // docs/reference/devcontainer-compat.md with its reason; a difference that stands there and is not
 // seen any more fails, too.
 //
-// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/container and the
+// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/docker and the
 // agent.
 func TestReference(t *testing.T) {
 	needsEngine(t)

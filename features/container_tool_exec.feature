@@ -366,7 +366,7 @@ Feature: A tool runs in the project's devcontainer
       And stdout is "here\n"
       And /metadata/container/transport is "engine"
       And /metadata/kill/survivors is null
-      And /metadata/warnings/0 matches "no agent could be placed"
+      And /metadata/warnings/0 matches "the agent could not be installed"
 
     @EX-12
     Scenario: If a container stops, its calls end as unavailable, never as exited

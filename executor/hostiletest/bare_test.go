@@ -10,7 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 )
 
 // emptyImage creates an image without a file: no shell, kill, ps, tar, cat or timeout, no
@@ -66,25 +66,25 @@ func TestBareImages(t *testing.T) {
 		spec containerSpec
 	}{
 		{"nothing in the image", containerSpec{
-			image: empty, transport: dc.TransportStdio,
+			image: empty, transport: docker.TransportStdio,
 			change: idle,
 		}},
 		{
 			"nothing in the image, by socket",
-			containerSpec{image: empty, transport: dc.TransportSocket, folder: true, change: idle},
+			containerSpec{image: empty, transport: docker.TransportSocket, folder: true, change: idle},
 		},
 		{"nothing to be written", containerSpec{
-			image: empty, transport: dc.TransportSocket, folder: true,
+			image: empty, transport: docker.TransportSocket, folder: true,
 			change: readonly,
 		}},
 		{"a user without a name", containerSpec{
 			image: empty, user: "4242:4243",
-			transport: dc.TransportSocket, folder: true, change: readonly,
+			transport: docker.TransportSocket, folder: true, change: readonly,
 		}},
 		{
 			"a user without a name, by stdio",
 			containerSpec{
-				image: empty, user: "4242:4243", transport: dc.TransportStdio, folder: true,
+				image: empty, user: "4242:4243", transport: docker.TransportStdio, folder: true,
 				change: readonly,
 			},
 		},

@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 )
@@ -51,16 +52,16 @@ func newHost(t *testing.T, copies int, grace time.Duration) *testEnv {
 // testContainer is a container with the engine that calls in it.
 type testContainer struct {
 	id     string
-	engine *dc.Engine
+	engine *docker.Engine
 	api    *client.Client
-	target dc.EnvironmentSpec
+	spec   agent.Spec
 }
 
 // containerSpec is how a container is created and used.
 type containerSpec struct {
 	image     string // default debian
 	user      string
-	transport dc.Transport // default auto
+	transport docker.Transport // default auto
 	lease     time.Duration
 	folder    bool   // mounts dray's directory, as `up` does
 	engine    string // the address of an engine; default the machine's
@@ -78,8 +79,8 @@ type channelMode struct {
 }
 
 var channelModes = []channelMode{
-	{"socket", func(s *containerSpec) { s.transport, s.folder = dc.TransportSocket, true }},
-	{"stdio", func(s *containerSpec) { s.transport = dc.TransportStdio }},
+	{"socket", func(s *containerSpec) { s.transport, s.folder = docker.TransportSocket, true }},
+	{"stdio", func(s *containerSpec) { s.transport = docker.TransportStdio }},
 }
 
 // newAPI returns a client of an engine; an empty host is the machine's.
@@ -100,9 +101,9 @@ func newAPI(t *testing.T, host string) *client.Client {
 	return api
 }
 
-func newEngine(t *testing.T, s containerSpec) *dc.Engine {
+func newEngine(t *testing.T, s containerSpec) *docker.Engine {
 	t.Helper()
-	e, err := dc.NewEngine(dc.EndpointConfig{Host: s.engine}, dc.Options{
+	e, err := docker.NewEngine(docker.EndpointConfig{Host: s.engine}, docker.Options{
 		RunDir: t.TempDir(), Lease: s.lease, Transport: s.transport, Version: "hostiletest", Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	})
 	if err != nil {
@@ -120,7 +121,7 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 		s.image = debian
 	}
 	if s.transport == "" {
-		s.transport = dc.TransportAuto
+		s.transport = docker.TransportAuto
 	}
 	if s.lease == 0 {
 		s.lease = 30 * time.Second
@@ -134,7 +135,7 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 		s.change = b.withFolder(t, s.engine != "", s.change)
 	}
 	b.id = runContainer(t, api, s, p.tools.dir)
-	b.target = dc.EnvironmentSpec{User: s.user, WorkspaceFolder: "/"}
+	b.spec = agent.Spec{User: s.user, WorkspaceFolder: "/"}
 	p.renew(t)
 	return p
 }
@@ -176,7 +177,7 @@ func (p *testEnv) as(t *testing.T, user string) *testEnv {
 	t.Helper()
 	other, b := *p, *p.box
 	other.box = &b
-	b.target.User = user
+	b.spec.User = user
 	other.renew(t)
 	return &other
 }
@@ -184,11 +185,11 @@ func (p *testEnv) as(t *testing.T, user string) *testEnv {
 // renew looks the environment up again, as the daemon does for every call.
 func (p *testEnv) renew(t testing.TB) {
 	t.Helper()
-	var err error
-	if p.box.target.Container, err = p.box.engine.Inspect(t.Context(), p.box.id); err != nil {
+	c, err := p.box.engine.Inspect(t.Context(), p.box.id)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if p.env, err = p.box.engine.Environment(t.Context(), p.box.target); err != nil {
+	if p.env, err = p.box.engine.Environment(t.Context(), c, p.box.spec); err != nil {
 		t.Fatal(err)
 	}
 }

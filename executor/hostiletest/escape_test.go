@@ -161,8 +161,8 @@ func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 func dockerExec(t *testing.T, p *testEnv, style string) int {
 	tl := <-p.tools.stock // not returned to the stock: a process may run it
 	args := []string{"exec", p.box.id, p.path + "/" + tl.name, style}
-	if p.box.target.User != "" {
-		args = slices.Insert(args, 1, "--user", p.box.target.User)
+	if p.box.spec.User != "" {
+		args = slices.Insert(args, 1, "--user", p.box.spec.User)
 	}
 	cmd := exec.Command("docker", args...)
 	out, err := cmd.StdoutPipe()

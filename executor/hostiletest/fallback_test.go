@@ -5,7 +5,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
-	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
@@ -14,7 +14,7 @@ import (
 // (EX-15).
 func TestEscapesFromEngineExec(t *testing.T) {
 	p := newTestContainer(t, "engine exec", containerSpec{
-		user: "vscode", transport: dc.TransportEngine, copies: 2, grace: grace(),
+		user: "vscode", transport: docker.TransportEngine, copies: 2, grace: grace(),
 	})
 	for _, style := range []string{"child", "session", "double-session", "ignore-term", "fork-chain"} {
 		t.Run(style, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
-	dc "github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/docker"
 )
 
 // suspendHelperArg makes this program a daemon with one call in a container.
@@ -28,9 +29,9 @@ func runSuspendHelper(container, path string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
-	e, err := dc.NewEngine(dc.EndpointConfig{},
-		dc.Options{
-			RunDir: dir, Lease: shortLease, Transport: dc.TransportStdio, Version: "hostiletest",
+	e, err := docker.NewEngine(docker.EndpointConfig{},
+		docker.Options{
+			RunDir: dir, Lease: shortLease, Transport: docker.TransportStdio, Version: "hostiletest",
 			Log: zap.NewNop(),
 		})
 	if err != nil {
@@ -41,7 +42,7 @@ func runSuspendHelper(container, path string) error {
 	if err != nil {
 		return err
 	}
-	env, err := e.Environment(ctx, dc.EnvironmentSpec{Container: c, WorkspaceFolder: "/"})
+	env, err := e.Environment(ctx, c, agent.Spec{WorkspaceFolder: "/"})
 	if err != nil {
 		return err
 	}

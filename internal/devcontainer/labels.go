@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
@@ -16,25 +17,45 @@ const (
 	LabelMetadata = "devcontainer.metadata"
 )
 
-// ContainerInfo is what the engine reports of a container. Much of it may come from the image.
+// ContainerInfo is a container as the engine reports it. A list fills the fields up to Created, an
+// inspection all of them. The image may have chosen many of the values.
 type ContainerInfo struct {
-	ID      string
-	Name    string
-	Image   string
-	Labels  map[string]string
-	Env     []string // Config.Env: K=V
-	User    string   // Config.User, verbatim
-	Workdir string   // Config.WorkingDir
-	Mounts  []MountInfo
+	ID     string
+	Name   string
+	Image  string
+	Labels map[string]string
 	// Status is created, running, paused, restarting, removing, exited or dead.
-	Status    string
-	Created   time.Time
-	StartedAt string // verbatim, to distinguish starts
+	Status  string
+	Created time.Time
+
+	StartedAt string   // verbatim; it differs after a restart
+	Env       []string // NAME=value
+	User      string   // verbatim
+	Workdir   string
+	Hostname  string
+	Groups    []string // of --group-add, names or gids
+	Mounts    []MountInfo
+	// ImageDigest is the repository digest of the image if it has one, else the image's id.
+	ImageDigest string
+	Arch        string // of the image, as the engine names it
+	// ImageLabels are the labels that come from the image.
+	ImageLabels map[string]string
 }
 
-// MountInfo is a mount of a container. Source is a path of the host only if Type is bind.
+// Running reports whether processes can be started in the container.
+func (c ContainerInfo) Running() bool { return c.Status == "running" }
+
+// NotRunning returns the error of a call to a container that is not running.
+func (c ContainerInfo) NotRunning() error {
+	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.Status).
+		WithHint("start it (`dray workspace up` for that of a workspace, else `docker start` or `docker unpause`)")
+}
+
+// MountInfo is one mount of a container. Source is a path of the host only for the type bind; Name
+// is the name of a volume.
 type MountInfo struct {
 	Type        string
+	Name        string
 	Source      string
 	Destination string
 }

@@ -276,11 +276,11 @@ func TestBindMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := bindMounts([]MountInfo{
-		{"bind", dir + "/", "/workspaces/app"},
-		{"volume", "/var/lib/docker/volumes/v/_data", "/v"},
-		{"tmpfs", "", "/t"},
-		{"bind", "relative", "/r"},
-		{"bind", link, "/l"},
+		{Type: "bind", Source: dir + "/", Destination: "/workspaces/app"},
+		{Type: "volume", Source: "/var/lib/docker/volumes/v/_data", Destination: "/v"},
+		{Type: "tmpfs", Source: "", Destination: "/t"},
+		{Type: "bind", Source: "relative", Destination: "/r"},
+		{Type: "bind", Source: link, Destination: "/l"},
 	})
 	want := []dray.Mount{
 		{Host: dir, Container: "/workspaces/app"},

@@ -16,7 +16,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/docker"
 )
 
 // testContainer is a real container with the user vscode.
@@ -27,7 +28,7 @@ type testContainer struct {
 }
 
 // newTestContainer starts a container with the arguments of `docker run`.
-func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount,
+func newTestContainer(t *testing.T, way docker.Options, mounts []dray.Mount,
 	args ...string,
 ) testContainer {
 	t.Helper()
@@ -35,7 +36,7 @@ func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount,
 		t.Skip("needs a container engine")
 	}
 	way.Lease, way.RunDir, way.Version, way.Log = 30*time.Second, t.TempDir(), "test", zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	engine, err := container.NewEngine(container.EndpointConfig{}, way)
+	engine, err := docker.NewEngine(docker.EndpointConfig{}, way)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,21 +44,21 @@ func newTestContainer(t *testing.T, way container.Options, mounts []dray.Mount,
 	image := cmp.Or(os.Getenv("DRAY_TEST_DEBIAN"), "dray-test/debian:latest")
 	args = append([]string{"run", "-d", "--init", "--network", "none"}, args...)
 	v := testContainer{t: t}
-	v.id = strings.TrimSpace(docker(t, append(args, image, "sleep", "1000000")...))
+	v.id = strings.TrimSpace(dockerCLI(t, append(args, image, "sleep", "1000000")...))
 	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", "-v", v.id).Run() })
 	c, err := engine.Inspect(t.Context(), v.id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.Environment, err = engine.Environment(t.Context(),
-		container.EnvironmentSpec{Container: c, User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
+		c, agent.Spec{User: "vscode", WorkspaceFolder: "/ws", Mounts: mounts})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-func docker(t *testing.T, args ...string) string {
+func dockerCLI(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "docker", args...).Output()
 	if err != nil {
@@ -69,13 +70,13 @@ func docker(t *testing.T, args ...string) string {
 // sh runs a script as a user of the container.
 func (v testContainer) sh(user, script string) string {
 	v.t.Helper()
-	return docker(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
+	return dockerCLI(v.t, "exec", "-u", user, v.id, "sh", "-ec", script)
 }
 
 // Files of a real container arrive unchanged, if the user that tools run as may read them (SY-01,
 // SY-02).
 func TestFetch_Container(t *testing.T) {
-	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	v := newTestContainer(t, docker.Options{Transport: docker.TransportAuto}, nil)
 	w := newFixture(t, nil)
 	v.sh("root", `mkdir -p /ws; chown vscode /ws; mkdir /tmp/out; chown vscode /tmp/out; echo secret >/tmp/out/secret; chmod 600 /tmp/out/secret`)
 	v.sh("vscode", `cd /tmp/out; printf 'alpha' >a; mkdir -p d/e; printf 'beta' >d/e/b; ln -s /etc/passwd link; mkfifo fifo; head -c 700000 /dev/zero >zeros`)
@@ -103,8 +104,8 @@ const killAgent = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/
 
 // A large file arrives although the agent is killed: the transfer is resumed (SY-09).
 func TestFetch_AgentKilled(t *testing.T) {
-	for _, way := range []container.Options{
-		{Transport: container.TransportAuto}, {Transport: container.TransportStdio},
+	for _, way := range []docker.Options{
+		{Transport: docker.TransportAuto}, {Transport: docker.TransportStdio},
 	} {
 		t.Run(string(way.Transport), func(t *testing.T) {
 			v := newTestContainer(t, way, nil)
@@ -145,7 +146,7 @@ func TestDeclared_Container(t *testing.T) {
 	if err := os.Chmod(host, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	v := newTestContainer(t, container.Options{Transport: container.TransportAuto},
+	v := newTestContainer(t, docker.Options{Transport: docker.TransportAuto},
 		[]dray.Mount{{Host: host, Container: "/ws"}}, "-v", host+":/ws")
 	w := newFixture(t, nil)
 	v.sh("vscode", `cd /ws; mkdir out; printf 'alpha' >out/a; printf 'beta' >/tmp/b`)
@@ -164,9 +165,9 @@ func TestDeclared_Container(t *testing.T) {
 
 // After the loss of the container the error says so, and nothing was written.
 func TestFetch_ContainerLost(t *testing.T) {
-	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	v := newTestContainer(t, docker.Options{Transport: docker.TransportAuto}, nil)
 	w := newFixture(t, nil)
-	docker(t, "kill", v.id)
+	dockerCLI(t, "kill", v.id)
 	_, err := w.Fetch(t.Context(), v, Request{Paths: []string{"/tmp/x"}})
 	if code := dray.CodeOf(err); code != dray.CodeContainerUnavailable &&
 		code != dray.CodeContainerNotFound {
@@ -180,7 +181,7 @@ func TestPush_Container(t *testing.T) {
 	home := t.TempDir()
 	write(t, home+"/src/a", "alpha")
 	write(t, home+"/src/deep/b", strings.Repeat("beta", 100_000))
-	v := newTestContainer(t, container.Options{Transport: container.TransportAuto}, nil)
+	v := newTestContainer(t, docker.Options{Transport: docker.TransportAuto}, nil)
 	w := newFixture(t,
 		func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
 	v.sh("root", `mkdir -p /ws /outside; chown vscode /ws /outside; ln -s /outside /ws/out; chown -h vscode /ws/out`)

@@ -29,6 +29,7 @@ type Stream struct {
 	closed     bool // Close was called
 	peerClosed bool
 	onEnd      func()
+	onMessage  func([]byte, error) // set by ReceiveFunc until it is called
 }
 
 func newStream(m *Mux, id uint32) *Stream {
@@ -91,6 +92,47 @@ func (s *Stream) Receive() ([]byte, error) {
 	}
 }
 
+// ReceiveFunc calls receive once: with the next message, or with the error that Receive would
+// return. It is called by the goroutine that reads the connection or ends the stream and must not
+// block.
+func (s *Stream) ReceiveFunc(receive func(message []byte, err error)) {
+	s.mu.Lock()
+	select {
+	case b := <-s.messages:
+		s.mu.Unlock()
+		receive(b, nil)
+		return
+	default:
+	}
+	err := s.err
+	if err == nil {
+		s.onMessage = receive
+	}
+	s.mu.Unlock()
+	if err != nil {
+		receive(nil, err)
+	}
+}
+
+// deliver passes a message to ReceiveFunc or queues it for Receive.
+func (s *Stream) deliver(b []byte) error {
+	s.mu.Lock()
+	receive := s.onMessage
+	s.onMessage = nil
+	if receive == nil {
+		defer s.mu.Unlock()
+		select {
+		case s.messages <- b:
+			return nil
+		default:
+			return protocolError("more than %d messages are waiting", maxQueued)
+		}
+	}
+	s.mu.Unlock()
+	receive(b, nil)
+	return nil
+}
+
 // Files returns the files that were passed with the first message, once. The caller closes them. If
 // Accept does not call Files, they are closed after it.
 func (s *Stream) Files() []*os.File {
@@ -134,6 +176,14 @@ func (s *Stream) startClose() bool {
 	return !again
 }
 
+// Discard ends the stream on this side alone, without a frame. It is for a stream whose last message
+// has arrived: the peer ends it as well.
+func (s *Stream) Discard() {
+	if s.startClose() {
+		s.abort(ErrClosed)
+	}
+}
+
 // drop removes the stream. Frames that arrive for it later are ignored.
 func (s *Stream) drop() {
 	s.mux.mu.Lock()
@@ -149,7 +199,8 @@ func (s *Stream) abort(err error) {
 		return
 	}
 	s.err = err
-	onEnd := s.onEnd
+	onEnd, receive := s.onEnd, s.onMessage
+	s.onMessage = nil
 	close(s.done)
 	s.mu.Unlock()
 	if onEnd != nil {
@@ -158,6 +209,9 @@ func (s *Stream) abort(err error) {
 	for i := range channels {
 		s.in[i].end(err)
 		s.out[i].end(err)
+	}
+	if receive != nil {
+		receive(nil, err)
 	}
 }
 
@@ -170,12 +224,7 @@ func (s *Stream) reason() error {
 func (s *Stream) handle(h header, payload []byte) error {
 	switch h.typ {
 	case frameMessage:
-		select {
-		case s.messages <- payload:
-			return nil
-		default:
-			return protocolError("more than %d messages are waiting", maxQueued)
-		}
+		return s.deliver(payload)
 	case frameData:
 		return s.in[h.channel].add(payload)
 	case frameEOF:

@@ -16,7 +16,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// request names a container: by name or id, by workspace, or by both.
+// request names a container by name or id, by workspace, or by both.
 type request struct {
 	name, workspace string
 	localEnv        map[string]string
@@ -26,188 +26,198 @@ func requestOf(route dray.Route, inv dray.Invocation) request {
 	return request{name: route.Container, workspace: route.Workspace, localEnv: inv.LocalEnv}
 }
 
-// cacheKey is all of a request that changes the answer.
+// cacheKey is the part of a request that the result depends on.
 type cacheKey struct{ name, workspace, localEnv string }
 
-// cachedEnv is an environment, and the state of the world in which it was right.
+func (r request) key() cacheKey {
+	if len(r.localEnv) == 0 {
+		return cacheKey{name: r.name, workspace: r.workspace}
+	}
+	vars := make([]string, 0, len(r.localEnv))
+	for name, value := range r.localEnv {
+		vars = append(vars, fmt.Sprintf("%q=%q", name, value))
+	}
+	slices.Sort(vars)
+	return cacheKey{r.name, r.workspace, strings.Join(vars, ",")}
+}
+
+// cachedEnv is an environment with what it was derived from. It is valid while all of that is
+// unchanged.
 type cachedEnv struct {
 	env        dray.Environment
-	generation uint64
-	files      string
-	basis      devcontainer.TrustFiles // of the trust that it was right with
-	state      string                  // of the basis
-	checkedAt  time.Time               // when that was seen
+	generation uint64 // of the engine's containers
+	files      string // a fingerprint
+	trust      devcontainer.TrustFiles
+	stamp      string    // of trust
+	checkedAt  time.Time // when stamp was compared
 }
 
-// maxCached bounds the answers that are remembered; callers with their own variables could make any
-// number of them.
-const maxCached = 256
+const (
+	// maxCached bounds the cache: callers can bring any number of variables.
+	maxCached = 256
+	// mtimeGranularity exceeds the precision of the times of file systems.
+	mtimeGranularity = 50 * time.Millisecond
+	// maxStatFiles is the number of trust inputs that are checked by every call. More of them are
+	// checked once in recheckInterval.
+	maxStatFiles    = 256
+	recheckInterval = time.Second
+)
 
-func (r request) key() cacheKey {
-	names := make([]string, 0, len(r.localEnv))
-	for name, value := range r.localEnv {
-		names = append(names, fmt.Sprintf("%q=%q", name, value))
+// envCache caches environments. It is safe for concurrent use.
+type envCache struct {
+	mu      sync.Mutex
+	entries map[cacheKey]*cachedEnv
+}
+
+func (c *envCache) get(key cacheKey) *cachedEnv {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[key]
+}
+
+func (c *envCache) put(key cacheKey, entry *cachedEnv) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries == nil || len(c.entries) >= maxCached {
+		c.entries = map[cacheKey]*cachedEnv{}
 	}
-	slices.Sort(names)
-	return cacheKey{r.name, r.workspace, strings.Join(names, ",")}
+	c.entries[key] = entry
 }
 
-// container gives the environment of a container. A warm call asks nobody: no container has changed
-// since, and the files look the same.
-func (m *Manager) container(ctx context.Context, req request,
+// trustUnchanged reports whether the trust inputs are those that the entry was made with.
+func (c *envCache) trustUnchanged(entry *cachedEnv) bool {
+	now := time.Now()
+	c.mu.Lock()
+	recent := entry.trust.Len() > maxStatFiles && now.Before(entry.checkedAt.Add(recheckInterval))
+	c.mu.Unlock()
+	if recent {
+		return true
+	}
+	stamp, _ := entry.trust.Stamp()
+	c.mu.Lock()
+	entry.checkedAt = now
+	c.mu.Unlock()
+	return stamp == entry.stamp
+}
+
+// environment returns the environment of a container. If nothing has changed since the last call,
+// it comes from the cache and the engine is not asked.
+func (m *Manager) environment(ctx context.Context, req request,
 	progress func(phase, message string),
 ) (dray.Environment, error) {
 	if env := m.lookupCached(req); env != nil {
 		return env, nil
 	}
-	// before the question, so that a change meanwhile makes the answer stale
-	generation, _ := m.watch.Generation()
+	// read first: a change meanwhile makes the entry invalid
+	generation, _ := m.engine.Generation()
 	files, begun := m.fingerprint(req), time.Now()
-	env, basis, err := m.resolve(ctx, req, progress)
+	env, trust, err := m.resolve(ctx, req, progress)
 	if err != nil {
 		return nil, err
 	}
-	state, latest := basis.Stamp()
+	stamp, latest := trust.Stamp()
 	if latest.After(begun.Add(-mtimeGranularity)) {
-		return env, nil // the trust may have been judged before that change: the next call asks again
+		return env, nil // trust may have been evaluated before that change: not cached
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.envCache) >= maxCached {
-		clear(m.envCache)
-	}
-	m.envCache[req.key()] = &cachedEnv{
-		env: env, generation: generation, files: files, basis: basis,
-		state: state, checkedAt: begun,
-	}
+	m.cache.put(req.key(), &cachedEnv{
+		env: env, generation: generation, files: files, trust: trust, stamp: stamp, checkedAt: begun,
+	})
 	return env, nil
 }
 
-// mtimeGranularity is more than what file systems round their times by.
-const mtimeGranularity = 50 * time.Millisecond
-
-// lookupCached gives a remembered environment that is still right.
+// lookupCached returns a cached environment that is still valid, or nil.
 func (m *Manager) lookupCached(req request) dray.Environment {
-	generation, live := m.watch.Generation()
-	m.mu.Lock()
-	hit := m.envCache[req.key()]
-	m.mu.Unlock()
-	if hit == nil || !live || hit.generation != generation || hit.files != m.fingerprint(req) ||
-		!m.trustUnchanged(hit) {
+	generation, live := m.engine.Generation()
+	entry := m.cache.get(req.key())
+	if entry == nil || !live || entry.generation != generation ||
+		entry.files != m.fingerprint(req) || !m.cache.trustUnchanged(entry) {
 		return nil
 	}
-	return hit.env
+	return entry.env
 }
 
-const (
-	// maxStatFiles is how many files of a trust are looked at in each call. More would be felt, and
-	// are looked at once in recheckInterval.
-	maxStatFiles    = 256
-	recheckInterval = time.Second
-)
-
-// trustUnchanged says whether the files that the trust is bound to look as they did when it was
-// judged.
-func (m *Manager) trustUnchanged(hit *cachedEnv) bool {
-	now := time.Now()
-	m.mu.Lock()
-	recent := hit.basis.Len() > maxStatFiles && now.Before(hit.checkedAt.Add(recheckInterval))
-	m.mu.Unlock()
-	if recent {
-		return true
-	}
-	state, _ := hit.basis.Stamp()
-	m.mu.Lock()
-	hit.checkedAt = now
-	m.mu.Unlock()
-	return state == hit.state
-}
-
-// fingerprint is a text that changes when the configuration, the trust in it, or the place of the
-// repository does.
+// fingerprint changes with the configuration, the recorded trust and the location of the
+// repository.
 func (m *Manager) fingerprint(req request) string {
+	named := m.cfg.Named[req.name]
 	folder := req.workspace
-	if n, ok := m.cfg.Named[req.name]; ok && folder == "" {
-		folder = n.Workspace
+	if folder == "" {
+		folder = named.Workspace
+	}
+	paths := []string{filepath.Join(m.cfg.State, "trust.json")}
+	switch {
+	case filepath.IsAbs(named.Config):
+		paths = append(paths, named.Config)
+	case named.Config != "":
+		paths = append(paths, filepath.Join(folder, named.Config))
+	}
+	if folder != "" {
+		paths = append(paths, folder+"/.devcontainer/devcontainer.json",
+			folder+"/.devcontainer.json", folder+"/.git")
 	}
 	var b strings.Builder
-	note := func(path string) {
-		var st syscall.Stat_t // the change time too: nobody sets that one back
+	for _, path := range paths {
+		var st syscall.Stat_t // includes the change time, which no process can set
 		if err := syscall.Stat(path, &st); err == nil {
 			fmt.Fprintf(&b, "%s %d %d %d %d;", path, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 		}
 	}
-	note(filepath.Join(m.cfg.State, "trust.json"))
-	if n := m.cfg.Named[req.name]; n.Config != "" {
-		config := n.Config
-		if !filepath.IsAbs(config) {
-			config = filepath.Join(folder, config)
-		}
-		note(config)
-	}
-	if folder != "" {
-		note(folder + "/.devcontainer/devcontainer.json")
-		note(folder + "/.devcontainer.json")
-		note(folder + "/.git")
-	}
 	return b.String()
 }
 
-// labelCache are the folders that the engine has containers for, as far as anybody asked.
+// labelCache holds the workspace folders of the engine's containers.
 type labelCache struct {
 	mu         sync.Mutex
 	folders    map[string]bool
 	generation uint64
 	valid      bool
-	retryAt    time.Time // until then an engine that did not answer is not asked again
+	retryAt    time.Time // until then an engine that failed is not asked again
 }
 
-// The bounds of a question to an engine that may not be there: a call that leads to the host must
-// not hang on it.
+// Bounds of a request to an engine that may be down: calls that run on the host must not block on
+// it.
 const (
 	listTimeout = 2 * time.Second
 	retryDelay  = 5 * time.Second
 )
 
-// Nearest finds the workspace that a folder lies in, from dir up to root. A folder that has a
-// container, or that this daemon has used as a workspace, is one although its configuration is gone
-// (RT-02): otherwise a tool in the container could send the next call to the host by removing a
-// file that it sees through the mount.
+// Nearest returns the workspace of a directory: the nearest one from dir up to root. A directory
+// that has a container, or that was used as a workspace, counts even if its configuration was
+// removed (RT-02). Otherwise a tool in the container could send the next call to the host by
+// removing a file that it sees through the mount.
 func (m *Manager) Nearest(dir, root string) (folder string, ok bool) {
 	if folder, ok := devcontainer.Nearest(dir, root); ok &&
 		filepath.Clean(folder) == filepath.Clean(dir) {
-		return folder, true // the ordinary case asks nobody
+		return folder, true // the usual case needs no engine
 	}
 	labelled := m.labelledFolders()
 	return devcontainer.NearestWithKnown(dir, root, func(folder string) bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return labelled[folder] || m.usedFolders[folder]
+		return labelled[folder] || m.used(folder)
 	})
 }
 
-// labelledFolders are the workspaces of the engine's containers. They are asked for again only when
-// a container has changed; while the engine does not answer, the last answer counts.
+// labelledFolders returns the workspaces of the engine's containers. They are listed again when a
+// container has changed. If the engine does not answer, the last list is returned.
 func (m *Manager) labelledFolders() map[string]bool {
-	generation, live := m.watch.Generation()
-	k := &m.known
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.valid && live && k.generation == generation || time.Now().Before(k.retryAt) {
-		return k.folders
+	generation, live := m.engine.Generation()
+	l := &m.labels
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.valid && live && l.generation == generation || time.Now().Before(l.retryAt) {
+		return l.folders
 	}
-	ctx, cancel := context.WithTimeout(m.ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(m.ups.ctx, listTimeout)
 	defer cancel()
 	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		m.log.Debug("containers not listed", zap.Error(err))
-		k.retryAt = time.Now().Add(retryDelay)
-		return k.folders
+		l.retryAt = time.Now().Add(retryDelay)
+		return l.folders
 	}
-	folders := make(map[string]bool, len(list))
+	l.folders = make(map[string]bool, len(list))
 	for _, c := range list {
-		folders[filepath.Clean(c.Labels[devcontainer.LabelFolder])] = true
+		l.folders[filepath.Clean(c.Labels[devcontainer.LabelFolder])] = true
 	}
-	k.folders, k.generation, k.valid = folders, generation, true
-	return folders
+	l.generation, l.valid = generation, true
+	return l.folders
 }

@@ -1,8 +1,11 @@
-// Package workspace turns a route into an environment that is ready: it finds the container that is
-// meant, brings it up where that is allowed, reads how calls run in it, and remembers the answer
-// until the engine, the configuration or the trust changes.
+// Package workspace turns a route into an environment that is ready for calls. It finds the
+// container of a workspace, brings it up if that is allowed, resolves how calls run in it, and
+// caches the result until the engine, the configuration or the trust changes.
 //
-// It joins three rooms that do not know each other: internal/devcontainer (files and labels),
-// executor/container (the engine) and executor/host. It never chooses: where the route says
-// container and there is none to be had, the call fails.
+//	Environments   the provider of each kind of environment, and the call's way through it
+//	Manager        containers of workspaces; the provider for containers
+//	hostProvider   the host
+//
+// It never chooses between environments: if the route names a container and there is none, the call
+// fails. Another kind of environment is another [Provider], registered where the daemon is wired.
 package workspace

@@ -2,208 +2,407 @@ package workspace
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
-	"github.com/dray-dev/dray/executor/host"
+	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// Named is a container that configuration gives a name: by its workspace, its id or name, or a
+// Engine is what a Manager needs of a container engine. It is safe for concurrent use.
+type Engine interface {
+	// Inspect returns a container by id or name, List those with a label, stopped ones included.
+	Inspect(ctx context.Context, ref string) (devcontainer.ContainerInfo, error)
+	List(ctx context.Context, label, value string) ([]devcontainer.ContainerInfo, error)
+	Stop(ctx context.Context, id string) error
+	// Environment returns an environment of a running container.
+	Environment(ctx context.Context, c devcontainer.ContainerInfo, spec agent.Spec,
+	) (dray.Environment, error)
+	// Watch starts receiving events. Generation changes when a container changes; if ok is false,
+	// changes may have been missed.
+	Watch()
+	Generation() (n uint64, ok bool)
+	// Mount prepares the mount of a container that is about to be created, Release ends that.
+	Mount(ctx context.Context, key string) (spec string, err error)
+	Release(key string)
+	// Env returns the variables that select this engine for the devcontainer CLI.
+	Env() []string
+}
+
+// Named is a container that the configuration gives a name: by its workspace, its id or name, or a
 // label.
 type Named struct {
 	Workspace string
-	// Config is the devcontainer.json of the workspace; empty looks in the usual places.
+	// Config is the devcontainer.json of the workspace. Empty means the default locations.
 	Config string
 	ID     string
-	// Service is the compose service that is meant, where the workspace has several.
+	// Service is the compose service, if the workspace has several.
 	Service string
 	// Label is key=value.
 	Label    string
 	Mappings []dray.Mount
 }
 
-// Config is what the manager works by.
+// Config is the configuration of a Manager.
 type Config struct {
 	Named map[string]Named
-	// CLI is the absolute path of the reference CLI, empty if there is none; UpArgs are extra
-	// arguments of its `up`.
+	// CLI is the absolute path of the devcontainer CLI, empty if there is none. UpArgs are added to
+	// its `up`.
 	CLI    string
 	UpArgs []string
 	// LocalEnv holds values of ${localEnv:X} for calls that bring none.
 	LocalEnv map[string]string
-	// State is where failures of `up` are remembered.
+	// State is the directory of the daemon's state.
 	State string
-	// UpTimeout bounds one `up`, whoever waits for it; above 0.
+	// UpTimeout bounds one `up`. It must be positive.
 	UpTimeout time.Duration
 }
 
-// AcquireFunc gives a call its turn in a container that is ready, or on the host, which has no id.
-// It may wait, and says how long it did; leave gives the turn back and may be called more than
-// once.
-type AcquireFunc func(ctx context.Context, container string, sink dray.Sink) (leave func(),
-	waited time.Duration, err error)
-
-// Manager knows the workspaces and their containers.
+// Manager provides the containers of workspaces. It implements Provider and is safe for concurrent
+// use.
 type Manager struct {
-	cfg    Config
-	engine *container.Engine
-	host   *host.Host
-	pool   *process.Pool
-	trust  *devcontainer.TrustStore
-	watch  *container.EventWatcher
-	log    *zap.Logger
-
-	// the manager's own life, which bounds what goes on without a caller
-	ctx    context.Context //nolint:containedctx
-	cancel context.CancelFunc
-
-	known labelCache
+	*resolver
+	ups    *upRunner
+	cache  envCache
+	labels labelCache
 
 	mu          sync.Mutex
-	envCache    map[cacheKey]*cachedEnv
-	usedFolders map[string]bool // workspace folders that were used
-	upRuns      map[devcontainer.Location]*upRun
-	closed      bool
-	wg          sync.WaitGroup
+	usedFolders map[string]bool // workspaces of calls since the start
 }
 
-// New makes a manager. Close ends what it began; engine, host and pool stay the caller's.
-func New(ctx context.Context, cfg Config, engine *container.Engine, h *host.Host,
-	pool *process.Pool, trust *devcontainer.TrustStore, log *zap.Logger,
+// New returns a manager. Close must be called; engine and pool remain the caller's.
+func New(cfg Config, engine Engine, pool *process.Pool, trust *devcontainer.TrustStore,
+	log *zap.Logger,
 ) *Manager {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	removeStaleConfigs(cfg.State, log)
-	return &Manager{
-		cfg: cfg, engine: engine, host: h, pool: pool, trust: trust, watch: engine.Watch(ctx), log: log, ctx: ctx, cancel: cancel,
-		envCache: map[cacheKey]*cachedEnv{}, usedFolders: map[string]bool{}, upRuns: map[devcontainer.Location]*upRun{},
-	}
+	engine.Watch()
+	r := &resolver{cfg: cfg, engine: engine, trust: trust, git: Git(pool), log: log}
+	return &Manager{resolver: r, ups: newUpRunner(r, pool), usedFolders: map[string]bool{}}
 }
 
-// removeStaleConfigs removes the configurations that an `up` of an earlier daemon left behind,
-// because that one was killed. There is one daemon for each state folder, so nobody uses them.
+// removeStaleConfigs removes the configurations of an `up` of an earlier daemon that was killed. A
+// state directory has one daemon, so they are not in use.
 func removeStaleConfigs(state string, log *zap.Logger) {
-	// the pattern is well formed unless the folder's name is odd: then they stay
-	left, _ := filepath.Glob(filepath.Join(state, "run", "up-*"))
-	for _, dir := range left {
+	stale, _ := filepath.Glob(filepath.Join(state, "run", "up-*")) // an odd name matches nothing
+	for _, dir := range stale {
 		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("a leftover of an earlier start stays", zap.Error(err))
+			log.Warn("stale configuration not removed", zap.Error(err))
 		}
 	}
 }
 
-// Close gives up what is being brought up and waits for it. Nothing is brought up from then on.
-func (m *Manager) Close() {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
-	m.cancel()
-	m.watch.Close()
-	m.wg.Wait()
-}
+// Close cancels every `up` and waits for its end.
+func (m *Manager) Close() { m.ups.close() }
 
-// Executor makes the environment that the route names ready, waits for the call's turn there, hands
-// the call on, and puts the container's metadata into the result. What is being made ready holds
-// nobody's turn.
-func (m *Manager) Executor(next dray.Executor, turns AcquireFunc) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
-		env, leave, waited, err := m.acquire(ctx, call, sink, turns)
-		queued := float64(waited.Microseconds()) / 1000
-		if err != nil {
-			return dray.Result{Metadata: dray.Metadata{QueuedMS: queued}}, err
-		}
-		defer leave()
-		call.Environment = env
-		res, err := next.Execute(ctx, call, sink)
-		res.Metadata.QueuedMS = queued
-		attach(&res, env.Capabilities())
-		return res, err
-	})
-}
-
-// acquire makes the environment ready and waits for the turn. What has changed while the call
-// waited is made ready again, with the turn given back.
-func (m *Manager) acquire(ctx context.Context, call dray.Call, sink dray.Sink,
-	turns AcquireFunc,
-) (env dray.Environment, leave func(), waited time.Duration, err error) {
-	for {
-		env, err = m.Environment(ctx, call.Route, call.Invocation, sink.Progress)
-		if err != nil {
-			return nil, nil, waited, err
-		}
-		var now time.Duration
-		leave, now, err = turns(ctx, containerID(env), sink)
-		waited += now
-		if err != nil || now == 0 || m.stillReady(call, env) {
-			return env, leave, waited, err
-		}
-		leave()
-	}
-}
-
-// stillReady says whether an environment is as it was when it was made ready.
-func (m *Manager) stillReady(call dray.Call, env dray.Environment) bool {
-	return call.Route.Environment == dray.KindHost ||
-		m.lookupCached(requestOf(call.Route, call.Invocation)) == env
-}
-
-func containerID(env dray.Environment) string {
-	if c := env.Capabilities().Container; c != nil {
-		return c.ID
-	}
-	return ""
-}
-
-// attach puts what is known of the place beside the tool's own output, after that was mapped
-// (PM-11).
-func attach(res *dray.Result, caps dray.Capabilities) {
-	res.Metadata.Warnings = append(append([]string(nil), caps.Warnings...), res.Metadata.Warnings...)
-	if caps.Container == nil {
-		return
-	}
-	c := *caps.Container
-	c.ExecMS = float64(res.ExecDuration.Microseconds()) / 1000
-	c.ExitCode = res.ExitCode
-	res.Metadata.Container = &c
-}
-
-// Environment makes a route's environment ready.
+// Environment makes the container of a route ready.
 func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.Invocation,
 	progress func(phase, message string),
 ) (dray.Environment, error) {
-	if route.Environment == dray.KindHost {
-		return m.host.Environment(hostFolder(inv)), checkWorkspaceDir(inv.Workspace)
-	}
-	return m.container(ctx, requestOf(route, inv), progress)
+	return m.environment(ctx, requestOf(route, inv), progress)
 }
 
-// checkWorkspaceDir refuses a workspace that is no folder: what follows would be told as trouble
-// with the folder's rights.
-func checkWorkspaceDir(folder string) error {
-	if folder == "" {
-		return nil
-	}
-	if info, err := os.Stat(folder); err == nil && info.IsDir() {
-		return nil
-	}
-	return dray.Errorf(dray.CodeWorkspaceNotFound,
-		"the workspace folder %s does not exist, or is no folder", folder).
-		WithHint("check its spelling; it is a folder of the machine that the daemon runs on")
+// IsCurrent reports whether env is still cached for the route.
+func (m *Manager) IsCurrent(route dray.Route, inv dray.Invocation, env dray.Environment) bool {
+	return m.lookupCached(requestOf(route, inv)) == env
 }
 
-// hostFolder is where a call works on the host: its workspace, else its working folder.
-func hostFolder(inv dray.Invocation) string {
-	if inv.Workspace != "" {
-		return inv.Workspace
+// Check returns the error that a call with the route would fail with.
+func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation, _ bool) error {
+	req := request{name: route.Container, workspace: route.Workspace}
+	if m.lookupCached(req) != nil {
+		return nil
 	}
-	return inv.Cwd
+	loc, err := m.locate(req)
+	if err != nil {
+		return err
+	}
+	if !m.byWorkspace(req) { // it is never brought up
+		c, err := m.findNamed(ctx, req, loc)
+		if err == nil && !c.Running() {
+			err = c.NotRunning()
+		}
+		return err
+	}
+	c, found, err := m.findByLabels(ctx, loc)
+	if err != nil || found && c.Running() {
+		return err
+	}
+	_, err = m.trust.Approve(ctx, loc) // it would be brought up
+	return err
+}
+
+// Mounts returns the mounts of a container by its name or its workspace. The container must exist:
+// it is not brought up.
+func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mount, error) {
+	req := request{name: name, workspace: workspace}
+	if env := m.lookupCached(req); env != nil {
+		return env.Capabilities().Mounts, nil
+	}
+	loc, err := m.locate(req)
+	if err != nil {
+		return nil, err
+	}
+	c, err := m.findExisting(ctx, req, loc)
+	if err != nil {
+		return nil, err
+	}
+	spec, _, err := m.spec(ctx, loc, c, req)
+	return spec.Mounts, err
+}
+
+func (m *Manager) findExisting(ctx context.Context, req request, loc devcontainer.Location,
+) (devcontainer.ContainerInfo, error) {
+	if !m.byWorkspace(req) {
+		return m.findNamed(ctx, req, loc)
+	}
+	c, found, err := m.findByLabels(ctx, loc)
+	if err == nil && !found {
+		err = dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet",
+			loc.Workspace).
+			WithHint("run `dray workspace up %s`", loc.Workspace)
+	}
+	if err != nil {
+		return c, err
+	}
+	return m.findService(ctx, c, req.name)
+}
+
+// resolve finds the container, brings it up if necessary, and makes its environment.
+func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string),
+) (dray.Environment, devcontainer.TrustFiles, error) {
+	var none devcontainer.TrustFiles
+	loc, err := m.locate(req)
+	if err != nil {
+		return nil, none, err
+	}
+	var c devcontainer.ContainerInfo
+	if m.byWorkspace(req) {
+		if c, err = m.ensureRunning(ctx, loc, progress); err == nil {
+			c, err = m.findService(ctx, c, req.name)
+		}
+	} else {
+		c, err = m.findNamed(ctx, req, loc)
+	}
+	if err != nil {
+		return nil, none, err
+	}
+	m.remember(loc.Workspace)
+	spec, trust, err := m.spec(ctx, loc, c, req)
+	if err != nil {
+		return nil, trust, err
+	}
+	env, err := m.engine.Environment(ctx, c, spec)
+	return env, trust, err
+}
+
+// ensureRunning returns the running container of a workspace. It brings it up if necessary.
+func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) (devcontainer.ContainerInfo, error) {
+	c, found, err := m.findByLabels(ctx, loc)
+	if err != nil {
+		return c, err
+	}
+	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(loc)
+	if err != nil {
+		return c, err
+	}
+	// some of its lifecycle commands have failed, or are running
+	incomplete := failed && last.Incomplete(c)
+	if found && c.Running() && !incomplete {
+		return c, nil
+	}
+	if found && c.Status == "paused" {
+		return c, dray.Errorf(dray.CodeContainerUnavailable, "container %s is paused", c.Name).
+			WithHint("run `docker unpause %s`", c.Name)
+	}
+	id, err := m.ups.up(ctx, loc, progress)
+	if err != nil {
+		return c, err
+	}
+	return m.engine.Inspect(ctx, id)
+}
+
+func (m *Manager) remember(folder string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if folder != "" {
+		m.usedFolders[folder] = true
+	}
+}
+
+func (m *Manager) used(folder string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usedFolders[folder]
+}
+
+// State is the state of a workspace.
+type State string
+
+// The states of a workspace.
+const (
+	Discovered State = "discovered" // it has a configuration and no container
+	Building   State = "building"   // `up` is running
+	Running    State = "running"
+	Stopped    State = "stopped"
+)
+
+// Info is the state of a workspace.
+type Info struct {
+	ID      string `json:"id"`
+	Folder  string `json:"folder"`
+	State   State  `json:"state"`
+	Trusted bool   `json:"trusted"`
+	// Container is the full id of its container, if there is one.
+	Container string `json:"container,omitempty"`
+	// Trust is what ActionTrust has trusted, and nil otherwise.
+	Trust *devcontainer.Summary `json:"trust,omitempty"`
+}
+
+// ID returns the id of a workspace folder, which never changes.
+func ID(folder string) string {
+	sum := sha256.Sum256([]byte(folder))
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// List returns the workspaces that are configured, were used since the start, or have a container.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	folders := maps.Clone(m.usedFolders)
+	m.mu.Unlock()
+	for _, n := range m.cfg.Named {
+		if n.Workspace != "" {
+			folders[n.Workspace] = true
+		}
+	}
+	for _, c := range containers {
+		folders[c.Labels[devcontainer.LabelFolder]] = true
+	}
+	list := make([]Info, 0, len(folders))
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		if loc, err := m.locationOf(folder); err == nil { // else it was removed
+			list = append(list, m.describe(ctx, loc, containers))
+		}
+	}
+	return list, nil
+}
+
+func (m *Manager) describe(ctx context.Context, loc devcontainer.Location,
+	containers []devcontainer.ContainerInfo,
+) Info {
+	trusted, _, _ := m.trust.IsTrusted(ctx, loc) // an error means untrusted
+	info := Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: trusted}
+	if c, found := loc.Match(containers); found {
+		info.Container, info.State = c.ID, Stopped
+		if c.Running() {
+			info.State = Running
+		}
+	}
+	if m.ups.running(loc) {
+		info.State = Building
+	}
+	return info
+}
+
+// Folder returns the folder with an id. An absolute path is returned as it is.
+func (m *Manager) Folder(ctx context.Context, id string) (string, error) {
+	if filepath.IsAbs(id) {
+		return id, nil
+	}
+	list, err := m.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range list {
+		if w.ID == id {
+			return w.Folder, nil
+		}
+	}
+	return "", dray.Errorf(dray.CodeNotFound, "no such workspace: %q", id).
+		WithHint("use an id of `dray workspace ls`, or an absolute path")
+}
+
+// Get describes one workspace.
+func (m *Manager) Get(ctx context.Context, folder string) (Info, error) {
+	loc, err := m.locationOf(folder)
+	if err != nil {
+		return Info{}, err
+	}
+	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
+	if err != nil {
+		return Info{}, err
+	}
+	m.remember(loc.Workspace)
+	return m.describe(ctx, loc, containers), nil
+}
+
+// Up brings the container of a workspace up, unless it is running.
+func (m *Manager) Up(ctx context.Context, folder string, progress func(phase, message string),
+) error {
+	loc, err := m.locationOf(folder)
+	if err == nil {
+		_, err = m.ensureRunning(ctx, loc, progress)
+	}
+	return err
+}
+
+// Stop stops the container of a workspace, unless it is stopped.
+func (m *Manager) Stop(ctx context.Context, folder string) error {
+	loc, err := m.locationOf(folder)
+	if err != nil {
+		return err
+	}
+	c, found, err := m.findByLabels(ctx, loc)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", folder).
+			WithHint("`dray workspace up %s` creates one", folder)
+	}
+	if slices.Contains([]string{"exited", "created", "dead"}, c.Status) {
+		return nil
+	}
+	m.log.Info("workspace stop requested", zap.String("workspace", folder),
+		zap.String("container_id", c.ID))
+	return m.engine.Stop(ctx, c.ID)
+}
+
+// Trust records that the user agrees to the configuration, and returns what it contains.
+func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summary, error) {
+	loc, err := m.locationOf(folder)
+	if err != nil {
+		return devcontainer.Summary{}, err
+	}
+	summary, err := m.trust.Trust(ctx, loc)
+	if err == nil {
+		m.log.Info("workspace trusted", zap.String("workspace", folder),
+			zap.String("hash", summary.Hash))
+	}
+	return summary, err
+}
+
+// Trusted reports whether a workspace is trusted. An error counts as untrusted.
+func (m *Manager) Trusted(ctx context.Context, folder string) bool {
+	loc, err := m.locationOf(folder)
+	if err != nil {
+		return false
+	}
+	trusted, _, err := m.trust.IsTrusted(ctx, loc)
+	return err == nil && trusted
 }

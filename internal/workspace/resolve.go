@@ -3,8 +3,8 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,73 +14,28 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
-	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// resolve finds the container, brings it up where it may, and reads how calls run in it.
-func (m *Manager) resolve(ctx context.Context, req request,
-	progress func(phase, message string),
-) (dray.Environment, devcontainer.TrustFiles, error) {
-	loc, c, err := m.find(ctx, req, progress)
-	if err != nil {
-		return nil, devcontainer.TrustFiles{}, err
-	}
-	if loc.Workspace != "" {
-		m.remember(loc.Workspace)
-	}
-	target, basis, err := m.environmentSpec(ctx, loc, c, req)
-	if err != nil {
-		return nil, basis, err
-	}
-	env, err := m.engine.Environment(ctx, target)
-	return env, basis, err
+// resolver finds containers and resolves how calls run in them. It changes nothing.
+type resolver struct {
+	cfg    Config
+	engine Engine
+	trust  *devcontainer.TrustStore
+	git    devcontainer.GitFunc
+	log    *zap.Logger
 }
 
-// find gives the workspace, if there is one, and the running container.
-func (m *Manager) find(ctx context.Context, req request,
-	progress func(phase, message string),
-) (devcontainer.Location, container.Container, error) {
-	named, configured := m.cfg.Named[req.name]
-	loc, err := m.locate(req, named)
-	if err != nil {
-		return loc, container.Container{}, err
-	}
-	if req.name == "" || (configured && named.Workspace != "") {
-		c, err := m.ensureRunning(ctx, loc, progress)
-		if err == nil {
-			c, err = m.ofService(ctx, c, req.name, named.Service)
-		}
-		return loc, c, err
-	}
-	ref := req.name
-	switch {
-	case configured && named.Label != "":
-		ref, err = m.labelled(ctx, req.name, named.Label)
-	case configured:
-		ref = named.ID
-	}
-	if err != nil {
-		return loc, container.Container{}, err
-	}
-	c, err := m.engine.Inspect(ctx, ref)
-	if err == nil && c.ID != ref && c.Name != ref {
-		// the engine takes the beginning of an id too
-		err = dray.Errorf(dray.CodeContainerNotFound, "there is no container %q", ref).
-			WithHint("give the container's full id or its name, as `docker ps --no-trunc` shows them")
-	}
-	if err == nil && loc.Workspace != "" && (!loc.Owns(c.ContainerInfo) || labelledByImage(c)) {
-		err = dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s", c.Name,
-			loc.Workspace).
-			WithHint("leave one of the two out, or name the workspace's own container")
-	}
-	return loc, c, err
+// byWorkspace reports whether a request is for the container of a workspace, which may be brought
+// up. Any other is for an existing container.
+func (r *resolver) byWorkspace(req request) bool {
+	return req.name == "" || r.cfg.Named[req.name].Workspace != ""
 }
 
-// locate finds the configuration that a request is about; a request without a workspace is about
-// none.
-func (m *Manager) locate(req request, named Named) (devcontainer.Location, error) {
+// locate returns the configuration that a request is for, the zero Location without a workspace.
+func (r *resolver) locate(req request) (devcontainer.Location, error) {
+	named := r.cfg.Named[req.name]
 	folder := req.workspace
 	if folder == "" {
 		folder = named.Workspace
@@ -88,7 +43,7 @@ func (m *Manager) locate(req request, named Named) (devcontainer.Location, error
 	if named.Workspace != "" && !sameFolder(folder, named.Workspace) {
 		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict,
 			"container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).
-			WithHint("leave one of the two out, or name the workspace's own container")
+			WithHint("omit one of the two, or name the container of the workspace")
 	}
 	if folder == "" {
 		return devcontainer.Location{}, nil
@@ -96,7 +51,7 @@ func (m *Manager) locate(req request, named Named) (devcontainer.Location, error
 	return devcontainer.Locate(folder, named.Config)
 }
 
-// sameFolder says whether two paths lead to one folder.
+// sameFolder reports whether two paths lead to the same directory.
 func sameFolder(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true
@@ -106,158 +61,110 @@ func sameFolder(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// ensureRunning gives the running container of a workspace, after bringing it up if there is none.
-func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
-	progress func(phase, message string),
-) (container.Container, error) {
-	c, found, err := m.findByLabels(ctx, loc)
+// locationOf returns the configuration of a folder. A configured container may name it.
+func (r *resolver) locationOf(folder string) (devcontainer.Location, error) {
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) { // sorted: of several always the same
+		if n := r.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
+			return devcontainer.Locate(folder, n.Config)
+		}
+	}
+	loc, err := devcontainer.Locate(folder, "")
 	if err != nil {
-		return c, err
+		return loc, fmt.Errorf("find the configuration of the workspace: %w", err)
 	}
-	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(loc)
-	if err != nil {
-		return c, err
-	}
-	// its lifecycle commands have not all succeeded, or are still running
-	halfMade := failed && last.Incomplete(c.ContainerInfo)
-	if found && c.Running() && !halfMade {
-		return c, nil
-	}
-	if found && c.Paused {
-		return c, dray.Errorf(dray.CodeContainerUnavailable, "container %s is paused", c.Name).WithHint("run `docker unpause %s`", c.Name)
-	}
-	id, err := m.up(ctx, loc, progress)
-	if err != nil {
-		return c, err
-	}
-	return m.engine.Inspect(ctx, id)
+	return loc, nil
 }
 
-// findByLabels finds the container of a workspace by its labels, running or not.
-func (m *Manager) findByLabels(ctx context.Context, loc devcontainer.Location) (container.Container,
-	bool, error,
-) {
-	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
+// findNamed returns the container with the name, id or label of a request. If the request has a
+// workspace too, the container must belong to it.
+func (r *resolver) findNamed(ctx context.Context, req request, loc devcontainer.Location,
+) (devcontainer.ContainerInfo, error) {
+	ref := req.name
+	if named, ok := r.cfg.Named[req.name]; ok {
+		ref = named.ID
+		if named.Label != "" {
+			var err error
+			if ref, err = r.findLabelled(ctx, req.name, named.Label); err != nil {
+				return devcontainer.ContainerInfo{}, err
+			}
+		}
+	}
+	c, err := r.engine.Inspect(ctx, ref)
+	switch {
+	case err != nil:
+		return c, err
+	case c.ID != ref && c.Name != ref: // the engine accepts a prefix of an id
+		return c, dray.Errorf(dray.CodeContainerNotFound, "no such container: %q", ref).
+			WithHint("use the full id or the name of the container, as `docker ps --no-trunc` shows them")
+	case loc.Workspace != "" && (!loc.Owns(c) || labelledByImage(c)):
+		return c, dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s",
+			c.Name, loc.Workspace).
+			WithHint("omit one of the two, or name the container of the workspace")
+	}
+	return c, nil
+}
+
+// findByLabels returns the container of a workspace by its labels, running or not.
+func (r *resolver) findByLabels(ctx context.Context, loc devcontainer.Location,
+) (devcontainer.ContainerInfo, bool, error) {
+	list, err := r.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
-		return container.Container{}, false, err
+		return devcontainer.ContainerInfo{}, false, err
 	}
 	for {
-		info, found := loc.Match(list)
+		match, found := loc.Match(list)
 		if !found {
-			return container.Container{}, false, nil
+			return devcontainer.ContainerInfo{}, false, nil
 		}
-		c, err := m.engine.Inspect(ctx, info.ID)
+		c, err := r.engine.Inspect(ctx, match.ID)
 		if dray.CodeOf(err) == dray.CodeContainerNotFound {
-			return container.Container{}, false, nil // it went in this moment
+			return devcontainer.ContainerInfo{}, false, nil // removed after it was listed
 		}
 		if err != nil || !labelledByImage(c) {
 			return c, err == nil, err
 		}
-		m.log.Warn("container claims a workspace by its image, passed over",
+		r.log.Warn("container ignored: its image sets the labels of a workspace",
 			zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
 		list = slices.DeleteFunc(list,
-			func(other devcontainer.ContainerInfo) bool { return other.ID == info.ID })
+			func(other devcontainer.ContainerInfo) bool { return other.ID == match.ID })
 	}
 }
 
-// labelledByImage says that it was the image, not who made the container, that named the workspace.
-// Anybody can build an image with any label, and its container would get the calls of that
-// workspace, with what is secret in them.
-func labelledByImage(c container.Container) bool {
+// labelledByImage reports whether the image set the workspace label. Anybody can build an image
+// with any label, and its container would receive the calls of that workspace and their secrets.
+func labelledByImage(c devcontainer.ContainerInfo) bool {
 	folder := c.Labels[devcontainer.LabelFolder]
 	return folder != "" && c.ImageLabels[devcontainer.LabelFolder] == folder
 }
 
-// labelled gives the one container with a configured label. A running one goes before those that
-// are not.
-func (m *Manager) labelled(ctx context.Context, name, label string) (string, error) {
+// findLabelled returns the id of the one container with a configured label. A running one is
+// preferred.
+func (r *resolver) findLabelled(ctx context.Context, name, label string) (string, error) {
 	key, value, _ := strings.Cut(label, "=")
-	list, err := m.engine.List(ctx, key, value)
+	list, err := r.engine.List(ctx, key, value)
 	if err != nil {
 		return "", err
 	}
-	var all, live []string
-	for _, c := range list {
-		all = append(all, c.ID)
-		if c.Status == "running" {
-			live = append(live, c.ID)
-		}
+	running := slices.DeleteFunc(slices.Clone(list),
+		func(c devcontainer.ContainerInfo) bool { return !c.Running() })
+	if len(running) > 0 {
+		list = running
 	}
-	if len(live) > 0 {
-		all = live
-	}
-	switch len(all) {
+	switch len(list) {
 	case 1:
-		return all[0], nil
+		return list[0].ID, nil
 	case 0:
 		return "", dray.Errorf(dray.CodeContainerNotFound,
 			"no container has the label %s (containers.%s)", label, name).
 			WithHint("start the container, or correct the label in the configuration")
 	default:
 		return "", dray.Errorf(dray.CodeContainerUnavailable,
-			"%d containers have the label %s (containers.%s)", len(all), label, name).
-			WithHint("use a label that one container alone has, or its id")
+			"%d containers have the label %s (containers.%s)", len(list), label, name).
+			WithHint("use a label that only one container has, or an id")
 	}
 }
 
-// environmentSpec reads how calls run in a container. The host's variables are given to trusted
-// workspaces alone; the basis is that of the trust.
-func (m *Manager) environmentSpec(ctx context.Context, loc devcontainer.Location,
-	c container.Container, req request,
-) (container.EnvironmentSpec, devcontainer.TrustFiles, error) {
-	trusted, basis := false, devcontainer.TrustFiles{}
-	if loc.Workspace != "" {
-		trusted, basis, _ = m.trust.IsTrusted(ctx, loc) // what cannot be judged is not trusted
-	}
-	in := devcontainer.Input{Location: loc, Container: c.ContainerInfo, Git: Git(m.pool)}
-	if trusted {
-		in.LocalEnv = m.localEnv(req.localEnv)
-	}
-	r, err := devcontainer.Resolve(ctx, in)
-	if err != nil {
-		return container.EnvironmentSpec{}, basis, err
-	}
-	warnings := r.Warnings
-	if !trusted && len(r.LocalEnvNames) > 0 {
-		warnings = append(warnings,
-			"the workspace is not trusted, so these variables of the host stay empty: "+strings.Join(r.LocalEnvNames, ", "))
-	}
-	return container.EnvironmentSpec{
-		Container: c, User: r.User, WorkspaceFolder: r.WorkspaceFolder, RemoteEnv: r.RemoteEnv, Probe: string(r.Probe), ConfigHash: r.ConfigHash,
-		Mounts: m.mounts(req, c, r.Mounts), Warnings: warnings,
-	}, basis, nil
-}
-
-// mounts are the configured mappings, which go first, the container's bind mounts, and what hides
-// parts of those: volumes and the like, which no host folder leads to.
-func (m *Manager) mounts(req request, c container.Container, binds []dray.Mount) []dray.Mount {
-	all := append(slices.Clone(m.mappings(req, c)), binds...)
-	for _, mount := range c.Mounts {
-		if mount.Type != "bind" {
-			all = append(all, dray.Mount{Container: mount.Destination})
-		}
-	}
-	return all
-}
-
-// localEnv gives a variable of the host: the caller's value, else the configured one.
-func (m *Manager) localEnv(callers map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		if v, ok := callers[name]; ok {
-			return v, true
-		}
-		v, ok := m.cfg.LocalEnv[name]
-		return v, ok
-	}
-}
-
-func (m *Manager) remember(folder string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.usedFolders[folder] = true
-}
-
-// Labels that docker compose puts on its containers, both the program of version 1 and the plugin.
+// Labels of docker compose, version 1 and the plugin.
 const (
 	labelProject = "com.docker.compose.project"
 	labelService = "com.docker.compose.service"
@@ -265,54 +172,50 @@ const (
 	labelOneOff  = "com.docker.compose.oneoff"
 )
 
-// ofService gives the container of another service in the compose project of a workspace's
-// container; without a service it is that container itself. `up` starts the services that the
-// configuration names, so one that is not there is not started here.
-func (m *Manager) ofService(ctx context.Context, c container.Container, name,
-	service string,
-) (container.Container, error) {
+// findService returns the container of the service that containers.NAME.service configures, in the
+// compose project of the workspace's container c. Without a service it returns c. A service that
+// `up` did not start is not started.
+func (r *resolver) findService(ctx context.Context, c devcontainer.ContainerInfo, name string,
+) (devcontainer.ContainerInfo, error) {
+	service, project := r.cfg.Named[name].Service, c.Labels[labelProject]
 	if service == "" || c.Labels[labelService] == service {
 		return c, nil
 	}
-	project := c.Labels[labelProject]
 	if project == "" {
 		return c, dray.Errorf(dray.CodeContainerNotFound,
-			"container %s is of no compose project, so it has no service %q", c.Name, service).
-			WithHint("remove containers.%s.service, or use dockerComposeFile in the workspace's devcontainer.json", name)
+			"container %s has no compose project, so it has no service %q", c.Name, service).
+			WithHint("remove containers.%s.service, or use dockerComposeFile in devcontainer.json", name)
 	}
-	list, err := m.engine.List(ctx, labelProject, project)
+	list, err := r.engine.List(ctx, labelProject, project)
 	if err != nil {
 		return c, err
 	}
-	found, ok := serviceOf(list, service)
+	found, ok := selectService(list, service)
 	if !ok {
 		return c, dray.Errorf(dray.CodeContainerNotFound,
 			"the compose project %s has no container of service %q", project, service).
-			WithHint("correct containers.%s.service, or add the service to runServices in devcontainer.json and bring the workspace up", name)
+			WithHint("correct containers.%s.service, or add the service to runServices in "+
+				"devcontainer.json and run `dray workspace up`", name)
 	}
-	return m.engine.Inspect(ctx, found.ID)
+	return r.engine.Inspect(ctx, found.ID)
 }
 
-// serviceOf chooses among a project's containers: running before others, then the lowest number of
-// the service. One-off runs do not count.
-func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontainer.ContainerInfo,
-	bool,
-) {
-	var of []devcontainer.ContainerInfo
-	for _, c := range project {
-		if c.Labels[labelService] == service && c.Labels[labelOneOff] != "True" &&
-			c.Status != "removing" {
-			of = append(of, c)
-		}
-	}
+// selectService selects a container of a service among those of a project: running ones first, then
+// the lowest number. One-off containers do not count.
+func selectService(project []devcontainer.ContainerInfo, service string,
+) (devcontainer.ContainerInfo, bool) {
+	of := slices.DeleteFunc(slices.Clone(project), func(c devcontainer.ContainerInfo) bool {
+		return c.Labels[labelService] != service || c.Labels[labelOneOff] == "True" ||
+			c.Status == "removing"
+	})
 	if len(of) == 0 {
 		return devcontainer.ContainerInfo{}, false
 	}
 	rank := func(c devcontainer.ContainerInfo) (stopped, number int) {
-		if c.Status != "running" {
+		if !c.Running() {
 			stopped = 1
 		}
-		number, _ = strconv.Atoi(c.Labels[labelNumber]) // what is none counts as the first
+		number, _ = strconv.Atoi(c.Labels[labelNumber]) // an invalid one counts as 0
 		return stopped, number
 	}
 	return slices.MinFunc(of, func(a, b devcontainer.ContainerInfo) int {
@@ -322,39 +225,89 @@ func serviceOf(project []devcontainer.ContainerInfo, service string) (devcontain
 	}), true
 }
 
-// maxGit bounds what git may say.
-const maxGit = 64 << 10
+// spec resolves how calls run in a container, and returns the trust inputs that the result depends
+// on. Variables of the host are given only to trusted workspaces.
+func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
+	c devcontainer.ContainerInfo, req request,
+) (agent.Spec, devcontainer.TrustFiles, error) {
+	trusted, trust := false, devcontainer.TrustFiles{}
+	if loc.Workspace != "" {
+		trusted, trust, _ = r.trust.IsTrusted(ctx, loc) // an error means untrusted
+	}
+	in := devcontainer.Input{Location: loc, Container: c, Git: r.git}
+	if trusted {
+		in.LocalEnv = r.localEnv(req.localEnv)
+	}
+	res, err := devcontainer.Resolve(ctx, in)
+	if err != nil {
+		return agent.Spec{}, trust, err
+	}
+	warnings := res.Warnings
+	if !trusted && len(res.LocalEnvNames) > 0 {
+		warnings = append(warnings, "the workspace is not trusted, so these variables of the host are "+
+			"empty: "+strings.Join(res.LocalEnvNames, ", "))
+	}
+	return agent.Spec{
+		User: res.User, WorkspaceFolder: res.WorkspaceFolder, RemoteEnv: res.RemoteEnv,
+		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(req, c, res.Mounts),
+		Warnings: warnings,
+	}, trust, nil
+}
 
-// Git gives the function that internal/devcontainer asks git with. It runs on the host, under
-// supervision, with the variables that git itself needs: its answers must be those that the
-// reference gets.
-func Git(pool *process.Pool) devcontainer.GitFunc {
-	return func(ctx context.Context, dir string, args ...string) (string, error) {
-		return runGit(ctx, pool, dir, args)
+// mounts returns the configured mappings, then the bind mounts of the container, then its other
+// mounts, which hide parts of those and have no path on the host.
+func (r *resolver) mounts(req request, c devcontainer.ContainerInfo, binds []dray.Mount,
+) []dray.Mount {
+	all := append(slices.Clone(r.mappings(req, c)), binds...)
+	for _, mount := range c.Mounts {
+		if mount.Type != "bind" {
+			all = append(all, dray.Mount{Container: mount.Destination})
+		}
+	}
+	return all
+}
+
+// mappings returns the configured mappings of a container. They apply however a call names the
+// container. If several configured names match it, the name in the call alone counts.
+func (r *resolver) mappings(req request, c devcontainer.ContainerInfo) []dray.Mount {
+	if named, ok := r.cfg.Named[req.name]; ok {
+		return named.Mappings
+	}
+	var all []dray.Mount
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) {
+		if named := r.cfg.Named[name]; len(named.Mappings) > 0 && r.matchesNamed(named, c) {
+			all = append(all, named.Mappings...)
+		}
+	}
+	return all
+}
+
+// matchesNamed reports whether a configured name is that of a container.
+func (r *resolver) matchesNamed(named Named, c devcontainer.ContainerInfo) bool {
+	switch {
+	case named.Workspace != "":
+		loc, err := devcontainer.Locate(named.Workspace, named.Config)
+		if err != nil || labelledByImage(c) ||
+			named.Service != "" && c.Labels[labelService] != named.Service {
+			return false
+		}
+		_, matches := loc.Match([]devcontainer.ContainerInfo{c})
+		return matches
+	case named.Label != "":
+		key, value, _ := strings.Cut(named.Label, "=")
+		return c.Labels[key] == value
+	default:
+		return named.ID == c.ID || named.ID == c.Name
 	}
 }
 
-func runGit(ctx context.Context, pool *process.Pool, dir string, args []string) (string, error) {
-	proc, err := pool.Start(ctx, process.Spec{
-		Argv: append([]string{"git"}, args...), Dir: dir,
-		Env: []string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0",
-			"LC_ALL=C",
-		},
-	})
-	if err != nil {
-		return "", err
+// localEnv returns the lookup of host variables: the caller's value, else the configured one.
+func (r *resolver) localEnv(callers map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if v, ok := callers[name]; ok {
+			return v, true
+		}
+		v, ok := r.cfg.LocalEnv[name]
+		return v, ok
 	}
-	stop := context.AfterFunc(ctx, func() { proc.Stop(0) })
-	defer stop()
-	_ = proc.Stdin().Close()
-	// ends with the process, which is waited for below
-	go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }()
-	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGit))
-	_, _ = io.Copy(io.Discard, proc.Stdout())
-	exit, err := proc.Wait()
-	if err == nil && (exit.Code != 0 || exit.Signal != 0) {
-		err = errors.New("git says that this is no work tree")
-	}
-	return string(out), err
 }

@@ -58,7 +58,7 @@ func TestUpHoldsNoTurn(t *testing.T) {
 	dir := w.project(`{"image": "` + busybox + `"}`)
 	w.trustIt(dir)
 	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-	chain := gate.Executor(w.Executor(ended, gate.Acquire))
+	chain := gate.Executor(w.environments.Executor(ended, gate.Acquire))
 	waits, failed := newSignals(false), make(chan error, 1)
 	go func() {
 		route := dray.Route{Environment: dray.KindContainer, Workspace: dir}
@@ -89,10 +89,10 @@ func TestPanicOfOneWhoWaits(t *testing.T) {
 	raised, failed := make(chan any, 1), make(chan error, 1)
 	go func() {
 		defer func() { raised <- recover() }()
-		_, _ = w.container(t.Context(), request{workspace: dir}, bad.Progress)
+		_, _ = w.environment(t.Context(), request{workspace: dir}, bad.Progress)
 	}()
 	go func() {
-		_, err := w.container(t.Context(), request{workspace: dir}, good.Progress)
+		_, err := w.environment(t.Context(), request{workspace: dir}, good.Progress)
 		failed <- err
 	}()
 	if p, _ := (<-raised).(error); p == nil ||

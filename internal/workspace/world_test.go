@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/executor/process/processtest"
@@ -36,8 +36,9 @@ const busybox = "dray-test/busybox:latest"
 // fixture is a manager on the real engine and the real CLI.
 type fixture struct {
 	*Manager
-	t   *testing.T
-	api *client.Client
+	environments Environments
+	t            *testing.T
+	api          *client.Client
 }
 
 func newFixture(t *testing.T, cfg Config) fixture {
@@ -57,8 +58,8 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	cfg.UpTimeout = cmp.Or(cfg.UpTimeout, 30*time.Minute)
 	cfg.State = cmp.Or(cfg.State, t.TempDir())
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	engine, err := container.NewEngine(container.EndpointConfig{}, container.Options{
-		Lease: 30 * time.Second, Transport: container.TransportAuto, RunDir: filepath.Join(cfg.State,
+	engine, err := docker.NewEngine(docker.EndpointConfig{}, docker.Options{
+		Lease: 30 * time.Second, Transport: docker.TransportAuto, RunDir: filepath.Join(cfg.State,
 			"run"), Version: "test", Log: log,
 	})
 	if err != nil {
@@ -69,9 +70,11 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fixture{t: t, api: api, Manager: New(t.Context(), cfg, engine,
-		host.New(host.Config{Homes: t.TempDir()}, pool), pool, devcontainer.NewTrustStore(cfg.State, nil,
-			Git(pool)), log)}
+	m := New(cfg, engine, pool, devcontainer.NewTrustStore(cfg.State, nil, Git(pool)), log)
+	w := fixture{Manager: m, t: t, api: api, environments: Environments{
+		dray.KindHost:      NewHostProvider(host.New(host.Config{Homes: t.TempDir()}, pool)),
+		dray.KindContainer: m,
+	}}
 	t.Cleanup(func() {
 		w.Close()
 		_ = engine.Close()
@@ -147,7 +150,7 @@ func noProgress(string, string) {}
 
 // env gives the environment of a workspace, a container, or both.
 func (w fixture) env(req request) (dray.Environment, error) {
-	return w.container(w.t.Context(), req, noProgress)
+	return w.environment(w.t.Context(), req, noProgress)
 }
 
 // sh runs a script in an environment.

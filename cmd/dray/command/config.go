@@ -13,7 +13,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
@@ -181,8 +181,8 @@ func checkRouting(cfg *config.Config) *config.Diagnostic {
 
 // checkEngine selects the engine without connecting to it.
 func checkEngine(cfg *config.Config) *config.Diagnostic {
-	endpoint := container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
-	engine, err := container.NewEngine(endpoint, container.Options{})
+	endpoint := docker.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
+	engine, err := docker.NewEngine(endpoint, docker.Options{})
 	if err == nil {
 		err = engine.Close()
 	}

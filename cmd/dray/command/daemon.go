@@ -13,7 +13,7 @@ import (
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
-	"github.com/dray-dev/dray/executor/container"
+	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/admission"
@@ -31,7 +31,8 @@ type daemon struct {
 	calls        *call.Registry
 	server       *api.Server
 	workspaces   *workspace.Manager
-	engine       *container.Engine
+	environments workspace.Environments
+	engine       *docker.Engine
 	pool         *process.Pool
 	closeCgroups func() // removes the cgroups of the processes of pool
 	captures     *capture.Store
@@ -60,7 +61,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if d.captures, err = openCaptures(cfg, log); err != nil {
 		return err
 	}
-	if err := d.openEnvironments(ctx, cfg, log); err != nil {
+	if err := d.openEnvironments(cfg, log); err != nil {
 		return err
 	}
 	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
@@ -79,7 +80,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	// the requests of the server outlive ctx, which bounds only the start
 	d.server, err = api.New(api.Config{ //nolint:contextcheck
 		Intake: &call.Intake{
-			Tools: tools, Router: rules, Environments: d.workspaces, MaxTimeout: cfg.Limits.MaxTimeout,
+			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
 		Log: log, MaxBody: cfg.Server.MaxBody, Ready: d.audit.Ready, Version: version,
@@ -118,8 +119,8 @@ func openCaptures(cfg *config.Config, log *zap.Logger) (*capture.Store, error) {
 	})
 }
 
-// openEnvironments opens the host, the engine and the workspaces.
-func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+// openEnvironments opens the provider of each kind of environment.
+func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	launch, err := supervisorLaunch()
 	if err != nil {
 		return err
@@ -129,9 +130,9 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 		log.Info("cgroups unavailable for host tools", zap.Error(err))
 	}
 	d.pool = process.NewPool(launch)
-	endpoint := container.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
-	d.engine, err = container.NewEngine(endpoint, container.Options{
-		Lease: cfg.Agent.Lease, Transport: container.Transport(cfg.Agent.Transport),
+	endpoint := docker.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
+	d.engine, err = docker.NewEngine(endpoint, docker.Options{
+		Lease: cfg.Agent.Lease, Transport: docker.Transport(cfg.Agent.Transport),
 		RunDir: cfg.State.Run(), Version: version, Log: log,
 	})
 	if err != nil {
@@ -147,10 +148,14 @@ func (d *daemon) openEnvironments(ctx context.Context, cfg *config.Config, log *
 		d.pool)
 	state := string(cfg.State)
 	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces, workspace.Git(d.pool))
-	d.workspaces = workspace.New(ctx, workspace.Config{
+	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
-	}, d.engine, h, d.pool, trust, log)
+	}, d.engine, d.pool, trust, log)
+	d.environments = workspace.Environments{
+		dray.KindHost:      workspace.NewHostProvider(h),
+		dray.KindContainer: d.workspaces,
+	}
 	return nil
 }
 
@@ -166,7 +171,7 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 // newExecutor returns the layers of a call, the outermost first: admission, audit log, record,
 // deadline, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
-	inEnvironment := d.workspaces.Executor(dray.RunTool, d.admission.Acquire)
+	inEnvironment := d.environments.Executor(dray.RunTool, d.admission.Acquire)
 	bounded := executor.Deadline(inEnvironment, cfg.Limits.Timeout)
 	return d.admission.Executor(d.audit.Executor(call.Recorded(bounded)))
 }

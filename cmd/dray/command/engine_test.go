@@ -59,19 +59,19 @@ func needEngine(t *testing.T) (image, cli string) {
 
 // removeContainers removes the containers of a workspace and their volumes.
 func removeContainers(folder string) {
-	ids := docker("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
+	ids := dockerCLI("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
 	for _, id := range ids {
-		volumes := docker("inspect", "-f",
+		volumes := dockerCLI("inspect", "-f",
 			"{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}\n{{end}}{{end}}", id)
-		docker("rm", "-f", id)
+		dockerCLI("rm", "-f", id)
 		for _, volume := range volumes {
-			docker("volume", "rm", volume)
+			dockerCLI("volume", "rm", volume)
 		}
 	}
 }
 
-// docker returns the output of a docker command, split at white space.
-func docker(args ...string) []string {
+// dockerCLI returns the output of a docker command, split at white space.
+func dockerCLI(args ...string) []string {
 	out, _ := exec.Command("docker", args...).Output()
 	return strings.Fields(string(out))
 }

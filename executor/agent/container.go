@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"io"
+
+	"github.com/dray-dev/dray"
+)
+
+// Container is one start of a running container. Its fields do not change.
+type Container struct {
+	// ID and StartedAt identify the start: after a restart StartedAt differs.
+	ID, StartedAt string
+	// User is the user of calls that name none.
+	User string
+	// Env are the variables that the engine gives every process, except PATH, HOSTNAME and HOME.
+	Env      []string
+	Hostname string
+	// Workdir is the directory in which the user's shell is probed.
+	Workdir string
+	// Groups are added to the groups of every user, as names or gids.
+	Groups []string
+	// Metadata is the part of the metadata of every call that does not depend on the call: ID, Name,
+	// Image, ImageDigest and Engine.
+	Metadata dray.ContainerMetadata
+	Access
+}
+
+// Access reaches a container. Its methods are safe for concurrent use.
+type Access interface {
+	// Placements returns the ways to run the agent in the container, the preferred one first.
+	Placements(ctx context.Context) ([]Placement, error)
+	// SocketDir returns a directory of this machine and the path at which the container has it
+	// mounted read-only, or an error that says why there is none.
+	SocketDir() (local, inside string, err error)
+	// CgroupPath returns the cgroup of the container, in which process pid of this machine is. It
+	// fails if this machine has no such cgroup.
+	CgroupPath(pid int) (string, error)
+	// State inspects the container. It fails with container_not_found or engine_unavailable.
+	State(ctx context.Context) (State, error)
+}
+
+// State is what a container does now. Status is for messages.
+type State struct {
+	Running           bool
+	StartedAt, Status string
+}
+
+// Placement puts the agent's program into the container, starts `dray-agent serve` as user, and
+// returns its stdin and stdout. Close releases both and need not end the agent. If the result has a
+// method Stderr() string, its text is added to the error of a failed connection.
+type Placement func(ctx context.Context, user string) (io.ReadWriteCloser, error)
+
+// Spec says how calls run in a container.
+type Spec struct {
+	// User is as the engine takes it: name, uid, name:group, uid:gid. Empty is Container.User.
+	User string
+	// WorkspaceFolder is the working directory of calls that name none. Empty is the user's home.
+	WorkspaceFolder string
+	RemoteEnv       map[string]string
+	// Probe is a devcontainer userEnvProbe. Empty is none.
+	Probe      string
+	ConfigHash string
+	Mounts     []dray.Mount
+	// Warnings are added to the result of every call.
+	Warnings []string
+}
+
+// Capabilities returns the capabilities that every environment of the container has, whatever
+// starts its processes.
+func (s Spec) Capabilities(c Container, transport, channel string) dray.Capabilities {
+	metadata := c.Metadata
+	metadata.WorkspaceFolder, metadata.User = s.WorkspaceFolder, s.User
+	metadata.ConfigHash, metadata.Transport, metadata.Channel = s.ConfigHash, transport, channel
+	return dray.Capabilities{
+		Kind: dray.KindContainer, WorkspaceFolder: s.WorkspaceFolder, Mounts: s.Mounts,
+		Container: &metadata, Warnings: s.Warnings,
+	}
+}

@@ -1,0 +1,126 @@
+package docker
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// Inspect returns one container by id or name. It fails with container_not_found or
+// engine_unavailable.
+func (e *Engine) Inspect(ctx context.Context, ref string) (devcontainer.ContainerInfo, error) {
+	res, err := e.api.ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
+	if err != nil {
+		return devcontainer.ContainerInfo{}, e.containerError(ref, "inspect a container", err)
+	}
+	c := newContainer(res.Container)
+	img, err := e.image(ctx, res.Container.Image)
+	c.ImageDigest, c.Arch, c.ImageLabels = img.digest, img.arch, img.labels
+	return c, err
+}
+
+func newContainer(r container.InspectResponse) devcontainer.ContainerInfo {
+	c := devcontainer.ContainerInfo{ID: r.ID, Name: strings.TrimPrefix(r.Name, "/")}
+	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created) // unreadable sorts last
+	if r.State != nil {
+		c.Status, c.StartedAt = string(r.State.Status), r.State.StartedAt
+		if r.State.Paused {
+			c.Status = "paused"
+		}
+	}
+	if r.HostConfig != nil {
+		c.Groups = r.HostConfig.GroupAdd
+	}
+	if r.Config != nil {
+		c.Image, c.Labels, c.Env, c.User = r.Config.Image, r.Config.Labels, r.Config.Env, r.Config.User
+		c.Workdir, c.Hostname = r.Config.WorkingDir, r.Config.Hostname
+	}
+	for _, m := range r.Mounts {
+		c.Mounts = append(c.Mounts, devcontainer.MountInfo{
+			Type: string(m.Type), Name: m.Name, Source: m.Source, Destination: m.Destination,
+		})
+	}
+	return c
+}
+
+// List returns the containers with a label, stopped ones included. An empty value matches any.
+func (e *Engine) List(ctx context.Context, label, value string,
+) ([]devcontainer.ContainerInfo, error) {
+	if value != "" {
+		label += "=" + value
+	}
+	res, err := e.api.ContainerList(ctx,
+		client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	if err != nil {
+		return nil, e.unavailable("list containers", err)
+	}
+	list := make([]devcontainer.ContainerInfo, len(res.Items))
+	for i, s := range res.Items {
+		list[i] = devcontainer.ContainerInfo{
+			ID: s.ID, Image: s.Image, Labels: s.Labels, Status: string(s.State),
+			Created: time.Unix(s.Created, 0),
+		}
+		if len(s.Names) > 0 {
+			list[i].Name = strings.TrimPrefix(s.Names[0], "/")
+		}
+	}
+	return list, nil
+}
+
+// Stop stops a container within its own stop timeout.
+func (e *Engine) Stop(ctx context.Context, id string) error {
+	if _, err := e.api.ContainerStop(ctx, id, client.ContainerStopOptions{}); err != nil {
+		return e.containerError(id, "stop a container", err)
+	}
+	return nil
+}
+
+type image struct {
+	digest, arch string
+	labels       map[string]string
+}
+
+// image returns an image, which never changes under its id, from a cache.
+func (e *Engine) image(ctx context.Context, id string) (image, error) {
+	e.mu.Lock()
+	img, ok := e.images[id]
+	e.mu.Unlock()
+	if ok {
+		return img, nil
+	}
+	res, err := e.api.ImageInspect(ctx, id)
+	if err != nil {
+		if ctx.Err() != nil {
+			return image{}, e.unavailable("inspect an image", err)
+		}
+		return image{digest: id}, nil // the image of a running container may have been removed
+	}
+	img = image{digest: id, arch: res.Architecture}
+	if res.Config != nil {
+		img.labels = res.Config.Labels
+	}
+	if len(res.RepoDigests) > 0 {
+		img.digest = res.RepoDigests[0]
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.images[id] = img
+	return img, nil
+}
+
+// archOf returns the architecture of a container, the engine's own if the image names none.
+func (e *Engine) archOf(ctx context.Context, c devcontainer.ContainerInfo) (string, error) {
+	if c.Arch != "" {
+		return c.Arch, nil
+	}
+	v, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return "", e.unavailable("get its architecture", err)
+	}
+	return v.Arch, nil
+}

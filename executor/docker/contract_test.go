@@ -1,0 +1,103 @@
+package docker_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/docker"
+	"github.com/dray-dev/dray/executor/executortest"
+	"github.com/dray-dev/dray/internal/devcontainer"
+)
+
+// EX-15, and the contract: environments with the agent, by socket and by stdio, and one with the
+// engine's exec pass the same suite.
+func TestContract(t *testing.T) {
+	for _, transport := range []docker.Transport{
+		docker.TransportSocket, docker.TransportStdio,
+		docker.TransportEngine,
+	} {
+		t.Run(string(transport), func(t *testing.T) {
+			contract(t, newEngine(t, transport), nil, inFull)
+		})
+	}
+}
+
+// The two lengths of the suite.
+const inFull, inBrief = false, true
+
+// contract runs the suite in a container of its own, which `change` may make unlike others. It
+// gives the environment, for more.
+func contract(t *testing.T, e *docker.Engine, change containerChange, brief bool) dray.Environment {
+	t.Helper()
+	c := runContainer(t, e, debian, all(placed(t, e), change))
+	const dir = "/tmp/work"
+	env := environment(t, e, c, agent.Spec{User: "vscode", WorkspaceFolder: dir,
+		RemoteEnv: map[string]string{"FROM_REMOTE": "yes"},
+	})
+	run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
+	id := run(t, env, dray.ProcessSpec{Argv: []string{
+		"sh", "-c",
+		"echo $(id -u vscode) $(id -g vscode) $(id -G vscode)",
+	}, Dir: "/tmp"}, "")
+	ignored := ""
+	// nothing of dray's stands between the engine and the tool
+	if env.Capabilities().Container.Transport == "engine" {
+		ignored = engineIgnores(t, c)
+	}
+	t.Logf("by %s %s", env.Capabilities().Container.Transport, env.Capabilities().Container.Channel)
+	executortest.Run(t, executortest.Harness{
+		Ignored: ignored, Brief: brief,
+		Environment: env, Dir: dir, ID: strings.TrimSpace(id.stdout),
+		Set:   []string{"FROM_REMOTE=yes", "HOME=/home/vscode", "HOSTNAME=" + c.Hostname},
+		Unset: []string{"PWD", "USER", "DRAY_DEVCONTAINER_CLI", "GOMAXPROCS"},
+	})
+	return env
+}
+
+// containerChange is what makes a container unlike the others.
+type containerChange = func(*container.Config, *container.HostConfig)
+
+func all(changes ...containerChange) containerChange {
+	return func(c *container.Config, h *container.HostConfig) {
+		for _, change := range changes {
+			if change != nil {
+				change(c, h)
+			}
+		}
+	}
+}
+
+// placed mounts the agent's folder, as `up` does, where the engine sees ours.
+func placed(t testing.TB, e *docker.Engine) containerChange {
+	t.Helper()
+	spec, err := e.Mount(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec == "" {
+		return nil
+	}
+	name := volumeOf(t, spec)
+	removeVolume(t, name)
+	return func(_ *container.Config, h *container.HostConfig) {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: "/.dray"})
+	}
+}
+
+// engineIgnores is the mask of the signals that the engine was started with as ignored, and so are
+// all that it starts.
+func engineIgnores(t *testing.T, c devcontainer.ContainerInfo) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "docker", "exec", c.ID, "grep", "SigIgn",
+		"/proc/self/status").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(strings.TrimPrefix(string(out), "SigIgn:"))
+}

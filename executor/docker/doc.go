@@ -1,0 +1,11 @@
+// Package docker makes environments of the containers of a Docker-compatible engine. It finds the
+// engine as the docker CLI does, inspects and watches containers, and places dray-agent in them.
+//
+//	Engine       the engine's API
+//	agentDirs    the directories and volumes by which containers see their agent
+//	access       places and reaches the agent of one container; an agent.Access
+//	execEnv      processes by the engine's own exec, for containers that cannot run an agent
+//
+// The protocol of the agent is in executor/agent. What differs between engines is data in
+// dialect.go.
+package docker

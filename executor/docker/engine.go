@@ -1,0 +1,192 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agent"
+)
+
+// Transport says how processes are started in containers.
+type Transport string
+
+// The transports. TransportAuto uses the agent, by a socket if it reaches one and else by its
+// stdio, and falls back to the engine's exec. The others use that transport or fail.
+const (
+	TransportAuto   Transport = "auto"
+	TransportSocket Transport = "socket"
+	TransportStdio  Transport = "stdio"
+	TransportEngine Transport = "engine"
+)
+
+// channel returns the channel that a transport insists on.
+func (t Transport) channel() agent.Channel {
+	switch t {
+	case TransportSocket:
+		return agent.Socket
+	case TransportStdio:
+		return agent.Stdio
+	default:
+		return agent.AnyChannel
+	}
+}
+
+// Options of an engine.
+type Options struct {
+	// Lease is how long an agent keeps calls running without a frame from the daemon.
+	Lease     time.Duration
+	Transport Transport
+	// RunDir holds the directories that containers mount, one for each container.
+	RunDir string
+	// Version of the daemon, for the agents' hello.
+	Version string
+	Log     *zap.Logger
+}
+
+// Engine is a connection to a container engine. It is safe for concurrent use.
+type Engine struct {
+	api      *client.Client
+	endpoint EndpointConfig
+	source   string
+	opts     Options
+	log      *zap.Logger
+	agents   *agent.Pool
+	events   *eventWatcher
+	dirs     *agentDirs
+
+	mu       sync.Mutex
+	name     string // "docker 20.10.24"; empty before the first request
+	images   map[string]image
+	failures map[string]agentFailure
+}
+
+func newEngine(api *client.Client, endpoint EndpointConfig, source string, opts Options) *Engine {
+	if opts.Log == nil {
+		opts.Log = zap.NewNop()
+	}
+	e := &Engine{
+		api: api, endpoint: endpoint, source: source, opts: opts, log: opts.Log,
+		images: map[string]image{}, failures: map[string]agentFailure{},
+		agents: agent.NewPool(agent.Config{
+			Lease: opts.Lease, Channel: opts.Transport.channel(), Version: opts.Version, Log: opts.Log,
+		}),
+	}
+	e.dirs = &agentDirs{engine: e, refs: map[string]int{}}
+	e.events = newEventWatcher(e)
+	return e
+}
+
+// Source returns the setting that selected this engine.
+func (e *Engine) Source() string { return e.source }
+
+// Host returns the engine's address.
+func (e *Engine) Host() string { return e.api.DaemonHost() }
+
+// Env returns variables that make the docker CLI use this engine too.
+func (e *Engine) Env() []string {
+	switch e.source {
+	case sourceHost:
+		return []string{"DOCKER_HOST=" + e.endpoint.Host}
+	case sourceContext:
+		return []string{"DOCKER_CONTEXT=" + e.endpoint.Context, "DOCKER_HOST="}
+	default:
+		return nil
+	}
+}
+
+// Close ends every agent and its processes, and closes the connections to the engine.
+func (e *Engine) Close() error {
+	e.agents.Close()
+	e.events.close()
+	return e.api.Close()
+}
+
+// Watch follows the engine's events until Close, and removes the agent volumes of removed
+// containers.
+func (e *Engine) Watch() { e.events.start(true) }
+
+// Generation returns a number that changes whenever a container changes. If ok is false, events are
+// not received and nothing cached about containers may be used.
+func (e *Engine) Generation() (n uint64, ok bool) { return e.events.generation() }
+
+// Mount prepares the directory of the agent of one container on the host and the volume that
+// mounts it read-only in the container. The key identifies the container for ever, by its
+// workspace and configuration. The result is for `devcontainer up --mount`; it is empty if the
+// engine cannot mount directories of this machine. Release must be called when the container was
+// created.
+func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
+	return e.dirs.mount(ctx, key)
+}
+
+// Release allows the volume and the directory of Mount to be removed when no container uses them.
+func (e *Engine) Release(key string) { e.dirs.release(key) }
+
+// Name returns the engine's product and version.
+func (e *Engine) Name(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	name := e.name
+	e.mu.Unlock()
+	if name != "" {
+		return name, nil
+	}
+	v, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return "", e.unavailable("get its version", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.name = productOf(v)
+	return e.name, nil
+}
+
+// unavailable returns the error of a request that the engine did not answer.
+func (e *Engine) unavailable(doing string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("container engine: %s: %w", doing, err)
+	}
+	if e.permissionDenied() {
+		return dray.Errorf(dray.CodeEngineUnavailable,
+			"this user may not use the container engine at %s (%s): %w", e.Host(), doing, err).
+			WithHint("join the group of its socket (often `usermod -aG docker USER`, then log in again), "+
+				"or "+selectEngineHint, e.source)
+	}
+	return dray.Errorf(dray.CodeEngineUnavailable,
+		"the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
+		WithHint("start the engine, or "+selectEngineHint, e.source)
+}
+
+const selectEngineHint = "select one by engine.host, engine.context or DOCKER_HOST (selected by %s)"
+
+// permissionDenied reports whether the engine's socket exists and this user may not write to it.
+// The client library reports that as text only.
+func (e *Engine) permissionDenied() bool {
+	path, local := strings.CutPrefix(e.Host(), "unix://")
+	return local && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS),
+		fs.ErrPermission)
+}
+
+// containerError returns the error of a request about one container.
+func (e *Engine) containerError(ref, doing string, err error) error {
+	switch {
+	case errdefs.IsNotFound(err):
+		return dray.Errorf(dray.CodeContainerNotFound, "no such container: %q", ref).
+			WithHint("`docker ps -a` lists all containers; `dray workspace up` creates that of a workspace")
+	case errdefs.IsConflict(err):
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %q cannot be used now (%s): %w", ref,
+			doing, err).
+			WithHint("check its state with `docker ps -a`; start or unpause it")
+	default:
+		return e.unavailable(doing, err)
+	}
+}

@@ -1,0 +1,355 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/logging"
+	"github.com/dray-dev/dray/internal/shellprobe"
+)
+
+// execEnv runs processes by the engine's own exec. Only exit codes are known: a signal is 128+n, no
+// process can be signalled or stopped, and leftover processes are not known. Capabilities and
+// results say so.
+type execEnv struct {
+	engine         *Engine
+	container      agent.Container
+	spec           agent.Spec
+	fallbackReason string // why the agent is not used; empty if the configuration says so
+	caps           dray.Capabilities
+
+	mu        sync.Mutex // one probe at a time
+	probeDone bool
+	probeEnv  []string
+}
+
+func newExecEnv(e *Engine, c agent.Container, spec agent.Spec, reason string) *execEnv {
+	env := &execEnv{
+		engine: e, container: c, spec: spec, fallbackReason: reason,
+		caps: spec.Capabilities(c, "engine", ""),
+	}
+	if reason != "" {
+		env.caps.Warnings = append(slices.Clip(env.caps.Warnings),
+			"the agent could not be installed in the container, so the engine's exec is used; "+
+				"a call that is stopped early may leave processes running: "+reason)
+	}
+	return env
+}
+
+// Capabilities returns the capabilities of the engine's exec.
+func (e *execEnv) Capabilities() dray.Capabilities { return e.caps }
+
+// Start creates an exec and waits until the engine reports that its process runs or cannot run.
+func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
+	probed, warnings := e.shellEnvironment(ctx)
+	vars := slices.Clone(probed)
+	for _, more := range []map[string]string{spec.Env, e.spec.RemoteEnv} {
+		for name, value := range more {
+			vars = append(vars, name+"="+value)
+		}
+	}
+	dir := spec.Dir
+	if dir == "" {
+		dir = e.spec.WorkspaceFolder
+	}
+	if dir == "" {
+		dir = agent.Lookup(probed, "HOME") // if unknown, the image's working directory
+	}
+	p, err := e.exec(ctx, spec.Argv, dir, vars, spec.Terminal != nil)
+	if err != nil {
+		return nil, err
+	}
+	p.warnings = slices.Concat(warnings, e.engine.agents.Warnings(e.container))
+	if spec.KeepLeftovers {
+		p.warnings = append(p.warnings,
+			"the engine's exec does not track leftover processes: they keep running and are not reported")
+	}
+	if spec.Terminal != nil {
+		// a process that has ended has no size
+		_ = p.Resize(*spec.Terminal) //nolint:contextcheck // bounded by resizeTimeout
+	}
+	return p, nil
+}
+
+func (e *execEnv) exec(ctx context.Context, argv []string, dir string, env []string, terminal bool,
+) (*execProcess, error) {
+	stream, err := e.engine.openExec(ctx, e.container.ID, client.ExecCreateOptions{
+		User: e.spec.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal, DetachKeys: detachKeys,
+	})
+	if err != nil {
+		return nil, e.engine.containerError(e.container.Metadata.Name, "start a process", err)
+	}
+	p := newExecProcess(e.engine, e.container, stream) //nolint:contextcheck // outlives the start
+	if err := p.started(ctx); err != nil {
+		p.Stop(0)
+		<-p.done
+		return nil, err
+	}
+	return p, nil
+}
+
+// Files fails: it needs a helper process of the agent.
+func (e *execEnv) Files(context.Context, string) (dray.Files, error) {
+	reason := "agent.transport is engine, so the agent is not installed"
+	if e.fallbackReason != "" {
+		reason = "the agent could not be installed: " + e.fallbackReason
+	}
+	return nil, dray.Errorf(dray.CodeContainerUnavailable,
+		"file access in container %s needs the agent", e.container.Metadata.Name).
+		WithHint("use exec with programs of the image; %s", reason)
+}
+
+// shellEnvironment returns the environment that the user's shell makes. It is probed once; a failed
+// probe is repeated by the next call.
+func (e *execEnv) shellEnvironment(ctx context.Context) (env, warnings []string) {
+	probe, ok := shellprobe.New(e.spec.Probe)
+	if !ok {
+		return nil, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.probeDone {
+		return e.probeEnv, nil
+	}
+	probed, err := e.probe(ctx, probe)
+	if err != nil {
+		return nil, []string{"could not get the environment from the user's shell: " + err.Error()}
+	}
+	e.probeDone, e.probeEnv = true, probed
+	return probed, nil
+}
+
+func (e *execEnv) probe(ctx context.Context, probe shellprobe.Probe) ([]string, error) {
+	shell := agent.Lookup(e.container.Env, "SHELL")
+	if shell == "" {
+		shell = shellprobe.DefaultShell
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, shellprobe.Timeout, errProbeTimeout)
+	defer cancel()
+	p, err := e.exec(ctx, probe.Argv(shell, ""), "", nil, false)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { p.Stop(0) })()
+	var stderr sync.WaitGroup
+	stderr.Go(func() { _, _ = io.Copy(io.Discard, p.Output(dray.Stderr)) })
+	out, _ := io.ReadAll(io.LimitReader(p.Output(dray.Stdout), shellprobe.MaxOutput))
+	p.Stop(0)
+	stderr.Wait()
+	<-p.done
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return probe.ParseOutput(out)
+}
+
+var errProbeTimeout = fmt.Errorf("it took longer than %s", shellprobe.Timeout)
+
+// execProcess is the process of an exec. It implements dray.Process.
+type execProcess struct {
+	engine    *Engine
+	container agent.Container
+	stream    *execStream
+	out, err  *io.PipeReader
+	warnings  []string
+	done      chan struct{} // closed when exit and failure are set
+	stop      sync.Once
+	stopped   chan struct{}
+	exit      dray.Exit
+	failure   error
+}
+
+func newExecProcess(e *Engine, c agent.Container, s *execStream) *execProcess {
+	p := &execProcess{
+		engine: e, container: c, stream: s, done: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	var out, errOut *io.PipeWriter
+	p.out, out = io.Pipe()
+	p.err, errOut = io.Pipe()
+	go func() { // ends with the stream, which Stop closes
+		defer close(p.done)
+		defer func() { _ = s.Close() }()
+		panicked := logging.RecoverPanics(e.log, "reading the output of an exec", func() {
+			err := demultiplex(s, out, errOut)
+			_, _ = out.Close(), errOut.Close()
+			p.exit, p.failure = p.exitStatus(err)
+		})
+		if panicked != nil {
+			_, _ = out.CloseWithError(panicked), errOut.CloseWithError(panicked)
+			p.exit, p.failure = dray.Exit{}, panicked
+		}
+	}()
+	return p
+}
+
+func demultiplex(s *execStream, out, errOut io.Writer) error {
+	buf := make([]byte, 64<<10)
+	for {
+		stream, n, err := s.read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		to := out
+		if stream == engineStderr {
+			to = errOut
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// pollInterval is how often an exec is inspected.
+const pollInterval = 10 * time.Millisecond
+
+// started waits until the process runs or has ended. The engine reports a program that it cannot
+// start as an exit code of a process without a pid.
+func (p *execProcess) started(ctx context.Context) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		state, err := p.engine.api.ExecInspect(ctx, p.stream.id, client.ExecInspectOptions{})
+		switch {
+		case err != nil:
+			return p.engine.containerError(p.container.Metadata.Name, "start a process", err)
+		case state.PID != 0:
+			return nil
+		case slices.Contains(notStartedCodes, state.ExitCode):
+			return p.startFailure()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.done:
+			return p.failure
+		}
+	}
+}
+
+// startFailure reads the runtime's error, which the engine writes to the output.
+func (p *execProcess) startFailure() error {
+	go func() { _, _ = io.Copy(io.Discard, p.err) }() // ends with the stream, as ReadAll does
+	b, _ := io.ReadAll(io.LimitReader(p.out, 4<<10))
+	text := strings.TrimSpace(string(b))
+	code := startErrorCode(text)
+	return dray.Errorf(code, "the engine could not start the process: %s", text).
+		WithHint("%s", process.Hint(code))
+}
+
+// exitTimeout bounds the wait for the exit code after the stream has ended.
+const exitTimeout = 10 * time.Second
+
+// exitStatus returns how the process ended, nothing after Stop.
+func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.stopped:
+			return dray.Exit{}, nil
+		default:
+		}
+		state, err := p.engine.api.ExecInspect(ctx, p.stream.id, client.ExecInspectOptions{})
+		if err != nil {
+			return dray.Exit{}, p.loss(errors.Join(streamErr, err))
+		}
+		if !state.Running {
+			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
+				return dray.Exit{}, p.loss(errors.New("the container stopped"))
+			}
+			return dray.Exit{Code: state.ExitCode}, nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.stopped:
+		case <-ctx.Done():
+			return dray.Exit{}, p.loss(errors.New("the output ended and the process still runs"))
+		}
+	}
+}
+
+func (p *execProcess) loss(cause error) error { return p.engine.agents.Loss(p.container, cause) }
+
+// Warnings returns what failed before the start.
+func (p *execProcess) Warnings() []string { return p.warnings }
+
+// Stdin returns the exec's stdin. Close half-closes the connection.
+func (p *execProcess) Stdin() io.WriteCloser { return execStdin{p.stream} }
+
+type execStdin struct{ *execStream }
+
+func (s execStdin) Close() error {
+	if s.raw { // a terminal ends with the character that means it
+		_, err := s.Write([]byte{ctrlD})
+		return err
+	}
+	return s.hijack.CloseWrite()
+}
+
+// ctrlD is the end-of-file character of a terminal.
+const ctrlD = 4
+
+// Output returns one of the two streams.
+func (p *execProcess) Output(stream dray.Stream) io.Reader {
+	if stream == dray.Stderr {
+		return p.err
+	}
+	return p.out
+}
+
+// Signal fails: the engine has no request for it.
+func (p *execProcess) Signal(syscall.Signal) error {
+	return dray.Errorf(dray.CodeContainerUnavailable, "the engine's exec does not support signals")
+}
+
+// resizeTimeout bounds Resize.
+const resizeTimeout = 5 * time.Second
+
+// Resize changes the size of the terminal.
+func (p *execProcess) Resize(size dray.TerminalSize) error {
+	if !p.stream.raw {
+		return dray.ErrNoTerminal
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
+	defer cancel()
+	_, err := p.engine.api.ExecResize(ctx, p.stream.id,
+		client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+	if err != nil {
+		return p.engine.containerError(p.container.Metadata.Name, "resize a terminal", err)
+	}
+	return nil
+}
+
+// Stop closes the streams of the process. The engine has no request that ends an exec, so the
+// process may go on.
+func (p *execProcess) Stop(time.Duration) {
+	p.stop.Do(func() {
+		close(p.stopped)
+		_ = p.stream.Close()
+		_, _ = p.out.Close(), p.err.Close()
+	})
+}
+
+// Wait returns the exit code, nothing after Stop.
+func (p *execProcess) Wait() (dray.Exit, error) {
+	<-p.done
+	return p.exit, p.failure
+}

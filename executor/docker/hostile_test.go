@@ -1,0 +1,192 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/agentbin"
+	"github.com/dray-dev/dray/executor/docker"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/wire"
+)
+
+// stdio is a program's own stdin and stdout as a connection.
+type stdio struct{ io.Reader }
+
+func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdio) Close() error                { return nil }
+
+// hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
+func hostileAgent() {
+	if os.Getenv(oldAgent) != "" {
+		// protocols 1 to 2, packed, and the version with its length
+		const hello = "\x02\x04\x04v0.1 and whatever came then"
+		_, _ = os.Stdout.WriteString("DRAYWIRE" +
+			string([]byte{byte(len(hello)), 0, 0, 0, 0, 0, 0, 0, 1, 0}) + hello)
+	} else {
+		_ = wire.WriteHello(os.Stdout, wire.Hello{Version: "hostile", SwitchUser: true})
+	}
+	if _, err := wire.ReadHello(os.Stdin); err != nil {
+		return
+	}
+	_ = wire.NewMux(stdio{os.Stdin}, wire.Config{
+		MaxMessage: wire.MaxMessage, Lease: time.Minute,
+		Accept: func(s *wire.Stream) {
+			first, _ := s.Receive()
+			var start wire.Start
+			if wire.Decode(first, &start) != nil {
+				return
+			}
+			lie(s, start.Argv[0])
+		},
+	}).Run()
+}
+
+// oldAgent makes it one of an earlier protocol.
+const oldAgent = "DRAY_TEST_OLD_AGENT"
+
+func lie(s *wire.Stream, what string) {
+	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
+	replies := map[string][]wire.Reply{
+		"silence": {},
+		"code": {{Failed: &wire.Failed{
+			Code:    "unauthorized",
+			Message: strings.Repeat("m", 100<<10),
+		}}},
+		"nothing started": {{Exited: &wire.Exited{}}},
+		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
+		"never ends":      {started},
+		"odd exit":        {started, {Exited: &wire.Exited{Code: 4711, Proven: true}}},
+		"odd kept":        {started, {Exited: &wire.Exited{Proven: true, Leftover: 1, Kept: []int{-1}}}},
+		"odd memory":      {started, {Exited: &wire.Exited{Proven: true, OOM: 9}}},
+		"odd signal":      {started, {Exited: &wire.Exited{Signal: -9, Proven: true}}},
+	}[what]
+	for _, r := range replies {
+		_ = s.Send(&r)
+	}
+	for { // whatever it is told
+		if _, err := s.Receive(); err != nil {
+			return
+		}
+	}
+}
+
+// hostileContainer runs the test binary where the agent should be.
+func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange) devcontainer.ContainerInfo {
+	t.Helper()
+	spec, err := e.Mount(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, api := volumeOf(t, spec), newAPI(t)
+	if _, err := api.VolumeRemove(t.Context(), name, client.VolumeRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bin, err := agentbin.For("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := t.TempDir()
+	if err := errors.Join(os.Chmod(fake, 0o755),
+		os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
+		Name: name, Driver: "local", DriverOpts: map[string]string{
+			"type": "none", "o": "bind,ro",
+			"device": fake,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removeVolume(t, name)
+	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
+}
+
+// An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a
+// code that is not the agent's to give.
+func TestHostileAgent(t *testing.T) {
+	e := newEngine(t, docker.TransportStdio)
+	env := environment(t, e, hostileContainer(t, e), agent.Spec{})
+	begin := func(what string, limit time.Duration) (dray.Process, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		return env.Start(ctx, dray.ProcessSpec{Argv: []string{what}, Dir: "/"})
+	}
+	if _, err := begin("silence", 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("silence: got %v", err)
+	}
+	for _, what := range []string{"code", "nothing started"} {
+		if _, err := begin(what, time.Minute); dray.CodeOf(err) != dray.CodeAgentLost ||
+			len(err.Error()) > 10000 {
+			t.Errorf("%s: got %.200v (%s)", what, err, dray.CodeOf(err))
+		}
+	}
+	for what, want := range map[string]dray.Code{
+		"no end of file": "", "odd exit": dray.CodeAgentLost,
+		"odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost,
+	} {
+		p, err := begin(what, time.Minute)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if what == "never ends" {
+			p.Stop(0)
+		}
+		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
+		_, _ = io.Copy(io.Discard, p.Output(dray.Stderr))
+		exit, err := p.Wait()
+		if dray.CodeOf(err) != want || (want == "" && exit.Code != 7) ||
+			(want != "" && exit.Survivors.Proven) {
+			t.Errorf("%s: got %+v, %v", what, exit, err)
+		}
+	}
+}
+
+// EX-21: an agent of an earlier protocol is told from this daemon's own, and not spoken to: calls
+// take the engine's exec, and say why.
+func TestOldAgent(t *testing.T) {
+	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
+	e := newEngine(t, docker.TransportAuto)
+	// whose root is read-only, so that no other agent can be brought
+	env := environment(t, e, hostileContainer(t, e, old), agent.Spec{})
+	got := env.Capabilities()
+	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" ||
+		!strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") ||
+		!strings.Contains(warnings, "install") {
+		t.Errorf("by %s, and it warns %q", got.Container.Transport, got.Warnings)
+	}
+	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"},
+		""); got.exit.Code != 7 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// EX-15: agent.transport socket is refused where there is no socket, with a code and what to do.
+func TestNoSocketToBeHad(t *testing.T) {
+	e := newEngine(t, docker.TransportSocket)
+	_, err := e.Environment(t.Context(),
+		runContainer(t, e, debian, nil), agent.Spec{})
+	if dray.CodeOf(err) != dray.CodeContainerUnavailable ||
+		!strings.Contains(err.Error(), "no socket is shared") ||
+		!strings.Contains(dray.AsError(err).Hint, "agent.transport") {
+		t.Errorf("got %v", err)
+	}
+}
