@@ -64,7 +64,8 @@ func newDaemon(ctx context.Context, program, dir, workspace, transport string) (
 	if err := os.WriteFile(d.config, text, 0o600); err != nil {
 		return nil, err
 	}
-	return d, d.start(ctx)
+	err = d.start(ctx)
+	return d, err
 }
 
 // start starts the process and waits until it accepts calls. It outlives ctx: stop ends it.

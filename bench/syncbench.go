@@ -130,7 +130,8 @@ func (b *testbed) senders(ctx context.Context) (all []environment, err error) {
 			return nil, err
 		}
 		env, err := engine.Environment(ctx,
-			b.container, agent.Spec{User: remoteUser, WorkspaceFolder: b.folder,
+			b.container, agent.Spec{
+				User: remoteUser, WorkspaceFolder: b.folder,
 				Probe: probe,
 			})
 		if err != nil {

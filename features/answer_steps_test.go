@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,10 +113,21 @@ func (w *world) errorSays(text string) error {
 	return nil
 }
 
-// nothingStarted checks that the result has no report about the end of a process.
+// nothingStarted checks that the tool left no mark on the host, where scenarios let it write the file
+// ran, and no output or report of an end in its record.
 func (w *world) nothingStarted() error {
-	if w.answer.status == http.StatusOK && w.answer.at("/metadata/kill") != nil ||
-		w.answer.at("/stdout/total_bytes") == json.Number("1") {
+	if _, err := os.Lstat(filepath.Join(w.root, "ran")); !os.IsNotExist(err) {
+		return errors.Join(errors.New("the tool has written the file ran"), err)
+	}
+	if w.answer.status != http.StatusOK {
+		return nil
+	}
+	for _, stream := range []string{"stdout", "stderr"} {
+		if n := w.answer.at("/" + stream + "/total_bytes"); n != nil && n != json.Number("0") {
+			return fmt.Errorf("the tool has written to %s: %s", stream, w.answer.raw)
+		}
+	}
+	if w.answer.at("/metadata/kill") != nil {
 		return fmt.Errorf("a process was started: %s", w.answer.raw)
 	}
 	return nil

@@ -66,7 +66,7 @@ Feature: The daemon: configuration, requests, logs and drain
       trust: {workspaces: [{workspace}]}
       """
     Then the log contains "devcontainer CLI missing" with level "warn"
-    When I call the tool exec with {"argv": ["true"]}
+    When I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the call fails with reason unavailable
     And the error code is helper_missing
     And the error message contains "no-devcontainer-here"

@@ -73,7 +73,7 @@ Feature: Routing
 
   @RT-01
   Scenario: A run on the host outside every root is denied
-    When I send the call request {"tool": "exec", "input": {"argv": ["true"]}, "cwd": "/usr", "environment": "host"}
+    When I send the call request {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, "cwd": "/usr", "environment": "host"}
     Then the call fails with reason denied
     And the error code is denied
     And the error message contains "host.roots"

@@ -7,7 +7,7 @@ Feature: Workspaces are trusted, started, stopped and found again
       """
       {"image": "BUSYBOX", "initializeCommand": "touch {root}/initialized", "remoteUser": "dev", "remoteEnv": {"S": "[${localEnv:FEATURES_SECRET}]"}}
       """
-    When I call the tool exec with {"argv": ["id", "-un"]}
+    When I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the call fails with reason denied
     And the error code is workspace_untrusted
     And the error has a hint
@@ -37,7 +37,7 @@ Feature: Workspaces are trusted, started, stopped and found again
     Then /state is "stopped"
     And /trusted is false
     Given a new call request
-    When I call the tool exec with {"argv": ["true"]}
+    When I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the error code is workspace_untrusted
     And no process was started
     When I send POST /v1/workspaces/{id}/trust
@@ -69,7 +69,7 @@ Feature: Workspaces are trusted, started, stopped and found again
       <configuration>
       """
     When I send POST /v1/workspaces/{id}/trust
-    And I call the tool exec with {"argv": ["true"]}
+    And I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the error code is <code>
     And the error has a hint
     And no process was started

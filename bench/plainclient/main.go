@@ -25,6 +25,7 @@ func main() {
 		Stdout   struct{ Text string }
 	}
 	if err == nil {
+		defer resp.Body.Close()
 		err = json.NewDecoder(resp.Body).Decode(&record)
 	}
 	if err != nil || record.ExitCode == nil {

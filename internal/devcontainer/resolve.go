@@ -143,7 +143,7 @@ func (r *resolver) mergeLabel() (entry, error) {
 	if err := r.substituteLabel(label); err != nil {
 		return nil, broken(Location{}, "%w", err)
 	}
-	entries := append(label, r.config)
+	entries := slices.Concat(label, []entry{r.config})
 	merged := entry{
 		"remoteUser":   lastTruthy(entries, "remoteUser"),
 		"userEnvProbe": lastTruthy(entries, "userEnvProbe"),

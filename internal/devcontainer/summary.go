@@ -173,7 +173,9 @@ func (s Summary) Write(w io.Writer) error {
 		name   string
 		values []string
 	}{
-		{"feature", s.Features}, {"variable of the host", s.LocalEnv}, {"bound to", s.Files},
+		{"feature", s.Features},
+		{"variable of the host", s.LocalEnv},
+		{"bound to", s.Files},
 		{"note", s.Notes},
 	} {
 		for _, value := range list.values {

@@ -41,7 +41,7 @@ func Rand(t testing.TB) *rand.Rand {
 	}
 	t.Logf("DRAY_TEST_SEED=%d", seed)
 	seeds.Store(t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test must be repeatable
 }
 
 // seedOf returns the seed of t, else that of the nearest test above it, else 0.
@@ -150,7 +150,7 @@ func inHistory(commit string) bool {
 }
 
 func git(args ...string) (string, error) {
-	cmd := exec.Command("git", args...)
+	cmd := exec.Command("git", args...) //nolint:gosec // arguments of this package
 	cmd.Dir = moduleRoot()
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err
