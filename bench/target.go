@@ -101,12 +101,20 @@ func targets() []target {
 			},
 		},
 		{
-			text: "`devcontainer exec`, p50, over dray's over HTTP", limit: 100, atLeast: true,
+			text: "`devcontainer exec`, p50, over dray's over HTTP", limit: 160, atLeast: true,
 			value: over(p50(methodDevcontainer), p50(methodHTTP)),
 		},
 		{
+			text: "`docker exec`, p50, over dray's over HTTP", limit: 25, atLeast: true,
+			value: over(p50(methodDockerExec), p50(methodHTTP)),
+		},
+		{
 			text:  "256 at once of `sleep 0.05; echo` at the executor, calls/s, over the engine API's",
-			limit: 20, atLeast: true, value: over(rate256(methodSocket), rate256(methodEngine)),
+			limit: 35, atLeast: true, value: over(rate256(methodSocket), rate256(methodEngine)),
+		},
+		{
+			text:  "256 at once of `sleep 0.05; echo` at the executor, calls/s, over os/exec's",
+			limit: 0.85, atLeast: true, value: over(rate256(methodSocket), rate256(methodHost)),
 		},
 		{
 			text: "256 at once of `sleep 0.05; echo` over HTTP, calls/s, over os/exec's", limit: 0.6,
@@ -137,15 +145,23 @@ func targets() []target {
 			value: interferenceP99(besideBoth(daemonStdio)),
 		},
 		{
-			text: "a tree of 50 processes from KILL to verified end, p50, socket", limit: 5 * ms,
+			text: "another call beside one flooded stream, p99, socket", limit: 20 * ms, show: nanos,
+			value: interferenceP99(besideOne(daemonSocket)),
+		},
+		{
+			text: "another call beside one flooded stream, p99, stdio", limit: 60 * ms, show: nanos,
+			value: interferenceP99(besideOne(daemonStdio)),
+		},
+		{
+			text: "a tree of 50 processes from KILL to verified end, p50, socket", limit: 2 * ms,
 			show: nanos, value: killP50(methodSocket),
 		},
 		{
-			text: "a tree of 50 processes from KILL to verified end, p50, stdio", limit: 6 * ms,
+			text: "a tree of 50 processes from KILL to verified end, p50, stdio", limit: 4 * ms,
 			show: nanos, value: killP50(methodStdio),
 		},
 		{
-			text: "10,000 files in memory: `docker cp` over a sync, socket", limit: 2, atLeast: true,
+			text: "10,000 files in memory: `docker cp` over a sync, socket", limit: 3, atLeast: true,
 			value: over(syncP50(loadFiles, inMemory, syncDocker), syncP50(loadFiles, inMemory, syncSocket)),
 		},
 		{
