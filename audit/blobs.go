@@ -57,12 +57,11 @@ func openBlobs(dir string) (*blobStore, error) {
 }
 
 // put stores data. When it returns, the content and its name are on disk.
-func (f *blobStore) put(data []byte) (blobRef, error) {
-	sum := sha256.Sum256(data)
-	ref := blobRef{SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(data))}
+func (f *blobStore) put(data []byte) (*blobRef, error) {
+	ref := &blobRef{SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Bytes: int64(len(data))}
 	if !f.contains(ref) {
 		if err := f.write(ref, data); err != nil {
-			return blobRef{}, err
+			return nil, err
 		}
 	}
 	// An existing file is synced too: another call may have renamed it just now.
@@ -71,12 +70,12 @@ func (f *blobStore) put(data []byte) (blobRef, error) {
 
 // contains reports whether the content is stored. A file gets its name when it is complete; the
 // size detects a later truncation.
-func (f *blobStore) contains(ref blobRef) bool {
+func (f *blobStore) contains(ref *blobRef) bool {
 	info, err := os.Lstat(filepath.Join(f.dir, ref.SHA256))
 	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes
 }
 
-func (f *blobStore) write(ref blobRef, data []byte) (err error) {
+func (f *blobStore) write(ref *blobRef, data []byte) (err error) {
 	tmp, err := os.CreateTemp(f.dir, newPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("create a capture: %w", err)
@@ -99,18 +98,17 @@ func (f *blobStore) write(ref blobRef, data []byte) (err error) {
 }
 
 // get reads a file and fails if its content is not what was stored.
-func (f *blobStore) get(ref blobRef) ([]byte, error) {
+func (f *blobStore) get(ref *blobRef) ([]byte, error) {
 	if sum, err := hex.DecodeString(ref.SHA256); err != nil || len(sum) != sha256.Size {
 		return nil, fmt.Errorf("read a capture: %q is not a SHA-256", ref.SHA256)
 	}
 	data, err := os.ReadFile(filepath.Join(f.dir, ref.SHA256))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("the capture %s is missing", ref.SHA256)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("read a capture: %w", err)
-	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != ref.SHA256 {
+	case fmt.Sprintf("%x", sha256.Sum256(data)) != ref.SHA256:
 		return nil, fmt.Errorf("the capture %s was changed", ref.SHA256)
 	}
 	return data, nil

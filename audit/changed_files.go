@@ -19,6 +19,9 @@ type changedFiles struct {
 	at        int64
 }
 
+const selectChanges = `SELECT seq, n, invocation, coalesce(plan_id, ''), environment, path, action,
+	coalesce(sha256_before, ''), coalesce(sha256_after, ''), at FROM changed_files`
+
 const insertChangedFiles = `INSERT INTO changed_files
 	(seq, n, invocation, principal, plan_id, environment, path, action, sha256_before, sha256_after, at)
 	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action', value ->> 'sha256_before', value ->> 'sha256_after', ?
@@ -85,15 +88,34 @@ func (s *Store) Changes(ctx context.Context, q ChangeQuery) (ChangePage, error) 
 	if err != nil {
 		return ChangePage{}, err
 	}
-	found, last, err := stmt.changes(ctx, s.read, q.limit())
+	found, err := selectAll(ctx, s.read, stmt, (*changeRow).columns)
 	if err != nil {
 		return ChangePage{}, unavailableError(s.path, "list the changed files", err)
 	}
-	page := ChangePage{Items: found}
-	if last != nil {
-		page.NextCursor = last.cursor(changeCursor)
+	page := ChangePage{Items: []Change{}}
+	if limit := q.limit(); len(found) > limit {
+		found = found[:limit]
+		page.NextCursor = found[limit-1].cursor(changeCursor)
+	}
+	for _, row := range found {
+		row.At = time.Unix(0, row.at).UTC()
+		page.Items = append(page.Items, row.Change)
 	}
 	return page, nil
+}
+
+// changeRow is a changed file with its position.
+type changeRow struct {
+	position
+	Change
+	at int64
+}
+
+func (r *changeRow) columns() []any {
+	return []any{
+		&r.major, &r.minor, &r.Invocation, &r.PlanID, &r.Environment, &r.Path, &r.Action,
+		&r.SHA256Before, &r.SHA256After, &r.at,
+	}
 }
 
 func (q ChangeQuery) limit() int { return Query{Limit: q.Limit}.limit() }
@@ -104,17 +126,9 @@ func (q ChangeQuery) statement() (selectQuery, error) {
 		return selectQuery{}, err
 	}
 	var c whereClause
-	if q.PlanID != "" {
-		c = c.and("plan_id = ?", q.PlanID)
-	}
+	c = c.equal("plan_id", q.PlanID).equal("path", q.Path).equal("principal", q.Principal)
 	if q.Invocation != "" {
 		c = c.and("seq = (SELECT ended_seq FROM invocations WHERE id = ?)", q.Invocation)
-	}
-	if q.Path != "" {
-		c = c.and("path = ?", q.Path)
-	}
-	if q.Principal != "" {
-		c = c.and("principal = ?", q.Principal)
 	}
 	if q.Cursor != "" {
 		p, err := parseCursor(changeCursor, q.Cursor)
@@ -124,38 +138,7 @@ func (q ChangeQuery) statement() (selectQuery, error) {
 		c = c.and("(seq, n) < (?, ?)", p.major, p.minor)
 	}
 	return selectQuery{
-		sql: "SELECT seq, n, invocation, plan_id, environment, path, action, sha256_before, sha256_after, at FROM changed_files" +
-			c.where() + " ORDER BY seq DESC, n DESC LIMIT ?",
+		sql:  selectChanges + c.where() + " ORDER BY seq DESC, n DESC LIMIT ?",
 		args: append(c.args, q.limit()+1),
 	}, nil
-}
-
-// changes runs the query. It returns at most limit rows, and the position of the last of them if
-// there are more.
-func (st selectQuery) changes(ctx context.Context, db *sql.DB, limit int) (found []Change,
-	last *position, err error,
-) {
-	rows, err := db.QueryContext(ctx, st.sql, st.args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer rows.Close()
-	found = []Change{}
-	var p position
-	for rows.Next() {
-		if len(found) == limit {
-			return found, &p, rows.Err()
-		}
-		var c Change
-		var plan, before, after sql.NullString
-		var at int64
-		if err := rows.Scan(&p.major, &p.minor, &c.Invocation, &plan, &c.Environment, &c.Path, &c.Action,
-			&before, &after, &at); err != nil {
-			return nil, nil, err
-		}
-		c.PlanID, c.SHA256Before, c.SHA256After = plan.String, before.String, after.String
-		c.At = time.Unix(0, at).UTC()
-		found = append(found, c)
-	}
-	return found, nil, rows.Err()
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,9 +52,8 @@ func openWriter(ctx context.Context, path string) (*sql.DB, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	for pragma, want := range map[string]string{
-		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1",
-	} {
+	required := map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1"}
+	for pragma, want := range required {
 		var got string
 		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil {
 			return db, fmt.Errorf("open the database: %w", err)
@@ -118,8 +118,8 @@ var errNotRunning = errors.New("no such call is running in the audit log")
 //
 // The transaction is plain SQL: a sql.Tx starts goroutines that watch its context, which never ends
 // here, and that wake up with each commit.
-func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (written []*pendingEvent,
-	err error,
+func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (
+	written []*pendingEvent, err error,
 ) {
 	tx, err := w.db.Conn(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (written []*
 	}
 	at := time.Now().UnixNano()
 	w.mu.Lock()
-	written = w.dropAbandoned(batch)
+	written = dropAbandoned(batch)
 	w.mu.Unlock()
 	for _, e := range written {
 		last++
@@ -182,16 +182,10 @@ func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 // full, or the system refuses for now.
 func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
-	if !ok {
-		return false
-	}
-	switch e.Code {
-	case sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem,
-		sqlite3.ErrCantOpen, sqlite3.ErrProtocol:
-		return true
-	default:
-		return false
-	}
+	return ok && slices.Contains([]sqlite3.ErrNo{
+		sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem,
+		sqlite3.ErrCantOpen, sqlite3.ErrProtocol,
+	}, e.Code)
 }
 
 // unavailableError returns the error of an operation that the audit log refused, with a hint for
@@ -216,8 +210,7 @@ func unavailableError(path, doing string, err error) *dray.Error {
 		return dray.Errorf(dray.CodeConflict, "%s: %w", doing, err).
 			WithHint("an invocation with this id exists: use a new id")
 	case sqlite3.ErrBusy, sqlite3.ErrLocked:
-		return e.WithHint("another program has locked %s: end it (fuser %s), then repeat the call", path,
-			path)
+		return e.WithHint("another program has locked %s: end it (fuser %[1]s), then repeat the call", path)
 	case sqlite3.ErrFull:
 		return e.WithHint("the disk of %s is full: free space, then repeat the call", path)
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:

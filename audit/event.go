@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -41,24 +42,10 @@ func (e event) canonical() []byte {
 }
 
 // leaf returns the RFC 6962 leaf hash of the event.
-func (e event) leaf() tlog.Hash {
-	return tlog.RecordHash(e.canonical())
-}
+func (e event) leaf() tlog.Hash { return tlog.RecordHash(e.canonical()) }
 
-// validID reports whether s is a lower-case UUID, as the canonical bytes require.
-func validID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		hex := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
-		if dash && c != '-' || !dash && !hex {
-			return false
-		}
-	}
-	return true
-}
+// lowerUUID matches a lower-case UUID, as the canonical bytes require.
+var lowerUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // maxInline is the maximum size in bytes of an input or output in the body of an event. Longer ones
 // are files.
@@ -96,8 +83,8 @@ type endBody struct {
 
 // encodeBegin returns the body of a begun event, and the reference of an input that is too long for
 // it. An input that is not JSON is omitted and reported by inputErr.
-func encodeBegin(inv dray.Invocation, at time.Time, blobs *blobStore) (body []byte, ref *blobRef,
-	inputErr, err error,
+func encodeBegin(inv dray.Invocation, at time.Time, blobs *blobStore) (
+	body []byte, ref *blobRef, inputErr, err error,
 ) {
 	b := beginBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
 	inline, ref, err := inlineOrBlob(inv.Input, blobs)
@@ -136,9 +123,7 @@ var errNotJSON = errors.New("it is not valid JSON")
 
 // inlineOrBlob returns a JSON value for the body, or the reference of a file that is durable when
 // inlineOrBlob returns.
-func inlineOrBlob(raw json.RawMessage, blobs *blobStore) (inline json.RawMessage, ref *blobRef,
-	err error,
-) {
+func inlineOrBlob(raw json.RawMessage, blobs *blobStore) (json.RawMessage, *blobRef, error) {
 	switch {
 	case len(raw) == 0:
 		return nil, nil, nil
@@ -147,11 +132,8 @@ func inlineOrBlob(raw json.RawMessage, blobs *blobStore) (inline json.RawMessage
 	case len(raw) <= maxInline:
 		return raw, nil, nil
 	}
-	stored, err := blobs.put(raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	return nil, &stored, nil
+	ref, err := blobs.put(raw)
+	return nil, ref, err
 }
 
 // isJSON returns the same as json.Valid, and is faster.
@@ -225,7 +207,7 @@ func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, err
 		return m, nil, fmt.Errorf("encode the lists of files: %w", err)
 	}
 	ref, err := blobs.put(raw)
-	return m, &ref, err
+	return m, ref, err
 }
 
 // loadLists restores the complete lists.
@@ -233,7 +215,7 @@ func loadLists(m *dray.Metadata, ref *blobRef, blobs *blobStore) error {
 	if ref == nil || blobs == nil {
 		return nil
 	}
-	raw, err := blobs.get(*ref)
+	raw, err := blobs.get(ref)
 	if err != nil {
 		return err
 	}

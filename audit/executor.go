@@ -55,8 +55,8 @@ func (r *recorder) Executor(next dray.Executor) dray.Executor {
 }
 
 // executeRecovered calls next. It logs a panic and returns it as an error.
-func (r *recorder) executeRecovered(ctx context.Context, next dray.Executor, call dray.Call,
-	sink dray.Sink,
+func (r *recorder) executeRecovered(
+	ctx context.Context, next dray.Executor, call dray.Call, sink dray.Sink,
 ) (res dray.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -89,8 +89,8 @@ const projectBegun = `INSERT INTO invocations
 
 // begin commits the begin record. inputErr says why the input could not be recorded; such a call
 // must not run.
-func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time) (inputErr,
-	err error,
+func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time) (
+	inputErr, err error,
 ) {
 	e, inputErr, err := r.beginEvent(inv, at)
 	if err == nil {
@@ -102,11 +102,11 @@ func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time)
 	return inputErr, nil
 }
 
-func (r *recorder) beginEvent(inv dray.Invocation, at time.Time) (e *pendingEvent, inputErr,
-	err error,
+func (r *recorder) beginEvent(inv dray.Invocation, at time.Time) (
+	e *pendingEvent, inputErr, err error,
 ) {
-	if !validID(inv.ID) {
-		return nil, nil, dray.Errorf(dray.CodeInternal, "record a call: %q is not a lower-case UUID",
+	if !lowerUUID.MatchString(inv.ID) {
+		return nil, nil, dray.Errorf(dray.CodeInternal, "record call %q: the id is not a lower-case UUID",
 			inv.ID)
 	}
 	body, blob, inputErr, err := encodeBegin(inv, at.Round(0).UTC(), r.blobs)
@@ -137,8 +137,8 @@ func (r *recorder) compensateBegin(inv dray.Invocation, started time.Time) *pend
 }
 
 // end commits the end record and returns the recorded result. The end of ctx does not interrupt it.
-func (r *recorder) end(ctx context.Context, inv dray.Invocation, res dray.Result) (dray.Result,
-	error,
+func (r *recorder) end(ctx context.Context, inv dray.Invocation, res dray.Result) (
+	dray.Result, error,
 ) {
 	changed, err := newChangedFiles(inv, res)
 	var e *pendingEvent
@@ -197,7 +197,7 @@ func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent
 		event:         event{invocation: inv.ID, kind: ended, body: body},
 		projectionSQL: projectEnded,
 		args: []any{
-			string(res.Status), nullString(string(res.Reason)), nullInt(res.ExitCode),
+			string(res.Status), nullString(string(res.Reason)), res.ExitCode,
 			nullString(string(res.Route.Environment)), nullString(res.Route.Container),
 			nullString(c.Name), nullString(c.ID), nullString(c.Image),
 			res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), blob.name(),
@@ -209,23 +209,21 @@ func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent
 // nullString returns a column value that is NULL for an empty string.
 func nullString(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-func nullInt(n *int) sql.NullInt64 {
-	if n == nil {
-		return sql.NullInt64{}
-	}
-	return sql.NullInt64{Int64: int64(*n), Valid: true}
-}
-
 const projectInterrupted = `UPDATE invocations SET ended_seq = ?, status = ?, reason = ?, ended_at = ? WHERE id = ? AND status = 'running'`
 
 // interrupt writes an end record for every call without one, and returns their number. It must be
 // called before the first call runs. Such a call has no duration; its end is the time of interrupt.
 func (r *recorder) interrupt(ctx context.Context, db *sql.DB) (int, error) {
-	ids, err := runningCalls(ctx, db)
+	running := selectQuery{sql: `SELECT id FROM invocations
+		WHERE status = 'running' AND status <> 'succeeded' ORDER BY seq`}
+	ids, err := selectAll(ctx, db, running, func(id *string) []any { return []any{id} })
 	if err != nil {
 		return 0, fmt.Errorf("find calls without an end record: %w", err)
 	}
-	events := make([]*pendingEvent, 0, len(ids))
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	var events []*pendingEvent
 	for _, id := range ids {
 		e, err := interruptedEvent(id, time.Now().Round(0).UTC())
 		if err != nil {
@@ -233,30 +231,10 @@ func (r *recorder) interrupt(ctx context.Context, db *sql.DB) (int, error) {
 		}
 		events = append(events, e)
 	}
-	if len(events) == 0 {
-		return 0, nil
-	}
 	if err := r.submit(ctx, events...); err != nil {
 		return 0, fmt.Errorf("mark interrupted calls: %w", err)
 	}
 	return len(events), nil
-}
-
-func runningCalls(ctx context.Context, db *sql.DB) (ids []string, err error) {
-	rows, err := db.QueryContext(ctx,
-		`SELECT id FROM invocations WHERE status = 'running' AND status <> 'succeeded' ORDER BY seq`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
 }
 
 func interruptedEvent(id string, now time.Time) (*pendingEvent, error) {

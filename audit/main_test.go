@@ -76,7 +76,7 @@ func rawDB(t testing.TB, path string) *sql.DB {
 	return db
 }
 
-func scan[T any](t testing.TB, db rowQuerier, query string, args ...any) T {
+func scan[T any](t testing.TB, db querier, query string, args ...any) T {
 	t.Helper()
 	var v T
 	if err := db.QueryRowContext(context.Background(), query, args...).Scan(&v); err != nil {

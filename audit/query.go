@@ -85,7 +85,7 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	found, err := stmt.positions(ctx, tx)
+	found, err := selectAll(ctx, tx, stmt, func(p *position) []any { return []any{&p.major, &p.minor} })
 	if err != nil {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
@@ -154,21 +154,29 @@ type selectQuery struct {
 	args []any
 }
 
-func (st selectQuery) positions(ctx context.Context, tx *sql.Tx) ([]position, error) {
-	rows, err := tx.QueryContext(ctx, st.sql, st.args...)
+// querier is a *sql.DB or *sql.Tx.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// selectAll returns the rows of a query. columns returns the destinations of a row's columns.
+func selectAll[T any](ctx context.Context, db querier, st selectQuery, columns func(*T) []any) (
+	all []T, err error,
+) {
+	rows, err := db.QueryContext(ctx, st.sql, st.args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var found []position
 	for rows.Next() {
-		var p position
-		if err := rows.Scan(&p.major, &p.minor); err != nil {
+		var one T
+		if err := rows.Scan(columns(&one)...); err != nil {
 			return nil, err
 		}
-		found = append(found, p)
+		all = append(all, one)
 	}
-	return found, rows.Err()
+	return all, rows.Err()
 }
 
 // statement returns the query for one row more than the limit: it exists if there is another page.
@@ -211,6 +219,14 @@ func (c whereClause) and(clause string, args ...any) whereClause {
 	return c
 }
 
+// equal adds a condition unless the value is empty.
+func (c whereClause) equal(column, value string) whereClause {
+	if value == "" {
+		return c
+	}
+	return c.and(column+" = ?", value)
+}
+
 func (c whereClause) where() string {
 	if len(c.clause) == 0 {
 		return ""
@@ -231,24 +247,19 @@ func (c whereClause) page(limit int) selectQuery {
 
 func (q Query) conditions() (whereClause, error) {
 	var c whereClause
-	for _, f := range []struct{ column, value string }{
-		{"tool", q.Tool},
-		{"status", string(q.Status)},
-		{"reason", string(q.Reason)},
-		{"environment", string(q.Environment)},
-		{"plan_id", q.PlanID},
-		{"principal", q.Principal},
+	// The partial indexes leave the most common values out: a second term lets SQLite use them.
+	for _, f := range []struct{ column, value, common string }{
+		{"tool", q.Tool, ""},
+		{"status", string(q.Status), "succeeded"},
+		{"reason", string(q.Reason), "exited"},
+		{"environment", string(q.Environment), "container"},
+		{"plan_id", q.PlanID, ""},
+		{"principal", q.Principal, ""},
 	} {
-		if f.value != "" {
-			c = c.and("i."+f.column+" = ?", f.value)
+		c = c.equal("i."+f.column, f.value)
+		if f.common != "" && f.value != "" && f.value != f.common {
+			c = c.and("i." + f.column + " <> '" + f.common + "'")
 		}
-	}
-	// These terms let SQLite use the partial indexes, which leave the most common values out.
-	if q.Status != "" && q.Status != dray.StatusSucceeded {
-		c = c.and("i.status <> 'succeeded'")
-	}
-	if q.Reason != "" && q.Reason != dray.ReasonExited {
-		c = c.and("i.reason <> 'exited'")
 	}
 	if q.Only != nil {
 		c = c.and("i.id IN (SELECT value FROM json_each(?))", idList(q.Only))
@@ -299,19 +310,12 @@ func nanoseconds(t time.Time) int64 {
 // damaged body counts as empty instead of failing the query.
 func textMatches() string {
 	const like = ` LIKE ? ESCAPE '\'`
-	body := func(table string) string {
-		return fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
-	}
 	tree := func(table, path string) string {
-		return fmt.Sprintf("EXISTS (SELECT 1 FROM json_tree(%s, '%s') WHERE atom%s)", body(table), path,
-			like)
+		body := fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
+		return "EXISTS (SELECT 1 FROM json_tree(" + body + ", '" + path + "') WHERE atom" + like + ")"
 	}
 	return "(" + strings.Join([]string{
-		"i.tool" + like,
-		tree("b", "$.input"),
-		tree("e", "$.error"),
-		tree("e", "$.stdout.text"),
-		tree("e", "$.stderr.text"),
-		tree("e", "$.output"),
+		"i.tool" + like, tree("b", "$.input"), tree("e", "$.error"), tree("e", "$.stdout.text"),
+		tree("e", "$.stderr.text"), tree("e", "$.output"),
 	}, " OR ") + ")"
 }

@@ -33,11 +33,6 @@ func (s *Store) Get(ctx context.Context, principal, id string) (dray.Record, err
 	return rec, nil
 }
 
-// rowQuerier is a *sql.DB or *sql.Tx.
-type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // row is an invocation with its two events as they are stored.
 type row struct {
 	id, tool, principal, status string
@@ -49,13 +44,12 @@ type row struct {
 }
 
 // load reads a record. If blobs is nil, inputs, outputs and lists in files are omitted.
-func load(ctx context.Context, db rowQuerier, blobs *blobStore, query string, key any) (dray.Record,
-	error,
+func load(ctx context.Context, db querier, blobs *blobStore, query string, key any) (
+	dray.Record, error,
 ) {
 	var r row
-	err := db.QueryRowContext(ctx, query, key).
-		Scan(&r.id, &r.tool, &r.principal, &r.status, &r.reason, &r.startedAt, &r.endedAt,
-			&r.duration, &r.container, &r.begun, &r.ended)
+	err := db.QueryRowContext(ctx, query, key).Scan(&r.id, &r.tool, &r.principal, &r.status,
+		&r.reason, &r.startedAt, &r.endedAt, &r.duration, &r.container, &r.begun, &r.ended)
 	if err != nil {
 		return dray.Record{}, err
 	}
@@ -139,5 +133,5 @@ func fetch(inline json.RawMessage, ref *blobRef, blobs *blobStore) (json.RawMess
 	if ref == nil || blobs == nil {
 		return inline, nil
 	}
-	return blobs.get(*ref)
+	return blobs.get(ref)
 }

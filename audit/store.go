@@ -21,8 +21,8 @@ type Options struct {
 	CapturesDir string
 	// Log receives failed writes and panics; nil discards them.
 	Log *zap.Logger
-	// WriteTimeout bounds the commit of a begin or end record while the database is locked or full.
-	// 0 means 15 s.
+	// WriteTimeout bounds how long a call waits for the commit of its begin or end record while the
+	// database is locked or full, or the disk does not respond. 0 means 15 s.
 	WriteTimeout time.Duration
 }
 
@@ -122,9 +122,9 @@ func createPrivate(path string) error {
 	return nil
 }
 
-// Close commits what is queued until ctx ends, and closes the file. It must be called once, when no
-// call runs any more: a begin record after it fails with shutting_down, and an end record after it
-// is lost.
+// Close commits what is queued until ctx ends, and closes the file. A commit that has begun is not
+// interrupted. Close must be called once, when no call runs any more: a begin record after it fails
+// with shutting_down, and an end record after it is lost.
 func (s *Store) Close(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
 		return fmt.Errorf("close the audit log %s: %w", s.path, err)

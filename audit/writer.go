@@ -44,63 +44,50 @@ type pendingEvent struct {
 	abandoned bool
 }
 
-// writer commits events. One goroutine at a time commits for all that wait: a caller that finds the
-// writer idle commits its own events, which saves two switches between goroutines, and leaves events
-// that were queued meanwhile to a background goroutine. That one also retries failed writes, so that
-// a caller can give up. One fsync serves a whole batch.
+// writer commits events on one goroutine, all that wait in one transaction with one fsync. A caller
+// only waits, so that it can give up when the disk does not respond.
 type writer struct {
 	db      *sql.DB
 	log     *zap.Logger
-	wake    chan struct{} // has a token if the background goroutine must look at the state
 	abort   chan struct{} // closed to stop before the queue is empty
-	stopped chan struct{} // closed when the background goroutine has ended
+	stopped chan struct{} // closed when the goroutine has ended
 
 	unwritten int   // end records that were not written, valid once stopped is closed
-	last      int64 // seq of the last event, used while committing; 0 if it must be read
+	last      int64 // seq of the last event; 0 if it must be read. Only the goroutine uses it.
 
 	mu           sync.Mutex
+	changed      *sync.Cond // signaled after a change of queue or closed; its lock is mu
 	queue        []*pendingEvent
-	committing   bool // a caller or the background goroutine commits
-	handedOver   bool // the background goroutine must continue to commit
 	closed       bool
 	lastErr      error     // why the last attempt failed
 	failingSince time.Time // when lastErr was first set
 }
 
-// newWriter starts the background goroutine; close ends it. The end of ctx does not interrupt a
-// write.
+// newWriter starts the goroutine; close ends it. The end of ctx does not interrupt a write.
 func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
-	w := &writer{
-		db: db, log: log,
-		wake: make(chan struct{}, 1), abort: make(chan struct{}), stopped: make(chan struct{}),
-	}
+	w := &writer{db: db, log: log, abort: make(chan struct{}), stopped: make(chan struct{})}
+	w.changed = sync.NewCond(&w.mu)
 	go w.run(context.WithoutCancel(ctx))
 	return w
 }
 
 // submit queues events in this order and blocks until they are committed or refused, or the timeout
-// has elapsed; a commit on the caller's goroutine may take longer. It returns the first error. A
-// begin record whose caller gives up is removed from the queue, or compensated if it is committed;
-// such an end record stays queued.
-func (w *writer) submit(ctx context.Context, timeout time.Duration, events ...*pendingEvent) (
-	err error,
-) {
+// has elapsed. The end of ctx does not end the wait. It returns the first error. A begin record whose
+// caller gives up is removed from the queue, or compensated if it is committed; such an end record
+// stays queued.
+func (w *writer) submit(ctx context.Context, timeout time.Duration, events ...*pendingEvent) error {
 	if !w.enqueue(events) {
 		return errClosed
 	}
-	ctx = context.WithoutCancel(ctx)
-	if w.acquire() {
-		w.commitBatch(ctx)
-		w.release()
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
+	var first error
 	for _, e := range events {
-		if waitErr := w.wait(ctx, e); err == nil {
-			err = waitErr
+		if err := w.wait(ctx, e); first == nil {
+			first = err
 		}
 	}
-	return err
+	return first
 }
 
 func (w *writer) wait(ctx context.Context, e *pendingEvent) error {
@@ -123,40 +110,8 @@ func (w *writer) enqueue(events []*pendingEvent) bool {
 		e.done = make(chan error, 1)
 	}
 	w.queue = append(w.queue, events...)
+	w.changed.Signal()
 	return true
-}
-
-// acquire reports whether the caller must commit and then call release: no other goroutine commits,
-// and events are queued.
-func (w *writer) acquire() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.committing || len(w.queue) == 0 {
-		return false
-	}
-	w.committing = true
-	return true
-}
-
-// release leaves the rest of the queue to the background goroutine.
-func (w *writer) release() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) == 0 && !w.closed {
-		w.committing = false
-		return
-	}
-	w.handOver()
-}
-
-// handOver makes the background goroutine commit. The caller holds w.mu, and either commits itself
-// or no goroutine does.
-func (w *writer) handOver() {
-	w.committing, w.handedOver = true, true
-	select {
-	case w.wake <- struct{}{}:
-	default: // a token is there already
-	}
 }
 
 // abandon stops the wait for an event. It returns the outcome if there is one, else the reason why
@@ -168,9 +123,7 @@ func (w *writer) abandon(e *pendingEvent) error {
 		return <-e.done
 	}
 	e.abandoned = true
-	if e.compensate != nil {
-		w.queue = slices.DeleteFunc(w.queue, func(other *pendingEvent) bool { return other == e })
-	}
+	w.queue = dropAbandoned(w.queue)
 	switch {
 	case w.lastErr != nil:
 		return w.lastErr
@@ -196,9 +149,7 @@ func (w *writer) writeError() error {
 func (w *writer) close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	if !w.committing {
-		w.handOver()
-	}
+	w.changed.Signal()
 	w.mu.Unlock()
 	select {
 	case <-w.stopped:
@@ -213,57 +164,40 @@ func (w *writer) close(ctx context.Context) error {
 	return nil
 }
 
-// run commits what callers hand over, until the writer is closed.
+// run commits what is queued, until the writer is closed and the queue is empty.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	for {
-		<-w.wake
-		for w.pending() {
-			if !w.commitBatch(ctx) && !w.pause() {
-				w.logUnwritten()
-				return
-			}
+		batch, ok := w.next()
+		if !ok {
+			return
+		}
+		left := w.flushRecovered(ctx, batch)
+		if len(left) == 0 {
+			continue
 		}
 		w.mu.Lock()
-		closed := w.closed && !w.committing
+		w.queue = slices.Concat(dropAbandoned(left), w.queue)
 		w.mu.Unlock()
-		if closed {
+		if !w.pause() {
+			w.logUnwritten()
 			return
 		}
 	}
 }
 
-// pending reports whether the background goroutine must commit a batch. When the queue is empty it
-// stops committing.
-func (w *writer) pending() bool {
+// next blocks until events are queued and takes a batch of them. It returns false if there will be
+// none, because the writer is closed.
+func (w *writer) next() (batch []*pendingEvent, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.handedOver {
-		return false
+	for len(w.queue) == 0 && !w.closed {
+		w.changed.Wait()
 	}
-	if len(w.queue) == 0 {
-		w.committing, w.handedOver = false, false
-		return false
-	}
-	return true
-}
-
-// commitBatch commits the first events of the queue. It returns false, with these events in the
-// queue again, if the attempt must be repeated later.
-func (w *writer) commitBatch(ctx context.Context) bool {
-	w.mu.Lock()
 	n := min(maxBatch, len(w.queue))
-	batch := slices.Clone(w.queue[:n])
+	batch = slices.Clone(w.queue[:n])
 	w.queue = slices.Delete(w.queue, 0, n)
-	w.mu.Unlock()
-	left := w.flushRecovered(ctx, batch)
-	if len(left) == 0 {
-		return true
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queue = slices.Concat(w.dropAbandoned(left), w.queue)
-	return false
+	return batch, n > 0
 }
 
 // flush commits a batch and settles its events. It returns those to be tried again later. A batch
@@ -291,9 +225,9 @@ func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pend
 }
 
 // dropAbandoned returns the events without the begin records that were given up. The caller holds
-// w.mu.
-func (w *writer) dropAbandoned(batch []*pendingEvent) []*pendingEvent {
-	return slices.DeleteFunc(slices.Clone(batch),
+// the lock of the writer.
+func dropAbandoned(events []*pendingEvent) []*pendingEvent {
+	return slices.DeleteFunc(slices.Clone(events),
 		func(e *pendingEvent) bool { return e.abandoned && e.compensate != nil })
 }
 

@@ -3,10 +3,12 @@ package audit
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -84,14 +86,37 @@ func TestPanicOutsideTransaction(t *testing.T) {
 	if !s.writer.enqueue([]*pendingEvent{late}) {
 		t.Fatal("the writer is closed")
 	}
-	if s.writer.acquire() {
-		s.writer.release() // to the background goroutine
-	}
 	<-reached
 	run(t, s, newInvocation("exec"), exited(0))
 	if entry := logs.FilterMessage("audit log writer panicked").All(); len(entry) != 1 {
 		t.Errorf("the log has %v", logs.All())
 	}
+}
+
+// A caller whose commit hangs gives up in time, also if no other call is being written. The record
+// that is committed later says that nothing ran (AU-01, AU-03).
+func TestHungCommitTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, options(t.TempDir()))
+		hung, queued := begin(t, s), begin(t, s)
+		resume := make(chan struct{})
+		hung.args[1] = column(func() { <-resume })
+		for _, e := range []*pendingEvent{hung, queued} {
+			if err := s.submit(t.Context(), e); !errors.Is(err, errTimedOut) {
+				t.Errorf("submit returns %v", err)
+			}
+		}
+		close(resume)
+		run(t, s, newInvocation("exec"), exited(0))
+		rec := get(t, s, hung.event.invocation)
+		if rec.Reason != dray.ReasonUnavailable || !strings.Contains(rec.Error.Message, "nothing ran") {
+			t.Errorf("the record of the hung commit is %+v", rec)
+		}
+		if _, err := s.Get(t.Context(), "", queued.event.invocation); codeOf(err) != dray.CodeNotFound {
+			t.Errorf("Get of the event that was given up in the queue returns %v", err)
+		}
+		checkLog(t, s)
+	})
 }
 
 func begin(t *testing.T, s *Store) *pendingEvent {
