@@ -139,39 +139,28 @@ func (q *bodyQuota) Read(p []byte) (int, error) {
 
 func (q *bodyQuota) release() { q.total.Add(-q.read) }
 
-// query returns the query parameters of a request. Unknown and repeated parameters are refused. An
-// empty parameter counts as absent.
-func query(r *http.Request, known ...string) (url.Values, error) {
+// checkQuery refuses unknown and repeated query parameters. An empty one counts as absent.
+func checkQuery(r *http.Request, known []string) error {
 	if r.URL.RawQuery == "" {
-		return nil, nil
+		return nil
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalid("", "invalid query: %v", err).WithHint("percent-encode names and values")
+		return invalid("", "invalid query: %v", err).WithHint("percent-encode names and values")
+	}
+	hint := "use one of " + strings.Join(known, ", ")
+	if len(known) == 0 {
+		hint = "this request has no query parameters"
 	}
 	for name, values := range q {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid("", "unknown query parameter %q", validate.Quote(name)).
-				WithHint("%s", knownParamsHint(known))
+			return invalid("", "unknown query parameter %q", validate.Quote(name)).WithHint("%s", hint)
 		case len(values) > 1:
-			return nil, invalid("", "the query parameter %s is repeated", name).WithHint("send it once")
+			return invalid("", "the query parameter %s is repeated", name).WithHint("send it once")
 		}
 	}
-	return q, nil
-}
-
-func knownParamsHint(known []string) string {
-	if len(known) == 0 {
-		return "this request has no query parameters"
-	}
-	return "use one of " + strings.Join(known, ", ")
-}
-
-// noQuery refuses query parameters.
-func noQuery(r *http.Request) error {
-	_, err := query(r)
-	return err
+	return nil
 }
 
 const (

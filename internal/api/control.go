@@ -28,7 +28,7 @@ type control struct {
 // resize changes the size of the terminal of a call.
 func (h *control) resize(w http.ResponseWriter, r *http.Request) error {
 	var req call.TerminalSize
-	if err := h.decode(w, r, &req); err != nil {
+	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
 	}
 	var v validate.Violations
@@ -85,7 +85,7 @@ func (b signalRequest) parse() (syscall.Signal, error) {
 // of Ctrl-C, are sent by writing the control character to stdin.
 func (h *control) signal(w http.ResponseWriter, r *http.Request) error {
 	var req signalRequest
-	if err := h.decode(w, r, &req); err != nil {
+	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
 	}
 	sig, err := req.parse()
@@ -101,14 +101,6 @@ func (h *control) signal(w http.ResponseWriter, r *http.Request) error {
 		return controlError(err)
 	}
 	return reply(w, signalReply{dray.Signal{Name: process.SignalName(sig), Number: int(sig)}})
-}
-
-// decode decodes the body of a request without query parameters.
-func (h *control) decode(w http.ResponseWriter, r *http.Request, v any) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
-	return h.bodies.decode(w, r, v)
 }
 
 // running returns the call of a request. It fails with conflict for a call that only the audit log
@@ -151,11 +143,7 @@ type stdinReply struct {
 // written completely or not at all. A longer one is written in chunks while the tool reads. It needs
 // an offset, because it may fail after a part of it was written.
 func (h *control) writeStdin(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "offset", "eof")
-	if err != nil {
-		return err
-	}
-	offset, eof, err := parseStdinQuery(q)
+	offset, eof, err := parseStdinQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -52,11 +53,7 @@ func streamCall(w http.ResponseWriter, r *http.Request, c *call.Call, format str
 // events responds with the events of a call after a sequence number. A call that only the audit log
 // has gets its end event.
 func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "after")
-	if err != nil {
-		return err
-	}
-	after, err := parseAfter(r, q.Get("after"))
+	after, err := parseAfter(r)
 	if err != nil {
 		return err
 	}
@@ -83,11 +80,8 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 
 // parseAfter returns the sequence number of the last event that the client has. The header takes
 // precedence because a browser reconnects with the original URL.
-func parseAfter(r *http.Request, parameter string) (int64, error) {
-	text := r.Header.Get("Last-Event-ID")
-	if text == "" {
-		text = parameter
-	}
+func parseAfter(r *http.Request) (int64, error) {
+	text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 	if text == "" {
 		return 0, nil
 	}

@@ -1,22 +1,15 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/validate"
 )
 
 // info serves what callers need to know about the daemon: its tools, its state and its interface.
-type info struct {
-	registry Tools
-	calls    *call.Registry
-	check    func(context.Context) error // nil: the daemon is always ready
-	openapi  func() []byte
-}
+type info struct{ server *Server }
 
 // toolReply is a tool as callers see it.
 type toolReply struct {
@@ -42,12 +35,9 @@ func newToolReply(t *dray.Tool) toolReply {
 }
 
 // tools responds with all tools.
-func (h *info) tools(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
+func (h *info) tools(w http.ResponseWriter, _ *http.Request) error {
 	all := listReply[toolReply]{}
-	for _, t := range h.registry.List() {
+	for _, t := range h.server.cfg.Tools.List() {
 		all.Items = append(all.Items, newToolReply(t))
 	}
 	return reply(w, all)
@@ -55,15 +45,12 @@ func (h *info) tools(w http.ResponseWriter, r *http.Request) error {
 
 // tool responds with one tool.
 func (h *info) tool(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
 	var v validate.Violations
 	name := validate.ToolName(&v, "name", r.PathValue("name"))
 	if err := v.ParamErr(); err != nil {
 		return err
 	}
-	t, err := h.registry.Get(name)
+	t, err := h.server.cfg.Tools.Get(name)
 	if err != nil {
 		return err
 	}
@@ -82,12 +69,12 @@ func (h *info) health(w http.ResponseWriter, _ *http.Request) error {
 
 // ready reports whether the daemon accepts calls.
 func (h *info) ready(w http.ResponseWriter, r *http.Request) error {
-	if h.calls.Draining() {
+	if h.server.cfg.Calls.Draining() {
 		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
 			WithHint("wait until it runs again")
 	}
-	if h.check != nil {
-		if err := h.check(r.Context()); err != nil {
+	if check := h.server.cfg.Ready; check != nil {
+		if err := check(r.Context()); err != nil {
 			return &httpError{err: err, status: http.StatusServiceUnavailable}
 		}
 	}
@@ -96,6 +83,6 @@ func (h *info) ready(w http.ResponseWriter, r *http.Request) error {
 
 // document responds with the OpenAPI document.
 func (h *info) document(w http.ResponseWriter, _ *http.Request) error {
-	respond(w, http.StatusOK, mediaJSON, h.openapi())
+	respond(w, http.StatusOK, mediaJSON, h.server.openapi)
 	return nil
 }

@@ -193,9 +193,6 @@ type routeReply struct {
 
 // explain responds with the route that a call would get. Nothing runs.
 func (h *invocations) explain(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
 	var req call.Request
 	if err := h.decode(w, r, &req); err != nil {
 		return err
@@ -222,9 +219,6 @@ type syncReply struct {
 // sync runs a sync and responds with its report, or with its events. A sync that failed is an error
 // with the id of the invocation. A client that disconnects cancels its sync.
 func (h *invocations) sync(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
 	var req call.SyncRequest
 	if err := h.decode(w, r, &req); err != nil {
 		return err
@@ -339,12 +333,11 @@ type waitParam struct {
 	d     time.Duration
 }
 
-// parseWait parses wait_ms, the only query parameter of a request.
+// parseWait parses wait_ms.
 func parseWait(r *http.Request) (waitParam, error) {
-	q, err := query(r, "wait_ms")
-	text := q.Get("wait_ms")
-	if err != nil || text == "" {
-		return waitParam{}, err
+	text := r.URL.Query().Get("wait_ms")
+	if text == "" {
+		return waitParam{}, nil
 	}
 	ms, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || time.Duration(ms) > maxWait/time.Millisecond {

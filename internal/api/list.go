@@ -39,19 +39,9 @@ type listReply[T any] struct {
 	Items []T `json:"items"`
 }
 
-// filters are the query parameters of the list of calls.
-var filters = []string{
-	"tool", "status", "reason", "environment", "container", "plan_id", "principal", "since", "until",
-	"q", "limit", "cursor",
-}
-
 // list responds with a page of the caller's own calls, newest first.
 func (h *lists) list(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, filters...)
-	if err != nil {
-		return err
-	}
-	q, err := parseListQuery(values)
+	q, err := parseListQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -139,16 +129,9 @@ func parseLimit(v *validate.Violations, text string) int {
 	return n
 }
 
-// changeFilters are the query parameters of the list of changed files.
-var changeFilters = []string{"plan_id", "invocation", "path", "limit", "cursor"}
-
 // changes responds with a page of the files that dray changed for the caller, newest first.
 func (h *lists) changes(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, changeFilters...)
-	if err != nil {
-		return err
-	}
-	q, err := parseChangeQuery(values)
+	q, err := parseChangeQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -24,8 +25,8 @@ func (s *Server) register() error {
 		version = "0"
 	}
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
-	schemas.RegisterTypeAlias(typeOf[dray.Survivors](), typeOf[survivorsSchema]())
-	schemas.RegisterTypeAlias(typeOf[dray.Requirement](), typeOf[requirementSchema]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[dray.Survivors](), reflect.TypeFor[survivorsSchema]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[dray.Requirement](), reflect.TypeFor[requirementSchema]())
 	api := huma.NewAPI(huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI:    "3.1.0",
@@ -34,10 +35,9 @@ func (s *Server) register() error {
 		},
 		Formats: map[string]huma.Format{},
 	}, humago.NewAdapter(s.mux, ""))
-	for _, op := range s.operations() {
-		described := op.describe(schemas)
-		api.OpenAPI().AddOperation(described)
-		api.Adapter().Handle(described, s.adaptHandler(op.handle))
+	for _, op := range s.operations(schemas) {
+		api.OpenAPI().AddOperation(&op.Operation)
+		api.Adapter().Handle(&op.Operation, s.adaptHandler(op))
 	}
 	fixSchemas(schemas)
 	var err error
@@ -51,11 +51,20 @@ const apiDescription = "JSON over a unix socket. An invalid request gets a 4xx s
 	"effect; an accepted call gets 200 with its invocation, however it ended. Errors are " +
 	"application/problem+json with a code from a closed list."
 
-// adaptHandler returns a handler of huma that calls h.
-func (s *Server) adaptHandler(h handler) func(huma.Context) {
+// adaptHandler returns a handler of huma that calls the handler of op. Paths below /v1/ refuse
+// unknown query parameters.
+func (s *Server) adaptHandler(op *operation) func(huma.Context) {
+	strict := strings.HasPrefix(op.Path, "/v1/")
 	return func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		if err := h(w, r); err != nil {
+		var err error
+		if strict {
+			err = checkQuery(r, op.queries)
+		}
+		if err == nil {
+			err = op.handle(w, r)
+		}
+		if err != nil {
 			s.fail(w, err)
 		}
 	}
@@ -65,66 +74,131 @@ func (s *Server) adaptHandler(h handler) func(huma.Context) {
 // meaningless without its package.
 func schemaName(t reflect.Type, hint string) string {
 	switch t {
-	case typeOf[call.Request]():
+	case reflect.TypeFor[call.Request]():
 		return "CallRequest"
-	case typeOf[toolReply]():
+	case reflect.TypeFor[toolReply]():
 		return "Tool"
-	case typeOf[listReply[toolReply]]():
+	case reflect.TypeFor[listReply[toolReply]]():
 		return "ToolList"
-	case typeOf[workspace.Info]():
+	case reflect.TypeFor[workspace.Info]():
 		return "Workspace"
-	case typeOf[listReply[workspace.Info]]():
+	case reflect.TypeFor[listReply[workspace.Info]]():
 		return "WorkspaceList"
 	default:
 		return huma.DefaultSchemaNamer(t, hint)
 	}
 }
 
-func (op operation) describe(schemas huma.Registry) *huma.Operation {
-	d := &huma.Operation{
-		Method: op.method, Path: op.path, OperationID: op.id, Summary: op.summary,
-		Parameters: op.params, Responses: map[string]*huma.Response{},
-	}
-	switch {
-	case op.bytes:
-		d.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
-			mediaBytes: {Schema: binary()},
-		}}
-	case op.body != nil:
-		d.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			mediaJSON: {Schema: schemas.Schema(op.body, true, "")},
-		}}
-	}
-	for _, r := range op.replies {
-		d.Responses[strconv.Itoa(r.status)] = r.describe(schemas)
-	}
-	d.Responses["default"] = response{what: "An error.", problem: true}.describe(schemas)
-	return d
+// operation is an endpoint with its documentation. Its methods add to the documentation.
+type operation struct {
+	huma.Operation
+	handle  handler
+	queries []string // names of the query parameters
+	schemas huma.Registry
 }
 
-func (r response) describe(schemas huma.Registry) *huma.Response {
-	d := &huma.Response{Description: r.what, Content: map[string]*huma.MediaType{}}
-	if r.json != nil {
-		d.Content[mediaJSON] = &huma.MediaType{Schema: schemas.Schema(r.json, true, "")}
-	}
-	if r.problem {
-		d.Content[mediaProblem] = &huma.MediaType{Schema: schemas.Schema(typeOf[problem](), true, "")}
-	}
-	if r.bytes {
-		d.Content[mediaBytes] = &huma.MediaType{Schema: binary()}
-	}
-	if r.streams {
-		d.Content[mediaSSE] = &huma.MediaType{Schema: text()}
-		d.Content[mediaNDJSON] = &huma.MediaType{Schema: text()}
-	}
-	for name, what := range r.headers {
-		d.Headers = map[string]*huma.Header{name: {Description: what, Schema: text()}}
-	}
-	return d
+// newOperation returns an operation without parameters. route is a method and a path.
+func newOperation(schemas huma.Registry, route, id string, h handler, summary string) *operation {
+	method, path, _ := strings.Cut(route, " ")
+	o := &operation{handle: h, schemas: schemas, Operation: huma.Operation{
+		Method: method, Path: path, OperationID: id, Summary: summary,
+		Responses: map[string]*huma.Response{},
+	}}
+	o.Responses["default"] = o.problem("An error.")
+	return o
 }
 
-func text() *huma.Schema   { return &huma.Schema{Type: huma.TypeString} }
-func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
+func (o *operation) param(in, name, what, kind string) *operation {
+	o.Parameters = append(o.Parameters, &huma.Param{
+		Name: name, In: in, Required: in == "path", Description: what, Schema: &huma.Schema{Type: kind},
+	})
+	if in == "query" {
+		o.queries = append(o.queries, name)
+	}
+	return o
+}
+
+// lastSchema returns the schema of the parameter that was added last.
+func (o *operation) lastSchema() *huma.Schema { return o.Parameters[len(o.Parameters)-1].Schema }
+
+func (o *operation) path(name, what string, values ...any) *operation {
+	o.param("path", name, what, huma.TypeString).lastSchema().Enum = values
+	return o
+}
+
+func (o *operation) query(name, what string) *operation {
+	return o.param("query", name, what, huma.TypeString)
+}
+
+func (o *operation) number(name, what string) *operation {
+	return o.param("query", name, what, huma.TypeInteger)
+}
+
+func (o *operation) wait(what string) *operation {
+	schema := o.number("wait_ms", what).lastSchema()
+	schema.Minimum, schema.Maximum = new(0.0), new(float64(maxWait.Milliseconds()))
+	return o
+}
+
+// accepts adds a request body of the type of v. A body of bytes is optional.
+func (o *operation) accepts(v any) *operation {
+	content := o.content(v)
+	o.RequestBody = &huma.RequestBody{Required: content[mediaBytes] == nil, Content: content}
+	return o
+}
+
+// returns adds a response with a body of the type of v; nil is none.
+func (o *operation) returns(status int, what string, v any) *operation {
+	o.Responses[strconv.Itoa(status)] = &huma.Response{Description: what, Content: o.content(v)}
+	return o
+}
+
+// returnsPage adds the parameters and the response of a list with pages.
+func (o *operation) returnsPage(v any) *operation {
+	return o.number("limit", "1 to 1000; default 50.").
+		query("cursor", "The next_cursor of the previous page.").returns(200, "A page.", v)
+}
+
+// streams adds that the response 200 may be a stream of events.
+func (o *operation) streams() *operation {
+	for _, media := range []string{mediaSSE, mediaNDJSON} {
+		o.Responses["200"].Content[media] = &huma.MediaType{Schema: text()}
+	}
+	return o
+}
+
+func (o *operation) header(status int, name, what string) *operation {
+	o.Responses[strconv.Itoa(status)].Headers = map[string]*huma.Header{
+		name: {Description: what, Schema: text()},
+	}
+	return o
+}
+
+func (o *operation) fails(status int, what string) *operation {
+	o.Responses[strconv.Itoa(status)] = o.problem(what)
+	return o
+}
+
+func (o *operation) problem(what string) *huma.Response {
+	return &huma.Response{Description: what, Content: map[string]*huma.MediaType{
+		mediaProblem: {Schema: o.schemas.Schema(reflect.TypeFor[problem](), true, "")},
+	}}
+}
+
+func (o *operation) content(v any) map[string]*huma.MediaType {
+	switch v.(type) {
+	case nil:
+		return map[string]*huma.MediaType{}
+	case []byte:
+		binary := &huma.Schema{Type: huma.TypeString, Format: "binary"}
+		return map[string]*huma.MediaType{mediaBytes: {Schema: binary}}
+	default:
+		schema := o.schemas.Schema(reflect.TypeOf(v), true, "")
+		return map[string]*huma.MediaType{mediaJSON: {Schema: schema}}
+	}
+}
+
+func text() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 
 // strictSchemas are the schemas of requests, whose unknown members are refused. Responses may get
 // more members in later versions.
@@ -183,66 +257,4 @@ func (requirementSchema) Schema(huma.Registry) *huma.Schema {
 			},
 		},
 	}
-}
-
-var (
-	_ huma.SchemaProvider = survivorsSchema{}
-	_ huma.SchemaProvider = requirementSchema{}
-)
-
-func pathParam(name, what string) *huma.Param {
-	return &huma.Param{Name: name, In: "path", Required: true, Description: what, Schema: text()}
-}
-
-func streamParam() *huma.Param {
-	p := pathParam("stream", "stdout or stderr.")
-	p.Schema.Enum = []any{"stdout", "stderr"}
-	return p
-}
-
-func queryParam(name, what, kind string) *huma.Param {
-	return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
-}
-
-func headerParam(name, what string) *huma.Param {
-	return &huma.Param{Name: name, In: "header", Description: what, Schema: text()}
-}
-
-func waitParamDoc(what string) *huma.Param {
-	p := queryParam("wait_ms", what, huma.TypeInteger)
-	p.Schema.Minimum, p.Schema.Maximum = new(0.0), new(float64(maxWait.Milliseconds()))
-	return p
-}
-
-// listParams documents the filters of the list of calls.
-func listParams() []*huma.Param {
-	return filterParams(filters, map[string]string{
-		"tool": "A tool's name.", "status": "queued, running, succeeded or failed.",
-		"reason": "Why the call ended.", "environment": "host or container.",
-		"container": "A container's name or id.", "plan_id": "The plan of the call's context.",
-		"principal": "The caller; calls of others are not listed.",
-		"since":     "Started at this time or later (RFC 3339).",
-		"until":     "Started before this time (RFC 3339).", "q": "Text to search for.",
-	})
-}
-
-// changeParams documents the filters of the list of changed files.
-func changeParams() []*huma.Param {
-	return filterParams(changeFilters, map[string]string{
-		"plan_id": "The plan of the calls.", "invocation": "The id of one call.",
-		"path": "The absolute path of one file, as it was recorded.",
-	})
-}
-
-func filterParams(names []string, what map[string]string) []*huma.Param {
-	what["limit"], what["cursor"] = "1 to 1000; default 50.", "The next_cursor of the previous page."
-	params := make([]*huma.Param, 0, len(names))
-	for _, name := range names {
-		kind := huma.TypeString
-		if name == "limit" {
-			kind = huma.TypeInteger
-		}
-		params = append(params, queryParam(name, what[name], kind))
-	}
-	return params
 }

@@ -26,11 +26,7 @@ type outputs struct {
 // read responds with the captured bytes of a stream, or ranges of them. While the call runs these
 // are the bytes so far.
 func (h *outputs) read(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "rewritten")
-	if err != nil {
-		return err
-	}
-	version, err := parseTextVersion(q.Get("rewritten"))
+	version, err := parseTextVersion(r.URL.Query().Get("rewritten"))
 	if err != nil {
 		return err
 	}

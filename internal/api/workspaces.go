@@ -27,9 +27,6 @@ type workspaces struct {
 
 // list responds with the known workspaces.
 func (h *workspaces) list(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
 	all, err := h.manager.List(r.Context())
 	if err != nil {
 		return err
@@ -62,9 +59,6 @@ func (h *workspaces) run(action workspace.Action) handler {
 // parse returns the workspace of a request: an id of the list, or an absolute directory. The body
 // must be empty, because callers must not choose the variables of `up`.
 func (h *workspaces) parse(w http.ResponseWriter, r *http.Request) (id string, err error) {
-	if err := noQuery(r); err != nil {
-		return "", err
-	}
 	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
 		return "", err
 	}
@@ -167,9 +161,6 @@ type pathsReply struct {
 
 // mapPaths responds with mapped paths.
 func (h *workspaces) mapPaths(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
 	var req pathsRequest
 	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
