@@ -189,10 +189,9 @@ func TestReferenceIsComplete(t *testing.T) {
 		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
 		{"config/settings.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
 		{"config/settings.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
-		{"internal/api/routes.go", `path: "(/[^"]+)"`, "docs/reference/http.md", "%"},
-		{"internal/api/routes.go", `path: invocationPath \+\s+"(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
-		{"internal/call/sync.go", "json:\"(\\w+),?\\w*\" .*doc", "docs/reference/http.md", "`%`"},
-		{"internal/call/request.go", "json:\"(\\w+),?\\w*\" doc", "docs/reference/http.md", "`%`"},
+		{"internal/api/routes.go", `op\("[A-Z]+ (/[^"]+)"`, "docs/reference/http.md", "%"},
+		{"internal/api/routes.go", `onCall\("[A-Z]+", "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
+		{"internal/call/request.go", "json:\"(\\w+),?\\w*\" (?:doc|enum|exclusive|max|minItems)", "docs/reference/http.md", "`%`"},
 		{"internal/api/list.go", `values\.Get\("(\w+)"\)`, "docs/reference/http.md", "`%`"},
 	} {
 		source, page := read(t, tc.source), read(t, tc.page)

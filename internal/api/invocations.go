@@ -96,12 +96,7 @@ func checkResponseFormat(format string, wait waitParam, req *call.Request) error
 // waitAndReply responds when the call has ended, or with 202 when the wait is over. It waits in any
 // case until the call is accepted, because its id is unknown before.
 func waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call, wait waitParam) error {
-	ctx, cancel := wait.context(r.Context())
-	defer cancel()
-	select {
-	case <-c.Done():
-	case <-ctx.Done():
-	}
+	wait.forEnd(r.Context(), c)
 	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
@@ -151,12 +146,7 @@ func (h *invocations) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if found.call != nil && wait.given {
-		ctx, cancel := wait.context(r.Context())
-		defer cancel()
-		select {
-		case <-found.call.Done():
-		case <-ctx.Done():
-		}
+		wait.forEnd(r.Context(), found.call)
 	}
 	return found.reply(w)
 }
@@ -235,10 +225,7 @@ func (h *invocations) sync(w http.ResponseWriter, r *http.Request) error {
 	if format := responseFormat(r, mediaJSON); format != mediaJSON {
 		return streamCall(w, r, c, format)
 	}
-	select {
-	case <-c.Done():
-	case <-r.Context().Done():
-	}
+	waitParam{}.forEnd(r.Context(), c)
 	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
 	}
@@ -347,10 +334,15 @@ func parseWait(r *http.Request) (waitParam, error) {
 	return waitParam{given: true, d: time.Duration(ms) * time.Millisecond}, nil
 }
 
-// context returns a context that ends when the wait is over.
-func (w waitParam) context(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !w.given {
-		return ctx, func() {}
+// forEnd waits until the call has ended, ctx ends or the wait is over.
+func (w waitParam) forEnd(ctx context.Context, c *call.Call) {
+	var timeout <-chan time.Time
+	if w.given {
+		timeout = time.After(w.d)
 	}
-	return context.WithTimeout(ctx, w.d)
+	select {
+	case <-c.Done():
+	case <-timeout:
+	case <-ctx.Done():
+	}
 }

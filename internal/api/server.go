@@ -1,9 +1,25 @@
+// Package api serves dray's HTTP interface. Handlers translate requests and responses; the rules of
+// a call are in internal/call, on which MCP stands beside HTTP.
+//
+// # Rejected requests and failed calls
+//
+// An invalid request gets a 4xx status and has no effect. [statusOf] maps codes to statuses. A call
+// that was accepted has an id and a row in the audit log, and its response is 200 with the
+// invocation, however it ended.
+//
+// # Huma
+//
+// huma registers the operations on the standard mux and generates the OpenAPI document from the Go
+// types that are decoded and encoded. Decoding and errors are our own: huma's decoder accepts
+// duplicate names and unknown members, which the contract refuses, and its error format is a global
+// variable.
 package api
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path"
@@ -16,9 +32,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/validate"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 const (
@@ -45,6 +63,46 @@ type Config struct {
 	Ready func(context.Context) error
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
+}
+
+// AuditReader reads the audit log; *[audit.Store] implements it.
+type AuditReader interface {
+	// Get returns one call. It fails with not_found for an unknown id and for the call of another
+	// principal.
+	Get(ctx context.Context, principal, id string) (dray.Record, error)
+	// List returns a page of calls, newest first.
+	List(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Changes returns a page of the files that dray changed, newest first.
+	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
+}
+
+// Tools lists the tools by name. Get fails with unknown_tool. *[tool.Registry] implements it.
+type Tools interface {
+	List() []*dray.Tool
+	Get(name string) (*dray.Tool, error)
+}
+
+// Workspaces are the host directories with a devcontainer; *[workspace.Manager] implements it.
+type Workspaces interface {
+	List(ctx context.Context) ([]workspace.Info, error)
+	// Run performs an action on the workspace with the given id or absolute host directory, and
+	// returns its state afterwards.
+	Run(ctx context.Context, action workspace.Action, id string,
+		progress func(phase, message string)) (workspace.Info, error)
+	// Mounts returns the mounts of a running container, given by its name or by its workspace.
+	Mounts(ctx context.Context, workspace, container string) ([]dray.Mount, error)
+}
+
+// Captures opens the captured output of a call; *[capture.Store] implements it. All methods fail
+// with fs.ErrNotExist for a stream that was never written or is no longer retained.
+type Captures interface {
+	// Open opens a stream from its beginning, also while the call runs.
+	Open(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// OpenRewritten opens the stream with rewritten paths. If no path was rewritten it may fail with
+	// fs.ErrNotExist.
+	OpenRewritten(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// OpenAuto opens what live events contain: the rewritten stream if there is one, else the raw one.
+	OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 }
 
 // Server serves HTTP on listeners that the caller opens, such as [unixsock.Listen].
@@ -215,9 +273,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(t, err)
 		return
 	}
-	h, pattern := s.mux.Handler(r)
-	if pattern == "" || r.URL.EscapedPath() != path.Clean(r.URL.EscapedPath()) {
-		s.fail(t, notFoundOrMethod(h, pattern, r))
+	if !s.serves(r, r.Method) {
+		s.fail(t, s.notFoundOrMethod(r))
 		return
 	}
 	s.mux.ServeHTTP(t, r) // it sets the path values, which the handler alone would not
@@ -236,14 +293,23 @@ func checkRequest(r *http.Request) error {
 	return nil
 }
 
-// notFoundOrMethod returns the error of a request that no operation serves. h is what the mux would
-// answer it with: the Allow header of a 405 has the methods of the path.
-func notFoundOrMethod(h http.Handler, pattern string, r *http.Request) error {
-	probe := &methodProbe{header: http.Header{}}
-	if pattern == "" {
-		h.ServeHTTP(probe, r)
+// serves reports whether an operation serves the path of a request, as it was sent, with a method.
+func (s *Server) serves(r *http.Request, method string) bool {
+	_, pattern := s.mux.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL})
+	escaped := r.URL.EscapedPath()
+	return pattern != "" && escaped == path.Clean(escaped)
+}
+
+// notFoundOrMethod returns the error of a request that no operation serves.
+func (s *Server) notFoundOrMethod(r *http.Request) error {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		if s.serves(r, method) {
+			allowed = append(allowed, method)
+		}
 	}
-	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
+	if len(allowed) > 0 {
+		allow := strings.Join(allowed, ", ")
 		err := dray.Errorf(dray.CodeMethodNotAllowed, "method %s is not allowed for %s",
 			validate.Quote(r.Method), validate.Quote(r.URL.Path)).WithHint("use %s", allow)
 		return &httpError{err: err, allow: allow}
@@ -251,16 +317,6 @@ func notFoundOrMethod(h http.Handler, pattern string, r *http.Request) error {
 	return notFound("no such endpoint: %s", validate.Quote(r.URL.Path)).
 		WithHint("GET /openapi.json lists all endpoints")
 }
-
-// methodProbe records the status and headers of a response and discards its body.
-type methodProbe struct {
-	header http.Header
-	status int
-}
-
-func (p *methodProbe) Header() http.Header         { return p.header }
-func (p *methodProbe) WriteHeader(status int)      { p.status = status }
-func (p *methodProbe) Write(b []byte) (int, error) { return len(b), nil }
 
 // recoverHandler turns a panic of a handler into an internal error with the id of its log entry
 // (EX-18).
