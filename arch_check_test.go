@@ -18,14 +18,14 @@ import (
 // source is one file of ours.
 type source struct {
 	name    string // from the module's root
-	pkgDir  string // its folder, "." for the root
+	pkgDir  string // its directory, "." for the root
 	lines   int
 	imports []string
 	uses    []string // PACKAGE.NAME, by the package's last element
 	test    bool
 }
 
-// readSources parses every Go file beneath a folder, whatever system or tag it is for.
+// readSources parses every Go file below a directory, for any system and build tag.
 func readSources(t *testing.T, root string) []source {
 	t.Helper()
 	var all []source
@@ -51,7 +51,7 @@ func readSources(t *testing.T, root string) []source {
 		t.Fatal(err)
 	}
 	if len(all) < 100 {
-		t.Fatalf("only %d files were found: this test does not look where it should", len(all))
+		t.Fatalf("found only %d files: wrong directory", len(all))
 	}
 	return all
 }
@@ -65,7 +65,7 @@ func parse(name string, text []byte) (source, error) {
 		name: name, pkgDir: path.Dir(name), lines: strings.Count(string(text), "\n"),
 		test: strings.HasSuffix(name, "_test.go"),
 	}
-	packages := map[string]string{} // what the file calls a package: its last element
+	packages := map[string]string{} // local name to last element of the path
 	for _, spec := range file.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
@@ -89,7 +89,7 @@ func parse(name string, text []byte) (source, error) {
 	return s, nil
 }
 
-// check gives everything that is against the rules, in the order of the files.
+// check returns a fault for each violation, in the order of the files.
 func check(sources []source) []string {
 	var faults []string
 	for _, s := range sources {
@@ -109,38 +109,38 @@ func check(sources []source) []string {
 }
 
 func checkImport(s source, imported string) []string {
-	if room, ours := packageOf(imported); ours {
-		return checkImportRules(s, room)
+	if pkg, ours := packageOf(imported); ours {
+		return checkImportRules(s, pkg)
 	}
 	if isStandard(imported) {
 		return nil
 	}
 	if s.pkgDir == "." {
-		return []string{fmt.Sprintf("%s imports %s: the nouns are made of the standard library alone, since everybody has to import them", s.name, imported)}
+		return []string{fmt.Sprintf("%s imports %s: package dray may import only the standard library, because every package imports it", s.name, imported)}
 	}
 	for _, o := range owners {
 		if !o.has(imported) {
 			continue
 		}
 		if !matchesAny(o.packages, s.pkgDir) {
-			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: replacing it shall mean to change its owner alone", s.name, imported, strings.Join(o.packages, ", "))}
+			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: only its owner may import it, so that it can be replaced in one place", s.name, imported, strings.Join(o.packages, ", "))}
 		}
 		return nil
 	}
-	return []string{fmt.Sprintf("%s imports %s, which has no owner: name one in arch_test.go, and the reason for it in CONTRIBUTING.md", s.name, imported)}
+	return []string{fmt.Sprintf("%s imports %s, which has no owner: add one to arch_test.go, and its reason to CONTRIBUTING.md", s.name, imported)}
 }
 
-func checkImportRules(s source, room string) []string {
+func checkImportRules(s source, pkg string) []string {
 	var faults []string
 	for _, b := range importRules {
-		if b.forbids(s.pkgDir, room) {
-			faults = append(faults, fmt.Sprintf("%s imports %s: %s", s.name, room, b.why))
+		if b.forbids(s.pkgDir, pkg) {
+			faults = append(faults, fmt.Sprintf("%s imports %s: %s", s.name, pkg, b.why))
 		}
 	}
 	return faults
 }
 
-// forbids says whether a room must not import another. Within its own folder a room is free.
+// forbids reports whether a package must not import another. Below its own directory it may.
 func (b importRule) forbids(from, to string) bool {
 	own := strings.TrimSuffix(b.from, "/...")
 	switch {
@@ -157,16 +157,16 @@ func checkProcessStarts(s source) []string {
 	var faults []string
 	for _, name := range starts {
 		allowed := slices.ContainsFunc(starters,
-			func(one processStarter) bool { return one.room == s.pkgDir && sameStart(one.name, name) })
+			func(one processStarter) bool { return one.pkg == s.pkgDir && sameStart(one.name, name) })
 		if slices.Contains(s.uses, name) && !allowed {
 			faults = append(faults,
-				fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be ended", s.name, name))
+				fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be killed", s.name, name))
 		}
 	}
 	return faults
 }
 
-// sameStart takes the type of a command as a part of making one.
+// sameStart reports whether a use is allowed. Starting a command includes its type.
 func sameStart(allowed, name string) bool {
 	return allowed == name || (name == "exec.Cmd" && strings.HasPrefix(allowed, "exec.Command"))
 }
@@ -174,37 +174,37 @@ func sameStart(allowed, name string) bool {
 func checkSize(s source) []string {
 	switch {
 	case path.Base(s.name) == "main.go" && s.pkgDir == "cmd/dray" && s.lines >= maxMainLines:
-		return []string{fmt.Sprintf("%s has %d lines, and fewer than %d are the rule: commands are in cmd/dray/command, where they can be tested", s.name, s.lines, maxMainLines)}
+		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: commands are in cmd/dray/command, where they can be tested", s.name, s.lines, maxMainLines)}
 	case s.lines >= maxFileLines:
-		return []string{fmt.Sprintf("%s has %d lines, and fewer than %d are the rule: it holds more than one idea", s.name, s.lines, maxFileLines)}
+		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: split the file", s.name, s.lines, maxFileLines)}
 	default:
 		return nil
 	}
 }
 
-// checkAgent follows the agent's imports to their end.
+// checkAgent checks the direct and indirect imports of the agent.
 func checkAgent(sources []source) []string {
 	var faults []string
-	rooms := []string{"cmd/dray-agent"}
-	for i := 0; i < len(rooms); i++ {
+	linked := []string{"cmd/dray-agent"}
+	for i := 0; i < len(linked); i++ {
 		for _, s := range sources {
-			if s.pkgDir != rooms[i] || s.test {
+			if s.pkgDir != linked[i] || s.test {
 				continue
 			}
 			for _, imported := range s.imports {
-				room, ours := packageOf(imported)
+				pkg, ours := packageOf(imported)
 				switch {
-				case ours && !slices.Contains(agentPackages, room),
+				case ours && !slices.Contains(agentPackages, pkg),
 					!ours && !isStandard(imported) && !strings.HasPrefix(imported, agentModule+"/"):
 					faults = append(faults, fmt.Sprintf("%s imports %s, and the agent links it: "+
 						"it runs as root in every container; it may link only the standard library, %s and %s",
 						s.name, imported, agentModule, strings.Join(agentPackages, ", ")))
-				case ours && !slices.Contains(rooms, room):
-					rooms = append(rooms, room)
+				case ours && !slices.Contains(linked, pkg):
+					linked = append(linked, pkg)
 				case s.pkgDir != "." && slices.Contains(largeStdPackages,
-					imported): // the nouns need the types, and the linker drops the rest
+					imported): // package dray needs their types, and the linker drops the rest
 					faults = append(faults,
-						fmt.Sprintf("%s imports %s, which is too much for the agent: every container gets a copy of it", s.name, imported))
+						fmt.Sprintf("%s imports %s, which is too large for the agent: every container gets a copy of it", s.name, imported))
 				}
 			}
 		}
@@ -212,7 +212,7 @@ func checkAgent(sources []source) []string {
 	return faults
 }
 
-// unusedRules gives the rules that nothing is left for, so that the table does not rot.
+// unusedRules returns a fault for each rule that applies to nothing.
 func unusedRules(sources []source) []string {
 	var faults []string
 	anyone := func(found func(s source) bool) bool {
@@ -220,30 +220,30 @@ func unusedRules(sources []source) []string {
 	}
 	for _, b := range importRules {
 		if !anyone(func(s source) bool { return matches(b.from, s.pkgDir) }) {
-			faults = append(faults, fmt.Sprintf("a ban is about %s, which does not exist", b.from))
+			faults = append(faults, fmt.Sprintf("an import rule names %s, which does not exist", b.from))
 		}
 	}
 	for _, o := range owners {
-		for _, room := range o.packages {
-			if !anyone(func(s source) bool { return matches(room, s.pkgDir) && slices.ContainsFunc(s.imports, o.has) }) {
-				faults = append(faults, fmt.Sprintf("%s owns %s and does not import it", room, o.module))
+		for _, pkg := range o.packages {
+			if !anyone(func(s source) bool { return matches(pkg, s.pkgDir) && slices.ContainsFunc(s.imports, o.has) }) {
+				faults = append(faults, fmt.Sprintf("%s owns %s and does not import it", pkg, o.module))
 			}
 		}
 	}
 	for _, one := range starters {
-		if !anyone(func(s source) bool { return s.pkgDir == one.room && slices.Contains(s.uses, one.name) }) {
-			faults = append(faults, fmt.Sprintf("%s may use %s and does not", one.room, one.name))
+		if !anyone(func(s source) bool { return s.pkgDir == one.pkg && slices.Contains(s.uses, one.name) }) {
+			faults = append(faults, fmt.Sprintf("%s may use %s and does not", one.pkg, one.name))
 		}
 	}
 	return faults
 }
 
-// has says whether a package is of the owner's module.
+// has reports whether a package belongs to the owner's module.
 func (o owner) has(imported string) bool {
 	return imported == o.module || strings.HasPrefix(imported, o.module+"/")
 }
 
-// packageOf gives the folder of a package of ours.
+// packageOf returns the directory of a package of this module.
 func packageOf(imported string) (string, bool) {
 	if imported == module {
 		return ".", true
@@ -251,19 +251,19 @@ func packageOf(imported string) (string, bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// isStandard says whether a package is of the standard library: no other has a first element
-// without a dot.
+// isStandard reports whether a package is in the standard library, in which the first element of an
+// import path has no dot.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")
 }
 
-// matches says whether a room is meant by a pattern; "./..." means all.
-func matches(pattern, room string) bool {
-	folder, all := strings.CutSuffix(pattern, "/...")
-	return room == folder || (all && (folder == "." || strings.HasPrefix(room, folder+"/")))
+// matches reports whether a pattern matches a package; "./..." matches all.
+func matches(pattern, pkg string) bool {
+	dir, all := strings.CutSuffix(pattern, "/...")
+	return pkg == dir || (all && (dir == "." || strings.HasPrefix(pkg, dir+"/")))
 }
 
-func matchesAny(patterns []string, room string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, room) })
+func matchesAny(patterns []string, pkg string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, pkg) })
 }

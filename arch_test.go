@@ -9,33 +9,33 @@ import (
 
 const module = "github.com/dray-dev/dray"
 
-// The rules of doc.go. They are read from the sources themselves, in this process: `go list` may
-// answer from a cache, and it leaves out the files of other systems.
+// The rules of doc.go. This test parses the sources itself: `go list` may return a cached result,
+// and it omits the files of other systems.
 
-// importRule keeps the packages of one place away from those of others. A pattern is a folder, "."
-// for the root, or a folder and "/..." for all in it too.
+// importRule forbids packages to import others. A pattern is a directory, "." for the root, or a
+// directory and "/..." for all packages below it too.
 type importRule struct {
 	from   string
 	to     []string
-	except []string // may be imported all the same
-	but    []string // may import all the same
+	except []string // may be imported
+	but    []string // may import
 	why    string
 }
 
 var importRules = []importRule{
-	{from: ".", to: []string{"./..."}, why: "the nouns must not depend on what is made of them"},
+	{from: ".", to: []string{"./..."}, why: "package dray must not depend on the packages that use it"},
 	{
 		from: "config", to: []string{"./..."}, except: []string{"internal/lexical"},
-		why: "a configuration is a value that every room can be given; one that knew rooms could not be",
+		why: "every package may use a configuration, so it must not depend on any of them",
 	},
-	{from: "migrations", to: []string{"./..."}, why: "a schema must not change because code did"},
+	{from: "migrations", to: []string{"./..."}, why: "a schema must not change when code changes"},
 	{
 		from: "pathmapper/...", to: []string{"./..."}, except: []string{"."},
-		why: "it is pure: what it needs to know it is told",
+		why: "it is pure: its callers pass all that it needs",
 	},
 	{
 		from: "internal/pack/...", to: []string{"./..."},
-		why: "the agent links it, and it reads what a hostile peer wrote",
+		why: "the agent links it, and it parses the data of a hostile peer",
 	},
 	{
 		from: "internal/linux/...", to: []string{"./..."},
@@ -48,16 +48,16 @@ var importRules = []importRule{
 	{
 		from: "executor/process/...", to: []string{"./..."},
 		except: []string{".", "internal/linux", "internal/pack"},
-		why:    "the agent links it, and whatever it linked would run as root in every container",
+		why:    "the agent links it, and all that it imports would run as root in every container",
 	},
 	{
 		from: "internal/wire/...", to: []string{"./..."},
 		except: []string{".", "internal/linux", "internal/pack"},
-		why:    "the agent links it, and it reads what a hostile peer wrote",
+		why:    "the agent links it, and it parses the data of a hostile peer",
 	},
 	{
 		from: "internal/shellprobe/...", to: []string{"./..."},
-		why: "the agent links it, and it reads what a hostile shell printed",
+		why: "the agent links it, and it parses the output of a hostile shell",
 	},
 	{
 		from: "executor/files/...", to: []string{"./..."},
@@ -66,14 +66,14 @@ var importRules = []importRule{
 	},
 	{
 		from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"},
-		why: "the trail must be readable and right whatever becomes of the rooms that write to it",
+		why: "the audit log must be readable without the packages that write to it",
 	},
 	{
 		from: "executor/...", to: []string{
 			"internal/api/...", "internal/call/...", "internal/router/...",
 			"internal/tool/...", "internal/workspace/...", "audit/...",
 		},
-		why: "a place where processes run knows nothing of callers, rules and tools, so that every tool can use every place",
+		why: "an environment does not depend on callers, rules and tools, so every tool can use every environment",
 	},
 	{
 		from: "executor/agent/...", to: []string{"executor/docker/...", "executor/agentbin"},
@@ -92,84 +92,84 @@ var importRules = []importRule{
 			"executor/...", "internal/api/...", "internal/call/...",
 			"internal/workspace/...",
 		},
-		why: "it knows files and labels, and is told what the engine says, so that it can be held against the reference without one",
+		why: "it gets files and labels from its callers, so it can be compared with the reference without an engine",
 	},
 	{
 		from: "internal/router/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
-		why:    "a decision depends on the call and the rules, never on what runs",
+		why:    "a route depends on the call and the rules, never on what runs",
 	},
 	{
 		from: "internal/workspace/...", to: []string{
 			"internal/router/...", "internal/tool/...",
 			"internal/api/...", "internal/call/...", "audit/...",
 		},
-		why: "it carries out a route; one that chose would be a second router",
+		why: "it prepares the environment of a route and must not choose one",
 	},
 	{
 		from: "internal/transfer/...", to: []string{"./..."},
 		except: []string{".", "executor/files/...", "internal/lexical", "pathmapper"},
-		why:    "what may be moved depends on the two sides' files and names, never on who asks or by which tool",
+		why:    "whether a file may be synced depends on files and names, never on the caller or the tool",
 	},
 	{
 		from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"},
-		why: "it counts calls, and must not depend on what they are",
+		why: "it counts calls and must not depend on their contents",
 	},
 	{
 		from: "internal/call/...", to: []string{"internal/api/..."},
-		why: "MCP stands on it beside HTTP, so it must need nothing of HTTP",
+		why: "MCP and HTTP both use it, so it must not depend on HTTP",
 	},
 	{
 		from: "internal/validate/...", to: []string{"./..."}, except: []string{".", "internal/lexical"},
-		why: "it checks values of requests, and must not depend on what is requested",
+		why: "it checks values of requests and must not depend on the meaning of a request",
 	},
 	{
 		from: "internal/strictjson/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
-		why:    "what decodes a request must not depend on what the request means",
+		why:    "decoding must not depend on the meaning of a request",
 	},
 	{
 		from: "internal/client/...", to: []string{"./..."}, except: []string{"."},
-		why: "it stands for any client: what it needs has to be in the HTTP interface",
+		why: "it is like any other client: the HTTP interface must have all that it needs",
 	},
 	{
 		from: "./...", to: []string{"cmd/..."}, but: []string{"cmd/..."},
-		why: "only cmd/dray/command wires the rooms",
+		why: "only cmd/dray/command wires the packages",
 	},
 	{
 		from: "./...", to: devPackages, but: devPackages,
-		why: "it is for those who work on dray, and no part of what they make",
+		why: "it is for developers of dray and not part of the product",
 	},
 	{
 		from: "./...", to: []string{"internal/devcontainer/internal/reference"},
-		why: "it starts the reference for tests to compare with, and only tests may import it",
+		why: "it starts the reference for comparison; only tests may import it",
 	},
 	{
 		from: "./...", to: []string{"executor/process/processtest"},
-		why: "it makes a test binary its own supervisor, and only tests may import it",
+		why: "it makes a test binary its own supervisor; only tests may import it",
 	},
 	{
 		from: "./...", to: []string{"internal/soakreport"},
-		why: "it writes pages of what tests found, and only tests may import it",
+		why: "it writes pages with the results of tests; only tests may import it",
 	},
 	{
 		from: "./...", to: []string{"internal/enginetest"},
-		why: "it starts engines as root for tests to break, and only tests may import it",
+		why: "it starts engines as root for tests; only tests may import it",
 	},
 }
 
-// devPackages are programs and suites for those who work on dray. They may use what they like;
-// nothing may use them.
+// devPackages are programs and suites for developers of dray. They may import anything; nothing may
+// import them.
 var devPackages = []string{"bench/...", "features/...", "scripts/..."}
 
-// owner is a third-party module with the rooms that may import it.
+// owner is a third-party module with the packages that may import it.
 type owner struct {
 	module   string
 	packages []string
 }
 
-// processStarter is a room that may start processes in one way.
-type processStarter struct{ room, name, why string }
+// processStarter is a package that may start processes in one way.
+type processStarter struct{ pkg, name, why string }
 
 // agentPackages are the packages of this module that the agent may link.
 var agentPackages = []string{
@@ -178,19 +178,19 @@ var agentPackages = []string{
 }
 
 // agentModule is the only other module that the agent may link. It has no code that runs before
-// main and no dependencies, and the linker keeps only the system calls that are used. Own wrappers
-// of these calls would be assembled by hand for each architecture.
+// main and no dependencies, and the linker keeps only the system calls that are used. Our own
+// wrappers of these calls would need assembly for each architecture.
 const agentModule = "golang.org/x/sys"
 
-// largeStdPackages are packages of the standard library of which one alone would be a tenth of the
-// agent or more.
+// largeStdPackages are packages of the standard library that would each be a tenth of the agent or
+// more.
 var largeStdPackages = []string{
 	"crypto/rand", "encoding/json", "net", "net/http", "regexp",
 	"text/template",
 }
 
-// owners has the one room of each third-party module, so that replacing a module means to change
-// one room.
+// owners has the packages that may import each third-party module, so that a module can be replaced
+// in one place.
 var owners = []owner{
 	{"github.com/spf13/viper", []string{"config"}},
 	// the configuration, and compose files
@@ -220,24 +220,23 @@ var owners = []owner{
 	{"golang.org/x/sys", []string{"audit", "executor/...", "internal/...", "cmd/..."}},
 }
 
-// starters may use what starts a process, by import or by call; everybody else asks
-// executor/process.
+// starters are the packages that may start processes. All others use executor/process.
 var starters = []processStarter{
-	{"executor/process", "os.StartProcess", "it is the room that starts processes: supervisors"},
-	{"executor/process", "syscall.ForkExec", "it is the room that starts processes: tools"},
+	{"executor/process", "os.StartProcess", "it starts supervisors"},
+	{"executor/process", "syscall.ForkExec", "it starts tools"},
 	{
 		"executor/process", "unix.Exec",
 		"the agent executes its own program again, with a high timer slack for the Go runtime",
 	},
 	{
 		"internal/enginetest", "exec.Command",
-		"an engine of a test's own is no tool, and a supervisor would end its containers with it",
+		"the engine of a test is not a tool, and a supervisor would kill its containers with it",
 	},
-	{"internal/soakreport", "exec.Command", "git names the commit that a test ran at"},
+	{"internal/soakreport", "exec.Command", "git prints the commit of a test"},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
 	{
 		"cmd/dray/command", "exec.Command",
-		"a command starts the daemon, which outlives it; nothing that a caller names",
+		"a command starts the daemon, which outlives it; callers do not choose the program",
 	},
 }
 
@@ -258,7 +257,7 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// TestArchitectureIsWrittenDown: who changes a rule changes what people read about it.
+// TestArchitectureIsWrittenDown requires that the documentation names each rule.
 func TestArchitectureIsWrittenDown(t *testing.T) {
 	places := map[string][]string{
 		"doc.go":          {"executor/...", "cmd/dray/command"},
@@ -269,8 +268,8 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 	}
 	const page = "docs/explanation/architecture.md"
 	for _, b := range importRules {
-		if room := strings.TrimSuffix(b.from, "/..."); room != "." {
-			places["doc.go"], places[page] = append(places["doc.go"], room), append(places[page], room)
+		if pkg := strings.TrimSuffix(b.from, "/..."); pkg != "." {
+			places["doc.go"], places[page] = append(places["doc.go"], pkg), append(places[page], pkg)
 		}
 	}
 	places[page] = append(places[page], agentPackages[1:]...)
@@ -281,39 +280,38 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 		}
 		for _, word := range words {
 			if !strings.Contains(string(text), word) {
-				t.Errorf("%s does not name %s, and the rules of this test do", name, word)
+				t.Errorf("%s does not name %s, which is in the rules of this test", name, word)
 			}
 		}
 	}
 }
 
-// TestArchitectureCanFail: a check that finds nothing in what is made to be wrong would find
-// nothing anywhere.
+// TestArchitectureCanFail checks that each violation is found.
 func TestArchitectureCanFail(t *testing.T) {
 	for _, tc := range []struct{ name, file, text, fault string }{
-		{"a third party in the root", "x.go", `import "go.uber.org/zap"`, "standard library alone"},
-		{"a room in the root", "x.go", `import "github.com/dray-dev/dray/config"`, "the nouns must not depend"},
-		{"a room in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray/config"`, "it is pure"},
-		{"the root in a room that is pure", "pathmapper/x.go", `import "github.com/dray-dev/dray"`, ""},
-		{"a room below a banned one", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/call"`, "knows nothing of callers"},
+		{"a third party in the root", "x.go", `import "go.uber.org/zap"`, "only the standard library"},
+		{"a package in the root", "x.go", `import "github.com/dray-dev/dray/config"`, "package dray must not depend"},
+		{"a package in a pure package", "pathmapper/x.go", `import "github.com/dray-dev/dray/config"`, "it is pure"},
+		{"the root in a pure package", "pathmapper/x.go", `import "github.com/dray-dev/dray"`, ""},
+		{"a package below a forbidden one", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/call"`, "does not depend on callers"},
 		{"a neighbour with a longer name", "executor/host/x.go", `import "github.com/dray-dev/dray/internal/toolbox"`, ""},
 		{"wiring elsewhere", "internal/api/x.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, "only cmd/dray/command wires"},
 		{"wiring where it belongs", "cmd/dray/main.go", `import "github.com/dray-dev/dray/cmd/dray/command"`, ""},
-		{"a tool of ours in the product", "internal/api/x.go", `import "github.com/dray-dev/dray/bench"`, "no part of what they make"},
+		{"a development tool in the product", "internal/api/x.go", `import "github.com/dray-dev/dray/bench"`, "not part of the product"},
 		{"another's module", "internal/api/x.go", `import "github.com/spf13/viper"`, "belongs to config"},
 		{"the owner's module, a package in it", "executor/docker/x.go", `import "github.com/moby/moby/client"`, ""},
-		{"a module that nobody owns", "audit/x.go", `import "example.org/new"`, "has no owner"},
+		{"a module without an owner", "audit/x.go", `import "example.org/new"`, "has no owner"},
 		{"a module whose name begins like an owned one", "config/x.go", `import "github.com/spf13/viperous"`, "has no owner"},
 		{"a program started", "internal/tool/x.go", `import "os/exec"; var _ = exec.Command`, "only executor/process starts"},
 		{"a program started under another name", "internal/tool/x.go", `import run "os/exec"; var _ run.Cmd`, "only executor/process starts"},
-		{"a program looked for", "internal/tool/x.go", `import "os/exec"; var _ = exec.LookPath`, ""},
+		{"a lookup of a program", "internal/tool/x.go", `import "os/exec"; var _ = exec.LookPath`, ""},
 		{"a process started", "executor/host/x.go", `import "os"; var _ = os.StartProcess`, "only executor/process starts"},
 		{"a fork", "executor/docker/x.go", `import "syscall"; var _ = syscall.ForkExec`, "only executor/process starts"},
 		{"a third party in the agent", "cmd/dray-agent/x.go", `import "golang.org/x/text/unicode"`, "the agent links it"},
 		{"system calls in the agent", "cmd/dray-agent/x.go", `import "golang.org/x/sys/unix"`, ""},
-		{"a room in the agent", "cmd/dray-agent/x.go", `import "github.com/dray-dev/dray/pathmapper"`, "the agent links it"},
-		{"a codec that is too much for the agent", "cmd/dray-agent/x.go", `import "encoding/json"`, "too much for the agent"},
-		{"a long file", "audit/x.go", strings.Repeat("\n", maxFileLines), "more than one idea"},
+		{"a package in the agent", "cmd/dray-agent/x.go", `import "github.com/dray-dev/dray/pathmapper"`, "the agent links it"},
+		{"a codec that is too large for the agent", "cmd/dray-agent/x.go", `import "encoding/json"`, "too large for the agent"},
+		{"a long file", "audit/x.go", strings.Repeat("\n", maxFileLines), "split the file"},
 		{"a long test", "audit/x_test.go", strings.Repeat("\n", maxFileLines), ""},
 		{"a long main", "cmd/dray/main.go", strings.Repeat("\n", maxMainLines), "commands are in"},
 		{"another's module in a test", "internal/api/x_test.go", `import "github.com/spf13/viper"`, ""},
@@ -322,8 +320,8 @@ func TestArchitectureCanFail(t *testing.T) {
 	}
 }
 
-// TestEveryBanHolds makes what each ban forbids.
-func TestEveryBanHolds(t *testing.T) {
+// TestEveryImportRuleHolds violates each rule.
+func TestEveryImportRuleHolds(t *testing.T) {
 	for _, b := range importRules {
 		for _, to := range b.to {
 			from, to := strings.TrimSuffix(b.from, "/..."), strings.TrimSuffix(to, "/...")
@@ -338,7 +336,7 @@ func TestEveryBanHolds(t *testing.T) {
 	}
 }
 
-// TestAgentIsFollowed: what the agent imports by way of a room that it may have is found too.
+// TestAgentIsFollowed checks that indirect imports of the agent are found.
 func TestAgentIsFollowed(t *testing.T) {
 	wantFault(t, "the agent links it",
 		made(t, "cmd/dray-agent/x.go", `import "github.com/dray-dev/dray/executor/files"`),
@@ -359,6 +357,6 @@ func wantFault(t *testing.T, want string, sources ...source) {
 	t.Helper()
 	faults := strings.Join(check(sources), "\n")
 	if want == "" && faults != "" || !strings.Contains(faults, want) {
-		t.Errorf("the check of %s found %q, and %q was expected", sources[0].name, faults, want)
+		t.Errorf("%s: got %q, want %q", sources[0].name, faults, want)
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// dial is this program as another user: it says what it got from the socket.
+// dial connects to the socket as another user and prints what it reads.
 func dial(path string) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -50,7 +50,7 @@ func listen(t *testing.T, path string) *unixsock.Listener {
 	return l
 }
 
-// SE-01: a unix socket, 0600, in a folder of 0700, and the peer's uid is known.
+// The socket has mode 0600, its directory 0700, and the peer's uid is known (SE-01).
 func TestListen(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
@@ -81,13 +81,12 @@ func TestListen(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket is still there")
+		t.Error("the socket was not removed")
 	}
 }
 
-// Whoever is neither this user nor root is hung up on, even where the socket's mode would let them
-// in.
-func TestAnotherUser(t *testing.T) {
+// The connection of another user is closed, also if the mode of the socket allows it.
+func TestAcceptClosesConnectionOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
@@ -113,7 +112,7 @@ func TestAnotherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asOther := func() string {
+	dialAsOther := func() string {
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Env = []string{"DRAY_TEST_DIAL=" + path}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
@@ -123,8 +122,8 @@ func TestAnotherUser(t *testing.T) {
 		}
 		return string(out)
 	}
-	if got := asOther(); !strings.Contains(got, "permission denied") {
-		t.Errorf("mode 0600 let another user in: %s", got)
+	if got := dialAsOther(); !strings.Contains(got, "permission denied") {
+		t.Errorf("another user connected despite mode 0600: %s", got)
 	}
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
@@ -136,17 +135,17 @@ func TestAnotherUser(t *testing.T) {
 			t.Error("another user was accepted")
 		}
 	})
-	if got := asOther(); got != `read "" <nil>` {
-		t.Errorf("%s", got)
+	if got := dialAsOther(); got != `read "" <nil>` {
+		t.Errorf("the other user got %s", got)
 	}
 	if uid := <-refused; uid != 4242 {
-		t.Errorf("refused %d", uid)
+		t.Errorf("refused uid %d, want 4242", uid)
 	}
 	_ = l.Close()
 	accepting.Wait()
 }
 
-func TestStaleSocketIsReplaced(t *testing.T) {
+func TestListenReplacesStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dray.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -157,12 +156,12 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	listen(t, path)
 }
 
-func TestSocketThatAnswersIsLeftAlone(t *testing.T) {
+func TestListenFailsIfSocketIsInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dray.sock")
 	first := listen(t, path)
 	for name, prepare := range map[string]func(){
-		"by its lock":   func() {},
-		"by its answer": func() { _ = os.Remove(path + ".lock") },
+		"locked":       func() {},
+		"without lock": func() { _ = os.Remove(path + ".lock") },
 	} {
 		prepare()
 		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict ||
@@ -170,21 +169,21 @@ func TestSocketThatAnswersIsLeftAlone(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	answered := make(chan error, 1)
+	accepted := make(chan error, 1)
 	go func() {
-		conn, err := first.Accept() // the probe's
+		conn, err := first.Accept() // of the probe
 		if err == nil {
 			conn.Close()
 		}
-		answered <- err
+		accepted <- err
 	}()
-	if err := <-answered; err != nil {
+	if err := <-accepted; err != nil {
 		t.Error(err)
 	}
 }
 
-// Daemons that start at once: one gets the socket, and nobody takes it away again.
-func TestManyStartAtOnce(t *testing.T) {
+// Of several daemons that start at the same time, one gets the socket and keeps it.
+func TestListen_Concurrent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dray.sock")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -208,7 +207,7 @@ func TestManyStartAtOnce(t *testing.T) {
 		all = append(all, l)
 	}
 	if len(all) != 1 {
-		t.Fatalf("%d listen", len(all))
+		t.Fatalf("%d daemons listen, want 1", len(all))
 	}
 	defer all[0].Close()
 	conn, err := net.DialTimeout("unix", path, time.Second)
@@ -218,15 +217,15 @@ func TestManyStartAtOnce(t *testing.T) {
 	conn.Close()
 }
 
-func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
-	for _, kind := range []string{"file", "folder", "link"} {
+func TestListenKeepsOtherFiles(t *testing.T) {
+	for _, kind := range []string{"file", "directory", "symlink"} {
 		path := filepath.Join(t.TempDir(), "dray.sock")
 		switch kind {
 		case "file":
 			_ = os.WriteFile(path, []byte("precious"), 0o600)
-		case "folder":
+		case "directory":
 			_ = os.Mkdir(path, 0o700)
-		case "link":
+		case "symlink":
 			_ = os.Symlink("/nowhere", path)
 		}
 		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict {
@@ -238,7 +237,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestLongPath(t *testing.T) {
+func TestListen_LongPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 100), "s")
 	_, err := unixsock.Listen(t.Context(), path, nil)
 	e := dray.AsError(err)
@@ -247,6 +246,6 @@ func TestLongPath(t *testing.T) {
 		t.Errorf("%v: %+v", err, e)
 	}
 	if _, err := os.Lstat(filepath.Dir(path)); err == nil {
-		t.Error("its folder was made")
+		t.Error("the directory was created")
 	}
 }
