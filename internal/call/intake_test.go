@@ -83,6 +83,28 @@ func mustMarshal(t *testing.T, v any) []byte {
 	return b
 }
 
+// A tool that takes no stdin refuses one of any form, before its input is checked.
+func TestPrepareRefusesStdin(t *testing.T) {
+	text, data := "x", []byte("x")
+	for name, req := range map[string]call.Request{
+		"stdin": {Stdin: &text}, "stdin_base64": {StdinBase64: &data}, "stdin_open": {StdinOpen: true},
+	} {
+		in, f := newIntake("stat")
+		f.tool.AcceptsStdin = false
+		req.Tool = "stat"
+		_, err := in.Prepare(t.Context(), "me", &req)
+		e := dray.AsError(err)
+		if dray.CodeOf(err) != dray.CodeInvalidRequest || len(e.Details) != 1 ||
+			e.Details[0].Pointer != "/tool" || f.inputs != 0 {
+			t.Errorf("%s: %v, input checked %d times", name, err, f.inputs)
+		}
+		f.tool.AcceptsStdin = true
+		if _, err := in.Prepare(t.Context(), "me", &req); err != nil {
+			t.Errorf("%s for a tool that takes it: %v", name, err)
+		}
+	}
+}
+
 // A contradiction in the request rejects it; a missing environment is the result of the call (RT-02).
 func TestPrepareRouteErrors(t *testing.T) {
 	for _, c := range []struct {
