@@ -1,6 +1,8 @@
 package devcontainer
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,198 +18,159 @@ var composeFileLine = lazyRegexp(`(?m)^COMPOSE_FILE=(.+)$`)
 
 // addCompose adds the compose files, the files that they name, and the .env files with their
 // variables.
-func (f *trustInputs) addCompose() error {
+func (f *trustInputs) addCompose() {
 	if !isCompose(f.file.values) {
-		return nil
+		return
 	}
-	files, err := f.composeFiles()
-	if err != nil {
-		return err
-	}
+	files := f.composeFiles()
 	if len(files) == 0 {
-		return fmt.Errorf("dockerComposeFile names no file")
+		f.fail(errors.New("dockerComposeFile names no file"))
+		return
 	}
-	project := filepath.Dir(files[0])
-	for _, dir := range []string{f.loc.Workspace, project} {
-		if err := f.add(filepath.Join(dir, ".env")); err != nil {
-			return err
-		}
-	}
-	c := composeReader{f: f, project: project, seen: map[string]bool{}}
+	c := composeReader{trustInputs: f, project: filepath.Dir(files[0]), seen: map[string]bool{}}
+	f.add(filepath.Join(f.loc.Workspace, ".env"))
+	f.add(filepath.Join(c.project, ".env"))
 	for _, file := range files {
-		if err := c.read(file); err != nil {
-			return err
-		}
+		c.read(file)
 	}
-	return nil
 }
 
 // composeFiles returns the compose files of the configuration, else the defaults of docker compose.
-func (f *trustInputs) composeFiles() ([]string, error) {
-	var names []string
-	switch value := f.file.values["dockerComposeFile"].(type) {
-	case string:
-		names = []string{value}
-	case []any:
-		names = textsOf(value)
-	}
-	if len(names) == 0 {
+func (f *trustInputs) composeFiles() []string {
+	files := textsOf(listOf(f.file.values["dockerComposeFile"]))
+	if len(files) == 0 {
 		return f.defaultComposeFiles()
 	}
-	files := make([]string, len(names))
-	for i, name := range names {
+	for i, name := range files {
 		name, err := f.expand(name)
-		if err != nil {
-			return nil, err
-		}
+		f.fail(err)
 		files[i] = f.inConfigFolder(name)
 	}
-	return files, nil
+	return files
 }
 
 // defaultComposeFiles ignores COMPOSE_FILE in the daemon's environment: UpEnv does not pass it.
-func (f *trustInputs) defaultComposeFiles() ([]string, error) {
+func (f *trustInputs) defaultComposeFiles() []string {
 	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
 	if err != nil && !isAbsent(err) {
-		return nil, err
+		f.fail(err)
 	}
 	if m := composeFileLine().FindSubmatch(env); len(m) == 2 {
-		var files []string
-		for _, name := range filepath.SplitList(strings.TrimSpace(string(m[1]))) {
-			files = append(files, resolvePath(f.loc.Workspace, name))
+		files := filepath.SplitList(strings.TrimSpace(string(m[1])))
+		for i, name := range files {
+			files[i] = resolvePath(f.loc.Workspace, name)
 		}
 		if len(files) > 0 {
-			return files, nil
+			return files
 		}
 	}
 	// The override is optional; that it appears is a change too.
 	return []string{
 		filepath.Join(f.loc.Workspace, "docker-compose.yml"),
 		filepath.Join(f.loc.Workspace, "docker-compose.override.yml"),
-	}, nil
+	}
 }
 
 // composeReader adds compose files and the files that they name.
 type composeReader struct {
-	f       *trustInputs
+	*trustInputs
+
 	project string
 	seen    map[string]bool
 }
 
 // read adds a compose file and the files that it names.
-func (c *composeReader) read(path string) error {
-	if c.seen[path] {
-		return nil
+func (c *composeReader) read(path string) {
+	if c.seen[path] || c.err != nil {
+		return
 	}
 	c.seen[path] = true
-	if err := c.f.add(path); err != nil {
-		return err
-	}
+	c.add(path)
 	text, err := readRegular(path)
-	if err != nil {
-		if isAbsent(err) {
-			return nil // add has recorded that
-		}
-		return err
+	if isAbsent(err) {
+		return // add has recorded that
 	}
 	var doc map[string]any
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+	if err == nil {
+		err = yaml.Unmarshal(text, &doc)
 	}
-	return c.document(filepath.Dir(path), doc)
+	if err != nil {
+		c.fail(fmt.Errorf("read %s: %w", path, err))
+		return
+	}
+	c.document(filepath.Dir(path), doc)
 }
 
-func (c *composeReader) document(dir string, doc map[string]any) error {
+func (c *composeReader) document(dir string, doc map[string]any) {
 	for _, include := range listOf(doc["include"]) {
-		if err := c.include(dir, include); err != nil {
-			return err
-		}
+		c.include(dir, include)
 	}
 	services, _ := doc["services"].(map[string]any)
 	if _, ok := doc["services"]; !ok {
 		services = doc // version 1 has no such level
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
-		service, ok := services[name].(map[string]any)
-		if !ok {
-			continue
-		}
-		if err := c.service(dir, name, service); err != nil {
-			return err
+		if service, ok := services[name].(map[string]any); ok {
+			c.service(dir, name, service)
 		}
 	}
 	for _, kind := range []string{"configs", "secrets"} {
 		entries, _ := doc[kind].(map[string]any)
 		for _, value := range entries {
 			config, _ := value.(map[string]any)
-			if err := c.includeNamed(dir, config["file"], c.f.add); err != nil {
-				return err
-			}
+			c.includeNamed(dir, config["file"], c.add)
 		}
 	}
-	return nil
 }
 
-func (c *composeReader) include(dir string, include any) error {
+func (c *composeReader) include(dir string, include any) {
 	long, ok := include.(map[string]any)
 	if !ok {
-		return c.includeNamed(dir, include, c.read)
+		c.includeNamed(dir, include, c.read)
+		return
 	}
 	for _, path := range listOf(long["path"]) {
-		if err := c.includeNamed(dir, path, c.read); err != nil {
-			return err
-		}
+		c.includeNamed(dir, path, c.read)
 	}
-	return c.envFiles(dir, long["env_file"])
+	c.envFiles(dir, long["env_file"])
 }
 
-func (c *composeReader) service(dir, name string, service map[string]any) error {
+func (c *composeReader) service(dir, name string, service map[string]any) {
 	for _, property := range serviceAccess {
-		c.f.services = appendLine(c.f.services, "service "+name+": "+property, service[property])
+		c.services = appendLine(c.services, "service "+name+": "+property, service[property])
 	}
-	if err := c.envFiles(dir, service["env_file"]); err != nil {
-		return err
-	}
+	c.envFiles(dir, service["env_file"])
 	if extends, ok := service["extends"].(map[string]any); ok {
-		if err := c.includeNamed(dir, extends["file"], c.read); err != nil {
-			return err
-		}
+		c.includeNamed(dir, extends["file"], c.read)
 	}
-	return c.build(dir, service["build"])
+	c.build(dir, service["build"])
 }
 
-func (c *composeReader) envFiles(dir string, value any) error {
+func (c *composeReader) envFiles(dir string, value any) {
 	for _, file := range listOf(value) {
 		if long, ok := file.(map[string]any); ok {
 			file = long["path"]
 		}
-		if err := c.includeNamed(dir, file, c.f.add); err != nil {
-			return err
-		}
+		c.includeNamed(dir, file, c.add)
 	}
-	return nil
 }
 
 // build adds the Dockerfile of a service, which is in its build context, unless that is a URL.
-func (c *composeReader) build(dir string, value any) error {
+func (c *composeReader) build(dir string, value any) {
+	if value == nil {
+		return
+	}
 	context, dockerfile := value, any("Dockerfile")
 	if long, ok := value.(map[string]any); ok {
-		context = long["context"]
-		if long["dockerfile"] != nil {
-			dockerfile = long["dockerfile"]
-		}
-	} else if value == nil {
-		return nil
+		context, dockerfile = long["context"], cmp.Or(long["dockerfile"], dockerfile)
 	}
 	folder, ok := context.(string)
 	if !ok {
 		folder = "."
 	}
-	name, ok := dockerfile.(string)
-	if !ok || isURL(folder) {
-		return nil
+	if name, ok := dockerfile.(string); ok && !isURL(folder) {
+		c.includeNamed(dir, filepath.Join(folder, name), c.add)
 	}
-	return c.includeNamed(dir, filepath.Join(folder, name), c.f.add)
 }
 
 func isURL(context string) bool {
@@ -217,21 +180,15 @@ func isURL(context string) bool {
 
 // includeNamed calls add with the paths that docker compose may resolve a name to: relative to the
 // file that contains it, and to the project.
-func (c *composeReader) includeNamed(dir string, value any, add func(path string) error) error {
+func (c *composeReader) includeNamed(dir string, value any, add func(path string)) {
 	name, ok := value.(string)
 	if !ok || name == "" {
-		return nil
+		return
 	}
 	name, err := literalName(name)
-	if err != nil {
-		return err
-	}
-	for _, base := range []string{dir, c.project} {
-		if err := add(resolvePath(base, name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	c.fail(err)
+	add(resolvePath(dir, name))
+	add(resolvePath(c.project, name))
 }
 
 // literalName returns a file name with "$$" and "~" replaced. It fails for a URL and for a name

@@ -33,7 +33,7 @@ type configFile struct {
 func readConfig(loc Location) (configFile, error) {
 	raw, err := readRegular(loc.Config)
 	switch {
-	case err != nil && isAbsent(err):
+	case isAbsent(err):
 		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"the devcontainer configuration %s no longer exists", loc.Config).WithHint("restore the file")
 	case err != nil:
@@ -118,31 +118,22 @@ func baseName(p string) string {
 	return p[strings.LastIndexByte(p, '/')+1:]
 }
 
-// Errors of system calls on paths.
-const (
-	errNotFolder   = syscall.ENOTDIR
-	errNameTooLong = syscall.ENAMETOOLONG
-)
-
 // errNotRegular is returned for a file that is not regular: a FIFO blocks, a device can be endless.
 var errNotRegular = errors.New("not a regular file")
 
-// maxReadBytes is the maximum size of a file in bytes.
-const maxReadBytes = jsonc.MaxBytes
-
-// readRegular reads a regular file of at most maxReadBytes.
+// readRegular reads a regular file of at most jsonc.MaxBytes.
 func readRegular(path string) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, jsonc.MaxBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxReadBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxReadBytes)
+	if len(data) > jsonc.MaxBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, jsonc.MaxBytes)
 	}
 	return data, nil
 }
@@ -178,7 +169,7 @@ func parseMetadata(label string) ([]entry, error) {
 	case entry:
 		return []entry{value}, nil
 	case []any:
-		entries := make([]entry, 0, len(value))
+		var entries []entry
 		for _, v := range value {
 			if e, ok := v.(entry); ok {
 				entries = append(entries, e)

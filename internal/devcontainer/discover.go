@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 )
@@ -37,13 +38,10 @@ func Locate(workspace, config string) (Location, error) {
 		return locateConfig(workspace, config)
 	}
 	found, err := configIn(workspace)
-	if err != nil {
-		return Location{}, err
+	if err == nil && found == "" {
+		err = noDevcontainer(workspace)
 	}
-	if found == "" {
-		return Location{}, noDevcontainer(workspace)
-	}
-	return Location{Workspace: workspace, Config: found}, nil
+	return Location{Workspace: workspace, Config: found}, err
 }
 
 // FindWorkspace finds the nearest directory with a configuration from dir upwards. It fails with
@@ -105,8 +103,8 @@ func configIn(folder string) (string, error) {
 		case err == nil || isAbsent(err) && lexists(path):
 			unusable = path // the reference ignores it, but runs nothing on the host instead
 		case !isAbsent(err):
-			return "", dray.Errorf(dray.CodeContainerFailed, "look for the devcontainer configuration: %w",
-				err).
+			return "", dray.Errorf(dray.CodeContainerFailed,
+				"look for the devcontainer configuration: %w", err).
 				WithHint("make %s readable for the user that the daemon runs as", path)
 		}
 	}
@@ -189,5 +187,5 @@ func globQuote(path string) string {
 }
 
 func isAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotFolder)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

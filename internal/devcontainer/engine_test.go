@@ -221,7 +221,7 @@ services:
 		".devcontainer/app.env": "FROM=file\n",
 	})
 	_, r := u.wantUp()
-	if !r.Compose || r.Service != "app" || r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 ||
+	if r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 ||
 		r.Mounts[0].Container != "/work" {
 		t.Errorf("resolved %+v", r)
 	}

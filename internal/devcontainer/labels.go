@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,13 +65,13 @@ type MountInfo struct {
 // included. Containers with both labels precede those without a configuration label, running ones
 // precede others, and newer ones older ones. Containers that are being removed are ignored.
 func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
-	names := l.names()
+	folders, configs := l.labelPaths()
 	var both, folderOnly []ContainerInfo
 	for _, c := range containers {
 		config, hasConfig := c.Labels[LabelConfig]
 		switch {
-		case c.Status == "removing" || !slices.Contains(names.folders, c.Labels[LabelFolder]):
-		case slices.Contains(names.configs, config):
+		case c.Status == "removing" || !slices.Contains(folders, c.Labels[LabelFolder]):
+		case slices.Contains(configs, config):
 			both = append(both, c)
 		case !hasConfig || config == "":
 			folderOnly = append(folderOnly, c)
@@ -88,7 +89,8 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 // Owns reports whether a container has the label of this workspace, for any configuration file
 // (EX-01).
 func (l Location) Owns(c ContainerInfo) bool {
-	return slices.Contains(l.names().folders, c.Labels[LabelFolder])
+	folders, _ := l.labelPaths()
+	return slices.Contains(folders, c.Labels[LabelFolder])
 }
 
 // withLabelPaths returns the location by the path in the container's labels, which differs from l
@@ -107,53 +109,43 @@ func (l Location) withLabelPaths(c ContainerInfo) Location {
 
 // compareContainers orders the preferred container first.
 func compareContainers(a, b ContainerInfo) int {
-	if aRuns, bRuns := a.Status == "running", b.Status == "running"; aRuns != bRuns {
-		if aRuns {
-			return -1
+	stopped := func(c ContainerInfo) int {
+		if c.Status == "running" {
+			return 0
 		}
 		return 1
 	}
-	if order := b.Created.Compare(a.Created); order != 0 {
-		return order
-	}
-	return strings.Compare(a.ID, b.ID)
+	return cmp.Or(stopped(a)-stopped(b), b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
 }
 
-// labelPaths are the possible values of the two labels: the location's paths, and those with
+// labelPaths returns the possible values of the two labels: the location's paths, and those with
 // symlinks resolved.
-type labelPaths struct {
-	folders []string
-	configs []string
-}
-
-func (l Location) names() labelPaths {
-	n := labelPaths{folders: []string{l.Workspace}, configs: []string{l.Config}}
+func (l Location) labelPaths() (folders, configs []string) {
+	folders, configs = []string{l.Workspace}, []string{l.Config}
 	if folder, err := filepath.EvalSymlinks(l.Workspace); err == nil && folder != l.Workspace {
-		n.folders = append(n.folders, folder)
+		folders = append(folders, folder)
 		if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
-			n.configs = append(n.configs, filepath.Join(folder, rel))
+			configs = append(configs, filepath.Join(folder, rel))
 		}
 	}
-	if config, err := filepath.EvalSymlinks(l.Config); err == nil &&
-		!slices.Contains(n.configs, config) {
-		n.configs = append(n.configs, config)
+	config, err := filepath.EvalSymlinks(l.Config)
+	if err == nil && !slices.Contains(configs, config) {
+		configs = append(configs, config)
 	}
-	return n
+	return folders, configs
 }
 
 // idLabels returns the labels that ${devcontainerId} is derived from: the container's, else those
 // that `up` would set.
 func (l Location) idLabels(c ContainerInfo) map[string]string {
-	labels := map[string]string{}
-	if l.Workspace != "" {
-		labels[LabelFolder], labels[LabelConfig] = l.Workspace, l.Config
-	}
 	folder, config := c.Labels[LabelFolder], c.Labels[LabelConfig]
 	if folder == "" {
-		return labels
+		folder, config = l.Workspace, l.Config
 	}
-	labels[LabelFolder] = folder
-	delete(labels, LabelConfig)
+	labels := map[string]string{}
+	if folder != "" {
+		labels[LabelFolder] = folder
+	}
 	if config != "" {
 		labels[LabelConfig] = config
 	}

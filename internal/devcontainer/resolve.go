@@ -1,17 +1,17 @@
 package devcontainer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
 )
@@ -53,9 +53,6 @@ type ExecConfig struct {
 	ConfigHash string
 	// LocalEnvNames are the variables of the host that the above uses, set or not.
 	LocalEnvNames []string
-	// Compose reports whether the configuration is one of docker compose, Service its service.
-	Compose bool
-	Service string
 	// Mounts are the container's bind mounts (PM-14).
 	Mounts []dray.Mount
 	// Warnings state what was done differently from what the configuration says.
@@ -150,9 +147,8 @@ func (r *resolver) mergeLabel() (entry, error) {
 		"remoteEnv":    lastPerKey(entries, "remoteEnv"),
 	}
 	r.remoteUser = merged["remoteUser"] // `devcontainer exec` ignores the container's variables here
-	merged, err = substituteAll(merged, devcontainerIDReplacer(r.Location.idLabels(r.Container)),
-		containerReplacer(r.Container.Env))
-	if err != nil {
+	replacer := containerReplacer(r.Container.Env, r.Location.idLabels(r.Container))
+	if merged, err = substitute(merged, replacer); err != nil {
 		return nil, broken(r.Location, "%w", err)
 	}
 	return merged, nil
@@ -195,12 +191,9 @@ func (r *resolver) result(merged entry) (ExecConfig, error) {
 	if err != nil {
 		return ExecConfig{}, err
 	}
-	service, _ := r.config["service"].(string)
 	out := ExecConfig{
-		User: user, WorkspaceFolder: r.scope.folder,
-		RemoteEnv: r.remoteEnv(merged), Probe: r.probe(merged),
-		ConfigHash: r.hash(), LocalEnvNames: r.localEnvNames(),
-		Compose: isCompose(r.file.values), Service: service,
+		User: user, WorkspaceFolder: r.scope.folder, RemoteEnv: r.remoteEnv(merged),
+		Probe: r.probe(merged), ConfigHash: r.hash(), LocalEnvNames: r.localEnvNames(),
 		Mounts: bindMounts(r.Container.Mounts),
 	}
 	slices.Sort(r.warnings) // objects are not ordered
@@ -289,12 +282,9 @@ func textOf(v any) string {
 	case string:
 		return v
 	case float64:
-		return numberText(v)
+		return jsontext.Float(v + 0).String() // the sum is never a negative zero
 	case bool:
-		if v {
-			return "true"
-		}
-		return "false"
+		return strconv.FormatBool(v)
 	case entry:
 		return "[object Object]"
 	case []any:
@@ -307,24 +297,6 @@ func textOf(v any) string {
 		return strings.Join(parts, ",")
 	}
 	return "null"
-}
-
-// numberText returns a number as ECMAScript formats it. encoding/json does so too, except for
-// infinities and the negative zero.
-func numberText(f float64) string {
-	switch {
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	case f == 0:
-		return "0"
-	}
-	text, err := json.Marshal(f)
-	if err != nil {
-		return "NaN"
-	}
-	return string(bytes.TrimSpace(text))
 }
 
 // bindMounts returns the bind mounts. A source with symlinks is returned by its real path too,

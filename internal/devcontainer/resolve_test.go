@@ -148,12 +148,12 @@ func TestResolvePicks(t *testing.T) {
 	if len(r.Warnings) != 3 || !strings.Contains(strings.Join(r.Warnings, "\n"), `"A=B"`) {
 		t.Errorf("warnings %q, want one for each impossible variable", r.Warnings)
 	}
-	if r.User != "1000:5" || r.Probe != ProbeInteractiveShell || !r.Compose || r.Service != "app" ||
+	if r.User != "1000:5" || r.Probe != ProbeInteractiveShell ||
 		r.WorkspaceFolder != "/" {
 		t.Errorf("got %+v", r)
 	}
 	r = resolve(t, `{"image": "x"}`, ContainerInfo{})
-	if r.User != "root" || r.Probe != ProbeLoginInteractiveShell || r.Compose ||
+	if r.User != "root" || r.Probe != ProbeLoginInteractiveShell ||
 		r.WorkspaceFolder != "/workspaces/app" {
 		t.Errorf("defaults: %+v", r)
 	}

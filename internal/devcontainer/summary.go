@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,18 +104,11 @@ func sourceOf(values entry) string {
 	build, _ := values["build"].(entry)
 	switch {
 	case isDockerfile(values):
-		name := values["dockerFile"]
-		if name == nil {
-			name = build["dockerfile"]
+		text := "Dockerfile " + display(cmp.Or(values["dockerFile"], build["dockerfile"]))
+		if context := cmp.Or(values["context"], build["context"]); context != nil {
+			text += ", build context " + display(context)
 		}
-		context := values["context"]
-		if context == nil {
-			context = build["context"]
-		}
-		if context == nil {
-			return "Dockerfile " + display(name)
-		}
-		return "Dockerfile " + display(name) + ", build context " + display(context)
+		return text
 	case isCompose(values):
 		return "compose " + display(values["dockerComposeFile"]) + ", service " +
 			display(values["service"])
@@ -197,9 +191,9 @@ func escapeControl(text string) string {
 	for _, r := range text {
 		if unicode.IsGraphic(r) { // false for invisible characters and direction marks
 			out.WriteRune(r)
-			continue
+		} else {
+			fmt.Fprintf(&out, `\u%04x`, r)
 		}
-		fmt.Fprintf(&out, `\u%04x`, r)
 	}
 	return out.String()
 }

@@ -54,14 +54,8 @@ func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 		return Summary{}, err
 	}
 	summary := f.summary()
-	record := trustRecord{
-		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: summary.Hash,
-		At: time.Now().UTC(),
-	}
-	if err := s.file.put(record); err != nil {
-		return Summary{}, err
-	}
-	return summary, nil
+	now := time.Now().UTC()
+	return summary, s.file.put(trustRecord{f.loc.Workspace, f.loc.Config, summary.Hash, now})
 }
 
 // Approve returns the approval to bring the workspace up with its present configuration. It fails
@@ -80,21 +74,18 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 	if err != nil {
 		return Approval{}, nil, err
 	}
-	record, found, err := s.file.get(f.loc)
+	trusted, err := s.file.hash(f.loc)
 	if err != nil {
 		return Approval{}, nil, err
 	}
-	hint := "review and trust it with: dray workspace trust " + loc.Workspace
-	why := ""
-	switch {
-	case !found:
-		why = "is not trusted"
-	case record.Hash != f.hash():
-		why = "has changed since it was trusted"
-	}
-	if why != "" {
+	if trusted != f.hash() {
+		why := "has changed since it was trusted"
+		if trusted == "" {
+			why = "is not trusted"
+		}
 		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"the devcontainer configuration of %s %s", loc.Workspace, why).WithHint("%s", hint)
+			"the devcontainer configuration of %s %s", loc.Workspace, why).
+			WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
 	}
 	approval, err := approve(loc, f.file, f.root)
 	return approval, f, err

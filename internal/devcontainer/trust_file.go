@@ -42,18 +42,20 @@ type trustFile struct {
 	path string
 }
 
-// get returns the trust in a canonical location.
-func (f trustFile) get(loc Location) (trustRecord, bool, error) {
+// hash returns the hash that is trusted for a canonical location, or "".
+func (f trustFile) hash(loc Location) (string, error) {
 	doc, err := f.read()
 	if err != nil {
-		return trustRecord{}, false, f.unusable(err)
+		return "", f.unusable(err)
 	}
-	i := slices.IndexFunc(doc.Trusted,
-		func(r trustRecord) bool { return r.Workspace == loc.Workspace && r.Config == loc.Config })
-	if i < 0 {
-		return trustRecord{}, false, nil
+	if i := slices.IndexFunc(doc.Trusted, loc.isRecorded); i >= 0 {
+		return doc.Trusted[i].Hash, nil
 	}
-	return doc.Trusted[i], true, nil
+	return "", nil
+}
+
+func (l Location) isRecorded(r trustRecord) bool {
+	return r.Workspace == l.Workspace && r.Config == l.Config
 }
 
 // put replaces the trust in one location.
@@ -68,25 +70,24 @@ func (f trustFile) put(record trustRecord) (err error) {
 		return f.unusable(err)
 	}
 	doc.Version = trustVersion
-	doc.Trusted = slices.DeleteFunc(doc.Trusted,
-		func(r trustRecord) bool { return r.Workspace == record.Workspace && r.Config == record.Config })
+	loc := Location{Workspace: record.Workspace, Config: record.Config}
+	doc.Trusted = slices.DeleteFunc(doc.Trusted, loc.isRecorded)
 	doc.Trusted = append(doc.Trusted, record)
 	slices.SortFunc(doc.Trusted, func(a, b trustRecord) int {
 		return strings.Compare(a.Workspace+"\x00"+a.Config, b.Workspace+"\x00"+b.Config)
 	})
 	text, err := json.Marshal(doc, jsontext.WithIndent("  "))
-	if err != nil {
-		return f.unusable(err)
+	if err == nil {
+		err = replaceFile(f.path, append(text, '\n'))
 	}
-	if err := replaceFile(f.path, append(text, '\n')); err != nil {
+	if err != nil {
 		return f.unusable(err)
 	}
 	return nil
 }
 
 func (f trustFile) unusable(err error) error {
-	return dray.Errorf(dray.CodeWorkspaceUntrusted,
-		"read the trusted workspaces: %w", err).
+	return dray.Errorf(dray.CodeWorkspaceUntrusted, "read the trusted workspaces: %w", err).
 		WithHint("repair or remove %s; if it is removed, trust the workspaces again", f.path)
 }
 
@@ -95,10 +96,10 @@ func (f trustFile) read() (trustDocument, error) {
 	var doc trustDocument
 	file, err := os.OpenFile(f.path,
 		os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if isAbsent(err) {
+		return doc, nil
+	}
 	if err != nil {
-		if isAbsent(err) {
-			return doc, nil
-		}
 		return doc, err
 	}
 	defer func() { _ = file.Close() }() // only read
@@ -135,8 +136,8 @@ func checkPrivate(file *os.File) error {
 	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
 		return fmt.Errorf("%s belongs to another user", file.Name())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s can be written by others: its mode is %04o", file.Name(), info.Mode().
-			Perm())
+		mode := info.Mode().Perm()
+		return fmt.Errorf("%s can be written by others: its mode is %04o", file.Name(), mode)
 	}
 	return nil
 }

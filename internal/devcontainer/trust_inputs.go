@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
@@ -46,6 +48,8 @@ type trustInputs struct {
 	// folders are the directories that were added recursively.
 	folders map[string]bool
 	bytes   int64
+	// err is the first error. Nothing is added after it.
+	err error
 	// services is what the services of compose files access.
 	services []SummaryLine
 }
@@ -66,34 +70,34 @@ func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustI
 	if !isCompose(f.file.values) {
 		f.root = mountRoot(ctx, git, loc.Workspace)
 	}
-	for _, step := range []func() error{f.addFolders, f.addBuild, f.addCompose, f.addCommands} {
-		if err := step(); err != nil {
-			return nil, trustInputsError(loc, err)
-		}
+	f.addFolders()
+	f.addBuild()
+	f.addCompose()
+	f.addCommands()
+	if f.err != nil {
+		return nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
+			"cannot hash the devcontainer configuration of %s: %w", loc.Workspace, f.err).
+			WithHint("fix it, or add the folder to trust.workspaces")
 	}
 	return f, nil
 }
 
-func trustInputsError(loc Location, err error) error {
-	return dray.Errorf(dray.CodeWorkspaceUntrusted,
-		"cannot hash the devcontainer configuration of %s: %w", loc.Workspace, err).
-		WithHint("fix it, or add the folder to trust.workspaces")
-}
+func (f *trustInputs) fail(err error) { f.err = cmp.Or(f.err, err) }
 
 // canonical returns the location with symlinks resolved, so that a workspace has one trust.
 func (l Location) canonical() (Location, error) {
 	folder, err := filepath.EvalSymlinks(l.Workspace)
 	if err != nil {
-		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound, "resolve the workspace folder: %w",
-			err).WithHint("check the path")
+		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound,
+			"resolve the workspace folder: %w", err).WithHint("check the path")
 	}
 	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 		return Location{Workspace: folder, Config: filepath.Join(folder, rel)}, nil
 	}
 	config, err := filepath.EvalSymlinks(l.Config)
 	if err != nil {
-		return Location{}, dray.Errorf(dray.CodeNoDevcontainer, "resolve the configuration file: %w",
-			err).WithHint("check the path")
+		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
+			"resolve the configuration file: %w", err).WithHint("check the path")
 	}
 	return Location{Workspace: folder, Config: config}, nil
 }
@@ -150,57 +154,51 @@ func (f *trustInputs) expand(name string) (string, error) {
 	return out, nil
 }
 
-// add adds a file: its hash, that it is absent or a directory, or a symlink's target and its hash.
-func (f *trustInputs) add(path string) error {
+// add adds a file.
+func (f *trustInputs) add(path string) {
 	path = filepath.Clean(path)
-	if _, done := f.files[path]; done {
-		return nil
+	if _, done := f.files[path]; done || f.err != nil {
+		return
 	}
 	if len(f.files) >= maxTrustFiles {
-		return fmt.Errorf("it has more than %d files", maxTrustFiles)
+		f.fail(fmt.Errorf("it has more than %d files", maxTrustFiles))
+		return
 	}
-	info, err := os.Lstat(path)
-	switch {
-	case err != nil && isAbsent(err):
-		f.files[path] = "absent"
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() == fs.ModeSymlink:
-		return f.addLink(path)
-	case info.IsDir():
-		f.files[path] = "folder"
-		return nil
-	}
-	sum, err := f.digest(path)
-	if err != nil {
-		return err
-	}
-	f.files[path] = "file " + sum
-	return nil
+	state, err := f.stateOf(path)
+	f.files[path] = state
+	f.fail(err)
 }
 
-func (f *trustInputs) addLink(path string) error {
+// stateOf returns the hash of a file, that it is absent or a directory, or a symlink's target and
+// its hash.
+func (f *trustInputs) stateOf(path string) (string, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case isAbsent(err):
+		return "absent", nil
+	case err != nil:
+		return "", err
+	case info.IsDir():
+		return "folder", nil
+	case info.Mode().Type() != fs.ModeSymlink:
+		sum, err := f.digest(path)
+		return "file " + sum, err
+	}
 	target, err := os.Readlink(path)
 	if err != nil {
-		return err
+		return "", err
 	}
-	info, err := os.Stat(path)
+	info, err = os.Stat(path)
 	switch {
-	case err != nil && isAbsent(err):
-		f.files[path] = "link " + target
-		return nil
+	case isAbsent(err):
+		return "link " + target, nil
 	case err != nil:
-		return err
+		return "", err
 	case info.IsDir():
-		return fmt.Errorf("%s is a symlink to a directory, whose content is not covered", path)
+		return "", fmt.Errorf("%s is a symlink to a directory, whose content is not covered", path)
 	}
 	sum, err := f.digest(path)
-	if err != nil {
-		return err
-	}
-	f.files[path] = "link " + target + "\n" + sum
-	return nil
+	return "link " + target + "\n" + sum, err
 }
 
 // digest returns the SHA-256 of a regular file.
@@ -222,32 +220,30 @@ func (f *trustInputs) digest(path string) (string, error) {
 }
 
 // addTree adds a directory recursively, or that it is absent.
-func (f *trustInputs) addTree(root string) error {
+func (f *trustInputs) addTree(root string) {
 	if f.walkedDirs[root] {
-		return nil
+		return
 	}
 	f.walkedDirs[root] = true
-	if _, err := os.Lstat(root); err != nil {
-		if isAbsent(err) {
-			f.files[root] = "absent"
-			return nil
-		}
-		return err
+	if _, err := os.Lstat(root); isAbsent(err) {
+		f.files[root] = "absent"
+		return
 	}
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+	f.fail(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
-		}
-		if d.IsDir() {
+		case d.IsDir():
 			f.folders[path] = true
-			return nil
+		default:
+			f.add(path)
 		}
-		return f.add(path)
-	})
+		return f.err
+	}))
 }
 
 // addFolders adds the directory `.devcontainer`, the lock file, and local features.
-func (f *trustInputs) addFolders() error {
+func (f *trustInputs) addFolders() {
 	folders := []string{filepath.Join(f.loc.Workspace, ".devcontainer")}
 	if before, _, found := strings.Cut(f.loc.Config, "/.devcontainer/"); found {
 		folders = append(folders, before+"/.devcontainer")
@@ -259,11 +255,9 @@ func (f *trustInputs) addFolders() error {
 		}
 	}
 	for _, folder := range folders {
-		if err := f.addTree(folder); err != nil {
-			return err
-		}
+		f.addTree(folder)
 	}
-	return f.add(lockFile(f.loc.Config))
+	f.add(lockFile(f.loc.Config))
 }
 
 // lockFile returns the path of the reference's lock file of features.
@@ -276,60 +270,43 @@ func lockFile(config string) string {
 }
 
 // addBuild adds the Dockerfile.
-func (f *trustInputs) addBuild() error {
+func (f *trustInputs) addBuild() {
 	build, _ := f.file.values["build"].(entry)
-	for _, value := range []any{f.file.values["dockerFile"], build["dockerfile"]} {
-		name, ok := value.(string)
-		if !ok {
-			continue
-		}
+	for _, name := range textsOf([]any{f.file.values["dockerFile"], build["dockerfile"]}) {
 		name, err := f.expand(name)
-		if err != nil {
-			return err
-		}
-		if err := f.add(f.inConfigFolder(name)); err != nil {
-			return err
-		}
+		f.fail(err)
+		f.add(f.inConfigFolder(name))
 	}
-	return nil
 }
 
 // addCommands adds the files of the workspace that initializeCommand and runArgs name.
-func (f *trustInputs) addCommands() error {
-	var words []string
-	for _, value := range []any{f.file.values["initializeCommand"], f.file.values["runArgs"]} {
-		words = append(words, commandWords(value)...)
-	}
-	for _, word := range words {
+func (f *trustInputs) addCommands() {
+	for _, word := range commandWords([]any{
+		f.file.values["initializeCommand"], f.file.values["runArgs"],
+	}) {
 		word, err := f.expand(word)
 		if err != nil || word == "" {
 			continue // it depends on the host's environment
 		}
 		path := resolvePath(f.loc.Workspace, word)
-		if rel, ok := lexical.Rel(f.loc.Workspace, path); !ok || rel == "." {
-			continue
-		}
-		if err := f.addCommandWord(path); err != nil {
-			return err
+		if rel, ok := lexical.Rel(f.loc.Workspace, path); ok && rel != "." {
+			f.addCommandWord(path)
 		}
 	}
-	return nil
 }
 
 // addCommandWord adds the file that a word of a command may name. A directory is recorded like an
 // absent file: `make build` must not lose its trust when a directory of that name appears.
-func (f *trustInputs) addCommandWord(path string) error {
+func (f *trustInputs) addCommandWord(path string) {
 	info, err := os.Stat(path)
-	switch {
+	switch _, done := f.files[path]; {
 	case err == nil && !info.IsDir():
-		return f.add(path)
-	case err != nil && !isAbsent(err) && !errors.Is(err, errNameTooLong):
-		return err
-	}
-	if _, done := f.files[path]; !done {
+		f.add(path)
+	case err != nil && !isAbsent(err) && !errors.Is(err, syscall.ENAMETOOLONG):
+		f.fail(err)
+	case !done:
 		f.files[path] = "no file"
 	}
-	return nil
 }
 
 // commandWords splits commands into possible file names: at white space, at characters of the
@@ -339,8 +316,7 @@ func commandWords(value any) []string {
 	switch value := value.(type) {
 	case string:
 		isSeparator := func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`;&|()<>=,", r) }
-		words = strings.FieldsFunc(value, isSeparator)
-		words = append(words, value)
+		return append(strings.FieldsFunc(value, isSeparator), value)
 	case []any:
 		for _, v := range value {
 			words = append(words, commandWords(v)...)

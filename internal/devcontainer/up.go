@@ -92,34 +92,33 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 
 func (o UpOptions) check() error {
 	if o.Approval.pinned == nil {
-		return dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"the workspace is not trusted").WithHint("run: dray workspace trust DIR")
+		return dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
+			WithHint("run: dray workspace trust DIR")
 	}
 	if folder := o.Approval.loc.Workspace; strings.Contains(folder, "=") {
 		return dray.Errorf(dray.CodeContainerFailed,
 			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
 			WithHint("rename the folder")
 	}
-	hint := "run npm install --global @devcontainers/cli, or set devcontainer.cli to its path"
-	if o.CLI == "" {
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI was not found").
-			WithHint("%s", hint)
-	}
+	what := ""
 	info, err := os.Stat(o.CLI)
 	switch {
+	case o.CLI == "":
+		what = "was not found"
 	case err != nil:
-		return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %q was not found", o.CLI).
-			WithHint("%s", hint)
+		what = fmt.Sprintf("%q was not found", o.CLI)
 	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
-		return dray.Errorf(dray.CodeHelperMissing,
-			"the devcontainer CLI %q is not the absolute path of a program", o.CLI).WithHint("%s", hint)
+		what = fmt.Sprintf("%q is not the absolute path of a program", o.CLI)
+	default:
+		return nil
 	}
-	return nil
+	return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %s", what).
+		WithHint("run npm install --global @devcontainers/cli, or set devcontainer.cli to its path")
 }
 
 // run runs the CLI with the pinned configuration.
-func (o UpOptions) run(ctx context.Context, a *upAttempt,
-	progress func(phase, message string),
+func (o UpOptions) run(
+	ctx context.Context, a *upAttempt, progress func(phase, message string),
 ) (UpResult, error) {
 	pinned, err := o.pin()
 	if err != nil {
@@ -130,10 +129,8 @@ func (o UpOptions) run(ctx context.Context, a *upAttempt,
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
-	f := upMonitor{
-		loc: o.Approval.loc, before: a.note.Before,
-		log: upLog{progress: progress, phase: "up"},
-	}
+	log := upLog{progress: progress, phase: "up"}
+	f := upMonitor{loc: o.Approval.loc, before: a.note.Before, log: log}
 	return f.follow(ctx, running)
 }
 

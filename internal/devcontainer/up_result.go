@@ -65,25 +65,23 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	}
 	last := parseOutcome(<-stdout)
 	code, err := running.Wait()
+	fail := func(format string, args ...any) (UpResult, error) {
+		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, format, args...))
+	}
 	switch {
 	case ctx.Err() != nil:
-		return UpResult{}, f.wrapFailure(last,
-			dray.Errorf(dray.CodeContainerFailed, "devcontainer up was stopped: %w",
-				context.Cause(ctx)))
+		return fail("devcontainer up was stopped: %w", context.Cause(ctx))
 	case err != nil:
-		return UpResult{}, f.wrapFailure(last,
-			dray.Errorf(dray.CodeContainerFailed, "wait for the devcontainer CLI: %w", err))
+		return fail("wait for the devcontainer CLI: %w", err)
 	case readErr != nil:
-		return UpResult{}, f.wrapFailure(last,
-			dray.Errorf(dray.CodeContainerFailed, "read the log of the devcontainer CLI: %w", readErr))
-	case code == 0 && last.Outcome == "success" && last.ContainerID != "":
-		return UpResult{
-			ContainerID: last.ContainerID, RemoteUser: last.RemoteUser,
-			RemoteWorkspaceFolder: last.RemoteWorkspaceFolder,
-		}, nil
+		return fail("read the log of the devcontainer CLI: %w", readErr)
+	case code != 0 || last.Outcome != "success" || last.ContainerID == "":
+		return fail("%s", last.failure(code, f.log.tail))
 	}
-	return UpResult{}, f.wrapFailure(last,
-		dray.Errorf(dray.CodeContainerFailed, "%s", last.failure(code, f.log.tail)))
+	return UpResult{
+		ContainerID: last.ContainerID, RemoteUser: last.RemoteUser,
+		RemoteWorkspaceFolder: last.RemoteWorkspaceFolder,
+	}, nil
 }
 
 // wrapFailure adds the hint, the container and the end of the log.
@@ -209,15 +207,16 @@ func (f UpAttemptStore) Last(loc Location) (UpAttempt, bool, error) {
 
 func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
 	text, err := readRegular(f.path(loc))
-	if err != nil {
-		if isAbsent(err) {
-			return UpAttempt{}, false, nil
-		}
-		return UpAttempt{}, false, fmt.Errorf("read the last attempt of devcontainer up: %w", err)
+	if isAbsent(err) {
+		return UpAttempt{}, false, nil
 	}
 	var note UpAttempt
-	if err := jsonv2.Unmarshal(text, &note); err != nil {
-		return UpAttempt{}, false, fmt.Errorf("parse %s: %w", f.path(loc), err)
+	if err == nil {
+		err = jsonv2.Unmarshal(text, &note)
+	}
+	if err != nil {
+		return UpAttempt{}, false, fmt.Errorf("read the last attempt of devcontainer up, %s: %w",
+			f.path(loc), err)
 	}
 	return note, true, nil
 }

@@ -102,9 +102,9 @@ func (s *substitution) text(text string) (string, error) {
 
 // lookup returns a variable of an environment by args NAME or NAME, default; more are ignored. A
 // variable that is not set is empty.
-func lookup(env func(name string) (string, bool), variable string, args []string) (string, bool,
-	error,
-) {
+func lookup(
+	env func(name string) (string, bool), variable string, args []string,
+) (string, bool, error) {
 	if len(args) == 0 {
 		return "", false, fmt.Errorf("${%s} does not name a variable: use ${%s:NAME}", variable, variable)
 	}
@@ -156,22 +156,9 @@ func (l *localScope) lookup(name string) (string, bool) {
 // inFolder sets the workspace folder, after replacing the variables in it.
 func (l *localScope) inFolder(folder string) error {
 	l.folder, l.hasFolder = folder, true
-	resolved, err := substituteText(folder, l.replace)
-	if err != nil {
-		return err
-	}
-	l.folder = resolved
-	return nil
-}
-
-// devcontainerIDReplacer replaces ${devcontainerId} if there are labels.
-func devcontainerIDReplacer(idLabels map[string]string) replaceFunc {
-	return func(name string, _ []string) (string, bool, error) {
-		if name != "devcontainerId" || len(idLabels) == 0 {
-			return "", false, nil
-		}
-		return devcontainerID(idLabels), true, nil
-	}
+	var err error
+	l.folder, err = substituteText(folder, l.replace)
+	return err
 }
 
 // devcontainerID returns the SHA-256 of the sorted labels' JSON in base 32.
@@ -190,8 +177,9 @@ func devcontainerID(labels map[string]string) string {
 	return strings.Repeat("0", 52-len(id)) + id
 }
 
-// containerReplacer replaces ${containerEnv:NAME} by env, the container's configured environment.
-func containerReplacer(env []string) replaceFunc {
+// containerReplacer replaces ${containerEnv:NAME} by env, the container's configured environment,
+// and ${devcontainerId} if there are labels.
+func containerReplacer(env []string, idLabels map[string]string) replaceFunc {
 	values := map[string]string{}
 	for _, pair := range env {
 		if name, value, ok := strings.Cut(pair, "="); ok {
@@ -203,22 +191,14 @@ func containerReplacer(env []string) replaceFunc {
 		return value, ok
 	}
 	return func(name string, args []string) (string, bool, error) {
-		if name != "containerEnv" {
-			return "", false, nil
+		switch {
+		case name == "containerEnv":
+			return lookup(get, name, args)
+		case name == "devcontainerId" && len(idLabels) > 0:
+			return devcontainerID(idLabels), true, nil
 		}
-		return lookup(get, name, args)
+		return "", false, nil
 	}
-}
-
-// substituteAll applies several replacers one after the other: each sees the output of the last.
-func substituteAll(e entry, passes ...replaceFunc) (entry, error) {
-	var err error
-	for _, pass := range passes {
-		if e, err = substitute(e, pass); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
 }
 
 // sortedNames returns the members of a set. It is never nil.
