@@ -48,17 +48,17 @@ func (r *Registry) builtins() ([]*definition, error) {
 
 // describe sets the description and the schemas of a built-in tool from its embedded file.
 func (d *definition) describe() error {
-	b, err := toolSpecs.ReadFile("builtin/" + d.Name + ".json")
-	if err != nil {
-		return fmt.Errorf("read its description: %w", err)
-	}
 	var text struct {
 		Description  string          `json:"description"`
 		InputSchema  json.RawMessage `json:"input_schema"`
 		OutputSchema json.RawMessage `json:"output_schema"`
 	}
-	if err := read(b, &text); err != nil {
-		return fmt.Errorf("decode its description: %w", err)
+	b, err := toolSpecs.ReadFile("builtin/" + d.Name + ".json")
+	if err == nil {
+		err = read(b, &text)
+	}
+	if err != nil {
+		return fmt.Errorf("read its description: %w", err)
 	}
 	d.Description = text.Description
 	d.InputSchema, d.OutputSchema = text.InputSchema, text.OutputSchema
@@ -108,10 +108,10 @@ func (in writeInput) bytes() ([]byte, error) {
 // tool interfaces of many models refuse.
 func checkWriteInput(in writeInput) []dray.Detail {
 	if (in.Content == nil) == (in.Base64 == nil) {
-		return []dray.Detail{{Pointer: "/input", Message: "set either content or content_base64"}}
+		return violation("/input", "set either content or content_base64")
 	}
 	if _, err := in.bytes(); err != nil {
-		return []dray.Detail{{Pointer: "/input/content_base64", Message: err.Error()}}
+		return violation("/input/content_base64", err.Error())
 	}
 	return nil
 }

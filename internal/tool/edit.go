@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // maxEdited is the maximum size in bytes of a file before and after an edit.
@@ -32,12 +32,11 @@ type editOutput struct {
 // oneOf, which the tool interfaces of many models refuse.
 func checkEditInput(in editInput) []dray.Detail {
 	if (in.Edits == nil) == (in.Patch == nil) {
-		return []dray.Detail{{Pointer: "/input", Message: "set either edits or patch"}}
+		return violation("/input", "set either edits or patch")
 	}
 	if in.Patch != nil {
 		if _, err := parsePatch(*in.Patch); err != nil {
-			message := lexical.Truncate(err.Error(), maxMessage)
-			return []dray.Detail{{Pointer: "/input/patch", Message: message}}
+			return violation("/input/patch", err.Error())
 		}
 	}
 	return nil
@@ -72,9 +71,7 @@ func editFile(ctx context.Context, at fileScope, in editInput) (any, error) {
 	return editOutput{file.path, replaced, w.sum}, nil
 }
 
-func (in editInput) apply(ctx context.Context, old []byte) (content []byte, replaced int,
-	err error,
-) {
+func (in editInput) apply(ctx context.Context, old []byte) ([]byte, int, error) {
 	if in.Patch == nil {
 		return applyEdits(ctx, old, in.Edits)
 	}
@@ -82,7 +79,7 @@ func (in editInput) apply(ctx context.Context, old []byte) (content []byte, repl
 	if err != nil {
 		return nil, 0, &mismatchError{"/input/patch", err.Error(), ""}
 	}
-	content, err = applyPatch(ctx, old, hunks)
+	content, err := applyPatch(ctx, old, hunks)
 	return content, len(hunks), err
 }
 
@@ -174,9 +171,8 @@ type replacement struct {
 
 // applyEdits applies the replacements in order, each to the result of the one before. The first
 // that does not match, and the end of ctx, end all of them.
-func applyEdits(ctx context.Context, content []byte, edits []replacement) (result []byte,
-	replaced int, err error,
-) {
+func applyEdits(ctx context.Context, content []byte, edits []replacement) ([]byte, int, error) {
+	replaced := 0
 	for i, e := range edits {
 		if ctx.Err() != nil {
 			return nil, 0, context.Cause(ctx)
@@ -217,8 +213,7 @@ func occurrences(content, old []byte) (count int, overlap bool) {
 }
 
 func (e replacement) mismatch(i, of, got, want int, overlap bool, content []byte) error {
-	m := &mismatchError{pointer: fmt.Sprintf("/input/edits/%d/old", i)}
-	where := "old"
+	m, where := &mismatchError{pointer: fmt.Sprintf("/input/edits/%d/old", i)}, "old"
 	if of > 1 {
 		where = fmt.Sprintf("old of edit %d of %d", i+1, of)
 	}
@@ -249,23 +244,17 @@ func times(n int) string {
 // linesOf returns the numbers of the first lines in which old occurs.
 func linesOf(content []byte, old string) string {
 	const most = 10
-	var b strings.Builder
-	at, line := 0, 1
-	for n := 0; ; n++ {
+	var lines []string
+	for at := 0; ; at++ {
 		i := bytes.Index(content[at:], []byte(old))
 		if i < 0 {
-			return b.String()
+			return strings.Join(lines, ", ")
 		}
-		if n == most {
-			return b.String() + ", ..."
+		if len(lines) == most {
+			return strings.Join(lines, ", ") + ", ..."
 		}
-		line += bytes.Count(content[at:at+i], newline)
-		if n > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, line)
-		line += bytes.Count(content[at+i:at+i+1], newline)
-		at += i + 1
+		at += i
+		lines = append(lines, strconv.Itoa(1+bytes.Count(content[:at], newline)))
 	}
 }
 

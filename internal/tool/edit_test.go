@@ -348,7 +348,7 @@ func TestApplyPatch(t *testing.T) {
 		},
 		{
 			"moved, and not the only place", "a\nb\na\nb\n", "@@ -9,2 +9,2 @@\n a\n-b\n+x\n", "",
-			"hunk 1 of 1 are not at line 9; they occur 2 times, first at line 1", "context",
+			"hunk 1 of 1 are not at line 9; they occur more than once, first at line 1", "context",
 		},
 		{
 			"an insertion by its line alone", ten, "@@ -2,0 +3,1 @@\n+x\n",
@@ -388,7 +388,7 @@ func TestApplyPatch(t *testing.T) {
 		{"far away", ten, "@@ -9223372036854775807,1 +1,1 @@\n-nope\n+y\n", "", "not in the file", ""},
 		{
 			"places that overlap", "a\nb\na\nb\na\n", "@@ -9,3 +9,3 @@\n a\n-b\n+x\n a\n", "",
-			"occur 2 times, first at line 1", "context",
+			"occur more than once, first at line 1", "context",
 		},
 		{
 			"behind what begins like it", "a\na\nb\na\na\na\nc\n", "@@ -9,3 +9,3 @@\n a\n a\n-c\n+x\n",

@@ -29,13 +29,12 @@ type fileScope struct {
 
 // lockForWrite locates a file and blocks until no other call changes it, or ctx ends. A file that
 // two environments share has a lock in each.
-func (p fileScope) lockForWrite(ctx context.Context, given string) (file target, done func(),
-	err error,
-) {
-	if file, err = p.locate(given); err != nil {
+func (p fileScope) lockForWrite(ctx context.Context, given string) (target, func(), error) {
+	file, err := p.locate(given)
+	if err != nil {
 		return target{}, nil, err
 	}
-	done, err = p.locks.lock(ctx, string(p.kind)+":"+file.path)
+	done, err := p.locks.lock(ctx, string(p.kind)+":"+file.path)
 	return file, done, err
 }
 
@@ -116,12 +115,10 @@ func (t target) wrongTypeError(doing string, info dray.FileInfo, hint string) er
 
 func kindOf(info dray.FileInfo) string {
 	switch info.Type {
-	case "directory":
-		return "directory"
+	case "file", "directory":
+		return info.Type
 	case "symlink":
 		return "symlink to " + info.Target
-	case "file":
-		return "file"
 	default:
 		return "pipe, socket or device"
 	}
@@ -130,50 +127,24 @@ func kindOf(info dray.FileInfo) string {
 // fileLocks serialize changes of the same file: an edit based on content that another call is about
 // to replace would be lost. The zero value is ready to use.
 type fileLocks struct {
-	mu    sync.Mutex
-	files map[string]*fileLock
-}
-
-// fileLock is the lock of one file and the number of its holders and waiters.
-type fileLock struct {
-	held  chan struct{} // has one element while the file is locked
-	users int
+	files sync.Map // a path to the chan struct{} that is closed when the file is unlocked
 }
 
 // lock blocks until the file is locked, or ctx ends. The caller releases the lock with done.
 func (t *fileLocks) lock(ctx context.Context, file string) (done func(), err error) {
-	l := t.acquire(file)
-	select {
-	case l.held <- struct{}{}:
-		return func() {
-			<-l.held
-			t.release(file, l)
-		}, nil
-	case <-ctx.Done():
-		t.release(file, l)
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (t *fileLocks) acquire(file string) *fileLock {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.files == nil {
-		t.files = map[string]*fileLock{}
-	}
-	l := t.files[file]
-	if l == nil {
-		l = &fileLock{held: make(chan struct{}, 1)}
-		t.files[file] = l
-	}
-	l.users++
-	return l
-}
-
-func (t *fileLocks) release(file string, l *fileLock) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l.users--; l.users == 0 {
-		delete(t.files, file)
+	unlocked := make(chan struct{})
+	for {
+		other, locked := t.files.LoadOrStore(file, unlocked)
+		if !locked {
+			return func() {
+				t.files.Delete(file)
+				close(unlocked)
+			}, nil
+		}
+		select {
+		case <-other.(chan struct{}): //nolint:forcetypeassert // the only type in the map
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }

@@ -64,7 +64,8 @@ func TestFileLock_ContextEnds(t *testing.T) {
 	}
 	done()
 	other()
-	if len(ts.files) != 0 {
-		t.Errorf("%d turns are kept", len(ts.files))
-	}
+	ts.files.Range(func(file, _ any) bool {
+		t.Errorf("the lock of %s is retained", file)
+		return true
+	})
 }

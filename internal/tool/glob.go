@@ -43,7 +43,7 @@ type globInput struct {
 // checkGlobInput checks the pattern.
 func checkGlobInput(in globInput) []dray.Detail {
 	if _, err := newGlob(in.Pattern); err != nil {
-		return []dray.Detail{{Pointer: "/input/pattern", Message: err.Error()}}
+		return violation("/input/pattern", err.Error())
 	}
 	return nil
 }
@@ -107,9 +107,7 @@ func (p fileScope) search(given string, git bool) (*fileSearch, error) {
 
 // walk visits all entries by their names relative to the start, which itself is ".". An unreadable
 // directory is skipped, but ends the search if it is the start.
-func (s *fileSearch) walk(ctx context.Context,
-	visit func(name string, info dray.FileInfo) error,
-) error {
+func (s *fileSearch) walk(ctx context.Context, visit func(string, dray.FileInfo) error) error {
 	err := s.at.files.Walk(ctx, s.base.name, func(full string, info dray.FileInfo) error {
 		name := s.relative(full)
 		if s.visited++; s.visited > maxVisited {
@@ -129,15 +127,14 @@ func (s *fileSearch) walk(ctx context.Context,
 		}
 		return visit(name, info)
 	})
-	switch {
+	switch own := new(describedError); {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, &own):
+		return own.error
 	default:
-		if own := new(describedError); errors.As(err, &own) {
-			return own.error
-		}
 		return s.base.wrapError("search", err)
 	}
 }

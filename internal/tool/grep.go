@@ -48,11 +48,11 @@ type match struct {
 func checkGrepInput(in grepInput) []dray.Detail {
 	var details []dray.Detail
 	if _, err := newLinePattern(in.Pattern); err != nil {
-		details = append(details, dray.Detail{Pointer: "/input/pattern", Message: err.Error()})
+		details = violation("/input/pattern", err.Error())
 	}
 	if in.Glob != "" {
 		if _, err := newGlob(in.Glob); err != nil {
-			details = append(details, dray.Detail{Pointer: "/input/glob", Message: err.Error()})
+			details = append(details, violation("/input/glob", err.Error())...)
 		}
 	}
 	return details
@@ -116,16 +116,14 @@ func (g *grepRun) visit(ctx context.Context, name string, info dray.FileInfo) er
 func (g *grepRun) noteSkipped(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // removed meanwhile
-		return nil
 	case errors.Is(err, fs.ErrPermission):
 		g.skip(name, "the user that tools run as may not read it")
-		return nil
 	case dray.CodeOf(err) == dray.CodePathInvalid: // replaced meanwhile, or a disk error
 		g.skip(name, err.Error())
-		return nil
 	default:
 		return err
 	}
+	return nil
 }
 
 func (g *grepRun) scan(r io.Reader, _ dray.FileInfo) error {
@@ -158,7 +156,11 @@ func (g *grepRun) take(l line) error {
 func excerpt(text []byte, at int) (string, bool) {
 	begin, end := 0, len(text)
 	if utf8.RuneCount(text) > maxText {
-		begin = backRunes(text, at, maxText/4)
+		begin = at
+		for n := 0; n < maxText/4 && begin > 0; n++ {
+			_, size := utf8.DecodeLastRune(text[:begin])
+			begin -= size
+		}
 		end = begin
 		for n := 0; n < maxText && end < len(text); n++ {
 			_, size := utf8.DecodeRune(text[end:])
@@ -166,13 +168,4 @@ func excerpt(text []byte, at int) (string, bool) {
 		}
 	}
 	return strings.ToValidUTF8(string(text[begin:end]), "\uFFFD"), begin > 0 || end < len(text)
-}
-
-// backRunes returns the offset that lies count characters before at.
-func backRunes(text []byte, at, count int) int {
-	for ; count > 0 && at > 0; count-- {
-		_, size := utf8.DecodeLastRune(text[:at])
-		at -= size
-	}
-	return at
 }

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -97,144 +98,88 @@ var errStop = errors.New("enough lines")
 type line struct {
 	number int64
 	text   []byte
-	// from and to are the bounds of the first match in text.
-	from, to int
+	from   int // offset of the first match in text
 }
 
 // lineSearch searches one stream after the other with one buffer.
 type lineSearch struct {
 	pattern *linePattern
 	found   func(line) error
-	// cancelled returns an error to end the search. It may be nil.
+	// cancelled returns an error to end the search.
 	cancelled func() error
 	unchecked int // bytes since cancelled was called
-	buf       []byte
-	// number is the number of lines read. firstLongLine is the first line that was not searched
-	// completely, or zero.
-	number, firstLongLine int64
+	buf       *bufio.Reader
+	// firstLongLine is the first line that was not searched completely, or zero.
+	firstLongLine int64
 }
+
+// binaryCheck is how many bytes of a stream are checked for a NUL before any line is searched.
+const binaryCheck = 64 << 10
 
 // run searches a stream. A stream with a NUL is binary, and its search ends there.
 func (s *lineSearch) run(r io.Reader) error {
 	if s.buf == nil {
-		s.buf = make([]byte, 64<<10)
+		s.buf = bufio.NewReaderSize(nil, maxLine)
 	}
-	s.number, s.firstLongLine = 0, 0
-	// pending is the number of bytes in the buffer; skipping means that the rest of a long line is
-	// skipped
-	pending, skipping := 0, false
-	for {
-		n, err := r.Read(s.buf[pending:])
-		fresh := s.buf[pending : pending+n]
-		if bytes.IndexByte(fresh, 0) >= 0 {
+	s.buf.Reset(r)
+	s.firstLongLine = 0
+	if head, _ := s.buf.Peek(binaryCheck); bytes.IndexByte(head, 0) >= 0 {
+		return nil // an error is returned again by the first read
+	}
+	for number := int64(1); ; number++ {
+		text, err := s.buf.ReadSlice('\n')
+		if bytes.IndexByte(text, 0) >= 0 {
 			return nil
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		pending += n
-		block := s.buf[:pending]
-		if skipping {
-			i := bytes.IndexByte(block, '\n')
-			if skipping = i < 0; skipping {
-				block = nil
-			} else {
-				block = block[i+1:]
-				s.number++
+		if len(text) > 0 {
+			if err := s.one(number, text); err != nil {
+				return err
 			}
 		}
-		rest, found := s.block(block, err != nil)
-		if found != nil || err != nil {
-			return found
+		if errors.Is(err, bufio.ErrBufferFull) && s.firstLongLine == 0 {
+			s.firstLongLine = number
 		}
-		pending = copy(s.buf, rest)
-		if pending == len(s.buf) {
-			pending, skipping, found = s.full()
-			if found != nil {
-				return found
-			}
-		}
-	}
-}
-
-// full enlarges a buffer that one line fills. At maxLine it searches the beginning of the line and
-// skips the rest.
-func (s *lineSearch) full() (pending int, skipping bool, err error) {
-	if len(s.buf) < maxLine {
-		s.buf = append(s.buf, make([]byte, len(s.buf))...)
-		return len(s.buf) / 2, false, nil
-	}
-	if s.firstLongLine == 0 {
-		s.firstLongLine = s.number + 1
-	}
-	return 0, true, s.one(s.buf)
-}
-
-// block searches the complete lines of a block, and the last line too if nothing follows. It
-// returns the rest.
-func (s *lineSearch) block(block []byte, last bool) (rest []byte, err error) {
-	whole := bytes.LastIndexByte(block, '\n') + 1
-	if err := s.lines(block[:whole]); err != nil {
-		return nil, err
-	}
-	rest = block[whole:]
-	if last && len(rest) > 0 {
-		return nil, s.one(rest)
-	}
-	return rest, nil
-}
-
-func (s *lineSearch) lines(block []byte) error {
-	for len(block) > 0 {
-		if len(s.pattern.literal) > 0 {
-			i := bytes.Index(block, s.pattern.literal)
-			if i < 0 {
-				s.number += int64(bytes.Count(block, newline))
+		for errors.Is(err, bufio.ErrBufferFull) { // the rest of the line
+			text, err = s.buf.ReadSlice('\n')
+			if bytes.IndexByte(text, 0) >= 0 {
 				return nil
 			}
-			begin := bytes.LastIndexByte(block[:i], '\n') + 1
-			s.number += int64(bytes.Count(block[:begin], newline))
-			block = block[begin:]
 		}
-		end := bytes.IndexByte(block, '\n')
-		if err := s.one(block[:end]); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		s.number++
-		block = block[end+1:]
 	}
-	return nil
 }
 
 var newline = []byte{'\n'}
 
-// one searches one line. The carriage return of a CRLF line ending is not part of the line.
-func (s *lineSearch) one(text []byte) error {
-	text = bytes.TrimSuffix(text, []byte{'\r'})
+// one searches one line. Its line ending, LF or CRLF, is not part of it.
+func (s *lineSearch) one(number int64, text []byte) error {
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, newline), []byte{'\r'})
 	at, err := s.match(text)
 	if at == nil || err != nil {
 		return err
 	}
-	return s.found(line{s.number + 1, text, at[0], at[1]})
+	return s.found(line{number, text, at[0]})
 }
 
 // match returns the first match in a line. It reads a long line by characters, so that the search
 // can be cancelled within it.
 func (s *lineSearch) match(text []byte) (at []int, err error) {
-	if s.cancelled == nil {
-		return s.pattern.re.FindIndex(text), nil
-	}
 	if s.unchecked += len(text) + 1; s.unchecked > checkInterval {
 		if err := s.cancelled(); err != nil {
 			return nil, err
 		}
 		s.unchecked = 0
 	}
-	if len(text) <= checkInterval {
-		return s.pattern.re.FindIndex(text), nil
-	}
 	if !bytes.Contains(text, s.pattern.literal) {
 		return nil, nil
+	}
+	if len(text) <= checkInterval {
+		return s.pattern.re.FindIndex(text), nil
 	}
 	r := &cancellableReader{text: bytes.NewReader(text), cancelled: s.cancelled}
 	at = s.pattern.re.FindReaderIndex(r)

@@ -22,9 +22,9 @@ import (
 // listed, as does one whose symlink on the host leads out of its directory. If the call, or else
 // the tool, rewrites text, mapPaths sets call.NewTextFilter. On the host the paths are the caller's
 // already: nothing is rewritten or listed, and the same inputs are refused.
-func (d *definition) mapPaths(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-	error,
-) {
+func (d *definition) mapPaths(
+	ctx context.Context, call dray.Call, sink dray.Sink,
+) (dray.Result, error) {
 	m, err := d.newMapping(call)
 	if err != nil {
 		return dray.Result{}, err
@@ -72,7 +72,7 @@ func (m *mapping) mapCall(call *dray.Call) error {
 		return err
 	}
 	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input),
-		m.options("/input", m.inputPaths))
+		m.options("/input", m.input))
 	m.add(report)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 	}
 	guard := symlinkGuard{links: m.paths.symlinks}
 	defer guard.close()
-	opts := m.options("/output", m.outputPaths)
+	opts := m.options("/output", m.output)
 	opts.CheckHostPath = guard.check
 	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
@@ -132,19 +132,22 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 // outputMapper returns the mapper of the output, in which what was fetched takes precedence over
 // the mounts (SY-11).
 func (m *mapping) outputMapper(report *dray.SyncReport) *pathmapper.Mapper {
-	fetched := syncedMounts(report)
-	if len(fetched) == 0 {
-		return m.mapper
+	if fetched := syncedMounts(report); len(fetched) > 0 {
+		mapper, _, err := pathmapper.FromMounts(append(fetched, m.caps.Mounts...), nil)
+		if err == nil {
+			return mapper
+		}
 	}
-	mapper, _, err := pathmapper.FromMounts(append(fetched, m.caps.Mounts...), nil)
-	if err != nil {
-		return m.mapper
-	}
-	return mapper
+	return m.mapper
 }
 
-func (m *mapping) options(pointer string, marks *pathmapper.Marks) pathmapper.Options {
-	return pathmapper.Options{Mode: m.mode, Marks: marks, HostExists: existsOnHost, Pointer: pointer}
+// options returns the options for a document with the given schema, which may be nil.
+func (m *mapping) options(pointer string, s *schema) pathmapper.Options {
+	opts := pathmapper.Options{Mode: m.mode, HostExists: existsOnHost, Pointer: pointer}
+	if s != nil {
+		opts.Marks = s.paths
+	}
+	return opts
 }
 
 func (m *mapping) add(r dray.MappingReport) {
@@ -209,8 +212,7 @@ func (m *mapping) below(inv dray.Invocation, workspace string) (string, error) {
 	if dir, ok := m.relativeToWorkspace(wanted, workspace, t.Reason); ok {
 		return dir, nil
 	}
-	return "", dray.Errorf(dray.CodeBadCwd, "the container does not have the working directory %s",
-		wanted).
+	return "", dray.Errorf(dray.CodeBadCwd, "the container has no working directory %s", wanted).
 		WithHint("choose a directory in its workspace %s, or mount this one", workspace)
 }
 

@@ -39,10 +39,8 @@ type parseError struct {
 // parseOutput returns the output of a tool, which is always an object. An empty stdout is {}, an
 // object is itself, another value becomes {"result": value}. A stdout that does not parse becomes
 // raw_output and parse_error, and cause is its syntax error. Numbers keep their digits.
-func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMessage,
-	cause *syntaxError, err error,
-) {
-	output, cause, err = parseStream(stdout, view)
+func parseOutput(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *syntaxError, error) {
+	output, cause, err := parseStream(stdout, view)
 	if cause == nil || err != nil {
 		return output, nil, err
 	}
@@ -59,10 +57,8 @@ func parseOutput(stdout io.Reader, view dray.StreamSummary) (output json.RawMess
 // parseStream parses a stream that was captured completely and is not too long.
 func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *syntaxError, error) {
 	if view.Truncated {
-		return nil, &syntaxError{
-			offset:  view.KeptBytes,
-			message: "the output was not captured to its end, so it is not parsed",
-		}, nil
+		message := "the output was not captured to its end, so it is not parsed"
+		return nil, &syntaxError{offset: view.KeptBytes, message: message}, nil
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(view.KeptBytes, maxOutput)) + bytes.MinRead) // one allocation
@@ -70,10 +66,8 @@ func parseStream(stdout io.Reader, view dray.StreamSummary) (json.RawMessage, *s
 		return nil, nil, fmt.Errorf("read captured stdout: %w", err)
 	}
 	if b.Len() > maxOutput {
-		return nil, &syntaxError{
-			offset:  maxOutput,
-			message: fmt.Sprintf("output of more than %d bytes is not parsed", maxOutput),
-		}, nil
+		message := fmt.Sprintf("output of more than %d bytes is not parsed", maxOutput)
+		return nil, &syntaxError{offset: maxOutput, message: message}, nil
 	}
 	output, cause := parseObject(b.Bytes())
 	return output, cause, nil
@@ -88,9 +82,19 @@ func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return json.RawMessage("{}"), nil
 	}
-	value, fits := compactObject(bytes.Trim(text, " \t\r\n"))
-	if !fits {
+	value := jsontext.Value(bytes.Trim(text, " \t\r\n"))
+	if !value.IsValid() {
 		return nil, syntaxErrorOf(stdout)
+	}
+	deep, blank := measure(value)
+	if deep > 0 {
+		return nil, &syntaxError{
+			offset:  int64(bytes.IndexByte(stdout, value[0]) + deep),
+			message: fmt.Sprintf("nested deeper than %d", maxDepth), tooDeep: true,
+		}
+	}
+	if blank {
+		_ = value.Compact() // cannot fail: it is valid
 	}
 	if value.Kind() == jsontext.KindBeginObject {
 		return json.RawMessage(value), nil
@@ -98,40 +102,24 @@ func parseObject(stdout []byte) (json.RawMessage, *syntaxError) {
 	return fmt.Appendf(nil, `{"result":%s}`, value), nil
 }
 
-// compactObject compacts text if it is valid JSON within the limits. It reads each byte as few
-// times as possible, since outputs may be long.
-func compactObject(text []byte) (jsontext.Value, bool) {
-	value := jsontext.Value(text)
-	if !value.IsValid() {
-		return nil, false
-	}
-	depth, blank := measure(value)
-	if depth > maxDepth+1 {
-		return nil, false
-	}
-	if blank {
-		_ = value.Compact() // cannot fail: it is valid
-	}
-	return value, true
-}
-
-// measure returns the nesting depth of a valid document, and whether there is white space between
-// its tokens.
-func measure(value jsontext.Value) (depth int, blank bool) {
+// measure returns the offset behind the bracket with which a valid document exceeds maxDepth, or
+// zero, and whether there is white space between its tokens.
+func measure(value jsontext.Value) (deep int, blank bool) {
 	for i, open := 0, 0; i < len(value); i++ {
 		switch c := value[i]; c {
 		case '"':
 			i += stringLen(value[i:]) - 1
 		case '{', '[':
-			open++
-			depth = max(depth, open)
+			if open++; open > maxDepth+1 {
+				return i + 1, blank
+			}
 		case '}', ']':
 			open--
 		case ' ', '\t', '\n', '\r':
 			blank = true
 		}
 	}
-	return depth, blank
+	return 0, blank
 }
 
 // stringLen returns the length of the JSON string at the beginning of text, with its quotes.
@@ -151,16 +139,15 @@ func stringLen(text []byte) int {
 // syntaxErrorOf returns the syntax error of a stdout that does not parse.
 func syntaxErrorOf(stdout []byte) *syntaxError {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
-	tooDeep := false
-	err := scanTokens(text, func(dec *jsontext.Decoder, _ jsontext.Token) error {
-		if tooDeep = dec.StackDepth() > maxDepth+1; tooDeep {
-			return fmt.Errorf("nested deeper than %d", maxDepth)
-		}
-		return nil
-	})
-	err.offset += int64(len(stdout) - len(text))
-	err.tooDeep = tooDeep
-	return err
+	dec := jsontext.NewDecoder(bytes.NewBuffer(text))
+	var cause *syntaxError
+	if _, err := dec.ReadValue(); err != nil {
+		cause = syntaxOf(err, dec)
+	} else {
+		cause = end(dec)
+	}
+	cause.offset += int64(len(stdout) - len(text))
+	return cause
 }
 
 // syntaxError is why bytes are not one JSON document: the offset in bytes, and the pointer to the
@@ -173,28 +160,6 @@ type syntaxError struct {
 }
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
-
-// scanTokens reads exactly one JSON document and calls visit after each token. It requires unique
-// keys, valid UTF-8 and nothing after the value. NaN, Infinity, comments and trailing commas are
-// not JSON.
-func scanTokens(doc []byte, visit func(*jsontext.Decoder, jsontext.Token) error) *syntaxError {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
-	for {
-		tok, err := dec.ReadToken()
-		if err != nil {
-			return syntaxOf(err, dec)
-		}
-		if err := visit(dec, tok); err != nil {
-			return &syntaxError{
-				offset: dec.InputOffset(), pointer: string(dec.StackPointer()),
-				message: err.Error(),
-			}
-		}
-		if dec.StackDepth() == 0 {
-			return end(dec)
-		}
-	}
-}
 
 func end(dec *jsontext.Decoder) *syntaxError {
 	offset := dec.InputOffset()
@@ -212,9 +177,7 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	var s *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &s) && s.Err != nil:
-		return &syntaxError{
-			offset: s.ByteOffset, pointer: string(s.JSONPointer), message: s.Err.Error(),
-		}
+		return &syntaxError{s.ByteOffset, string(s.JSONPointer), s.Err.Error(), false}
 	case errors.Is(err, io.EOF):
 		return &syntaxError{offset: dec.InputOffset(), message: io.ErrUnexpectedEOF.Error()}
 	default:
@@ -222,80 +185,73 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	}
 }
 
-// decode decodes a document for validation, with numbers as json.Number. It refuses numbers that
-// are too expensive to compare: the validator compares exactly, and 1e999999 has a million digits.
-func decode(doc json.RawMessage) (any, error) {
-	var b valueBuilder
-	if err := scanTokens(doc, b.add); err != nil {
-		return nil, err
+// decode decodes a document for validation, with numbers as json.Number. It requires unique keys,
+// valid UTF-8 and nothing after the value. It refuses numbers that are too expensive to compare: the
+// validator compares exactly, and 1e999999 has a million digits.
+func decode(doc json.RawMessage) (any, *syntaxError) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
+	v, err := decodeValue(dec)
+	if err == nil {
+		err = end(dec)
 	}
-	return b.top, nil
+	return v, err
 }
 
-// valueBuilder builds Go values from tokens.
-type valueBuilder struct {
-	top any
-	// open are the containers around the next token.
-	open []frame
-}
-
-type frame struct {
-	object map[string]any // nil for an array
-	array  []any
-	key    string
-	hasKey bool
-}
-
-func (b *valueBuilder) add(_ *jsontext.Decoder, tok jsontext.Token) error {
+func decodeValue(dec *jsontext.Decoder) (any, *syntaxError) {
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return nil, syntaxOf(err, dec)
+	}
 	switch tok.Kind() {
 	case jsontext.KindBeginObject:
-		b.open = append(b.open, frame{object: map[string]any{}})
+		return decodeObject(dec)
 	case jsontext.KindBeginArray:
-		b.open = append(b.open, frame{array: []any{}})
-	case jsontext.KindEndObject, jsontext.KindEndArray:
-		last := b.open[len(b.open)-1]
-		b.open = b.open[:len(b.open)-1]
-		if last.object == nil {
-			b.put(last.array)
-		} else {
-			b.put(last.object)
-		}
+		return decodeArray(dec)
 	case jsontext.KindString:
-		b.text(tok.String())
+		return tok.String(), nil
 	case jsontext.KindNumber:
 		n := tok.String()
-		b.put(json.Number(n))
-		return checkNumber(n)
+		if err := checkNumber(n); err != nil {
+			return nil, &syntaxError{dec.InputOffset(), string(dec.StackPointer()), err.Error(), false}
+		}
+		return json.Number(n), nil
 	case jsontext.KindNull:
-		b.put(nil)
+		return nil, nil
 	default:
-		b.put(tok.Bool())
+		return tok.Bool(), nil
 	}
-	return nil
 }
 
-// text adds a string, which is a key if the enclosing object has no pending key.
-func (b *valueBuilder) text(s string) {
-	if n := len(b.open); n > 0 && b.open[n-1].object != nil && !b.open[n-1].hasKey {
-		b.open[n-1].key, b.open[n-1].hasKey = s, true
-		return
+func decodeObject(dec *jsontext.Decoder) (any, *syntaxError) {
+	object := map[string]any{}
+	for {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, syntaxOf(err, dec)
+		}
+		if name.Kind() == jsontext.KindEndObject {
+			return object, nil
+		}
+		key := name.String() // name is valid until the next token
+		v, invalid := decodeValue(dec)
+		if invalid != nil {
+			return nil, invalid
+		}
+		object[key] = v
 	}
-	b.put(s)
 }
 
-func (b *valueBuilder) put(v any) {
-	n := len(b.open)
-	if n == 0 {
-		b.top = v
-		return
+func decodeArray(dec *jsontext.Decoder) (any, *syntaxError) {
+	array := []any{}
+	for dec.PeekKind() != jsontext.KindEndArray {
+		v, invalid := decodeValue(dec)
+		if invalid != nil {
+			return nil, invalid
+		}
+		array = append(array, v)
 	}
-	in := &b.open[n-1]
-	if in.object == nil {
-		in.array = append(in.array, v)
-		return
-	}
-	in.object[in.key] = v
-	in.hasKey = false
+	_, _ = dec.ReadToken() // the bracket
+	return array, nil
 }
 
 // maxNumber bounds the digits of a number, and its exponent.
@@ -313,13 +269,4 @@ func checkNumber(n string) error {
 		return fmt.Errorf("the exponent of %s exceeds %d", n, maxNumber)
 	}
 	return nil
-}
-
-// withPointer returns the detail of an error of decode.
-func withPointer(err error, prefix string) dray.Detail {
-	d := dray.Detail{Pointer: prefix, Message: lexical.Truncate(err.Error(), maxMessage)}
-	if s, ok := errors.AsType[*syntaxError](err); ok {
-		d.Pointer += s.pointer
-	}
-	return d
 }

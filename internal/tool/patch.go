@@ -105,53 +105,27 @@ func (h hunk) find(lines []string, from, shift, of int) (int, error) {
 	if h.matchesAt(lines, from, wanted) {
 		return wanted, nil
 	}
-	first, matches := h.countMatches(lines[from:])
-	if matches == 1 {
+	first, again := h.search(lines[from:])
+	if first >= 0 && !again {
 		return from + first, nil
 	}
-	return 0, h.mismatch(lines, from, from+first, matches, of)
+	return 0, h.mismatch(lines, from, from+first, again, of)
 }
 
-// countMatches returns where the old lines first match, and how often. It compares no line more
-// than twice, even if the old lines repeat themselves (Knuth, Morris, Pratt).
-func (h hunk) countMatches(lines []string) (first, count int) {
-	if len(h.old) == 0 {
-		return 0, 0
-	}
-	borders := prefixTable(h.old)
-	matched := 0
-	for i, l := range lines {
-		for matched > 0 && (matched == len(h.old) || h.old[matched] != l) {
-			matched = borders[matched-1]
-		}
-		if h.old[matched] == l {
-			matched++
-		}
-		if matched < len(h.old) {
-			continue
-		}
-		if count++; count == 1 {
-			first = i + 1 - matched
+// search returns the index of the line at which the old lines first match, or -1, and whether they
+// match again after it.
+func (h hunk) search(lines []string) (first int, again bool) {
+	text, old := "\n"+strings.Join(lines, ""), "\n"+strings.Join(h.old, "")
+	at := strings.Index(text, old)
+	if !strings.HasSuffix(old, "\n") { // only the last line of a file has no line ending
+		if at = len(text) - len(old); !strings.HasSuffix(text, old) {
+			at = -1
 		}
 	}
-	return first, count
-}
-
-// prefixTable returns for each prefix of lines the length of its longest proper prefix that is also
-// its suffix.
-func prefixTable(lines []string) []int {
-	borders := make([]int, len(lines))
-	for i := 1; i < len(lines); i++ {
-		n := borders[i-1]
-		for n > 0 && lines[n] != lines[i] {
-			n = borders[n-1]
-		}
-		if lines[n] == lines[i] {
-			n++
-		}
-		borders[i] = n
+	if at < 0 || len(h.old) == 0 {
+		return -1, false
 	}
-	return borders
+	return strings.Count(text[:at], "\n"), strings.Contains(text[at+1:], old)
 }
 
 func (h hunk) matchesAt(lines []string, from, at int) bool {
@@ -159,16 +133,16 @@ func (h hunk) matchesAt(lines []string, from, at int) bool {
 		slices.Equal(lines[at:at+len(h.old)], h.old)
 }
 
-func (h hunk) mismatch(lines []string, from, first, matches, of int) error {
+func (h hunk) mismatch(lines []string, from, first int, again bool, of int) error {
 	m := &mismatchError{pointer: "/input/patch"}
 	switch {
 	case len(h.old) == 0:
 		m.message = fmt.Sprintf("hunk %d of %d has no context lines, and the file has no line %d",
 			h.number, of, h.line)
 		m.hint = "add lines of context to the hunk"
-	case matches > 1:
+	case again:
 		m.message = fmt.Sprintf("the old lines of hunk %d of %d are not at line %d; "+
-			"they occur %d times, first at line %d", h.number, of, h.line, matches, first+1)
+			"they occur more than once, first at line %d", h.number, of, h.line, first+1)
 		m.hint = "correct the line number of the hunk, or add lines of context"
 	default:
 		m.message = fmt.Sprintf("the old lines of hunk %d of %d, near line %d, are not in the file",

@@ -10,7 +10,6 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/lexical"
-	"github.com/dray-dev/dray/pathmapper"
 )
 
 // maxName is the length in bytes of the longest name of a tool (EX-02).
@@ -103,8 +102,7 @@ func (r *Registry) names() []string { return slices.Sorted(maps.Keys(r.tools)) }
 type definition struct {
 	dray.Tool
 
-	input, output           *schema // output is nil for a tool without an output schema
-	inputPaths, outputPaths *pathmapper.Marks
+	input, output *schema // output is nil for a tool without an output schema
 	// check returns the violations that the input schema cannot express. It may be nil.
 	check func(input json.RawMessage) []dray.Detail
 	paths pathRules
@@ -130,35 +128,22 @@ func (d *definition) tool() *dray.Tool {
 	return &t
 }
 
-// compile compiles the schemas and finds the paths that they mark. A tool without an input schema
+// compile compiles the schemas. A tool without an input schema
 // accepts any object.
 func (d *definition) compile() (err error) {
 	if len(d.InputSchema) == 0 {
 		d.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
-	if d.input, d.inputPaths, err = compileMarked(&d.InputSchema); err != nil {
+	if d.input, err = compileSchema(&d.InputSchema); err != nil {
 		return fmt.Errorf("input_schema: %w", err)
 	}
 	if len(d.OutputSchema) == 0 {
 		return nil
 	}
-	if d.output, d.outputPaths, err = compileMarked(&d.OutputSchema); err != nil {
+	if d.output, err = compileSchema(&d.OutputSchema); err != nil {
 		return fmt.Errorf("output_schema: %w", err)
 	}
 	return nil
-}
-
-// compileMarked compiles a schema and the marks of paths in it, and compacts its text.
-func compileMarked(text *json.RawMessage) (*schema, *pathmapper.Marks, error) {
-	s, err := compileSchema(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	marks, err := pathmapper.CompileMarks(*text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the marked paths: %w", err)
-	}
-	return s, marks, nil
 }
 
 // checkInput is [dray.Tool.CheckInput] (RT-04).

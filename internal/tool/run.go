@@ -16,7 +16,6 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
-	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // processTool returns a built-in tool that starts the process which argv makes of an input.
@@ -47,9 +46,7 @@ func (r *Registry) command(t dray.Tool, argv []string, jsonOutput bool) (*defini
 	if err := d.compile(); err != nil {
 		return d, err
 	}
-	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
+	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		input := bytes.NewReader(call.MappedInput)
 		outcome, err := r.start(ctx, call, slices.Clone(argv), input, sink)
 		defer outcome.Release()
@@ -59,7 +56,8 @@ func (r *Registry) command(t dray.Tool, argv []string, jsonOutput bool) (*defini
 		}
 		res, readErr := d.withOutput(outcome.Result, outcome.Stdout())
 		return res, cmp.Or(err, readErr)
-	})
+	}
+	d.run = r.fetchOutputs(run)
 	return d, nil
 }
 
@@ -104,16 +102,15 @@ func (d *definition) withOutput(res dray.Result, stdout *capture.Capture) (dray.
 func (d *definition) checkOutput(output json.RawMessage, cause *syntaxError) *dray.Error {
 	var details []dray.Detail
 	if cause != nil {
-		details = []dray.Detail{withPointer(cause, "/output")}
+		details = violation("/output"+cause.pointer, cause.Error())
 	} else {
 		details = d.output.violations(output, "/output")
 	}
 	if len(details) == 0 {
 		return nil
 	}
-	e := dray.Errorf(dray.CodeOutputInvalid,
-		"output of tool %s does not match its output_schema: %s: %s", d.Name, details[0].Pointer,
-		details[0].Message)
+	e := dray.Errorf(dray.CodeOutputInvalid, "output of tool %s does not match its output_schema: %s: %s",
+		d.Name, details[0].Pointer, details[0].Message)
 	e.Details = details
 	return e.WithHint("fix the tool or its output_schema; output and stdout hold what it printed")
 }
@@ -124,21 +121,19 @@ func fileTool[In any](r *Registry, name string,
 	work func(ctx context.Context, at fileScope, in In) (any, error), check func(in In) []dray.Detail,
 ) *definition {
 	d := &definition{Tool: dray.Tool{Name: name}, paths: pathRules{errors: true}}
-	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
+	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		var in In
 		if err := read(call.MappedInput, &in); err != nil {
 			return dray.Result{}, fmt.Errorf("decode the input of %s: %w", name, err)
 		}
 		return r.withFiles(ctx, call, sink, func(at fileScope) (any, error) { return work(ctx, at, in) })
-	})
+	}
+	d.run = r.fetchOutputs(run)
 	if check != nil {
 		d.check = func(input json.RawMessage) []dray.Detail {
 			var in In
 			if err := read(input, &in); err != nil {
-				message := lexical.Truncate(err.Error(), maxMessage)
-				return []dray.Detail{{Pointer: "/input", Message: message}}
+				return violation("/input", err.Error())
 			}
 			return check(in)
 		}

@@ -16,19 +16,23 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/pathmapper"
 )
 
 const draft2020 = "https://json-schema.org/draft/2020-12/schema"
 
-// schema is a compiled JSON Schema of an object.
-type schema struct{ compiled *jsonschema.Schema }
+// schema is a compiled JSON Schema of an object, and the paths that it marks.
+type schema struct {
+	compiled *jsonschema.Schema
+	paths    *pathmapper.Marks
+}
 
-// compileSchema compiles a draft 2020-12 schema of an object and compacts its text. It refuses
-// references to anything outside the schema.
+// compileSchema compiles a draft 2020-12 schema of an object and the marks of paths in it, and
+// compacts its text. It refuses references to anything outside the schema.
 func compileSchema(text *json.RawMessage) (*schema, error) {
-	doc, err := decode(*text)
-	if err != nil {
-		return nil, fmt.Errorf("parse the schema: %w", err)
+	doc, invalid := decode(*text)
+	if invalid != nil {
+		return nil, fmt.Errorf("parse the schema: %w", invalid)
 	}
 	if err := describesObject(doc); err != nil {
 		return nil, err
@@ -50,7 +54,11 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 		return nil, fmt.Errorf("compact the schema: %w", err)
 	}
 	*text = json.RawMessage(compact)
-	return &schema{compiled}, nil
+	marks, err := pathmapper.CompileMarks(*text)
+	if err != nil {
+		return nil, fmt.Errorf("find the marked paths: %w", err)
+	}
+	return &schema{compiled, marks}, nil
 }
 
 // describesObject refuses schemas that inputs and outputs cannot satisfy, since both are objects,
@@ -80,16 +88,16 @@ func (noLoader) Load(url string) (any, error) {
 // violations returns the violations of a document in its own order, or nil. prefix is the pointer
 // from the caller's JSON to the document.
 func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
-	v, err := decode(doc)
-	if err != nil {
-		return []dray.Detail{withPointer(err, prefix)}
+	v, malformed := decode(doc)
+	if malformed != nil {
+		return violation(prefix+malformed.pointer, malformed.Error())
 	}
 	var invalid *jsonschema.ValidationError
 	switch err := s.compiled.Validate(v); {
 	case err == nil:
 		return nil
 	case !errors.As(err, &invalid):
-		return []dray.Detail{{Pointer: prefix, Message: err.Error()}}
+		return violation(prefix, err.Error())
 	}
 	found := violationList{prefix: prefix, printer: message.NewPrinter(language.English)}
 	found.add(invalid)
@@ -134,7 +142,11 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 
 func (l *violationList) note(at, what string) {
 	if len(l.details) < maxViolations {
-		message := lexical.Truncate(what, maxMessage)
-		l.details = append(l.details, dray.Detail{Pointer: at, Message: message})
+		l.details = append(l.details, violation(at, what)...)
 	}
+}
+
+// violation returns one violation. It truncates the message.
+func violation(pointer, message string) []dray.Detail {
+	return []dray.Detail{{Pointer: pointer, Message: lexical.Truncate(message, maxMessage)}}
 }

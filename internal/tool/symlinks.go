@@ -34,21 +34,13 @@ func (g *symlinkGuard) check(root, name string) error {
 	if name == g.lastChecked {
 		return nil
 	}
-	err := g.resolveOnHost(root, name)
-	if err == nil {
-		g.lastChecked = name
-	}
-	return err
-}
-
-func (g *symlinkGuard) resolveOnHost(root, name string) error {
 	below := strings.TrimLeft(strings.TrimPrefix(name, root), "/")
 	if below == "" {
 		return nil // the root itself, which may be a single file
 	}
 	dir, err := g.open(root)
 	if err != nil {
-		return escapesRootError(name, err)
+		return uncheckedError(name, err)
 	}
 	if dir == nil {
 		return nil
@@ -56,16 +48,18 @@ func (g *symlinkGuard) resolveOnHost(root, name string) error {
 	err = g.resolve(dir, below)
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		g.lastChecked = name
 		return nil
 	case errors.Is(err, unix.EXDEV):
 		return dray.Errorf(dray.CodePathInvalid, "a symlink on the host leads %q out of %q", name, root).
 			WithHint("have the tool write a file instead of the symlink, or a relative symlink that " +
 				"stays in the directory")
+	default:
+		return uncheckedError(name, err)
 	}
-	return escapesRootError(name, err)
 }
 
-func escapesRootError(name string, err error) error {
+func uncheckedError(name string, err error) error {
 	return dray.Errorf(dray.CodePathInvalid, "check %q on the host: %w", name, err).
 		WithHint("give the daemon's user access to the directory")
 }
@@ -75,12 +69,9 @@ func (g *symlinkGuard) open(root string) (*os.File, error) {
 	if dir, ok := g.roots[root]; ok {
 		return dir, nil
 	}
-	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0) // nil with an error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open the root: %w", err)
-	}
-	if err != nil {
-		dir = nil
 	}
 	if g.roots == nil {
 		g.roots = map[string]*os.File{}
@@ -91,17 +82,17 @@ func (g *symlinkGuard) open(root string) (*os.File, error) {
 
 func (g *symlinkGuard) close() {
 	for _, dir := range g.roots {
-		if dir != nil {
-			_ = dir.Close()
-		}
+		_ = dir.Close() // of nil it only returns an error
 	}
 	g.roots = nil
 }
 
 // resolve resolves a name beneath the root. It fails with EXDEV if the name leads out.
 func (g *symlinkGuard) resolve(dir *os.File, name string) error {
-	err := g.openat2(dir, name, unix.RESOLVE_BENEATH)
+	fd, err := g.openat2(dir, name, unix.RESOLVE_BENEATH)
 	switch {
+	case err == nil:
+		return unix.Close(fd)
 	case errors.Is(err, unix.EXDEV) && g.resolvesInside(dir, name):
 		return nil
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
@@ -110,15 +101,7 @@ func (g *symlinkGuard) resolve(dir *os.File, name string) error {
 	return err
 }
 
-func (g *symlinkGuard) openat2(dir *os.File, name string, how uint64) error {
-	fd, err := g.opened(dir, name, how)
-	if err == nil {
-		err = unix.Close(fd)
-	}
-	return err
-}
-
-func (g *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, err error) {
+func (g *symlinkGuard) openat2(dir *os.File, name string, how uint64) (fd int, err error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if g.links {
 		flags |= unix.O_NOFOLLOW
@@ -129,7 +112,7 @@ func (g *symlinkGuard) opened(dir *os.File, name string, how uint64) (fd int, er
 // resolvesInside reports whether a name that leaves the root on its way, by an absolute symlink or
 // by "..", ends at a file beneath the root.
 func (g *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
-	fd, err := g.opened(dir, name, 0)
+	fd, err := g.openat2(dir, name, 0)
 	if err != nil {
 		return false
 	}

@@ -74,8 +74,8 @@ func (r *Registry) syncTool(input func(dray.Call) (SyncInput, error)) *definitio
 	}
 }
 
-func (r *Registry) runSync(ctx context.Context, call dray.Call, in SyncInput,
-	sink dray.Sink,
+func (r *Registry) runSync(
+	ctx context.Context, call dray.Call, in SyncInput, sink dray.Sink,
 ) (dray.Result, error) {
 	if r.Transfer == nil {
 		return dray.Result{}, dray.Errorf(dray.CodeSyncRefused, "this daemon syncs no files").
