@@ -187,7 +187,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	for _, tc := range []struct{ source, pattern, page, form string }{
 		{"errors.go", `Code\w+ +Code = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
 		{"result.go", `Reason\w+ +Reason = "(\w+)"`, "docs/reference/codes.md", "| `%` |"},
-		{"config/settings.go", `(?m)^\t\tkey: "([\w.]+)"`, "docs/reference/configuration.md", "| `%` |"},
+		{"config/settings.go", `(?m)^\t{1,2}\{?"(\w+\.[\w.]+|containers|tools)", \w+Kind`, "docs/reference/configuration.md", "| `%` |"},
 		{"config/settings.go", `(?m)^\t\t"([a-z]+\.[\w.]+|tool_dirs)"`, "docs/reference/configuration.md", "`%`"},
 		{"internal/api/routes.go", `op\("[A-Z]+ (/[^"]+)"`, "docs/reference/http.md", "%"},
 		{"internal/api/routes.go", `onCall\("[A-Z]+", "(/[^"]+)"`, "docs/reference/http.md", "/v1/invocations/{id}%"},
@@ -235,7 +235,7 @@ var statusNumbers = map[string]string{
 // The defaults in the reference are those of the table of settings.
 func TestReferenceHasTheDefaults(t *testing.T) {
 	page := read(t, "docs/reference/configuration.md")
-	setting := regexp.MustCompile(`(?m)^\t\tkey: "([\w.]+)", defaultValue: "(\w+)"`)
+	setting := regexp.MustCompile(`(?m)^\t{1,2}\{?"([\w.]+)", [\w(), ]+, "(\w+)"`)
 	found := setting.FindAllStringSubmatch(read(t, "config/settings.go"), -1)
 	if len(found) < 10 {
 		t.Fatalf("only %d defaults were found in config/settings.go", len(found))

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // decoder decodes values into the configuration. Its methods report problems and return the zero
@@ -57,12 +55,10 @@ func (r valueReader) scalar(v value, what string) (string, bool) {
 func (r valueReader) text(v value) (string, bool) {
 	s, ok := r.scalar(v, "a text")
 	if ok && v.kind != text {
-		r.addValue(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes")
-		return "", false
+		return r.refuse(v, "is a "+v.kind.String()+" where a text is expected", "put it in quotes"), false
 	}
 	if strings.ContainsRune(s, 0) {
-		r.addValue(v, "contains a NUL byte", "remove it")
-		return "", false
+		return r.refuse(v, "contains a NUL byte", "remove it"), false
 	}
 	return s, ok
 }
@@ -71,8 +67,7 @@ func (r valueReader) text(v value) (string, bool) {
 func (r valueReader) lineText(v value) (string, bool) {
 	s, ok := r.text(v)
 	if ok && strings.ContainsFunc(s, isControl) {
-		r.addValue(v, "contains a control character", "write it on one line, without tabs")
-		return "", false
+		return r.refuse(v, "contains a control character", "write it on one line, without tabs"), false
 	}
 	return s, ok
 }
@@ -97,12 +92,8 @@ func (r valueReader) choice(v value, words ...string) string {
 	if !ok || slices.Contains(words, s) {
 		return s
 	}
-	fix := "write one of " + strings.Join(words, ", ")
-	if near := lexical.Closest(s, words); near != "" {
-		fix = "did you mean " + near + "?"
-	}
-	r.addValue(v, "is not one of the choices", fix)
-	return ""
+	return r.refuse(v, "is not one of the choices",
+		didYouMean(s, words, "write one of "+strings.Join(words, ", ")))
 }
 
 // boolean returns true or false. In YAML the word has no quotes.
@@ -139,8 +130,7 @@ func (r valueReader) each(v value, read func(value) string) []string {
 func (r valueReader) path(v value) string {
 	s := r.relativePath(v)
 	if s != "" && !filepath.IsAbs(s) {
-		r.addValue(v, "is not an absolute path", fixRelative(v.text))
-		return ""
+		return r.refuse(v, "is not an absolute path", fixRelative(v.text))
 	}
 	return s
 }
@@ -152,8 +142,7 @@ func (r valueReader) relativePath(v value) string {
 		return ""
 	}
 	if problem, fix := checkPath(s); problem != "" {
-		r.addValue(v, problem, fix)
-		return ""
+		return r.refuse(v, problem, fix)
 	}
 	return filepath.Clean(s)
 }
@@ -231,10 +220,8 @@ func parseDuration(s string) (time.Duration, *parseProblem) {
 	case err == nil:
 		return span, nil
 	case matches(`^[+-]?[0-9]{0,12}\.?[0-9]{1,12}$`):
-		return 0, &parseProblem{
-			"has no unit",
-			fmt.Sprintf("write %ss for seconds; other units are h, m and ms", s),
-		}
+		fix := "write " + s + "s for seconds; other units are h, m and ms"
+		return 0, &parseProblem{"has no unit", fix}
 	case matches(`^[0-9]{1,5}d$`):
 		n, _ := strconv.Atoi(strings.TrimSuffix(s, "d"))
 		return 0, &parseProblem{"has an unknown unit", fmt.Sprintf("write %dh", n*24)}

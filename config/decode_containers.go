@@ -1,19 +1,20 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-const fixContainerName = "begin with a letter or digit, continue with letters, digits, _ . and -"
+const (
+	fixContainerName = "begin with a letter or digit, continue with letters, digits, _ . and -"
+	fixConflict      = "keep one of the two"
+)
 
-// memberReader decodes one key of an element.
-type memberReader func(v value)
-
-// object decodes the members of an element and reports unknown ones.
-func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader) {
+// object decodes the members of an element into a struct and reports unknown ones.
+func (d *decoder) object(v value, keys settingDefs, into any) {
 	d.recordOrigin(v)
 	if v.shape != object {
 		d.addValue(v, v.kindMismatch("a block of keys"),
@@ -21,14 +22,14 @@ func (d *decoder) object(v value, keys objectKeys, read map[string]memberReader)
 		return
 	}
 	for _, f := range v.fields {
-		switch {
-		case slices.Contains(keys.unsupported, f.name):
-			d.add(unsupported(f.origin, f.value.key))
-		case read[f.name] == nil:
+		switch s, ok := keys.find(f.name); {
+		case !ok:
 			d.addKey(f.origin, f.value.key, "is not a known key",
 				suggestName(f.name, keys.names(), keys.names()))
+		case !s.supported():
+			d.add(unsupported(f.origin, f.value.key))
 		default:
-			read[f.name](f.value)
+			s.decode(d, f.value, reflect.ValueOf(into).Elem())
 		}
 	}
 }
@@ -65,14 +66,7 @@ func (d *decoder) containers(v value) map[string]Container {
 func (d *decoder) container(v value) Container {
 	var c Container
 	before := len(d.found)
-	d.object(v, containerKeys, map[string]memberReader{
-		"workspace": func(v value) { c.Workspace = d.path(v) },
-		"config":    func(v value) { c.Config = d.relativePath(v) },
-		"service":   func(v value) { c.Service = d.singleLineText(v) },
-		"id":        func(v value) { c.ID = d.containerRef(v) },
-		"label":     func(v value) { c.Label = d.label(v) },
-		"mappings":  func(v value) { c.Mappings = d.mappings(v) },
-	})
+	d.object(v, containerKeys, &c)
 	if len(d.found) == before {
 		d.checkTarget(v, c)
 	}
@@ -81,45 +75,40 @@ func (d *decoder) container(v value) Container {
 
 // checkTarget checks that exactly one key identifies the container.
 func (d *decoder) checkTarget(v value, c Container) {
-	at := func(key string) value {
-		m, _ := v.field(key)
-		return m
+	refuse := func(key, problem, fix string) {
+		member, _ := v.field(key)
+		d.addValue(member, problem, fix)
 	}
 	switch {
 	case c.Workspace == "" && c.ID == "" && c.Label == "":
 		d.addValue(v.withoutText(), "identifies no container",
 			"add workspace (a directory), id (an id or a name) or label (key=value)")
 	case c.ID != "" && c.Label != "":
-		d.addValue(at("label"), "conflicts with id", "keep one of the two")
+		refuse("label", "conflicts with id", fixConflict)
 	case c.Workspace != "" && c.ID != "":
-		d.addValue(at("id"), "conflicts with workspace", "keep one of the two")
+		refuse("id", "conflicts with workspace", fixConflict)
 	case c.Workspace != "" && c.Label != "":
-		d.addValue(at("label"), "conflicts with workspace", "keep one of the two")
+		refuse("label", "conflicts with workspace", fixConflict)
 	case c.Workspace == "" && c.Config != "":
-		d.addValue(at("config"), "requires workspace", "add workspace, or remove config")
+		refuse("config", "requires workspace", "add workspace, or remove config")
 	case c.Workspace == "" && c.Service != "":
-		d.addValue(at("service"), "requires workspace", "add workspace, or remove service")
+		refuse("service", "requires workspace", "add workspace, or remove service")
 	}
 }
 
 // containerRef returns a full id or a name.
-func (d *decoder) containerRef(v value) string {
-	s, ok := d.text(v)
+func (r valueReader) containerRef(v value) string {
+	s, ok := r.text(v)
 	if ok && !lexical.IsName(s) {
-		d.addValue(v, "is neither an id nor a valid container name", fixContainerName)
-		return ""
+		return r.refuse(v, "is neither an id nor a valid container name", fixContainerName)
 	}
 	return s
 }
 
-func (d *decoder) label(v value) string {
-	s, ok := d.lineText(v)
-	if !ok {
-		return ""
-	}
-	if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
-		d.addValue(v, "is not a label", "write key=value, for instance com.example.role=tools")
-		return ""
+func (r valueReader) label(v value) string {
+	s, ok := r.lineText(v)
+	if strings.Index(s, "=") < 1 && ok {
+		return r.refuse(v, "is not a label", "write key=value, for instance com.example.role=tools")
 	}
 	return s
 }
@@ -140,7 +129,7 @@ func (d *decoder) mappings(v value) []Mapping {
 		for _, other := range all {
 			if m.Container != "" && m.Container == other.Container {
 				d.addValue(item.withoutText(), "maps a second host directory to "+quoteValue(m.Container),
-					"keep one of the two")
+					fixConflict)
 			}
 		}
 		all = append(all, m)
@@ -151,10 +140,7 @@ func (d *decoder) mappings(v value) []Mapping {
 func (d *decoder) mapping(v value) Mapping {
 	var m Mapping
 	before := len(d.found)
-	d.object(v, mappingKeys, map[string]memberReader{
-		"host":      func(v value) { m.Host = d.mappingRoot(v) },
-		"container": func(v value) { m.Container = d.mappingRoot(v) },
-	})
+	d.object(v, mappingKeys, &m)
 	switch {
 	case len(d.found) > before: // reported already
 	case m.Host == "" || m.Container == "":
@@ -168,11 +154,10 @@ func (d *decoder) mapping(v value) Mapping {
 }
 
 // mappingRoot returns a path that may be the root of a mapping.
-func (d *decoder) mappingRoot(v value) string {
-	s := d.path(v)
+func (r valueReader) mappingRoot(v value) string {
+	s := r.path(v)
 	if s == "/" {
-		d.addValue(v, "cannot be mapped: it contains everything", "use the shared directory")
-		return ""
+		return r.refuse(v, "cannot be mapped: it contains everything", "use the shared directory")
 	}
 	return s
 }
@@ -184,10 +169,7 @@ func (d *decoder) plans(v value) map[string]Plan {
 		if f.name == "" {
 			d.addKey(f.origin, v.key, "has a plan without an id", "write the plan's id before the colon")
 		}
-		d.object(f.value, planKeys, map[string]memberReader{
-			"override": func(v value) { p.Override = d.routingTarget(v) },
-			"fallback": func(v value) { p.Fallback = d.routingTarget(v) },
-		})
+		d.object(f.value, planKeys, &p)
 		all[f.name] = p
 	})
 	return all
@@ -203,9 +185,8 @@ func (d *decoder) routingTarget(v value) string {
 	case strings.HasPrefix(s, "/"):
 		return d.path(v)
 	case !lexical.IsName(s):
-		d.addValue(v, "is not a routing target",
+		return d.refuse(v, "is not a routing target",
 			"write host, the name of a container, or the absolute directory of a workspace")
-		return ""
 	}
 	d.targets = append(d.targets, v)
 	return s
@@ -213,15 +194,11 @@ func (d *decoder) routingTarget(v value) string {
 
 // checkRoutingTargets checks that the targets exist. A misspelled name would fail every call.
 func (d *decoder) checkRoutingTargets() {
-	names := sortedKeys(d.c.Containers)
+	known := append(sortedKeys(d.c.Containers), "host")
 	for _, v := range d.targets {
-		if v.text == "host" || slices.Contains(names, v.text) {
-			continue
+		if !slices.Contains(known, v.text) {
+			d.addValue(v, "is not a configured container",
+				didYouMean(v.text, known, "add it under containers, or write host"))
 		}
-		fix := "add it under containers, or write host"
-		if near := lexical.Closest(v.text, append(names, "host")); near != "" {
-			fix = "did you mean " + near + "?"
-		}
-		d.addValue(v, "is not a configured container", fix)
 	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -17,8 +16,8 @@ const maxToolName = 128
 // builtIn are the names of the built-in tools of the contract, which a configuration must not
 // redefine.
 var builtIn = []string{
-	"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob",
-	"grep", "stat", "sync", "python",
+	"exec", "shell", "read_file", "write_file", "edit_file", "list_dir", "glob", "grep", "stat",
+	"sync", "python",
 }
 
 func (d *decoder) tools(v value) []Tool {
@@ -40,19 +39,10 @@ func (d *decoder) tools(v value) []Tool {
 
 func (d *decoder) tool(v value) Tool {
 	t := Tool{Environment: EnvironmentAuto, Output: "text"}
-	d.object(v, toolKeys, map[string]memberReader{
-		"name":          func(v value) { t.Name = d.toolName(v) },
-		"description":   func(v value) { t.Description = d.argument(v) },
-		"argv":          func(v value) { t.Argv = d.argv(v) },
-		"input_schema":  func(v value) { t.InputSchema = d.jsonObject(v) },
-		"output_schema": func(v value) { t.OutputSchema = d.jsonObject(v) },
-		"environment":   func(v value) { t.Environment, t.Container = d.environment(v) },
-		"timeout":       func(v value) { t.Timeout = d.toolTimeout(v) },
-		"output":        func(v value) { t.Output = d.choice(v, "text", "json") },
-		"mapping":       func(v value) { t.Mapping = d.choice(v, "schema", "heuristic", "none") },
-		"results":       func(v value) { t.Results = d.each(v, d.relativePath) },
-		"rewrite_text":  func(v value) { t.RewriteText = d.boolean(v) },
-	})
+	d.object(v, toolKeys, &t)
+	if at, _ := v.field("environment"); at.shape == object {
+		t.Container = d.specific(at)
+	}
 	for _, key := range []string{"name", "argv"} {
 		if _, ok := v.field(key); !ok && v.shape == object {
 			d.addValue(v.withoutText(), "has no "+key, "add "+key+": a tool requires name and argv")
@@ -74,34 +64,34 @@ func (d *decoder) uniqueTool(v value, name string, names map[string]Origin) {
 	names[name] = at.origin
 }
 
-func (d *decoder) toolName(v value) string {
-	s, ok := d.text(v)
+func (r valueReader) toolName(v value) string {
+	s, ok := r.text(v)
 	switch {
 	case !ok:
+		return ""
 	case slices.Contains(builtIn, s):
-		d.addValue(v, "is the name of a built-in tool", "use another name")
+		return r.refuse(v, "is the name of a built-in tool", "use another name")
 	case len(s) > maxToolName:
-		d.addValue(v, "is longer than 128 bytes", "shorten it")
+		return r.refuse(v, "is longer than 128 bytes", "shorten it")
 	case !lexical.IsName(s):
-		d.addValue(v, "is not a valid tool name",
+		return r.refuse(v, "is not a valid tool name",
 			"begin with a letter or digit, continue with letters, digits, . _ and -")
 	default:
 		return s
 	}
-	return ""
 }
 
-func (d *decoder) argv(v value) []string {
+func (r valueReader) argv(v value) []string {
 	if v.shape == scalar {
-		d.addValue(v, "is one text, and no shell splits it", "write "+asArgv(v.text))
+		r.addValue(v, "is one text, and no shell splits it", "write "+asArgv(v.text))
 		return nil
 	}
-	argv := d.each(v, d.argument)
+	argv := r.each(v, r.argument)
 	if v.shape == list && len(argv) == 0 {
-		d.addValue(v, "is empty", "write the program and its arguments as a list")
+		r.addValue(v, "is empty", "write the program and its arguments as a list")
 	}
 	if len(argv) > 0 && v.items[0].shape == scalar && v.items[0].text == "" {
-		d.addValue(v.items[0], "is not a program", "write the program's name or path first")
+		r.addValue(v.items[0], "is not a program", "write the program's name or path first")
 	}
 	return argv
 }
@@ -114,22 +104,26 @@ func asArgv(command string) string {
 	return "a list, for instance [go, test, ./...]"
 }
 
-// environment returns where a tool may run, with the name of the container if it has one.
-func (d *decoder) environment(v value) (Environment, string) {
+// environment returns where a tool may run.
+func (r valueReader) environment(v value) Environment {
 	if v.shape == object {
-		name := ""
-		d.object(v, specificKeys,
-			map[string]memberReader{"specific": func(v value) { name = d.containerRef(v) }})
-		if len(v.fields) == 0 {
-			d.addValue(v.withoutText(), "names no container", "write {specific: NAME}")
-		}
-		return EnvironmentSpecific, name
+		return EnvironmentSpecific
 	}
-	env := d.choice(v, "auto", "host", "required", "container", "preferred")
+	env := Environment(r.choice(v, "auto", "host", "required", "container", "preferred"))
 	if env == "container" {
-		env = "required"
+		return EnvironmentRequired
 	}
-	return Environment(env), ""
+	return env
+}
+
+// specific returns the container of EnvironmentSpecific.
+func (d *decoder) specific(v value) string {
+	var container struct{ Specific string }
+	d.object(v, specificKeys, &container)
+	if len(v.fields) == 0 {
+		d.addValue(v.withoutText(), "names no container", "write {specific: NAME}")
+	}
+	return container.Specific
 }
 
 func (d *decoder) toolTimeout(v value) time.Duration {
@@ -137,29 +131,23 @@ func (d *decoder) toolTimeout(v value) time.Duration {
 	return d.positive(v)
 }
 
-func (d *decoder) transport(v value) Transport {
-	return Transport(d.choice(v, string(TransportAuto), string(TransportSocket),
-		string(TransportStdio), string(TransportEngine)))
-}
-
 // engineHost returns the address of an engine. The engine's client checks the scheme.
-func (d *decoder) engineHost(v value) string {
-	s, _ := d.lineText(v)
+func (r valueReader) engineHost(v value) string {
+	s, _ := r.lineText(v)
 	if s != "" && !strings.Contains(s, "://") {
-		d.addValue(v, "has no scheme",
+		return r.refuse(v, "has no scheme",
 			"write unix:///var/run/docker.sock, tcp://HOST:PORT or ssh://USER@HOST")
-		return ""
 	}
 	return s
 }
 
 // program returns a name or an absolute path. A relative path would depend on the working directory.
-func (d *decoder) program(v value) string {
-	s, ok := d.text(v)
+func (r valueReader) program(v value) string {
+	s, ok := r.text(v)
 	if !ok || s != "" && !strings.ContainsAny(s, "/~\\") {
 		return s
 	}
-	return d.path(v)
+	return r.path(v)
 }
 
 // variables returns variables by name. Their values are secret: errors do not contain them.
@@ -176,11 +164,11 @@ func (d *decoder) variables(v value) map[string]string {
 }
 
 // variableName returns the name of a variable of the daemon's own environment.
-func (d *decoder) variableName(v value) string {
-	s, ok := d.lineText(v)
+func (r valueReader) variableName(v value) string {
+	s, ok := r.lineText(v)
 	if ok && (s == "" || strings.Contains(s, "=")) {
-		d.addValue(v, "is not a variable name", "write only the name: the value is that of the daemon")
-		return ""
+		return r.refuse(v, "is not a variable name",
+			"write only the name: the value is that of the daemon")
 	}
 	return s
 }
@@ -194,9 +182,8 @@ func (d *decoder) checkSandbox(stack layeredValues) {
 		return
 	}
 	v, _ := stack.lookup("sandbox.root")
-	if lexical.Contains(string(d.c.State), root) {
-		d.addValue(v, fmt.Sprintf("is inside the state directory %s", quoteValue(string(d.c.State))),
-			fixSandboxRoot)
+	if state := string(d.c.State); lexical.Contains(state, root) {
+		d.addValue(v, "is inside the state directory "+quoteValue(state), fixSandboxRoot)
 		return
 	}
 	for _, own := range []struct{ what, path string }{
@@ -205,43 +192,41 @@ func (d *decoder) checkSandbox(stack layeredValues) {
 		{"the socket", d.c.Server.Socket},
 	} {
 		if own.path != "" && lexical.Contains(root, own.path) {
-			d.addValue(v, fmt.Sprintf("contains %s %s, which a sync could replace", own.what,
-				quoteValue(own.path)), fixSandboxRoot)
+			d.addValue(v, "contains "+own.what+" "+quoteValue(own.path)+", which a sync could replace",
+				fixSandboxRoot)
 			return
 		}
 	}
 }
 
-func (d *decoder) sandboxRoot(v value) string {
-	s := d.path(v)
+func (r valueReader) sandboxRoot(v value) string {
+	s := r.path(v)
 	if s == "/" {
-		d.addValue(v, "is the whole file system", fixSandboxRoot)
-		return ""
+		return r.refuse(v, "is the whole file system", fixSandboxRoot)
 	}
 	return s
 }
 
 // denyPattern returns a name, or several separated by slashes, to be refused in a sync.
-func (d *decoder) denyPattern(v value) string {
-	s, ok := d.text(v)
+func (r valueReader) denyPattern(v value) string {
+	s, ok := r.text(v)
 	if !ok {
 		return ""
 	}
 	problem, fix := checkPath(s)
 	switch {
 	case problem != "":
+		return r.refuse(v, problem, fix)
 	case strings.HasPrefix(s, "/"):
-		problem, fix = "begins with a slash", "write a name or a sequence of names: secrets, or config/secrets"
+		return r.refuse(v, "begins with a slash",
+			"write a name or a sequence of names: secrets, or config/secrets")
 	case s == ".":
-		problem, fix = "matches every file", "remove sandbox.root to refuse every sync"
+		return r.refuse(v, "matches every file", "remove sandbox.root to refuse every sync")
 	case path.Clean(s) != s:
-		problem, fix = "is not a clean path", "write "+path.Clean(s)
+		return r.refuse(v, "is not a clean path", "write "+path.Clean(s))
 	case strings.ContainsAny(s, "*?["):
-		problem, fix = "looks like a pattern, and only names are supported", "write each name"
+		return r.refuse(v, "looks like a pattern, and only names are supported", "write each name")
+	default:
+		return s
 	}
-	if problem != "" {
-		d.addValue(v, problem, fix)
-		return ""
-	}
-	return s
 }

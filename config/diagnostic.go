@@ -119,6 +119,12 @@ func (r *diagnostics) addValue(v value, problem, fix string) {
 	r.add(Diagnostic{v.origin, v.key, v.display(), problem, fix})
 }
 
+// refuse reports an invalid value and returns "".
+func (r *diagnostics) refuse(v value, problem, fix string) string {
+	r.addValue(v, problem, fix)
+	return ""
+}
+
 // addKey reports a problem of a key and not of its value.
 func (r *diagnostics) addKey(at Origin, key, problem, fix string) {
 	r.add(Diagnostic{Origin: at, Key: key, Problem: problem, Suggestion: fix})
@@ -171,13 +177,18 @@ func maskPassword(s string) string {
 
 // suggestName returns the suggestion for an unknown name.
 func suggestName(name string, known, supported []string) string {
-	if near := lexical.Closest(name, known); near != "" {
-		return fmt.Sprintf("did you mean %s?", near)
-	}
 	if len(supported) == 0 {
-		return "remove it: no key of this section is supported yet"
+		return didYouMean(name, known, "remove it: no key of this section is supported yet")
 	}
-	return "remove it, or write one of " + strings.Join(supported, ", ")
+	return didYouMean(name, known, "remove it, or write one of "+strings.Join(supported, ", "))
+}
+
+// didYouMean returns the suggestion of the known name that is similar, or else another one.
+func didYouMean(name string, known []string, otherwise string) string {
+	if near := lexical.Closest(name, known); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return otherwise
 }
 
 // sectionOf returns the key of the only setting with this name, or "".

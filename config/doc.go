@@ -1,10 +1,10 @@
 // Package config merges flags, DRAY_* variables, a YAML file and the defaults into one validated
 // [Config], or returns all problems at once.
 //
-// Every setting is a row of one table (settings.go): its key, default, description and kind of value.
-// The table determines the fields that values are decoded into, the names of the variables, the
-// suggestions for misspelled keys, the refusal of unsupported keys, [Config.Settings], and the JSON
-// Schema that [Schema] returns for editors.
+// Every setting, and every key of a container, plan or tool, is a row of a table (settings.go): its
+// key, kind of value, default and description. The tables determine the fields that values are decoded
+// into, the names of the variables, the suggestions for misspelled keys, the refusal of unsupported
+// keys, [Config.Settings], and the JSON Schema that [Schema] returns for editors.
 //
 // # Precedence
 //

@@ -39,8 +39,8 @@ func (l *loader) variables() (layer map[string]value, entries map[string][]entry
 		if !strings.HasPrefix(name, "DRAY_") || isReservedVar(name) {
 			continue
 		}
-		if i := slices.IndexFunc(settings,
-			func(s settingDef) bool { return envVarName(s.key) == name }); i >= 0 {
+		isNamed := func(s settingDef) bool { return envVarName(s.key) == name }
+		if i := slices.IndexFunc(settings, isNamed); i >= 0 {
 			l.variable(settings[i], name, layer)
 		} else if e, ok := parseEntryVar(name); ok {
 			l.entry(e, entries)
@@ -73,25 +73,26 @@ func suggestVariable(name string) string {
 		return "did you mean DRAY_" + near + "?"
 	}
 	for _, s := range settings {
-		if s.entries != nil && len(s.entries.known) > 0 &&
-			strings.HasPrefix(name, envVarName(s.key)+"_") {
-			return "write " + envVarName(s.key) + "_NAME_ and one of " +
-				strings.ToUpper(strings.Join(s.entries.names(), ", "))
+		keys, prefix := s.kind.entryKeys.names(), envVarName(s.key)+"_"
+		if keys != nil && strings.HasPrefix(name, prefix) {
+			return "write " + prefix + "NAME_ and one of " + strings.ToUpper(strings.Join(keys, ", "))
 		}
 	}
-	return "unset it: names that begin with DRAY_ are reserved for settings, such as DRAY_LIMITS_TIMEOUT for limits.timeout"
+	return "unset it: names that begin with DRAY_ are reserved for settings, " +
+		"such as DRAY_LIMITS_TIMEOUT for limits.timeout"
 }
 
 // parse reads the text of a variable or a flag.
 func (l *loader) parse(s settingDef, val string, at Origin) (value, bool) {
 	v, ok := plain(s.key, val, at), true
 	switch {
-	case s.form == yamlForm || s.form == commaForm && strings.HasPrefix(strings.TrimSpace(val), "["):
+	case s.kind.form == yamlForm,
+		s.kind.form == commaForm && strings.HasPrefix(strings.TrimSpace(val), "["):
 		v, ok = yamlReader{&l.diagnostics, func(int, int) Origin { return at }}.read([]byte(val), s.key)
-	case s.form == commaForm:
+	case s.kind.form == commaForm:
 		v = parseCommaList(s.key, val, at)
 	}
-	if s.secret {
+	if s.kind.secret {
 		v = v.hidden()
 	}
 	return v, ok
@@ -111,24 +112,24 @@ type entryEnvVar struct {
 	setting settingDef
 	// entry is the entry's name in upper case.
 	entry string
-	// key is the entry's key; empty if entries are plain texts.
-	key string
+	// member is a key of the entry; its own key is empty if entries are plain texts.
+	member settingDef
 }
 
 // parseEntryVar parses the name of a variable.
 func parseEntryVar(name string) (entryEnvVar, bool) {
 	for _, s := range settings {
 		rest, ok := strings.CutPrefix(name, envVarName(s.key)+"_")
-		if s.entries == nil || !ok || rest == "" {
+		if !s.kind.named || !ok || rest == "" {
 			continue
 		}
-		if len(s.entries.known) == 0 {
-			return entryEnvVar{name, s, rest, ""}, true
+		if len(s.kind.entryKeys) == 0 {
+			return entryEnvVar{name, s, rest, settingDef{}}, true
 		}
-		for _, key := range slices.Concat(s.entries.names(), s.entries.unsupported) {
-			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(key))
+		for _, member := range s.kind.entryKeys {
+			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(member.key))
 			if ok && entry != "" && entry == strings.ToUpper(entry) {
-				return entryEnvVar{name, s, entry, key}, true
+				return entryEnvVar{name, s, entry, member}, true
 			}
 		}
 	}
@@ -147,10 +148,10 @@ func (l *loader) entry(e entryEnvVar, entries map[string][]entryEnvVar) {
 }
 
 // withEntries returns the effective value of a setting, including the variables of its entries.
-func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (v value,
-	ok bool,
+func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryEnvVar) (
+	value, bool,
 ) {
-	v, ok = stack.lookup(s.key)
+	v, ok := stack.lookup(s.key)
 	if len(entries) == 0 {
 		return v, ok
 	}
@@ -169,33 +170,25 @@ func (l *loader) withEntries(stack layeredValues, s settingDef, entries []entryE
 func (l *loader) withEntry(v value, e entryEnvVar) value {
 	at := Origin{Variable: e.name}
 	name, ok := e.entry, true
-	if e.key != "" {
+	if e.member.key != "" {
 		name, ok = l.resolveEntryName(v, e, at)
 	}
 	if !ok {
 		return v
 	}
 	key := join(v.key, name)
-	if e.key == "" {
+	if e.member.key == "" {
 		return v.withMember(name, plain(key, l.env[e.name], at))
 	}
 	one, ok := v.field(name)
 	if !ok {
 		one = value{key: key, origin: at, shape: object}
 	}
-	member := settingDef{key: join(key, e.key), form: entryForm(e.key)}
+	member := settingDef{key: join(key, e.member.key), kind: e.member.kind}
 	if val, ok := l.parse(member, l.env[e.name], at); ok {
-		one = one.withMember(e.key, val)
+		one = one.withMember(e.member.key, val)
 	}
 	return v.withMember(name, one)
-}
-
-// entryForm returns the form of the variable of an entry's key.
-func entryForm(key string) textFormat {
-	if key == "mappings" || key == "budget" {
-		return yamlForm
-	}
-	return plainForm
 }
 
 // inVariables returns a name as it stands in the name of a variable.

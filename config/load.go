@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -58,7 +59,7 @@ func Load(opts Options) (*Config, error) {
 	stack := newLayers(file, variables, flags)
 	for _, s := range settings {
 		if v, ok := l.withEntries(stack, s, entries[s.key]); ok && s.supported() {
-			s.decode(d, v)
+			s.decode(d, v, reflect.ValueOf(d.c).Elem())
 		}
 	}
 	l.validateShadowed(stack, file, variables)
@@ -75,9 +76,9 @@ func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value
 	discarded := newDecoder(&l.diagnostics)
 	for _, layer := range lower {
 		for _, key := range sortedKeys(layer) {
-			s, _ := findSetting(key)
+			s, _ := settings.find(key)
 			if v, _ := stack.lookup(key); v.origin != layer[key].origin {
-				s.decode(discarded, layer[key])
+				s.decode(discarded, layer[key], reflect.ValueOf(discarded.c).Elem())
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func (l *loader) flags() map[string]value {
 	layer := map[string]value{}
 	for _, f := range l.opts.Flags {
 		at := Origin{Flag: f.Name}
-		s, ok := findSetting(f.Key)
+		s, ok := settings.find(f.Key)
 		if !ok || !s.supported() {
 			l.addKey(at, f.Key, "is not a setting", "this is a bug in dray: please report it")
 			continue
@@ -103,7 +104,7 @@ func (l *loader) flags() map[string]value {
 // finalize sets the values that depend on others, and checks the rules between several.
 func (d *decoder) finalize(stack layeredValues, env environment) {
 	if d.c.Server.Socket == "" && d.c.State != "" {
-		d.c.Server.Socket = d.c.State.socket()
+		d.c.Server.Socket = d.c.State.join("dray.sock")
 		d.c.origins["server.socket"] = d.c.origins["state"]
 	}
 	d.checkSocket(env)
@@ -205,16 +206,16 @@ func (l *loader) section(v value, layer map[string]value) {
 }
 
 func (l *loader) member(section value, f field, layer map[string]value) {
-	s, ok := findSetting(f.value.key)
+	s, ok := settings.find(f.value.key)
 	switch {
 	case strings.Contains(f.name, "."):
 		l.refuseDottedKey(f)
 	case ok && !s.supported():
 		l.add(unsupported(f.origin, s.key))
-	case ok && f.value.shape == empty && s.form != plainForm:
+	case ok && f.value.shape == empty && s.kind.form != plainForm:
 		// all elements of the list or block are commented out
 	case ok:
-		if s.secret {
+		if s.kind.secret {
 			f.value = f.value.hidden()
 		}
 		layer[s.key] = f.value

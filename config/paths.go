@@ -28,40 +28,36 @@ func (l *loader) configFile() (string, []byte) {
 	if name := l.env["DRAY_CONFIG"]; name != "" {
 		return l.mustRead(name, Origin{Variable: "DRAY_CONFIG"})
 	}
-	for _, name := range l.defaultFiles() {
+	names := []string{systemConfigFile}
+	if dir := l.env.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
+		names = []string{filepath.Join(dir, "dray", "config.yaml"), systemConfigFile}
+	}
+	for _, name := range names {
 		data, err := l.opts.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue
+		switch {
+		case err == nil:
+			return name, data
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			return l.unreadable(name, Origin{File: name}, err)
 		}
-		if err != nil {
-			l.unreadable(name, Origin{File: name}, err)
-			return "", nil
-		}
-		return name, data
 	}
 	return "", nil
-}
-
-func (l *loader) defaultFiles() []string {
-	if dir := l.env.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
-		return []string{filepath.Join(dir, "dray", "config.yaml"), systemConfigFile}
-	}
-	return []string{systemConfigFile}
 }
 
 func (l *loader) mustRead(name string, at Origin) (string, []byte) {
 	abs, err := filepath.Abs(name)
-	if err == nil {
-		var data []byte
-		if data, err = l.opts.ReadFile(abs); err == nil {
-			return abs, data
-		}
+	if err != nil {
+		return l.unreadable(name, at, err)
 	}
-	l.unreadable(name, at, err)
-	return "", nil
+	data, err := l.opts.ReadFile(abs)
+	if err != nil {
+		return l.unreadable(name, at, err)
+	}
+	return abs, data
 }
 
-func (l *loader) unreadable(name string, at Origin, err error) {
+// unreadable reports a file and returns none.
+func (l *loader) unreadable(name string, at Origin, err error) (string, []byte) {
 	fix := "make it readable for uid " + strconv.Itoa(os.Geteuid())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -75,6 +71,7 @@ func (l *loader) unreadable(name string, at Origin, err error) {
 		Origin: at, Key: "configuration file", Value: quoteValue(name),
 		Problem: fmt.Sprintf("cannot be read: %v", cause(err)), Suggestion: fix,
 	})
+	return "", nil
 }
 
 var errTooLong = fmt.Errorf("longer than %d bytes", maxFile)
@@ -113,15 +110,15 @@ func (l *loader) stateDir() value {
 	if dir := l.env["DRAY_STATE"]; dir != "" {
 		return plain("state", dir, Origin{Variable: "DRAY_STATE"})
 	}
-	at := Origin{}
-	if filepath.IsAbs(l.env["XDG_STATE_HOME"]) {
-		at = Origin{Variable: "XDG_STATE_HOME"}
-	}
 	dir := l.env.xdg("XDG_STATE_HOME", filepath.Join(".local", "state"))
-	if dir == "" {
+	switch dir {
+	case "":
 		return value{key: "state"}
+	case l.env["XDG_STATE_HOME"]:
+		return plain("state", filepath.Join(dir, "dray"), Origin{Variable: "XDG_STATE_HOME"})
+	default:
+		return plain("state", filepath.Join(dir, "dray"), Origin{})
 	}
-	return plain("state", filepath.Join(dir, "dray"), at)
 }
 
 // state sets the state directory. A relative path is relative to the working directory.
@@ -192,9 +189,9 @@ func (s State) Run() string { return s.join("run") }
 // Homes returns the directory of the private homes of host tools.
 func (s State) Homes() string { return s.join("homes") }
 
-func (s State) socket() string { return s.join("dray.sock") }
-
 func (s State) join(name string) string { return filepath.Join(string(s), name) }
+
+const fixState = "choose another directory with --state or DRAY_STATE"
 
 // MakeState creates the state directory with mode 0700, or checks an existing one: it must be owned
 // by the effective uid and give no rights to group and others. The error is an [*InvalidError].
@@ -202,7 +199,7 @@ func (c *Config) MakeState() error {
 	dir := string(c.State)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return c.badState(fmt.Sprintf("cannot be created: %v", cause(err)),
-			"create it, or choose another directory with --state or DRAY_STATE")
+			"create it, or "+fixState)
 	}
 	return c.CheckState()
 }
@@ -215,14 +212,12 @@ func (c *Config) CheckState() error {
 		return nil
 	}
 	if err != nil {
-		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)),
-			"choose another directory with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be opened: %v", cause(err)), fixState)
 	}
 	defer func() { _ = dir.Close() }()
 	info, err := dir.Stat()
 	if err != nil {
-		return c.badState(fmt.Sprintf("cannot be read: %v", cause(err)),
-			"choose another directory with --state or DRAY_STATE")
+		return c.badState(fmt.Sprintf("cannot be read: %v", cause(err)), fixState)
 	}
 	return c.checkState(info, os.Geteuid())
 }
@@ -231,12 +226,11 @@ func (c *Config) CheckState() error {
 func (c *Config) checkState(info fs.FileInfo, uid int) error {
 	sys, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return c.badState("has no known owner",
-			"choose another directory with --state or DRAY_STATE")
+		return c.badState("has no known owner", fixState)
 	}
 	if int(sys.Uid) != uid {
 		return c.badState(fmt.Sprintf("is owned by uid %d, and dray runs as uid %d", sys.Uid, uid),
-			fmt.Sprintf("run dray as uid %d, or choose another directory with --state or DRAY_STATE", sys.Uid))
+			fmt.Sprintf("run dray as uid %d, or %s", sys.Uid, fixState))
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return c.badState(fmt.Sprintf("has mode %04o, which gives rights to others", mode),

@@ -81,13 +81,13 @@ func (s *schema) withDescription(text string) *schema {
 }
 
 // objectOf returns an element with these keys.
-func objectOf(keys objectKeys, required ...string) *schema {
-	s := &schema{
-		Type: "object", Properties: map[string]*schema{}, Required: required,
-		AdditionalProperties: false,
-	}
-	for _, k := range keys.known {
-		s.Properties[k.name] = k.schema.withDescription(k.description)
+func objectOf(keys settingDefs, required ...string) *schema {
+	s := section()
+	s.Type, s.Required = "object", required
+	for _, key := range keys {
+		if key.supported() {
+			s.addSetting(key)
+		}
 	}
 	return s
 }
@@ -99,59 +99,52 @@ func arrayOf(item *schema) *schema {
 
 // mapOf returns a block of elements whose names the operator chooses. It may be null.
 func mapOf(name, element *schema) *schema {
-	return &schema{
-		Type: []string{"object", "null"}, PropertyNames: name,
-		AdditionalProperties: element,
-	}
+	return &schema{Type: []string{"object", "null"}, PropertyNames: name, AdditionalProperties: element}
 }
 
 // enumOf returns one of several words.
 func enumOf(words ...string) *schema { return &schema{Type: "string", Enum: words} }
 
-// The schemas of values. Their patterns use the common subset of ECMAScript and RE2.
+// pattern returns a text that matches a regular expression.
+func pattern(expr string) *schema { return &schema{Type: "string", Pattern: expr} }
 
-// namePattern is lexical.IsName as a pattern.
-const namePattern = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
-
-// dotDotSchema matches paths with "..".
-var dotDotSchema = &schema{Pattern: `(^|/)\.\.(/|$)`}
-
-var (
-	textSchema        = &schema{Type: "string", Pattern: `^[^\x00]*$`}
-	lineSchema        = &schema{Type: "string", Pattern: `^[^\x00-\x1f\x7f]*$`}
-	absPathSchema     = &schema{Type: "string", Pattern: `^/[^\x00]*$`, Not: dotDotSchema}
-	pathSchema        = &schema{Type: "string", Pattern: `^[^\x00]+$`, Not: dotDotSchema}
-	mappingRootSchema = &schema{Type: "string", Pattern: `^/[^\x00]*[^/\x00][^\x00]*$`, Not: dotDotSchema}
-	programSchema     = &schema{Type: "string", Pattern: `^([^/~\\\x00]*|/[^\x00]*)$`, Not: dotDotSchema}
-	addressSchema     = &schema{Type: "string", Pattern: `^([^\x00-\x1f\x7f]*://[^\x00-\x1f\x7f]*)?$`}
-	variableSchema    = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+$`}
-	labelSchema       = &schema{Type: "string", Pattern: `^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`}
-	nameSchema        = &schema{Type: "string", Pattern: namePattern}
-	targetSchema      = &schema{Type: "string", Pattern: `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`, Not: dotDotSchema}
-	toolNameSchema    = &schema{
-		Type: "string", Pattern: namePattern, MaxLength: maxToolName,
-		Not: &schema{Enum: builtIn},
-	}
-	denyPatternSchema = &schema{Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`, Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`}}
-	boolSchema        = &schema{Type: "boolean"}
-	argvSchema        = &schema{Type: "array", Items: textSchema, MinItems: 1}
-	objectSchema      = &schema{Type: "object"}
-)
-
-// A whole number is a size in bytes. Of durations, only 0 needs no unit.
-var (
-	sizeSchema             = &schema{Type: []string{"string", "integer"}, Pattern: `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)?$`, Minimum: new(1)}
-	durationSchema         = &schema{Type: []string{"string", "integer"}, Pattern: `^\+?(0|` + durationPattern + `)$`, Minimum: new(0), Maximum: new(0)}
-	positiveDurationSchema = &schema{Type: "string", Pattern: `^\+?` + durationPattern + `$`, AllOf: []*schema{{Pattern: `[1-9]`}}}
-)
-
-// countFrom returns a whole number within bounds.
-func countFrom(least, most int) *schema {
-	return &schema{Type: "integer", Minimum: new(least), Maximum: new(most)}
+// pathPattern returns a text that matches and contains no "..".
+func pathPattern(expr string) *schema {
+	return &schema{Type: "string", Pattern: expr, Not: &schema{Pattern: `(^|/)\.\.(/|$)`}}
 }
 
-// durationPattern matches numbers with units, as [time.ParseDuration] reads them.
-const durationPattern = `(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+const (
+	// namePattern is lexical.IsName as a pattern.
+	namePattern    = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
+	targetPattern  = `^([A-Za-z0-9][A-Za-z0-9_.-]*|/[^\x00]*)?$`
+	addressPattern = `^([^\x00-\x1f\x7f]*://[^\x00-\x1f\x7f]*)?$`
+	// durationPattern matches numbers with units, as [time.ParseDuration] reads them.
+	durationPattern = `(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+)
+
+var (
+	toolNameSchema = &schema{
+		Type: "string", Pattern: namePattern, MaxLength: maxToolName, Not: &schema{Enum: builtIn},
+	}
+	denySchema = &schema{
+		Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`,
+		Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`},
+	}
+	argvSchema = &schema{Type: "array", Items: textKind.schema, MinItems: 1}
+	// sizeSchema allows a whole number of bytes.
+	sizeSchema = &schema{
+		Type: []string{"string", "integer"}, Minimum: new(1),
+		Pattern: `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)?$`,
+	}
+	// durationSchema allows one number without a unit: 0.
+	durationSchema = &schema{
+		Type: []string{"string", "integer"}, Minimum: new(0), Maximum: new(0),
+		Pattern: `^\+?(0|` + durationPattern + `)$`,
+	}
+	positiveSchema = &schema{
+		Type: "string", Pattern: `^\+?` + durationPattern + `$`, AllOf: []*schema{{Pattern: `[1-9]`}},
+	}
+)
 
 // environmentSchema is a word or an object with the required container.
 var environmentSchema = &schema{AnyOf: []*schema{
@@ -175,4 +168,4 @@ func containersSchema() *schema {
 
 func plansSchema() *schema { return mapOf(&schema{MinLength: 1}, objectOf(planKeys)) }
 
-func variablesSchema() *schema { return mapOf(&schema{Pattern: `^[^=\x00]+$`}, textSchema) }
+func variablesSchema() *schema { return mapOf(&schema{Pattern: `^[^=\x00]+$`}, textKind.schema) }

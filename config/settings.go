@@ -18,335 +18,318 @@ const (
 	yamlForm
 )
 
-// settingDef is a key with a fixed name.
+// settingDef is a key with a fixed name: of the configuration, or of an element such as a tool.
 type settingDef struct {
-	key  string
-	form textFormat
-	// defaultValue is the default in the form of a variable; empty for none.
+	key string
+	// kind decodes the value into the field that has the name of the key. It is zero for a key of the
+	// contract that is not supported yet.
+	kind valueKind
+	// defaultValue is the default in the form of a variable; empty for none, and for elements.
 	defaultValue string
 	// description is the meaning of the key, for editors and docs/reference/configuration.md.
 	description string
-	// kind decodes the value into the field of Config that has the name of the key. It is zero for a
-	// key that is not supported yet.
-	kind valueKind
-	// entries are the keys of each element of a map whose names the operator chooses; else nil.
-	entries *objectKeys
-	secret  bool
 }
 
 func (s settingDef) supported() bool { return s.kind.read != nil }
 
-// decode reads a value into its field of the configuration.
-func (s settingDef) decode(d *decoder, v value) {
-	fieldOf(reflect.ValueOf(d.c).Elem(), s.key).Set(reflect.ValueOf(s.kind.read(d, v)))
+// decode reads a value into its field of a struct.
+func (s settingDef) decode(d *decoder, v value, into reflect.Value) {
+	fieldOf(into, s.key).Set(reflect.ValueOf(s.kind.read(d, v)))
+}
+
+// settingDefs are the keys of the configuration or of an element, with or without support.
+type settingDefs []settingDef
+
+// find returns the setting of a key.
+func (all settingDefs) find(key string) (settingDef, bool) {
+	i := slices.IndexFunc(all, func(s settingDef) bool { return s.key == key })
+	if i < 0 {
+		return settingDef{}, false
+	}
+	return all[i], true
+}
+
+// names returns the supported keys.
+func (all settingDefs) names() []string {
+	var names []string
+	for _, s := range all {
+		if s.supported() {
+			names = append(names, s.key)
+		}
+	}
+	return names
 }
 
 // valueKind is a kind of value: what it may contain, for editors, and how it is decoded.
 type valueKind struct {
 	schema *schema
 	read   func(d *decoder, v value) any
+	form   textFormat
+	secret bool
+	// named values are blocks of entries whose names the operator chooses. entryKeys are the keys of
+	// each entry; without any an entry is a text.
+	named     bool
+	entryKeys settingDefs
 }
 
 func kindOf[T any](s *schema, read func(d *decoder, v value) T) valueKind {
-	return valueKind{s, func(d *decoder, v value) any { return read(d, v) }}
+	return valueKind{schema: s, read: func(d *decoder, v value) any { return read(d, v) }}
+}
+
+func yamlKind[T any](s *schema, read func(d *decoder, v value) T) valueKind {
+	k := kindOf(s, read)
+	k.form = yamlForm
+	return k
+}
+
+func namedKind[T any](s *schema, keys settingDefs, read func(d *decoder, v value) T) valueKind {
+	k := yamlKind(s, read)
+	k.named, k.entryKeys = true, keys
+	return k
 }
 
 func listKind(item valueKind) valueKind {
-	return kindOf(arrayOf(item.schema), func(d *decoder, v value) []string {
-		return d.each(v, func(v value) string { return item.read(d, v).(string) }) //nolint:forcetypeassert // by construction
+	k := kindOf(arrayOf(item.schema), func(d *decoder, v value) []string {
+		return d.each(v, func(v value) string {
+			return item.read(d, v).(string) //nolint:forcetypeassert // an item is a text
+		})
 	})
+	k.form = commaForm
+	return k
+}
+
+func choiceKind[T ~string](words ...string) valueKind {
+	return kindOf(enumOf(words...), func(d *decoder, v value) T { return T(d.choice(v, words...)) })
 }
 
 func countKind(least, most int) valueKind {
-	return kindOf(countFrom(least, most), func(d *decoder, v value) int { return d.count(v, least, most) })
+	return kindOf(&schema{Type: "integer", Minimum: new(least), Maximum: new(most)},
+		func(d *decoder, v value) int { return d.count(v, least, most) })
 }
 
+func (k valueKind) asSecret() valueKind {
+	k.secret = true
+	return k
+}
+
+// The kinds of values. The patterns use the common subset of ECMAScript and RE2.
 var (
-	absPathKind          = kindOf(absPathSchema, (*decoder).path)
-	absPathsKind         = listKind(absPathKind)
-	sizeKind             = kindOf(sizeSchema, (*decoder).size)
-	durationKind         = kindOf(durationSchema, (*decoder).duration)
-	positiveDurationKind = kindOf(positiveDurationSchema, (*decoder).positive)
-	leaseKind            = kindOf(positiveDurationSchema, (*decoder).lease)
-	booleanKind          = kindOf(boolSchema, (*decoder).boolean)
-	lineKind             = kindOf(lineSchema, (*decoder).singleLineText)
-	addressKind          = kindOf(addressSchema, (*decoder).engineHost)
-	programKind          = kindOf(programSchema, (*decoder).program)
-	argumentsKind        = listKind(kindOf(textSchema, (*decoder).argument))
-	variablesKind        = kindOf(variablesSchema(), (*decoder).variables)
-	variableNamesKind    = listKind(kindOf(variableSchema, (*decoder).variableName))
-	transportKind        = kindOf(enumOf("auto", "socket", "stdio", "engine"), (*decoder).transport)
-	sandboxRootKind      = kindOf(mappingRootSchema, (*decoder).sandboxRoot)
-	denyPatternsKind     = listKind(kindOf(denyPatternSchema, (*decoder).denyPattern))
-	targetKind           = kindOf(targetSchema, (*decoder).routingTarget)
-	plansKind            = kindOf(plansSchema(), (*decoder).plans)
-	containersKind       = kindOf(containersSchema(), (*decoder).containers)
-	toolsKind            = kindOf(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
+	textKind        = kindOf(pattern(`^[^\x00]*$`), (*decoder).argument)
+	lineKind        = kindOf(pattern(`^[^\x00-\x1f\x7f]*$`), (*decoder).singleLineText)
+	absPathKind     = kindOf(pathPattern(`^/[^\x00]*$`), (*decoder).path)
+	pathKind        = kindOf(pathPattern(`^[^\x00]+$`), (*decoder).relativePath)
+	rootPattern     = pathPattern(`^/[^\x00]*[^/\x00][^\x00]*$`)
+	mappingRootKind = kindOf(rootPattern, (*decoder).mappingRoot)
+	sandboxRootKind = kindOf(rootPattern, (*decoder).sandboxRoot)
+	programKind     = kindOf(pathPattern(`^([^/~\\\x00]*|/[^\x00]*)$`), (*decoder).program)
+	addressKind     = kindOf(pattern(addressPattern), (*decoder).engineHost)
+	variableKind    = kindOf(pattern(`^[^=\x00-\x1f\x7f]+$`), (*decoder).variableName)
+	labelKind       = kindOf(pattern(`^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`), (*decoder).label)
+	nameKind        = kindOf(pattern(namePattern), (*decoder).containerRef)
+	targetKind      = kindOf(pathPattern(targetPattern), (*decoder).routingTarget)
+	denyKind        = kindOf(denySchema, (*decoder).denyPattern)
+	sizeKind        = kindOf(sizeSchema, (*decoder).size)
+	durationKind    = kindOf(durationSchema, (*decoder).duration)
+	positiveKind    = kindOf(positiveSchema, (*decoder).positive)
+	leaseKind       = kindOf(positiveSchema, (*decoder).lease)
+	booleanKind     = kindOf(&schema{Type: "boolean"}, (*decoder).boolean)
+	jsonSchemaKind  = kindOf(&schema{Type: "object"}, (*decoder).jsonObject)
+	transportKind   = choiceKind[Transport]("auto", "socket", "stdio", "engine")
+	toolNameKind    = kindOf(toolNameSchema, (*decoder).toolName)
+	argvKind        = kindOf(argvSchema, (*decoder).argv)
+	environmentKind = kindOf(environmentSchema, (*decoder).environment)
+	toolTimeoutKind = kindOf(positiveSchema, (*decoder).toolTimeout)
+	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).mappings)
+	variablesKind   = namedKind(variablesSchema(), nil, (*decoder).variables)
+	plansKind       = namedKind(plansSchema(), planKeys, (*decoder).plans)
+	containersKind  = namedKind(containersSchema(), containerKeys, (*decoder).containers)
+	toolsKind       = yamlKind(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
 )
 
-// objectKeys are the keys of an element of a list or of a named entry.
-type objectKeys struct {
-	known []memberKey
-	// unsupported are keys of the contract that are not supported yet.
-	unsupported []string
-}
+const (
+	aboutOverride = "`host`, the name of a container, or the directory of a workspace: overrides the " +
+		"environment of the tool"
+	aboutFallback = "`host`, the name of a container, or the directory of a workspace: used if no " +
+		"other rule applies"
+)
 
-// memberKey is one key of an element.
-type memberKey struct {
-	name        string
-	schema      *schema
-	description string
-}
-
-// names returns the supported keys.
-func (m objectKeys) names() []string {
-	names := make([]string, len(m.known))
-	for i, k := range m.known {
-		names[i] = k.name
-	}
-	return names
-}
-
+// The keys of elements.
 var (
-	containerKeys = objectKeys{known: []memberKey{
-		{"workspace", absPathSchema, "host directory of the devcontainer's workspace"},
-		{"config", pathSchema, "the workspace's devcontainer.json, absolute or relative to the workspace"},
-		{"service", lineSchema, "service of the workspace's compose file"},
-		{"id", nameSchema, "full id or name"},
-		{"label", labelSchema, "label of one container, `key=value`"},
+	containerKeys = settingDefs{
+		{"workspace", absPathKind, "", "host directory of the devcontainer's workspace"},
 		{
-			"mappings", arrayOf(objectOf(mappingKeys, "host", "container")),
-			"additional mappings, which take precedence over its mounts",
+			"config", pathKind, "",
+			"the workspace's devcontainer.json, absolute or relative to the workspace",
 		},
-	}}
-	mappingKeys = objectKeys{known: []memberKey{
-		{"host", mappingRootSchema, "directory on the host"},
-		{"container", mappingRootSchema, "the same directory in the container"},
-	}}
-	planKeys = objectKeys{
-		known: []memberKey{
-			{"override", targetSchema, "`host`, the name of a container, or the directory of a workspace: overrides the environment of the tool"},
-			{"fallback", targetSchema, "`host`, the name of a container, or the directory of a workspace: used if no other rule applies"},
-		},
-		unsupported: []string{"budget"},
+		{"service", lineKind, "", "service of the workspace's compose file"},
+		{"id", nameKind, "", "full id or name"},
+		{"label", labelKind, "", "label of one container, `key=value`"},
+		{"mappings", mappingsKind, "", "additional mappings, which take precedence over its mounts"},
 	}
-	specificKeys = objectKeys{known: []memberKey{{"specific", nameSchema, "name or id of a container"}}}
-	toolKeys     = objectKeys{
-		known: []memberKey{
-			{"name", toolNameSchema, "letters, digits, `.`, `_` and `-`; not the name of a built-in tool"},
-			{"description", textSchema, "what the tool does, for people and models"},
-			{"argv", argvSchema, "the program and its arguments; the input is JSON on stdin"},
-			{"input_schema", objectSchema, "JSON Schema of the input; default: any object"},
-			{"output_schema", objectSchema, "JSON Schema of the output, for `output: json`"},
-			{"environment", environmentSchema, "where the tool may run; `container` means `required`"},
-			{"timeout", positiveDurationSchema, "default `limits.timeout`, maximum `limits.max_timeout`"},
-			{"output", enumOf("text", "json"), "format of its stdout"},
-			{"mapping", enumOf("schema", "heuristic", "none"), "how paths are found in its input and output"},
-			{
-				"results", arrayOf(pathSchema),
-				"files and directories fetched when a call ends: absolute, or relative to its working directory",
-			},
-			{"rewrite_text", boolSchema, "rewrite container paths in its output to the caller's paths"},
+	mappingKeys = settingDefs{
+		{"host", mappingRootKind, "", "directory on the host"},
+		{"container", mappingRootKind, "", "the same directory in the container"},
+	}
+	planKeys = settingDefs{
+		{"override", targetKind, "", aboutOverride},
+		{"fallback", targetKind, "", aboutFallback},
+		{key: "budget"},
+	}
+	specificKeys = settingDefs{{"specific", nameKind, "", "name or id of a container"}}
+	toolKeys     = settingDefs{
+		{
+			"name", toolNameKind, "",
+			"letters, digits, `.`, `_` and `-`; not the name of a built-in tool",
 		},
-		unsupported: []string{"capabilities", "idempotent"},
+		{"description", textKind, "", "what the tool does, for people and models"},
+		{"argv", argvKind, "", "the program and its arguments; the input is JSON on stdin"},
+		{"input_schema", jsonSchemaKind, "", "JSON Schema of the input; default: any object"},
+		{"output_schema", jsonSchemaKind, "", "JSON Schema of the output, for `output: json`"},
+		{"environment", environmentKind, "", "where the tool may run; `container` means `required`"},
+		{"timeout", toolTimeoutKind, "", "default `limits.timeout`, maximum `limits.max_timeout`"},
+		{"output", choiceKind[string]("text", "json"), "", "format of its stdout"},
+		{
+			"mapping", choiceKind[string]("schema", "heuristic", "none"), "",
+			"how paths are found in its input and output",
+		},
+		{
+			"results", listKind(pathKind), "",
+			"files and directories fetched when a call ends: absolute, or relative to its working directory",
+		},
+		{
+			"rewrite_text", booleanKind, "",
+			"rewrite container paths in its output to the caller's paths",
+		},
+		{key: "capabilities"},
+		{key: "idempotent"},
 	}
 )
 
 // settings has every key of the contract.
-var settings = append([]settingDef{
+var settings = append(settingDefs{
+	{"server.socket", absPathKind, "", "absolute path of the socket"},
+	{"server.max_body", sizeKind, "64MiB", "maximum size of a request body"},
 	{
-		key: "server.socket", kind: absPathKind,
-		description: "absolute path of the socket",
+		"engine.host", addressKind, "",
+		"address of the engine, as in `DOCKER_HOST`; without it and `engine.context` the engine is " +
+			"found as the docker CLI finds it",
+	},
+	{"engine.context", lineKind, "", "name of a docker context; not together with `engine.host`"},
+	{
+		"devcontainer.cli", programKind, "",
+		"the devcontainer CLI, a name or an absolute path; default `devcontainer`",
+	},
+	{"devcontainer.up_args", listKind(textKind).asSecret(), "", "additional arguments of its `up`"},
+	{
+		"devcontainer.local_env", variablesKind.asSecret(), "",
+		"values of `${localEnv:NAME}` for `up` and for calls that send none",
+	},
+	{"devcontainer.up_timeout", positiveKind, "30m", "maximum duration of one `up` of a workspace"},
+	{
+		"agent.lease", leaseKind, "30s",
+		"how long an agent keeps calls running without contact to the daemon; minimum 1s",
 	},
 	{
-		key: "server.max_body", defaultValue: "64MiB", kind: sizeKind,
-		description: "maximum size of a request body",
+		"agent.transport", transportKind, "auto",
+		"`auto`, `socket` (an agent by its socket only), `stdio` (an agent by its stdio only), " +
+			"`engine` (no agent)",
 	},
 	{
-		key: "engine.host", kind: addressKind,
-		description: "address of the engine, as in `DOCKER_HOST`; without it and `engine.context` the " +
-			"engine is found as the docker CLI finds it",
+		"limits.timeout", positiveKind, "120s",
+		"timeout of calls and tools without their own; maximum `limits.max_timeout`",
+	},
+	{"limits.max_timeout", positiveKind, "1h", "maximum timeout of a call or tool"},
+	{"limits.idle_timeout", durationKind, "0s", "maximum time without output; 0 is no limit"},
+	{"limits.grace", durationKind, "2s", "time between TERM and KILL"},
+	{"limits.concurrent", countKind(1, maxConcurrent), "256", "maximum number of concurrent calls"},
+	{
+		"limits.per_container", countKind(1, MaxPerContainer), "64",
+		"maximum number of concurrent calls in one container, up to 4096, the capacity of one " +
+			"connection to an agent",
 	},
 	{
-		key: "engine.context", kind: lineKind,
-		description: "name of a docker context; not together with `engine.host`",
+		"limits.queue", countKind(0, maxQueue), "1024",
+		"maximum number of queued calls; with 0 a call that cannot run immediately is `busy`",
+	},
+	{"limits.drain", durationKind, "10s", "how long a daemon that shuts down waits for its calls"},
+	{"limits.capture", sizeKind, "50MiB", "captured bytes of each output stream"},
+	{
+		"limits.view", sizeKind, "16KiB",
+		"size of the head, and of the tail, that a result contains of each stream",
 	},
 	{
-		key: "devcontainer.cli", kind: programKind,
-		description: "the devcontainer CLI, a name or an absolute path; default `devcontainer`",
+		"limits.captures_disk", sizeKind, "10GiB",
+		"maximum size of the captured output of all calls; the oldest is removed first, never that of " +
+			"a running call",
 	},
 	{
-		key: "devcontainer.up_args", form: commaForm, secret: true, kind: argumentsKind,
-		description: "additional arguments of its `up`",
+		"limits.captures_keep", positiveKind, "168h",
+		"how long output is retained after its last byte; the audit log retains its head, tail, length " +
+			"and sha256",
 	},
 	{
-		key: "devcontainer.local_env", form: yamlForm, secret: true, entries: &objectKeys{}, kind: variablesKind,
-		description: "values of `${localEnv:NAME}` for `up` and for calls that send none",
+		"sandbox.root", sandboxRootKind, "",
+		"directory that synced files are written to; must be owned by the daemon's user with mode " +
+			"0700; without it syncs are refused",
 	},
 	{
-		key: "devcontainer.up_timeout", defaultValue: "30m", kind: positiveDurationKind,
-		description: "maximum duration of one `up` of a workspace",
+		"sandbox.sources", listKind(absPathKind), "",
+		"directories in containers that files may be fetched from, besides the workspace, its bind " +
+			"mounts and `/tmp`",
+	},
+	{"sandbox.max_file", sizeKind, "64MiB", "maximum size of a file in a sync"},
+	{"sandbox.max_total", sizeKind, "512MiB", "maximum size of all files of a sync"},
+	{
+		"sandbox.max_files", countKind(1, MaxSyncFiles), "10000",
+		"maximum number of files and directories of a sync, up to 100000, because the record of a call " +
+			"names each",
 	},
 	{
-		key: "agent.lease", defaultValue: "30s", kind: leaseKind,
-		description: "how long an agent keeps calls running without contact to the daemon; minimum 1s",
+		"sandbox.max_depth", countKind(1, maxSyncDepth), "64",
+		"maximum number of directories between a file and the named path",
+	},
+	{"sandbox.timeout", positiveKind, "300s", "maximum duration of a sync"},
+	{
+		"sandbox.deny", listKind(denyKind), "",
+		"additional names that are never written to `sandbox.root`: `name` matches at any depth, `a/b` " +
+			"matches the sequence",
 	},
 	{
-		key: "agent.transport", defaultValue: "auto", kind: transportKind,
-		description: "`auto`, `socket` (an agent by its socket only), `stdio` (an agent by its stdio " +
-			"only), `engine` (no agent)",
+		"sandbox.executable", booleanKind, "false",
+		"keep the executable bit of files: mode 0700 instead of 0600",
 	},
 	{
-		key: "limits.timeout", defaultValue: "120s", kind: positiveDurationKind,
-		description: "timeout of calls and tools without their own; maximum `limits.max_timeout`",
+		"host.env", listKind(variableKind), "",
+		"names of variables of the daemon that host tools get too",
 	},
 	{
-		key: "limits.max_timeout", defaultValue: "1h", kind: positiveDurationKind,
-		description: "maximum timeout of a call or tool",
+		"host.roots", listKind(absPathKind), "",
+		"directories where tools may run and write on the host; without one no tool starts there",
 	},
+	{"routing.override", targetKind, "", aboutOverride},
+	{"routing.fallback", targetKind, "", aboutFallback},
+	{"routing.plans", plansKind, "", "by plan id: `override` and `fallback` of one plan"},
+	{"containers", containersKind, "", "by name, each with `workspace`, `id` or `label`"},
+	{"tools", toolsKind, "", "list of command tools"},
 	{
-		key: "limits.idle_timeout", defaultValue: "0s", kind: durationKind,
-		description: "maximum time without output; 0 is no limit",
-	},
-	{
-		key: "limits.grace", defaultValue: "2s", kind: durationKind,
-		description: "time between TERM and KILL",
-	},
-	{
-		key: "limits.concurrent", defaultValue: "256", kind: countKind(1, maxConcurrent),
-		description: "maximum number of concurrent calls",
-	},
-	{
-		key: "limits.per_container", defaultValue: "64", kind: countKind(1, MaxPerContainer),
-		description: "maximum number of concurrent calls in one container, up to 4096, the capacity " +
-			"of one connection to an agent",
-	},
-	{
-		key: "limits.queue", defaultValue: "1024", kind: countKind(0, maxQueue),
-		description: "maximum number of queued calls; with 0 a call that cannot run immediately is " +
-			"`busy`",
-	},
-	{
-		key: "limits.drain", defaultValue: "10s", kind: durationKind,
-		description: "how long a daemon that shuts down waits for its calls",
-	},
-	{
-		key: "limits.capture", defaultValue: "50MiB", kind: sizeKind,
-		description: "captured bytes of each output stream",
-	},
-	{
-		key: "limits.view", defaultValue: "16KiB", kind: sizeKind,
-		description: "size of the head, and of the tail, that a result contains of each stream",
-	},
-	{
-		key: "limits.captures_disk", defaultValue: "10GiB", kind: sizeKind,
-		description: "maximum size of the captured output of all calls; the oldest is removed first, " +
-			"never that of a running call",
-	},
-	{
-		key: "limits.captures_keep", defaultValue: "168h", kind: positiveDurationKind,
-		description: "how long output is retained after its last byte; the audit log retains its " +
-			"head, tail, length and sha256",
-	},
-	{
-		key: "sandbox.root", kind: sandboxRootKind,
-		description: "directory that synced files are written to; must be owned by the daemon's user " +
-			"with mode 0700; without it syncs are refused",
-	},
-	{
-		key: "sandbox.sources", form: commaForm, kind: absPathsKind,
-		description: "directories in containers that files may be fetched from, besides the " +
-			"workspace, its bind mounts and `/tmp`",
-	},
-	{
-		key: "sandbox.max_file", defaultValue: "64MiB", kind: sizeKind,
-		description: "maximum size of a file in a sync",
-	},
-	{
-		key: "sandbox.max_total", defaultValue: "512MiB", kind: sizeKind,
-		description: "maximum size of all files of a sync",
-	},
-	{
-		key: "sandbox.max_files", defaultValue: "10000", kind: countKind(1, MaxSyncFiles),
-		description: "maximum number of files and directories of a sync, up to 100000, because the " +
-			"record of a call names each",
-	},
-	{
-		key: "sandbox.max_depth", defaultValue: "64", kind: countKind(1, maxSyncDepth),
-		description: "maximum number of directories between a file and the named path",
-	},
-	{
-		key: "sandbox.timeout", defaultValue: "300s", kind: positiveDurationKind,
-		description: "maximum duration of a sync",
-	},
-	{
-		key: "sandbox.deny", form: commaForm, kind: denyPatternsKind,
-		description: "additional names that are never written to `sandbox.root`: `name` matches at " +
-			"any depth, `a/b` matches the sequence",
-	},
-	{
-		key: "sandbox.executable", defaultValue: "false", kind: booleanKind,
-		description: "keep the executable bit of files: mode 0700 instead of 0600",
-	},
-	{
-		key: "host.env", form: commaForm, kind: variableNamesKind,
-		description: "names of variables of the daemon that host tools get too",
-	},
-	{
-		key: "host.roots", form: commaForm, kind: absPathsKind,
-		description: "directories where tools may run and write on the host; without one no tool " +
-			"starts there",
-	},
-	{
-		key: "routing.override", kind: targetKind,
-		description: "`host`, the name of a container, or the directory of a workspace: overrides the " +
-			"environment of the tool",
-	},
-	{
-		key: "routing.fallback", kind: targetKind,
-		description: "`host`, the name of a container, or the directory of a workspace: used if no " +
-			"other rule applies",
-	},
-	{
-		key: "routing.plans", form: yamlForm, entries: &planKeys, kind: plansKind,
-		description: "by plan id: `override` and `fallback` of one plan",
-	},
-	{
-		key: "containers", form: yamlForm, entries: &containerKeys, kind: containersKind,
-		description: "by name, each with `workspace`, `id` or `label`",
-	},
-	{
-		key: "tools", form: yamlForm, kind: toolsKind,
-		description: "list of command tools",
-	},
-	{
-		key: "trust.workspaces", form: commaForm, kind: absPathsKind,
-		description: "directories that are trusted with any configuration",
+		"trust.workspaces", listKind(absPathKind), "",
+		"directories that are trusted with any configuration",
 	},
 }, unsupportedSettings()...)
 
 // unsupportedSettings returns the keys of the contract that are refused by name.
-func unsupportedSettings() []settingDef {
+func unsupportedSettings() settingDefs {
 	keys := []string{
 		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
 		"tool_dirs",
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",
 	}
-	unsupported := []settingDef{{key: "server.tokens", entries: &objectKeys{}}}
+	unsupported := settingDefs{{key: "server.tokens", kind: valueKind{named: true}}}
 	for _, key := range keys {
 		unsupported = append(unsupported, settingDef{key: key})
 	}
 	return unsupported
-}
-
-// findSetting returns the setting of a key.
-func findSetting(key string) (settingDef, bool) {
-	i := slices.IndexFunc(settings, func(s settingDef) bool { return s.key == key })
-	if i < 0 {
-		return settingDef{}, false
-	}
-	return settings[i], true
 }
 
 // namesIn returns the names in a section, "" being the top; onlySupported omits those without a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func (c *Config) Settings() []Setting {
 	l.add("state", string(c.State))
 	for _, s := range settings {
 		if s.supported() {
-			l.any(s.key, fieldOf(reflect.ValueOf(*c), s.key), s.secret)
+			l.any(s.key, fieldOf(reflect.ValueOf(*c), s.key), s.kind.secret)
 		}
 	}
 	return l.all
@@ -79,7 +80,11 @@ func (l *settingsLister) any(key string, v reflect.Value, secret bool) {
 	case json.RawMessage:
 		l.add(key, maskJSON(x))
 	case []string:
-		l.list(key, x, secret)
+		shown := make([]string, len(x))
+		for i, item := range x {
+			shown[i] = shownText(item, secret)
+		}
+		l.add(key, shown)
 	default:
 		l.composite(key, v, secret)
 	}
@@ -87,20 +92,23 @@ func (l *settingsLister) any(key string, v reflect.Value, secret bool) {
 
 // composite adds the elements of a value, or a text.
 func (l *settingsLister) composite(key string, v reflect.Value, secret bool) {
-	switch {
-	case v.Kind() == reflect.Map && v.Len() == 0:
+	switch kind := v.Kind(); {
+	case kind == reflect.Map && v.Len() == 0:
 		l.add(key, json.RawMessage("{}"))
-	case v.Kind() == reflect.Map:
-		for _, name := range sortedNames(v) {
-			l.any(join(key, name), v.MapIndex(reflect.ValueOf(name)), secret)
+	case kind == reflect.Map:
+		names := v.MapKeys()
+		slices.SortFunc(names,
+			func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, name := range names {
+			l.any(join(key, name.String()), v.MapIndex(name), secret)
 		}
-	case v.Kind() == reflect.Slice && v.Len() == 0:
+	case kind == reflect.Slice && v.Len() == 0:
 		l.add(key, json.RawMessage("[]"))
-	case v.Kind() == reflect.Slice:
+	case kind == reflect.Slice:
 		for i := range v.Len() {
 			l.any(index(key, i), v.Index(i), secret)
 		}
-	case v.Kind() == reflect.Struct:
+	case kind == reflect.Struct:
 		l.element(key, v, secret)
 	default:
 		l.add(key, shownText(v.String(), secret))
@@ -123,22 +131,6 @@ func (l *settingsLister) element(key string, v reflect.Value, secret bool) {
 			l.any(key+"."+name, member, secret)
 		}
 	}
-}
-
-func (l *settingsLister) list(key string, items []string, secret bool) {
-	shown := make([]string, len(items))
-	for i, item := range items {
-		shown[i] = shownText(item, secret)
-	}
-	l.add(key, shown)
-}
-
-func sortedNames(m reflect.Value) []string {
-	names := map[string]bool{}
-	for _, k := range m.MapKeys() {
-		names[k.String()] = true
-	}
-	return sortedKeys(names)
 }
 
 func shownText(s string, secret bool) string {

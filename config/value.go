@@ -159,70 +159,64 @@ func (r valueReader) jsonObject(v value) json.RawMessage {
 			"write it as YAML or JSON, for instance {type: object}")
 		return nil
 	}
-	var b bytes.Buffer
-	if !r.writeJSON(&b, v) {
+	w := jsonWriter{diagnostics: r.diagnostics}
+	if !w.write(v) {
 		return nil
 	}
-	return b.Bytes()
+	return w.Bytes()
 }
 
-// writeJSON returns false and reports the value if it has no JSON form.
-func (r valueReader) writeJSON(b *bytes.Buffer, v value) bool {
+// jsonWriter writes values as compact JSON. Its methods return false, and report the value, if it has
+// no JSON form.
+type jsonWriter struct {
+	*diagnostics
+	bytes.Buffer
+}
+
+func (w *jsonWriter) write(v value) bool {
 	switch v.shape {
 	case empty:
-		b.WriteString("null")
+		w.WriteString("null")
 		return true
 	case list:
-		return r.writeJSONList(b, v)
+		return w.elements('[', ']', len(v.items), func(i int) bool { return w.write(v.items[i]) })
 	case object:
-		return r.writeJSONObject(b, v)
+		return w.elements('{', '}', len(v.fields), func(i int) bool {
+			writeJSONText(&w.Buffer, v.fields[i].name)
+			w.WriteByte(':')
+			return w.write(v.fields[i].value)
+		})
 	default:
-		return r.writeJSONScalar(b, v)
+		return w.scalar(v)
 	}
 }
 
-func (r valueReader) writeJSONList(b *bytes.Buffer, v value) bool {
+func (w *jsonWriter) elements(first, last byte, n int, element func(i int) bool) bool {
 	ok := true
-	b.WriteByte('[')
-	for i, item := range v.items {
+	w.WriteByte(first)
+	for i := range n {
 		if i > 0 {
-			b.WriteByte(',')
+			w.WriteByte(',')
 		}
-		ok = r.writeJSON(b, item) && ok
+		ok = element(i) && ok
 	}
-	b.WriteByte(']')
+	w.WriteByte(last)
 	return ok
 }
 
-func (r valueReader) writeJSONObject(b *bytes.Buffer, v value) bool {
-	ok := true
-	b.WriteByte('{')
-	for i, f := range v.fields {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		writeJSONText(b, f.name)
-		b.WriteByte(':')
-		ok = r.writeJSON(b, f.value) && ok
-	}
-	b.WriteByte('}')
-	return ok
-}
-
-func (r valueReader) writeJSONScalar(b *bytes.Buffer, v value) bool {
+func (w *jsonWriter) scalar(v value) bool {
 	switch v.kind {
 	case boolean:
-		b.WriteString(strings.ToLower(v.text))
+		w.WriteString(strings.ToLower(v.text))
 	case integer, float:
 		number, ok := jsonNumber(v)
 		if !ok {
-			r.addValue(v, "is a number without a JSON form",
-				"write a decimal number, or put it in quotes")
+			w.addValue(v, "is a number without a JSON form", "write a decimal number, or put it in quotes")
 			return false
 		}
-		b.WriteString(number)
+		w.WriteString(number)
 	default:
-		writeJSONText(b, v.text)
+		writeJSONText(&w.Buffer, v.text)
 	}
 	return true
 }
