@@ -56,7 +56,7 @@ Feature: Captured output
   Rule: Partial output survives every end
 
     @CA-04 @EX-12
-    Scenario Outline: What was printed before the end is there
+    Scenario Outline: Output printed before the end is captured
       Given a daemon with the configuration
         """
         host: {roots: [{root}]}
@@ -93,7 +93,7 @@ Feature: Captured output
       And /stdout/sha256 matches "^4cbbd9be0cba68583575"
       When I request its stdout
       Then the request fails with status 404 and code not_found
-      And the error message contains "retention has removed it"
+      And the error message contains "removed by retention"
       And the error has a hint
 
     @CA-01
@@ -109,7 +109,7 @@ Feature: Captured output
       And eventually the request for the bytes 0- of its stdout fails with status 404
       And requesting the call again returns the same
 
-  Rule: Output that cannot be kept
+  Rule: Output that cannot be captured
 
     @CA-01 @EX-12
     Scenario: On a full disk the tool is stopped with a code, and the audit log continues
@@ -151,7 +151,7 @@ Feature: Captured output
   Rule: Output as JSON
 
     @CA-06 @CA-08
-    Scenario Outline: What stdout becomes
+    Scenario Outline: stdout is parsed according to the tool's output mode
       Given a daemon with the configuration
         """
         host: {roots: [{root}]}

@@ -39,7 +39,7 @@ func TestReference(t *testing.T) {
 			})
 		}
 	})
-	seen.against(t, tableRows(t, "Seen by the comparison"))
+	seen.against(t, tableRows(t, "Shown by the comparison"))
 }
 
 // referenceEnv is a workspace and its container. Of its configuration the reference reads user,

@@ -128,7 +128,7 @@ Feature: A tool runs in the project's devcontainer
       And /metadata/mapping/unmapped/0/path is "/usr/share/x//y"
 
     @PM-05
-    Scenario Outline: Dots and NUL in an input's path are refused before anything starts
+    Scenario Outline: A path with .. or NUL in an input is refused before anything starts
       When I call the tool marked with {"file": "<path>", "files": [], "note": "x"}
       Then the call fails with reason invalid
       And the error code is path_invalid
@@ -275,7 +275,7 @@ Feature: A tool runs in the project's devcontainer
   Rule: Errors
 
     @EX-12 @RS-01
-    Scenario Outline: A tool's own end is its own
+    Scenario Outline: The tool's exit code or signal is the result
       When I call the tool exec with {"argv": ["sh", "-c", "<script>"]}
       Then the call <status> with reason <reason>
       And /exit_code is <code>
@@ -303,7 +303,7 @@ Feature: A tool runs in the project's devcontainer
       Then /error/message is "why"
 
     @EX-12
-    Scenario Outline: What cannot be started says why, and what to do next
+    Scenario Outline: A failed start has a code and a hint
       Given the call request includes {"cwd": "<cwd>"}
       When I call the tool exec with {"argv": ["<program>"]}
       Then the call fails with reason start_failed
@@ -356,7 +356,7 @@ Feature: A tool runs in the project's devcontainer
     Scenario: A rule that requires a container without one is refused
       When I send the call request {"tool": "seen", "input": {}, "environment": "container"}
       Then the request fails with status 400 and code invalid_request
-      And the error message contains "neither it nor an override names a container or a workspace"
+      And the error message contains "neither it nor an override names one or a workspace"
 
     @EX-15
     Scenario: Without an agent the engine's exec is used, and the result has a warning

@@ -23,7 +23,7 @@ Feature: The daemon: configuration, requests, logs and drain
       | server: {socket: /tmp/s, socket: /tmp/t} | 1:26  | server.socket   | keep one of the two  |
 
   @PM-02 @PM-03 @PM-04 @CF-01
-  Scenario Outline: A configured mapping that no path could be mapped by is refused
+  Scenario Outline: An unusable mapping in the configuration is refused
     When I start a daemon with the configuration
       """
       containers: {c: {id: x, mappings: [{host: <host>, container: <container>}]}}
@@ -89,7 +89,7 @@ Feature: The daemon: configuration, requests, logs and drain
     And /trust/source matches "image"
 
   @RT-13
-  Scenario Outline: The engine is the one that is named, and the log says who named it
+  Scenario Outline: The configured engine is used, and the log names the origin of the setting
     Given the environment variable DOCKER_HOST is "<variable>"
     And a daemon with the configuration
       """
@@ -162,7 +162,7 @@ Feature: The daemon: configuration, requests, logs and drain
     And the daemon exits with 0
 
   @SE-03
-  Scenario Outline: A request that is not one is refused before anything is accepted
+  Scenario Outline: An invalid request is refused before a call is accepted
     Given a daemon with the configuration
       """
       {}

@@ -54,7 +54,7 @@ Feature: File tools are the same on the host and in the container
         | container |
 
     @RT-04
-    Scenario Outline: A pattern that is none is refused before anything starts
+    Scenario Outline: An invalid pattern is refused before anything starts
       When I send the call request {"tool": "<tool>", "input": <input>, "workspace": "{workspace}"}
       Then the request fails with status 400 and code invalid_input
       And /errors/0/pointer is "<pointer>"
@@ -105,7 +105,7 @@ Feature: File tools are the same on the host and in the container
         | container | /workspaces/app/made/container.txt |
 
     @EX-17
-    Scenario Outline: An edit that does not fit changes nothing, and says why
+    Scenario Outline: An edit that does not match changes nothing and returns the reason
       Given the call request includes {"environment": "<where>"}
       When I call the tool edit_file with {"path": "tree/main.go", "edits": [{"old": "package main", "new": "package x"}, {"old": "a", "new": "b"}]}
       Then the call fails with reason invalid
@@ -124,10 +124,10 @@ Feature: File tools are the same on the host and in the container
         | host      |
         | container |
 
-  Rule: What leads out
+  Rule: Symlinks, pipes and hostile names
 
     @EX-17
-    Scenario Outline: Neither links nor pipes lead a file tool anywhere
+    Scenario Outline: File tools do not follow symlinks out of the workspace, and do not block on pipes
       Given the call request includes {"environment": "<where>"}
       When I call the tool <tool> with <input>
       Then the call fails with reason invalid
@@ -157,7 +157,7 @@ Feature: File tools are the same on the host and in the container
         | host      | glob      | {"pattern": "*", "path": "/etc"}                                         |
         | container | glob      | {"pattern": "*", "path": "/etc"}                                         |
 
-    Scenario Outline: A search passes hostile names by and goes on
+    Scenario Outline: A search skips hostile names and continues
       Given the call request includes {"environment": "<where>"}
       When I call the tool grep with {"pattern": "root|needle", "path": "hostile"}
       Then the call succeeds

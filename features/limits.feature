@@ -23,7 +23,7 @@ Feature: Concurrent calls
     And the audit log contains 3 calls
     When the file "go" is created in the container
     Then the calls c1 c2 c3 succeed in this order
-    And the call c3 reports its time in the queue
+    And the call c3 was queued for more than 0 ms
 
   @EX-13
   Scenario: A container at its limit does not block calls on the host
@@ -45,8 +45,8 @@ Feature: Concurrent calls
     Then the call list_dir is queued
     When half a second has passed
     And the file {root}/done is created on the host
-    Then the calls exec list_dir succeed in this order
-    And the call list_dir reports its time in the queue
+    Then the calls exec list_dir succeed
+    And the call list_dir was queued for more than 499 ms
     When the file "go" is created in the container
     Then the calls c1 succeed in this order
 
@@ -78,7 +78,7 @@ Feature: Concurrent calls
     Then the calls c1 succeed in this order
 
   @EX-13 @CF-01
-  Scenario Outline: A limit that cannot be is refused at start, by name
+  Scenario Outline: An invalid limit is refused at start and named
     When I start a daemon with the configuration
       """
       limits: {<limit>}
@@ -104,7 +104,7 @@ Feature: Concurrent calls
     And the process "sleep 984" does not run in that container
 
   @EX-11
-  Scenario Outline: A call that asks for it leaves to its environment what its tool leaves running, and the trail says so
+  Scenario Outline: A call with leftovers keep leaves processes running, and the audit log records them
     Given the call request includes {"container": "<container>", "environment": "<where>", "workspace": "<workspace>", "leftovers": "keep"}
     When I call the tool exec with {"argv": ["sh", "-c", "sleep <seconds> >/dev/null 2>&1 & echo $!"]}
     Then the call succeeds

@@ -33,23 +33,24 @@ func (w *world) limitsSteps(sc *godog.ScenarioContext) {
 	sc.When(`^half a second has passed$`, func() { <-time.After(500 * time.Millisecond) })
 	sc.Step(`^the calls? ([\w ]+) (?:is|are) (queued|running)$`, w.haveStatus)
 	sc.Step(`^the list of (queued|running) calls is ([\w ]+)$`, w.listIs)
-	sc.Then(`^the response has Retry-After$`, w.saysWhen)
-	sc.Then(`^the audit log contains (\d+) calls$`, w.countTrail)
+	sc.Then(`^the response has Retry-After$`, w.hasRetryAfter)
+	sc.Then(`^the audit log contains (\d+) calls$`, w.countRecorded)
+	sc.Then(`^the calls ([\w ]+) succeed$`, w.allSucceeded)
 	sc.Then(`^the calls ([\w ]+) succeed in this order$`, w.succeededInOrder)
-	sc.Then(`^the call (\w+) reports its time in the queue$`, w.saysWaited)
-	sc.When(`^I cancel the call (\w+)$`, w.giveUp)
-	sc.When(`^the client of (\w+) disconnects$`, w.goAway)
+	sc.Then(`^the call (\w+) was queued for more than (\d+) ms$`, w.wasQueuedFor)
+	sc.When(`^I cancel the call (\w+)$`, w.cancelNamed)
+	sc.When(`^the client of (\w+) disconnects$`, w.disconnect)
 	sc.Then(`^the call (\w+) ends with (\w+)$`, w.endedWith)
-	sc.Then(`^the kept process still runs on the (host|container)$`, w.keptIsThere)
+	sc.Then(`^the kept process still runs on the (host|container)$`, w.keptStillRuns)
 	sc.Then(`^the process "(.*)" (runs|does not run) in that container$`, w.processIs)
 }
 
-// backgroundCall is a call whose events are read as they come.
+// backgroundCall is a call whose events are read in the background.
 type backgroundCall struct {
 	id    string
 	leave context.CancelFunc
-	over  chan struct{} // closed when end is set, or nothing more comes
-	end   any           // the invocation
+	done  chan struct{} // closed at the end of the events
+	end   any           // the invocation, nil if the events did not contain it
 }
 
 // begin starts a call and waits until it runs or is queued.
@@ -60,7 +61,7 @@ func (w *world) begin(ctx context.Context, name string, body map[string]any) err
 		leave()
 		return err
 	}
-	b := &backgroundCall{leave: leave, over: make(chan struct{})}
+	b := &backgroundCall{leave: leave, done: make(chan struct{})}
 	var reading sync.WaitGroup
 	w.later(func(context.Context) error { leave(); reading.Wait(); return nil })
 	lines := bufio.NewScanner(resp.Body)
@@ -79,13 +80,13 @@ func (w *world) begin(ctx context.Context, name string, body map[string]any) err
 	w.background[name] = b
 	reading.Go(func() { defer resp.Body.Close(); b.read(lines) })
 	if b.id == "" {
-		return fmt.Errorf("call %s neither runs nor waits: %s %s", name, resp.Status, lines.Text())
+		return fmt.Errorf("call %s is neither running nor queued: %s %s", name, resp.Status, lines.Text())
 	}
 	return nil
 }
 
 func (b *backgroundCall) read(lines *bufio.Scanner) {
-	defer close(b.over)
+	defer close(b.done)
 	for lines.Scan() {
 		if ev, err := decode(lines.Bytes()); err == nil {
 			if inv := (answer{value: ev}).at("/invocation"); inv != nil {
@@ -125,7 +126,7 @@ func (w *world) haveStatus(ctx context.Context, names, status string) error {
 			return err
 		}
 		if a.at("/status") != status {
-			return fmt.Errorf("%s is not: %s", name, a.raw)
+			return fmt.Errorf("%s is not %s: %s", name, status, a.raw)
 		}
 	}
 	return nil
@@ -140,7 +141,7 @@ func (w *world) listIs(ctx context.Context, status, names string) error {
 	var got []string
 	for i := range items {
 		if a.at(fmt.Sprintf("/items/%d/status", i)) != status {
-			return fmt.Errorf("it holds what is not %s: %s", status, a.raw)
+			return fmt.Errorf("the list contains a call that is not %s: %s", status, a.raw)
 		}
 		for name, b := range w.background {
 			if a.at(fmt.Sprintf("/items/%d/id", i)) == b.id {
@@ -151,7 +152,7 @@ func (w *world) listIs(ctx context.Context, status, names string) error {
 	return differ(strings.Join(got, " "), names)
 }
 
-func (w *world) saysWhen() error {
+func (w *world) hasRetryAfter() error {
 	after := w.answer.header.Get("Retry-After")
 	if n, err := strconv.Atoi(after); err != nil || n < 1 {
 		return fmt.Errorf("Retry-After is %q", after)
@@ -159,20 +160,20 @@ func (w *world) saysWhen() error {
 	return nil
 }
 
-func (w *world) countTrail(ctx context.Context, want int) error {
+func (w *world) countRecorded(ctx context.Context, want int) error {
 	var n int
 	err := w.trail(func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT count(*) FROM invocations").Scan(&n) })
 	if err == nil && n != want {
-		err = fmt.Errorf("it has %d", n)
+		err = fmt.Errorf("the audit log contains %d calls, not %d", n, want)
 	}
 	return err
 }
 
-// endOf waits for the end of a call and gives its invocation.
+// endOf waits for the end of a call and returns its invocation.
 func (w *world) endOf(name string) (answer, error) {
 	b := w.background[name]
 	select {
-	case <-b.over:
+	case <-b.done:
 	case <-time.After(20 * time.Second):
 		return answer{}, fmt.Errorf("call %s does not end", name)
 	}
@@ -180,22 +181,34 @@ func (w *world) endOf(name string) (answer, error) {
 	return answer{status: http.StatusOK, raw: raw, value: b.end}, err
 }
 
+func (w *world) allSucceeded(names string) error {
+	_, err := w.endTimes(names)
+	return err
+}
+
+// succeededInOrder compares the times at which the calls ended. A slot is released a moment before
+// the end of its call is recorded, so the order is certain only for calls that start a process.
 func (w *world) succeededInOrder(names string) error {
-	var ended []string
+	ended, err := w.endTimes(names)
+	if err == nil && !slices.IsSortedFunc(ended, byTime) {
+		err = fmt.Errorf("the calls ended at %v", ended)
+	}
+	return err
+}
+
+// endTimes waits for the calls, which must succeed, and returns when they ended.
+func (w *world) endTimes(names string) (ended []string, err error) {
 	for name := range strings.FieldsSeq(names) {
 		a, err := w.endOf(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if a.at("/status") != "succeeded" {
-			return fmt.Errorf("%s: %s", name, a.raw)
+			return nil, fmt.Errorf("%s: %s", name, a.raw)
 		}
 		ended = append(ended, fmt.Sprint(a.at("/ended_at")))
 	}
-	if !slices.IsSortedFunc(ended, byTime) {
-		return fmt.Errorf("they ended at %v", ended)
-	}
-	return nil
+	return ended, nil
 }
 
 func byTime(a, b string) int {
@@ -207,40 +220,40 @@ func byTime(a, b string) int {
 	return x.Compare(y)
 }
 
-func (w *world) saysWaited(name string) (err error) {
+func (w *world) wasQueuedFor(name, ms string) (err error) {
 	if w.answer, err = w.endOf(name); err != nil {
 		return err
 	}
-	return w.compared("/metadata/queued_ms", "above", "0")
+	return w.compared("/metadata/queued_ms", "above", ms)
 }
 
-func (w *world) giveUp(ctx context.Context, name string) (err error) {
+func (w *world) cancelNamed(ctx context.Context, name string) (err error) {
 	w.answer, err = w.daemon.ask(ctx, http.MethodPost,
 		"/v1/invocations/"+w.background[name].id+"/cancel", nil)
 	return err
 }
 
-func (w *world) goAway(name string) { w.background[name].leave() }
+func (w *world) disconnect(name string) { w.background[name].leave() }
 
-// endedWith looks for a reason, or for a code of the error.
+// endedWith compares the reason and the code of the error; one of them must be word.
 func (w *world) endedWith(ctx context.Context, name, word string) error {
 	a, err := w.endOf(name)
-	if err == nil && a.value == nil { // its client does not know
+	if err == nil && a.value == nil { // its client has disconnected
 		a, err = w.daemon.ask(ctx, http.MethodGet,
 			"/v1/invocations/"+w.background[name].id+"?wait_ms=20000", nil)
 	}
 	if err == nil && a.at("/reason") != word && a.at("/error/code") != word {
-		err = fmt.Errorf("it has not: %s", a.raw)
+		err = fmt.Errorf("the call did not end with %s: %s", word, a.raw)
 	}
 	return err
 }
 
-// keptIsThere looks for the pid that the tool printed, which is one of its environment's own, and
-// ends that process.
-func (w *world) keptIsThere(ctx context.Context, where string) error {
+// keptStillRuns compares the recorded pid with the one that the tool printed, which is a pid of its
+// environment, and kills that process.
+func (w *world) keptStillRuns(ctx context.Context, where string) error {
 	pid := strings.TrimSpace(w.output("stdout"))
 	if kept := fmt.Sprint(w.answer.at("/metadata/kill/kept/0")); kept != pid {
-		return fmt.Errorf("the tool left %s running, and %s is told", pid, kept)
+		return fmt.Errorf("the tool left process %s running, and the record names %s", pid, kept)
 	}
 	if where == "container" {
 		_, err := docker(ctx, "exec", w.names["own container"], "kill", "-9", pid)
@@ -256,7 +269,7 @@ func (w *world) keptIsThere(ctx context.Context, where string) error {
 func (w *world) processIs(ctx context.Context, command, where string) error {
 	out, err := docker(ctx, "top", w.names["own container"], "-eo", "pid,args")
 	if err == nil && strings.Contains(out, command) != (where == "in") {
-		err = fmt.Errorf("there are:\n%s", out)
+		err = fmt.Errorf("the processes are:\n%s", out)
 	}
 	return err
 }

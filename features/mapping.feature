@@ -51,7 +51,7 @@ Feature: Paths are right on both sides
       And /metadata/warnings/0 matches "{root}/up.*is an ancestor of.*{root}/up/below"
 
     @PM-05 @PM-15
-    Scenario Outline: Paths that are never right are refused, each with its place
+    Scenario Outline: Invalid paths are refused, each with its position
       When I send POST /v1/paths with {"workspace": "{workspace}", "direction": "to_host", "paths": ["/fine", <path>]}
       Then the request fails with status 400 and code invalid_input
       And /errors/0/pointer is "/paths/1"
@@ -66,10 +66,10 @@ Feature: Paths are right on both sides
         | "C:\\\\Users\\\\me"      | Windows path  |
         | "\\\\\\\\server\\\\share"  | Windows path  |
 
-  Rule: What is a path
+  Rule: Which values are paths
 
     @PM-07 @PM-09
-    Scenario Outline: A schema says it wherever a value can stand, in inputs and in outputs
+    Scenario Outline: A schema can mark paths at every position, in inputs and outputs
       When I call the tool marked with {"<member>": <host>}
       Then the call succeeds
       And stdout is "{\"<member>\":<container>}"
@@ -133,7 +133,7 @@ Feature: Paths are right on both sides
         | --file={workspace}/a                  | --file={workspace}/a                 |
 
     @PM-09
-    Scenario Outline: The call's mode goes before the tool's
+    Scenario Outline: The mode of the call takes precedence over the tool's
       Given the call request includes {<mode>}
       When I call the tool <tool> with {"text": "{workspace}/a", "ref": "{workspace}/b"}
       Then stdout is "{\"text\":\"<text>\",\"ref\":\"<ref>\"}"
@@ -155,7 +155,7 @@ Feature: Paths are right on both sides
       And /metadata/mapping/unmapped/0/reason matches "NFC"
       And /output/items is ["{root}/caf\u00e9/x", "{root}/cafe\u0301/x"]
 
-  Rule: What is refused, and when
+  Rule: Invalid paths
 
     @PM-05 @PM-15
     Scenario Outline: A bad path in an input is refused before anything starts

@@ -32,7 +32,7 @@ Feature: Routing
     Then /workspace is "{workspace}"
 
   @RT-01
-  Scenario Outline: What a tool requires holds against every level
+  Scenario Outline: A tool's requirement applies at every level
     When I send the call request {"tool": "<tool>", "input": {}, <call>}
     Then the error code is route_conflict
     And the error has a hint
@@ -46,7 +46,7 @@ Feature: Routing
       | there | "cwd": "{root}/plain", "context": {"plan_id": "p-host"}               |
 
   @RT-02
-  Scenario Outline: A chosen container that is not to be had is an error, never a run on the host
+  Scenario Outline: An unavailable container is an error, never a run on the host
     When I send the call request {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, <call>}
     Then the call fails with reason unavailable
     And the error code is container_not_found

@@ -73,10 +73,10 @@ Feature: Synced files
       Then /files/0/action is "unchanged"
       And /files/0/path is "{home}/s4/a\u001b[2J\n\\xff"
 
-  Rule: What is refused
+  Rule: Refused paths
 
     @SY-02
-    Scenario Outline: Files come from the workspace, its mounts, /tmp and configured folders, and from nowhere else
+    Scenario Outline: Files come only from the workspace, its mounts, /tmp and configured directories
       When I sync {"paths": ["<path>"]}
       Then the request fails with status 422 and code sync_refused
       And /refused/0/code is "<code>"
@@ -115,7 +115,7 @@ Feature: Synced files
       And the sandbox root contains "s5 s5/good"
 
     @SY-08
-    Scenario Outline: Names that would run code on the host do not come home
+    Scenario Outline: Names that would run code on the host are refused
       When I call the tool shell with {"command": "rm -rf /tmp/s6; mkdir -p \"/tmp/s6/$(dirname '<name>')\" && echo x >'/tmp/s6/<name>'"}
       And I sync {"paths": ["/tmp/s6"]}
       Then the request fails with status 422 and code sync_refused
@@ -157,7 +157,7 @@ Feature: Synced files
         | link/deeper |
 
     @SY-01 @SY-09
-    Scenario Outline: What is too much is refused, and the old stays
+    Scenario Outline: A sync above a limit is refused, and existing files stay
       When I call the tool shell with {"command": "rm -rf /tmp/s9; mkdir /tmp/s9 && cd /tmp/s9 && echo old >x"}
       And I sync {"paths": ["/tmp/s9"]}
       And I call the tool shell with {"command": "cd /tmp/s9 && echo new >x && <more>"}
@@ -192,7 +192,7 @@ Feature: Synced files
       And stderr of the command contains "(sync_refused)"
 
     @SY-04
-    Scenario Outline: A root that others could reach ends the daemon, which says what to do
+    Scenario Outline: A root that other users could open stops the daemon with a hint
       Given a directory {root}/roots/open with mode 0755
       And a directory {root}/roots/closed with mode 0700
       And a symlink {root}/roots/link to {root}/roots/closed
@@ -239,7 +239,7 @@ Feature: Synced files
       And /metadata/sync/refused/0/code is "denied"
       And the sandbox root contains ""
 
-  Rule: The other way
+  Rule: Push
 
     @SY-01
     Scenario: Files are pushed to a container without a mount, owned by its user

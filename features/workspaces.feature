@@ -63,7 +63,7 @@ Feature: Workspaces are trusted, started, stopped and found again
     When I send GET /v1/workspaces
     Then /items contains a running workspace
 
-  Scenario Outline: What is wrong with a configuration is told, with what to do
+  Scenario Outline: A configuration error is reported with a hint
     Given a workspace <name> with the devcontainer configuration
       """
       <configuration>

@@ -1,4 +1,4 @@
-"""Runs the built dray from outside: its command line, its HTTP interface over the unix socket, and the engine's own view of containers."""
+"""Robot keywords for the built dray: its command line, its HTTP interface over the unix socket, and the engine's view of containers."""
 
 import json
 import os
@@ -20,21 +20,21 @@ from robot.libraries.BuiltIn import BuiltIn
 
 
 class Result:
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code, stdout, stderr):
         self.code, self.stdout, self.stderr = code, stdout, stderr
 
 
 class Live:
-    """A command that runs. Its output is read line by line while it does."""
+    """A running command, whose output is read line by line."""
 
     def __init__(self, process):
         self.process = process
         self.pid = process.pid
 
     def line(self, within=20):
-        """The next line of stdout, or an error if none comes in time."""
+        """Returns the next line of stdout. Fails if there is none within the time."""
         ready, _, _ = select.select([self.process.stdout], [], [], within)
         if not ready:
             raise AssertionError(f"no line within {within} s")
@@ -51,14 +51,14 @@ def exit_code(returncode):
 
 @library(scope="SUITE", auto_keywords=False)
 class Dray:
-    """One state folder, one configuration, and the workspaces and daemons that a suite makes with them."""
+    """The state directory, the configuration, the workspaces and the daemons of a suite."""
 
     def __init__(self):
         self.root = None
         self.workspaces, self.running = [], []
 
     def _make_root(self):
-        """The folder is made when it is first needed: Robot makes instances that it never uses."""
+        """Creates the directory on first use: Robot creates instances that it never uses."""
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="dray-robot-"))
         self.root.chmod(0o755)
         self.state = self.root / "state"
@@ -69,42 +69,42 @@ class Dray:
     def _variable(self, name):
         return BuiltIn().get_variable_value("${%s}" % name)
 
-    # Places
+    # Directories
 
     @keyword
     def configure(self, text):
-        """Writes the configuration; ROOT is the suite's folder. This comes before everything else."""
+        """Writes the configuration, with ROOT replaced by the suite's directory. Call it first."""
         if self.root is None:
             self._make_root()
         cli = f"devcontainer: {{cli: {self._variable('DEVCONTAINER_CLI')}, up_args: [--buildkit, never]}}\n"
         self.config.write_text(cli + text.replace("ROOT", str(self.root)) + "\n")
 
     @keyword
-    def another_state(self, name):
-        """Goes on with another state folder, and so with another daemon."""
+    def use_state_directory(self, name):
+        """Switches to another state directory, and so to another daemon."""
         self.state = self.root / name
         self.env["DRAY_STATE"] = str(self.state)
 
     @keyword
-    def root_folder(self):
+    def root_directory(self):
         return str(self.root)
 
     @keyword
-    def mode_of_state_folder(self):
+    def mode_of_state_directory(self):
         return oct(self.state.stat().st_mode & 0o777)
 
     @keyword
     def make_workspace(self, name, devcontainer):
-        """Makes a folder with a devcontainer.json and gives its path."""
-        folder = self.root / name
-        (folder / ".devcontainer").mkdir(parents=True)
+        """Creates a directory with a devcontainer.json and returns its path."""
+        directory = self.root / name
+        (directory / ".devcontainer").mkdir(parents=True)
         text = devcontainer.replace("DEBIAN", self._variable("DEBIAN_IMAGE")).replace("BUSYBOX", self._variable("BUSYBOX_IMAGE"))
-        (folder / ".devcontainer/devcontainer.json").write_text(text)
-        self.workspaces.append(folder)
-        return str(folder)
+        (directory / ".devcontainer/devcontainer.json").write_text(text)
+        self.workspaces.append(directory)
+        return str(directory)
 
     @keyword
-    def make_link(self, to, path):
+    def make_symlink(self, to, path):
         os.symlink(to, path)
 
     @keyword
@@ -112,32 +112,32 @@ class Dray:
         return pathlib.Path(path).read_text()
 
     @keyword
-    def make_folder(self, path, mode="755"):
+    def make_directory(self, path, mode="755"):
         path = pathlib.Path(path)
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(int(mode, 8))
 
     @keyword
-    def files_below(self, folder):
-        """All files below a folder by their names in it: bytes and mode. Whatever is no file or folder is an error."""
+    def files_below(self, directory):
+        """Returns content and mode of all files below a directory, by relative path. Fails for other types of files."""
         found = {}
-        for path in sorted(pathlib.Path(folder).rglob("*")):
+        for path in sorted(pathlib.Path(directory).rglob("*")):
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                raise AssertionError(f"{path} is neither a file nor a folder")
+                raise AssertionError(f"{path} is neither a file nor a directory")
             if path.is_file():
-                found[str(path.relative_to(folder))] = (path.read_bytes(), f"{path.stat().st_mode & 0o7777:04o}")
+                found[str(path.relative_to(directory))] = (path.read_bytes(), f"{path.stat().st_mode & 0o7777:04o}")
         return found
 
     @keyword
     def remove_everything(self):
-        """Ends what still runs and removes what the suite made."""
+        """Stops commands and daemons, and removes what the suite created."""
         for live in self.running:
             if live.process.poll() is None:
                 live.process.kill()
         for pid in set(self.daemons()):
             self._end(pid)
-        for folder in self.workspaces:
-            self._remove_containers(folder)
+        for directory in self.workspaces:
+            self._remove_containers(directory)
         self._remove_volumes()
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -148,20 +148,20 @@ class Dray:
             return
         self.wait_until_gone(pid)
 
-    def _remove_containers(self, folder):
-        for container in self.containers(folder):
+    def _remove_containers(self, directory):
+        for container in self.containers(directory):
             image = self._docker("inspect", "--format", "{{.Config.Image}}", container).strip()
             self._docker("rm", "--force", "--volumes", container)
             if image.startswith("vsc-"):
                 self._docker("rmi", image)
 
     def _remove_volumes(self):
-        """Those that lead into the suite's folder: the agents' of its daemons."""
+        """Removes the agent volumes of the suite's daemons."""
         for name in self._docker("volume", "ls", "--quiet", "--filter", "label=dev.dray.agent").split():
             try:
                 device = self._docker("volume", "inspect", "--format", '{{index .Options "device"}}', name)
             except subprocess.CalledProcessError:
-                continue  # somebody else's, and gone
+                continue  # of another suite, and removed meanwhile
             if device.startswith(f"{self.root}/"):
                 self._docker("volume", "rm", name)
 
@@ -175,7 +175,7 @@ class Dray:
 
     @keyword
     def dray(self, *args, stdin=b"", cwd=None, **env):
-        """Runs dray to its end. Named arguments beyond stdin and cwd are variables of its environment."""
+        """Runs dray and waits for its end. Other named arguments are environment variables."""
         process = self._start(args, cwd, **env)
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         stdout, stderr = process.communicate(data, timeout=90)
@@ -185,19 +185,19 @@ class Dray:
 
     @keyword
     def dray_bytes(self, *args, stdin=b"", cwd=None):
-        """Runs dray to its end and gives the bytes of its stdout."""
+        """Runs dray, waits for its end and returns the bytes of its stdout."""
         return self._start(args, cwd).communicate(stdin, timeout=90)[0]
 
     @keyword
     def start_dray(self, *args, cwd=None, **env):
-        """Starts dray and goes on."""
+        """Starts dray without waiting for its end."""
         live = Live(self._start(args, cwd, **env))
         self.running.append(live)
         return live
 
     @keyword
     def dray_many_times(self, times, *args, cwd=None):
-        """Runs so many at the same moment and gives all results."""
+        """Runs several commands at the same time and returns their results."""
         processes = [self._start(args, cwd) for _ in range(int(times))]
         results = []
         for p in processes:
@@ -224,12 +224,12 @@ class Dray:
 
     @keyword
     def last_call(self):
-        """The newest invocation, from `dray audit list`."""
+        """Returns the newest invocation, from `dray audit list`."""
         return json.loads(self.dray("audit", "list", "--limit", "1", "--json").stdout)["items"][0]
 
     @keyword
-    def trail_row(self, invocation):
-        """What the SQLite file says of an invocation."""
+    def audit_row(self, invocation):
+        """Returns the columns of an invocation from the SQLite file."""
         with sqlite3.connect(f"file:{self.state}/audit.db?mode=ro", uri=True) as db:
             query = "SELECT reason, exit_code, metadata_container FROM invocations WHERE id = ?"
             reason, code, container = db.execute(query, (invocation,)).fetchone()
@@ -239,7 +239,7 @@ class Dray:
 
     @keyword
     def start_daemon(self, *args, **env):
-        """Starts `dray serve` and waits for its ready line; its log is read from then on."""
+        """Starts `dray serve`, reads its log in the background and waits for its ready line."""
         process = self._start(["serve", *args], **env)
         daemon = Live(process)
         self.running.append(daemon)
@@ -270,7 +270,7 @@ class Dray:
 
     @keyword
     def daemons(self):
-        """The process ids of all daemons that were started in the background on any state folder of the suite."""
+        """Returns the pids of all daemons that commands started on the state directories of the suite."""
         pids = []
         for log in self.root.glob("*/daemon.log"):
             for line in log.read_text().splitlines():
@@ -281,7 +281,7 @@ class Dray:
 
     @keyword
     def background_daemon(self):
-        """The last daemon of the present state folder."""
+        """Returns the pid of the newest daemon of the current state directory."""
         lines = [json.loads(line) for line in (self.state / "daemon.log").read_text().splitlines()]
         return [line["pid"] for line in lines if line["event"] == "ready"][-1]
 
@@ -290,7 +290,7 @@ class Dray:
         deadline = time.monotonic() + float(within)
         while os.path.exists(f"/proc/{pid}") and pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z":
             if time.monotonic() > deadline:
-                raise AssertionError(f"process {pid} is still there")
+                raise AssertionError(f"process {pid} still exists")
             time.sleep(0.05)
 
     # HTTP
@@ -301,40 +301,40 @@ class Dray:
 
     @keyword
     def request(self, method, path, body=None, **headers):
-        """One request; the answer has status_code, headers, content and, where it is JSON, json."""
+        """Sends one request and returns the response of httpx."""
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
         with self._client() as client:
-            answer = client.request(method, path, content=body, headers=headers)
-        logger.info(f"{method} {path}: {answer.status_code}\n{answer.text[:4000]}")
-        return answer
+            response = client.request(method, path, content=body, headers=headers)
+        logger.info(f"{method} {path}: {response.status_code}\n{response.text[:4000]}")
+        return response
 
     @keyword
     def call(self, tool, input, **more):
-        """Calls a tool and gives the invocation when it has ended."""
+        """Calls a tool, waits for the end and returns the invocation."""
         body = {"tool": tool, "input": self._value(input)} | {k: self._value(v) for k, v in more.items()}
-        answer = self.request("POST", "/v1/invocations", body)
-        if answer.status_code != 200:
-            raise AssertionError(f"{answer.status_code}: {answer.text}")
-        return answer.json()
+        response = self.request("POST", "/v1/invocations", body)
+        if response.status_code != 200:
+            raise AssertionError(f"{response.status_code}: {response.text}")
+        return response.json()
 
     @keyword
     def start_call(self, tool, input, **more):
-        """Starts a call, waits for its first line on stdout, and gives id and line."""
+        """Starts a call, waits for its first line on stdout, and returns id and line."""
         body = {"tool": tool, "input": self._value(input)} | {k: self._value(v) for k, v in more.items()}
-        answer = self.request("POST", "/v1/invocations?wait_ms=0", body)
-        if answer.status_code != 202:
-            raise AssertionError(f"{answer.status_code}: {answer.text}")
-        invocation = answer.json()["id"]
+        response = self.request("POST", "/v1/invocations?wait_ms=0", body)
+        if response.status_code != 202:
+            raise AssertionError(f"{response.status_code}: {response.text}")
+        invocation = response.json()["id"]
         with self._client() as client, client.stream("GET", f"/v1/invocations/{invocation}/events", headers={"Accept": "application/x-ndjson"}) as events:
             for line in events.iter_lines():
                 event = json.loads(line)
                 if event["event"] == "stdout":
                     return invocation, event["text"].strip()
-        raise AssertionError("it ended without a line")
+        raise AssertionError("the call ended without a line")
 
     @staticmethod
     def _value(v):
@@ -347,25 +347,25 @@ class Dray:
 
     @keyword
     def sse_events(self, path, body=None, **headers):
-        """Reads server-sent events to the end: a list of {id, event, data}."""
+        """Reads server-sent events to the end and returns a list of {id, event, data}."""
         headers = {name.replace("_", "-"): value for name, value in headers.items()} | {"Accept": "text/event-stream"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         method = "GET" if body is None else "POST"
-        with self._client() as client, client.stream(method, path, content=body, headers=headers) as answer:
-            if answer.headers["content-type"] != "text/event-stream":
-                raise AssertionError(answer.headers["content-type"])
-            text = "".join(answer.iter_text())
+        with self._client() as client, client.stream(method, path, content=body, headers=headers) as response:
+            if response.headers["content-type"] != "text/event-stream":
+                raise AssertionError(response.headers["content-type"])
+            text = "".join(response.iter_text())
         blocks = [dict(line.split(": ", 1) for line in block.split("\n")) for block in text.strip().split("\n\n")]
         return [{"id": int(b["id"]), "event": b["event"], "data": json.loads(b["data"])} for b in blocks]
 
     @keyword
     def ndjson_events(self, path, body=None):
-        """Reads events as lines of JSON to the end."""
+        """Reads events as lines of JSON to the end and returns them."""
         headers = {"Accept": "application/x-ndjson", "Content-Type": "application/json"}
         method = "GET" if body is None else "POST"
-        with self._client() as client, client.stream(method, path, content=body, headers=headers) as answer:
-            return [json.loads(line) for line in answer.iter_lines()]
+        with self._client() as client, client.stream(method, path, content=body, headers=headers) as response:
+            return [json.loads(line) for line in response.iter_lines()]
 
     # The engine's view
 
@@ -378,18 +378,18 @@ class Dray:
 
     @keyword
     def container_should_have(self, workspace, command):
-        self._await_process(workspace, command, there=True, within=10)
+        self._await_process(workspace, command, present=True, within=10)
 
     @keyword
     def container_should_not_have(self, workspace, command, within=0):
-        """The engine asks the kernel for the processes, so that none can hide."""
-        self._await_process(workspace, command, there=False, within=float(within))
+        """Reads the processes from the engine, since a tool could hide them from programs in the container."""
+        self._await_process(workspace, command, present=False, within=float(within))
 
-    def _await_process(self, workspace, command, there, within):
+    def _await_process(self, workspace, command, present, within):
         deadline = time.monotonic() + within
         while True:
             processes = self._docker("top", self.containers(workspace)[0], "-eo", "pid,args")
-            if (re.search(command, processes) is not None) == there:
+            if (re.search(command, processes) is not None) == present:
                 return
             if time.monotonic() > deadline:
                 raise AssertionError(processes)

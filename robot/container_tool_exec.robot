@@ -1,9 +1,9 @@
 *** Settings ***
-Documentation     A tool in the project's devcontainer, seen from outside: the built program, its command line, its socket.
+Documentation     Tools in the project's devcontainer, tested with the built program through its command line and its socket.
 Library           Dray.py
 Library           Collections
 Library           OperatingSystem
-Suite Setup       Bring Up The Workspace
+Suite Setup       Start The Workspace
 Suite Teardown    Remove Everything
 
 *** Variables ***
@@ -13,7 +13,7 @@ ${CONFIG}          SEPARATOR=\n
 ...                host: {roots: [ROOT]}
 ...                agent: {lease: 2s}
 ...                tools:
-...                - {name: upper, description: Says it louder., argv: [tr, a-z, A-Z],
+...                - {name: upper, description: Converts text to upper case., argv: [tr, a-z, A-Z],
 ...                \ \ \ input_schema: {type: object, required: [file], properties: {file: {type: string, format: path}}}}
 ...                - {name: same, argv: [cat], output: json}
 
@@ -22,20 +22,20 @@ An Untrusted Workspace Is Not Built
     [Tags]    RT-09
     ${other} =    Make Workspace    untrusted    {"image": "BUSYBOX", "initializeCommand": "touch initialized"}
     ${r} =    Dray    exec    --    true    cwd=${other}
-    Said    ${r}    125    (workspace_untrusted)    dray workspace trust ${other}
+    Failed With    ${r}    125    (workspace_untrusted)    dray workspace trust ${other}
     ${r} =    Dray    workspace    up    ${other}
-    Said    ${r}    4    (workspace_untrusted)
+    Failed With    ${r}    4    (workspace_untrusted)
     ${files} =    List Directory    ${other}
     Should Be Equal    ${files}    ${{ ['.devcontainer'] }}
     ${containers} =    Containers    ${other}
     Should Be Empty    ${containers}
 
-A Program Runs As The Devcontainer Says
+A Program Runs With The User, Directory And Environment Of The Devcontainer
     [Tags]    EX-01    EX-07    CF-05
     ${r} =    Dray    exec    --    sh    -c    id -un; id -Gn; pwd; umask; echo $FROM_CONFIG $FROM_CALLER $DRAY_TEST_BASHRC    cwd=${WS}    ROBOT_LOCAL=callers
     Ended    ${r}    0    vscode\nvscode audio video builders\n/workspaces/app\n0022\nremote callers debian-bashrc\n
 
-From A Folder Below It Runs There
+A Program Started In A Subdirectory Runs In That Subdirectory
     ${r} =    Dray    exec    --    pwd    cwd=${WS}/sub
     Ended    ${r}    0    /workspaces/app/sub\n
     ${r} =    Dray    exec    --cwd    sub    --    pwd    cwd=${WS}
@@ -43,16 +43,16 @@ From A Folder Below It Runs There
     ${r} =    Dray    exec    --workspace    ${WS}    --cwd    sub    --    pwd    cwd=/
     Ended    ${r}    0    /workspaces/app/sub\n
 
-Through A Link It Runs In The Same Container
-    Make Link    ${WS}    ${WS}-link
+A Workspace Reached Through A Symlink Has The Same Container
+    Make Symlink    ${WS}    ${WS}-link
     ${r} =    Dray    exec    --    pwd    cwd=${WS}-link/sub
     Ended    ${r}    0    /workspaces/app/sub\n
     ${r} =    Dray    exec    --workspace    ${WS}-link    --    pwd    cwd=/
     Ended    ${r}    0    /workspaces/app\n
 
-Exit Codes Are The Tool's Own
+The Exit Code Of The Tool Is Returned
     [Tags]    EX-12
-    [Template]    Exit Code Of
+    [Template]    Exit Code Is
     exit 0           0
     exit 1           1
     exit 2           2
@@ -63,25 +63,25 @@ Exit Codes Are The Tool's Own
     kill -KILL $$    137
     kill -SEGV $$    139
 
-Failures To Start Have Codes Of Their Own
+A Failed Start Has Its Own Exit Code
     [Tags]    EX-12
     [Template]    Start Fails
-    127    (executable_not_found)    nobody-has-this
-    127    (executable_not_found)    ./nobody
+    127    (executable_not_found)    no-such-program
+    127    (executable_not_found)    ./no-such-file
     126    (not_executable)          /etc/passwd
     126    (not_executable)          /tmp
 
-Mistakes Of The Caller Name The Next Step
-    [Template]    Refused
+An Invalid Command Line Fails With A Hint
+    [Template]    Command Fails
     125    (bad_cwd)             exec    --cwd    nowhere    --    pwd
     125    (invalid_request)     exec    --timeout    0s    --    true
     125    (invalid_request)     exec    --timeout    5h    --    true
     125    (invalid_request)     exec
     125    (invalid_request)     exec    --no-such-flag    --    true
-    125    (container_not_found)    exec    --container    nobody    --    true
+    125    (container_not_found)    exec    --container    no-such-container    --    true
     125    (invalid_request)     exec    --container    a/b    --    true
-    125    (unknown_tool)        call    nobody
-    125    (invalid_input)       call    read_file    --input    {"pfad": "x"}
+    125    (unknown_tool)        call    no-such-tool
+    125    (invalid_input)       call    read_file    --input    {"pathname": "x"}
     125    (invalid_request)     call    read_file    --input    [1]
     125    (path_invalid)        call    read_file    --input    {"path": "../x"}
     125    (path_invalid)        call    read_file    --input    {"path": "/etc/passwd"}
@@ -91,13 +91,13 @@ Mistakes Of The Caller Name The Next Step
     5      (workspace_not_found)    workspace    up    /nowhere/at/all
     5      (no_devcontainer)     workspace    up    /usr
 
-Binary Passes Through Stdin And Stdout
+Binary Data Passes Through Stdin And Stdout
     [Tags]    EX-04
     ${bytes} =    Evaluate    bytes(range(256)) * 5000
     ${back} =    Dray Bytes    exec    --    cat    stdin=${bytes}    cwd=${WS}
     Should Be True    $back == $bytes
 
-Streams Stay Apart And Arguments Whole
+Streams Stay Separate And Arguments Unchanged
     [Tags]    EX-04
     ${r} =    Dray    exec    --    sh    -c    echo out; echo err >&2; printf '[%s]' "$@"    x    ${EMPTY}    a${SPACE*2}b    $HOME *    --    1.0    cwd=${WS}
     Ended    ${r}    0    out\n[][a${SPACE*2}b][$HOME *][--][1.0]
@@ -116,7 +116,7 @@ Output Is Live While Stdin Is Open
 A Timeout Leaves No Process
     [Tags]    EX-09    EX-12
     ${r} =    Dray    exec    --timeout    700ms    --    sh    -c    trap '' TERM; setsid sleep 5811 & (sleep 5812 &); echo begun; sleep 5813    cwd=${WS}
-    Said    ${r}    124    timed out    --timeout
+    Failed With    ${r}    124    timed out    --timeout
     Should Be Equal    ${r.stdout}    begun\n
     Container Should Not Have    ${WS}    sleep 581
 
@@ -129,7 +129,7 @@ Ctrl-C Cancels
     Should Be Equal As Integers    ${r.code}    130
     Container Should Not Have    ${WS}    sleep 5821
 
-A Killed Command Takes Its Call Along
+Killing The Command Ends Its Call
     [Tags]    EX-09
     ${live} =    Start Dray    exec    --    sh    -c    echo ready; setsid sleep 5831 & sleep 5832    cwd=${WS}
     Line Of    ${live}
@@ -143,7 +143,7 @@ A Tool Cannot End The Agent
     ${r} =    Dray    exec    --    echo    again    cwd=${WS}
     Ended    ${r}    0    again\n
 
-File Tools Speak The Caller's Paths
+File Tools Use The Caller's Paths
     [Tags]    PM-01    PM-07    PM-14
     ${i} =    Call    write_file    {"path": "${WS}/sub/new.txt", "content": "text\\n"}    workspace=${WS}
     Should Be Equal    ${i}[output][path]    ${WS}/sub/new.txt
@@ -158,7 +158,7 @@ File Tools Speak The Caller's Paths
     Should Be Equal    ${i}[output][path]    ${WS}/sub
     Should Be Equal    ${i}[output][entries][0][name]    new.txt
 
-File Tools Find, Edit And Tell What They Changed
+File Tools Search And Edit, And Changes Are Recorded
     [Tags]    EX-17    AU-11
     ${i} =    Call    write_file    {"path": "sub/found.txt", "content": "one\\ntwo\\n"}    workspace=${WS}
     FOR    ${where}    IN    ${EMPTY}    --host
@@ -173,13 +173,13 @@ File Tools Find, Edit And Tell What They Changed
     ${content} =    Read    ${WS}/sub/found.txt
     Should Be Equal    ${content}    one\nthree\n
     ${r} =    Dray    call    edit_file    --input    {"path": "found.txt", "patch": "@@ -1 +1 @@\\n-two\\n+2\\n"}    cwd=${WS}/sub
-    Said    ${r}    125    (invalid_input)    hunk 1 of 1
+    Failed With    ${r}    125    (invalid_input)    hunk 1 of 1
     ${r} =    Dray    call    grep    --input    {"pattern": "("}    cwd=${WS}
-    Said    ${r}    125    (invalid_input)    /input/pattern
+    Failed With    ${r}    125    (invalid_input)    /input/pattern
     ${i} =    Call    stat    {"path": "sub"}    workspace=${WS}
     Should Be Equal    ${i}[output][type]    directory
 
-Paths Are Mapped Both Ways
+Paths Are Mapped In Both Directions
     [Tags]    PM-01    PM-06    PM-11    PM-14
     ${i} =    Call    same    {"file": "${WS}/a.go", "other": "/usr/x", "list": [{"p": "${WS}"}]}    workspace=${WS}
     Should Contain    ${i}[stdout][text]    "/workspaces/app/a.go"
@@ -196,7 +196,7 @@ Paths Are Mapped Both Ways
     ${r} =    Dray    path    to-host    /workspaces/application    cwd=${WS}
     Should Contain    ${r.stderr}    not mapped
 
-Events As Server-Sent Events
+Events Are Streamed As Server-Sent Events
     ${events} =    Sse Events    /v1/invocations    {"tool": "exec", "input": {"argv": ["sh", "-c", "echo one; echo two >&2; exit 3"]}, "workspace": "${WS}"}
     ${names} =    Evaluate    [e['event'] for e in $events]
     Should Be Equal    ${names}[-1]    end
@@ -208,7 +208,7 @@ Events As Server-Sent Events
     Length Should Be    ${rest}    1
     Should Be True    $rest[0] == $events[-1]
 
-Events As Lines
+Events Are Streamed As Lines Of JSON
     ${events} =    Ndjson Events    /v1/invocations    {"tool": "exec", "input": {"argv": ["printf", "a\\\\377"]}, "workspace": "${WS}"}
     ${bytes} =    Evaluate    b''.join(base64.b64decode(e['base64']) if 'base64' in e else e['text'].encode() for e in $events if e['event'] == 'stdout')    modules=base64
     Should Be True    $bytes == b'a\\xff'
@@ -225,7 +225,7 @@ A Call Is Cancelled Over HTTP
     Should Be Equal As Integers    ${i}[metadata][kill][survivors]    0
     Container Should Not Have    ${WS}    sleep 5841
 
-Messages Name The Caller's Files Where That Is Asked For
+Text Output Is Rewritten To Host Paths On Request
     [Tags]    PM-10
     ${r} =    Dray    exec    --rewrite    --    sh    -c    echo $PWD/a.go:1:2; pwd >&2    cwd=${WS}
     Should Be Equal As Integers    ${r.code}    0
@@ -250,7 +250,7 @@ Stdin Is Written While The Tool Runs
     ${a} =    Request    GET    /v1/invocations/${id}?wait_ms\=10000
     Should Be Equal    ${a.json()}[stdout][text]    ready\none two
 
-The Trail Has Every Call
+The Audit Log Contains Every Call
     [Tags]    AU-01    AU-02    RS-02
     ${i} =    Call    exec    {"argv": ["sh", "-c", "echo seen; exit 9"]}    workspace=${WS}    context={"plan_id": "plan-1"}
     ${last} =    Last Call
@@ -261,17 +261,17 @@ The Trail Has Every Call
     FOR    ${part}    IN    exit code${SPACE*2}9    plan-1    ${i}[metadata][container][id]    seen
         Should Contain    ${r.stdout}    ${part}
     END
-    ${row} =    Trail Row    ${i}[id]
+    ${row} =    Audit Row    ${i}[id]
     Should Be Equal    ${row}    ${{ {'reason': 'exited', 'exit_code': 9, 'container': $i['metadata']['container']} }}
 
-What A Tool Prints Cannot Act On The Terminal
+Control Sequences In Output Are Escaped By Audit Show
     Dray    exec    --    printf    \\033]0;title\\007text    cwd=${WS}
     ${last} =    Last Call
     ${r} =    Dray    audit    show    ${last}[id]
     Should Not Contain    ${r.stdout}    \x1b
     Should Contain    ${r.stdout}    text
 
-The Route Is Explained And Nothing Runs
+Route Explain Shows The Route And Runs Nothing
     [Tags]    RT-03
     ${r} =    Dray    route    explain    --json    cwd=${WS}
     ${route} =    Evaluate    json.loads($r.stdout)    modules=json
@@ -279,16 +279,16 @@ The Route Is Explained And Nothing Runs
     ${r} =    Dray    route    explain    --host    cwd=${WS}
     Should Contain    ${r.stdout}    call.environment
 
-On The Host It Runs Where A Rule Says So
+A Program Runs On The Host With --host
     [Tags]    EX-06    RT-02
     ${r} =    Dray    exec    --host    --    pwd    cwd=${WS}
     Ended    ${r}    0    ${WS}\n
     ${r} =    Dray    exec    --host    --    sh    -c    echo [$SECRET_OF_MINE]    cwd=${WS}    SECRET_OF_MINE=x
     Ended    ${r}    0    []\n
     ${r} =    Dray    exec    --host    --env    LD_PRELOAD\=x    --    true    cwd=${WS}
-    Said    ${r}    125    (denied)
+    Failed With    ${r}    125    (denied)
     ${r} =    Dray    exec    --host    --    pwd    cwd=/usr
-    Said    ${r}    125    (denied)    host.roots
+    Failed With    ${r}    125    (denied)    host.roots
 
 Workspaces Are Listed, Stopped And Started Again
     [Tags]    RT-08
@@ -301,7 +301,7 @@ Workspaces Are Listed, Stopped And Started Again
     ${r} =    Dray    exec    --    echo    back    cwd=${WS}
     Ended    ${r}    0    back\n
 
-Version, Tools And Completion
+Version, Tools And Completion Are Printed
     ${r} =    Dray    version
     Should Be Equal As Integers    ${r.code}    0
     ${r} =    Dray    tools
@@ -314,14 +314,14 @@ Version, Tools And Completion
         Should Contain    ${r.stdout}    dray
     END
 
-A Killed Daemon Leaves Nothing In The Container, And Its Call Is Interrupted
+Killing The Daemon Leaves No Process, And Its Call Is Recorded As Interrupted
     [Tags]    EX-21    EX-12    AU-03
     ${live} =    Start Dray    exec    --    sh    -c    echo ready; trap '' TERM HUP; setsid sleep 5851 & sleep 5852    cwd=${WS}
     Line Of    ${live}
     ${pid} =    Background Daemon
     Signal Process    SIGKILL    ${pid}
     ${r} =    End Of    ${live}
-    Said    ${r}    125    the connection to the daemon was lost
+    Failed With    ${r}    125    the connection to the daemon was lost
     Container Should Not Have    ${WS}    sleep 585    within=10
     ${last} =    Last Call
     Should Be Equal    ${last}[reason]    interrupted
@@ -329,11 +329,11 @@ A Killed Daemon Leaves Nothing In The Container, And Its Call Is Interrupted
     Ended    ${r}    0    again\n
 
 *** Keywords ***
-Bring Up The Workspace
+Start The Workspace
     Configure    ${CONFIG}
     ${ws} =    Make Workspace    app    ${DEVCONTAINER}
     VAR    ${WS}    ${ws}    scope=SUITE
-    Make Folder    ${WS}/sub    777
+    Make Directory    ${WS}/sub    777
     ${r} =    Dray    workspace    trust    cwd=${WS}
     Should Be Equal As Integers    ${r.code}    0
     Should Contain    ${r.stdout}    ROBOT_LOCAL
@@ -345,14 +345,14 @@ Ended
     Should Be Equal    ${r.stdout}    ${stdout}
     Should Be Equal As Integers    ${r.code}    ${code}
 
-Said
+Failed With
     [Arguments]    ${r}    ${code}    @{parts}
     Should Be Equal As Integers    ${r.code}    ${code}
     FOR    ${part}    IN    @{parts}
         Should Contain    ${r.stderr}    ${part}
     END
 
-Exit Code Of
+Exit Code Is
     [Arguments]    ${script}    ${code}
     ${r} =    Dray    exec    --    sh    -c    echo out; ${script}    cwd=${WS}
     Ended    ${r}    ${code}    out\n
@@ -360,11 +360,11 @@ Exit Code Of
 Start Fails
     [Arguments]    ${code}    ${error}    @{argv}
     ${r} =    Dray    exec    --    @{argv}    cwd=${WS}
-    Said    ${r}    ${code}    ${error}    hint:
+    Failed With    ${r}    ${code}    ${error}    hint:
     Should Be Empty    ${r.stdout}
 
-Refused
+Command Fails
     [Arguments]    ${code}    ${error}    @{args}
     ${r} =    Dray    @{args}    cwd=${WS}
-    Said    ${r}    ${code}    ${error}    hint:
+    Failed With    ${r}    ${code}    ${error}    hint:
     Should Be Empty    ${r.stdout}

@@ -1,10 +1,10 @@
 *** Settings ***
-Documentation     The daemon, seen from outside: one however many want it, its end, its configuration.
+Documentation     The daemon, tested with the built program: start, shutdown, configuration.
 Library           Dray.py
 Library           Collections
 Suite Setup       Configure    host: {roots: [ROOT]}
 Suite Teardown    Remove Everything
-Test Setup        Another State    ${{ ''.join(c for c in $TEST_NAME if c.isupper()).lower() }}
+Test Setup        Use State Directory    ${{ ''.join(c for c in $TEST_NAME if c.isupper()).lower() }}
 
 *** Test Cases ***
 Many Commands Start One Daemon
@@ -15,17 +15,17 @@ Many Commands Start One Daemon
     ${pids} =    Daemons
     Length Should Be    ${pids}    1
 
-A Daemon That Nobody Needs Ends By Itself
+An Idle Daemon Exits
     ${daemon} =    Start Daemon    --idle-exit    300ms
     ${code} =    Exit Code Of Daemon    ${daemon}
     Should Be Equal As Integers    ${code}    0
     ${r} =    Dray    audit    list
     Should Be Equal As Integers    ${r.code}    0
 
-Terminated It Lets Its Calls End
+SIGTERM Lets Running Calls End
     [Tags]    OP-01
     ${daemon} =    Start Daemon
-    ${root} =    Root Folder
+    ${root} =    Root Directory
     ${live} =    Start Dray    exec    --host    --    sh    -c    echo ready; sleep 1; echo whole; exit 6    cwd=${root}
     Line Of    ${live}
     Signal Process    SIGTERM    ${daemon.pid}
@@ -38,10 +38,10 @@ Terminated It Lets Its Calls End
     List Should Contain Value    ${events}    draining
     Should Be Equal    ${events}[-1]    ended
 
-A Second Signal Ends It At Once
+A Second SIGTERM Ends The Daemon At Once
     [Tags]    OP-01
     ${daemon} =    Start Daemon
-    ${root} =    Root Folder
+    ${root} =    Root Directory
     ${live} =    Start Dray    exec    --host    --    sh    -c    trap '' TERM; echo $$; sleep 60    cwd=${root}
     ${pid} =    Line Of    ${live}
     Signal Process    SIGTERM    ${daemon.pid}
@@ -53,7 +53,7 @@ A Second Signal Ends It At Once
     ${r} =    End Of    ${live}
     Should Be Equal As Integers    ${r.code}    125
 
-Only One Daemon Has A State Folder
+A State Directory Has One Daemon
     [Tags]    AU-04
     ${daemon} =    Start Daemon
     ${r} =    Dray    serve
@@ -62,7 +62,7 @@ Only One Daemon Has A State Folder
     ${r} =    Dray    audit    list
     Should Be Equal As Integers    ${r.code}    0
 
-A Mistake In The Configuration Stops Everything
+An Invalid Configuration Is An Error Of Every Command
     [Tags]    CF-01
     [Setup]    Configure    limits: {timeuot: 5s}
     FOR    ${command}    IN    serve    tools
@@ -76,10 +76,10 @@ A Mistake In The Configuration Stops Everything
     Should Be Equal As Integers    ${r.code}    125
     [Teardown]    Configure    host: {roots: [ROOT]}
 
-Flags Go Before The Environment And That Before The File
+Flags Override The Environment, Which Overrides The File
     [Tags]    CF-02
     [Setup]    Configure    limits: {max_timeout: 5s, timeout: 4s}
-    Another State    order
+    Use State Directory    order
     Start Daemon    DRAY_LIMITS_MAX_TIMEOUT=7s
     ${a} =    Request    POST    /v1/invocations    {"tool": "exec", "input": {"argv": ["true"]}, "timeout_seconds": 8}
     Should Be Equal As Integers    ${a.status_code}    400
@@ -88,23 +88,23 @@ Flags Go Before The Environment And That Before The File
     Should Contain    ${r.stderr}    /proc/nowhere
     [Teardown]    Configure    host: {roots: [ROOT]}
 
-The State Folder Is The User's Alone
+Only The User Can Open The State Directory
     Start Daemon
-    ${mode} =    Mode Of State Folder
+    ${mode} =    Mode Of State Directory
     Should Be Equal    ${mode}    0o700
 
-Requests That Are None Are Refused With A Code
+Invalid Requests Are Refused With A Code
     [Tags]    SE-03
     Start Daemon
     Refused With    400    invalid_request    {"tool": "exec", "tool": "exec", "input": {"argv": ["true"]}}
-    Refused With    400    invalid_request    {"tool": "exec", "input": {"argv": ["true"]}, "nobody": 1}
+    Refused With    400    invalid_request    {"tool": "exec", "input": {"argv": ["true"]}, "unknown": 1}
     Refused With    400    invalid_input      {"tool": "exec", "input": {}}
-    Refused With    404    unknown_tool       {"tool": "nobody"}
+    Refused With    404    unknown_tool       {"tool": "no-such-tool"}
     ${a} =    Request    POST    /v1/invocations    {}    Content_Type=text/plain
     Should Be Equal As Integers    ${a.status_code}    415
     ${a} =    Request    DELETE    /v1/invocations
     Should Be Equal As Integers    ${a.status_code}    405
-    ${a} =    Request    GET    /v1/nobody
+    ${a} =    Request    GET    /v1/no-such-endpoint
     Should Be Equal As Integers    ${a.status_code}    404
     ${a} =    Request    GET    /v1/invocations
     Should Be Empty    ${a.json()}[items]

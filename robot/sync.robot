@@ -1,9 +1,9 @@
 *** Settings ***
-Documentation     Files that come home, seen from outside: `dray sync`, POST /v1/sync, what lies in the sandbox root, what the trail says.
+Documentation     Synced files, tested with the built program: `dray sync`, POST /v1/sync, the sandbox root and the audit log.
 Library           Dray.py
 Library           Collections
 Library           OperatingSystem
-Suite Setup       Bring Up The Workspace
+Suite Setup       Start The Workspace
 Suite Teardown    Remove Everything
 Test Setup        Empty The Sandbox Root
 
@@ -14,7 +14,7 @@ ${CONFIG}          SEPARATOR=\n
 ...                sandbox: {root: ROOT/home, max_file: 1MiB}
 
 *** Test Cases ***
-A Folder Comes Home By The Command Line
+A Directory Is Synced With The Command Line
     [Tags]    SY-01    SY-05    SY-10
     In The Container    mkdir -p /tmp/one/sub && cd /tmp/one && echo x >sub/x && printf 'a\\000b' >bytes && chmod 777 bytes
     ${r} =    Dray    sync    --dry-run    /tmp/one    cwd=${WS}
@@ -33,19 +33,19 @@ A Folder Comes Home By The Command Line
     Should Be Equal    ${{ [f['action'] for f in $manifest['files']] }}    ${{ ['unchanged', 'unchanged'] }}
     Should Be Equal    ${{ sorted($manifest) }}    ${{ ['bytes', 'files', 'id', 'refused'] }}
 
-One Path That Is Refused And Nothing Comes
+One Refused Path Prevents The Whole Sync
     [Tags]    SY-02    SY-06
     In The Container    mkdir -p /tmp/two && cd /tmp/two && echo good >good && ln -s /etc/passwd link
     ${r} =    Dray    sync    /tmp/two    cwd=${WS}
-    Said    ${r}    1    (sync_refused)    /tmp/two/link    hint:
+    Exited With    ${r}    1    (sync_refused)    /tmp/two/link    hint:
     Should Be Empty    ${r.stdout}
     Directory Should Be Empty    ${HOME}
     ${r} =    Dray    sync    --skip-refused    /tmp/two    cwd=${WS}
-    Said    ${r}    0    dray: refused /tmp/two/link:    1 created, 1 refused
+    Exited With    ${r}    0    dray: refused /tmp/two/link:    1 created, 1 refused
     ${files} =    Files Below    ${HOME}
     Should Be Equal    ${files}    ${{ {'two/good': (b'good\n', '0600')} }}
 
-By HTTP The Same Holds
+Files Are Synced Over HTTP
     [Tags]    SY-09    SY-10    AU-11
     In The Container    mkdir -p /tmp/three && echo 3 >/tmp/three/x
     ${a} =    Request    POST    /v1/sync    ${{ {'workspace': $WS, 'paths': ['/tmp/three'], 'destination': 'a/b', 'context': {'plan_id': 'robot'}} }}
@@ -55,7 +55,7 @@ By HTTP The Same Holds
     Should Be Equal    ${sync}[files][0][mode]    0600
     Should Be Equal    ${sync}[bytes]    ${2}
     Should Be Empty    ${sync}[refused]
-    ${row} =    Trail Row    ${sync}[id]
+    ${row} =    Audit Row    ${sync}[id]
     Should Be Equal    ${row}[reason]    exited
     ${a} =    Request    GET    /v1/audit/files?plan_id\=robot
     Should Be Equal    ${{ [(c['invocation'], c['action'], c['path']) for c in $a.json()['items']] }}    ${{ [($sync['id'], 'created', $HOME + '/a/b/three/x')] }}
@@ -66,7 +66,7 @@ By HTTP The Same Holds
     ${files} =    Files Below    ${HOME}
     Should Be Equal    ${files}    ${{ {'a/b/three/x': (b'3\n', '0600')} }}
 
-What A Call Declares Comes Home
+Declared Outputs Of A Call Are Synced
     [Tags]    SY-11
     ${call} =    Call    exec    {"argv": ["sh", "-c", "mkdir -p /tmp/four; echo 4 >/tmp/four/x; exit 9"]}    workspace=${WS}    sync=["/tmp/four"]
     Should Be Equal As Integers    ${call}[exit_code]    9
@@ -74,30 +74,30 @@ What A Call Declares Comes Home
     ${files} =    Files Below    ${HOME}
     Should Be Equal    ${files}    ${{ {$call['id'] + '/tmp/four/x': (b'4\n', '0600')} }}
 
-Mistakes Have Their Exit Codes
-    [Template]    Fails With
+A Failed Sync Has An Exit Code
+    [Template]    Sync Fails With
     2    (invalid_request)      sync
     2    (invalid_request)      sync    --container    x    relative
-    5    (container_not_found)  sync    --container    nobody-has-this    /tmp
+    5    (container_not_found)  sync    --container    no-such-file    /tmp
     1    (sync_refused)         sync    /etc/passwd
-    1    (sync_refused)         sync    /tmp/nobody-has-this
+    1    (sync_refused)         sync    /tmp/no-such-file
     5    (no_devcontainer)      sync    --workspace    /    /tmp
 
-A Root That Others Can Reach Ends The Daemon
+A Sandbox Root That Other Users Can Open Stops The Daemon
     [Tags]    SY-04
-    ${root} =    Root Folder
-    Make Folder    ${root}/open    755
+    ${root} =    Root Directory
+    Make Directory    ${root}/open    755
     ${r} =    Dray    serve    --state    ${root}/another    DRAY_SANDBOX_ROOT=${root}/open
-    Said    ${r}    2    sandbox.root    chmod 700
+    Exited With    ${r}    2    sandbox.root    chmod 700
     ${r} =    Dray    config    check    DRAY_SANDBOX_ROOT=/
-    Said    ${r}    2    sandbox.root
+    Exited With    ${r}    2    sandbox.root
 
 *** Keywords ***
-Bring Up The Workspace
+Start The Workspace
     Configure    ${CONFIG}
-    ${root} =    Root Folder
+    ${root} =    Root Directory
     VAR    ${HOME}    ${root}/home    scope=SUITE
-    Make Folder    ${HOME}    700
+    Make Directory    ${HOME}    700
     ${ws} =    Make Workspace    app    ${DEVCONTAINER}
     VAR    ${WS}    ${ws}    scope=SUITE
     ${r} =    Dray    workspace    trust    cwd=${WS}
@@ -117,15 +117,15 @@ Ended
     [Arguments]    ${r}    ${code}
     Should Be Equal As Integers    ${r.code}    ${code}    ${r.stderr}
 
-Said
+Exited With
     [Arguments]    ${r}    ${code}    @{parts}
     Should Be Equal As Integers    ${r.code}    ${code}    ${r.stderr}
     FOR    ${part}    IN    @{parts}
         Should Contain    ${r.stderr}    ${part}
     END
 
-Fails With
+Sync Fails With
     [Arguments]    ${code}    ${error}    @{args}
     ${r} =    Dray    @{args}    cwd=${WS}
-    Said    ${r}    ${code}    ${error}    hint:
+    Exited With    ${r}    ${code}    ${error}    hint:
     Should Be Empty    ${r.stdout}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -54,6 +55,41 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit code of exec %d, want %d", got, tt.tool)
 			}
 		})
+	}
+}
+
+// Every error code has an exit code here, so that the author of a new code must choose one.
+func TestEveryCodeHasAnExitCode(t *testing.T) {
+	byExitCode := map[int]string{
+		exitUsage:  "invalid_request invalid_input",
+		exitDenied: "denied unauthorized workspace_untrusted",
+		exitNotFound: "not_found unknown_tool container_not_found workspace_not_found " +
+			"no_devcontainer",
+		exitFailed: "forbidden_host forbidden_origin method_not_allowed conflict too_large " +
+			"unsupported_media_type sync_refused route_conflict busy internal audit_unavailable " +
+			"shutting_down container_unavailable container_failed engine_unavailable helper_missing " +
+			"executable_not_found not_executable bad_cwd bad_user path_invalid path_too_deep " +
+			"output_invalid limit_exceeded disk_full agent_lost transfer_failed",
+	}
+	want := map[string]int{}
+	for exit, codes := range byExitCode {
+		for code := range strings.FieldsSeq(codes) {
+			want[code] = exit
+		}
+	}
+	source, err := os.ReadFile("../../../errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`Code\w+ +Code = "(\w+)"`).FindAllSubmatch(source, -1)
+	if len(declared) != len(want) {
+		t.Errorf("errors.go has %d codes, this test %d", len(declared), len(want))
+	}
+	for _, m := range declared {
+		code := string(m[1])
+		if exit, ok := want[code]; !ok || exitOfCode(dray.Code(code)) != exit {
+			t.Errorf("exit code %d for %s, want %d", exitOfCode(dray.Code(code)), code, exit)
+		}
 	}
 }
 
