@@ -1,13 +1,27 @@
+// Package tree is the stream format of a dray.Tree. [Send] writes one. [Reader] reads one that an
+// untrusted process wrote: it accepts only what was requested, validates every name, order, size and
+// count, and keeps only the names in memory.
+//
+// A stream is the four bytes "drt1" and then records, each a letter and its fields. Numbers are
+// uvarints of encoding/binary; a text is its length and its bytes.
+//
+//	D name mode                         a directory, before its content
+//	F name mode version size offset     a file, followed by
+//	  C length bytes                    a piece of it, with the length in four bytes, little-endian, and
+//	  E                                 its end, after exactly size - offset bytes
+//	R name code message                 a refused entry
+//	Z entries bytes                     the end: the number of D, F and R, and of bytes of files
+//	X code message                      the sender aborts the tree; allowed in place of any record
+//
+// There are no symlinks, devices, owners, times and holes.
+//
+// The agent links this package.
 package tree
 
 import (
 	"bufio"
-	"encoding/binary"
 	"io"
-	"math"
-	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/dray-dev/dray"
 )
@@ -46,16 +60,10 @@ const (
 // index of a code.
 var (
 	entryCodes = []dray.Code{
-		dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound,
-		dray.CodeLimitExceeded,
+		dray.CodePathInvalid, dray.CodeDenied, dray.CodeNotFound, dray.CodeLimitExceeded,
 	}
 	abortCodes = []dray.Code{dray.CodeTransferFailed, dray.CodeLimitExceeded, dray.CodePathInvalid}
 )
-
-// codeIndex returns the index of a code, 0 for one that is not in the list.
-func codeIndex(list []dray.Code, code dray.Code) uint64 {
-	return uint64(max(slices.Index(list, code), 0))
-}
 
 // Hint returns the hint for an error with that code.
 func Hint(code dray.Code) string {
@@ -73,85 +81,10 @@ func Hint(code dray.Code) string {
 	}
 }
 
-// recordReader reads the fields of records and limits their length.
-type recordReader struct{ *bufio.Reader }
-
-func (in recordReader) magic() error {
-	var got [len(magic)]byte
-	if _, err := io.ReadFull(in, got[:]); err != nil {
-		return err
-	}
-	if string(got[:]) != magic {
-		return protocolError("it starts with %q", got)
-	}
-	return nil
-}
-
-func (in recordReader) number(limit uint64, what string) (uint64, error) {
-	n, err := binary.ReadUvarint(in)
-	if err == nil && n > limit {
-		return 0, protocolError("the %s is %d (maximum %d)", what, n, limit)
-	}
-	return n, err
-}
-
-func (in recordReader) size() (int64, error) {
-	n, err := in.number(math.MaxInt64, "size")
-	return int64(n), err //nolint:gosec // at most MaxInt64
-}
-
-func (in recordReader) text(limit uint64, what string) (string, error) {
-	n, err := in.number(limit, "length of the "+what)
-	if err != nil {
-		return "", err
-	}
-	b := make([]byte, n)
-	_, err = io.ReadFull(in, b)
-	return string(b), err
-}
-
-// length reads the length of a piece.
-func (in recordReader) length() (int64, error) {
-	var b [4]byte
-	_, err := io.ReadFull(in, b[:])
-	return int64(binary.LittleEndian.Uint32(b[:])), err
-}
-
-// maxEmptyReads is the number of empty reads after which a source fails with io.ErrNoProgress.
-const maxEmptyReads = 100
-
-// readSome reads at least one byte.
-func (in recordReader) readSome(p []byte) (int, error) {
-	for range maxEmptyReads {
-		if n, err := in.Read(p); n > 0 || err != nil {
-			return n, err
-		}
-	}
-	return 0, io.ErrNoProgress
-}
-
-// readError reads a code and a message. The message is printable text; the hint is our own.
-func (in recordReader) readError(list []dray.Code) (*dray.Error, error) {
-	n, err := in.number(uint64(len(list)-1), "code") //nolint:gosec // not empty
-	if err != nil {
-		return nil, err
-	}
-	message, err := in.text(maxMessage, "message")
-	if err != nil {
-		return nil, err
-	}
-	code := list[n]
-	return dray.Errorf(code, "%s", sanitize(message)).WithHint("%s", Hint(code)), nil
-}
-
-// sanitize replaces characters that are not printable.
-func sanitize(message string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, message)
+// LimitError returns a limit_exceeded error with its hint.
+func LimitError(format string, args ...any) *dray.Error {
+	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
+		WithHint("%s", Hint(dray.CodeLimitExceeded))
 }
 
 // CheckName fails with path_invalid for a name that no entry can have: one that is absolute, empty,
@@ -223,4 +156,48 @@ func parent(name string) (string, bool) {
 		return "", false
 	}
 	return name[:i], true
+}
+
+// maxNames is the maximum number of names in a request. It comes from the daemon, so the limit
+// guards against errors, not attacks.
+const maxNames = 1 << 20
+
+// WriteRequest writes a request: the names, the limits, and the files of which the caller has a
+// part.
+func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
+	s := &sender{w: w}
+	s.number(uint64(len(what.Names)))
+	for _, name := range what.Names {
+		s.text(name)
+	}
+	l := what.Limits
+	for _, n := range [...]int64{l.MaxFile, l.MaxTotal, int64(l.MaxFiles), int64(l.MaxDepth)} {
+		s.number(uint64(max(n, 0)))
+	}
+	s.number(uint64(len(what.Partial)))
+	for name, partial := range what.Partial {
+		s.text(name)
+		s.text(partial.Version)
+		s.number(uint64(max(partial.Bytes, 0)))
+	}
+	s.flush()
+	return s.err
+}
+
+// ReadRequest reads what WriteRequest wrote.
+func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
+	in := fieldReader{in: r}
+	var what dray.ReadTreeOptions
+	for range in.number(maxNames, "number of names") {
+		what.Names = append(what.Names, in.text(MaxName, "name"))
+	}
+	limits := &what.Limits
+	limits.MaxFile, limits.MaxTotal = in.size(), in.size()
+	limits.MaxFiles, limits.MaxDepth = int(in.size()), int(in.size())
+	what.Partial = map[string]dray.PartialFile{}
+	for range in.number(maxNames, "number of files") {
+		name := in.text(MaxName, "name")
+		what.Partial[name] = dray.PartialFile{Version: in.text(maxVersion, "version"), Bytes: in.size()}
+	}
+	return what, in.err
 }

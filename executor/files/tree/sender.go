@@ -1,10 +1,9 @@
 package tree
 
 import (
-	"bufio"
 	"encoding/binary"
 	"io"
-	"math"
+	"slices"
 
 	"github.com/dray-dev/dray"
 )
@@ -163,81 +162,10 @@ func (s *sender) text(t string) {
 	s.buf = append(s.buf, t...)
 }
 
-// writeReason writes the code and the message of an error.
+// writeReason writes the code and the message of an error. The first code stands for all that are
+// not in the list.
 func (s *sender) writeReason(list []dray.Code, err error) {
-	s.number(codeIndex(list, dray.CodeOf(err)))
+	s.number(uint64(max(slices.Index(list, dray.CodeOf(err)), 0)))
 	message := err.Error()
 	s.text(message[:min(len(message), maxMessage)])
-}
-
-// Limits of a request. It comes from the daemon, so they guard against errors, not attacks.
-const (
-	maxNames = 1 << 20
-	maxLimit = math.MaxInt64
-)
-
-// WriteRequest writes a request: the names, the limits, and the files of which the caller has a
-// part.
-func WriteRequest(w io.Writer, what dray.ReadTreeOptions) error {
-	b := binary.AppendUvarint(nil, uint64(len(what.Names)))
-	for _, name := range what.Names {
-		b = appendText(b, name)
-	}
-	l := what.Limits
-	for _, n := range [...]int64{l.MaxFile, l.MaxTotal, int64(l.MaxFiles), int64(l.MaxDepth)} {
-		b = binary.AppendUvarint(b, uint64(max(n, 0)))
-	}
-	b = binary.AppendUvarint(b, uint64(len(what.Partial)))
-	for name, partial := range what.Partial {
-		b = binary.AppendUvarint(appendText(appendText(b, name), partial.Version),
-			uint64(max(partial.Bytes, 0)))
-	}
-	_, err := w.Write(b)
-	return err
-}
-
-func appendText(b []byte, text string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-// ReadRequest reads what WriteRequest wrote.
-func ReadRequest(r *bufio.Reader) (dray.ReadTreeOptions, error) {
-	in := requestReader{recordReader: recordReader{r}}
-	var what dray.ReadTreeOptions
-	for range in.number(maxNames) {
-		what.Names = append(what.Names, in.text(MaxName))
-	}
-	what.Limits = dray.TreeLimits{
-		// at most maxLimit
-		MaxFile: int64(in.number(maxLimit)), MaxTotal: int64(in.number(maxLimit)), //nolint:gosec
-		// at most maxLimit
-		MaxFiles: int(in.number(maxLimit)), MaxDepth: int(in.number(maxLimit)), //nolint:gosec
-	}
-	what.Partial = map[string]dray.PartialFile{}
-	for range in.number(maxNames) {
-		name := in.text(MaxName)
-		// at most maxLimit
-		what.Partial[name] = dray.PartialFile{Version: in.text(maxVersion), Bytes: int64(in.number(maxLimit))} //nolint:gosec
-	}
-	return what, in.err
-}
-
-// requestReader reads fields. After an error it returns zero values.
-type requestReader struct {
-	recordReader
-	err error
-}
-
-func (a *requestReader) number(limit uint64) (n uint64) {
-	if a.err == nil {
-		n, a.err = a.recordReader.number(limit, "number")
-	}
-	return n
-}
-
-func (a *requestReader) text(limit uint64) (t string) {
-	if a.err == nil {
-		t, a.err = a.recordReader.text(limit, "text")
-	}
-	return t
 }
