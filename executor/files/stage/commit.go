@@ -40,17 +40,15 @@ func (t *transaction) commit(ctx context.Context) error {
 // plan inspects every destination again, now that the root is locked, and adds the renames to set.
 func (t *transaction) plan(ctx context.Context, set *renameSet) error {
 	for _, it := range t.items {
-		above, base := split(it.name)
-		if err := t.planItem(ctx, set, it, above, base); err != nil {
+		if err := t.planItem(ctx, set, it); err != nil {
 			return opError("inspect", it.name, err)
 		}
 	}
 	return t.checkCaseCollisions()
 }
 
-func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item, above,
-	base string,
-) error {
+func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) error {
+	above, base := split(it.name)
 	parentExists := t.byName[above].existing.kind == directory
 	known := it.existing
 	it.existing = fileState{}
@@ -69,7 +67,7 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item, ab
 	case it.dir && exists != absent:
 		return unix.ENOTDIR
 	case it.dir:
-		if _, err := t.stagedDir(it.name); err != nil { // it existed when the tree was received
+		if _, err := t.stagedDir(it.name, (*stagingDir).getDir); err != nil { // it existed when the tree was received
 			return err
 		}
 	case exists == directory:

@@ -54,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 	for spare := range need + 2 {
 		sh(t, dir, fmt.Sprintf("rm -rf *; printf old >old; head -c %d /dev/zero >filler",
 			(256-1-spare)*page))
-		before := tree(t, dir)
+		before := contentOf(t, dir)
 		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, list...)
 		if spare >= need {
 			if err != nil {
@@ -77,7 +77,7 @@ func TestInodesFull(t *testing.T) {
 	for inodes := 3; done < 2; inodes++ {
 		dir := mounted(t, fmt.Sprintf("nr_inodes=%d,mode=700", inodes))
 		sh(t, dir, "printf old >old")
-		before := tree(t, dir)
+		before := contentOf(t, dir)
 		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("old", "new"), file("d/e/x", "x"),
 			file("y", strings.Repeat("y", 2<<20)))
 		if err == nil {
@@ -124,7 +124,7 @@ func TestMountsAreRefused(t *testing.T) {
 	if err := syscall.Mount("tmpfs", dir+"/root/other", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	before := tree(t, dir)
+	before := contentOf(t, dir)
 	for _, stepwise := range []bool{false, true} {
 		t.Run(fmt.Sprint("stepwise ", stepwise), func(t *testing.T) {
 			if stepwise {
@@ -146,7 +146,7 @@ func TestFailedCommitIsRolledBack(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir d z; printf old >replaced; printf old >d/replaced; ln -s nowhere link; printf old >z/replaced; chattr +i z`)
 	t.Cleanup(func() { sh(t, dir, "chattr -i z") })
-	before := tree(t, dir)
+	before := contentOf(t, dir)
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
 		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
 			file("link", "new"), file("d/replaced", "new"),
@@ -219,7 +219,7 @@ func TestChangeBetweenPlanAndRename(t *testing.T) {
 				t.Fatal(err)
 			}
 			sh(t, dir, meanwhile)
-			want := tree(t, dir)
+			want := contentOf(t, dir)
 			for name := range want {
 				if strings.HasPrefix(name, Prefix) {
 					delete(want, name)
@@ -261,7 +261,7 @@ func TestConcurrentWrites(t *testing.T) {
 		}
 		wait.Go(func() { recoverIn(t, dir) })
 		wait.Wait()
-		got := tree(t, dir)
+		got := contentOf(t, dir)
 		want := got[at+"0/0"]
 		for i := range 30 {
 			if name := fmt.Sprint(at, i%3, "/", i); got[name] != want {

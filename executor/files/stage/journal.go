@@ -2,13 +2,11 @@ package stage
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -177,8 +175,8 @@ func Recover(ctx context.Context, root *os.File) (completed int, err error) {
 func recoverAll(ctx context.Context, r resolver, root int) (completed int, err error) {
 	stale, err := findStale(r, root)
 	for _, s := range stale {
-		did, failed := s.resolve(ctx)
-		if did {
+		failed := s.resolve(ctx)
+		if failed == nil {
 			completed++
 		}
 		err = errors.Join(err, failed)
@@ -186,13 +184,14 @@ func recoverAll(ctx context.Context, r resolver, root int) (completed int, err e
 	return completed, err
 }
 
-// staleDir is a staging directory of a process that died, now locked by this one.
+// staleDir is a staging directory of a process that died during its commit, now locked by this one.
 type staleDir struct {
 	*stagingDir
-	journal *journal // nil if it is missing or invalid
+	journal *journal
 }
 
-// findStale returns the stale staging directories, the oldest commit first.
+// findStale returns the staging directories with a journal, the oldest commit first. It removes those
+// without.
 func findStale(r resolver, root int) ([]staleDir, error) {
 	names, err := list(root)
 	if err != nil {
@@ -207,17 +206,16 @@ func findStale(r resolver, root int) ([]staleDir, error) {
 		if err != nil || s == nil {
 			continue
 		}
-		stale = append(stale, staleDir{s, s.readJournal()})
+		if j := s.readJournal(); j != nil {
+			stale = append(stale, staleDir{s, j})
+		} else {
+			s.close()
+		}
 	}
-	slices.SortStableFunc(stale, func(a, b staleDir) int { return cmp.Compare(a.stamp(), b.stamp()) })
+	slices.SortStableFunc(stale, func(a, b staleDir) int {
+		return a.journal.stamp.Compare(b.journal.stamp)
+	})
 	return stale, nil
-}
-
-func (s staleDir) stamp() int64 {
-	if s.journal == nil {
-		return math.MinInt64
-	}
-	return s.journal.stamp.UnixNano()
 }
 
 // isPrivateDir reports whether only this user can have written to a directory.
@@ -253,18 +251,13 @@ func (s *stagingDir) readJournal() *journal {
 	return &j
 }
 
-// resolve completes or removes a staging directory.
-func (s staleDir) resolve(ctx context.Context) (completed bool, err error) {
+// resolve completes a commit and removes its staging directory, which stays after an error.
+func (s staleDir) resolve(ctx context.Context) error {
 	defer s.close()
-	if s.journal == nil {
-		return false, nil
-	}
 	s.keep = true
-	if err := s.complete(ctx); err != nil {
-		return false, err
-	}
-	s.keep = false
-	return true, nil
+	err := s.complete(ctx)
+	s.keep = err != nil
+	return err
 }
 
 // complete does the rest of a commit. The commit and earlier recoveries may have done parts of it.

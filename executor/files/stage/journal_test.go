@@ -74,7 +74,7 @@ func treeAfter(t *testing.T, trees ...[]made) map[string]string {
 	for _, list := range trees {
 		mustWrite(t, dir, list...)
 	}
-	return tree(t, dir)
+	return contentOf(t, dir)
 }
 
 // A commit that was interrupted after any of its steps is completed once (SY-06).
@@ -121,7 +121,7 @@ func TestRecover_Repeated(t *testing.T) {
 	}
 	// Later changes of the files stay.
 	sh(t, dir, "echo mine >replaced; rm -r d/e created")
-	want := tree(t, dir)
+	want := contentOf(t, dir)
 	maps.DeleteFunc(want, func(name, _ string) bool { return strings.HasPrefix(name, Prefix) })
 	if got := recoverIn(t, dir); got != 1 {
 		t.Errorf("%d completed", got)
@@ -147,7 +147,7 @@ func TestRecover_Order(t *testing.T) {
 		interrupt(t, dir, 1, file("x", "interrupted"), file("y", "interrupted"))
 		mustWrite(t, dir, file("x", "last"))
 		recoverIn(t, dir)
-		if got := tree(t, dir); got["x"] != "-rw------- last" || got["y"] != "-rw------- interrupted" {
+		if got := contentOf(t, dir); got["x"] != "-rw------- last" || got["y"] != "-rw------- interrupted" {
 			t.Errorf("got %v", got)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRecover_InvalidJournal(t *testing.T) {
 		for range 20 {
 			dir := scratch(t)
 			mustWrite(t, dir, oldTree...)
-			before := tree(t, dir)
+			before := contentOf(t, dir)
 			interrupt(t, dir, 0, newTree...)
 			path := glob(t, dir+"/"+Prefix+"*/"+journalName)
 			b, err := os.ReadFile(path)
@@ -206,7 +206,7 @@ func TestRecover_ForeignDirectories(t *testing.T) {
 	if err := syscall.Flock(int(used.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	before := tree(t, dir)
+	before := contentOf(t, dir)
 	if got := recoverIn(t, dir+"/root"); got != 0 {
 		t.Errorf("%d completed", got)
 	}
@@ -231,13 +231,13 @@ func TestRecover_ForgedDirectories(t *testing.T) {
 			dir := scratch(t)
 			sh(t, dir, `mkdir outside root; echo secret >outside/secret`)
 			mustWrite(t, dir+"/root", oldTree...)
-			before := tree(t, dir)
+			before := contentOf(t, dir)
 			interrupt(t, dir+"/root", 0, newTree...)
 			held := glob(t, dir+"/root/"+Prefix+"*")
 			// the journal stays valid
 			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge)
 			sh(t, dir, `rm -r outside/was`)
-			sum := tree(t, dir+"/outside")
+			sum := contentOf(t, dir+"/outside")
 			_, err := Recover(t.Context(), openRoot(t, dir+"/root"))
 			t.Log(err)
 			wantTree(t, dir+"/outside", sum)

@@ -57,8 +57,8 @@ func sh(t testing.TB, dir, script string) string {
 	return string(out)
 }
 
-// tree returns mode, type, and content or target of all files beneath a directory, by name.
-func tree(t testing.TB, dir string) map[string]string {
+// contentOf returns mode, type, and content or target of all files beneath a directory, by name.
+func contentOf(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -95,7 +95,7 @@ func tree(t testing.TB, dir string) map[string]string {
 
 func wantTree(t testing.TB, dir string, want map[string]string) {
 	t.Helper()
-	got := tree(t, dir)
+	got := contentOf(t, dir)
 	for name, what := range want {
 		if got[name] != what {
 			t.Errorf("%.80q: got %.200q, want %.200q", name, got[name], what)

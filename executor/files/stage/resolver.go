@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"hash"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -162,18 +161,13 @@ func digestOf(ctx context.Context, fd int, buf []byte) (sum digest, err error) {
 			return sum, err
 		}
 		if n == 0 {
-			return total(h), nil
+			return digest(h.Sum(nil)), nil
 		}
 		_, _ = h.Write(buf[:n])
 		if err := ended(ctx); err != nil {
 			return sum, err
 		}
 	}
-}
-
-func total(h hash.Hash) (sum digest) {
-	h.Sum(sum[:0])
-	return sum
 }
 
 // maxCachedDirs is how many directories stay open while contents arrive. Trees come directory by

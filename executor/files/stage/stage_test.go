@@ -113,7 +113,7 @@ func withoutOpenat2(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	dir := scratch(t)
 	mustWrite(t, dir, file("same", "s"), file("other", "o"), folder("d"))
-	now := tree(t, dir)
+	now := contentOf(t, dir)
 	list := []made{
 		file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)),
 		file("e/f/new", ""),
@@ -146,7 +146,7 @@ func TestWriteTreeReplacesFiles(t *testing.T) {
 	sh(t, dir, `mkdir outside root; echo secret >outside/secret; cp -a outside/secret outside/linked; ln outside/linked root/hard
 		cd root; ln -s ../outside/secret link; ln -s ../outside dangling; ln -s no-such broken; mkfifo fifo; mknod device c 1 3
 		perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local=>"socket",Listen=>1)' || python3 -c 'import socket;socket.socket(socket.AF_UNIX).bind("socket")'`)
-	before := tree(t, dir+"/outside")
+	before := contentOf(t, dir+"/outside")
 	names := []string{"link", "dangling", "broken", "fifo", "device", "socket", "hard"}
 	var list []made
 	want := map[string]string{}
@@ -178,7 +178,7 @@ func TestWriteTreeReplacesFiles(t *testing.T) {
 func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+Prefix+`held; chmod 755 `+Prefix+`held`)
-	before := tree(t, dir)
+	before := contentOf(t, dir)
 	lie := func(change func(*dray.TreeEntry)) made {
 		return made{name: "liar", content: "12345", entry: change}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -36,31 +37,17 @@ type stagingDir struct {
 	keep bool
 }
 
-// begin creates the staging directory when it is needed first.
-func (t *transaction) begin() (err error) {
+// stagedDir returns the fd of a directory in the staging directory, from getDir or makeDir. It
+// creates the staging directory when it is needed first.
+func (t *transaction) stagedDir(name string, from func(*stagingDir, string) (int, error),
+) (fd int, err error) {
 	if t.staging == nil {
-		t.staging, err = newStagingDir(t.resolver, t.root)
+		if t.staging, err = newStagingDir(t.resolver, t.root); err != nil {
+			return -1, err
+		}
 	}
-	return err
-}
-
-// stagedDir returns the fd of a directory in the staging directory, and creates it if necessary.
-func (t *transaction) stagedDir(name string) (int, error) {
-	if err := t.begin(); err != nil {
-		return -1, err
-	}
-	fd, err := t.staging.getDir(name)
+	fd, err = from(t.staging, name)
 	return fd, opError("make the directory", name, err)
-}
-
-// makeDir fails if the directory exists: a file system that ignores case would take it for another
-// one of the tree.
-func (t *transaction) makeDir(name string) error {
-	if err := t.begin(); err != nil {
-		return err
-	}
-	_, err := t.staging.makeDir(name)
-	return opError("make the directory", name, err)
 }
 
 // newStagingDir creates and locks a staging directory. A recovery may remove it before it is locked;
@@ -77,17 +64,18 @@ func newStagingDir(r resolver, root int) (*stagingDir, error) {
 			return nil, opError("make the directory", name, err)
 		}
 		s, err := lockStagingDir(r, root, name)
-		if err == nil && s == nil {
-			continue
-		}
-		if err == nil {
-			err = s.initialize()
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			_ = linux.Unlink(root, name, unix.AT_REMOVEDIR)
-			return nil, opError("make the directory", name, err)
+		case s == nil:
+			continue
+		default:
+			if err = s.initialize(); err == nil {
+				return s, nil
+			}
+			s.close()
 		}
-		return s, nil
+		return nil, opError("make the directory", name, err)
 	}
 }
 
@@ -160,16 +148,12 @@ func (s *stagingDir) initialize() error {
 }
 
 func (s *stagingDir) openTree() error {
-	tree, err := s.openDir(s.dir, treeName)
+	dir, err := s.openDir(s.dir, treeName)
 	if err != nil {
 		return err
 	}
-	if err := setOwnerMode(tree); err != nil {
-		linux.Close(tree)
-		return err
-	}
-	s.tree = newDirCache(s.resolver, tree, maxCachedDirs)
-	return nil
+	s.tree = newDirCache(s.resolver, dir, maxCachedDirs)
+	return setOwnerMode(dir)
 }
 
 // getDir returns the fd of a directory of the tree, and creates it and its parents if necessary.
@@ -202,7 +186,7 @@ func (s *stagingDir) makeDir(name string) (int, error) {
 // the rest after an error.
 func (s *stagingDir) close() {
 	if !s.keep {
-		_ = s.sweep()
+		s.sweep()
 	}
 	if s.tree != nil {
 		s.tree.close()
@@ -246,22 +230,16 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // maxSweep is the maximum depth of a staging directory. A deeper one was not made by dray.
-const maxSweep = maxName/2 + 2
+const maxSweep = tree.MaxName/2 + 2
 
 // sweep removes the staging directory. It removes the journal first, so that a crash in between does
 // not leave a commit that looks incomplete.
-func (s *stagingDir) sweep() error {
+func (s *stagingDir) sweep() {
 	err := linux.Unlink(s.dir, journalName, 0)
-	if errors.Is(err, unix.ENOENT) {
-		err = nil
+	if err != nil && !errors.Is(err, unix.ENOENT) || s.removeContent(s.dir, maxSweep) != nil {
+		return
 	}
-	if err == nil {
-		err = s.removeContent(s.dir, maxSweep)
-	}
-	if err == nil {
-		err = linux.Unlink(s.root, s.name, unix.AT_REMOVEDIR)
-	}
-	return opError("remove", s.name, err)
+	_ = linux.Unlink(s.root, s.name, unix.AT_REMOVEDIR)
 }
 
 // removeContent removes the content of a directory. It follows no symlinks and leaves mounts alone.

@@ -64,7 +64,7 @@ func newSwapFixture(t *testing.T) *swapFixture {
 	a := &swapFixture{dir: scratch(t), versions: map[string]string{"d": "", "other": ""}}
 	sh(t, a.dir, `mkdir -p outside/deep root/d/s root/other/s; for f in outside/canary outside/deep/0 outside/0 outside/f; do echo canary >$f; done
 		ln -s ../outside root/l; ln -s ../../outside/deep root/d/sl; ln -s ../../outside/canary root/d/fl; echo f >root/d/f`)
-	a.outside = tree(t, a.dir+"/outside")
+	a.outside = contentOf(t, a.dir+"/outside")
 	for path, fd := range map[string]*int{"root": &a.root, "root/d": &a.d} {
 		*fd = int(openRoot(t, a.dir+"/"+path).Fd())
 	}

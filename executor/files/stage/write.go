@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/tree"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -48,22 +49,22 @@ type item struct {
 // limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that is
 // ErrCommitIncomplete means that something was written. The end of the context cancels the write
 // until the journal is written.
-func WriteTree(ctx context.Context, root *os.File, tree dray.Tree,
+func WriteTree(ctx context.Context, root *os.File, source dray.Tree,
 	how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root)
 	t := newTransaction(int(root.Fd()), how)
 	defer t.close()
-	if err := t.receive(ctx, tree); err != nil {
-		return nil, err
+	err := t.receive(ctx, source)
+	switch {
+	case err != nil:
+	case how.DryRun:
+		err = t.checkCaseCollisions()
+	default:
+		err = t.commit(ctx)
 	}
-	if err := t.checkCaseCollisions(); err != nil {
+	if err != nil {
 		return nil, err
-	}
-	if !how.DryRun {
-		if err := t.commit(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return t.manifest(), nil
 }
@@ -105,12 +106,12 @@ func (t *transaction) close() {
 	}
 }
 
-func (t *transaction) receive(ctx context.Context, tree dray.Tree) error {
+func (t *transaction) receive(ctx context.Context, source dray.Tree) error {
 	for {
 		if err := ended(ctx); err != nil {
 			return err
 		}
-		e, err := tree.Next()
+		e, err := source.Next()
 		// a wrapped io.EOF is the end of something else, such as the agent
 		if err == io.EOF { //nolint:errorlint
 			return nil
@@ -118,7 +119,7 @@ func (t *transaction) receive(ctx context.Context, tree dray.Tree) error {
 		if err != nil {
 			return opError("read", "the tree", err)
 		}
-		if err := t.add(ctx, e, tree); err != nil {
+		if err := t.add(ctx, e, source); err != nil {
 			return opError("write", e.Name, err)
 		}
 	}
@@ -175,7 +176,8 @@ func (t *transaction) dirItem(name string) (*item, error) {
 		}
 	}
 	if it.existing.kind == absent && !t.how.DryRun {
-		if err := t.makeDir(name); err != nil {
+		// It must not exist: a file system that ignores case would take it for another one of the tree.
+		if _, err := t.stagedDir(name, (*stagingDir).makeDir); err != nil {
 			return nil, err
 		}
 	}
@@ -328,7 +330,7 @@ func (t *transaction) copyPieces(ctx context.Context, it *item, content io.Reade
 			_, _ = h.Write(b)
 			free <- b[:pieceSize]
 		}
-		sum <- total(h)
+		sum <- digest(h.Sum(nil))
 	}()
 	err := eachPiece(ctx, it, content, free, func(b []byte) error {
 		full <- b
@@ -384,7 +386,7 @@ func expectEOF(it *item, content io.Reader) error {
 // create creates a file in the staging directory.
 func (t *transaction) create(it *item) (int, error) {
 	above, base := split(it.name)
-	dir, err := t.stagedDir(above)
+	dir, err := t.stagedDir(above, (*stagingDir).getDir)
 	if err != nil {
 		return -1, err
 	}
@@ -417,21 +419,13 @@ func write(fd int, b []byte) error {
 	return nil
 }
 
-// maxName is the longest path in bytes that the kernel accepts. Longer ones could be created, but
-// not opened by name.
-const maxName = 4095
-
-// checkName refuses names that are not clean and relative, and names of staging directories.
+// checkName refuses names that no tree can have, and names of staging directories.
 func checkName(name string) error {
-	if name == "" || len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
-		return invalid(name[:min(len(name), 100)],
-			"is empty, longer than a path may be, or contains NUL")
+	if err := tree.CheckName(name); err != nil {
+		return err
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		switch {
-		case part == "" || part == "." || part == "..":
-			return invalid(name, "is not a clean relative path")
-		case len(part) >= len(Prefix) && strings.EqualFold(part[:len(Prefix)], Prefix):
+		if len(part) >= len(Prefix) && strings.EqualFold(part[:len(Prefix)], Prefix) {
 			return invalid(name, "is reserved for dray")
 		}
 	}

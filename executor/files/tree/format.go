@@ -43,8 +43,9 @@ const (
 const (
 	// MaxPiece is the maximum length of a piece of a file.
 	MaxPiece = 256 << 10
-	// MaxName and MaxElement are the maximum lengths of a name and of a component of it.
-	MaxName    = 4096
+	// MaxName and MaxElement are the maximum lengths of a name and of a component of it. Longer names
+	// could be created, but not opened by name.
+	MaxName    = 4095
 	MaxElement = 255
 	maxVersion = 128
 	maxMessage = 1 << 10
