@@ -26,27 +26,36 @@ type Client struct {
 
 // NewClient returns a client of Serve, over its stdin and stdout. closeHelper must end the helper.
 func NewClient(stdin io.Writer, stdout io.Reader, closeHelper func() error) *Client {
-	return &Client{
-		close: sync.OnceValue(closeHelper), w: stdin,
-		r: bufio.NewReaderSize(stdout, 64<<10),
-	}
+	r := bufio.NewReaderSize(stdout, 64<<10)
+	return &Client{close: sync.OnceValue(closeHelper), w: stdin, r: r}
 }
 
 // Close ends the helper.
 func (c *Client) Close() error { return c.close() }
 
-func (c *Client) call(req request, data []byte) (response, []byte, error) {
+// call makes a request with data, and returns the response and its data.
+func (c *Client) call(req request, data []byte) (resp response, payload []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return response{}, nil, c.err
+		return resp, nil, c.err
 	}
+	if err := writeMessage(c.w, &req, packRequest, data); err != nil {
+		return resp, nil, c.fail(err)
+	}
+	return c.receive()
+}
+
+// do is call without data.
+func (c *Client) do(req request) error {
+	_, _, err := c.call(req, nil)
+	return err
+}
+
+// receive reads a response and its data.
+func (c *Client) receive() (response, []byte, error) {
 	var resp response
-	err := writeMessage(c.w, &req, packRequest, data)
-	var payload []byte
-	if err == nil {
-		payload, err = readMessage(c.r, &resp, packResponse)
-	}
+	payload, err := readMessage(c.r, &resp, packResponse)
 	switch {
 	case err != nil:
 		return response{}, nil, c.fail(err)
@@ -98,15 +107,11 @@ func (c *Client) Create(name string, mode fs.FileMode) (io.WriteCloser, error) {
 
 // Rename implements dray.Files.
 func (c *Client) Rename(oldName, newName string) error {
-	_, _, err := c.call(request{Op: opRename, Name: oldName, To: newName}, nil)
-	return err
+	return c.do(request{Op: opRename, Name: oldName, To: newName})
 }
 
 // Remove implements dray.Files.
-func (c *Client) Remove(name string) error {
-	_, _, err := c.call(request{Op: opRemove, Name: name}, nil)
-	return err
-}
+func (c *Client) Remove(name string) error { return c.do(request{Op: opRemove, Name: name}) }
 
 // List implements dray.Files.
 func (c *Client) List(name string, limit int) ([]dray.FileInfo, bool, error) {
@@ -127,10 +132,7 @@ type handle struct {
 	id     int
 }
 
-func (h handle) Close() error {
-	_, _, err := h.client.call(request{Op: opClose, Handle: h.id}, nil)
-	return err
-}
+func (h handle) Close() error { return h.client.do(request{Op: opClose, Handle: h.id}) }
 
 type reader struct {
 	handle
@@ -208,23 +210,18 @@ func (c *Client) startTree(what dray.ReadTreeOptions) error {
 	if c.err != nil {
 		return c.err
 	}
-	var resp response
 	err := writeMessage(c.w, &request{Op: opReadTree}, packRequest, nil)
 	if err == nil {
 		err = tree.WriteRequest(c.w, what)
 	}
-	if err == nil {
-		_, err = readMessage(c.r, &resp, packResponse)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return c.fail(err)
-	case resp.Error != nil:
-		return resp.Error.err()
-	default:
-		c.err = errTreeOpen
-		return nil
 	}
+	if _, _, err := c.receive(); err != nil {
+		return err
+	}
+	c.err = errTreeOpen
+	return nil
 }
 
 var errTreeOpen = dray.Errorf(dray.CodeConflict, "a tree is being read").
@@ -261,7 +258,7 @@ func (t *remoteTree) Read(p []byte) (int, error) {
 }
 
 // end records the end of the tree. If the helper ended the stream, other operations may follow;
-// otherwise the helper is ended.
+// otherwise end ends the helper.
 func (t *remoteTree) end(err error) error {
 	if t.err != nil {
 		return t.err
@@ -271,22 +268,16 @@ func (t *remoteTree) end(err error) error {
 		t.err = stopErr
 	}
 	complete := t.stop() && t.reader.Complete() && t.client.r.Buffered() == 0
-	t.client.treeEnded(complete)
+	t.client.mu.Lock()
+	t.client.err = nil
+	if !complete {
+		t.client.err = errTreeClosed
+	}
+	t.client.mu.Unlock()
+	if !complete {
+		_ = t.client.close()
+	}
 	return t.err
-}
-
-// treeEnded admits other operations again if the helper ended the stream; otherwise it ends the
-// helper.
-func (c *Client) treeEnded(complete bool) {
-	c.mu.Lock()
-	c.err = nil
-	if !complete {
-		c.err = errTreeClosed
-	}
-	c.mu.Unlock()
-	if !complete {
-		_ = c.close()
-	}
 }
 
 // Close closes the tree. It can be closed before its end.

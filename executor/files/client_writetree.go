@@ -57,7 +57,10 @@ func (c *Client) sendTree(ctx context.Context, t dray.Tree,
 		_, _ = c.r.Peek(1)
 	}()
 	sendErr := tree.Send(c.w, s)
-	c.awaitResponse(s, sendErr)
+	if _, ok := errors.AsType[*tree.WriteError](sendErr); ok {
+		c.closeAfter(time.Second, s.responded) // it sends its error before it stops reading
+	}
+	<-s.responded
 	return c.readOutcomes(s, sendErr)
 }
 
@@ -95,26 +98,16 @@ func (c *Client) closeAfter(timeout time.Duration, done <-chan struct{}) {
 	}
 }
 
-// awaitResponse blocks until the helper has responded. A helper that stopped reading must have sent
-// its error before.
-func (c *Client) awaitResponse(s *treeSender, sendErr error) {
-	if _, ok := errors.AsType[*tree.WriteError](sendErr); ok {
-		c.closeAfter(time.Second, s.responded)
-	}
-	<-s.responded
-}
-
 // readOutcomes reads the response and compares it with what was sent.
 func (c *Client) readOutcomes(s *treeSender, sendErr error) ([]dray.WrittenFile, error) {
 	var list []outcome
 	for more := true; more; {
-		var resp response
-		_, err := readMessage(c.r, &resp, packResponse)
+		resp, _, err := c.receive()
 		switch {
+		case c.err != nil:
+			return nil, c.err
 		case err != nil:
-			return nil, c.fail(err)
-		case resp.Error != nil:
-			return nil, c.writeError(withHint(resp.Error.err()), sendErr)
+			return nil, c.writeError(withHint(err), sendErr)
 		}
 		list, more = append(list, resp.Outcomes...), resp.More
 		if sendErr != nil || len(list) > len(s.files) || more && len(resp.Outcomes) == 0 {

@@ -27,15 +27,15 @@ type Local struct{ root *os.Root }
 func Open(root string) (*Local, error) {
 	// OpenRoot alone would block on a FIFO
 	dir, err := os.OpenFile(root, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	var opened *os.Root
+	if err == nil {
+		defer func() { _ = dir.Close() }()
+		opened, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
-	defer func() { _ = dir.Close() }()
-	r, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("open the root: %w", err)
-	}
-	return &Local{root: r}, nil
+	return &Local{root: opened}, nil
 }
 
 // Close closes the root.
@@ -214,6 +214,16 @@ const noFD fd = -1
 func (d fd) open(component string, flags int) (fd, error) {
 	n, err := linux.Openat(int(d), component, flags|unix.O_NOFOLLOW, 0)
 	return fd(n), err
+}
+
+// openFD opens a directory for reading its names.
+func (l *Local) openFD(name string) (fd, error) {
+	dir, err := l.openDir(name)
+	if err != nil {
+		return noFD, err
+	}
+	defer func() { _ = dir.Close() }()
+	return fd(dir.Fd()).openDir()
 }
 
 // openDir opens the directory itself again, for reading its names.

@@ -30,21 +30,14 @@ func (l *Local) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.T
 	if err := contextError(ctx); err != nil {
 		return nil, err
 	}
-	root, err := l.openDir(".")
+	root, err := l.openFD(".")
 	if err != nil {
 		return nil, fmt.Errorf("open the root: %w", classify(err))
 	}
-	defer func() { _ = root.Close() }()
-	dir, err := fd(root.Fd()).openDir()
-	if err != nil {
-		return nil, classify(err)
-	}
-	return &localTree{
-		treeReader: treeReader{
-			root: dir, sources: sources, what: what, buf: newNamesBuffer(),
-			stopErr: func() error { return contextError(ctx) },
-		}, current: noItem,
-	}, nil
+	return &localTree{current: noItem, treeReader: treeReader{
+		root: root, sources: sources, what: what, buf: newNamesBuffer(),
+		stopErr: func() error { return contextError(ctx) },
+	}}, nil
 }
 
 // contextError returns an error with the cause if the context has ended.

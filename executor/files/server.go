@@ -22,15 +22,13 @@ func Serve(root string, in io.Reader, out io.Writer) error {
 	}
 	s := &server{local: local, open: map[int]io.Closer{}, r: bufio.NewReader(in), w: out}
 	defer s.close()
-	for {
-		err := s.serveOne()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	for err == nil {
+		err = s.serveOne()
 	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // serveError returns an error to the first operation of the client.
@@ -72,7 +70,7 @@ func (s *server) serveOne() error {
 	}
 	resp, payload, err := s.dispatch(req, data)
 	if err != nil {
-		resp, payload = response{Error: newWireError(err)}, nil
+		return s.respondError(err)
 	}
 	return s.respond(&resp, payload)
 }
@@ -81,40 +79,42 @@ func (s *server) respond(resp *response, payload []byte) error {
 	return writeMessage(s.w, resp, packResponse, payload)
 }
 
+func (s *server) respondError(err error) error {
+	return s.respond(&response{Error: newWireError(err)}, nil)
+}
+
 func (s *server) dispatch(req request, data []byte) (resp response, payload []byte, err error) {
-	name := req.Name
 	switch req.Op {
 	case opStat:
-		resp.Info, err = s.local.Stat(name)
-		return resp, nil, err
+		resp.Info, err = s.local.Stat(req.Name)
 	case opOpen:
 		return s.openFile(req)
 	case opCreate:
-		f, err := s.local.Create(name, req.Mode)
-		if err != nil {
-			return resp, nil, err
+		var f io.WriteCloser
+		f, err = s.local.Create(req.Name, req.Mode)
+		if err == nil {
+			resp.Handle, err = s.addHandle(f)
 		}
-		resp.Handle, err = s.addHandle(f)
-		return resp, nil, err
 	case opRead:
-		return s.read(req)
+		return s.read(req.Handle, req.Limit)
 	case opWrite:
-		return resp, nil, s.write(req.Handle, data)
+		err = s.write(req.Handle, data)
 	case opClose:
-		return resp, nil, s.closeHandle(req.Handle)
+		err = s.closeHandle(req.Handle)
 	case opRename:
-		return resp, nil, s.local.Rename(name, req.To)
+		err = s.local.Rename(req.Name, req.To)
 	case opRemove:
-		return resp, nil, s.local.Remove(name)
+		err = s.local.Remove(req.Name)
 	case opList:
-		return s.list(name, req.Limit)
+		resp, err = s.list(req.Name, req.Limit)
 	case opWalk:
-		return s.walk(name)
+		resp, err = s.walk(req.Name)
 	case opWalkNext:
-		return s.walkNext(req.Handle, req.Limit)
+		resp, err = s.walkNext(req.Handle, req.Limit)
 	default:
-		return resp, nil, dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
+		err = dray.Errorf(dray.CodeInternal, "unknown file operation %d", req.Op)
 	}
+	return resp, nil, err
 }
 
 // openFile opens a file and reads its start, so that a small file needs one message. It closes a
@@ -128,7 +128,7 @@ func (s *server) openFile(req request) (response, []byte, error) {
 	if err != nil {
 		return response{}, nil, err
 	}
-	resp, data, err := s.read(request{Handle: handle, Limit: readAhead})
+	resp, data, err := s.read(handle, readAhead)
 	if err != nil {
 		return response{}, nil, errors.Join(err, s.closeHandle(handle))
 	}
@@ -149,12 +149,12 @@ func (s *server) addHandle(f io.Closer) (int, error) {
 	return s.last, nil
 }
 
-func (s *server) read(req request) (response, []byte, error) {
-	f, ok := s.open[req.Handle].(io.Reader)
+func (s *server) read(handle, limit int) (response, []byte, error) {
+	f, ok := s.open[handle].(io.Reader)
 	if !ok {
 		return response{}, nil, errNoHandle
 	}
-	buf := make([]byte, min(max(req.Limit, 1), chunk))
+	buf := make([]byte, min(max(limit, 1), chunk))
 	n, err := io.ReadFull(f, buf)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return response{EOF: true}, buf[:n], nil
@@ -182,7 +182,7 @@ func (s *server) closeHandle(handle int) error {
 	return classify(f.Close())
 }
 
-func (s *server) list(name string, limit int) (response, []byte, error) {
+func (s *server) list(name string, limit int) (response, error) {
 	entries, more, err := s.local.List(name, min(limit, MaxList))
 	resp := response{More: more}
 	size := 0
@@ -193,7 +193,7 @@ func (s *server) list(name string, limit int) (response, []byte, error) {
 		}
 		resp.Entries = append(resp.Entries, e)
 	}
-	return resp, nil, err
+	return resp, err
 }
 
 // readTree sends a tree. The daemon ends this process to cancel it.
@@ -204,7 +204,7 @@ func (s *server) readTree() error {
 	}
 	t, err := s.local.ReadTree(context.Background(), what)
 	if err != nil {
-		return s.respond(&response{Error: newWireError(err)}, nil)
+		return s.respondError(err)
 	}
 	defer func() { _ = t.Close() }()
 	if err := s.respond(&response{}, nil); err != nil {
@@ -224,10 +224,10 @@ func (s *server) writeTree(req request) error {
 		_, _ = s.local.Recover(ctx) // a failed recovery does not prevent the write
 	}
 	t := tree.NewReaderAny(s.r, dray.TreeLimits{})
-	written, err := s.local.WriteTree(ctx, t,
-		dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun})
+	how := dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun}
+	written, err := s.local.WriteTree(ctx, t, how)
 	if err != nil {
-		if err := s.respond(&response{Error: newWireError(err)}, nil); err != nil {
+		if err := s.respondError(err); err != nil {
 			return err
 		}
 		return drain(t)

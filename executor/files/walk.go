@@ -128,16 +128,11 @@ type level struct {
 // walker starts at a name. It follows a symlink with that name, as List and Open do, but none
 // beneath it.
 func (l *Local) walker(name string) (*walker, error) {
-	top, err := l.openDir(name)
+	dir, err := l.openFD(name)
 	if errors.Is(err, unix.ENOTDIR) {
 		info, err := l.Stat(name)
 		return &walker{first: &step{info: info}}, err
 	}
-	if err != nil {
-		return nil, classify(err)
-	}
-	defer func() { _ = top.Close() }()
-	dir, err := fd(top.Fd()).openDir()
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -292,24 +287,24 @@ func packStep(f *pack.Fields, t *wireStep) {
 }
 
 // walk starts a walk and returns its first steps.
-func (s *server) walk(name string) (response, []byte, error) {
+func (s *server) walk(name string) (response, error) {
 	w, err := s.local.walker(name)
 	if err != nil {
-		return response{}, nil, err
+		return response{}, err
 	}
 	handle, err := s.addHandle(w)
 	if err != nil {
-		return response{}, nil, err
+		return response{}, err
 	}
 	return s.walkNext(handle, maxDepth)
 }
 
 // walkNext returns the next steps of a walk, after omitting those that are deeper than depth. It
 // closes a walk that has ended.
-func (s *server) walkNext(handle, depth int) (response, []byte, error) {
+func (s *server) walkNext(handle, depth int) (response, error) {
 	w, ok := s.open[handle].(*walker)
 	if !ok {
-		return response{}, nil, errNoHandle
+		return response{}, errNoHandle
 	}
 	w.skip(max(depth, 0))
 	resp := response{Handle: handle}
@@ -317,11 +312,11 @@ func (s *server) walkNext(handle, depth int) (response, []byte, error) {
 		next, err := w.next()
 		if errors.Is(err, io.EOF) {
 			resp.EOF = true
-			return resp, nil, s.closeHandle(handle)
+			return resp, s.closeHandle(handle)
 		}
 		if err != nil {
 			_ = s.closeHandle(handle)
-			return response{}, nil, err
+			return response{}, err
 		}
 		t := wireStep{step: next}
 		if why := next.info.Refused; why != nil {
@@ -330,7 +325,7 @@ func (s *server) walkNext(handle, depth int) (response, []byte, error) {
 		resp.WalkSteps = append(resp.WalkSteps, t)
 		size += len(next.info.Name)
 	}
-	return resp, nil, nil
+	return resp, nil
 }
 
 // Walk implements dray.Files.
