@@ -15,9 +15,8 @@ import (
 // the monotonic clock. The timeout is the call's, else its tool's, else defaultTimeout. Time spent
 // waiting for a slot does not count.
 func Deadline(next dray.Executor, defaultTimeout time.Duration) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink,
+	) (dray.Result, error) {
 		timeout := cmp.Or(call.Invocation.Timeout, call.Tool.Timeout, defaultTimeout)
 		ctx, stop := withPausableTimeout(ctx, timeout)
 		defer stop()
@@ -50,9 +49,8 @@ type pausableTimerKey struct{}
 
 // withPausableTimeout returns a context that is cancelled with ErrTimeout when its timer has run for
 // the timeout.
-func withPausableTimeout(ctx context.Context, timeout time.Duration) (_ context.Context,
-	stop func(),
-) {
+func withPausableTimeout(ctx context.Context, timeout time.Duration,
+) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &pausableTimer{remaining: timeout, started: time.Now()}
 	c.timer = time.AfterFunc(timeout,

@@ -224,33 +224,23 @@ type reader struct {
 	file    *os.File // nil until a Read needs it
 }
 
-// Read returns the next captured bytes.
-func (r *reader) Read(p []byte) (int, error) {
-	n, err := r.inMemory(p)
-	if errors.Is(err, errSpilled) {
+// Read returns the next captured bytes. It copies them without a lock: memory and file only grow.
+func (r *reader) Read(p []byte) (n int, err error) {
+	r.capture.mu.Lock()
+	kept, memory := r.capture.kept, r.capture.memory
+	r.capture.mu.Unlock()
+	switch {
+	case r.at >= kept:
+		return 0, io.EOF
+	case memory != nil:
+		n = copy(p, memory[r.at:])
+	default:
 		n, err = r.inFile(p)
 	}
 	r.at += int64(n)
 	return n, err
 }
 
-var errSpilled = errors.New("the capture is in a file")
-
-func (r *reader) inMemory(p []byte) (int, error) {
-	c := r.capture
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case r.at >= c.kept:
-		return 0, io.EOF
-	case c.memory == nil:
-		return 0, errSpilled
-	default:
-		return copy(p, c.memory[r.at:]), nil
-	}
-}
-
-// inFile reads the file without a lock: it only grows.
 func (r *reader) inFile(p []byte) (int, error) {
 	if r.file == nil {
 		f, err := os.Open(r.capture.path())

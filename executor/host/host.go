@@ -1,3 +1,9 @@
+// Package host is the host environment: allowed directories, a built environment, and supervised
+// processes.
+//
+// A tool on the host runs as the daemon's user. It is restricted to directories beneath host.roots
+// as working directories, it gets none of the daemon's variables, and it can be stopped with all its
+// descendants. It is not sandboxed.
 package host
 
 import (
@@ -197,8 +203,8 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 	}
 	for name, value := range spec.Env {
 		if isForbiddenEnv(name) {
-			return nil, dray.Errorf(dray.CodeDenied, "the variable %s must not be set for a tool on the host",
-				name).
+			return nil, dray.Errorf(dray.CodeDenied,
+				"the variable %s must not be set for a tool on the host", name).
 				WithHint("omit it, since it could run code or redirect tools there; or run the tool in a container")
 		}
 		vars[name] = value
@@ -222,12 +228,8 @@ func isForbiddenEnv(name string) bool {
 	case "", "BASH_ENV", "ENV", "PAGER", "PATH", "HOME":
 		return true
 	}
-	for _, prefix := range []string{"LD_", "GIT_", "DOCKER_"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return strings.ContainsAny(name, "=\x00")
+	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") ||
+		strings.HasPrefix(name, "DOCKER_") || strings.ContainsAny(name, "=\x00")
 }
 
 // home returns the private HOME of a workspace, which it creates with mode 0700.
@@ -291,8 +293,7 @@ func (r readOnly) Rename(string, string) error { return r.denyWrite() }
 
 func (r readOnly) Remove(string) error { return r.denyWrite() }
 
-func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions) ([]dray.WrittenFile,
-	error,
-) {
+func (r readOnly) WriteTree(context.Context, dray.Tree, dray.WriteTreeOptions,
+) ([]dray.WrittenFile, error) {
 	return nil, r.denyWrite()
 }

@@ -70,10 +70,15 @@ func (c *Client) stream(ctx context.Context, path string, body any) (*Stream, er
 		return nil, err
 	}
 	s, err := newStream(resp)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return nil, cause
+	return s, preferCause(ctx, err)
+}
+
+// preferCause returns the cause of a context that has ended instead of an error.
+func preferCause(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return s, err
+	return err
 }
 
 // Tool describes a tool.
@@ -124,19 +129,15 @@ func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace],
 }
 
 // Up starts the container of a workspace, and reports its progress.
-func (c *Client) Up(ctx context.Context, workspace string,
-	progress func(phase, message string),
-) (Reply[Workspace], error) {
+func (c *Client) Up(ctx context.Context, workspace string, progress func(phase, message string),
+) (reply Reply[Workspace], err error) {
 	resp, err := c.send(ctx, http.MethodPost, workspacePath(workspace, "up"), nil, ndjson)
 	if err != nil {
-		return Reply[Workspace]{}, err
+		return reply, err
 	}
 	defer resp.Body.Close()
-	reply, err := followUp(jsontext.NewDecoder(resp.Body), progress)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return reply, cause
-	}
-	return reply, err
+	reply, err = followUp(jsontext.NewDecoder(resp.Body), progress)
+	return reply, preferCause(ctx, err)
 }
 
 // upEvent is a line of the response. The last one contains the workspace or the error.
@@ -149,19 +150,19 @@ type upEvent struct {
 }
 
 func followUp(dec *jsontext.Decoder, progress func(phase, message string),
-) (Reply[Workspace], error) {
+) (reply Reply[Workspace], err error) {
 	for {
 		var ev upEvent
 		if err := json.UnmarshalDecode(dec, &ev); err != nil {
-			return Reply[Workspace]{}, disconnectedError(err)
+			return reply, disconnectedError(err)
 		}
 		switch {
 		case ev.Name == EventProgress:
 			progress(ev.Phase, ev.Message)
 		case ev.Name == EventEnd && ev.Error != nil:
-			return Reply[Workspace]{}, ev.Error
+			return reply, ev.Error
 		case ev.Name == EventEnd:
-			reply := Reply[Workspace]{JSON: ev.Workspace}
+			reply.JSON = ev.Workspace
 			if err := json.Unmarshal(ev.Workspace, &reply.Value); err != nil {
 				return reply, disconnectedError(err)
 			}
