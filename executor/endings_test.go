@@ -102,7 +102,7 @@ func endings(t *testing.T, b *fixture) []endCase {
 			code: dray.CodeNotExecutable, silent: true,
 		},
 		{
-			name: "has no folder", script: printScript,
+			name: "has no directory", script: printScript,
 			change: func(a *runAttempt) { a.spec.Dir = b.dir + "/none" }, reason: dray.ReasonStartFailed, code: dray.CodeBadCwd, silent: true,
 		},
 		{
@@ -308,7 +308,7 @@ func checkError(t *testing.T, e endCase, err *dray.Error) {
 		t.Errorf("error %q %q, want %q ... %q", err.Code, err.Message, e.code, e.message)
 	}
 	if e.code != "" && err.Hint == "" {
-		t.Errorf("%q says not what to do next", err.Message)
+		t.Errorf("%q has no hint", err.Message)
 	}
 }
 
@@ -322,7 +322,7 @@ func checkPartial(t *testing.T, e endCase, res dray.Result) {
 		return
 	}
 	if res.Metadata.Kill == nil {
-		t.Error("nothing says what was left behind")
+		t.Error("the kill report is missing")
 	}
 	if !strings.HasPrefix(res.Stdout.Text, spoken[:20]) ||
 		res.Stdout.TotalBytes < int64(len(spoken)) || res.Stderr.Text != "trouble\n" {
@@ -344,9 +344,9 @@ func TestFirstReasonIsKept(t *testing.T) {
 			patient(a)
 		},
 	})
-	told := slices.ContainsFunc(res.Metadata.Warnings,
+	warned := slices.ContainsFunc(res.Metadata.Warnings,
 		func(w string) bool { return strings.Contains(w, "limits.captures_disk") })
-	if err != nil || res.Reason != dray.ReasonTimeout || !told ||
+	if err != nil || res.Reason != dray.ReasonTimeout || !warned ||
 		res.Stdout.TotalBytes != int64(len(spoken))+300_000 {
 		t.Errorf("%s with the warnings %q and %+v, %v", res.Reason, res.Metadata.Warnings, res.Stdout,
 			err)

@@ -129,11 +129,11 @@ func TestRunningCallsAreNotRemoved(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := running.Write(block[:10]); err != nil {
-		t.Errorf("the other call hears of it: %v", err)
+		t.Errorf("the other call fails too: %v", err)
 	}
 	greedy.Release()
 	if _, err := running.Write(block[:90<<10]); err != nil {
-		t.Errorf("an ended call makes no room: %v", err)
+		t.Errorf("the space of an ended call is not reused: %v", err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"running.stdout"}) {
 		t.Errorf("there are %v", got)
@@ -231,10 +231,10 @@ func TestFullDisk(t *testing.T) {
 	}
 	if e := dray.AsError(err); dray.CodeOf(err) != dray.CodeDiskFull ||
 		!errors.Is(err, syscall.ENOSPC) || e.Hint == "" {
-		t.Fatalf("a full disk gives %v", err)
+		t.Fatalf("write on a full disk: %v", err)
 	}
 	if err := c.Close(); dray.CodeOf(err) != dray.CodeDiskFull {
-		t.Errorf("closing gives %v", err)
+		t.Errorf("close: %v", err)
 	}
 	got := c.Summary()
 	if got.TotalBytes != int64(len(data)) || got.KeptBytes != size(t, dir) ||
@@ -384,7 +384,7 @@ func TestJanitorSurvivesPanic(t *testing.T) {
 		s.Close()
 		if len(reported) != 3 || reported[0].Files != 1 || reported[1].Err == nil ||
 			!strings.Contains(reported[1].Err.Error(), "planted") || reported[2].Files != 1 {
-			t.Errorf("told %v", reported)
+			t.Errorf("reported %v", reported)
 		}
 		if left := names(t, dir); len(left) > 0 {
 			t.Errorf("left %v", left)

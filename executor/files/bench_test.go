@@ -112,11 +112,11 @@ type onlyReader struct{ io.Reader }
 func BenchmarkReadAll(b *testing.B) {
 	dir, content := b.TempDir(), make([]byte, 4<<10)
 	for i := range 5000 {
-		folder := fmt.Sprintf("%s/%02d", dir, i%50)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		sub := fmt.Sprintf("%s/%02d", dir, i%50)
+		if err := os.MkdirAll(sub, 0o755); err != nil {
 			b.Fatal(err)
 		}
-		if err := os.WriteFile(fmt.Sprintf("%s/%04d", folder, i), content, 0o600); err != nil {
+		if err := os.WriteFile(fmt.Sprintf("%s/%04d", sub, i), content, 0o600); err != nil {
 			b.Fatal(err)
 		}
 	}

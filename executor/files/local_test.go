@@ -70,20 +70,20 @@ func helped(t *testing.T, root string) *Client {
 // After an error of the helper the rest of the tree is not sent.
 func TestWriteTree_HelperFails(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/folder", 0o700); err != nil {
+	if err := os.Mkdir(dir+"/sub", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c := helped(t, dir)
-	much := &counted{first: "folder", files: 255}
+	much := &counted{first: "sub", files: 255}
 	if _, err := c.WriteTree(t.Context(), much,
 		dray.WriteTreeOptions{}); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("got %v", err)
 	}
-	if much.at > 20 { // what lies in pipes and buffers may have been sent
+	if much.at > 20 { // pipes and buffers may have taken some
 		t.Errorf("%d files were sent", much.at)
 	}
-	if _, err := c.Stat("folder"); err != nil {
-		t.Errorf("the helper goes on: %v", err)
+	if _, err := c.Stat("sub"); err != nil {
+		t.Errorf("the helper handles no other operation: %v", err)
 	}
 }
 
@@ -103,62 +103,62 @@ func TestWriteTree_InvalidResponses(t *testing.T) {
 	zeros := "\x30\xe1\x49\x55\xeb\xf1\x35\x22\x66\xdc\x2f\xf8\x06\x7e\x68\x10\x46\x07\xe7\x50\xab\xb9\xd3\xb3\x65\x82\xb8\xaf\x90\x9f\xcb\x58"
 	for _, c := range []struct {
 		name  string
-		said  string
+		reply string
 		want  dray.Code
-		after bool // it can be spoken to afterwards
+		after bool // other operations may follow
 	}{
 		{"nothing", "", dray.CodeAgentLost, false},
-		{"nonsense", "\x03\x00\x00\x00abc", dray.CodeAgentLost, false},
+		{"no message", "\x03\x00\x00\x00abc", dray.CodeAgentLost, false},
 		{
-			"another digest", answer(response{Outcomes: []outcome{{1, []byte(sum), nil}}}),
+			"another digest", encode(response{Outcomes: []outcome{{1, []byte(sum), nil}}}),
 			dray.CodeTransferFailed, true,
 		},
 		{
-			"no digest", answer(response{Outcomes: []outcome{{1, nil, nil}}}), dray.CodeTransferFailed,
+			"no digest", encode(response{Outcomes: []outcome{{1, nil, nil}}}), dray.CodeTransferFailed,
 			true,
 		},
 		{
-			"no action", answer(response{Outcomes: []outcome{{0, []byte(zeros), nil}}}),
+			"no action", encode(response{Outcomes: []outcome{{0, []byte(zeros), nil}}}),
 			dray.CodeTransferFailed, true,
 		},
 		{
-			"an action that is none", answer(response{Outcomes: []outcome{{4, []byte(zeros), nil}}}),
+			"an unknown action", encode(response{Outcomes: []outcome{{4, []byte(zeros), nil}}}),
 			dray.CodeTransferFailed, true,
 		},
 		{
-			"half a digest", answer(response{Outcomes: []outcome{{2, []byte(zeros), []byte("x")}}}),
+			"half a digest", encode(response{Outcomes: []outcome{{2, []byte(zeros), []byte("x")}}}),
 			dray.CodeTransferFailed, true,
 		},
-		{"too few", answer(response{}), dray.CodeTransferFailed, true},
-		{"too many", answer(response{Outcomes: make([]outcome, 2)}), dray.CodeAgentLost, false},
+		{"too few", encode(response{}), dray.CodeTransferFailed, true},
+		{"too many", encode(response{Outcomes: make([]outcome, 2)}), dray.CodeAgentLost, false},
 		{
-			"without end", answer(response{More: true}) + answer(response{More: true}), dray.CodeAgentLost,
+			"without end", encode(response{More: true}) + encode(response{More: true}), dray.CodeAgentLost,
 			false,
 		},
-		{"a code that is not its own", answer(response{Error: &wireError{
+		{"a code of the daemon", encode(response{Error: &wireError{
 			Code:    dray.CodeShuttingDown,
 			Message: "m",
 		}}), dray.CodePathInvalid, true},
-		{"the truth", answer(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
+		{"a valid response", encode(response{Outcomes: []outcome{{1, []byte(zeros), nil}}}), "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// The helper responds after the tree: an earlier response could only be an error.
-			heard, said := io.Pipe()
+			out, in := io.Pipe()
 			much := &counted{first: "x", files: 1}
-			client := NewClient(listener{to: said, said: c.said}, heard, heard.Close)
+			client := NewClient(listener{to: in, reply: c.reply}, out, out.Close)
 			placed, err := client.WriteTree(t.Context(), much, dray.WriteTreeOptions{})
 			if got := dray.CodeOf(err); got != c.want || (err == nil) != (len(placed) == 1) {
 				t.Errorf("got %+v, %v (%s)", placed, err, got)
 			}
 			if after := client.err == nil; after != c.after {
-				t.Errorf("afterwards it can be spoken to: %v (%v)", after, client.err)
+				t.Errorf("other operations may follow: %v (%v)", after, client.err)
 			}
 		})
 	}
 
 	// An early success is an invalid response.
 	synctest.Test(t, func(t *testing.T) {
-		client := NewClient(io.Discard, strings.NewReader(answer(response{Outcomes: []outcome{{
+		client := NewClient(io.Discard, strings.NewReader(encode(response{Outcomes: []outcome{{
 			1,
 			[]byte(zeros), nil,
 		}}})), func() error { return nil })
@@ -173,8 +173,8 @@ func TestWriteTree_InvalidResponses(t *testing.T) {
 // listener responds when the tree was sent.
 type listener struct {
 	to        *io.PipeWriter
-	said      string
-	meanwhile func() // what happens before it answers, if anything does
+	reply     string
+	meanwhile func() // called before the reply; nil for nothing
 }
 
 func (l listener) Write(p []byte) (int, error) {
@@ -183,7 +183,7 @@ func (l listener) Write(p []byte) (int, error) {
 			l.meanwhile()
 		}
 		go func() {
-			_, _ = io.WriteString(l.to, l.said)
+			_, _ = io.WriteString(l.to, l.reply)
 			_ = l.to.Close()
 		}()
 	}
@@ -201,12 +201,12 @@ func (l *late) Next() (dray.TreeEntry, error) {
 // The end of the context does not hide an incomplete commit (SY-06).
 func TestWriteTree_CommitIncomplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	heard, said := io.Pipe()
+	out, in := io.Pipe()
 	cause := dray.Errorf(dray.CodeDenied, "%w: %w", stage.ErrCommitIncomplete, os.ErrPermission)
 	client := NewClient(listener{
-		to: said, said: answer(response{Error: newWireError(cause)}),
+		to: in, reply: encode(response{Error: newWireError(cause)}),
 		meanwhile: cancel,
-	}, heard, heard.Close)
+	}, out, out.Close)
 	_, err := client.WriteTree(ctx, &counted{first: "x", files: 1}, dray.WriteTreeOptions{})
 	if !errors.Is(err, stage.ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
@@ -228,7 +228,7 @@ func TestWriteTree_DiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = local.Close() }()
-	for where, f := range map[string]dray.Files{"here": local, "at a helper": helped(t, dir)} {
+	for where, f := range map[string]dray.Files{"local": local, "helper": helped(t, dir)} {
 		_, err := f.WriteTree(t.Context(), &counted{first: "x", files: 2}, dray.WriteTreeOptions{})
 		if dray.CodeOf(err) != dray.CodeDiskFull || dray.AsError(err).Hint == "" {
 			t.Errorf("%s: got %v (%s), hint %q", where, err, dray.CodeOf(err), dray.AsError(err).Hint)
@@ -239,9 +239,9 @@ func TestWriteTree_DiskFull(t *testing.T) {
 // A stuck helper is ended after the context, and so is the call.
 func TestWriteTree_StuckHelper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		heard, said := io.Pipe()
-		deaf, hears := io.Pipe()
-		client := NewClient(hears, heard, func() error { return errors.Join(said.Close(), deaf.Close()) })
+		out, in := io.Pipe()
+		unread, stdin := io.Pipe()
+		client := NewClient(stdin, out, func() error { return errors.Join(in.Close(), unread.Close()) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()

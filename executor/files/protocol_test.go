@@ -20,17 +20,17 @@ import (
 
 // After an invalid response all operations fail: responses would not belong to their requests.
 func TestClient_InvalidResponses(t *testing.T) {
-	honest := answer(response{Info: dray.FileInfo{Size: 12345}})
-	for name, said := range map[string]string{
+	valid := encode(response{Info: dray.FileInfo{Size: 12345}})
+	for name, reply := range map[string]string{
 		"too long":   "\xff\xff\xff\x7f" + strings.Repeat("x", 100),
-		"no message": "\x03\x00\x00\x00abc\x00\x00\x00\x00" + honest,
-		"data too long": strings.TrimSuffix(answer(response{}), "\x00\x00\x00\x00") + "\xff\xff\xff\x7f" +
-			honest,
-		"cut":     "\x02\x00",
-		"nothing": "",
+		"no message": "\x03\x00\x00\x00abc\x00\x00\x00\x00" + valid,
+		"data too long": strings.TrimSuffix(encode(response{}), "\x00\x00\x00\x00") + "\xff\xff\xff\x7f" +
+			valid,
+		"truncated": "\x02\x00",
+		"nothing":   "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := NewClient(io.Discard, strings.NewReader(said), func() error { return nil })
+			c := NewClient(io.Discard, strings.NewReader(reply), func() error { return nil })
 			for range 2 {
 				if info, err := c.Stat("f"); dray.CodeOf(err) != dray.CodeAgentLost || info.Size != 0 {
 					t.Errorf("got %+v, %v", info, err)
@@ -39,16 +39,16 @@ func TestClient_InvalidResponses(t *testing.T) {
 		})
 	}
 	for n, limit := range map[int]int{3: 2, MaxList + 1: MaxList} {
-		flood := NewClient(io.Discard, strings.NewReader(answer(response{Entries: make([]dray.FileInfo,
+		flood := NewClient(io.Discard, strings.NewReader(encode(response{Entries: make([]dray.FileInfo,
 			n), More: true})), func() error { return nil })
 		if list, _, err := flood.List(".", limit); dray.CodeOf(err) != dray.CodeAgentLost {
-			t.Errorf("%d entries, more than asked for: %d, %v", n, len(list), err)
+			t.Errorf("%d entries, more than requested: %d, %v", n, len(list), err)
 		}
 	}
 }
 
-// answer returns a message of a helper without data.
-func answer(r response) string {
+// encode returns a message of a helper without data.
+func encode(r response) string {
 	var b bytes.Buffer
 	_ = writeMessage(&b, &r, packResponse, nil) // a buffer takes all
 	return b.String()
@@ -66,7 +66,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 	var got response
 	// it contains no error
-	if data, err := readMessage(strings.NewReader(answer(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet
+	if data, err := readMessage(strings.NewReader(encode(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet
 		t.Errorf("got %+v, %v", got, err)
 	}
 	asked := request{
@@ -104,17 +104,17 @@ func FuzzServe(f *testing.F) {
 
 // FuzzClient sends any responses to the client: every operation ends.
 func FuzzClient(f *testing.F) {
-	f.Add([]byte(answer(response{}) + answer(response{Entries: make([]dray.FileInfo, 2)}) +
-		answer(response{EOF: true})))
-	f.Add([]byte(answer(response{Error: &wireError{Message: "m"}})))
-	folder := wireStep{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
-	f.Add([]byte(answer(response{}) + answer(response{}) +
-		answer(response{EOF: true, WalkSteps: []wireStep{
-			folder,
-			{step: step{1, folder.info}, refused: &wireError{Code: "x"}},
+	f.Add([]byte(encode(response{}) + encode(response{Entries: make([]dray.FileInfo, 2)}) +
+		encode(response{EOF: true})))
+	f.Add([]byte(encode(response{Error: &wireError{Message: "m"}})))
+	top := wireStep{step: step{info: dray.FileInfo{Name: ".", Type: "directory"}}}
+	f.Add([]byte(encode(response{}) + encode(response{}) +
+		encode(response{EOF: true, WalkSteps: []wireStep{
+			top,
+			{step: step{1, top.info}, refused: &wireError{Code: "x"}},
 		}})))
-	f.Add([]byte(answer(response{Outcomes: []outcome{{Action: 1, Sum: sha256Of("x")}}})))
-	f.Add([]byte(answer(response{}) + oneFile))
+	f.Add([]byte(encode(response{Outcomes: []outcome{{Action: 1, Sum: sha256Of("x")}}})))
+	f.Add([]byte(encode(response{}) + oneFile))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		client := func() *Client { return NewClient(io.Discard, bytes.NewReader(input), func() error { return nil }) }
 		readTreeAll(client())
@@ -187,9 +187,9 @@ func BenchmarkListing(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var r response
-		if _, err := readMessage(strings.NewReader(answer(list)), &r, packResponse); err != nil {
+		if _, err := readMessage(strings.NewReader(encode(list)), &r, packResponse); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(len(answer(list))), "bytes")
+	b.ReportMetric(float64(len(encode(list))), "bytes")
 }

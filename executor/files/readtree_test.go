@@ -231,39 +231,39 @@ func TestReadTree_InvalidStream(t *testing.T) {
 		"nonsense": "\x00\x00\x00\x00", "nothing": "",
 		"cut": done[:8], "more": done + "more", "another's": strings.Replace(done, "a", "b", 1),
 	} {
-		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(answer(t)),
+		c := files.NewClient(io.Discard, io.MultiReader(strings.NewReader(encodedResponse(t)),
 			strings.NewReader(stream)), func() error { return nil })
 		got, err := entries(t, c, dray.ReadTreeOptions{Names: []string{"a"}})
 		if name != "more" && dray.CodeOf(err) != dray.CodeTransferFailed {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if _, err := c.Stat("a"); err == nil {
-			t.Errorf("%s: it was asked again", name)
+			t.Errorf("%s: another operation was possible", name)
 		}
 	}
 }
 
-// answer returns the response before a tree.
-func answer(t *testing.T) string {
+// encodedResponse returns the response before a tree.
+func encodedResponse(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	if err := files.Serve(t.TempDir(), strings.NewReader(question(t)), &out); err != nil {
+	if err := files.Serve(t.TempDir(), strings.NewReader(encodedRequest(t)), &out); err != nil {
 		t.Fatal(err)
 	}
 	before, _, found := strings.Cut(out.String(), "drt1")
 	if !found {
-		t.Fatalf("the helper said %q", out.String())
+		t.Fatalf("the helper sent %q", out.String())
 	}
 	return before
 }
 
-// question returns the request of a tree.
-func question(t *testing.T) string {
+// encodedRequest returns the request of a tree.
+func encodedRequest(t *testing.T) string {
 	t.Helper()
-	var asked strings.Builder
-	c := files.NewClient(&asked, strings.NewReader(""), func() error { return nil })
+	var sent strings.Builder
+	c := files.NewClient(&sent, strings.NewReader(""), func() error { return nil })
 	if _, err := c.ReadTree(t.Context(), dray.ReadTreeOptions{Names: []string{"a"}}); err == nil {
-		t.Fatal("nobody answered")
+		t.Fatal("there is no helper, and no error")
 	}
-	return asked.String()
+	return sent.String()
 }

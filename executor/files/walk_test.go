@@ -31,7 +31,7 @@ func TestOrderChecker(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		steps []step
-		says  string
+		want  string
 	}{
 		{"a walk", []step{
 			dir(0, "."), dir(1, "a"), file(2, "x"), file(2, "y\n\xff"), dir(1, "b"),
@@ -39,23 +39,23 @@ func TestOrderChecker(t *testing.T) {
 		}, ""},
 		{"a file alone", []step{file(0, "a")}, ""},
 		// it is not used
-		{"a name from elsewhere at its beginning", []step{dir(0, "../x"), file(1, "a")}, ""},
+		{"an outside name at the start", []step{dir(0, "../x"), file(1, "a")}, ""},
 		{"twice", []step{dir(0, "."), file(1, "a"), file(1, "a")}, "follows"},
 		{"out of order", []step{dir(0, "."), dir(1, "b"), file(2, "x"), dir(1, "a")}, "follows"},
 		{"below a file", []step{dir(0, "."), file(1, "a"), file(2, "x")}, "depth"},
 		{"below a file alone", []step{file(0, "a"), file(1, "x")}, "depth"},
-		{"below a closed folder", []step{dir(0, "."), closed, file(2, "x")}, "depth"},
+		{"below a refused directory", []step{dir(0, "."), closed, file(2, "x")}, "depth"},
 		{"two at once", []step{dir(0, "."), file(2, "x")}, "depth"},
-		{"not from the beginning", []step{dir(1, "a")}, "depth"},
-		{"a second beginning", []step{dir(0, "."), dir(0, "b")}, "repeated"},
-		{"above the beginning", []step{dir(0, "."), dir(-1, "b")}, "depth"},
+		{"not from the start", []step{dir(1, "a")}, "depth"},
+		{"a second start", []step{dir(0, "."), dir(0, "b")}, "repeated"},
+		{"above the start", []step{dir(0, "."), dir(-1, "b")}, "depth"},
 		{"a parent", []step{dir(0, "."), file(1, "..")}, "name"},
 		{"a path", []step{dir(0, "."), file(1, "a/b")}, "name"},
 		{"an absolute path", []step{dir(0, "."), file(1, "/etc")}, "name"},
 		{"no name", []step{dir(0, "."), file(1, "")}, "name"},
 		{"NUL", []step{dir(0, "."), file(1, "a\x00")}, "name"},
 		{"no type", []step{{0, dray.FileInfo{Name: "."}}}, "type"},
-		{"for ever down", long, "depth"},
+		{"too deep", long, "depth"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var walk orderChecker
@@ -65,8 +65,8 @@ func TestOrderChecker(t *testing.T) {
 					t.Fatalf("step %d: %v", i, err)
 				}
 			}
-			if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("got %v, want %q", err, tt.says)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
 	}

@@ -32,8 +32,8 @@ func newHost(t *testing.T, cfg host.Config) *host.Host {
 	return host.New(cfg, pool)
 }
 
-// folder returns a new directory by its real path.
-func folder(t *testing.T) string {
+// newDir returns a new directory by its real path.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -46,7 +46,7 @@ func TestContract(t *testing.T) {
 	t.Setenv("DRAY_TEST_SECRET", "not for tools")
 	t.Setenv("DRAY_TEST_PASSED", "for tools")
 	t.Setenv("DOCKER_HOST", "unix:///not/for/tools")
-	dir := folder(t)
+	dir := newDir(t)
 	groups := []string{fmt.Sprint(os.Getuid()), fmt.Sprint(os.Getgid())}
 	executortest.Run(t, executortest.Harness{
 		Environment: newHost(t, host.Config{Roots: []string{dir}, Env: []string{"DRAY_TEST_PASSED"}}).
@@ -99,7 +99,7 @@ func TestBuiltEnvironment(t *testing.T) {
 	t.Setenv("TZ", "Asia/Kolkata")
 	t.Setenv("TERM", "a-terminal")
 	t.Setenv("SSH_AUTH_SOCK", "/the/daemon's")
-	a, b, homes := folder(t), folder(t), filepath.Join(folder(t), "homes")
+	a, b, homes := newDir(t), newDir(t), filepath.Join(newDir(t), "homes")
 	h := newHost(t, host.Config{Roots: []string{a, b}, Homes: homes})
 	got := output(t, h.Environment(a), dray.ProcessSpec{Argv: []string{"/usr/bin/env"}, Dir: a})
 	names := map[string]string{}
@@ -134,7 +134,7 @@ func TestBuiltEnvironment(t *testing.T) {
 // Variables through which a caller could run code on the host or redirect its tools are denied;
 // others are passed (EX-06).
 func TestForbiddenVariables(t *testing.T) {
-	dir := folder(t)
+	dir := newDir(t)
 	env := newHost(t, host.Config{Roots: []string{dir}}).Environment(dir)
 	for _, name := range []string{
 		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "GIT_DIR", "PAGER", "DOCKER_HOST", "PATH", "HOME", "", "A=B", "A\x00B",
@@ -160,7 +160,7 @@ func TestForbiddenVariables(t *testing.T) {
 
 // Tools may work beneath a root, after symlinks are resolved, and nowhere else.
 func TestRoots(t *testing.T) {
-	root, outside := folder(t), folder(t)
+	root, outside := newDir(t), newDir(t)
 	for _, dir := range []string{root + "/in/deep", outside + "/sub"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestRoots(t *testing.T) {
 
 // A FIFO in place of a directory does not block.
 func TestFIFOAsFolder(t *testing.T) {
-	root := folder(t)
+	root := newDir(t)
 	env := newHost(t, host.Config{Roots: []string{root}}).Environment(root)
 	output(t, env, dray.ProcessSpec{Argv: []string{"mkfifo", "fifo"}, Dir: root})
 	if _, err := env.Start(t.Context(),
@@ -214,16 +214,16 @@ func TestFIFOAsFolder(t *testing.T) {
 
 // Without roots nothing runs on the host, and files can be read.
 func TestNoRoots(t *testing.T) {
-	dir := folder(t)
+	dir := newDir(t)
 	if err := os.WriteFile(dir+"/file", []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := newHost(t, host.Config{})
-	for _, folder := range []string{"", dir} {
-		if _, err := h.Environment(folder).
+	for _, workDir := range []string{"", dir} {
+		if _, err := h.Environment(workDir).
 			Start(t.Context(),
 				dray.ProcessSpec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
-			t.Errorf("in %q: got %v", folder, err)
+			t.Errorf("in %q: got %v", workDir, err)
 		}
 	}
 	checkReadOnly(t, h.Environment(dir), dir)
@@ -231,7 +231,7 @@ func TestNoRoots(t *testing.T) {
 
 // Files outside all roots can be read and not changed; those beneath a root can be changed.
 func TestFilesOutsideRoots(t *testing.T) {
-	root, outside := folder(t), folder(t)
+	root, outside := newDir(t), newDir(t)
 	if err := os.WriteFile(outside+"/file", []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func checkReadOnly(t *testing.T, env dray.Environment, dir string) {
 // A symlink that is swapped while the working directory is opened never leads out of the roots, for
 // tools and files (EX-06).
 func TestSwappedFolder(t *testing.T) {
-	root, outside := folder(t), folder(t)
+	root, outside := newDir(t), newDir(t)
 	if err := os.Mkdir(root+"/inside", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestKilledSupervisor(t *testing.T) {
 	}
 	pool := process.NewPool(launch)
 	t.Cleanup(pool.Close)
-	dir := folder(t)
+	dir := newDir(t)
 	env := host.New(host.Config{Roots: []string{dir}, Homes: filepath.Join(dir, "homes")}, pool).
 		Environment(dir)
 	for range 20 {
@@ -350,7 +350,7 @@ func TestKilledSupervisor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(p.Stdin(), "\n") // killed sooner, it would not have told of the start
+		_, _ = io.WriteString(p.Stdin(), "\n") // killed sooner, it would not have reported the start
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stderr))
 		exit, err := p.Wait()

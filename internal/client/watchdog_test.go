@@ -26,7 +26,7 @@ func TestUnresponsiveDaemon(t *testing.T) {
 	c := New(socket, nil)
 	defer c.Close()
 	c.slowAfter, c.probeTimeout = time.Millisecond, 10*time.Millisecond
-	c.OnSlow = func() { t.Error("it is said to live") }
+	c.OnSlow = func() { t.Error("a hung daemon is reported as slow") }
 	_, err = c.Tools(t.Context())
 	end := fmt.Sprintf("kill -9 %d", os.Getpid())
 	if !errors.Is(err, ErrUnresponsive) || errors.Is(err, ErrNoDaemon) ||

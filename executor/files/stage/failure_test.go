@@ -150,7 +150,7 @@ func TestFailedCommitIsRolledBack(t *testing.T) {
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
 		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
 			file("link", "new"), file("d/replaced", "new"),
-			file("d/e/f/created", "new"), folder("empty"), file(last, "new"))
+			file("d/e/f/created", "new"), mkdir("empty"), file(last, "new"))
 		wantCode(t, last, err, dray.CodeDenied)
 		if errors.Is(err, ErrCommitIncomplete) {
 			t.Errorf("got %v", err)
@@ -194,14 +194,14 @@ func TestFailedRollbackIsCompletedLater(t *testing.T) {
 // ignores case leads to the same.
 func TestChangeBetweenPlanAndRename(t *testing.T) {
 	for name, meanwhile := range map[string]string{
-		"a file appears":           "printf theirs >created",
-		"a directory appears":      "mkdir new",
-		"a link appears":           "ln -s /etc/passwd created",
-		"a directory for a file":   "rm replaced; mkdir replaced; printf theirs >replaced/x",
-		"a directory goes":         "rm -r d",
-		"a directory is exchanged": "mv d was; mkdir d; printf theirs >d/replaced",
-		"a link for a directory":   "mv d was; ln -s was d",
-		"an empty one for a new":   "mkdir -p d/e",
+		"a file appears":            "printf theirs >created",
+		"a directory appears":       "mkdir new",
+		"a symlink appears":         "ln -s /etc/passwd created",
+		"a directory for a file":    "rm replaced; mkdir replaced; printf theirs >replaced/x",
+		"a directory is removed":    "rm -r d",
+		"a directory is exchanged":  "mv d was; mkdir d; printf theirs >d/replaced",
+		"a symlink for a directory": "mv d was; ln -s was d",
+		"an empty one for a new":    "mkdir -p d/e",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := scratch(t)

@@ -57,13 +57,13 @@ func recoverIn(t *testing.T, dir string) int {
 
 var (
 	oldTree = []made{
-		file("replaced", "old"), file("kept", "same"), folder("d"),
+		file("replaced", "old"), file("kept", "same"), mkdir("d"),
 		file("d/replaced", "old"), file("d/e/replaced", "old"),
 	}
 	newTree = []made{
 		file("replaced", "new"), file("kept", "same"), file("created",
-			"new"), folder("d"), file("d/replaced", "new"), file("d/e/replaced", "new"),
-		file("d/e/f/created", "new"), folder("d/e/f/g"), file("h/created", "new"), file("h/i/created",
+			"new"), mkdir("d"), file("d/replaced", "new"), file("d/e/replaced", "new"),
+		file("d/e/f/created", "new"), mkdir("d/e/f/g"), file("h/created", "new"), file("h/i/created",
 			strings.Repeat("new", 1<<20)),
 	}
 )
@@ -131,7 +131,7 @@ func TestRecover_Repeated(t *testing.T) {
 
 // Several commits are completed in their order, and before the next commit (SY-06).
 func TestRecover_Order(t *testing.T) {
-	for range 10 { // names are random, and so is the order in which the folder lists them
+	for range 10 { // names are random, and so is their order in the directory
 		dir := scratch(t)
 		for i := range 4 {
 			interrupt(t, dir, 0, file("x", fmt.Sprint(i)), file(fmt.Sprint("only", i), ""))
@@ -221,11 +221,11 @@ func TestRecover_ForeignDirectories(t *testing.T) {
 // A forged staging directory, or one with symlinks, changes nothing outside.
 func TestRecover_ForgedDirectories(t *testing.T) {
 	for name, forge := range map[string]string{
-		"links":          `ln -s ../../outside tree; rm journal; ln -s ../../outside/journal journal`,
-		"a link":         `ln -s ../../outside tree`,
-		"a link in tree": `mkdir tree; ln -s ../../../outside tree/d; ln -s ../../../outside/secret tree/replaced; ln -s / tree/slash`,
-		"fifos":          `rm journal; mkfifo tree journal`,
-		"deep":           `mkdir tree; cd tree; for i in 1 2 3 4 5 6 7 8; do mkdir -p a/a/a/a/a/a/a/a/a/a; cd a/a/a/a/a/a/a/a/a/a; done`,
+		"links":             `ln -s ../../outside tree; rm journal; ln -s ../../outside/journal journal`,
+		"a symlink":         `ln -s ../../outside tree`,
+		"a symlink in tree": `mkdir tree; ln -s ../../../outside tree/d; ln -s ../../../outside/secret tree/replaced; ln -s / tree/slash`,
+		"fifos":             `rm journal; mkfifo tree journal`,
+		"deep":              `mkdir tree; cd tree; for i in 1 2 3 4 5 6 7 8; do mkdir -p a/a/a/a/a/a/a/a/a/a; cd a/a/a/a/a/a/a/a/a/a; done`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := scratch(t)

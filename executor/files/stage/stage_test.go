@@ -30,9 +30,9 @@ func TestWriteTree(t *testing.T) {
 func testWriteTree(t *testing.T) {
 	dir, large := scratch(t), strings.Repeat("0123456789abcdef", 3<<16+1) // just over three MiB
 	first := []made{
-		folder("a"), file("a/one", "1"),
+		mkdir("a"), file("a/one", "1"),
 		{name: "a/run", content: "#!", mode: 0o755},
-		folder("a/empty"), file("b/deep/er/two", large),
+		mkdir("a/empty"), file("b/deep/er/two", large),
 		file("none", ""), file("odd \xff\n name", "odd"), file(strings.Repeat("n", 255), "long"),
 	}
 	written := mustWrite(t, dir, first...)
@@ -112,26 +112,26 @@ func withoutOpenat2(t *testing.T) {
 // A dry run returns the same manifest as the write, and writes nothing (SY-10).
 func TestDryRun(t *testing.T) {
 	dir := scratch(t)
-	mustWrite(t, dir, file("same", "s"), file("other", "o"), folder("d"))
+	mustWrite(t, dir, file("same", "s"), file("other", "o"), mkdir("d"))
 	now := contentOf(t, dir)
 	list := []made{
 		file("same", "s"), file("other", "O"), file("d/new", strings.Repeat("n", 2<<20)),
 		file("e/f/new", ""),
 	}
-	said, err := writeTree(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
+	planned, err := writeTree(t, dir, dray.WriteTreeOptions{DryRun: true}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantTree(t, dir, now)
 	done := mustWrite(t, dir, list...)
 	for i := range done {
-		if said[i] != done[i] {
-			t.Errorf("said %+v, did %+v", said[i], done[i])
+		if planned[i] != done[i] {
+			t.Errorf("the dry run returned %+v, the write %+v", planned[i], done[i])
 		}
 	}
 	for _, list := range [][]made{
 		{file("d", "")},
-		{folder("same")},
+		{mkdir("same")},
 		{file("same/below", "")},
 		{file("x", ""), file("x", "")},
 	} {
@@ -177,7 +177,7 @@ func TestWriteTreeReplacesFiles(t *testing.T) {
 // Invalid trees are refused before anything is written (SY-03, SY-09).
 func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 	dir := scratch(t)
-	sh(t, dir, `mkdir outside root; cd root; mkdir folder; echo f >file; ln -s ../outside out; ln -s folder in; ln -s . here; mkfifo fifo; mkdir `+Prefix+`held; chmod 755 `+Prefix+`held`)
+	sh(t, dir, `mkdir outside root; cd root; mkdir sub; echo f >file; ln -s ../outside out; ln -s sub in; ln -s . here; mkfifo fifo; mkdir `+Prefix+`held; chmod 755 `+Prefix+`held`)
 	before := contentOf(t, dir)
 	lie := func(change func(*dray.TreeEntry)) made {
 		return made{name: "liar", content: "12345", entry: change}
@@ -188,37 +188,37 @@ func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 		code dray.Code
 		list []made
 	}{
-		{"a directory for a file", dray.CodePathInvalid, []made{file("folder", "")}},
-		{"a file for a directory", dray.CodePathInvalid, []made{folder("file")}},
+		{"a directory for a file", dray.CodePathInvalid, []made{file("sub", "")}},
+		{"a file for a directory", dray.CodePathInvalid, []made{mkdir("file")}},
 		{"a file above a file", dray.CodePathInvalid, []made{file("file/below", "")}},
 		{"a FIFO above a file", dray.CodePathInvalid, []made{file("fifo/below", "")}},
 		{"a symlink that leads out", dray.CodePathInvalid, []made{file("out/x", "")}},
 		{"a symlink that stays in", dray.CodePathInvalid, []made{file("in/x", "")}},
-		{"a link to here", dray.CodePathInvalid, []made{file("here/x", "")}},
-		{"a directory that is a symlink", dray.CodePathInvalid, []made{folder("in")}},
-		{"a link in the middle", dray.CodePathInvalid, []made{file("here/folder/x", "")}},
+		{"a symlink to here", dray.CodePathInvalid, []made{file("here/x", "")}},
+		{"a directory that is a symlink", dray.CodePathInvalid, []made{mkdir("in")}},
+		{"a symlink in the middle", dray.CodePathInvalid, []made{file("here/sub/x", "")}},
 		{"parent", dray.CodePathInvalid, []made{file("../outside/x", "")}},
-		{"parent in the middle", dray.CodePathInvalid, []made{file("folder/../../outside/x", "")}},
-		{"parent at the end", dray.CodePathInvalid, []made{file("folder/..", "")}},
+		{"parent in the middle", dray.CodePathInvalid, []made{file("sub/../../outside/x", "")}},
+		{"parent at the end", dray.CodePathInvalid, []made{file("sub/..", "")}},
 		{"absolute", dray.CodePathInvalid, []made{file(dir+"/outside/x", "")}},
-		{"the root itself", dray.CodePathInvalid, []made{folder(".")}},
+		{"the root itself", dray.CodePathInvalid, []made{mkdir(".")}},
 		{"no name", dray.CodePathInvalid, []made{file("", "")}},
-		{"a slash at the end", dray.CodePathInvalid, []made{folder("x/")}},
+		{"a slash at the end", dray.CodePathInvalid, []made{mkdir("x/")}},
 		{"NUL", dray.CodePathInvalid, []made{file("a\x00b", "")}},
 		{"256 bytes", dray.CodePathInvalid, []made{file(strings.Repeat("n", 256), "")}},
 		{
 			"a path without end", dray.CodePathInvalid,
-			[]made{file(strings.Repeat("folder/", 1000)+"x", "")},
+			[]made{file(strings.Repeat("subdir/", 1000)+"x", "")},
 		},
 		{"our own names", dray.CodePathInvalid, []made{file(Prefix+"x/journal", "")}},
 		{
 			"our own names below", dray.CodePathInvalid,
-			[]made{file("folder/"+strings.ToUpper(Prefix)+"x/journal", "")},
+			[]made{file("sub/"+strings.ToUpper(Prefix)+"x/journal", "")},
 		},
 		{"a file twice", dray.CodePathInvalid, []made{file("x", ""), file("x", "")}},
-		{"a directory twice", dray.CodePathInvalid, []made{folder("x"), folder("x")}},
-		{"a file and a directory", dray.CodePathInvalid, []made{file("x", ""), folder("x")}},
-		{"a directory and a file", dray.CodePathInvalid, []made{folder("x"), file("x", "")}},
+		{"a directory twice", dray.CodePathInvalid, []made{mkdir("x"), mkdir("x")}},
+		{"a file and a directory", dray.CodePathInvalid, []made{file("x", ""), mkdir("x")}},
+		{"a directory and a file", dray.CodePathInvalid, []made{mkdir("x"), file("x", "")}},
 		{"a file below a file", dray.CodePathInvalid, []made{file("x", ""), file("x/y", "")}},
 		{"a device", dray.CodePathInvalid, []made{lie(func(e *dray.TreeEntry) { e.Type = "other" })}},
 		{"longer", dray.CodeTransferFailed, []made{lie(func(e *dray.TreeEntry) { e.Size = 4 })}},
@@ -242,18 +242,18 @@ func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 		},
 		{
 			"the end of something else", dray.CodeAgentLost,
-			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF)}},
+			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "lost: %w", io.EOF)}},
 		},
 		{
 			"the end of something else in the middle", dray.CodeAgentLost,
 			[]made{{
 				name: "x", content: "123", entry: func(e *dray.TreeEntry) { e.Size = 9 },
-				after: dray.Errorf(dray.CodeAgentLost, "gone: %w", io.EOF),
+				after: dray.Errorf(dray.CodeAgentLost, "lost: %w", io.EOF),
 			}},
 		},
 		{
 			"broken off with a code", dray.CodeAgentLost,
-			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "gone")}},
+			[]made{{name: "x", content: "123", after: dray.Errorf(dray.CodeAgentLost, "lost")}},
 		},
 	} {
 		for _, stepwise := range []bool{false, true} {
@@ -262,8 +262,8 @@ func TestWriteTreeRefusesInvalidTrees(t *testing.T) {
 					withoutOpenat2(t)
 				}
 				fine := []made{
-					file("before", "1"), file("folder/before", "1"), file("file", "replaced"),
-					folder("new"), file("new/large", strings.Repeat("1", 2<<20)),
+					file("before", "1"), file("sub/before", "1"), file("file", "replaced"),
+					mkdir("new"), file("new/large", strings.Repeat("1", 2<<20)),
 				}
 				if c.list[0].name == "file" || c.list[0].name == "file/below" {
 					fine = fine[:2]

@@ -32,21 +32,21 @@ type swapAttack struct {
 }
 
 var attacks = []swapAttack{
-	{name: "folder and link", turn: func(root, _ int, _ string) { exchange(root, "d", "l") }},
-	{name: "folder below and link", turn: func(_, d int, _ string) { exchange(d, "s", "sl") }},
+	{name: "directory and symlink", turn: func(root, _ int, _ string) { exchange(root, "d", "l") }},
+	{name: "subdirectory and symlink", turn: func(_, d int, _ string) { exchange(d, "s", "sl") }},
 	{name: "both", turn: func(root, d int,
 		_ string,
 	) {
 		exchange(root, "d", "l")
 		exchange(d, "s", "sl")
 	}},
-	{name: "file and link", turn: func(_, d int, _ string) { exchange(d, "f", "fl") }, files: true},
-	{name: "link for a new folder", turn: func(root, _ int, fresh string) {
+	{name: "file and symlink", turn: func(_, d int, _ string) { exchange(d, "f", "fl") }, files: true},
+	{name: "symlink for a new directory", turn: func(root, _ int, fresh string) {
 		at := fmt.Sprintf("/proc/self/fd/%d/%s", root, fresh)
 		_ = syscall.Symlink("../outside", at)
 		_ = syscall.Unlink(at)
 	}},
-	{name: "two folders", turn: func(root, _ int, _ string) { exchange(root, "d", "other") }},
+	{name: "two directories", turn: func(root, _ int, _ string) { exchange(root, "d", "other") }},
 }
 
 // swapFixture has a root, the files outside of it, and an inotify watch on those.
@@ -133,7 +133,7 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 	if info, err := os.Lstat(a.dir + "/root/d/s"); err == nil && info.Mode()&os.ModeSymlink != 0 {
 		exchange(a.d, "s", "sl")
 	}
-	_ = os.Remove(a.dir + "/root/" + fresh) // a link, or nothing
+	_ = os.Remove(a.dir + "/root/" + fresh) // a symlink, or nothing
 	return err
 }
 
@@ -228,9 +228,9 @@ func (a *swapFixture) check(t *testing.T, k swapAttack, files int, fresh, versio
 		switch {
 		case inD && below == "f":
 		case inD:
-			for folder, version := range a.versions {
-				if got := a.content(folder + "/" + below); got != version {
-					t.Fatalf("%s/%s is %q, it should be %q after %v", folder, below, got, version, failed)
+			for dir, version := range a.versions {
+				if got := a.content(dir + "/" + below); got != version {
+					t.Fatalf("%s/%s is %q, it should be %q after %v", dir, below, got, version, failed)
 				}
 			}
 		case inFresh && failed != nil:

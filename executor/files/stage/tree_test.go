@@ -61,5 +61,5 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-func folder(name string) made        { return made{name: name, dir: true, mode: 0o755} }
+func mkdir(name string) made         { return made{name: name, dir: true, mode: 0o755} }
 func file(name, content string) made { return made{name: name, content: content, mode: 0o644} }

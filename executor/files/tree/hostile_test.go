@@ -55,30 +55,30 @@ func TestHostileStreams(t *testing.T) {
 		stream []byte
 		want   dray.Code
 	}{
-		"nothing":                     {nil, failed},
-		"not a tree":                  {[]byte("PK\x03\x04 and so on"), failed},
-		"another version":             {[]byte("drt2Z\x00\x00"), failed},
-		"no entry of what was asked":  {forge(done(0, 0)), failed},
-		"not what was asked":          {forge(dir("b"), done(1, 0)), failed},
-		"beside what was asked":       {forge(dir("a"), dir("b"), done(2, 0)), failed},
-		"a name that begins alike":    {forge(dir("a"), head("ab", 0), end(), done(2, 0)), failed},
-		"what was asked, further in":  {forge(dir("b/a"), done(1, 0)), failed},
-		"an entry before its folder":  {forge(head("a/f", 0), end(), dir("a"), done(2, 0)), failed},
-		"an entry without its folder": {forge(dir("a"), head("a/b/f", 0), end(), done(2, 0)), failed},
-		"a file as a folder": {forge(dir("a"), head("a/f", 0), end(), head("a/f/g", 0), end(),
+		"nothing":                        {nil, failed},
+		"not a tree":                     {[]byte("PK\x03\x04 and so on"), failed},
+		"another version":                {[]byte("drt2Z\x00\x00"), failed},
+		"no entry of what was asked":     {forge(done(0, 0)), failed},
+		"not what was asked":             {forge(dir("b"), done(1, 0)), failed},
+		"beside what was asked":          {forge(dir("a"), dir("b"), done(2, 0)), failed},
+		"a name that begins alike":       {forge(dir("a"), head("ab", 0), end(), done(2, 0)), failed},
+		"what was asked, further in":     {forge(dir("b/a"), done(1, 0)), failed},
+		"an entry before its directory":  {forge(head("a/f", 0), end(), dir("a"), done(2, 0)), failed},
+		"an entry without its directory": {forge(dir("a"), head("a/b/f", 0), end(), done(2, 0)), failed},
+		"a file as a directory": {forge(dir("a"), head("a/f", 0), end(), head("a/f/g", 0), end(),
 			done(3, 0)), failed},
-		"a refused one as a folder": {forge(dir("a"), record('R', "a/f", 0, "link"),
+		"a refused one as a directory": {forge(dir("a"), record('R', "a/f", 0, "symlink"),
 			head("a/f/g", 0), end(), done(3, 0)), failed},
 		"a file twice": {forge(dir("a"), head("a/f", 0), end(), head("a/f", 0), end(),
 			done(3, 0)), failed},
-		"a folder twice": {forge(dir("a"), dir("a"), done(2, 0)), failed},
-		"a file, then a folder": {
+		"a directory twice": {forge(dir("a"), dir("a"), done(2, 0)), failed},
+		"a file, then a directory": {
 			forge(dir("a"), head("a/f", 0), end(), dir("a/f"), done(3, 0)),
 			failed,
 		},
-		"a refused one, then a file": {forge(dir("a"), record('R', "a/f", 0, "link"), head("a/f", 0),
+		"a refused one, then a file": {forge(dir("a"), record('R', "a/f", 0, "symlink"), head("a/f", 0),
 			end(), done(3, 0)), failed},
-		"a link": {
+		"a symlink": {
 			forge(dir("a"), record('L', "a/l", "/etc"), done(2, 0)),
 			failed,
 		},
@@ -208,8 +208,8 @@ func TestReader_MaxFiles(t *testing.T) {
 
 // Every truncated stream is an error (SY-07).
 func TestReader_Truncated(t *testing.T) {
-	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid),
-		folder("a/b"), file("b", ""))
+	whole := sent(t, mkdir("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid),
+		mkdir("a/b"), file("b", ""))
 	for i := range whole {
 		if got, err := read(reader(t, whole[:i],
 			names("a", "b"))); dray.CodeOf(err) != dray.CodeTransferFailed {
@@ -220,7 +220,7 @@ func TestReader_Truncated(t *testing.T) {
 
 // A modified byte leads to the same tree or an error, and never to a name outside (SY-07).
 func TestReader_ModifiedByte(t *testing.T) {
-	whole := sent(t, folder("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid))
+	whole := sent(t, mkdir("a"), file("a/f", "content"), refused("a/l", dray.CodePathInvalid))
 	for i := range whole {
 		for _, b := range []byte{
 			0, 1, '/', '.', 'a', 'Z', 0x7f, 0x80, 0xff, whole[i] + 1,
@@ -326,14 +326,14 @@ func FuzzReader(f *testing.F) {
 	deep.Size, deep.Offset, deep.Version = 10, 3, "h"
 	var torn bytes.Buffer
 	_ = tree.Send(&torn, &made{
-		entries: []entry{folder("a")},
+		entries: []entry{mkdir("a")},
 		err:     dray.Errorf(dray.CodeLimitExceeded, "enough"),
 	})
 	for _, seed := range [][]byte{
-		sent(f, folder("a"), file("a/f", "content"), folder("a/b"), deep,
-			refused("a/link", dray.CodePathInvalid), file("s", "")),
+		sent(f, mkdir("a"), file("a/f", "content"), mkdir("a/b"), deep,
+			refused("a/symlink", dray.CodePathInvalid), file("s", "")),
 		sent(f, file("a", strings.Repeat("x", 900)), refused("s", dray.CodeNotFound)),
-		sent(f, folder("a"), file("a/\xff\n", "odd"), file("s", "1")),
+		sent(f, mkdir("a"), file("a/\xff\n", "odd"), file("s", "1")),
 		torn.Bytes(),
 		forge(dir("a"), dir("a/../b"), done(2, 0)),
 		forge(dir("a"), head("a/f", 5), piece("123456"), end(), done(2, 6)),
@@ -376,7 +376,7 @@ func broken(got []entry, whole bool) error {
 		case tree.CheckName(e.Name) != nil, top != "a" && top != "s", came:
 			return fmt.Errorf("%q came, or came again", e.Name)
 		case below && kinds[e.Name[:strings.LastIndexByte(e.Name, '/')]] != "directory":
-			return fmt.Errorf("%q has no folder", e.Name)
+			return fmt.Errorf("%q has no directory", e.Name)
 		case strings.Count(rest, "/") > 2 && e.Refused == nil:
 			return fmt.Errorf("%q is deep", e.Name)
 		case e.Type == "file" && (e.Size > 1<<10 || !last && int64(len(e.content)) != e.Size-e.Offset ||

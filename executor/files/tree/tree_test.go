@@ -51,7 +51,7 @@ func (m *made) Next() (dray.TreeEntry, error) {
 func (m *made) Read(p []byte) (int, error) { return m.now.Read(p) }
 func (m *made) Close() error               { return nil }
 
-func folder(name string) entry {
+func mkdir(name string) entry {
 	return entry{TreeEntry: dray.TreeEntry{Name: name, Type: "directory", Mode: 0o755}}
 }
 
@@ -125,8 +125,8 @@ func TestRoundTrip(t *testing.T) {
 		"cafe\u0301", "\x1b[31m", " ", "...",
 	}
 	want := []entry{
-		folder("a"), file("a/empty", ""), folder("a/b"),
-		file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/link", dray.CodePathInvalid),
+		mkdir("a"), file("a/empty", ""), mkdir("a/b"),
+		file("a/b/c", strings.Repeat("x", 3*tree.MaxPiece+1)), refused("a/symlink", dray.CodePathInvalid),
 	}
 	for _, name := range odd {
 		want = append(want, file("a/"+name, name))
@@ -150,7 +150,7 @@ func TestRoundTrip(t *testing.T) {
 
 // Skipped entries are validated as well, and the rest arrives.
 func TestNextSkipsContent(t *testing.T) {
-	r := reader(t, sent(t, folder("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")),
+	r := reader(t, sent(t, mkdir("a"), file("a/1", strings.Repeat("1", 500000)), file("a/2", "two")),
 		names("a"))
 	for range 2 {
 		if _, err := r.Next(); err != nil {
@@ -181,9 +181,9 @@ func TestRoundTrip_RandomTrees(t *testing.T) {
 
 func randomTree(r *rand.Rand, most int) []entry {
 	all := []entry{}
-	folders, used := []string{""}, map[string]bool{}
+	dirs, used := []string{""}, map[string]bool{}
 	for range r.IntN(most) {
-		in := folders[r.IntN(len(folders))]
+		in := dirs[r.IntN(len(dirs))]
 		name := path.Join(in, randomComponent(r))
 		if used[name] {
 			continue
@@ -191,8 +191,8 @@ func randomTree(r *rand.Rand, most int) []entry {
 		used[name] = true
 		switch r.IntN(4) {
 		case 0:
-			all = append(all, folder(name))
-			folders = append(folders, name)
+			all = append(all, mkdir(name))
+			dirs = append(dirs, name)
 		case 1:
 			all = append(all, refused(name, dray.CodeDenied))
 		default:
@@ -267,8 +267,8 @@ func TestAbortedTree(t *testing.T) {
 		torn := file("a/2", "half")
 		torn.Size, torn.fail = 100, c.err
 		for where, m := range map[string]*made{
-			"between": {entries: []entry{folder("a"), file("a/1", "x")}, err: c.err},
-			"within":  {entries: []entry{folder("a"), torn}},
+			"between": {entries: []entry{mkdir("a"), file("a/1", "x")}, err: c.err},
+			"within":  {entries: []entry{mkdir("a"), torn}},
 		} {
 			var b bytes.Buffer
 			if err := tree.Send(&b, m); !errors.Is(err, c.err) {
@@ -336,7 +336,7 @@ func TestNewReaderAny(t *testing.T) {
 		_, err := read(tree.NewReaderAny(bufio.NewReader(bytes.NewReader(stream)), limits))
 		return err
 	}
-	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), folder("x/z"), file("x/z/c", "3"),
+	if err := anyOf(sent(t, file("x/y/a", "1"), file("x/y/b", "2"), mkdir("x/z"), file("x/z/c", "3"),
 		file("w", "4")), dray.TreeLimits{MaxFiles: 7}); err != nil {
 		t.Error(err)
 	}
@@ -344,12 +344,12 @@ func TestNewReaderAny(t *testing.T) {
 		t.Error(err)
 	}
 	for name, entries := range map[string][]entry{
-		"a folder after what lies in it": {file("x/a", ""), folder("x")},
-		"a file for a folder":            {file("x/a", ""), file("x", "")},
-		"a file as a folder":             {file("x", ""), file("x/a", "")},
-		"a file as a folder, further up": {file("x", ""), file("x/y/a", "")},
-		"a folder that was left out":     {folder("x"), file("x/y/a", "")},
-		"a folder that was refused":      {refused("x", dray.CodeDenied), file("x/a", "")},
+		"a directory after its content":     {file("x/a", ""), mkdir("x")},
+		"a file for a directory":            {file("x/a", ""), file("x", "")},
+		"a file as a directory":             {file("x", ""), file("x/a", "")},
+		"a file as a directory, further up": {file("x", ""), file("x/y/a", "")},
+		"a directory without an entry":      {mkdir("x"), file("x/y/a", "")},
+		"a directory that was refused":      {refused("x", dray.CodeDenied), file("x/a", "")},
 	} {
 		if err := anyOf(sent(t, entries...),
 			dray.TreeLimits{}); dray.CodeOf(err) != dray.CodeTransferFailed {
@@ -358,6 +358,6 @@ func TestNewReaderAny(t *testing.T) {
 	}
 	if err := anyOf(sent(t, file("1/2/3/f", ""), file("4", ""), file("5", "")),
 		dray.TreeLimits{MaxFiles: 4}); dray.CodeOf(err) != dray.CodeLimitExceeded {
-		t.Errorf("the folders that are to be made count too: got %v", err)
+		t.Errorf("implied directories count too: got %v", err)
 	}
 }
