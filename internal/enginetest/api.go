@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// client speaks HTTP over the engine's socket. Connections are not kept: they would outlive the
-// engine.
+// client returns an HTTP client of the engine's socket. It keeps no connections: they would outlive
+// the engine.
 func (e *Engine) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -22,8 +22,8 @@ func (e *Engine) client() *http.Client {
 	}}
 }
 
-// ask makes one request of the engine's API and gives its answer's body.
-func (e *Engine) ask(ctx context.Context, method, path string, body io.Reader) (string, error) {
+// request makes one request of the engine's API and returns the body of the response.
+func (e *Engine) request(ctx context.Context, method, path string, body io.Reader) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, body)
 	if err != nil {
 		return "", err
@@ -41,7 +41,7 @@ func (e *Engine) ask(ctx context.Context, method, path string, body io.Reader) (
 }
 
 func (e *Engine) ping(ctx context.Context) error {
-	_, err := e.ask(ctx, http.MethodGet, "/_ping", nil)
+	_, err := e.request(ctx, http.MethodGet, "/_ping", nil)
 	return err
 }
 
@@ -51,10 +51,10 @@ func (e *Engine) load(tb testing.TB, images []string) {
 	if len(images) == 0 {
 		return
 	}
-	// a test's own words
+	// the images are constants of the test
 	save := exec.CommandContext(tb.Context(), "docker", append([]string{"save"}, images...)...) //nolint:gosec
-	var said strings.Builder
-	save.Stderr = &said
+	var stderr strings.Builder
+	save.Stderr = &stderr
 	archive, err := save.StdoutPipe()
 	if err == nil {
 		err = save.Start()
@@ -62,11 +62,11 @@ func (e *Engine) load(tb testing.TB, images []string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	answer, err := e.ask(tb.Context(), http.MethodPost, "/images/load?quiet=1", archive)
+	reply, err := e.request(tb.Context(), http.MethodPost, "/images/load?quiet=1", archive)
 	if saveErr := save.Wait(); saveErr != nil {
-		tb.Fatalf("docker save %q: %v: %s", images, saveErr, &said)
+		tb.Fatalf("docker save %q: %v: %s", images, saveErr, &stderr)
 	}
-	if err != nil || strings.Contains(answer, `"error"`) {
-		tb.Fatalf("loading the test images: %v: %s", err, answer)
+	if err != nil || strings.Contains(reply, `"error"`) {
+		tb.Fatalf("load the test images: %v: %s", err, reply)
 	}
 }

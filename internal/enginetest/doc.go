@@ -1,14 +1,13 @@
-// Package enginetest starts container engines for tests that restart, stop, kill or configure one:
-// the machine's own engine is shared by all who work there, and is never touched.
+// Package enginetest starts container engines for tests that restart, stop, kill or configure one.
+// The machine's own engine is shared, and these tests do not change it.
 //
-// Each engine is a dockerd with a folder of its own (configuration, data, sockets, log) and a
-// bridge of its own. It is removed at the end of the test, containers, mounts and bridge included,
-// whatever became of the test. Where even that was cut off, by a KILL of the test binary, the next
-// engine that starts removes what is left: the folder is locked by whoever tests with it, and a
-// lock nobody holds is left over.
+// Each engine is a dockerd with its own directory (configuration, data, sockets, log) and its own
+// bridge. The end of the test removes it with its containers, mounts and bridge. If the test binary
+// was killed before that, the next Start removes what remains: the directory of a running test is
+// locked, and that of a killed one is not.
 //
-// It takes root, dockerd and ip. A machine without them is a gap: the test is skipped, and the
-// summary of the tests names the gap.
+// Start needs root, dockerd and ip. Without them the test is skipped, and the summary of the tests
+// names what was not tested.
 //
-// Only tests import it.
+// Only tests import this package.
 package enginetest

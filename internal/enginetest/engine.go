@@ -15,29 +15,29 @@ import (
 	"time"
 )
 
-// Options of an engine.
+// Options are the parameters of an engine.
 type Options struct {
-	// Images to load from the machine's engine; nil means both test images, by their tag latest.
+	// Images are loaded from the machine's engine; nil is the tag latest of both test images.
 	Images []string
-	// LiveRestore lets containers live on while the engine is down.
+	// LiveRestore keeps containers running while the engine is stopped.
 	LiveRestore bool
-	// RemapUsers gives containers a user namespace: their root is RemappedRoot outside.
+	// RemapUsers runs containers in a user namespace: their root is RemappedRoot outside.
 	RemapUsers bool
-	// TCP has the engine listen on a port of the loopback device too, without any protection.
+	// TCP makes the engine also listen on a port of the loopback device, without authentication.
 	TCP bool
-	// Group is a group that may use the socket besides root; zero is none.
+	// Group may use the socket, as root may; zero is none.
 	Group int
 }
 
-// RemappedRoot is the user that root in a container is outside where Options.RemapUsers is set.
+// RemappedRoot is the user id outside of root in a container, with Options.RemapUsers.
 const RemappedRoot = 100000
 
 const (
-	// prefix begins the names of the engines' folders; what follows it names the bridge too.
+	// prefix starts the names of the engines' directories. The rest is also the name of the bridge.
 	prefix = "dray-engine-"
-	// patience bounds the start and the end of an engine.
-	patience = time.Minute
-	poll     = 20 * time.Millisecond
+	// startTimeout bounds the start of an engine, and its exit.
+	startTimeout = time.Minute
+	pollInterval = 20 * time.Millisecond
 )
 
 // Engine is an engine of one test.
@@ -48,16 +48,15 @@ type Engine struct {
 	lock *os.File
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is over and waited for
+	exited chan struct{} // closed when the process has exited
 }
 
-// Start starts an engine that ends with the test. Where none can be had the test is skipped with
-// the gap's name.
+// Start starts an engine that ends with the test. It skips the test if this machine can start none.
 func Start(tb testing.TB, opts Options) *Engine {
 	tb.Helper()
 	requireHost(tb)
 	sweep(tb)
-	// it has to outlive the test where its end is cut off, and be found
+	// if the test is killed, the next one must find the directory
 	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting
 	if err != nil {
 		tb.Fatal(err)
@@ -75,8 +74,8 @@ func Start(tb testing.TB, opts Options) *Engine {
 	return e
 }
 
-// SkipMissing skips a test that this machine gives no place for. The summary of the tests names
-// what was not tested.
+// SkipMissing skips a test that cannot run on this machine. The summary of the tests names what was
+// not tested.
 func SkipMissing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf("gap: "+format, args...)
@@ -85,7 +84,7 @@ func SkipMissing(tb testing.TB, format string, args ...any) {
 func requireHost(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("starts an engine of its own")
+		tb.Skip("starts its own engine")
 	}
 	if os.Geteuid() != 0 {
 		SkipMissing(tb, "only root can start an engine for a test")
@@ -97,17 +96,17 @@ func requireHost(tb testing.TB) {
 	}
 }
 
-// Host is the engine's address, as DOCKER_HOST has it.
+// Host returns the engine's address, as in DOCKER_HOST.
 func (e *Engine) Host() string { return "unix://" + e.Socket() }
 
-// Socket is the path of the engine's socket.
+// Socket returns the path of the engine's socket.
 func (e *Engine) Socket() string { return filepath.Join(e.dir, "docker.sock") }
 
-// TCP is where the engine listens besides, HOST:PORT; empty without Options.TCP.
+// TCP returns the HOST:PORT on which the engine also listens; empty without Options.TCP.
 func (e *Engine) TCP() string { return e.tcp }
 
-// lockDir locks the folder. The lock appears at its name with its holder, so that nobody takes a
-// new folder for a left one.
+// lockDir locks the directory. The lock file gets its name when it is locked, so that no other test
+// removes a new directory as a leftover.
 func (e *Engine) lockDir() error {
 	next := filepath.Join(e.dir, "lock.new")
 	lock, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -116,16 +115,16 @@ func (e *Engine) lockDir() error {
 	}
 	e.lock = lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("locking the engine's folder: %w", err)
+		return fmt.Errorf("lock the engine's directory: %w", err)
 	}
-	// its socket is for others too
+	// other users may use the socket
 	return errors.Join(os.Chmod(e.dir, 0o755), os.Rename(next, lockOf(e.dir))) //nolint:gosec
 }
 
 func lockOf(dir string) string { return filepath.Join(dir, "lock") }
 
-// configure writes the configuration. All that an engine would share with another has a place of
-// its own: no rule of the machine's firewall is touched.
+// configure writes the configuration. The engine shares no path and no device with another one, and
+// does not change the machine's firewall.
 func (e *Engine) configure(tb testing.TB) error {
 	tb.Helper()
 	hosts := []string{e.Host()}
@@ -154,8 +153,8 @@ func (e *Engine) configure(tb testing.TB) error {
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
 
-// writeSubIDs writes the ranges of ids that containers get. The engine sees them as /etc/subuid and
-// /etc/subgid, and nobody else does.
+// writeSubIDs writes the ranges of ids that containers get. Only the engine sees them as
+// /etc/subuid and /etc/subgid.
 func (e *Engine) writeSubIDs() (remap string, err error) {
 	u, err := user.Lookup("nobody")
 	if err != nil {
@@ -165,12 +164,10 @@ func (e *Engine) writeSubIDs() (remap string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(
-		os.WriteFile(e.path("subuid"), fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot),
-			0o600),
-		os.WriteFile(e.path("subgid"), fmt.Appendf(nil, "%s:%d:65536\n%s:%[2]d:65536\n", u.Username,
-			RemappedRoot, g.Name), 0o600),
-	)
+	uids := fmt.Appendf(nil, "%s:%d:65536\n", u.Username, RemappedRoot)
+	gids := fmt.Appendf(uids, "%s:%d:65536\n", g.Name, RemappedRoot)
+	err = errors.Join(os.WriteFile(e.path("subuid"), uids, 0o600),
+		os.WriteFile(e.path("subgid"), gids, 0o600))
 	return u.Username + ":" + g.Name, err
 }
 
@@ -184,7 +181,7 @@ func freePort(tb testing.TB) string {
 	return l.Addr().String()
 }
 
-// bridgeOf names the bridge of the engine in a folder: short, as the kernel wants it.
+// bridgeOf returns the name of an engine's bridge, at most 15 bytes as the kernel demands.
 func bridgeOf(dir string) string {
 	name := "dray" + strings.TrimPrefix(filepath.Base(dir), prefix)
 	return name[:min(len(name), 15)]
@@ -195,7 +192,7 @@ func (e *Engine) addBridge() error {
 }
 
 func run(name string, args ...string) error {
-	// short, and of a fixed name
+	// it ends soon, and the name is constant
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx,gosec
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}

@@ -22,12 +22,12 @@ func TestLife(t *testing.T) {
 		e.Restart(t)
 		e.Kill(t)
 		if e.ping(t.Context()) == nil {
-			t.Error("it answers though it was killed")
+			t.Error("it responds though it was killed")
 		}
 		e.StartAgain(t)
 		if now := e.Docker(t, "inspect", "-f", "{{.State.Running}} {{.State.StartedAt}}",
 			id); now != "true "+started {
-			t.Errorf("the container did not live on: %s, and was started %s", now, started)
+			t.Errorf("the container did not keep running: got %s, want start %s", now, started)
 		}
 		if out, err := exec.Command("docker", "-H", "tcp://"+e.TCP(), "ps", "-q", "--no-trunc").
 			Output(); err != nil || strings.TrimSpace(string(out)) != id {
@@ -37,25 +37,25 @@ func TestLife(t *testing.T) {
 			strings.Contains(string(out), id) {
 			t.Errorf("the machine's own engine has %q, %v", out, err)
 		}
-		e.Kill(t) // so that the end has everything to do
+		e.Kill(t) // so that the cleanup has to remove everything
 	})
-	gone(t, e, id)
+	checkRemoved(t, e, id)
 }
 
-// gone fails the test if something of an engine is left.
-func gone(t *testing.T, e *Engine, id string) {
+// checkRemoved fails the test if something of an engine is left.
+func checkRemoved(t *testing.T, e *Engine, id string) {
 	t.Helper()
 	if e == nil {
-		t.SkipNow() // the gap was named
+		t.SkipNow() // Start has logged why
 	}
 	if _, err := os.Lstat(e.dir); err == nil {
-		t.Error("the folder is left")
+		t.Error("the directory is left")
 	}
 	if left := processesOf(e.dir); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
 	if left := groupsOf([]string{id}); len(left) > 0 {
-		t.Errorf("control groups are left: %v", left)
+		t.Errorf("cgroups are left: %v", left)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), e.dir) {
@@ -81,24 +81,24 @@ func TestRemappedUsers(t *testing.T) {
 	}
 }
 
-// What a killed test binary leaves is removed by the next, and what one holds is not.
+// Start removes the leftovers of killed test binaries, and no directory of a running one.
 func TestSweep(t *testing.T) {
 	requireHost(t)
-	made, err := os.MkdirTemp("", prefix) //nolint:usetesting // the name is what is looked for
+	made, err := os.MkdirTemp("", prefix) //nolint:usetesting // sweep looks for this name
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := &Engine{dir: made}
-	if err := held.lockDir(); err != nil {
+	locked := &Engine{dir: made}
+	if err := locked.lockDir(); err != nil {
 		t.Fatal(err)
 	}
 	sweep(t)
 	if _, err := os.Stat(made); err != nil {
-		t.Errorf("a folder that is held was removed: %v", err)
+		t.Errorf("a locked directory was removed: %v", err)
 	}
-	_ = held.lock.Close() // as the kernel does for one who is killed
+	_ = locked.lock.Close() // as the kernel does for a killed process
 	sweep(t)
 	if _, err := os.Stat(made); err == nil {
-		t.Error("a folder that nobody holds is left")
+		t.Error("an unlocked directory is left")
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// close ends the engine and removes all that it made.
+// close stops the engine and removes everything that it made.
 func (e *Engine) close(tb testing.TB) {
 	if tb.Failed() {
-		tb.Logf("the engine of the test said:\n%s", e.logTail())
+		tb.Logf("log of the engine:\n%s", e.logTail())
 	}
 	if e.cmd != nil && e.cmd.Process != nil {
 		e.removeContainers()
@@ -35,55 +35,55 @@ func (e *Engine) close(tb testing.TB) {
 		err = errors.Join(err, e.lock.Close())
 	}
 	if err != nil {
-		tb.Errorf("removing the engine of the test: %v", err)
+		tb.Errorf("remove the engine: %v", err)
 	}
 }
 
-// removeContainers lets the engine tidy up itself, as far as it answers.
+// removeContainers removes the containers through the engine, if it responds.
 func (e *Engine) removeContainers() {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	for _, id := range containersOf(e.dir) {
-		_, _ = e.ask(ctx, http.MethodDelete, "/containers/"+id+"?force=1&v=1", nil)
+		_, _ = e.request(ctx, http.MethodDelete, "/containers/"+id+"?force=1&v=1", nil)
 	}
 }
 
 // sweep removes engines whose tests were killed.
 func sweep(tb testing.TB) {
 	tb.Helper()
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, dir := range left {
+	for _, dir := range dirs {
 		lock, err := os.OpenFile(lockOf(dir), os.O_RDWR, 0)
 		if err != nil {
-			continue // new, or nobody's
+			continue // new, or not an engine's
 		}
 		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 			if err := remove(dir); err != nil {
-				tb.Logf("an engine that another test left in %s: %v", dir, err)
+				tb.Logf("remove the leftover engine in %s: %v", dir, err)
 			}
 		}
 		_ = lock.Close()
 	}
 }
 
-// remove takes away everything of an engine, from the processes to the folder, however it got to
-// where it is.
+// remove removes everything of an engine, from the processes to the directory, in whatever state it
+// is.
 func remove(dir string) error {
 	ids := containersOf(dir)
 	groups := groupsOf(ids)
-	for range 3 { // what is killed may have started something meanwhile
+	for range 3 { // a killed process may have started another one meanwhile
 		for _, p := range append(processesOf(dir), processesIn(groups)...) {
 			p.kill()
 		}
 	}
 	for _, g := range groups {
-		_ = os.Remove(g) // the engine did it, as a rule
+		_ = os.Remove(g) // usually the engine has removed it
 	}
 	if err := errors.Join(unmount(dir), removeBridge(dir)); err != nil {
-		// the folder stays: removing it would remove what is mounted there, and it names the bridge
+		// the directory stays: removing it would remove mounted files, and it names the bridge
 		return err
 	}
 	return os.RemoveAll(dir)
@@ -91,12 +91,12 @@ func remove(dir string) error {
 
 func removeBridge(dir string) error {
 	if _, err := os.Lstat("/sys/class/net/" + bridgeOf(dir)); err != nil {
-		return nil //nolint:nilerr // the engine never came so far
+		return nil //nolint:nilerr // the engine did not get that far
 	}
 	return run("ip", "link", "delete", bridgeOf(dir))
 }
 
-// containersOf gives the full ids of an engine's containers, remapped users or not.
+// containersOf returns the full ids of an engine's containers, with and without remapped users.
 func containersOf(dir string) []string {
 	var ids []string
 	for _, pattern := range []string{"data/containers/*", "data/*/containers/*"} {
@@ -110,12 +110,12 @@ func containersOf(dir string) []string {
 	return ids
 }
 
-// groupsOf gives the control groups of containers, the deepest first.
+// groupsOf returns the cgroups of containers, the deepest first.
 func groupsOf(ids []string) []string {
 	var groups []string
 	for _, id := range ids {
-		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, "system.slice/docker-" + id +
-			".scope"} {
+		scope := "system.slice/docker-" + id + ".scope"
+		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, scope} {
 			tops, _ := filepath.Glob("/sys/fs/cgroup/" + pattern)
 			for _, top := range tops {
 				_ = filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
@@ -131,7 +131,7 @@ func groupsOf(ids []string) []string {
 	return groups
 }
 
-// unmount detaches what is mounted beneath a folder, the last first.
+// unmount detaches the mounts beneath a directory, the last first.
 func unmount(dir string) error {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -144,21 +144,22 @@ func unmount(dir string) error {
 			continue
 		}
 		if err := syscall.Unmount(fields[4], syscall.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", fields[4], err))
+			errs = append(errs, fmt.Errorf("unmount %s: %w", fields[4], err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// running is a process, told from a later one of the same number by its start.
+// running is a process. Its start time distinguishes it from a later one with the same pid.
 type running struct {
 	pid         int
 	name, start string
 }
 
-// processesOf gives the engine's processes: those whose command line names its folder.
+// processesOf returns the engine's processes: those whose command line contains its directory.
 func processesOf(dir string) []running {
 	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	programs := []string{"dockerd", "containerd", "containerd-shim", "docker-proxy", "sh", "unshare"}
 	var list []running
 	for _, path := range found {
 		line, err := os.ReadFile(path)
@@ -166,10 +167,7 @@ func processesOf(dir string) []running {
 		if err != nil || pid == os.Getpid() || !bytes.Contains(line, []byte(dir+"/")) {
 			continue
 		}
-		if p, ok := look(pid); ok && slices.Contains([]string{
-			"dockerd", "containerd", "containerd-shim",
-			"docker-proxy", "sh", "unshare",
-		}, p.name) {
+		if p, ok := findProcess(pid); ok && slices.Contains(programs, p.name) {
 			list = append(list, p)
 		}
 	}
@@ -179,10 +177,10 @@ func processesOf(dir string) []running {
 func processesIn(groups []string) []running {
 	var list []running
 	for _, g := range groups {
-		text, _ := os.ReadFile(filepath.Join(g, "cgroup.procs")) // gone is empty
-		for word := range strings.FieldsSeq(string(text)) {
-			pid, err := strconv.Atoi(word)
-			if p, ok := look(pid); err == nil && ok {
+		text, _ := os.ReadFile(filepath.Join(g, "cgroup.procs")) // empty if it was removed
+		for field := range strings.FieldsSeq(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if p, ok := findProcess(pid); err == nil && ok {
 				list = append(list, p)
 			}
 		}
@@ -190,8 +188,8 @@ func processesIn(groups []string) []running {
 	return list
 }
 
-// look gives a process that is there and is no zombie.
-func look(pid int) (running, bool) {
+// findProcess returns a process that exists and is not a zombie.
+func findProcess(pid int) (running, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return running{}, false
@@ -204,10 +202,10 @@ func look(pid int) (running, bool) {
 	return running{pid: pid, name: string(stat[open+1 : end]), start: fields[19]}, true
 }
 
-// kill ends a process and waits until it is gone.
+// kill kills a process and waits until it has exited.
 func (p running) kill() {
-	for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(poll) {
-		if now, ok := look(p.pid); !ok || now.start != p.start {
+	for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(pollInterval) {
+		if now, ok := findProcess(p.pid); !ok || now.start != p.start {
 			return
 		}
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// StartAgain starts an engine that was stopped or killed, and waits until it answers.
+// StartAgain starts an engine that was stopped or killed, and waits until it responds.
 func (e *Engine) StartAgain(tb testing.TB) {
 	tb.Helper()
 	log, err := os.OpenFile(e.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -23,7 +23,7 @@ func (e *Engine) StartAgain(tb testing.TB) {
 	args := e.command()
 	e.cmd = exec.Command(args[0], args[1:]...) //nolint:noctx,gosec // Stop and Kill end it
 	e.cmd.Stdout, e.cmd.Stderr = log, log
-	// a terminal's Ctrl-C is not for it: the test ends it
+	// Ctrl-C in a terminal must not end it before the test does
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := e.cmd.Start(); err != nil {
 		tb.Fatal(err)
@@ -37,8 +37,8 @@ func (e *Engine) StartAgain(tb testing.TB) {
 	e.ready(tb)
 }
 
-// command starts dockerd. Where the system has a containerd, engines share it, and are told apart
-// by these names, which have to be flags.
+// command returns the command line of dockerd. Engines share the system's containerd if there is
+// one, and these names keep them apart. They must be flags.
 func (e *Engine) command() []string {
 	name := filepath.Base(e.dir)
 	args := []string{
@@ -48,42 +48,41 @@ func (e *Engine) command() []string {
 	if !e.opts.RemapUsers {
 		return args
 	}
-	// In a mount namespace of its own, where /etc/subuid can be another without anybody's noticing.
+	// In its own mount namespace, where only the engine sees another /etc/subuid.
 	script := `mount --bind "$0/subuid" /etc/subuid && mount --bind "$0/subgid" /etc/subgid && exec "$@"`
 	return append([]string{"unshare", "--mount", "sh", "-c", script, e.dir}, args...)
 }
 
-// ready waits until the engine answers.
+// ready waits until the engine responds.
 func (e *Engine) ready(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
-	tick := time.NewTicker(poll)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for e.ping(ctx) != nil {
 		select {
 		case <-tick.C:
 		case <-e.exited:
-			tb.Fatalf("the engine of the test ended at once:\n%s", e.logTail())
+			tb.Fatalf("the engine exited at once:\n%s", e.logTail())
 		case <-ctx.Done():
-			tb.Fatalf("the engine of the test does not answer:\n%s", e.logTail())
+			tb.Fatalf("the engine does not respond:\n%s", e.logTail())
 		}
 	}
 }
 
-// logTail is the end of what the engine complained of: what it does in the ordinary way would bury
-// the test's own words.
+// logTail returns the last warnings and errors of the engine's log.
 func (e *Engine) logTail() string {
 	text, err := os.ReadFile(e.path("log"))
 	if err != nil {
 		return err.Error()
 	}
-	complaints := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
+	warnings := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
 		_, rest, _ := strings.Cut(line, " ")
 		return strings.HasPrefix(rest, "level=info ") || strings.HasPrefix(rest, "level=debug ")
 	})
-	said := strings.Join(complaints, "")
-	return said[max(0, len(said)-2<<10):]
+	tail := strings.Join(warnings, "")
+	return tail[max(0, len(tail)-2<<10):]
 }
 
 // Restart stops the engine and starts it again.
@@ -93,27 +92,26 @@ func (e *Engine) Restart(tb testing.TB) {
 	e.StartAgain(tb)
 }
 
-// Stop ends the engine as an operator would, and waits for it. Without Options.LiveRestore its
+// Stop stops the engine with SIGTERM and waits for its exit. Without Options.LiveRestore its
 // containers are stopped.
 func (e *Engine) Stop(tb testing.TB) {
 	tb.Helper()
 	if err := e.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		tb.Fatal(err)
 	}
-	if !e.waitExit(patience) {
-		tb.Fatalf("the engine of the test does not end:\n%s", e.logTail())
+	if !e.waitExit(startTimeout) {
+		tb.Fatalf("the engine does not exit:\n%s", e.logTail())
 	}
 }
 
-// Kill ends the engine with SIGKILL, and its containerd with it. Containers go on; Resume finds
-// them.
+// Kill kills the engine and its containerd. Containers keep running, and StartAgain finds them.
 func (e *Engine) Kill(tb testing.TB) {
 	tb.Helper()
 	if err := e.cmd.Process.Kill(); err != nil {
 		tb.Fatal(err)
 	}
-	if !e.waitExit(patience) {
-		tb.Fatal("the engine of the test outlives a KILL")
+	if !e.waitExit(startTimeout) {
+		tb.Fatal("the engine did not exit after KILL")
 	}
 	for _, p := range processesOf(e.dir) {
 		if p.name == "containerd" {
@@ -123,7 +121,7 @@ func (e *Engine) Kill(tb testing.TB) {
 	removePIDFiles(e.dir)
 }
 
-// waitExit waits for the end of the engine's process.
+// waitExit waits for the exit of the engine, and reports whether it came within the limit.
 func (e *Engine) waitExit(limit time.Duration) bool {
 	select {
 	case <-e.exited:
@@ -133,15 +131,14 @@ func (e *Engine) waitExit(limit time.Duration) bool {
 	}
 }
 
-// Docker runs the docker command with this engine and gives what it prints, without space around
-// it.
+// Docker runs the docker command with this engine and returns its output, without space around it.
 func (e *Engine) Docker(tb testing.TB, args ...string) string {
 	tb.Helper()
-	cmd := exec.CommandContext(tb.Context(), "docker", args...) //nolint:gosec // a test's own words
+	cmd := exec.CommandContext(tb.Context(), "docker", args...) //nolint:gosec // a command of the test
 	cmd.Env = append(os.Environ(), "DOCKER_HOST="+e.Host(), "DOCKER_CONTEXT=")
 	out, err := cmd.Output()
 	if err != nil {
-		if failed, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Output gives no other
+		if failed, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Output returns no other
 			out = failed.Stderr
 		}
 		tb.Fatalf("docker %s: %v: %s", strings.Join(args, " "), err, out)
@@ -149,7 +146,8 @@ func (e *Engine) Docker(tb testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// removePIDFiles removes what would make the next engine wait for a stranger who got the number.
+// removePIDFiles removes files that would make the next engine wait for another process with that
+// pid.
 func removePIDFiles(dir string) {
 	for _, name := range []string{"docker.pid", "exec/containerd/containerd.pid"} {
 		_ = os.Remove(filepath.Join(dir, name))
