@@ -6,7 +6,8 @@
 //	cgroup          control groups, which prove that no process of a call is left
 //	files           files beneath one root, and trees of them
 //	host            the host environment
-//	container       container environments
+//	agent           the client of dray-agent, which works inside a container
+//	docker          container environments of a Docker engine
 //	agentbin        the agent programs, embedded in the daemon
 //	executortest    the contract suite that every environment passes
 //	hostiletest     tests with hostile tools, containers and engines
