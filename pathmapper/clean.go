@@ -38,7 +38,7 @@ func invalidPathError(p string) error {
 	case isWindows(p):
 		return dray.Errorf(dray.CodePathInvalid, "%s is a Windows path", quote(p)).
 			WithHint("dray maps Linux paths only; on Windows run it inside WSL and write /mnt/c/... for C:\\...")
-	case hasDotDot(p):
+	case dotDot(p) >= 0:
 		return dray.Errorf(dray.CodePathInvalid, `%s has a ".." segment`, quote(p)).
 			WithHint("write the path without .. segments: their target depends on symlinks")
 	}
@@ -58,8 +58,6 @@ func isWindows(p string) bool {
 }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-
-func hasDotDot(p string) bool { return dotDot(p) >= 0 }
 
 // dotDot returns the offset of the first ".." segment, or -1.
 func dotDot(p string) int {
@@ -101,18 +99,6 @@ func join(root, rest string) string {
 		return "/" + rest
 	default:
 		return root + "/" + rest
-	}
-}
-
-// trailingSlash returns the "/" or "/." at the end of a path, which cleaning removes.
-func trailingSlash(p string) string {
-	switch {
-	case strings.HasSuffix(p, "/."):
-		return "/."
-	case strings.HasSuffix(p, "/"):
-		return "/"
-	default:
-		return ""
 	}
 }
 

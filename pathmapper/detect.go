@@ -82,13 +82,11 @@ func featuresOf(s string) charFeatures {
 // existsOnHost reports whether the host path of s exists. With ".." it counts as prose.
 func (w *documentWalker) existsOnHost(s string) bool {
 	t, err := w.mapper.translate(w.dir, s)
-	if err != nil || !t.Mapped || w.opts.HostExists == nil {
-		return false
-	}
+	host := clean(s)
 	if w.dir == ToHost {
-		return w.opts.HostExists(t.Path)
+		host = t.Path
 	}
-	return w.opts.HostExists(clean(s))
+	return err == nil && t.Mapped && w.opts.HostExists != nil && w.opts.HostExists(host)
 }
 
 // looksMapped reports whether p is under a root of its side, before or after ".." is resolved. A path
@@ -116,8 +114,7 @@ func (m *Mapper) under(dir Direction, p string) bool {
 func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	switch {
 	case notUnicode != nil:
-		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode and cannot be a path",
-			quote(s)).
+		w.fault(dray.Errorf(dray.CodePathInvalid, "%s is not Unicode and cannot be a path", quote(s)).
 			WithHint("rename the file: names in JSON must be UTF-8"))
 		return s
 	case k&fileURI != 0 && isFileURI(s):
@@ -148,39 +145,34 @@ func (w *documentWalker) record(s, to string, t PathResult, err error) string {
 
 // withTail returns the new path with the trailing slash of the old one. A root gets none.
 func (t PathResult) withTail(old string) string {
-	end := trailingSlash(old)
-	if t.atRoot && end == "/" {
+	switch {
+	case strings.HasSuffix(old, "/."):
+		return t.Path + "/."
+	case strings.HasSuffix(old, "/") && !t.atRoot:
+		return t.Path + "/"
+	default:
 		return t.Path
 	}
-	return t.Path + end
 }
 
 // list maps each element of a colon-joined list, as in PATH. Empty elements are the working directory
 // and stay. If an element is refused, the whole list stays unchanged.
 func (w *documentWalker) list(s string) string {
 	elements := strings.Split(s, ":")
-	to := make([]string, len(elements))
 	found := make([]PathResult, len(elements))
 	for i, element := range elements {
-		t, err := w.element(s, element)
-		if err != nil {
+		var err error
+		if found[i], err = w.element(s, element); err != nil {
 			w.fault(err)
 			return s
 		}
-		found[i], to[i] = t, element
-		if t.Mapped {
-			to[i] = t.withTail(element)
-		}
 	}
 	for i, t := range found {
-		switch {
-		case t.Mapped:
-			w.mapped(elements[i], to[i])
-		case elements[i] != "":
-			w.unmapped(elements[i], t.Reason)
+		if element := elements[i]; element != "" {
+			elements[i] = w.record(element, t.withTail(element), t, nil)
 		}
 	}
-	return strings.Join(to, ":")
+	return strings.Join(elements, ":")
 }
 
 func (w *documentWalker) element(list, element string) (PathResult, error) {
@@ -234,8 +226,7 @@ func (w *documentWalker) decodeAndMap(encoded string) (string, PathResult, error
 	p, err := url.PathUnescape(encoded)
 	if err != nil {
 		return "", PathResult{}, dray.Errorf(dray.CodePathInvalid, "decode file URI %s: %w",
-			quote(encoded), err).
-			WithHint("write %% as %%25")
+			quote(encoded), err).WithHint("write %% as %%25")
 	}
 	if drive, ok := strings.CutPrefix(p, "/"); ok && isWindows(drive) {
 		return "", PathResult{}, invalidPathError(drive)

@@ -40,8 +40,8 @@ type Options struct {
 //
 // Raw is never changed. The result is raw itself if no path is mapped, Mode is MapNone, or raw is
 // empty. Duplicate keys and strings that are not Unicode are copied unchanged.
-func (m *Mapper) Input(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport,
-	error,
+func (m *Mapper) Input(raw jsontext.Value, opts Options) (
+	jsontext.Value, dray.MappingReport, error,
 ) {
 	out, rep, err := m.mapDocument(ToContainer, raw, opts)
 	if err == nil {
@@ -70,8 +70,8 @@ func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.
 	return raw, rep.result(opts.Pointer)
 }
 
-func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (jsontext.Value,
-	*report, error,
+func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (
+	jsontext.Value, *report, error,
 ) {
 	w := &documentWalker{mapper: m, dir: dir, opts: opts, src: raw}
 	marks, err := opts.marks()
@@ -93,20 +93,18 @@ func (o Options) marks() (*Marks, error) {
 	switch o.Mode {
 	case dray.MapHeuristic, dray.MapNone:
 		return nil, nil
-	case dray.MapSchema:
-		if o.Marks == nil {
-			return &Marks{}, nil
-		}
-		return o.Marks, nil
-	case dray.MapDefault:
-		if o.Marks.Any() {
+	case dray.MapDefault, dray.MapSchema:
+		switch {
+		case o.Marks.Any():
 			return o.Marks, nil
+		case o.Mode == dray.MapSchema:
+			return &Marks{}, nil
+		default:
+			return nil, nil
 		}
-		return nil, nil
 	}
 	return nil, dray.Errorf(dray.CodeInvalidRequest, "mapping mode %s is unknown",
-		quote(string(o.Mode))).
-		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
+		quote(string(o.Mode))).WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
 // syntaxError returns why the walk failed: a syntax error with its position, or too deep nesting.
@@ -186,7 +184,6 @@ func (w *documentWalker) run(marks *Marks) (jsontext.Value, bool) {
 	return append(w.out, w.src[w.copied:]...), true
 }
 
-// skipSpace skips white space.
 func (w *documentWalker) skipSpace() {
 	for w.pos < len(w.src) && w.src[w.pos] <= ' ' && isBlank(w.src[w.pos]) {
 		w.pos++
@@ -338,12 +335,15 @@ func (w *documentWalker) rewrite(quoted []byte, plain bool, marks []*schema) (fr
 		from, err := unquote(quoted, plain)
 		return from, w.guessPath(from, err)
 	}
-	kinds := kindsOf(marks)
-	if kinds == 0 {
+	var k kinds
+	for _, s := range marks {
+		k |= s.kinds
+	}
+	if k == 0 {
 		return "", ""
 	}
 	from, err := unquote(quoted, plain)
-	return from, w.mapMarked(kinds, from, err)
+	return from, w.mapMarked(k, from, err)
 }
 
 // translate maps one path, which CheckHostPath of an output may refuse.

@@ -79,12 +79,10 @@ func (b lookbehind) canStartPath() bool {
 		return isOneOf(c, "nrt") && b.ends(`\`) || b.inShortOption()
 	case c == '+', c == '-': // a line of a diff
 		b = b.withoutStyle()
-		return b.startsText() || b.ends("\n")
+		return len(b.b) == 0 && b.whole || b.ends("\n")
 	}
 	return false
 }
-
-func (b lookbehind) startsText() bool { return len(b.b) == 0 && b.whole }
 
 // opensQuote reports whether a quote opens here. It closes if a word is directly before it, except for
 // the prefix letters of literals (b'/x'). Text without spaces, such as Chinese, has opening quotes
@@ -119,10 +117,8 @@ func (b lookbehind) inShortOption() bool {
 
 // endsInMethod reports whether an HTTP request line continues here. Its path is not a file.
 func (b lookbehind) endsInMethod() bool {
-	for _, method := range []string{
-		"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
-		"TRACE",
-	} {
+	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
+	for _, method := range methods {
 		if b.ends(method) {
 			b = b.cut(len(method))
 			return len(b.b) == 0 || !hasClass(b.b[len(b.b)-1], nameByte)

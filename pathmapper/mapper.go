@@ -57,8 +57,7 @@ func (m *Mapper) ToHost(p string) (PathResult, error) { return m.translate(ToHos
 func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, err error) {
 	if dir != ToContainer && dir != ToHost {
 		return nil, nil, dray.Errorf(dray.CodeInvalidRequest, "direction %s is unknown",
-			quote(string(dir))).
-			WithHint("use %s or %s", ToHost, ToContainer)
+			quote(string(dir))).WithHint("use %s or %s", ToHost, ToContainer)
 	}
 	out, unmapped = make([]string, 0, len(paths)), []string{}
 	var bad pathErrors
@@ -87,10 +86,7 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	case p == "":
 		return PathResult{Reason: "it is empty"}, nil
 	case p[0] != '/':
-		return PathResult{
-			Path:   p,
-			Reason: "it is relative to the working directory",
-		}, nil
+		return PathResult{Path: p, Reason: "it is relative to the working directory"}, nil
 	}
 	find := m.containerOf
 	if dir == ToHost {
@@ -152,37 +148,24 @@ func (m *Mapper) mappingAt(p string) (Mapping, bool) {
 	return m.byContainer[i], true
 }
 
-// roots returns the roots of the side that paths are mapped from.
-func (m *Mapper) roots(dir Direction) []string {
-	var roots []string
-	for _, mp := range m.byHost {
-		if dir == ToHost {
-			roots = append(roots, mp.Container)
-		} else {
-			roots = append(roots, mp.Host)
-		}
-	}
-	return roots
-}
-
 // unmappedReason returns the reason for a clean path under no root.
 func (m *Mapper) unmappedReason(dir Direction, p string) string {
 	const plain = "it is under no mapping"
-	if isASCII(p) {
+	if strings.IndexFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
 		return plain
 	}
 	composed := norm.NFC.String(p)
-	for _, root := range m.roots(dir) {
+	for _, mp := range m.byHost {
+		root := mp.Host
+		if dir == ToHost {
+			root = mp.Container
+		}
 		if _, ok := relativeTo(composed, norm.NFC.String(root)); ok {
 			return plain + ", but would be under " + quote(root) +
 				" after Unicode normalization (NFC): use the bytes of the mapping"
 		}
 	}
 	return plain
-}
-
-func isASCII(p string) bool {
-	return strings.IndexFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
 // Mapping is the host path and the container path of one directory.
@@ -203,10 +186,9 @@ func New(mappings []Mapping) (*Mapper, error) {
 // A mount that violates the rules is skipped with a warning. A mount without Host is a volume or a
 // tmpfs, which has no host path and needs no warning. Paths beneath either are never mapped as a part
 // of the directory that it covers.
-func FromMounts(mounts []dray.Mount, configured []Mapping) (m *Mapper, warnings []string,
-	err error,
-) {
-	m = &Mapper{}
+func FromMounts(mounts []dray.Mount, configured []Mapping) (*Mapper, []string, error) {
+	m := &Mapper{}
+	var warnings []string
 	for _, given := range configured {
 		mp, err := given.clean()
 		if err != nil {
@@ -277,8 +259,8 @@ func cleanRoot(p string) (string, error) {
 			WithHint("write the absolute path of the directory")
 	}
 	if !utf8.ValidString(p) {
-		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, which JSON requires",
-			quote(p)).WithHint("rename the directory")
+		return "", dray.Errorf(dray.CodePathInvalid, "%s is not UTF-8, which JSON requires", quote(p)).
+			WithHint("rename the directory")
 	}
 	cleaned, err := Clean(p)
 	if err != nil {
@@ -294,15 +276,12 @@ func cleanRoot(p string) (string, error) {
 // checkDisjoint refuses roots of which one is a proper ancestor of the other: a mapped path would
 // still be under its original root.
 func checkDisjoint(host, container string) error {
-	if host == container {
-		return nil
+	for range 2 {
+		if rest, ok := relativeTo(container, host); ok && rest != "" {
+			return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(host), quote(container)).
+				WithHint("use equal roots, or roots that do not contain each other")
+		}
+		host, container = container, host
 	}
-	ancestor, other := host, container
-	if _, ok := relativeTo(host, container); ok {
-		ancestor, other = container, host
-	} else if _, ok := relativeTo(container, host); !ok {
-		return nil
-	}
-	return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(ancestor), quote(other)).
-		WithHint("use equal roots, or roots that do not contain each other")
+	return nil
 }

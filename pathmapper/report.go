@@ -79,11 +79,9 @@ func (r *report) result(prefix string) dray.MappingReport {
 		Errors:   append([]dray.Detail{}, r.faults.details...),
 	}
 	if more := r.paths.unlisted + r.refused.unlisted; more > 0 {
-		rep.Errors = append(rep.Errors, dray.Detail{
-			Pointer: prefix,
-			Message: fmt.Sprintf("%d more paths are not listed: the limits are %d entries and %d bytes", more,
-				maxListed, maxListedBytes),
-		})
+		message := fmt.Sprintf("%d more paths are not listed: the limits are %d entries and %d bytes",
+			more, maxListed, maxListedBytes)
+		rep.Errors = append(rep.Errors, dray.Detail{Pointer: prefix, Message: message})
 	}
 	return rep
 }

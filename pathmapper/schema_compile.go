@@ -69,8 +69,14 @@ func (c *compiler) compile(at string, doc any) *schema {
 		s.kinds = c.kindsAt(at, doc)
 		c.refs(s, at, doc)
 		c.members(s, at, doc)
-		c.elements(s, at, doc)
-		c.compileCombinators(s, at, doc)
+		s.prefix = c.array(s, at, doc, "prefixItems")
+		s.items = c.compileAt(s, at, doc, "items")
+		for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+			s.combined = append(s.combined, c.array(s, at, doc, keyword)...)
+		}
+		for _, keyword := range []string{"if", "then", "else"} {
+			s.combined = append(s.combined, c.compileAt(s, at, doc, keyword))
+		}
 	default:
 		c.fail(at, "it is not a schema", "a schema is an object or a boolean")
 	}
@@ -83,7 +89,7 @@ func (c *compiler) compileAt(user *schema, at string, doc map[string]any, key st
 	if !ok {
 		return nil
 	}
-	return c.use(user, c.compile(at+"/"+escape(key), value))
+	return c.use(user, c.compile(dray.JSONPointer(at, key), value))
 }
 
 func (c *compiler) use(user, used *schema) *schema {
@@ -145,7 +151,7 @@ func (c *compiler) resolve(ref any) (target string, value any, ok bool) {
 		if value, ok = child(value, step); !ok {
 			return "", nil, false
 		}
-		target += "/" + escape(step)
+		target = dray.JSONPointer(target, step)
 	}
 	return target, value, true
 }
@@ -195,21 +201,7 @@ func (c *compiler) each(at string, doc map[string]any, keyword string,
 		c.fail(at, keyword+" is not an object", "write a schema for each key")
 	}
 	for _, key := range slices.Sorted(maps.Keys(subs)) {
-		visit(at+"/"+escape(key), key, subs[key])
-	}
-}
-
-func (c *compiler) elements(s *schema, at string, doc map[string]any) {
-	s.prefix = c.array(s, at, doc, "prefixItems")
-	s.items = c.compileAt(s, at, doc, "items")
-}
-
-func (c *compiler) compileCombinators(s *schema, at string, doc map[string]any) {
-	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		s.combined = append(s.combined, c.array(s, at, doc, keyword)...)
-	}
-	for _, keyword := range []string{"if", "then", "else"} {
-		s.combined = append(s.combined, c.compileAt(s, at, doc, keyword))
+		visit(dray.JSONPointer(at, key), key, subs[key])
 	}
 }
 
@@ -239,10 +231,8 @@ func (c *compiler) propagateMarks() {
 			queue = append(queue, s)
 		}
 	}
-	for len(queue) > 0 {
-		s := queue[0]
-		queue = queue[1:]
-		for _, user := range c.parents[s] {
+	for i := 0; i < len(queue); i++ {
+		for _, user := range c.parents[queue[i]] {
 			if !user.hasMarks {
 				user.hasMarks = true
 				queue = append(queue, user)
@@ -252,9 +242,4 @@ func (c *compiler) propagateMarks() {
 	for _, s := range c.done {
 		s.pickSmallProps()
 	}
-}
-
-// escape returns a key as a step of a JSON pointer.
-func escape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }

@@ -128,19 +128,11 @@ func (s *schema) pickSmallProps() {
 func element(stack, array []*schema, index int) []*schema {
 	base := len(stack)
 	for _, s := range array {
+		sub := s.items
 		if index < len(s.prefix) {
-			stack = pushSchema(stack, base, s.prefix[index])
-		} else {
-			stack = pushSchema(stack, base, s.items)
+			sub = s.prefix[index]
 		}
+		stack = pushSchema(stack, base, sub)
 	}
 	return stack
-}
-
-func kindsOf(set []*schema) kinds {
-	var k kinds
-	for _, s := range set {
-		k |= s.kinds
-	}
-	return k
 }
