@@ -58,16 +58,14 @@ func (g *Controller) Acquire(ctx context.Context, container string, sink dray.Si
 }
 
 // acquireOrQueue grants a slot, or queues the call and returns how many are before it.
-func (g *Controller) acquireOrQueue(t *ticket, container string) (w *waiter, before int,
-	err error,
-) {
+func (g *Controller) acquireOrQueue(t *ticket, container string) (*waiter, int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if container != hostID && t.target.queueID != hostID {
 		g.bindRoute(t.target, container)
 	}
 	b := g.queueFor(container)
-	w = &waiter{number: t.number, queue: b, ready: make(chan struct{})}
+	w := &waiter{number: t.number, queue: b, ready: make(chan struct{})}
 	if g.running < g.limits.Concurrent && b.running < b.limit {
 		// No queued call is overtaken: one that could run now would already have been granted a slot.
 		g.grant(w)
@@ -98,45 +96,32 @@ func (g *Controller) queuePosition(w *waiter) int {
 
 func byNumber(w *waiter, number uint64) int { return cmp.Compare(w.number, number) }
 
-// wait blocks until the call has a slot. When it returns the call is in no queue, and has a slot
-// only if there is no error.
-func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
+// wait blocks until the call has a slot, with the deadline paused and the sink notified. If it fails
+// the call has no slot and is in no queue. It is not shown as running then: nothing of it ran.
+func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) (err error) {
 	served := false
 	defer func() {
-		if !served {
+		if !served { // also after a panic of the sink
 			g.withdraw(w)
 		}
 	}()
-	err := waitPaused(ctx, w, before, sink)
-	served = err == nil
-	return err
-}
-
-// waitPaused waits with the deadline paused and the sink notified. A call that leaves the queue
-// without a slot is not shown as running: it ends, and nothing of it ran.
-func waitPaused(ctx context.Context, w *waiter, before int, sink dray.Sink) error {
 	defer executor.PauseDeadline(ctx)()
 	q, shows := sink.(QueueSink)
 	if shows {
 		q.Queued(true)
 	}
 	sink.Progress("queue", queueMessage(before))
-	if err := waitReady(ctx, w); err != nil {
-		return err
-	}
-	if shows {
-		q.Queued(false)
-	}
-	return nil
-}
-
-func waitReady(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.ready:
-		return w.err
+		err = w.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	if err == nil && shows {
+		q.Queued(false)
+	}
+	served = err == nil
+	return err
 }
 
 func queueMessage(before int) string {

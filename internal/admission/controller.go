@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -100,18 +101,13 @@ func (g *Controller) targetOf(r dray.Route) *routeTarget {
 	if r.Environment != dray.KindContainer {
 		key = routeKey{} // the host, or no route
 	}
-	w := g.targets[key]
-	if w != nil {
+	if w := g.targets[key]; w != nil {
 		return w
 	}
 	if len(g.targets) >= maxRouteTargets {
-		for k, old := range g.targets {
-			if old.calls == 0 {
-				delete(g.targets, k)
-			}
-		}
+		maps.DeleteFunc(g.targets, func(_ routeKey, t *routeTarget) bool { return t.calls == 0 })
 	}
-	w = &routeTarget{queueID: hostID}
+	w := &routeTarget{queueID: hostID}
 	if key != (routeKey{}) {
 		w.queueID = "route to " + key.container + "\x00" + key.workspace // no container's id
 	}
@@ -142,24 +138,22 @@ type ticketKey struct{}
 // with the code busy. It must be outside the audit log's. The call has the route that intake set,
 // if any.
 func (g *Controller) Executor(next dray.Executor) dray.Executor {
-	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
-		error,
-	) {
+	admitted := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		t, err := g.admit(call.Route)
 		if err != nil {
 			return dray.Result{}, err
 		}
 		defer g.release(t)
 		return next.Execute(context.WithValue(ctx, ticketKey{}, t), call, sink)
-	})
+	}
+	return dray.ExecutorFunc(admitted)
 }
 
 func (g *Controller) admit(r dray.Route) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, dray.Errorf(dray.CodeShuttingDown,
-			"the daemon is shutting down and accepts no calls").
+		return nil, dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down and accepts no calls").
 			WithHint("repeat the call when the daemon runs again")
 	}
 	w := g.targetOf(r)

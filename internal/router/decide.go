@@ -31,9 +31,9 @@ const RuleCallWorkspace = "call.workspace"
 // with route_conflict if two rules contradict each other, and with container_not_found if a rule
 // names a container that is not configured. With an error the route has only candidates.
 func (r *Router) Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error) {
+	plan := &inv.Plan
 	for _, s := range []*string{
-		&inv.Container, &inv.Workspace, &inv.Cwd, &inv.Context.PlanID, &inv.Plan.Override,
-		&inv.Plan.Fallback,
+		&inv.Container, &inv.Workspace, &inv.Cwd, &inv.Context.PlanID, &plan.Override, &plan.Fallback,
 	} {
 		if blank(*s) {
 			*s = ""
@@ -76,7 +76,20 @@ func (e *evaluation) firstMatch() (string, target, error) {
 	if err := e.validate(); err != nil {
 		return "", target{}, err
 	}
-	for _, r := range e.rulesInOrder() {
+	for _, r := range []struct {
+		rule string
+		eval func() (ruleResult, error)
+	}{
+		{RuleCallContainer, e.callContainer},
+		{RuleCallEnvironment, e.callEnvironment},
+		{RulePlanOverride, e.planOverride},
+		{RuleProjectOverride, e.projectOverride},
+		{RuleTool, e.toolEnvironment},
+		{RuleNearest, e.nearestDevcontainer},
+		{RulePlanFallback, e.planFallback},
+		{RuleProjectFallback, e.projectFallback},
+		{RuleHost, func() (ruleResult, error) { return e.host("no other rule matches"), nil }},
+	} {
 		result, err := r.eval()
 		if err != nil {
 			result = ruleResult{reason: dray.AsError(err).Message}
@@ -91,25 +104,6 @@ func (e *evaluation) firstMatch() (string, target, error) {
 	return "", target{}, dray.Errorf(dray.CodeInternal, "no rule decides where the call runs")
 }
 
-type ruleFunc struct {
-	rule string
-	eval func() (ruleResult, error)
-}
-
-func (e *evaluation) rulesInOrder() []ruleFunc {
-	return []ruleFunc{
-		{RuleCallContainer, e.callContainer},
-		{RuleCallEnvironment, e.callEnvironment},
-		{RulePlanOverride, e.planOverride},
-		{RuleProjectOverride, e.projectOverride},
-		{RuleTool, e.toolEnvironment},
-		{RuleNearest, e.nearestDevcontainer},
-		{RulePlanFallback, e.planFallback},
-		{RuleProjectFallback, e.projectFallback},
-		{RuleHost, func() (ruleResult, error) { return e.host("no other rule matches"), nil }},
-	}
-}
-
 // validate refuses a malformed call even if the malformed value would not be evaluated.
 func (e *evaluation) validate() error {
 	if e.inv.Container != "" && !lexical.IsName(e.inv.Container) {
@@ -122,7 +116,9 @@ func (e *evaluation) validate() error {
 		return invalid("/environment", "environment %q is unknown", e.inv.Environment).
 			WithHint("use auto, host or container")
 	}
-	for _, s := range []source{e.callOverride(), e.callFallback()} {
+	for _, s := range []source{
+		{"call.plan.override", e.inv.Plan.Override}, {"call.plan.fallback", e.inv.Plan.Fallback},
+	} {
 		// a name that is not configured is an error only if its rule is evaluated
 		_, err := e.rules.resolve(s)
 		if s.value != "" && dray.CodeOf(err) == dray.CodeInvalidRequest {
@@ -255,8 +251,8 @@ func (e *evaluation) configured(sources ...source) (ruleResult, error) {
 }
 
 func (e *evaluation) planOverride() (ruleResult, error) {
-	id := e.inv.Context.PlanID
-	return e.configured(source{planKey(id, "override"), e.rules.Plans[id].Override}, e.callOverride())
+	id, call := e.inv.Context.PlanID, source{"call.plan.override", e.inv.Plan.Override}
+	return e.configured(source{planKey(id, "override"), e.rules.Plans[id].Override}, call)
 }
 
 func (e *evaluation) projectOverride() (ruleResult, error) {
@@ -264,20 +260,12 @@ func (e *evaluation) projectOverride() (ruleResult, error) {
 }
 
 func (e *evaluation) planFallback() (ruleResult, error) {
-	id := e.inv.Context.PlanID
-	return e.configured(source{planKey(id, "fallback"), e.rules.Plans[id].Fallback}, e.callFallback())
+	id, call := e.inv.Context.PlanID, source{"call.plan.fallback", e.inv.Plan.Fallback}
+	return e.configured(source{planKey(id, "fallback"), e.rules.Plans[id].Fallback}, call)
 }
 
 func (e *evaluation) projectFallback() (ruleResult, error) {
 	return e.configured(source{"routing.fallback", e.rules.Fallback})
-}
-
-func (e *evaluation) callOverride() source {
-	return source{"call.plan.override", e.inv.Plan.Override}
-}
-
-func (e *evaluation) callFallback() source {
-	return source{"call.plan.fallback", e.inv.Plan.Fallback}
 }
 
 // toolEnvironment matches if the tool can run in one environment only.
@@ -325,10 +313,10 @@ func (e *evaluation) checkToolNeed(rule string, t target) error {
 	case dray.RequireSpecific:
 		ok = t.container == e.need.Container
 	}
-	if ok {
-		return nil
+	if !ok {
+		return conflictError(rule, t.String(), RuleTool, e.need.String())
 	}
-	return conflictError(rule, t.String(), RuleTool, e.need.String())
+	return nil
 }
 
 // conflictError is the error of two rules that contradict each other.

@@ -14,18 +14,15 @@ import (
 // Router decides by fixed rules. It is safe for concurrent use.
 type Router struct {
 	rules   Rules
-	nearest func(dir, workspaceRoot string) (workspace string, ok bool)
+	nearest nearestFunc
 }
 
-// New returns a router. It fails if a rule names a container that is not configured. nearest
-// returns the closest directory with a devcontainer from dir up to workspaceRoot, both included.
-func New(rules Rules,
-	nearest func(dir, workspaceRoot string) (workspace string, ok bool),
-) (*Router, error) {
-	if err := rules.check(); err != nil {
-		return nil, err
-	}
-	return &Router{rules: rules, nearest: nearest}, nil
+// nearestFunc returns the closest directory with a devcontainer from dir up to root, both included.
+type nearestFunc = func(dir, root string) (workspace string, ok bool)
+
+// New returns a router. It fails if a rule names a container that is not configured.
+func New(rules Rules, nearest nearestFunc) (*Router, error) {
+	return &Router{rules: rules, nearest: nearest}, rules.check()
 }
 
 // hostValue is the value of an override or fallback that selects the host.
@@ -59,26 +56,18 @@ func (r Rules) check() error {
 	if _, ok := r.Plans[""]; ok {
 		return fmt.Errorf("routing.plans: a plan needs a name: without one it would apply to every call")
 	}
-	for _, s := range r.sources() {
-		if blank(s.value) {
-			continue
-		}
-		if _, err := r.resolve(s); err != nil {
-			return fmt.Errorf("check routing: %w", err)
-		}
-	}
-	return nil
-}
-
-// sources returns the configured values in a fixed order.
-func (r Rules) sources() []source {
 	all := []source{{"routing.override", r.Override}, {"routing.fallback", r.Fallback}}
 	for _, id := range slices.Sorted(maps.Keys(r.Plans)) {
 		p := r.Plans[id]
 		all = append(all, source{planKey(id, "override"), p.Override},
 			source{planKey(id, "fallback"), p.Fallback})
 	}
-	return all
+	for _, s := range all { // in a fixed order
+		if _, err := r.resolve(s); err != nil && !blank(s.value) {
+			return fmt.Errorf("check routing: %w", err)
+		}
+	}
+	return nil
 }
 
 func planKey(id, field string) string { return "routing.plans." + id + "." + field }
