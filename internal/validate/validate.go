@@ -5,7 +5,6 @@ package validate
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,10 +21,6 @@ const (
 	maxQuoted        = 100 // bytes of a value that a message repeats
 	maxViolations    = 100 // details of one error
 )
-
-// windowsPath matches a drive letter or a UNC prefix, which would otherwise look like a relative
-// path.
-var windowsPath = regexp.MustCompile(`^([A-Za-z]:[\\/]|\\\\)`)
 
 // Violations are the violations of one request. The zero value has none. It must not be used
 // concurrently.
@@ -141,13 +136,23 @@ func PathProblem(s string) string {
 		return fmt.Sprintf("the path has %d bytes, the maximum is %d", len(s), MaxPath)
 	case strings.ContainsRune(s, 0):
 		return "the path contains a NUL character"
-	case windowsPath.MatchString(s):
+	case isWindowsPath(s):
 		return fmt.Sprintf("%q is a Windows path: use slashes", Quote(s))
 	case slices.Contains(strings.Split(s, "/"), ".."):
 		return fmt.Sprintf("%q contains a '..' segment: write the resolved path", Quote(s))
 	default:
 		return ""
 	}
+}
+
+// isWindowsPath reports whether a path has a drive letter or a UNC prefix, which would otherwise
+// look like a relative path.
+func isWindowsPath(s string) bool {
+	if len(s) > 2 && s[1] == ':' && (s[2] == '\\' || s[2] == '/') {
+		c := s[0] | 0x20 // a lower-case letter
+		return 'a' <= c && c <= 'z'
+	}
+	return strings.HasPrefix(s, `\\`)
 }
 
 // Text checks a text of at most limit bytes.
