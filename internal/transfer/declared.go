@@ -18,19 +18,19 @@ import (
 // FetchDeclared copies the declared outputs of a call that has ended (SY-11). Files in mounts, and
 // those of a call on the host, are listed with the action "mounted" and not copied. Refused and
 // missing files are listed and do not end the sync. The report has the error, if any.
-func (s *Syncer) FetchDeclared(ctx context.Context, env dray.Environment,
-	req Request,
+func (s *Syncer) FetchDeclared(
+	ctx context.Context, env dray.Environment, req Request,
 ) dray.SyncReport {
 	req.SkipRefused = true
 	report, _ := s.run(ctx, env, req, (*syncJob).fetchDeclared)
 	return report
 }
 
-func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray.SyncReport,
-	error,
-) {
+func (j *syncJob) fetchDeclared(
+	ctx context.Context, env dray.Environment,
+) (dray.SyncReport, error) {
 	j.declared = true
-	j.findSources(j.req.Paths)
+	j.findSources()
 	j.dedupe()
 	mounted, err := j.listMounted(ctx, env)
 	report := j.emptyReport(dray.SyncComplete)
@@ -53,12 +53,6 @@ func (j *syncJob) fetchDeclared(ctx context.Context, env dray.Environment) (dray
 
 // errDifferentFile is returned if a source is not visible on the host.
 var errDifferentFile = errors.New("not the same file")
-
-// mountedSource is a source that is visible on the host: name beneath the directory root.
-type mountedSource struct {
-	source     source
-	root, name string
-}
 
 // listMounted lists the files of the sources that are visible on the host, and removes those from
 // the sources to copy.
@@ -95,21 +89,19 @@ func (j *syncJob) listMounted(ctx context.Context, env dray.Environment) ([]dray
 	return list, nil
 }
 
-// findOnHost finds a source in a mount on the host. It compares the file on both sides: if the
+// findOnHost returns a source by its directory and name on the host, in a mount. It compares the file on both sides: if the
 // engine runs on another machine, the host's path is another file.
-func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (mountedSource,
-	error,
-) {
+func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (source, error) {
 	if j.paths.caps.Kind == dray.KindHost {
-		return mountedSource{s, s.root, s.name}, nil
+		return s, nil
 	}
 	mount, name, ok := j.paths.mount(s.path)
 	if !ok {
-		return mountedSource{}, errDifferentFile
+		return s, errDifferentFile
 	}
 	inside, err := stat(ctx, env.Files, s.root, s.name)
 	if err != nil {
-		return mountedSource{}, err
+		return s, err
 	}
 	root := mount.Host
 	if info, err := os.Stat(root); err == nil && !info.IsDir() { // a mounted file
@@ -118,9 +110,10 @@ func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source
 	onHost, err := stat(ctx, openHostDir, root, name)
 	if err != nil || onHost.Type != inside.Type || onHost.Size != inside.Size ||
 		onHost.Mode != inside.Mode || !onHost.Modified.Equal(inside.Modified) {
-		return mountedSource{}, errDifferentFile
+		return s, errDifferentFile
 	}
-	return mountedSource{s, root, name}, nil
+	s.root, s.name = root, name
+	return s, nil
 }
 
 func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.FileInfo, error) {
@@ -133,12 +126,10 @@ func stat(ctx context.Context, open openFilesFunc, root, name string) (dray.File
 }
 
 // readMounted reads the files of a source in a mount. No symlink leads out of the mount.
-func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.SyncedFile, error) {
-	src := s.source
-	src.name = s.name
+func (j *syncJob) readMounted(ctx context.Context, s source) ([]dray.SyncedFile, error) {
 	tree := &concatTree{
 		ctx: ctx, limits: j.s.cfg.Limits, open: openHostDir,
-		groups: []sourceGroup{{root: s.root, sources: []source{src}}},
+		groups: []sourceGroup{{root: s.root, sources: []source{s}}},
 	}
 	defer func() { _ = tree.Close() }()
 	var list []dray.SyncedFile
@@ -150,12 +141,12 @@ func (j *syncJob) readMounted(ctx context.Context, s mountedSource) ([]dray.Sync
 		if err != nil {
 			return list, err
 		}
-		from, display, _ := src.at(e.relPath)
+		from, display, _ := s.at(e.relPath)
 		if err := j.checkLimits(e, display); err != nil {
 			return list, err
 		}
 		if e.Refused != nil {
-			j.refuseEntry(src, display, e.Refused)
+			j.refuseEntry(s, display, e.Refused)
 			continue
 		}
 		if e.Type != "file" {

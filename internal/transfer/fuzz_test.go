@@ -36,8 +36,8 @@ func FuzzSources(f *testing.F) {
 	}}
 	f.Fuzz(func(t *testing.T, given, destination string, declared bool) {
 		j, err := s.newJob(at, Request{
-			ID: "id", Dir: "/ws", Workspace: "/home/me/app",
-			Destination: destination,
+			ID: "id", Dir: "/ws", Workspace: "/home/me/app", Destination: destination,
+			Paths: []string{given, "/tmp/other"},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func FuzzSources(f *testing.F) {
 		if j.destination, err = checkDestination(destination, "/srv/root"); err != nil {
 			return
 		}
-		j.findSources([]string{given, "/tmp/other"})
+		j.findSources()
 		j.dedupe()
 		if len(j.sources)+len(j.refused) < 1 || len(j.sources) > 2 {
 			t.Fatalf("got %+v, %+v", j.sources, j.refused)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
@@ -21,9 +22,9 @@ import (
 // nothing was written, and the report has what was refused. The code is sync_refused,
 // limit_exceeded, disk_full, transfer_failed, shutting_down, or that of a container that cannot be
 // reached.
-func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport,
-	error,
-) {
+func (s *Syncer) Fetch(
+	ctx context.Context, env dray.Environment, req Request,
+) (dray.SyncReport, error) {
 	return s.run(ctx, env, req, (*syncJob).fetch)
 }
 
@@ -32,9 +33,9 @@ func (s *Syncer) Fetch(ctx context.Context, env dray.Environment, req Request) (
 // folder; that of another source is its base name there. With a destination it is the base name in
 // the destination. Targets in bind mounts are refused: those files are on the host. The errors are
 // those of Fetch.
-func (s *Syncer) Push(ctx context.Context, env dray.Environment, req Request) (dray.SyncReport,
-	error,
-) {
+func (s *Syncer) Push(
+	ctx context.Context, env dray.Environment, req Request,
+) (dray.SyncReport, error) {
 	return s.run(ctx, env, req, (*syncJob).push)
 }
 
@@ -59,7 +60,10 @@ func (s *Syncer) run(ctx context.Context, env dray.Environment, req Request,
 		}
 		if attempt == maxAttempts || !errors.Is(err, stage.ErrConflict) {
 			why := j.finalError(ctx, err)
-			failed := j.failedReport(why)
+			failed := j.emptyReport(dray.SyncFailed)
+			if failed.Error = why; why.Code == dray.CodeSyncRefused {
+				failed.State = dray.SyncRefused
+			}
 			// files in mounts are there all the same
 			failed.Files, failed.Bytes = append(failed.Files, report.Files...), report.Bytes
 			return failed, why
@@ -112,16 +116,25 @@ func (j *syncJob) fetch(ctx context.Context, env dray.Environment) (dray.SyncRep
 	if err := j.checkFetchable(); err != nil {
 		return dray.SyncReport{}, err
 	}
-	var err error
-	if j.destination, err = checkDestination(j.req.Destination, j.s.cfg.Root); err != nil {
-		return dray.SyncReport{}, j.refuseTarget(j.req.Destination, err)
-	}
-	j.findSources(j.req.Paths)
-	j.dedupe()
-	if j.endSync() {
-		return dray.SyncReport{}, errHasRefusals
+	if err := j.prepare(j.s.cfg.Root, j.findSources); err != nil {
+		return dray.SyncReport{}, err
 	}
 	return j.copyTree(ctx, env.Files, j.s.root, j.s.cfg.Root)
+}
+
+// prepare checks the destination beneath dir and finds the sources. It fails if a refusal ends the
+// sync.
+func (j *syncJob) prepare(dir string, findSources func()) error {
+	var err error
+	if j.destination, err = checkDestination(j.req.Destination, dir); err != nil {
+		return j.refuseTarget(j.req.Destination, err)
+	}
+	findSources()
+	j.dedupe()
+	if j.endSync() {
+		return errHasRefusals
+	}
+	return nil
 }
 
 func (j *syncJob) checkFetchable() error {
@@ -150,15 +163,9 @@ func (j *syncJob) push(ctx context.Context, env dray.Environment) (dray.SyncRepo
 			"the container has no workspace folder to write files to").
 			WithHint("name the workspace of the container, in the call or in the configuration")
 	}
-	var err error
-	if j.destination, err = checkDestination(j.req.Destination, dir); err != nil {
-		return dray.SyncReport{}, j.refuseTarget(j.req.Destination, err)
-	}
 	j.checkTarget = j.checkPushTarget
-	j.findHostSources(ctx, j.req.Paths)
-	j.dedupe()
-	if j.endSync() {
-		return dray.SyncReport{}, errHasRefusals
+	if err := j.prepare(dir, func() { j.findHostSources(ctx) }); err != nil {
+		return dray.SyncReport{}, err
 	}
 	to, err := env.Files(ctx, dir)
 	if err != nil {
@@ -176,8 +183,8 @@ func (j *syncJob) checkPushTarget(name string, dir bool) *dray.Error {
 	}
 	at := path.Join(j.paths.caps.WorkspaceFolder, name)
 	if m, _, ok := j.paths.mount(at); ok {
-		return dray.Errorf(dray.CodeDenied, "%s is in the directory %s of the host, which the container mounts",
-			quote(at), quote(m.Host)).
+		return dray.Errorf(dray.CodeDenied,
+			"%s is in the directory %s of the host, which the container mounts", quote(at), quote(m.Host)).
 			WithHint("change the files there: they need not be copied")
 	}
 	return nil
@@ -197,17 +204,16 @@ type sharedFiles struct{ *files.Local }
 func (sharedFiles) Close() error { return nil }
 
 // copyTree reads the sources on one side and writes them on the other, beneath the directory root.
-func (j *syncJob) copyTree(ctx context.Context, open openFilesFunc, to dray.Files,
-	root string,
+func (j *syncJob) copyTree(
+	ctx context.Context, open openFilesFunc, to dray.Files, root string,
 ) (dray.SyncReport, error) {
+	all := &concatTree{ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources)}
 	tree := &filteredTree{
-		job: j, from: map[string]string{}, tree: &concatTree{
-			ctx: ctx, open: open, limits: j.s.cfg.Limits, groups: groups(j.sources),
-		},
+		job: j, tree: all, from: map[string]string{}, names: map[string]bool{},
 	}
 	defer func() { _ = tree.Close() }()
-	written, err := to.WriteTree(ctx, tree,
-		dray.WriteTreeOptions{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun})
+	opts := dray.WriteTreeOptions{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun}
+	written, err := to.WriteTree(ctx, tree, opts)
 	if err != nil {
 		return dray.SyncReport{}, j.writeRefusal(tree, root, err)
 	}
@@ -229,8 +235,8 @@ func (j *syncJob) writeRefusal(tree *filteredTree, root string, err error) error
 
 // recordCopied records that a file of a source was read.
 func (j *syncJob) recordCopied(s source) {
-	if !slices.ContainsFunc(j.copied,
-		func(c source) bool { return c.path == s.path && c.target == s.target }) {
+	isSame := func(c source) bool { return c.path == s.path && c.target == s.target }
+	if !slices.ContainsFunc(j.copied, isSame) {
 		j.copied = append(j.copied, s)
 	}
 }
@@ -267,7 +273,7 @@ func (j *syncJob) checkLimits(e entry, display string) error {
 	case e.Refused == nil && limits.MaxFile > 0 && e.Size > limits.MaxFile:
 		return limitError("sandbox.max_file", "%s has %d bytes (maximum %d)", quote(display), e.Size,
 			limits.MaxFile)
-	case e.Refused == nil && limits.MaxDepth > 0 && depth(e.relPath) > limits.MaxDepth:
+	case e.Refused == nil && limits.MaxDepth > 0 && strings.Count(e.relPath, "/") > limits.MaxDepth:
 		return limitError("sandbox.max_depth", "%s is deeper than %d directories", quote(display),
 			limits.MaxDepth)
 	}
@@ -278,15 +284,6 @@ func (j *syncJob) checkLimits(e entry, display string) error {
 func limitError(key, format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
 		WithHint("copy fewer files at once, or raise %s in the configuration", key)
-}
-
-// depth returns the number of directories of an entry below its source.
-func depth(relPath string) (dirs int) {
-	for relPath != "." && relPath != "" {
-		relPath = path.Dir(relPath)
-		dirs++
-	}
-	return max(dirs-1, 0)
 }
 
 // finalError returns the error of a sync with the code that callers handle.
@@ -325,8 +322,8 @@ func (j *syncJob) finalError(ctx context.Context, err error) *dray.Error {
 }
 
 // completeReport returns the report of a completed sync. from has the source paths by target name.
-func (j *syncJob) completeReport(root string, written []dray.WrittenFile,
-	from map[string]string,
+func (j *syncJob) completeReport(
+	root string, written []dray.WrittenFile, from map[string]string,
 ) dray.SyncReport {
 	r := j.emptyReport(dray.SyncComplete)
 	for _, f := range written {
@@ -369,19 +366,10 @@ func (j *syncJob) syncTargets(root string, from map[string]string) []dray.SyncTa
 	return list
 }
 
-// failedReport returns the report of a sync that has written nothing.
-func (j *syncJob) failedReport(why *dray.Error) dray.SyncReport {
-	r := j.emptyReport(dray.SyncFailed)
-	if why.Code == dray.CodeSyncRefused {
-		r.State = dray.SyncRefused
-	}
-	r.Error = why
-	return r
-}
-
 func (j *syncJob) emptyReport(state dray.SyncState) dray.SyncReport {
 	return dray.SyncReport{
-		State: state, Files: []dray.SyncedFile{}, Refused: j.refusals.copyList(), DryRun: j.req.DryRun,
+		State: state, Files: []dray.SyncedFile{}, DryRun: j.req.DryRun,
+		Refused: append([]dray.RefusedPath{}, j.refused...),
 	}
 }
 
@@ -407,9 +395,8 @@ func (r *refusals) refuse(p string, why error) {
 	if e.Code == dray.CodeLimitExceeded {
 		r.limits++
 	}
-	r.refused = append(r.refused, dray.RefusedPath{
-		Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message,
-	})
+	path := dray.PrintablePath(p)
+	r.refused = append(r.refused, dray.RefusedPath{Path: path, Code: e.Code, Message: e.Message})
 }
 
 // refuseEntry adds an entry of a source, unless its directory is in the list.
@@ -430,8 +417,6 @@ func (r *refusals) refuseTarget(p string, why error) error {
 
 // endSync reports whether a refusal ends the sync.
 func (r *refusals) endSync() bool { return len(r.refused) > 0 && !r.skip }
-
-func (r *refusals) copyList() []dray.RefusedPath { return append([]dray.RefusedPath{}, r.refused...) }
 
 // error returns the error of a sync that was ended by refusals.
 func (r *refusals) error() *dray.Error {

@@ -32,9 +32,9 @@ func (s source) at(relPath string) (from, display, target string) {
 }
 
 // findSources finds the sources in a container (SY-02), and refuses those that may not be copied.
-func (j *syncJob) findSources(inputs []string) {
+func (j *syncJob) findSources() {
 	roots := append(j.paths.roots(j.s.cfg.Sources), j.paths.configuredDirs(j.s.cfg.Root)...)
-	for i, input := range inputs {
+	for i, input := range j.req.Paths {
 		src, err := j.source(input, roots)
 		j.addSource(i, src, err)
 	}
@@ -86,7 +86,7 @@ func (j *syncJob) target(p string) (string, error) {
 }
 
 // findHostSources finds the sources on the host.
-func (j *syncJob) findHostSources(ctx context.Context, inputs []string) {
+func (j *syncJob) findHostSources(ctx context.Context) {
 	roots := slices.Clone(j.s.cfg.HostRoots)
 	if j.s.root != nil {
 		roots = append(roots, j.s.cfg.Root)
@@ -94,7 +94,7 @@ func (j *syncJob) findHostSources(ctx context.Context, inputs []string) {
 	if w := j.req.Workspace; w != "" && j.s.cfg.Trusted != nil && j.s.cfg.Trusted(ctx, w) {
 		roots = append(roots, w)
 	}
-	for i, input := range inputs {
+	for i, input := range j.req.Paths {
 		src, err := j.hostSource(input, roots)
 		if err == nil {
 			if why := j.checkTarget(src.target, true); why != nil {
@@ -135,8 +135,8 @@ func (j *syncJob) hostSource(input string, roots []string) (source, error) {
 // the target of another one.
 func (j *syncJob) dedupe() {
 	var kept []source
-	for _, s := range slices.SortedStableFunc(slices.Values(j.sources),
-		func(a, b source) int { return cmp.Compare(a.target, b.target) }) {
+	byTarget := func(a, b source) int { return cmp.Compare(a.target, b.target) }
+	for _, s := range slices.SortedStableFunc(slices.Values(j.sources), byTarget) {
 		i := slices.IndexFunc(kept, func(k source) bool { return lexical.Contains(k.target, s.target) })
 		if i < 0 {
 			kept = append(kept, s)
@@ -165,8 +165,7 @@ func groups(sources []source) []sourceGroup {
 	for _, s := range sources {
 		i := slices.IndexFunc(all, func(g sourceGroup) bool { return g.root == s.root && g.accepts(s) })
 		if i < 0 {
-			all = append(all, sourceGroup{root: s.root, sources: []source{s}})
-			continue
+			i, all = len(all), append(all, sourceGroup{root: s.root})
 		}
 		all[i].sources = append(all[i].sources, s)
 	}
@@ -262,10 +261,8 @@ func (p pathResolver) mount(inContainer string) (m dray.Mount, rest string, ok b
 		return dray.Mount{}, "", false
 	}
 	for _, m := range p.caps.Mounts {
-		if m.Configured || m.Host == "" {
-			continue
-		}
-		if rest, ok := lexical.Rel(m.Container, inContainer); ok && path.Join(m.Host, rest) == t.Path {
+		rest, ok := lexical.Rel(m.Container, inContainer)
+		if ok && !m.Configured && m.Host != "" && path.Join(m.Host, rest) == t.Path {
 			return m, rest, true
 		}
 	}

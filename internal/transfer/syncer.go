@@ -84,17 +84,15 @@ func Check(root string) error {
 	if err := checkRootName(root); err != nil {
 		return err
 	}
-	dir, err := openDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(root); errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(filepath.Dir(root)); err == nil {
 			return nil
 		}
 	}
-	if err != nil {
-		return unusableRootError(root, err)
+	dir, _, err := openChecked(root, false)
+	if err == nil {
+		_ = dir.Close()
 	}
-	defer func() { _ = dir.Close() }()
-	_, err = checkRoot(root, dir)
 	return err
 }
 
@@ -112,12 +110,13 @@ func (s *Syncer) Close() error {
 	return s.root.Close()
 }
 
-func openRoot(root string) (*files.Local, fs.FileInfo, error) {
+// openChecked opens a root that passes all checks. With create it creates a missing one.
+func openChecked(root string, create bool) (*os.File, fs.FileInfo, error) {
 	if err := checkRootName(root); err != nil {
 		return nil, nil, err
 	}
 	dir, err := openDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
+	if create && errors.Is(err, fs.ErrNotExist) {
 		// only the root itself: a missing parent is more likely a typing error
 		if err = os.Mkdir(root, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 			dir, err = openDir(root)
@@ -126,11 +125,19 @@ func openRoot(root string) (*files.Local, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, unusableRootError(root, err)
 	}
-	defer func() { _ = dir.Close() }()
 	info, err := checkRoot(root, dir)
+	if err != nil {
+		_ = dir.Close()
+	}
+	return dir, info, err
+}
+
+func openRoot(root string) (*files.Local, fs.FileInfo, error) {
+	dir, info, err := openChecked(root, true)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer func() { _ = dir.Close() }()
 	// the directory that was checked, whatever has its name by now
 	local, err := files.Open(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {

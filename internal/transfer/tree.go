@@ -190,9 +190,6 @@ func (t *filteredTree) accept(e entry, from, display, target string) (dray.TreeE
 		return dray.TreeEntry{}, dray.Errorf(dray.CodeTransferFailed, "%s would be written twice",
 			quote(target))
 	}
-	if t.names == nil {
-		t.names = map[string]bool{}
-	}
 	t.names[target] = true
 	if e.Type == "file" {
 		t.from[target] = from

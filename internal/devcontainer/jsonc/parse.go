@@ -158,9 +158,7 @@ func (p *parser) object(depth int) any {
 		if p.kind == closeBrace && needsComma {
 			break
 		}
-		if !p.member(object, depth) {
-			p.skipTo("a value was expected here", closeBrace, comma)
-		}
+		p.member(object, depth)
 	}
 	p.closing(closeBrace, "the closing brace is missing")
 	return object
@@ -208,27 +206,23 @@ func (p *parser) closing(want kind, message string) {
 }
 
 // member parses `"name": value` into object.
-func (p *parser) member(object map[string]any, depth int) bool {
+func (p *parser) member(object map[string]any, depth int) {
 	if p.kind != stringToken {
 		p.skipTo("a quoted name was expected here", closeBrace, comma)
-		return false
+		return
 	}
 	name := p.text
-	p.nextToken()
-	if p.kind != colon {
+	if p.nextToken(); p.kind != colon {
 		p.skipTo("a colon was expected here", closeBrace, comma)
-		return true
+		return
 	}
 	p.nextToken()
 	v, ok := p.value(depth)
 	if !ok {
 		p.skipTo("a value was expected here", closeBrace, comma)
-		return true
-	}
-	if name != "__proto__" {
+	} else if name != "__proto__" {
 		object[name] = v
 	}
-	return true
 }
 
 // report adds an error at the current token unless there is one at that position.

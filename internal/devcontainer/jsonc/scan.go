@@ -2,6 +2,8 @@ package jsonc
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -189,8 +191,7 @@ func (s *scanner) scanString() {
 }
 
 var escapes = map[rune]rune{
-	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n',
-	'r': '\r', 't': '\t',
+	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
 }
 
 // scanEscape scans an escape after its backslash. Unknown and short escapes are dropped.
@@ -215,31 +216,16 @@ func (s *scanner) scanEscape(out *units) {
 }
 
 func (s *scanner) scanUnicode(out *units) {
-	var value rune
-	for n := range 4 {
-		digit := hexValue(s.peek())
-		if digit < 0 {
+	begin := s.pos
+	for s.pos < begin+4 {
+		if !strings.ContainsRune("0123456789abcdefABCDEF", rune(s.peek())) {
 			s.fault = "the string holds a \\u escape of fewer than four digits"
 			return
 		}
 		s.pos++
-		value = value<<4 | digit
-		if n == 3 {
-			out.unit(value)
-		}
 	}
-}
-
-func hexValue(c byte) rune {
-	switch {
-	case isDigit(c):
-		return rune(c - '0')
-	case 'a' <= c && c <= 'f':
-		return rune(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return rune(c-'A') + 10
-	}
-	return -1
+	value, _ := strconv.ParseUint(string(s.src[begin:s.pos]), 16, 16) // four hexadecimal digits
+	out.unit(rune(value))
 }
 
 // units builds a string of UTF-16 code units. A surrogate without its pair is replaced.
