@@ -88,7 +88,6 @@ func shellArgv(in shellInput) []string {
 	return []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
 }
 
-// writeInput is the input of write_file.
 type writeInput struct {
 	Path    string  `json:"path"`
 	Content *string `json:"content"`
@@ -96,7 +95,6 @@ type writeInput struct {
 	Mode    string  `json:"mode"`
 }
 
-// bytes returns the content to write.
 func (in writeInput) bytes() ([]byte, error) {
 	if in.Base64 == nil {
 		return []byte(*in.Content), nil
@@ -119,7 +117,6 @@ func checkWriteInput(in writeInput) []dray.Detail {
 // maxEntries is the maximum number of entries that list_dir returns.
 const maxEntries = 1000
 
-// pathInput is the input of a tool that takes only a path.
 type pathInput struct {
 	Path string `json:"path"`
 }
@@ -149,10 +146,9 @@ func listDir(_ context.Context, at fileScope, in pathInput) (any, error) {
 	}
 	slices.SortFunc(infos, func(a, b dray.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	out := listOutput{Path: dir.path, Entries: make([]entry, 0, len(infos)), Truncated: more}
-	for _, info := range infos {
-		out.Entries = append(out.Entries, entry{
-			dray.PrintablePath(info.Name), info.Type, info.Size, octal(info), info.Modified.UTC(),
-		})
+	for _, i := range infos {
+		name := dray.PrintablePath(i.Name)
+		out.Entries = append(out.Entries, entry{name, i.Type, i.Size, octal(i), i.Modified.UTC()})
 	}
 	return out, nil
 }
@@ -181,5 +177,4 @@ func statFile(_ context.Context, at fileScope, in pathInput) (any, error) {
 	}, nil
 }
 
-// octal formats the permissions of a file.
 func octal(info dray.FileInfo) string { return fmt.Sprintf("%04o", info.Mode.Perm()) }

@@ -83,7 +83,6 @@ func (in editInput) apply(ctx context.Context, old []byte) ([]byte, int, error) 
 	return content, len(hunks), err
 }
 
-// readForEdit reads the file to edit.
 func (w *fileWrite) readForEdit(ctx context.Context) ([]byte, error) {
 	info, err := w.regular()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +160,6 @@ func (t target) mismatch(err error) error {
 	return e.WithHint("%s", m.hint)
 }
 
-// replacement is an exact replacement.
 type replacement struct {
 	Old string `json:"old"`
 	New string `json:"new"`
@@ -286,27 +284,17 @@ func closestText(content []byte, old string) string {
 // space, or zero if it does not occur.
 func findIgnoringSpace(content []byte, old string) int {
 	wanted := strings.Join(strings.Fields(old), " ")
-	if wanted == "" {
+	text := strings.Join(strings.Fields(string(content)), " ")
+	at := strings.Index(text, wanted)
+	if wanted == "" || at < 0 {
 		return 0
 	}
-	var flat []byte
-	var lines, begins []int // of each word: its line, and its offset in flat
-	line := 1
+	line, words := 0, strings.Count(text[:at], " ") // words before the one in which old begins
 	for text := range bytes.Lines(content) {
-		for word := range bytes.FieldsSeq(text) {
-			if len(flat) > 0 {
-				flat = append(flat, ' ')
-			}
-			begins, lines = append(begins, len(flat)), append(lines, line)
-			flat = append(flat, word...)
-		}
 		line++
-	}
-	i := bytes.Index(flat, []byte(wanted))
-	for n := len(begins) - 1; i >= 0 && n >= 0; n-- {
-		if begins[n] <= i {
-			return lines[n]
+		if words -= len(bytes.Fields(text)); words < 0 {
+			break
 		}
 	}
-	return 0
+	return line
 }

@@ -107,7 +107,6 @@ var fileHints = map[dray.Code]string{
 	dray.CodeDiskFull:  "free disk space and repeat the call: the old content is unchanged",
 }
 
-// wrongTypeError is the error of a file that has the wrong type.
 func (t target) wrongTypeError(doing string, info dray.FileInfo, hint string) error {
 	return dray.Errorf(dray.CodePathInvalid, "%s %s: is a %s", doing, t.path, kindOf(info)).
 		WithHint("%s", hint)

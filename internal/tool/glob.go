@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,6 @@ type globOutput struct {
 	Skipped   []skippedPath `json:"skipped,omitzero"`
 }
 
-// skippedPath is a path that could not be searched.
 type skippedPath struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
@@ -40,7 +40,6 @@ type globInput struct {
 	Path    string `json:"path"`
 }
 
-// checkGlobInput checks the pattern.
 func checkGlobInput(in globInput) []dray.Detail {
 	if _, err := newGlob(in.Pattern); err != nil {
 		return violation("/input/pattern", err.Error())
@@ -59,9 +58,14 @@ func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 	}
 	s.mayDescend = pattern.mayContainMatch
 	out := globOutput{Paths: []string{}}
+	var wrongType error
 	err = s.walk(ctx, func(name string, info dray.FileInfo) error {
 		if name == "." {
-			return s.checkDirectory(info)
+			if info.Type != "directory" {
+				wrongType = s.base.wrongTypeError("search", info,
+					"set path to a directory, or omit it to search the working directory")
+			}
+			return nil
 		}
 		if pattern.matches(name, info.Type) {
 			if len(out.Paths) == maxPaths {
@@ -76,7 +80,7 @@ func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 		return nil
 	})
 	out.Truncated, out.Skipped = s.truncated, s.skipped
-	return out, err
+	return out, cmp.Or(err, wrongType)
 }
 
 // gitDir is skipped by searches that do not name it.
@@ -109,7 +113,7 @@ func (p fileScope) search(given string, git bool) (*fileSearch, error) {
 // directory is skipped, but ends the search if it is the start.
 func (s *fileSearch) walk(ctx context.Context, visit func(string, dray.FileInfo) error) error {
 	err := s.at.files.Walk(ctx, s.base.name, func(full string, info dray.FileInfo) error {
-		name := s.relative(full)
+		name, _ := lexical.Rel(s.base.name, full)
 		if s.visited++; s.visited > maxVisited {
 			s.truncated = true
 			return fs.SkipAll
@@ -127,29 +131,14 @@ func (s *fileSearch) walk(ctx context.Context, visit func(string, dray.FileInfo)
 		}
 		return visit(name, info)
 	})
-	switch own := new(describedError); {
+	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, &own):
-		return own.error
 	default:
 		return s.base.wrapError("search", err)
 	}
-}
-
-// describedError is an error that already names its path.
-type describedError struct{ error }
-
-func (s *fileSearch) relative(full string) string {
-	if full == s.base.name {
-		return "."
-	}
-	if s.base.name == "." {
-		return full
-	}
-	return strings.TrimPrefix(full, s.base.name+"/")
 }
 
 func (s *fileSearch) skip(name, reason string) {
@@ -159,14 +148,6 @@ func (s *fileSearch) skip(name, reason string) {
 			lexical.Truncate(dray.PrintablePath(reason), maxMessage),
 		})
 	}
-}
-
-func (s *fileSearch) checkDirectory(info dray.FileInfo) error {
-	if info.Type == "directory" {
-		return nil
-	}
-	return &describedError{s.base.wrongTypeError("search", info,
-		"set path to a directory, or omit it to search the working directory")}
 }
 
 // Bounds of a glob: its length in bytes, and the number of patterns that its braces expand to,
@@ -247,7 +228,6 @@ func (g *glob) mayContainMatch(dir string) bool {
 		doublestar.MatchUnvalidated(strings.Join(g.segments[:depth], "/"), dir)
 }
 
-// hasLiteral reports whether a segment of the pattern equals segment.
 func (g *glob) hasLiteral(segment string) bool {
 	return slices.Contains(strings.Split(g.pattern, "/"), segment)
 }

@@ -44,7 +44,6 @@ type match struct {
 	Truncated bool `json:"cut,omitzero"`
 }
 
-// checkGrepInput checks the pattern and the glob.
 func checkGrepInput(in grepInput) []dray.Detail {
 	var details []dray.Detail
 	if _, err := newLinePattern(in.Pattern); err != nil {
@@ -77,7 +76,6 @@ func grepFiles(ctx context.Context, at fileScope, in grepInput) (any, error) {
 	return g.out, err
 }
 
-// grepRun is one call of grep.
 type grepRun struct {
 	*fileSearch
 	filter    *glob

@@ -194,7 +194,6 @@ type cancellableReader struct {
 	err       error
 }
 
-// ReadRune returns the next character.
 func (w *cancellableReader) ReadRune() (r rune, size int, err error) {
 	if w.left == 0 && w.err == nil {
 		w.left, w.err = runesAtOnce, w.cancelled()

@@ -36,7 +36,6 @@ func (d *definition) mapPaths(
 	return m.withReport(m.mapResult(res)), m.mapError(err)
 }
 
-// mapping maps the paths of one call.
 type mapping struct {
 	*definition
 

@@ -99,7 +99,6 @@ func (h hunk) index() int {
 	return h.line - 1
 }
 
-// find returns the index of the first old line.
 func (h hunk) find(lines []string, from, shift, of int) (int, error) {
 	wanted := h.index() + shift
 	if h.matchesAt(lines, from, wanted) {

@@ -142,8 +142,8 @@ func fileTool[In any](r *Registry, name string,
 }
 
 // withFiles calls work with the files of the workspace folder.
-func (r *Registry) withFiles(ctx context.Context, call dray.Call, sink dray.Sink,
-	work func(at fileScope) (any, error),
+func (r *Registry) withFiles(
+	ctx context.Context, call dray.Call, sink dray.Sink, work func(at fileScope) (any, error),
 ) (dray.Result, error) {
 	env := call.Environment.Capabilities()
 	root, err := fileToolRoot(env, call.WorkDir)

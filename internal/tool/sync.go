@@ -59,7 +59,6 @@ func inputOfCall(call dray.Call) (in SyncInput, err error) {
 	return in, err
 }
 
-// syncTool returns the tool sync.
 func (r *Registry) syncTool(input func(dray.Call) (SyncInput, error)) *definition {
 	return &definition{
 		Tool:  dray.Tool{Name: "sync", Timeout: r.SyncTimeout},

@@ -96,14 +96,12 @@ func (w *fileWrite) plan(ctx context.Context, mode string) error {
 func (w *fileWrite) regular() (dray.FileInfo, error) {
 	info, err := w.files.Stat(w.file.name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return info, err
-	case err != nil:
-		return info, w.file.wrapError(w.op, err)
-	case info.Type != "file":
-		return info, w.file.wrongTypeError(w.op, info, "name a regular file or a new file")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		err = w.file.wrapError(w.op, err)
+	case err == nil && info.Type != "file":
+		err = w.file.wrongTypeError(w.op, info, "name a regular file or a new file")
 	}
-	return info, nil
+	return info, err
 }
 
 // oldDigest returns the digest of the existing file for the audit log, or "" if it cannot be read,
@@ -139,7 +137,7 @@ func (w *fileWrite) replace(ctx context.Context) error {
 		}
 	}
 	err := w.files.Rename(temp, w.file.name)
-	// without an answer of the agent the rename may have happened
+	// without a reply of the agent the rename may have happened
 	if err == nil || dray.CodeOf(err) == dray.CodeAgentLost {
 		w.recordChange()
 	}
