@@ -151,7 +151,6 @@ func (g *Controller) withdraw(w *waiter) {
 	g.removeIfIdle(w.queue)
 }
 
-// grant grants a call its slot.
 func (g *Controller) grant(w *waiter) {
 	w.granted, w.since = true, time.Now()
 	g.running++
@@ -160,7 +159,6 @@ func (g *Controller) grant(w *waiter) {
 	close(w.ready)
 }
 
-// finishCall releases the slot of a call that ran.
 func (g *Controller) finishCall(w *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

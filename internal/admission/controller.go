@@ -66,7 +66,6 @@ func (g *Controller) queueFor(id string) *targetQueue {
 	return b
 }
 
-// removeIfIdle removes a queue without calls.
 func (g *Controller) removeIfIdle(b *targetQueue) {
 	if b.expected == 0 && b.running == 0 && len(b.queue) == 0 {
 		delete(g.queues, b.id)
@@ -126,7 +125,6 @@ func (g *Controller) bindRoute(w *routeTarget, id string) {
 	g.addExpected(old, -w.calls)
 }
 
-// ticket is an admitted call.
 type ticket struct {
 	number uint64
 	target *routeTarget

@@ -23,7 +23,6 @@ func (a retryAfterError) Error() string {
 // RetryAfter returns whole seconds, at least one.
 func (a retryAfterError) RetryAfter() time.Duration { return a.after }
 
-// busy is the error of a call that exceeds the limits.
 func (g *Controller) busy(b *targetQueue) *dray.Error {
 	running, what := g.running, "calls running"
 	if b.id != hostID && b.running >= b.limit {

@@ -79,7 +79,6 @@ type composeReader struct {
 	seen    map[string]bool
 }
 
-// read adds a compose file and the files that it names.
 func (c *composeReader) read(path string) {
 	if c.seen[path] || c.err != nil {
 		return

@@ -48,7 +48,6 @@ func readConfig(loc Location) (configFile, error) {
 	return configFile{raw: raw, values: doc.Value, faults: doc.Errors}, nil
 }
 
-// broken returns the error of an invalid configuration.
 func broken(loc Location, format string, args ...any) error {
 	e := dray.Errorf(dray.CodeContainerFailed, format, args...)
 	if loc.Config == "" {

@@ -81,7 +81,6 @@ func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	return r.result(merged)
 }
 
-// resolver is the state of one Resolve.
 type resolver struct {
 	Input
 	file   configFile
@@ -185,7 +184,6 @@ func (r *resolver) substituteLabel(label []entry) error {
 	return nil
 }
 
-// result returns the configuration of a call.
 func (r *resolver) result(merged entry) (ExecConfig, error) {
 	user, err := r.user()
 	if err != nil {
@@ -227,7 +225,6 @@ func (r *resolver) probe(merged entry) Probe {
 	return ProbeNone
 }
 
-// hash returns the hash of the file and the label.
 func (r *resolver) hash() string {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw,
@@ -248,7 +245,6 @@ func (r *resolver) localEnvNames() []string {
 	return sortedNames(names)
 }
 
-// collectLocalEnv adds the host's variables in a value to names.
 func collectLocalEnv(v any, names map[string]bool) {
 	scope := localScope{names: names}
 	s := substitution{replace: scope.replace}

@@ -84,7 +84,6 @@ func (f *trustInputs) summary() Summary {
 	return s
 }
 
-// notes returns warnings that a reader of the file may miss.
 func (f *trustInputs) notes() []string {
 	notes := []string{}
 	for _, fault := range f.file.faults {
@@ -139,7 +138,6 @@ func appendLine(lines []SummaryLine, name string, value any) []SummaryLine {
 	return lines
 }
 
-// display returns a string as it is and another value as JSON.
 func display(value any) string {
 	if text, ok := value.(string); ok {
 		return text

@@ -91,7 +91,6 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 	return approval, f, err
 }
 
-// approveAlways returns the approval of a workspace that is always trusted.
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
 	canonical, err := loc.canonical()
 	if err != nil {

@@ -127,7 +127,6 @@ func realPath(path string) string {
 	return resolved
 }
 
-// inConfigFolder resolves a path relative to the configuration file.
 func (f *trustInputs) inConfigFolder(name string) string {
 	return resolvePath(filepath.Dir(f.loc.Config), name)
 }
@@ -154,7 +153,6 @@ func (f *trustInputs) expand(name string) (string, error) {
 	return out, nil
 }
 
-// add adds a file.
 func (f *trustInputs) add(path string) {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done || f.err != nil {
@@ -269,7 +267,6 @@ func lockFile(config string) string {
 	return filepath.Join(filepath.Dir(config), name)
 }
 
-// addBuild adds the Dockerfile.
 func (f *trustInputs) addBuild() {
 	build, _ := f.file.values["build"].(entry)
 	for _, name := range textsOf([]any{f.file.values["dockerFile"], build["dockerfile"]}) {

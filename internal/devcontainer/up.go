@@ -116,7 +116,6 @@ func (o UpOptions) check() error {
 		WithHint("run npm install --global @devcontainers/cli, or set devcontainer.cli to its path")
 }
 
-// run runs the CLI with the pinned configuration.
 func (o UpOptions) run(
 	ctx context.Context, a *upAttempt, progress func(phase, message string),
 ) (UpResult, error) {
@@ -224,7 +223,7 @@ func beginAttempt(o UpOptions) (*upAttempt, error) {
 // end removes the record of an attempt that succeeded and completes that of a failed one.
 func (a *upAttempt) end(err error) error {
 	if err == nil {
-		return a.notes.forget(a.note.location())
+		return a.notes.forget(Location{a.note.Workspace, a.note.Config})
 	}
 	now := time.Now().UTC()
 	a.note.EndedAt, a.note.Message = &now, err.Error()

@@ -40,10 +40,8 @@ type upError struct {
 	log       []string
 }
 
-// Error returns the message.
 func (e *upError) Error() string { return e.err.Error() }
 
-// Unwrap returns the error with its code.
 func (e *upError) Unwrap() error { return e.err }
 
 // upMonitor reads the CLI's output and returns its result.
@@ -168,20 +166,14 @@ type UpAttempt struct {
 	Log []string `json:"log"`
 }
 
-func (f UpAttempt) location() Location { return Location{Workspace: f.Workspace, Config: f.Config} }
-
 // Incomplete reports whether this attempt left the container: it may run, but not all of its
 // lifecycle commands succeeded. Containers that were created before or after the attempt are not.
 func (f UpAttempt) Incomplete(c ContainerInfo) bool {
-	switch {
-	case c.ID == "":
-		return false
-	case c.ID == f.Container:
-		return true
-	case c.ID == f.Before || !c.Created.After(f.StartedAt):
-		return false
+	if c.ID == "" || c.ID == f.Container {
+		return c.ID != ""
 	}
-	return f.EndedAt == nil || !c.Created.After(*f.EndedAt)
+	return c.ID != f.Before && c.Created.After(f.StartedAt) &&
+		(f.EndedAt == nil || !c.Created.After(*f.EndedAt))
 }
 
 // UpAttemptStore stores failed attempts in the state directory, one for each workspace and
@@ -227,7 +219,7 @@ func (f UpAttemptStore) put(note UpAttempt) error {
 		err = os.MkdirAll(f.dir, 0o700)
 	}
 	if err == nil {
-		err = replaceFile(f.path(note.location()), text)
+		err = replaceFile(f.path(Location{note.Workspace, note.Config}), text)
 	}
 	if err != nil {
 		return fmt.Errorf("record the attempt: %w", err)

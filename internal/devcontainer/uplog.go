@@ -36,7 +36,6 @@ type upLog struct {
 	tail     []string
 }
 
-// read reads the log to its end.
 func (l *upLog) read(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	for {
@@ -126,7 +125,6 @@ var phases = map[string][2]string{
 	"rm":    {"remove", "removing the container"},
 }
 
-// start handles the start of a command.
 func (l *upLog) start(text string) {
 	command, ok := strings.CutPrefix(text, "Run: ")
 	if !ok {

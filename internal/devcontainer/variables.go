@@ -35,7 +35,6 @@ func substitute(e entry, replace replaceFunc) (entry, error) {
 	return s.object(e)
 }
 
-// substituteText replaces the variables of one string.
 func substituteText(text string, replace replaceFunc) (string, error) {
 	s := substitution{replace: replace}
 	return s.text(text)

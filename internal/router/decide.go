@@ -53,7 +53,6 @@ func (r *Router) Route(inv dray.Invocation, need dray.Requirement) (dray.Route, 
 	}, nil
 }
 
-// evaluation is one evaluation of the rules.
 type evaluation struct {
 	*Router
 
@@ -319,7 +318,6 @@ func (e *evaluation) checkToolNeed(rule string, t target) error {
 	return nil
 }
 
-// conflictError is the error of two rules that contradict each other.
 func conflictError(rule, place, other, otherPlace string) *dray.Error {
 	hint := "remove one of the two, or call another tool"
 	if rule == RuleHost && other == RuleTool {

@@ -121,7 +121,6 @@ type target struct {
 	container, workspace string
 }
 
-// String returns the target as a phrase.
 func (t target) String() string {
 	switch {
 	case t.kind == dray.KindHost:

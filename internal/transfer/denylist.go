@@ -70,7 +70,6 @@ func (d denyList) add(p denyPattern) {
 	d[last] = append(d[last], p)
 }
 
-// find returns the entry that denies a name beneath the root.
 func (d denyList) find(name string, dir bool) (entry string, denied bool) {
 	all := components(name)
 	for i, c := range all {

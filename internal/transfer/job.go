@@ -85,7 +85,6 @@ func (s *Syncer) withTimeout(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// syncJob is one running sync.
 type syncJob struct {
 	s     *Syncer
 	req   Request
@@ -233,7 +232,6 @@ func (j *syncJob) writeRefusal(tree *filteredTree, root string, err error) error
 	return j.refuseTarget(at, err)
 }
 
-// recordCopied records that a file of a source was read.
 func (j *syncJob) recordCopied(s source) {
 	isSame := func(c source) bool { return c.path == s.path && c.target == s.target }
 	if !slices.ContainsFunc(j.copied, isSame) {
@@ -389,7 +387,6 @@ type refusals struct {
 // errHasRefusals ends a sync in which something was refused.
 var errHasRefusals = errors.New("something is refused")
 
-// refuse adds a path to the list.
 func (r *refusals) refuse(p string, why error) {
 	e := dray.AsError(why)
 	if e.Code == dray.CodeLimitExceeded {

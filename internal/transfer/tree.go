@@ -66,7 +66,6 @@ func (t *concatTree) Next() (entry, error) {
 	}
 }
 
-// openNext opens the next group.
 func (t *concatTree) openNext() error {
 	t.current, t.groups = t.groups[0], t.groups[1:]
 	what := dray.ReadTreeOptions{Names: t.current.names(), Limits: t.limits}
@@ -117,7 +116,6 @@ type ownedTree struct {
 
 func (t *ownedTree) Close() error { return errors.Join(t.Tree.Close(), t.files.Close()) }
 
-// Read reads the current file.
 func (t *concatTree) Read(p []byte) (int, error) {
 	if t.tree == nil {
 		return 0, io.EOF
@@ -125,7 +123,6 @@ func (t *concatTree) Read(p []byte) (int, error) {
 	return t.tree.Read(p)
 }
 
-// Close closes the open tree.
 func (t *concatTree) Close() error {
 	if t.tree == nil {
 		return nil
@@ -199,14 +196,12 @@ func (t *filteredTree) accept(e entry, from, display, target string) (dray.TreeE
 	return e.TreeEntry, nil
 }
 
-// Read reads the current file.
 func (t *filteredTree) Read(p []byte) (int, error) {
 	n, err := t.tree.Read(p)
 	t.job.progress(0, int64(n))
 	return n, err
 }
 
-// Close closes the open tree.
 func (t *filteredTree) Close() error { return t.tree.Close() }
 
 // maxAttemptsPerTree is how often a tree is opened at most.
@@ -331,7 +326,6 @@ func (r *resumableTree) Next() (dray.TreeEntry, error) {
 	}
 }
 
-// checkRepeated fails if a repeated entry has changed.
 func (r *resumableTree) checkRepeated(e dray.TreeEntry, old dray.PartialFile) error {
 	r.repeated++
 	if e.Version != old.Version {
@@ -399,7 +393,6 @@ func (r *resumableTree) find() error {
 	}
 }
 
-// Close closes the open tree.
 func (r *resumableTree) Close() error {
 	if r.tree == nil {
 		return nil

@@ -30,7 +30,6 @@ type SyntaxError struct {
 	Message      string
 }
 
-// Error returns the position and the message.
 func (f SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Message)
 }
@@ -58,7 +57,6 @@ func Parse(src []byte) (Document, error) {
 	return Document{Value: object, Errors: p.faults}, nil
 }
 
-// noObject returns the error of a document that is not an object.
 func (p *parser) noObject(first int, value any, found bool) SyntaxError {
 	switch {
 	case first >= len(p.src):

@@ -260,7 +260,6 @@ func (u *units) flush() {
 	}
 }
 
-// String returns the text.
 func (u *units) String() string {
 	u.flush()
 	return string(u.out)
